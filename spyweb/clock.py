@@ -1,0 +1,42 @@
+"""The one place that asks the time or waits.  Everything else is handed a Clock, so that a test can turn it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Handle(Protocol):
+    """A call that is still to come."""
+
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, UTC.  May jump."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment.  Never jumps."""
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Handle: ...
+
+
+class RealClock:
+    """The machine's clock, on the running event loop."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Handle:
+        return asyncio.get_running_loop().call_later(seconds, callback)

@@ -1,0 +1,113 @@
+"""The errors that spyweb raises on purpose.  A bug in spyweb itself is not in this tree: it rises with its traceback.
+
+SpywebError
+├── ConfigError         a job file or a setting is wrong: carries every problem found
+├── ScriptError         a Lua file is wrong: carries file, line and the reason
+├── OpError             an op was called wrongly, or refused: its text reaches the script
+├── FetchError          the network or the far side failed: carries kind and url
+├── StoreError          the store refused
+│   ├── StoreClosed         used after closing
+│   ├── StoreCorrupt        the file is damaged: carries the path
+│   └── StoreNewer          written by a newer spyweb: carries both versions
+├── LockHeld            another daemon has the data directory: carries who
+├── NoAccess            this user may not open it: carries the path and its owner
+├── PoolError           no worker could be had
+└── Refused             the request makes no sense here and now: carries one clear line
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class SpywebError(Exception):
+    """Something went wrong."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (self.__doc__ or "").strip().splitlines()[0])
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One thing that is wrong: what, where, and what was expected."""
+
+    file: str
+    line: int | None
+    key: str | None
+    reason: str
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.key}: {self.reason}" if self.key else f"{where}: {self.reason}"
+
+
+class ConfigError(SpywebError):
+    """A job file or a setting is wrong."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("; ".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+class ScriptError(SpywebError):
+    """A Lua file is wrong."""
+
+    def __init__(self, file: str, line: int | None, reason: str) -> None:
+        super().__init__(str(Problem(file, line, None, reason)))
+        self.problem = Problem(file, line, None, reason)
+
+
+class OpError(SpywebError):
+    """An op was called wrongly, or refused."""
+
+
+class FetchError(SpywebError):
+    """The network or the far side failed."""
+
+    def __init__(self, kind: str, message: str, *, url: str = "", proxy: str | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.url = url
+        self.proxy = proxy
+
+
+class StoreError(SpywebError):
+    """The store refused."""
+
+
+class StoreClosed(StoreError):
+    """The store is closed."""
+
+
+class StoreCorrupt(StoreError):
+    """The database is damaged."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: the database is damaged ({reason}); `spyweb start --repair` moves it aside")
+        self.path = path
+
+
+class StoreNewer(StoreError):
+    """The database was written by a newer spyweb."""
+
+
+class LockHeld(SpywebError):
+    """Another spyweb has this data directory."""
+
+    def __init__(self, path: Path, holder: str) -> None:
+        super().__init__(f"{path.parent} is in use by {holder}")
+        self.path = path
+        self.holder = holder
+
+
+class NoAccess(SpywebError):
+    """This user may not open it."""
+
+
+class PoolError(SpywebError):
+    """No worker could be had."""
+
+
+class Refused(SpywebError):
+    """The request makes no sense here and now."""

@@ -1,0 +1,66 @@
+"""One call into a VM, seen from the daemon: what is asked, what answers its ops, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from spyweb.model import MIB, Isolation, JobId, RunId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """One loaded version of a job's script."""
+
+    job: JobId
+    generation: int
+    chunk: str  # the name Lua shows in errors: the file's path relative to the project root
+    source: bytes
+    memory_limit: int = 64 * MIB  # bytes
+    isolation: Isolation = Isolation.SHARED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One call."""
+
+    run: RunId
+    code: Code
+    timeout_ms: int
+    cpu_limit_ms: int
+    procedure: str = "run"  # which procedure of the prelude
+    arguments: Sequence[object] = field(default=())  # for `run`: the ctx table, and whether a failure is final
+
+
+class Host(Protocol):
+    """What a run may ask of the daemon."""
+
+    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
+        """Carry out an op; gives its results.  An OpError is raised in Lua at the caller's line.
+
+        A finished asyncio future is answered at once, a pending one by its callback, a coroutine by a task.
+        """
+
+    def log(self, level: str, text: bytes) -> None:
+        """A line that the script logged or printed (level "print")."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """One worker, for people."""
+
+    pid: int
+    job: JobId | None  # the one job it is for, when it is isolated or quarantined
+    vms: int
+    runs: int
+    used_bytes: int
+    retiring: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolStats:
+    rights: Sequence[str]  # what workers have given up, and what could not be
+    workers: Sequence[WorkerInfo]
+    quarantined: Mapping[JobId, str]  # job → why
+    deaths: int  # of workers, since start

@@ -1,0 +1,146 @@
+"""The wire between the daemon and a worker: kinds of messages, and frames that carry batches of them.
+
+Both sides of the border import this module, and a worker imports nothing else of spyweb, so it leans on msgspec alone.
+A frame is a 4-byte little-endian length and one msgpack array of messages; a message is an array whose first element
+is its kind.  There are two sockets: a single message of more than BULK bytes goes over the second one, so that it never
+delays the small ones.  Messages on one socket keep their order, messages on different sockets do not: so a LOAD is
+answered by LOADED before its first BEGIN is sent, and whatever names a run or VM that is not known (any more) is dropped.
+
+Lua values: nil, boolean, integer, float and string (bytes) cross as themselves.  As soon as a list of values holds a
+table or anything else, the whole list crosses as one msgpack byte string (PACKED) which only the codec in Lua and the
+daemon read; strings inside are `bin`, and what Lua alone has is an extension type (Ext).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+
+import msgspec
+
+BULK = 65_536  # bytes; a larger message would hold up the small ones behind it
+MAX_FRAME = 1 << 30  # bytes; more is a broken peer
+LOG_LINE = 16_384  # bytes of one log line; the rest is cut, and the line says so
+
+
+class ToWorker(IntEnum):
+    """What the daemon says."""
+
+    INIT = 0  # {ops: [name], engine: {..}, env: {name: value}, server: bool}; first, once
+    LOAD = 1  # vm, chunk name ("jobs/x.lua"), source, memory limit in bytes; answered by LOADED
+    BEGIN = 2  # run, vm, procedure ("run"), packed argument list, CPU limit in ms
+    RESUME = 3  # run, Form, value...: the answer to its OP
+    CANCEL = 4  # run, Why
+    DROP = 5  # vm: close it once no run is left in it
+    PING = 6  # number
+    CREDIT = 7  # log lines that may be sent in addition
+
+
+class FromWorker(IntEnum):
+    """What a worker says."""
+
+    READY = 0  # {rights: [text]}: what it has given up; first, once
+    LOADED = 1  # vm, None or the reason why it does not compile ("file:line: text")
+    OP = 2  # run, name, Form, value...
+    END = 3  # run, Ended, reason, traceback, CPU in ms, packed result or None, whether the VM is discarded
+    LOG = 4  # run, level, text; costs one credit
+    PONG = 5  # number, bytes in use by all VMs, [[vm, bytes]] of the largest
+    STUCK = 6  # run: it has not ended 1 s after its limit
+
+
+class Form(IntEnum):
+    """How the values of a message are written."""
+
+    PLAIN = 0  # scalars, one by one
+    PACKED = 1  # one byte string: the msgpack array of all of them
+    RAISE = 2  # RESUME only: an error message, raised at the caller's line
+    RAISE_PACKED = 3  # RESUME only: a packed list of one error value
+
+
+class Why(IntEnum):
+    """Why a run must end, as the worker's hook sees it."""
+
+    NOTHING = 0
+    CPU = 1
+    TIMEOUT = 2
+    CANCELLED = 3
+    STOPPED = 4
+    MEMORY = 5
+
+
+class Ended(IntEnum):
+    """How a run ended, as its worker saw it."""
+
+    SUCCESS = 0
+    ERROR = 1
+    CPU = 2
+    TIMEOUT = 3
+    CANCELLED = 4
+    STOPPED = 5
+    MEMORY = 6
+
+
+class Ext(IntEnum):
+    """msgpack extension types for what only Lua has.  The payload is a text."""
+
+    FOREIGN = 1  # a function, thread or userdata: its type's name
+    CYCLE = 2  # a table inside itself
+    DEEP = 3  # nested too deep
+    NULL = 4  # the sentinel for JSON null
+    EMPTY_ARRAY = 5  # the sentinel for an empty array
+
+
+class Foreign(msgspec.Struct, frozen=True):
+    """A Lua value that has no counterpart outside its VM."""
+
+    kind: Ext
+    name: str
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def _read_ext(code: int, data: memoryview) -> Foreign:
+    return Foreign(Ext(code), bytes(data).decode("ascii", "replace"))
+
+
+_decoder = msgspec.msgpack.Decoder(ext_hook=_read_ext, strict=False)
+
+
+def pack(values: object) -> bytes:
+    return _encoder.encode(values)
+
+
+def unpack(data: bytes | memoryview) -> list[object]:
+    """The list that a PACKED string holds.  A table whose keys are 1..n is a list, any other a dict."""
+    return _decoder.decode(data)  # type: ignore[no-any-return]
+
+
+def frame(messages: list[object]) -> bytes:
+    body = _encoder.encode(messages)
+    return len(body).to_bytes(4, "little") + body
+
+
+class Reader:
+    """Cuts a byte stream into frames, and frames into messages."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[list[object]]:
+        """Every message that is whole by now, in order.  Raises ValueError on a frame that can't be right."""
+        buffer = self._buffer
+        buffer += data
+        at, end = 0, len(buffer)
+        messages: list[list[object]] = []
+        while end - at >= 4:
+            size = int.from_bytes(buffer[at : at + 4], "little")
+            if size > MAX_FRAME:
+                raise ValueError(f"a frame of {size} bytes")
+            if end - at - 4 < size:
+                break
+            messages.extend(_decoder.decode(bytes(buffer[at + 4 : at + 4 + size])))
+            at += 4 + size
+        if at:
+            del buffer[:at]
+        return iter(messages)

@@ -1,0 +1,1 @@
+"""Everything inside a worker process: the only importer of lupa."""

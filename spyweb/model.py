@@ -1,0 +1,210 @@
+"""Plain frozen data that every floor may speak of: what a job is, when it is due, what a run was.
+
+All times are integer milliseconds: durations end in `_ms`, moments are epoch milliseconds UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NewType
+
+JobId = NewType("JobId", str)
+RunId = NewType("RunId", int)
+
+MIB = 1 << 20
+
+
+class Start(StrEnum):
+    """When a job that has no cursor yet is first due."""
+
+    NOW = "now"
+    INTERVAL = "interval"
+
+
+class Isolation(StrEnum):
+    SHARED = "shared"  # a VM among others in a worker
+    PROCESS = "process"  # a worker of its own
+
+
+class Overlap(StrEnum):
+    """What happens when a job is due while a run of it is in flight."""
+
+    SKIP = "skip"
+    QUEUE = "queue"  # at most QUEUE_LIMIT wait
+    REPLACE = "replace"
+    ALLOW = "allow"
+
+
+class MisfirePolicy(StrEnum):
+    """What happens to due times that passed while nothing could run."""
+
+    ONCE = "once"  # the last of them runs, the others are recorded
+    SKIP = "skip"
+    ALL = "all"
+
+
+class Backoff(StrEnum):
+    CONSTANT = "constant"
+    LINEAR = "linear"
+    EXPONENTIAL = "exponential"
+
+
+class Outcome(StrEnum):
+    """How a run, or a due time that did not run, ended."""
+
+    SUCCESS = "success"
+    FAILED = "failed"
+    LOST = "lost"  # its worker or the daemon died
+    STOPPED = "stopped"  # a planned stop
+    SKIPPED = "skipped"  # overlap
+    MISSED = "missed"  # due while the daemon was down
+    PAUSED = "paused"  # due while the job was paused, disabled or absent
+
+
+class Failure(StrEnum):
+    """Why a run is `failed`."""
+
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    CPU = "cpu"
+    MEMORY = "memory"
+    CANCELLED = "cancelled"
+
+
+class TriggerType(StrEnum):
+    SCHEDULE = "schedule"
+    MANUAL = "manual"
+    STATE = "state"
+    AFTER = "after"
+    WEBHOOK = "webhook"
+    STARTUP = "startup"
+    RETRY = "retry"
+
+
+class RunState(StrEnum):
+    WAITING = "waiting"  # claimed: queued behind another run, or a retry whose delay has not passed
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Every:
+    period_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cron:
+    expression: str
+    timezone: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class At:
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Never:
+    """Only triggers and by hand."""
+
+
+Schedule = Every | Cron | At | Never
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misfire:
+    policy: MisfirePolicy = MisfirePolicy.ONCE
+    grace_ms: int | None = None  # None: however late
+    limit: int = 100  # runs made up for under `all`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    retries: int = 0
+    delay_ms: int = 10_000
+    backoff: Backoff = Backoff.EXPONENTIAL
+    max_delay_ms: int = 600_000
+    jitter: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class After:
+    """Start when a run of another job has ended for good with one of these outcomes."""
+
+    job: JobId
+    outcomes: frozenset[Outcome] = frozenset({Outcome.SUCCESS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """A job's settings, after every override."""
+
+    id: JobId
+    name: str
+    path: str  # its Lua file, relative to the project root
+    folder: str  # its folder, relative to the project root; may not exist yet
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    enabled: bool = True
+    schedule: Schedule = field(default_factory=lambda: Every(period_ms=600_000))
+    jitter_ms: int = 0
+    start: Start = Start.NOW
+    timeout_ms: int = 300_000
+    cpu_limit_ms: int = 10_000
+    memory_limit: int = 64 * MIB  # bytes
+    isolation: Isolation = Isolation.SHARED
+    overlap: Overlap = Overlap.SKIP
+    misfire: Misfire = field(default_factory=Misfire)
+    retry: Retry = field(default_factory=Retry)
+    after: tuple[After, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """How far a job's schedule has been dealt with."""
+
+    job: JobId
+    due_ms: int  # the last due time dealt with: run, or recorded with a reason
+    schedule: str  # the schedule that it was reckoned with, as text, to notice an edit made while nothing ran
+    paused: bool = False
+    idle_since_ms: int | None = None  # since when the job has been paused, disabled or absent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One execution of a job, or a stretch of due times that did not run and why."""
+
+    id: RunId
+    job: JobId
+    state: RunState
+    attempt: int = 1
+    due_ms: int | None = None  # None: not from the schedule
+    trigger: Mapping[str, object] = field(default_factory=dict)  # `type` and that trigger's payload
+    start_after_ms: int | None = None  # waiting: not before this moment
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    outcome: Outcome | None = None
+    failure: Failure | None = None
+    reason: str = ""  # one line: the error, or why it did not run
+    traceback: str = ""
+    cpu_ms: int = 0
+    storage_errors: int = 0
+    generation: int = 0
+    last_due_ms: int | None = None  # a stretch: due_ms is its first due time, this its last
+    count: int = 1  # a stretch: how many due times
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How one attempt ended, as its worker, or the loss of it, told."""
+
+    outcome: Outcome
+    failure: Failure | None = None
+    reason: str = ""
+    traceback: str = ""
+    cpu_ms: int = 0
+    result: object = None  # what the script returned, when it can be shown
+    globals_reset: bool = False  # the VM was discarded with its globals
+    guilty: bool = False  # lost: this run was being stepped when its worker died

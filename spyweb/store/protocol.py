@@ -1,0 +1,154 @@
+"""What the rest of spyweb may ask of a store.  Every write is acknowledged only once it is committed.
+
+Calls return futures rather than being coroutines: an op hands the future straight to the run that waits for it, which
+saves a task for each.  A cancelled future whose write has not begun is dropped; after that the write stands.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState
+
+GLOBAL = "global"  # the namespace of global_store_*
+
+
+def job_namespace(job: JobId) -> str:
+    """The namespace of store_*.  Namespaces are a column of their own, so no key can spell its way into another."""
+    return f"job:{job}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    """A run to be recorded.  (job, due_ms, attempt) is unique where due_ms is given."""
+
+    job: JobId
+    state: RunState  # RUNNING, or WAITING for its turn
+    trigger: Mapping[str, object]
+    attempt: int = 1
+    due_ms: int | None = None
+    start_after_ms: int | None = None
+    started_ms: int | None = None
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """A waiting run starts."""
+
+    run: RunId
+    started_ms: int
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """A run ends."""
+
+    run: RunId
+    ended_ms: int
+    outcome: Outcome
+    failure: Failure | None = None
+    reason: str = ""
+    traceback: str = ""
+    cpu_ms: int = 0
+    storage_errors: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Due times that do not run, and why.
+
+    One row for a whole stretch: a stretch with the outcome and reason of the newest row of its job lengthens that row.
+    """
+
+    job: JobId
+    outcome: Outcome  # SKIPPED, MISSED or PAUSED
+    first_due_ms: int
+    last_due_ms: int
+    count: int
+    reason: str
+    at_ms: int  # when it was dealt with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What happens to jobs and runs at one moment.  All of it is committed, or none."""
+
+    cursors: Sequence[Cursor] = field(default=())
+    new: Sequence[NewRun] = field(default=())
+    begin: Sequence[Begin] = field(default=())
+    end: Sequence[End] = field(default=())
+    stretches: Sequence[Stretch] = field(default=())
+
+
+class Entries(Protocol):
+    """Keys and values.  Keys and values are bytes; an expired entry is absent to every call."""
+
+    def get(self, namespace: str, key: bytes) -> Future[bytes | None]: ...
+
+    def set(self, namespace: str, key: bytes, value: bytes) -> Future[None]:
+        """Put the value and clear any expiry."""
+
+    def delete(self, namespace: str, key: bytes) -> Future[None]: ...
+
+    def increment(self, namespace: str, key: bytes, default: int, delta: int) -> Future[int]:
+        """Add atomically and give the sum (state-semantics of `global_store_incr`).
+
+        A missing entry, or a text that is not a whole 64-bit integer (an optional sign, then digits only), counts as
+        `default`.  Raises StoreError when the sum leaves 64 bits; the entry is then untouched.
+        """
+
+
+class Runs(Protocol):
+    """The record of every due time: what ran, what did not and why."""
+
+    def record(self, change: Change) -> Future[list[RunId | None]]:
+        """Commit a change; gives the id of each of `change.new`, None where (job, due_ms, attempt) stood already."""
+
+    def cursors(self) -> Future[dict[JobId, Cursor]]: ...
+
+    def open(self) -> Future[list[Run]]:
+        """Runs that have not ended (waiting or running), oldest first."""
+
+    def list(
+        self, job: JobId | None = None, *, limit: int = 30, before: RunId | None = None
+    ) -> Future[list[Run]]:
+        """Newest first."""
+
+    def latest(self) -> Future[dict[JobId, Run]]:
+        """The newest ended run of each job that really ran (not a stretch)."""
+
+    def prune(self, *, keep: int, older_than_ms: int) -> Future[int]:
+        """Delete ended rows beyond `keep` a job, or ended before the moment; gives how many.  Never holds up a write
+        for long: it works in slices."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStats:
+    """Since the store was opened."""
+
+    path: str
+    writes: int
+    batches: int
+    errors: int
+    size_bytes: int
+    last_commit_ms: int | None  # of a batch that was committed
+    pending: int  # writes that wait
+    oldest_pending_s: float  # how long the oldest of them has waited: a stuck disk shows here
+
+
+class Store(Protocol):
+    @property
+    def entries(self) -> Entries: ...
+
+    @property
+    def runs(self) -> Runs: ...
+
+    def stats(self) -> StoreStats: ...
+
+    async def close(self) -> None:
+        """Commit what is queued, then close.  Closing twice is harmless; using after closing raises StoreClosed."""
