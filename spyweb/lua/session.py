@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from spyweb.model import MIB, Isolation, JobId, RunId
+from spyweb.model import MIB, Ending, Isolation, JobId, RunId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +48,21 @@ class Host(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InitFacts:
+    """What every worker is told at its start."""
+
+    ops: Sequence[str]  # the names that become functions in Lua
+    engine: Mapping[str, object] = field(default_factory=dict)  # the `engine` table
+    env: Mapping[str, str] = field(default_factory=dict)  # what `env_get` shows
+    server: bool = False
+    timezone: str = "UTC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
     """One worker, for people."""
 
-    pid: int
+    pid: int  # 0: it is being started
     job: JobId | None  # the one job it is for, when it is isolated or quarantined
     vms: int
     runs: int
@@ -64,3 +76,22 @@ class PoolStats:
     workers: Sequence[WorkerInfo]
     quarantined: Mapping[JobId, str]  # job → why
     deaths: int  # of workers, since start
+    loads: int = 0  # of VMs for runs, since start
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Order:
+    """A request, what answers its ops, and who waits for its end."""
+
+    request: Request
+    host: Host
+    ending: Future[Ending]
+    tries: int = 0  # how many VMs were lost before it could begin in them
+
+    def end(self, ending: Ending) -> None:
+        if not self.ending.done():
+            self.ending.set_result(ending)
+
+    def fail(self, error: Exception) -> None:
+        if not self.ending.done():
+            self.ending.set_exception(error)

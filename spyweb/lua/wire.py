@@ -9,6 +9,15 @@ answered by LOADED before its first BEGIN is sent, and whatever names a run or V
 Lua values: nil, boolean, integer, float and string (bytes) cross as themselves.  As soon as a list of values holds a
 table or anything else, the whole list crosses as one msgpack byte string (PACKED) which only the codec in Lua and the
 daemon read; strings inside are `bin`, and what Lua alone has is an extension type (Ext).
+Names (of ops, procedures, log levels) and rights cross as text (`str`); whatever a script wrote as bytes (`bin`).
+
+Workers are forked by a zygote, `python -m spyweb.lua.worker.zygote FD`, which speaks frames of this module over the
+stream socket FD (ToZygote, FromZygote).  A FORK carries three descriptors (SCM_RIGHTS, on the frame's first byte): the
+worker's end of the main socket, of the bulk socket (both stream sockets), and a shared memory of SLOT_BYTES zeroed
+bytes.  That memory is SLOTS numbers (u64, this machine's byte order), one for each thread that steps VMs: the run it is
+stepping, 0 while it steps none.  After a death the daemon reads there which runs were being stepped.  The zygote takes
+the environment it is started with: TZ must be set in it, nothing else is needed; a worker's own environment is empty.
+When the daemon's end of FD closes, the zygote kills its workers and ends.
 """
 
 from __future__ import annotations
@@ -21,6 +30,26 @@ import msgspec
 BULK = 65_536  # bytes; a larger message would hold up the small ones behind it
 MAX_FRAME = 1 << 30  # bytes; more is a broken peer
 LOG_LINE = 16_384  # bytes of one log line; the rest is cut, and the line says so
+LOG_CREDIT = 256  # log lines that a new worker may send before its first CREDIT
+RESULT = 65_536  # bytes of a packed result; a larger one is not shown
+SLOTS = 256  # stepping threads whose run is recorded in the shared memory; further ones are not
+SLOT_BYTES = 8 * SLOTS
+
+
+class ToZygote(IntEnum):
+    """What the daemon says to the zygote."""
+
+    FORK = 0  # ticket (any number), and three descriptors: main socket, bulk socket, slots
+    KILL = 1  # pid: SIGKILL, if it is a worker that has not been reported as EXITED (so never a stranger's pid)
+
+
+class FromZygote(IntEnum):
+    """What the zygote says."""
+
+    READY = 0  # its pid; first, once
+    FORKED = 1  # ticket, pid of the worker
+    FAILED = 2  # ticket, reason: there is no such worker
+    EXITED = 3  # pid, exit code (negative: the signal that ended it)
 
 
 class ToWorker(IntEnum):
@@ -28,10 +57,10 @@ class ToWorker(IntEnum):
 
     INIT = 0  # {ops: [name], engine: {..}, env: {name: value}, server: bool}; first, once
     LOAD = 1  # vm, chunk name ("jobs/x.lua"), source, memory limit in bytes; answered by LOADED
-    BEGIN = 2  # run, vm, procedure ("run"), packed argument list, CPU limit in ms
+    BEGIN = 2  # run (above 0), vm, procedure ("run"), packed argument list, CPU limit in ms
     RESUME = 3  # run, Form, value...: the answer to its OP
     CANCEL = 4  # run, Why
-    DROP = 5  # vm: close it once no run is left in it
+    DROP = 5  # vm: close it once no run is left in it; a discarded VM needs none
     PING = 6  # number
     CREDIT = 7  # log lines that may be sent in addition
 
@@ -40,10 +69,10 @@ class FromWorker(IntEnum):
     """What a worker says."""
 
     READY = 0  # {rights: [text]}: what it has given up; first, once
-    LOADED = 1  # vm, None or the reason why it does not compile ("file:line: text")
-    OP = 2  # run, name, Form, value...
-    END = 3  # run, Ended, reason, traceback, CPU in ms, packed result or None, whether the VM is discarded
-    LOG = 4  # run, level, text; costs one credit
+    LOADED = 1  # vm, None or the reason why it does not compile (text, "file:line: text"); such a VM is gone
+    OP = 2  # run, name, Form (PLAIN or PACKED), value...
+    END = 3  # run, Ended, reason (bytes), traceback (bytes), CPU in ms, packed result or None, is its VM discarded
+    LOG = 4  # run, level, text (bytes); costs one credit
     PONG = 5  # number, bytes in use by all VMs, [[vm, bytes]] of the largest
     STUCK = 6  # run: it has not ended 1 s after its limit
 
@@ -78,6 +107,7 @@ class Ended(IntEnum):
     CANCELLED = 4
     STOPPED = 5
     MEMORY = 6
+    UNBEGUN = 7  # its VM was gone when BEGIN arrived: nothing of it has run, it may begin in another VM
 
 
 class Ext(IntEnum):

@@ -1,7 +1,8 @@
 """What the rest of spyweb may ask of a store.  Every write is acknowledged only once it is committed.
 
-Calls return futures rather than being coroutines: an op hands the future straight to the run that waits for it, which
-saves a task for each.  A cancelled future whose write has not begun is dropped; after that the write stands.
+Calls return futures rather than being coroutines: an op hands the future straight to the run that waits for it,
+which saves a task for each.  A cancelled future whose write has not begun is dropped; after that the write
+stands.  Calls on one key happen in their order; a question about runs sees all that was acknowledged before.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState
@@ -17,13 +19,20 @@ GLOBAL = "global"  # the namespace of global_store_*
 
 
 def job_namespace(job: JobId) -> str:
-    """The namespace of store_*.  Namespaces are a column of their own, so no key can spell its way into another."""
+    """The namespace of store_*: a column of its own, so no key can spell its way into another."""
     return f"job:{job}"
+
+
+class Durability(StrEnum):
+    """What an acknowledged write outlives."""
+
+    FULL = "full"  # the machine losing its power
+    NORMAL = "normal"  # the daemon being killed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
-    """A run to be recorded.  (job, due_ms, attempt) is unique where due_ms is given."""
+    """A run to be recorded.  (job, due_ms, attempt) is unique where due_ms is given; `trigger` is plain JSON."""
 
     job: JobId
     state: RunState  # RUNNING, or WAITING for its turn
@@ -62,7 +71,7 @@ class End:
 class Stretch:
     """Due times that do not run, and why.
 
-    One row for a whole stretch: a stretch with the outcome and reason of the newest row of its job lengthens that row.
+    One row for a whole stretch: it lengthens the newest row of its job when that has its outcome and reason.
     """
 
     job: JobId
@@ -98,33 +107,40 @@ class Entries(Protocol):
     def increment(self, namespace: str, key: bytes, default: int, delta: int) -> Future[int]:
         """Add atomically and give the sum (state-semantics of `global_store_incr`).
 
-        A missing entry, or a text that is not a whole 64-bit integer (an optional sign, then digits only), counts as
-        `default`.  Raises StoreError when the sum leaves 64 bits; the entry is then untouched.
+        A missing entry, or a text that is not a whole 64-bit integer (an optional sign, then digits only),
+        counts as `default`.  Raises StoreError when the sum leaves 64 bits; the entry is then untouched.
+        An expiry stays.
         """
+
+    def expire(self, namespace: str, key: bytes, at_ms: int | None) -> Future[bool]:
+        """Let the entry end at that moment (None: never); False when there is none."""
 
 
 class Runs(Protocol):
     """The record of every due time: what ran, what did not and why."""
 
     def record(self, change: Change) -> Future[list[RunId | None]]:
-        """Commit a change; gives the id of each of `change.new`, None where (job, due_ms, attempt) stood already."""
+        """Commit a change; gives the id of each of `change.new`, None where (job, due_ms, attempt) stood.
+
+        Applied in this order: end, begin, stretches, new, cursors.  A run ends once: what comes later is ignored.
+        """
 
     def cursors(self) -> Future[dict[JobId, Cursor]]: ...
 
     def open(self) -> Future[list[Run]]:
         """Runs that have not ended (waiting or running), oldest first."""
 
-    def list(
-        self, job: JobId | None = None, *, limit: int = 30, before: RunId | None = None
-    ) -> Future[list[Run]]:
+    def list(self, job: JobId | None = None, *, limit: int = 30, before: RunId | None = None) -> Future[list[Run]]:
         """Newest first."""
 
     def latest(self) -> Future[dict[JobId, Run]]:
         """The newest ended run of each job that really ran (not a stretch)."""
 
-    def prune(self, *, keep: int, older_than_ms: int) -> Future[int]:
-        """Delete ended rows beyond `keep` a job, or ended before the moment; gives how many.  Never holds up a write
-        for long: it works in slices."""
+    async def prune(self, *, keep: int, older_than_ms: int) -> int:
+        """Delete ended rows beyond `keep` a job, or ended before the moment; gives how many.
+
+        Never holds up a write for long: it works in slices.  The newest row of all stays, so that ids never repeat.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +153,9 @@ class StoreStats:
     errors: int
     size_bytes: int
     last_commit_ms: int | None  # of a batch that was committed
-    pending: int  # writes that wait
+    pending: int  # ops that wait
     oldest_pending_s: float  # how long the oldest of them has waited: a stuck disk shows here
+    failed: str = ""  # why the writer died, which it never should
 
 
 class Store(Protocol):
@@ -151,4 +168,7 @@ class Store(Protocol):
     def stats(self) -> StoreStats: ...
 
     async def close(self) -> None:
-        """Commit what is queued, then close.  Closing twice is harmless; using after closing raises StoreClosed."""
+        """Commit what is queued, then close.
+
+        Closing twice is harmless; what is asked after closing fails with StoreClosed.
+        """

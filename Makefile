@@ -1,0 +1,69 @@
+# Every command a developer types.  Needs Python 3.11 or later with pip, and make; everything else goes into .venv.
+#   make test PYTHON=python3.13 VENV=.venv313     another Python, in an environment of its own
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip
+TESTS ?= tests
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup start test torture check format bench clean
+.DELETE_ON_ERROR:
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | awk -F'#' '{printf "%-16s %s\n", $$1, $$2}'
+
+start: $(VENV)/installed  ## run the daemon on the sample jobs in jobs/ (Ctrl-C stops it; ARGS="--port 8000")
+	@$(BIN)/spyweb -C . start $(ARGS)
+
+test: $(VENV)/installed-dev  ## the whole test suite (TESTS=tests/unit for a part)
+	$(BIN)/pytest -q -n 2 --dist loadfile $(ARGS) $(TESTS)
+
+torture: $(VENV)/installed-dev  ## the stress tests, at length
+	$(BIN)/pytest -q --torture $(ARGS) tests/stress
+
+check: $(VENV)/installed-dev  ## format, lint, types, floors, docs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q $(ARGS) tests/docs
+
+format: $(VENV)/installed-dev  ## put the code into shape
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/installed-dev  ## every benchmark, one after another
+	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS) || exit 1; done
+
+setup: $(VENV)/installed-dev  ## only make the environment
+
+clean:  ## remove the environment and what tools left behind; never data/
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find spyweb tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# The stamps: installing again is skipped while neither the dependencies nor their pins have changed.
+$(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
+	@$(call sound)
+	@echo "installing into $(VENV) ..."
+	@$(PIP) install -q -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	@$(call sound)
+	@echo "installing into $(VENV), with the developer's tools ..."
+	@$(PIP) install -q -c constraints.txt -e '.[dev]'
+	@touch $(VENV)/installed $@
+
+# Debian's Python comes without ensurepip until python3-venv is installed; pip 22.3 or later can fill a bare environment.
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo "no $(PYTHON) here: install Python 3.11 or later, or name one: make PYTHON=/path/to/python3" >&2; exit 2; }
+	@$(PYTHON) -c '$(old_enough)' || { echo "spyweb needs Python 3.11 or later, $(PYTHON) is $$($(PYTHON) -V 2>&1): name another with make PYTHON=/path/to/python3" >&2; exit 2; }
+	@if $(PYTHON) -c 'import ensurepip' 2>/dev/null; then $(PYTHON) -m venv $(VENV); \
+	else $(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install -q pip; fi \
+	|| { rm -rf $(VENV); echo "no environment could be made with $(PYTHON): apt-get install python3-venv, then again" >&2; exit 2; }
+
+old_enough = import sys; sys.exit(sys.version_info < (3, 11))
+sound = $(BIN)/python -c '$(old_enough)' || { echo "the Python in $(VENV) is gone or older than 3.11: make clean, then again" >&2; exit 2; }

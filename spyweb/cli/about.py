@@ -1,0 +1,31 @@
+"""`spyweb version`, and the commands that other programs of this kind have and this one has not."""
+
+from __future__ import annotations
+
+import platform
+
+from spyweb import __version__
+from spyweb.cli import output
+from spyweb.cli.exits import ExitCode
+from spyweb.cli.options import Output
+from spyweb.cli.output import Format
+
+
+def version(form: Output = Format.TABLE) -> None:
+    """The version of spyweb, and of the Python it runs on."""
+    if form is Format.JSON:
+        output.show_json({"spyweb": __version__, "python": platform.python_version()})
+    else:
+        output.say(f"spyweb {__version__} (Python {platform.python_version()}, {platform.system()})")
+
+
+def update() -> ExitCode:
+    """Not part of this program: says how to update instead."""
+    output.complain("`update` is not part of this program: update spyweb the way it was installed")
+    return ExitCode.USAGE
+
+
+def profile() -> ExitCode:
+    """Not part of this program: says where to look instead."""
+    output.complain("`profile` is not part of this program: `spyweb debug JOB` shows where a run's time goes")
+    return ExitCode.USAGE

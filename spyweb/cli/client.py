@@ -1,0 +1,139 @@
+"""The daemon's socket, seen from a command: plain blocking HTTP on the standard library."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import http.client
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from spyweb.errors import Refused
+from spyweb.jobs.health import Health
+from spyweb.jobs.view import JobView, NextRun, RunEnded, RunEvent, event_from_json
+from spyweb.model import JobId, Run, RunId
+from spyweb.store.access import refusal
+from spyweb.web.address import find_socket
+
+PATIENCE = 30.0  # seconds for an answer; a daemon answers in milliseconds
+NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)  # no daemon listens there
+
+T = TypeVar("T")
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a socket that is a file."""
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+def find_daemon(data_dir: Path) -> Daemon | None:
+    """The daemon that listens there; None when none does.  Raises NoAccess when it is somebody else's."""
+    path = find_socket(data_dir)
+    try:
+        with contextlib.closing(UnixConnection(path, PATIENCE)) as connection:
+            connection.connect()
+    except PermissionError as error:
+        raise refusal(data_dir) from error
+    except OSError as error:
+        if error.errno in NOBODY:
+            return None
+        raise Refused(f"the daemon can't be reached on {path}: {error.strerror or error}") from error
+    return Daemon(path)
+
+
+class Daemon:
+    """A running daemon."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def jobs(self) -> list[JobView]:
+        return self._ask("GET", "/api/jobs", list[JobView])
+
+    def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
+        return self._ask("GET", _with_query("/api/next", job=job, count=count), list[NextRun])
+
+    def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
+        return self._ask("GET", _with_query("/api/runs", job=job, limit=limit, before=before), list[Run])
+
+    def health(self) -> Health:
+        return self._ask("GET", "/api/health", Health)
+
+    def trigger(self, job: JobId) -> RunId | None:
+        return self._ask("POST", _of_job(job, "trigger"), dict[str, RunId | None])["run"]
+
+    def pause(self, job: JobId) -> None:
+        self._ask("POST", _of_job(job, "pause"), dict[str, object])
+
+    def resume(self, job: JobId) -> None:
+        self._ask("POST", _of_job(job, "resume"), dict[str, object])
+
+    def run_once(self, job: JobId, watch: Callable[[RunEvent], None]) -> RunEnded:
+        """Run a job by hand; whoever watches is told each log line as it comes, then its end."""
+        with self._answer("POST", _of_job(job, "run"), timeout=None) as answer:
+            for line in answer:
+                event = _event(line)
+                watch(event)
+                if isinstance(event, RunEnded):
+                    return event
+        # A stream that is cut off looks like one that is over.
+        raise Refused("the daemon ended before the run did: `spyweb runs` tells what became of it")
+
+    def _ask(self, method: str, target: str, kind: type[T]) -> T:
+        with self._answer(method, target, timeout=PATIENCE) as answer:
+            return msgspec.json.decode(answer.read(), type=kind)
+
+    @contextlib.contextmanager
+    def _answer(self, method: str, target: str, *, timeout: float | None) -> Iterator[http.client.HTTPResponse]:
+        with contextlib.closing(UnixConnection(self._path, PATIENCE)) as connection, _clear_words():
+            connection.connect()
+            connection.sock.settimeout(timeout)
+            connection.request(method, target)
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise Refused(_reason(answer.read()))
+            yield answer
+
+
+@contextlib.contextmanager
+def _clear_words() -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        raise Refused(f"the daemon has not answered for {PATIENCE:.0f} s") from error
+    except (http.client.HTTPException, ConnectionError) as error:
+        raise Refused("the daemon ended before it had answered") from error
+    except msgspec.MsgspecError as error:
+        raise Refused(f"the daemon speaks another version of spyweb ({error}): restart it") from error
+
+
+def _event(line: bytes) -> RunEvent:
+    fields = msgspec.json.decode(line, type=dict[str, object])
+    if fields.get("event") == "error":
+        raise Refused(str(fields.get("error")))
+    return event_from_json(line)
+
+
+def _reason(body: bytes) -> str:
+    return str(msgspec.json.decode(body, type=dict[str, object]).get("error"))
+
+
+def _of_job(job: JobId, what: str) -> str:
+    return f"/api/jobs/{quote(job, safe='')}/{what}"
+
+
+def _with_query(path: str, **parameters: str | int | None) -> str:
+    return f"{path}?{urlencode({name: value for name, value in parameters.items() if value is not None})}"

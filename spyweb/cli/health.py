@@ -1,0 +1,57 @@
+"""`spyweb health`: whether the daemon makes progress."""
+
+from __future__ import annotations
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.exits import ExitCode
+from spyweb.cli.options import Output, root_of
+from spyweb.cli.output import Format
+from spyweb.cli.project import open_project
+from spyweb.errors import Refused
+from spyweb.jobs.health import Health
+from spyweb.settings.units import format_duration
+
+
+def health(context: typer.Context, form: Output = Format.TABLE) -> ExitCode:
+    """Whether the running daemon makes progress, and what it measures of itself."""
+    project = open_project(root_of(context))
+    daemon = project.find_daemon()
+    if daemon is None:
+        raise Refused(f"no daemon runs in {project.root}: `spyweb start` starts one")
+    found = daemon.health()
+    if form is Format.JSON:
+        output.show_json(found)
+    else:
+        _show(found)
+    return ExitCode.FAILED if found.problems else ExitCode.OK
+
+
+def _show(health: Health) -> None:
+    output.show_verdict(health.status, "; ".join(health.problems))
+    output.show_fields(
+        [
+            ("daemon", f"spyweb {health.version}, pid {health.pid}, up {format_duration(_ms(health.uptime_s))}"),
+            ("scheduler", f"{format_duration(health.scheduler_lag_ms)} behind"),
+            ("jobs", ", ".join(f"{count} {state}" for state, count in health.jobs.items() if count) or "none"),
+            ("store", _store(health)),
+            ("workers", _workers(health)),
+            ("quarantined", "; ".join(f"{job}: {why}" for job, why in health.quarantined.items()) or "none"),
+            ("sandbox", ", ".join(health.rights) or "none"),
+        ]
+    )
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds) * 1000
+
+
+def _store(health: Health) -> str:
+    store = health.store
+    return f"{store.size_bytes:,} bytes, {store.pending} writes pending, {store.errors} errors"
+
+
+def _workers(health: Health) -> str:
+    vms = sum(worker.vms for worker in health.workers)
+    return f"{len(health.workers)} with {vms} VMs; {health.worker_deaths} have died since the start"

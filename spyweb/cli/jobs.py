@@ -1,0 +1,81 @@
+"""`spyweb jobs` and `spyweb next`: what there is, and when it is due."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.options import MaybeJob, Output, root_of
+from spyweb.cli.output import Format
+from spyweb.cli.project import find_in, open_project
+from spyweb.clock import RealClock
+from spyweb.jobs.view import JobView, LastRun, NextRun
+from spyweb.settings.units import format_duration
+
+
+def jobs(context: typer.Context, form: Output = Format.TABLE) -> None:
+    """Every job: its state, its schedule, its next and its last run, and what is wrong with its file."""
+    found = open_project(root_of(context)).source().jobs()
+    if form is Format.JSON:
+        output.show_json(found)
+        return
+    now_ms = RealClock().now_ms()
+    header = ("job", "state", "schedule", "next", "last", "ended", "took", "note")
+    output.show_table(header, [_job_row(job, now_ms) for job in found], empty="no jobs: put a Lua file into jobs/")
+
+
+def next_runs(
+    context: typer.Context,
+    job: MaybeJob = None,
+    count: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many.")] = 5,
+    form: Output = Format.TABLE,
+) -> None:
+    """The next due times, with their time zone: of one job, or of all together."""
+    source = open_project(root_of(context)).source()
+    found = source.next_runs(find_in(source.jobs(), job) if job else None, count)
+    if form is Format.JSON:
+        output.show_json(found)
+        return
+    now_ms = RealClock().now_ms()
+    rows = [_next_row(run, now_ms) for run in found]
+    output.show_table(("due", "in", "job"), rows, empty="nothing is due")
+
+
+def _job_row(job: JobView, now_ms: int) -> tuple[str, ...]:
+    return (
+        job.id,
+        job.state,
+        job.schedule,
+        "" if job.next_due_ms is None else until(job.next_due_ms - now_ms),
+        *_last_cells(job.last, now_ms),
+        job.error or (job.last.reason if job.last else ""),
+    )
+
+
+def _last_cells(last: LastRun | None, now_ms: int) -> tuple[str, str, str]:
+    if last is None:
+        return ("", "", "")
+    ended = "" if last.ended_ms is None else f"{rounded(now_ms - last.ended_ms)} ago"
+    took = "" if last.duration_ms is None else format_duration(last.duration_ms)
+    return (last.outcome, ended, took)
+
+
+def _next_row(run: NextRun, now_ms: int) -> tuple[str, ...]:
+    return (run.local, until(run.due_ms - now_ms), run.job)
+
+
+def until(ms: int) -> str:
+    return f"in {rounded(ms)}" if ms > 0 else "now"
+
+
+def rounded(ms: int) -> str:
+    """To what a person reads at a glance: nobody wants the milliseconds of next week."""
+    ms = max(0, ms)
+    grain = next(size for limit, size in _GRAINS if ms < limit)
+    return format_duration(ms // grain * grain)
+
+
+_MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000
+_GRAINS = ((10_000, 100), (10 * _MINUTE, 1_000), (2 * _DAY, _MINUTE), (1 << 63, _HOUR))

@@ -1,0 +1,111 @@
+"""The command line: the table of commands, and where errors become exit codes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, ParamSpec
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.about import profile, update, version
+from spyweb.cli.check import check
+from spyweb.cli.exits import ExitCode, code_of
+from spyweb.cli.health import health
+from spyweb.cli.init import init
+from spyweb.cli.jobs import jobs, next_runs
+from spyweb.cli.logs import logs
+from spyweb.cli.run import debug, run
+from spyweb.cli.runs import runs
+from spyweb.cli.start import start
+from spyweb.cli.steer import pause, resume, trigger
+from spyweb.errors import NoAccess, SpywebError
+
+P = ParamSpec("P")
+Command = Callable[..., ExitCode | None]
+
+COMMANDS: dict[str, Command] = {
+    "start": start,
+    "run": run,
+    "debug": debug,
+    "check": check,
+    "jobs": jobs,
+    "runs": runs,
+    "next": next_runs,
+    "logs": logs,
+    "trigger": trigger,
+    "pause": pause,
+    "resume": resume,
+    "health": health,
+    "init": init,
+    "version": version,
+}
+HIDDEN: dict[str, Command] = {"v": version, "update": update, "profile": profile}
+
+EXIT_CODES = "Exit codes: 0 ok; 1 a job, test or check failed; 2 usage, lock, port or permission; 130 Ctrl-C."
+NO_WINDOWS = "spyweb does not run on Windows itself: use WSL, or the container image"
+
+
+def main() -> None:
+    """Run what the words of the command line ask for, and exit with its code."""
+    if sys.platform.startswith("win"):
+        output.complain(NO_WINDOWS)
+        sys.exit(ExitCode.USAGE)
+    output.prepare()
+    build()(prog_name="spyweb")
+
+
+def build() -> typer.Typer:
+    app = typer.Typer(
+        no_args_is_help=True,
+        rich_markup_mode=None,  # errors in one line that a log can hold, and no rich for --help
+        pretty_exceptions_enable=False,
+        epilog=EXIT_CODES,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_project)
+    for name, command in COMMANDS.items():
+        app.command(name)(_guarded(command))
+    for name, command in HIDDEN.items():
+        app.command(name, hidden=True)(_guarded(command))
+    return app
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+def _project(
+    directory: Annotated[
+        Path, typer.Option("-C", metavar="DIR", exists=True, file_okay=False, help="The project's folder.")
+    ] = Path(),
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Run Lua jobs on a schedule, each in its own isolated VM."""
+
+
+def _guarded(command: Callable[P, ExitCode | None]) -> Callable[P, None]:
+    """The boundary: a command's errors as lines on stderr and an exit code."""
+
+    @wraps(command)
+    def run_command(*args: P.args, **options: P.kwargs) -> None:
+        try:
+            code = command(*args, **options)
+        except SpywebError as error:
+            output.report(error)
+            code = code_of(error)
+        except PermissionError as error:
+            output.report(NoAccess(f"{error.filename}: {error.strerror}"))
+            code = ExitCode.USAGE
+        except KeyboardInterrupt:
+            code = ExitCode.INTERRUPTED
+        raise typer.Exit(code or ExitCode.OK)
+
+    return run_command

@@ -1,0 +1,34 @@
+"""What several commands take, declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spyweb.cli.output import Format
+from spyweb.cli.project import open_project
+from spyweb.errors import SpywebError
+
+
+def root_of(context: typer.Context) -> Path:
+    """The project that `-C` names."""
+    directory = context.find_root().params["directory"]
+    return Path(directory).absolute()
+
+
+def complete_job(context: typer.Context, incomplete: str) -> list[str]:
+    try:
+        ids = [str(job.id) for job in open_project(root_of(context)).views()]
+    except SpywebError:
+        return []
+    return [job for job in ids if job.startswith(incomplete)]
+
+
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's id or name.", autocompletion=complete_job)]
+MaybeJob = Annotated[
+    str | None,
+    typer.Argument(metavar="[JOB]", help="Only this job, by id or name.", autocompletion=complete_job),
+]
+Output = Annotated[Format, typer.Option("-o", "--output", help="A table for people, or JSON.")]

@@ -1,0 +1,131 @@
+"""The only place that prints.  Answers go to stdout, everything about them to stderr.
+
+On a terminal tables are drawn by rich, which is imported only then; elsewhere they are plain aligned text that is never
+cut, so that `grep` finds what it looks for.  NO_COLOR is honoured.  Nothing that a script or a file name says reaches
+the terminal as a control sequence.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TextIO
+
+import msgspec
+
+from spyweb.errors import ConfigError, SpywebError
+from spyweb.jobs.view import to_json
+
+Rows = Sequence[Sequence[str]]
+
+GOOD, BAD, CARE, BUSY, FAINT = "32", "31", "33", "36", "2"
+COLOURS = {
+    "success": GOOD, "ok": GOOD, "info": GOOD,
+    "failed": BAD, "lost": BAD, "broken": BAD, "failing": BAD, "error": BAD,
+    "paused": CARE, "skipped": CARE, "missed": CARE, "stopped": CARE, "warn": CARE, "warning": CARE,
+    "running": BUSY, "waiting": BUSY,
+    "disabled": FAINT, "debug": FAINT, "print": FAINT,
+}  # fmt: skip
+NAMES = {GOOD: "green", BAD: "red", CARE: "yellow", BUSY: "cyan", FAINT: "dim"}  # as rich calls them
+_VISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+def prepare() -> None:
+    """What the terminal can't show is spelt out rather than an error."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:
+            reconfigure(errors="backslashreplace")
+
+
+def say(text: str) -> None:
+    print(clean(text), flush=True)
+
+
+def note(text: str) -> None:
+    """About the answer, not part of it."""
+    print(clean(text), file=sys.stderr, flush=True)
+
+
+def complain(text: str) -> None:
+    print(f"{paint('spyweb:', BAD, sys.stderr)} {clean(text)}", file=sys.stderr, flush=True)
+
+
+def report(error: SpywebError) -> None:
+    """One line for each problem."""
+    for problem in error.problems if isinstance(error, ConfigError) else [error]:
+        complain(" ".join(str(problem).splitlines()))
+
+
+def show_json(value: object) -> None:
+    print(msgspec.json.format(to_json(value), indent=2).decode(), flush=True)
+
+
+def show_json_line(line: bytes) -> None:
+    print(line.decode(), flush=True)
+
+
+def show_table(header: Sequence[str], rows: Rows, *, empty: str) -> None:
+    """A table; without rows one line on stderr says what is not there."""
+    if not rows:
+        note(empty)
+    elif sys.stdout.isatty():
+        _draw(header, rows)
+    else:
+        _align(header, rows)
+
+
+def show_fields(fields: Sequence[tuple[str, str]]) -> None:
+    width = max(len(name) for name, _ in fields)
+    for name, value in fields:
+        say(f"{name:<{width}}  {value}")
+
+
+def show_log_line(stamp: str, level: str, text: str) -> None:
+    label = paint(f"{level:<5}", COLOURS.get(level), sys.stdout)
+    print(f"{paint(stamp, FAINT, sys.stdout)} {label} {clean(text)}", flush=True)
+
+
+def show_verdict(word: str, rest: str) -> None:
+    print(f"{paint(word, COLOURS.get(word), sys.stdout)} {clean(rest)}", flush=True)
+
+
+def clean(text: str) -> str:
+    return text.translate(_VISIBLE)
+
+
+def paint(text: str, colour: str | None, stream: TextIO) -> str:
+    if not colour or os.environ.get("NO_COLOR") or not stream.isatty():
+        return text
+    return f"\x1b[{colour}m{text}\x1b[0m"
+
+
+def _draw(header: Sequence[str], rows: Rows) -> None:
+    from rich.console import Console  # rich takes 60 ms to import: only tables on a terminal pay for it
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in header:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(clean(cell), style=NAMES.get(COLOURS.get(cell, ""), "")) for cell in row))
+    Console(highlight=False).print(table)
+
+
+def _align(header: Sequence[str], rows: Rows) -> None:
+    lines = [tuple(header), *(tuple(_in_one_line(cell) for cell in row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _in_one_line(cell: str) -> str:
+    return " ".join(clean(cell).split())

@@ -1,0 +1,196 @@
+"""A project as its files and its database tell it, for when no daemon answers; and the daemon, when one does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from spyweb.cli.client import Daemon, find_daemon
+from spyweb.clock import RealClock
+from spyweb.errors import Refused
+from spyweb.jobs.cursor import Welcome, dismissed, welcome
+from spyweb.jobs.discover import Scan, scan
+from spyweb.jobs.due import SPREAD_MS, settle, upcoming
+from spyweb.jobs.view import (
+    JobFacts,
+    JobView,
+    NextRun,
+    broken_job,
+    find_job,
+    next_run,
+    no_such_job,
+    view_job,
+    zone_of,
+)
+from spyweb.model import Cursor, JobId, JobSpec, Run, RunId
+from spyweb.settings import Settings, load_settings
+from spyweb.store.access import no_access
+from spyweb.store.lock import hold_lock
+from spyweb.store.protocol import Change, Durability, Store
+from spyweb.store.sqlite import open_store
+
+T = TypeVar("T")
+
+
+class Source(Protocol):
+    """Where a command's answer comes from."""
+
+    def jobs(self) -> list[JobView]: ...
+
+    def next_runs(self, job: JobId | None, count: int) -> list[NextRun]: ...
+
+    def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the database says of the jobs."""
+
+    cursors: dict[JobId, Cursor]
+    latest: dict[JobId, Run]
+
+
+class Project:
+    """The files and the database.  Reading never takes the lock; changing something does."""
+
+    def __init__(self, settings: Settings, clock: RealClock) -> None:
+        self.settings = settings
+        self._clock = clock
+
+    @property
+    def root(self) -> Path:
+        return self.settings.root
+
+    def refuse_strangers(self) -> None:
+        """Raises NoAccess, with whose it is, when the data directory is somebody else's."""
+        error = no_access(self.settings.daemon.data_dir)
+        if error:
+            raise error
+
+    def find_daemon(self) -> Daemon | None:
+        return find_daemon(self.settings.daemon.data_dir)
+
+    def source(self) -> Source:
+        return self.find_daemon() or self
+
+    def find(self, name_or_id: str) -> JobId:
+        """Raises Refused, with the nearest name, when there is no such job."""
+        return find_in(self.views(), name_or_id)
+
+    def views(self) -> list[JobView]:
+        """The jobs by their files alone."""
+        return _views(self._scan(), {})
+
+    def jobs(self) -> list[JobView]:
+        known, scanned = self._known(), self._scan()
+        return _views(scanned, {spec.id: self._facts(spec, known) for spec in _specs(scanned)})
+
+    def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
+        known = self._known()
+        chosen = [spec for spec in _specs(self._scan()) if job in (None, spec.id)]
+        found = [due for spec in chosen for due in self._next_of(spec, known, count)]
+        return sorted(found, key=lambda run: (run.due_ms, run.job))[:count]
+
+    def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
+        return self._read(lambda store: store.runs.list(job, limit=limit, before=before), [])
+
+    def pause(self, job: JobId) -> None:
+        self._change(job, paused=True)
+
+    def resume(self, job: JobId) -> None:
+        self._change(job, paused=False)
+
+    def _scan(self) -> Scan:
+        return scan(self.root, self.settings)
+
+    def _known(self) -> Known:
+        return self._read(_known, Known(cursors={}, latest={}))
+
+    def _facts(self, spec: JobSpec, known: Known) -> JobFacts:
+        due = self._next_of(spec, known, 1)
+        return JobFacts(
+            cursor=known.cursors.get(spec.id),
+            next_due_ms=due[0].due_ms if due else None,
+            last=known.latest.get(spec.id),
+        )
+
+    def _next_of(self, spec: JobSpec, known: Known, count: int) -> list[NextRun]:
+        """What would be due from now on if a daemon started now."""
+        cursor = known.cursors.get(spec.id)
+        if not spec.enabled or (cursor and cursor.paused):
+            return []
+        now_ms = self._clock.now_ms()
+        from_ms = settle(spec, welcome(spec, cursor, now_ms, SPREAD_MS).cursor.due_ms, now_ms).cursor_ms
+        zone = zone_of(spec.schedule, self.settings.daemon.timezone)
+        return [next_run(spec.id, due_ms, zone) for due_ms in upcoming(spec, from_ms, count)]
+
+    def _read(self, ask: Callable[[Store], Awaitable[T]], otherwise: T) -> T:
+        """Ask the database; before the first start there is none."""
+        path = self.settings.store.path
+        self.refuse_strangers()
+        return asyncio.run(self._ask(path, ask)) if path.exists() else otherwise
+
+    async def _ask(self, path: Path, ask: Callable[[Store], Awaitable[T]]) -> T:
+        store = await open_store(path, clock=self._clock, read_only=True)
+        try:
+            return await ask(store)
+        finally:
+            await store.close()
+
+    def _change(self, job: JobId, *, paused: bool) -> None:
+        file = self._scan().jobs.get(job)
+        if file is None:
+            raise Refused(f"{job} does not load: `spyweb check` says why")
+        with hold_lock(self.settings.daemon.data_dir, root=self.root, clock=self._clock):
+            asyncio.run(self._set_paused(file.spec, paused=paused))
+
+    async def _set_paused(self, spec: JobSpec, *, paused: bool) -> None:
+        """The next daemon takes the cursor up as it stands, and records the due times in between as paused."""
+        durability = Durability(self.settings.store.durability)
+        store = await open_store(self.settings.store.path, clock=self._clock, durability=durability)
+        try:
+            cursor = (await store.runs.cursors()).get(spec.id)
+            if cursor is None or cursor.paused is not paused:
+                await store.runs.record(_paused(spec, cursor, self._clock.now_ms(), paused=paused))
+        finally:
+            await store.close()
+
+
+def _paused(spec: JobSpec, cursor: Cursor | None, now_ms: int, *, paused: bool) -> Change:
+    """A job that no daemon has seen yet gets its first cursor."""
+    seen = Welcome(cursor=cursor) if cursor else welcome(spec, None, now_ms, SPREAD_MS)
+    changed = replace(dismissed(seen.cursor, now_ms), paused=paused)
+    return Change(cursors=[changed], stretches=seen.stretches)
+
+
+def open_project(root: Path) -> Project:
+    """Raises ConfigError when its config.toml is wrong."""
+    return Project(load_settings(root, environ=os.environ, flags={}), RealClock())
+
+
+def find_in(views: list[JobView], name_or_id: str) -> JobId:
+    """Raises Refused, with the nearest name, when there is no such job."""
+    job = find_job(views, name_or_id)
+    if job is None:
+        raise Refused(no_such_job(views, name_or_id))
+    return job
+
+
+async def _known(store: Store) -> Known:
+    return Known(cursors=await store.runs.cursors(), latest=await store.runs.latest())
+
+
+def _specs(scanned: Scan) -> list[JobSpec]:
+    return [file.spec for file in scanned.jobs.values()]
+
+
+def _views(scanned: Scan, facts: Mapping[JobId, JobFacts]) -> list[JobView]:
+    whole = [view_job(spec, facts.get(spec.id, JobFacts())) for spec in _specs(scanned)]
+    broken = [
+        broken_job(job, problems[0].file, "; ".join(map(str, problems))) for job, problems in scanned.broken.items()
+    ]
+    return sorted([*whole, *broken], key=lambda view: view.id)

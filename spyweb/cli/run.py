@@ -1,0 +1,102 @@
+"""`spyweb run` and `spyweb debug`: one run in the foreground, by the daemon where one has the project."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.exits import ExitCode
+from spyweb.cli.options import JobName, Output, root_of
+from spyweb.cli.output import Format
+from spyweb.cli.project import Project, find_in, open_project
+from spyweb.jobs.view import LogLine, RunEnded, RunEvent, event_to_json, to_json
+from spyweb.model import Outcome
+from spyweb.settings.units import format_duration
+
+Watcher = Callable[[RunEvent], None]
+
+
+def run(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> ExitCode:
+    """Run a job once, now: its log, its result and how long it took."""
+    return run_watched(open_project(root_of(context)), job, _json_lines if form is Format.JSON else Screen())
+
+
+def debug(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> ExitCode:
+    """Run a job once and show all there is: when within the run each line came, CPU, generation, traceback."""
+    return run_watched(open_project(root_of(context)), job, _json_lines if form is Format.JSON else DebugScreen())
+
+
+def run_watched(project: Project, name_or_id: str, watch: Watcher) -> ExitCode:
+    """Show each event as it comes; the last one is the run's end."""
+    daemon = project.find_daemon()
+    if daemon is None:
+        ended = _run_here(project, name_or_id, watch)
+    else:
+        ended = daemon.run_once(find_in(daemon.jobs(), name_or_id), watch)
+    return ExitCode.OK if ended.outcome is Outcome.SUCCESS else ExitCode.FAILED
+
+
+def _run_here(project: Project, name_or_id: str, watch: Watcher) -> RunEnded:
+    """Without a daemon: with workers and a store of its own, under the lock."""
+    from spyweb.daemon import run_once  # every other command does without the machine room
+
+    job = project.find(name_or_id)
+    return asyncio.run(run_once(project.root, {}, job, watch))
+
+
+def _json_lines(event: RunEvent) -> None:
+    output.show_json_line(event_to_json(event))
+
+
+class Screen:
+    """A run as it goes, for people."""
+
+    def __call__(self, event: RunEvent) -> None:
+        if isinstance(event, LogLine):
+            output.show_log_line(self.stamp(event), event.level, event.text)
+        else:
+            self.end(event)
+
+    def stamp(self, line: LogLine) -> str:
+        at = datetime.fromtimestamp(line.at_ms // 1000, tz=UTC).astimezone()
+        return f"{at:%H:%M:%S}.{line.at_ms % 1000:03d}"
+
+    def end(self, ended: RunEnded) -> None:
+        if ended.result is not None:
+            output.say(f"returned {_shown(ended.result)}")
+        if ended.outcome is not Outcome.SUCCESS:
+            output.say(ended.traceback or ended.reason)
+        cause = f" ({ended.failure})" if ended.failure else ""
+        output.show_verdict(ended.outcome, f"{ended.job}{cause} in {format_duration(ended.duration_ms)}")
+
+
+class DebugScreen(Screen):
+    """The same with everything that is known; times count from the first line."""
+
+    def __init__(self) -> None:
+        self._first_ms: int | None = None
+
+    def stamp(self, line: LogLine) -> str:
+        self._first_ms = line.at_ms if self._first_ms is None else self._first_ms
+        return f"+{(line.at_ms - self._first_ms) / 1000:8.3f}s"
+
+    def end(self, ended: RunEnded) -> None:
+        super().end(ended)
+        output.show_fields(
+            [
+                ("run", "-" if ended.run is None else str(ended.run)),
+                ("took", format_duration(ended.duration_ms)),
+                ("CPU", format_duration(ended.cpu_ms)),
+                ("generation", str(ended.generation or "-")),
+                ("reason", ended.reason or "-"),
+                ("globals", "reset: the VM was discarded" if ended.globals_reset else "kept"),
+            ]
+        )
+
+
+def _shown(result: object) -> str:
+    return result if isinstance(result, str) else to_json(result).decode()

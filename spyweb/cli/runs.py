@@ -1,0 +1,73 @@
+"""`spyweb runs`: what ran, what did not, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.options import MaybeJob, Output, root_of
+from spyweb.cli.output import Format
+from spyweb.cli.project import Source, find_in, open_project
+from spyweb.jobs.view import describe_moment, duration_ms
+from spyweb.model import JobId, Outcome, Run
+from spyweb.settings.units import format_duration
+
+PAGE = 1_000
+
+
+def runs(
+    context: typer.Context,
+    job: MaybeJob = None,
+    count: Annotated[int, typer.Option("-n", min=1, help="How many.")] = 20,
+    outcome: Annotated[Outcome | None, typer.Option(help="Only those that ended so.")] = None,
+    form: Output = Format.TABLE,
+) -> None:
+    """The newest runs first; due times that did not run are among them, with the reason."""
+    project = open_project(root_of(context))
+    source = project.source()
+    chosen = find_in(source.jobs(), job) if job else None
+    found = list(islice(_matching(source, chosen, outcome, count), count))
+    if form is Format.JSON:
+        output.show_json(found)
+    else:
+        show_runs(found, project.settings.daemon.timezone)
+
+
+def _matching(source: Source, job: JobId | None, outcome: Outcome | None, count: int) -> Iterator[Run]:
+    """Page by page, until there is enough or no more."""
+    before = None
+    limit = PAGE if outcome else min(count, PAGE)
+    while page := source.runs(job, limit=limit, before=before):
+        yield from (run for run in page if outcome in (None, run.outcome))
+        before = page[-1].id
+
+
+def show_runs(found: list[Run], timezone: str) -> None:
+    header = ("run", "job", "began", "took", "trigger", "outcome", "reason")
+    output.show_table(header, [_row(run, timezone) for run in found], empty="no runs yet")
+
+
+def _row(run: Run, timezone: str) -> tuple[str, ...]:
+    began_ms = run.due_ms if run.started_ms is None else run.started_ms
+    took = duration_ms(run)
+    attempt = f" (attempt {run.attempt})" if run.attempt > 1 else ""
+    return (
+        str(run.id),
+        run.job,
+        "" if began_ms is None else describe_moment(began_ms // 1000 * 1000, timezone),
+        "" if took is None else format_duration(took),
+        f"{run.trigger.get('type', '')}{attempt}",
+        run.outcome or run.state,
+        _reason(run, timezone),
+    )
+
+
+def _reason(run: Run, timezone: str) -> str:
+    cause = f"{run.failure}: " if run.failure and not run.reason.startswith(run.failure) else ""
+    if run.count == 1 or run.last_due_ms is None:
+        return f"{cause}{run.reason}"
+    return f"{run.reason} ({run.count} due times, the last {describe_moment(run.last_due_ms, timezone)})"

@@ -1,0 +1,57 @@
+"""`spyweb trigger`, `pause` and `resume`: tell a job what to do."""
+
+from __future__ import annotations
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.client import Daemon
+from spyweb.cli.options import JobName, Output, root_of
+from spyweb.cli.output import Format
+from spyweb.cli.project import Project, find_in, open_project
+from spyweb.errors import Refused
+from spyweb.model import JobId
+
+
+def trigger(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
+    """Have the running daemon start a job now, and don't wait for it."""
+    project = open_project(root_of(context))
+    daemon = project.find_daemon()
+    if daemon is None:
+        raise Refused(
+            f"no daemon runs in {project.root}: `spyweb run {job}` runs the job here, `spyweb start` starts one"
+        )
+    run = daemon.trigger(find_in(daemon.jobs(), job))
+    if form is Format.JSON:
+        output.show_json({"run": run})
+    else:
+        output.say("it did not start: see `spyweb runs`" if run is None else f"run {run} starts")
+
+
+def pause(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
+    """Let no due time of a job run until it is resumed, over restarts too."""
+    door, chosen = _door(open_project(root_of(context)), job)
+    door.pause(chosen)
+    _tell(chosen, form, paused=True)
+
+
+def resume(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
+    """Let a paused job run again; what was due meanwhile is recorded as paused."""
+    door, chosen = _door(open_project(root_of(context)), job)
+    door.resume(chosen)
+    _tell(chosen, form, paused=False)
+
+
+def _door(project: Project, job: str) -> tuple[Daemon | Project, JobId]:
+    """The daemon; without one the database, under the lock."""
+    daemon = project.find_daemon()
+    if daemon:
+        return daemon, find_in(daemon.jobs(), job)
+    return project, project.find(job)
+
+
+def _tell(job: JobId, form: Format, *, paused: bool) -> None:
+    if form is Format.JSON:
+        output.show_json({"job": job, "paused": paused})
+    else:
+        output.say(f"{job} is paused" if paused else f"{job} is no longer paused")

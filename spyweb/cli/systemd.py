@@ -1,0 +1,275 @@
+"""`spyweb systemd`: a unit for the user, the interpreter and the project it is asked from, and its removal.
+
+`render` is the one description of how systemd should hold spyweb; deploy/spyweb.service is what it gives for the usual
+places, kept the same by a test.  The functions here give lines to show and raise Refused or NoAccess with one line.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from spyweb.errors import NoAccess, Refused
+from spyweb.settings import Settings, load_settings
+
+MARK = "# Made by `spyweb systemd install`; `spyweb systemd uninstall` removes it."
+SYSTEM_UNITS = Path("/etc/systemd/system")
+BOOTED = Path("/run/systemd/system")  # there when systemd runs the machine: sd_booted(3)
+SHARED_TEMPORARY = (Path("/tmp"), Path("/var/tmp"))
+HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
+STOP_MARGIN_S = 20  # beyond shutdown_grace: time to record what was cut short, and to commit
+
+Systemctl = Callable[[Sequence[str]], int]
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,200}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """What differs from one installation to the next."""
+
+    program: tuple[str, ...]  # the spyweb to start
+    root: Path
+    writable: tuple[Path, ...]  # the project, and the data where that lies elsewhere
+    runs_from: tuple[Path, ...]  # everything that must stay readable: the project, the interpreter and its library
+    user: str | None  # None: a unit of the user's own systemd
+    name: str = "spyweb"
+    grace_s: int = 10
+
+
+def render(unit: Unit) -> str:
+    sections = [_head(unit), _service(unit), _confinement(unit)]
+    if unit.user is not None:
+        sections.append(_file_system(unit))
+    sections.append(["[Install]", f"WantedBy={'default.target' if unit.user is None else 'multi-user.target'}"])
+    return "\n\n".join("\n".join(section) for section in sections) + "\n"
+
+
+def _head(unit: Unit) -> list[str]:
+    return [
+        MARK,
+        "[Unit]",
+        f"Description=spyweb: Lua jobs in {_plain(unit.root)}",
+        "Wants=network-online.target",
+        "After=network-online.target",
+        "# A scheduler that gave up at three in the morning is worse than one that keeps trying.",
+        "StartLimitIntervalSec=0",
+    ]
+
+
+def _service(unit: Unit) -> list[str]:
+    environment = f"/etc/spyweb/{unit.name}.env" if unit.user is not None else f"%h/.config/spyweb/{unit.name}.env"
+    return [
+        "[Service]",
+        "Type=notify",
+        "NotifyAccess=main",
+        *([f"User={unit.user}"] if unit.user is not None else []),
+        f"WorkingDirectory={_plain(unit.root)}",
+        f"ExecStart={' '.join(_quoted(word) for word in (*unit.program, '-C', str(unit.root), 'start'))}",
+        "ExecReload=kill -HUP $MAINPID",
+        "# SPYWEB_API_KEY and whatever env_get may show; the file may be missing.",
+        f"EnvironmentFile=-{environment}",
+        "# Fed only while the scheduler and the writer make progress.",
+        "WatchdogSec=30",
+        "Restart=on-failure",
+        "RestartSec=5",
+        "# The daemon ends its workers itself; what is left after it is killed.",
+        "KillMode=mixed",
+        f"TimeoutStopSec={unit.grace_s + STOP_MARGIN_S}",
+        "# A worker that the kernel kills for memory is replaced: that is no reason to stop the daemon.",
+        "OOMPolicy=continue",
+        "LimitNOFILE=16384",
+    ]
+
+
+def _confinement(unit: Unit) -> list[str]:
+    """What works for a user's own systemd too."""
+    return [
+        "# Rights.  Workers give up nearly all of theirs by themselves; this bounds the daemon.",
+        "NoNewPrivileges=yes",
+        "UMask=0077",
+        "LockPersonality=yes",
+        "MemoryDenyWriteExecute=yes",
+        "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6",
+        "RestrictNamespaces=yes",
+        "RestrictRealtime=yes",
+        "RestrictSUIDSGID=yes",
+        "SystemCallArchitectures=native",
+        "SystemCallErrorNumber=EPERM",
+        "SystemCallFilter=@system-service",
+        "SystemCallFilter=~@privileged @resources",
+        "# What workers need in order to lock themselves in, and to be kept from crowding the daemon out.",
+        "SystemCallFilter=seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self setpriority",
+    ]
+
+
+def _file_system(unit: Unit) -> list[str]:
+    return [
+        "# The file system is read-only but for the project.",
+        "ProtectSystem=strict",
+        f"ReadWritePaths={' '.join(_quoted(str(path)) for path in unit.writable)}",
+        f"ProtectHome={'read-only' if _any_below(unit.runs_from, HOMES) else 'yes'}",
+        f"PrivateTmp={'no' if _any_below(unit.runs_from, SHARED_TEMPORARY) else 'yes'}",
+        "PrivateDevices=yes",
+        "ProtectClock=yes",
+        "ProtectControlGroups=yes",
+        "ProtectHostname=yes",
+        "ProtectKernelLogs=yes",
+        "ProtectKernelModules=yes",
+        "ProtectKernelTunables=yes",
+        "ProtectProc=invisible",
+        "ProcSubset=pid",
+        "RemoveIPC=yes",
+        "KeyringMode=private",
+        "CapabilityBoundingSet=",
+        "AmbientCapabilities=",
+    ]
+
+
+def _any_below(paths: Sequence[Path], places: Sequence[Path]) -> bool:
+    return any(path.is_relative_to(place) for path in paths for place in places)
+
+
+def _plain(path: Path) -> str:
+    """For a setting that takes the rest of its line as it is."""
+    return _one_line(str(path)).replace("%", "%%")
+
+
+def _quoted(word: str) -> str:
+    """For a setting that is split into words."""
+    escaped = _one_line(word).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return escaped if re.fullmatch(r"[\w@%+=:,./-]+", escaped, re.ASCII) else f'"{escaped}"'
+
+
+def _one_line(text: str) -> str:
+    if not text.isprintable():
+        raise Refused(f"{text!r} can't stand in a unit file: it holds line breaks or control characters")
+    return text
+
+
+def install(
+    root: Path,
+    *,
+    write: bool = False,
+    user_unit: bool = False,
+    name: str = "spyweb",
+    systemctl: Systemctl | None = None,
+) -> list[str]:
+    """The unit's text, or, with `write`, what was done and what to type next."""
+    settings = load_settings(root, environ=os.environ, flags={})
+    text = render(describe(settings, user_unit=user_unit, name=checked_name(name)))
+    if not write:
+        return text.splitlines()
+    run = systemctl or find_systemctl(user_unit=user_unit)
+    path = unit_path(name, user_unit=user_unit, environment=os.environ)
+    _put(path, text)
+    run(["daemon-reload"])
+    return [f"{path} is written; to start it now and at every boot:", f"  {_command(user_unit)} enable --now {name}"]
+
+
+def uninstall(
+    root: Path, *, user_unit: bool = False, name: str = "spyweb", systemctl: Systemctl | None = None
+) -> list[str]:
+    """Stop the service, remove its unit; says what stays."""
+    path = unit_path(checked_name(name), user_unit=user_unit, environment=os.environ)
+    _refuse_strange(path)
+    run = systemctl or find_systemctl(user_unit=user_unit)
+    if not os.access(path.parent, os.W_OK):
+        raise _needs_root(path)
+    run(["disable", "--now", name])
+    path.unlink()
+    run(["daemon-reload"])
+    settings = load_settings(root, environ=os.environ, flags={})
+    return [f"{path} is removed", f"left as they are: {root} and the data in {settings.daemon.data_dir}"]
+
+
+def describe(settings: Settings, *, user_unit: bool, name: str) -> Unit:
+    """The unit for this user, this interpreter and this project."""
+    data = (settings.daemon.data_dir, settings.store.path.parent)
+    root = settings.root
+    return Unit(
+        program=_program(Path(sys.executable)),
+        root=root,
+        writable=(root, *sorted({path for path in data if not path.is_relative_to(root)})),
+        runs_from=(root, *data, Path(sys.executable), Path(sys.base_prefix)),
+        user=None if user_unit else whose(root, os.environ),
+        name=name,
+        grace_s=-(-settings.daemon.shutdown_grace_ms // 1000),
+    )
+
+
+def _program(interpreter: Path) -> tuple[str, ...]:
+    """The command that lies beside the interpreter; without one, the module."""
+    command = interpreter.with_name("spyweb")
+    return (str(command),) if command.exists() else (str(interpreter), "-m", "spyweb")
+
+
+def whose(root: Path, environment: Mapping[str, str]) -> str:
+    """Who the service runs as: whoever asks; for root the user behind sudo, else the owner of the project."""
+    if os.geteuid() != 0:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    if behind_sudo := environment.get("SUDO_USER"):
+        return behind_sudo
+    try:
+        return pwd.getpwuid(root.stat().st_uid).pw_name
+    except KeyError:
+        return "root"
+
+
+def checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name) or name.endswith(".service"):
+        raise Refused(f"{name!r} can't be a unit's name: letters, digits and _ . : - only, without .service")
+    return name
+
+
+def unit_path(name: str, *, user_unit: bool, environment: Mapping[str, str]) -> Path:
+    if not user_unit:
+        return SYSTEM_UNITS / f"{name}.service"
+    settings = Path(environment.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return settings / "systemd/user" / f"{name}.service"
+
+
+def find_systemctl(*, user_unit: bool) -> Systemctl:
+    program = shutil.which("systemctl")
+    if program is None or not BOOTED.is_dir():
+        raise Refused("systemd does not run this machine; without --write the unit is printed")
+    scope = ["--user"] if user_unit else []
+    return lambda words: subprocess.run([program, *scope, *words], check=False).returncode
+
+
+def _command(user_unit: bool) -> str:
+    return "systemctl --user" if user_unit else "systemctl"
+
+
+def _put(path: Path, text: str) -> None:
+    """Whole or not at all; never in place of a unit that somebody else wrote."""
+    if path.exists():
+        _refuse_strange(path)
+    draft = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(text, encoding="utf-8")
+        draft.chmod(0o644)
+        draft.replace(path)
+    except PermissionError as error:
+        raise _needs_root(path) from error
+
+
+def _refuse_strange(path: Path) -> None:
+    try:
+        ours = path.read_text(encoding="utf-8", errors="replace").startswith(MARK)
+    except FileNotFoundError as error:
+        raise Refused(f"there is no {path}") from error
+    if not ours:
+        raise Refused(f"{path} was not made by `spyweb systemd install`: it is left alone")
+
+
+def _needs_root(path: Path) -> NoAccess:
+    return NoAccess(f"{path.parent} takes root's rights to write to: use sudo, or --user for a unit of your own")

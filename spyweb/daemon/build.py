@@ -1,0 +1,142 @@
+"""The parts of a daemon, each built when everything it needs exists.  An exit stack takes them down in reverse."""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+from asyncio import TaskGroup
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from spyweb import __version__
+from spyweb.clock import Clock
+from spyweb.errors import StoreCorrupt
+from spyweb.jobs.live import LiveJob, LiveJobs
+from spyweb.jobs.run import CountingHost, HostFor, Observer, Runner, Surroundings
+from spyweb.logs import JobLogs
+from spyweb.lua.pool import Pool
+from spyweb.lua.session import InitFacts
+from spyweb.model import Run
+from spyweb.ops import catalog
+from spyweb.ops.environment import visible_environment
+from spyweb.ops.host import RunHost
+from spyweb.ops.network.client import HttpClient, open_client
+from spyweb.ops.sources import Sources
+from spyweb.ops.world import Call, World
+from spyweb.settings import Settings
+from spyweb.store.damage import move_aside
+from spyweb.store.sqlite import SqliteStore, open_store
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What runs need, whether a daemon starts them or a person in the foreground."""
+
+    settings: Settings
+    clock: Clock
+    store: SqliteStore
+    world: World
+    pool: Pool
+    live: LiveJobs
+    runner: Runner
+    job_logs: JobLogs
+    tasks: TaskGroup
+
+
+def init_facts(settings: Settings, server_url: str | None) -> InitFacts:
+    """What every VM is told of the machine it runs on."""
+    engine: dict[str, object] = {
+        "os": platform.system().lower(),
+        "arch": platform.machine(),
+        "headless": not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")),
+        "version": __version__,
+        "lua_version": "lua54",
+        "storage": "sqlite",
+    }
+    if server_url:
+        engine["server_url"] = server_url
+    return InitFacts(
+        ops=catalog.names(),
+        engine=engine,
+        env=visible_environment(os.environ, settings.security.env_deny),
+        timezone=settings.daemon.timezone,
+    )
+
+
+async def open_or_repair(settings: Settings, clock: Clock, *, repair: bool) -> SqliteStore:
+    path, durability = settings.store.path, settings.store.durability
+    try:
+        return await open_store(path, clock=clock, durability=durability)
+    except StoreCorrupt as error:
+        if not repair:
+            raise
+        log.error("the damaged database is moved aside, a new one begins", reason=str(error), now=str(move_aside(path)))
+    return await open_store(path, clock=clock, durability=durability)
+
+
+def hosts(root: Path, world: World, job_logs: JobLogs) -> HostFor:
+    """Who answers the ops of a run, and where its log lines go."""
+
+    def host_for(job: LiveJob, run: Run, observer: Observer | None) -> CountingHost:
+        write = job_logs.writer(job.id, root / job.spec.folder)
+
+        def job_log(level: str, text: bytes) -> None:
+            write(level, text)
+            if observer:
+                observer.log(level, text)
+
+        call = Call(
+            world=world,
+            job=job.id,
+            run=run.id,
+            generation=run.generation or job.code.generation,
+            folder=job.spec.folder,
+            memory_limit=job.spec.memory_limit,
+        )
+        return RunHost(call, job_log)
+
+    return host_for
+
+
+async def open_world(stack: AsyncExitStack, settings: Settings, clock: Clock, store: SqliteStore) -> World:
+    http: HttpClient = await stack.enter_async_context(open_client(settings.http, clock))
+    return World(store=store, clock=clock, http=http, sources=Sources(settings.root))
+
+
+async def build(
+    stack: AsyncExitStack, settings: Settings, clock: Clock, *, repair: bool = False, workers: int | None = None
+) -> Parts:
+    """Everything below the scheduler.  The pool is not started: it must know the server's URL."""
+    store = await open_or_repair(settings, clock, repair=repair)
+    stack.push_async_callback(store.close)
+    world = await open_world(stack, settings, clock, store)
+    job_logs = await stack.enter_async_context(JobLogs(clock))
+    pool = Pool(clock=clock, workers=workers or settings.daemon.workers)
+    stack.push_async_callback(pool.stop)
+    tasks = await stack.enter_async_context(TaskGroup())
+    live = LiveJobs()
+    around = Surroundings(
+        machine=pool,
+        runs=store.runs,
+        live=live,
+        clock=clock,
+        host_for=hosts(settings.root, world, job_logs),
+        random=random.random,
+    )
+    return Parts(
+        settings=settings,
+        clock=clock,
+        store=store,
+        world=world,
+        pool=pool,
+        live=live,
+        runner=Runner(around, tasks),
+        job_logs=job_logs,
+        tasks=tasks,
+    )

@@ -1,0 +1,215 @@
+"""The daemon's life: build, load, serve, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from asyncio import TaskGroup
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from spyweb import __version__, logs, notify
+from spyweb.clock import Clock, RealClock
+from spyweb.daemon.build import Parts, build, init_facts
+from spyweb.daemon.options import Options
+from spyweb.jobs.health import Vitals, find_problems
+from spyweb.reload.swap import Parts as ReloadParts
+from spyweb.reload.swap import Reloader
+from spyweb.reload.watch import Watcher
+from spyweb.scheduler import ApschedulerTimers, Scheduler
+from spyweb.settings import Settings, load_settings
+from spyweb.store.lock import hold_lock
+from spyweb.web.office import Office
+from spyweb.web.serve import Listening, serve_socket, serve_tcp
+
+log = structlog.get_logger()
+
+PRUNE_SECONDS = 3600.0
+FIRST_PRUNE_SECONDS = 60.0  # not while everything starts
+STATUS_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Daemon:
+    """The parts that only a daemon has, beside those that every run needs."""
+
+    parts: Parts
+    scheduler: Scheduler
+    reloader: Reloader
+    office: Office
+    notifier: notify.Notifier
+    stop: asyncio.Event
+
+
+async def serve(options: Options) -> None:
+    """Run until told to stop.  Raises a SpywebError with one clear line when it can't start."""
+    settings = read_settings(options)
+    logs.configure(settings.daemon.log_level)
+    clock = RealClock()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(hold_lock(settings.daemon.data_dir, root=options.root, clock=clock))
+        parts = await build(stack, settings, clock, repair=options.repair)
+        daemon = assemble(parts, options)
+        listening = await open_doors(stack, daemon)
+        await parts.pool.start(init_facts(settings, listening.url if listening else None))
+        await load_jobs(daemon)
+        background = await stack.enter_async_context(TaskGroup())
+        keep_going = start_background(daemon, background)
+        announce(daemon, listening)
+        await daemon.stop.wait()
+        await wind_down(daemon)
+        for task in keep_going:
+            task.cancel()
+
+
+def read_settings(options: Options) -> Settings:
+    return load_settings(options.root, environ=os.environ, flags=options.flags)
+
+
+def assemble(parts: Parts, options: Options) -> Daemon:
+    clock, live, runs = parts.clock, parts.live, parts.store.runs
+    scheduler = Scheduler(timers=ApschedulerTimers(), live=live, runner=parts.runner, runs=runs, clock=clock)
+    reloader = Reloader(
+        ReloadParts(
+            root=options.root,
+            live=live,
+            prover=parts.pool,
+            modules=parts.world.sources,
+            schedule=scheduler,
+            read_settings=partial(read_settings, options),
+            forget=parts.runner.forget,
+            clock=clock,
+        ),
+        parts.settings,
+    )
+    office = Office(
+        root=options.root,
+        timezone=parts.settings.daemon.timezone,
+        live=live,
+        runner=parts.runner,
+        scheduler=scheduler,
+        reloader=reloader,
+        runs_record=runs,
+        clock=clock,
+        vitals=partial(vitals, parts, scheduler, clock.monotonic()),
+    )
+    stop = asyncio.Event()
+    catch_signals(stop, reloader)
+    notifier = notify.from_environment(os.environ)
+    return Daemon(parts=parts, scheduler=scheduler, reloader=reloader, office=office, notifier=notifier, stop=stop)
+
+
+def catch_signals(stop: asyncio.Event, reloader: Reloader) -> None:
+    """SIGTERM and Ctrl-C stop; a second one ends at once.  SIGHUP looks at the files again."""
+    loop = asyncio.get_running_loop()
+
+    def ask(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ask, number)
+    loop.add_signal_handler(signal.SIGHUP, reloader.wake)
+
+
+async def open_doors(stack: AsyncExitStack, daemon: Daemon) -> Listening | None:
+    settings = daemon.parts.settings
+    await stack.enter_async_context(serve_socket(daemon.office, settings.daemon.data_dir))
+    if not settings.server.enabled:
+        return None
+    server = settings.server
+    return await stack.enter_async_context(
+        serve_tcp(daemon.office, host=server.host, port=server.port, api_key=server.api_key)
+    )
+
+
+async def load_jobs(daemon: Daemon) -> None:
+    """The files as they are now, then what an earlier daemon left open."""
+    runs = daemon.parts.store.runs
+    left_open = await runs.open()
+    await daemon.reloader.load(await runs.cursors())
+    latest = await runs.latest()
+    for job in daemon.parts.live:
+        job.last = latest.get(job.id)
+    await daemon.parts.runner.take_up(left_open)
+
+
+def start_background(daemon: Daemon, tasks: TaskGroup) -> list[asyncio.Task[None]]:
+    settings = daemon.parts.settings
+    watcher = Watcher(settings.root, [settings.daemon.data_dir], daemon.reloader.wake)
+    daemon.scheduler.start()
+    return [
+        tasks.create_task(watcher.watch(), name="watch files"),
+        tasks.create_task(daemon.reloader.keep_up(), name="reload"),
+        tasks.create_task(daemon.scheduler.watch_the_clock(), name="watch the clock"),
+        tasks.create_task(prune(daemon), name="prune runs"),
+        tasks.create_task(feed_watchdog(daemon), name="watchdog"),
+    ]
+
+
+def announce(daemon: Daemon, listening: Listening | None) -> None:
+    """Say what was found: to systemd, to the log, and on a terminal to whoever sits there."""
+    daemon.notifier.ready(status_line(daemon))
+    log.info(
+        "started",
+        version=__version__,
+        jobs=len(daemon.parts.live),
+        url=listening.url if listening else None,
+        rights=list(daemon.parts.pool.stats().rights),
+    )
+
+
+async def wind_down(daemon: Daemon) -> None:
+    """Start nothing more, let runs end within the grace, record the rest as stopped."""
+    daemon.notifier.stopping()
+    running = len(daemon.parts.live.running())
+    log.info("stopping", running=running)
+    daemon.scheduler.stop()
+    await daemon.parts.runner.drain(daemon.parts.settings.daemon.shutdown_grace_ms / 1000)
+    log.info("stopped")
+
+
+def vitals(parts: Parts, scheduler: Scheduler, started: float) -> Vitals:
+    return Vitals(
+        version=__version__,
+        pid=os.getpid(),
+        uptime_s=parts.clock.monotonic() - started,
+        scheduler_lag_ms=scheduler.lag_ms,
+        store=parts.store.stats(),
+        pool=parts.pool.stats(),
+        storage_errors=sum(parts.world.metrics.errors.values()),
+    )
+
+
+def status_line(daemon: Daemon) -> str:
+    live = daemon.parts.live
+    return f"{len(live)} jobs, {len(live.running())} running"
+
+
+async def feed_watchdog(daemon: Daemon) -> None:
+    """Only while the scheduler and the writer make progress; the loop does, or this would not run."""
+    interval = min(daemon.notifier.watchdog_interval_s or STATUS_SECONDS, STATUS_SECONDS)
+    while True:
+        await daemon.parts.clock.sleep(interval)
+        problems = find_problems(daemon.scheduler.lag_ms, daemon.parts.store.stats())
+        if problems:
+            log.error("no progress", problems=problems)
+            daemon.notifier.status("; ".join(problems))
+            continue
+        daemon.notifier.watchdog()
+        daemon.notifier.status(status_line(daemon))
+
+
+async def prune(daemon: Daemon) -> None:
+    clock: Clock = daemon.parts.clock
+    await clock.sleep(FIRST_PRUNE_SECONDS)
+    while True:
+        keep = daemon.reloader.settings.runs
+        gone = await daemon.parts.store.runs.prune(keep=keep.keep, older_than_ms=clock.now_ms() - keep.keep_for_ms)
+        log.debug("runs pruned", gone=gone)
+        await clock.sleep(PRUNE_SECONDS)

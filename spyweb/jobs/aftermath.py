@@ -1,0 +1,75 @@
+"""What follows from the end of a run: a retry, a second start after a loss, the jobs that name it in `after`.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from spyweb.jobs.live import LiveJob
+from spyweb.jobs.retry import retry_delay_ms
+from spyweb.model import Ending, Failure, JobId, Outcome, Retry, Run, RunState, TriggerType
+from spyweb.store.protocol import NewRun
+
+
+def losses(run: Run) -> int:
+    """How many attempts before this one were lost without fault: they don't count as retries."""
+    lost = run.trigger.get("lost", 0)
+    return lost if isinstance(lost, int) else 0
+
+
+def may_retry(run: Run, retry: Retry) -> bool:
+    return run.attempt - losses(run) <= retry.retries
+
+
+def _retry_trigger(run: Run, lost: int) -> Mapping[str, object]:
+    first = run.trigger.get("of", run.id) if run.trigger.get("type") == TriggerType.RETRY else run.id
+    trigger: dict[str, object] = {"type": TriggerType.RETRY.value, "of": first}
+    return {**trigger, "lost": lost} if lost else trigger
+
+
+def _next_attempt(run: Run, start_after_ms: int | None, lost: int) -> NewRun:
+    return NewRun(
+        job=run.job,
+        state=RunState.WAITING,
+        trigger=_retry_trigger(run, lost),
+        attempt=run.attempt + 1,
+        due_ms=run.due_ms,
+        start_after_ms=start_after_ms,
+    )
+
+
+def _is_failure(ending: Ending) -> bool:
+    if ending.outcome is Outcome.LOST:
+        return ending.guilty
+    return ending.outcome is Outcome.FAILED and ending.failure is not Failure.CANCELLED
+
+
+def next_attempt(run: Run, ending: Ending, retry: Retry, now_ms: int, random: Callable[[], float]) -> NewRun | None:
+    """The attempt that follows, if one does.
+
+    An innocent loss starts again once, at once; a failure is retried after its delay.
+    """
+    if ending.outcome is Outcome.LOST and not ending.guilty and not losses(run):
+        return _next_attempt(run, None, 1)
+    if _is_failure(ending) and may_retry(run, retry):
+        attempt = run.attempt - losses(run)
+        return _next_attempt(run, now_ms + retry_delay_ms(retry, attempt, random), losses(run))
+    return None
+
+
+def dependents(run: Run, ending: Ending, jobs: Iterable[LiveJob]) -> list[NewRun]:
+    """A start for each job that waits for this job to end so."""
+    trigger = {
+        "type": TriggerType.AFTER.value,
+        "job": str(run.job),
+        "run_id": int(run.id),
+        "outcome": ending.outcome.value,
+    }
+    return [
+        NewRun(job=job.id, state=RunState.WAITING, trigger=trigger)
+        for job in jobs
+        if _waits_for(job, run.job, ending.outcome)
+    ]
+
+
+def _waits_for(job: LiveJob, ended: JobId, outcome: Outcome) -> bool:
+    return any(after.job == ended and outcome in after.outcomes for after in job.spec.after)

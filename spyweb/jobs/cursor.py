@@ -1,0 +1,104 @@
+"""A job's cursor when something other than a due time touches it: first sight, an edit, an absence.  Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from spyweb.jobs.due import (
+    Missed,
+    after_edit,
+    already_past,
+    first_cursor,
+    parse_schedule_text,
+    schedule_text,
+    stretch_until,
+)
+from spyweb.model import Cursor, JobId, JobSpec, Outcome
+from spyweb.store.protocol import Stretch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcome:
+    """Where a job's schedule goes on, and what is put on record for the time before."""
+
+    cursor: Cursor
+    stretches: tuple[Stretch, ...] = ()
+
+
+def welcome(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) -> Welcome:
+    """Take up the schedule of a job that has come to life or was edited.
+
+    `spread_ms` is the time over which the first runs of new jobs are spread.
+    """
+    if known is None:
+        return _first_seen(spec, now_ms, spread_ms)
+    if not spec.enabled or known.paused:
+        return Welcome(cursor=_idle(known, now_ms))
+    if known.idle_since_ms is not None:
+        return _after_absence(spec, known, now_ms)
+    if known.schedule != schedule_text(spec.schedule):
+        return _after_edit(spec, known, now_ms)
+    return Welcome(cursor=known)
+
+
+def dismissed(known: Cursor, now_ms: int) -> Cursor:
+    """The cursor of a job that is absent, disabled or paused from now on."""
+    return _idle(known, now_ms)
+
+
+def _idle(known: Cursor, now_ms: int) -> Cursor:
+    return known if known.idle_since_ms is not None else replace(known, idle_since_ms=now_ms)
+
+
+def _first_seen(spec: JobSpec, now_ms: int, spread_ms: int) -> Welcome:
+    text = schedule_text(spec.schedule)
+    idle_since_ms = None if spec.enabled else now_ms
+    cursor = Cursor(
+        job=spec.id, due_ms=first_cursor(spec, now_ms, spread_ms), schedule=text, idle_since_ms=idle_since_ms
+    )
+    past = already_past(spec.schedule, now_ms)
+    if past is None:
+        return Welcome(cursor=cursor)
+    return Welcome(
+        cursor=replace(cursor, due_ms=past.last_ms),
+        stretches=(stretch_of(spec.id, Outcome.MISSED, past, now_ms, past.reason),),
+    )
+
+
+def _after_absence(spec: JobSpec, known: Cursor, now_ms: int) -> Welcome:
+    text = schedule_text(spec.schedule)
+    due_ms = known.due_ms
+    if known.schedule != text:
+        due_ms = after_edit(parse_schedule_text(known.schedule), spec.schedule, known.due_ms, now_ms)
+    absent = stretch_until(spec.schedule, due_ms, now_ms)
+    cursor = replace(known, schedule=text, idle_since_ms=None, due_ms=absent.last_ms if absent else due_ms)
+    if absent is None:
+        return Welcome(cursor=cursor)
+    reason = "paused, disabled or absent"
+    return Welcome(cursor=cursor, stretches=(stretch_of(spec.id, Outcome.PAUSED, absent, now_ms, reason),))
+
+
+def _after_edit(spec: JobSpec, known: Cursor, now_ms: int) -> Welcome:
+    earlier = parse_schedule_text(known.schedule)
+    cursor = replace(
+        known,
+        schedule=schedule_text(spec.schedule),
+        due_ms=after_edit(earlier, spec.schedule, known.due_ms, now_ms),
+    )
+    missed = stretch_until(earlier, known.due_ms, now_ms)
+    if missed is None:
+        return Welcome(cursor=cursor)
+    reason = "due under the schedule before the edit, while the daemon was down"
+    return Welcome(cursor=cursor, stretches=(stretch_of(spec.id, Outcome.MISSED, missed, now_ms, reason),))
+
+
+def stretch_of(job: JobId, outcome: Outcome, due: Missed, at_ms: int, reason: str) -> Stretch:
+    return Stretch(
+        job=job,
+        outcome=outcome,
+        first_due_ms=due.first_ms,
+        last_due_ms=due.last_ms,
+        count=due.count,
+        reason=reason,
+        at_ms=at_ms,
+    )

@@ -1,0 +1,33 @@
+"""Who starts after whom: cycles among jobs that name each other in `after`.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from spyweb.model import JobId
+
+
+def find_cycles(follows: Mapping[JobId, Sequence[JobId]]) -> list[list[JobId]]:
+    """Cycles, each in order: so many that without their jobs none is left.
+
+    A walk along the links, with a stack of its own because a chain may be thousands of jobs long.
+    """
+    cycles: list[list[JobId]] = []
+    done: set[JobId] = set()
+    for start in follows:
+        trail: dict[JobId, Iterator[JobId]] = {} if start in done else {start: iter(follows[start])}
+        while trail:
+            here = next(reversed(trail))
+            following = next(trail[here], None)
+            if following is None:
+                done.add(here)
+                del trail[here]
+            elif following in trail:
+                cycles.append(_from(list(trail), following))
+            elif following not in done:
+                trail[following] = iter(follows.get(following, ()))
+    return cycles
+
+
+def _from(trail: list[JobId], first: JobId) -> list[JobId]:
+    return trail[trail.index(first) :]

@@ -1,0 +1,105 @@
+"""Whether the daemon makes progress, and what it measures of itself, for people and machines.
+
+The same judgement decides what `/healthz` answers and whether the watchdog is fed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from spyweb.jobs.view import JobState, JobView
+from spyweb.lua.session import PoolStats, WorkerInfo
+from spyweb.settings.units import format_duration
+from spyweb.store.protocol import StoreStats
+
+SCHEDULER_STALLED_MS = 5_000  # the loop promises 50 ms: a hundred times that is no hiccup
+WRITER_STALLED_S = 10.0  # a slow disk syncs in well under a second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vitals:
+    """What the daemon measures of itself."""
+
+    version: str
+    pid: int
+    uptime_s: float
+    scheduler_lag_ms: int  # how long the oldest due time has been waiting to be dealt with
+    store: StoreStats
+    pool: PoolStats
+    storage_errors: int  # store calls of scripts that failed since the start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    status: str  # "ok", or "failing"
+    problems: Sequence[str]  # why it is not ok
+    version: str
+    pid: int
+    uptime_s: float
+    scheduler_lag_ms: int
+    store: StoreStats
+    workers: Sequence[WorkerInfo]
+    worker_deaths: int
+    quarantined: Mapping[str, str]  # job → why
+    rights: Sequence[str]  # what workers have given up, and what could not be
+    jobs: Mapping[str, int]  # how many in each state
+    storage_errors: int
+
+
+def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
+    """Why the daemon makes no progress, if it makes none."""
+    problems = []
+    if scheduler_lag_ms > SCHEDULER_STALLED_MS:
+        problems.append(f"the scheduler is {format_duration(scheduler_lag_ms)} behind")
+    if store.oldest_pending_s > WRITER_STALLED_S:
+        problems.append(f"a write has waited {store.oldest_pending_s:.0f}s for the disk")
+    return problems
+
+
+def view_health(vitals: Vitals, jobs: Iterable[JobView]) -> Health:
+    problems = find_problems(vitals.scheduler_lag_ms, vitals.store)
+    return Health(
+        status="failing" if problems else "ok",
+        problems=problems,
+        version=vitals.version,
+        pid=vitals.pid,
+        uptime_s=round(vitals.uptime_s, 3),
+        scheduler_lag_ms=vitals.scheduler_lag_ms,
+        store=vitals.store,
+        workers=vitals.pool.workers,
+        worker_deaths=vitals.pool.deaths,
+        quarantined={str(job): why for job, why in vitals.pool.quarantined.items()},
+        rights=vitals.pool.rights,
+        jobs=count_states(jobs),
+        storage_errors=vitals.storage_errors,
+    )
+
+
+def count_states(jobs: Iterable[JobView]) -> dict[str, int]:
+    counts = {state.value: 0 for state in JobState}
+    for job in jobs:
+        counts[job.state.value] += 1
+    return counts
+
+
+def summarize(health: Health) -> dict[str, object]:
+    """What anybody who can reach the port may know: no job names, no paths, no process ids."""
+    store = health.store
+    return {
+        "status": health.status,
+        "problems": list(health.problems),
+        "version": health.version,
+        "uptime_s": health.uptime_s,
+        "scheduler_lag_ms": health.scheduler_lag_ms,
+        "jobs": dict(health.jobs),
+        "workers": len(health.workers),
+        "worker_deaths": health.worker_deaths,
+        "storage_errors": health.storage_errors,
+        "store": {
+            "last_commit_ms": store.last_commit_ms,
+            "errors": store.errors,
+            "pending": store.pending,
+            "oldest_pending_s": round(store.oldest_pending_s, 3),
+        },
+    }

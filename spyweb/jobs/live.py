@@ -1,0 +1,100 @@
+"""The jobs that live: for each its settings, its code, how far its schedule has been dealt with, and what runs.
+
+Only the event loop touches these; nothing here waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from spyweb.clock import Handle
+from spyweb.errors import Problem
+from spyweb.jobs.discover import JobFile
+from spyweb.lua.session import Code
+from spyweb.model import Cursor, JobId, JobSpec, Never, Run, RunId
+
+
+@dataclass(slots=True, eq=False)
+class LiveJob:
+    """One job and what happens to it now."""
+
+    spec: JobSpec
+    code: Code
+    digest: str  # of the source that `code` was made from
+    cursor: Cursor
+    in_flight: dict[RunId, Run] = field(default_factory=dict)
+    claiming: int = 0  # starts whose claim is not committed yet
+    waiting: deque[Run] = field(default_factory=deque)  # for the job to be idle
+    delayed: dict[RunId, Handle] = field(default_factory=dict)  # retries, until their delay has passed
+    problems: Sequence[Problem] = ()  # of the file now on disk, when it is not the version that runs
+    not_before_ms: int = 0  # catching up after a start, or after the store refused, is put off until then
+    last: Run | None = None  # the newest that ran and ended
+    gone: bool = False
+
+    @property
+    def id(self) -> JobId:
+        return self.spec.id
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.in_flight or self.claiming)
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether due times count at all now."""
+        return self.spec.enabled and not self.cursor.paused and not isinstance(self.spec.schedule, Never)
+
+
+def code_of(file: JobFile, generation: int) -> Code:
+    spec = file.spec
+    return Code(
+        job=spec.id,
+        generation=generation,
+        chunk=spec.path,
+        source=file.source,
+        memory_limit=spec.memory_limit,
+        isolation=spec.isolation,
+    )
+
+
+class LiveJobs:
+    """Every live job by its id."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[JobId, LiveJob] = {}
+        self._dependents: dict[JobId, list[JobId]] = {}
+
+    def __iter__(self) -> Iterator[LiveJob]:
+        return iter(list(self._jobs.values()))
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def find(self, job_id: JobId) -> LiveJob | None:
+        return self._jobs.get(job_id)
+
+    def add(self, job: LiveJob) -> None:
+        self._jobs[job.id] = job
+
+    def remove(self, job_id: JobId) -> LiveJob | None:
+        return self._jobs.pop(job_id, None)
+
+    def link(self) -> None:
+        """Find anew which jobs start after which; call it when specs have changed."""
+        self._dependents = {}
+        for job in self._jobs.values():
+            for after in job.spec.after:
+                self._dependents.setdefault(after.job, []).append(job.id)
+
+    def after(self, job_id: JobId) -> list[LiveJob]:
+        """The enabled jobs that name this one in their `after`."""
+        jobs = (self._jobs.get(name) for name in self._dependents.get(job_id, ()))
+        return [job for job in jobs if job and job.spec.enabled and not job.cursor.paused]
+
+    def running(self) -> list[Run]:
+        return [run for job in self._jobs.values() for run in job.in_flight.values()]
+
+    def is_busy(self) -> bool:
+        return any(job.busy for job in self._jobs.values())

@@ -1,0 +1,85 @@
+"""What is written down about a run, and what its script is told about it.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from spyweb.model import Ending, Outcome, Run, RunId, RunState
+from spyweb.store.protocol import End, NewRun, Stretch
+
+
+def run_of(run_id: RunId, new: NewRun) -> Run:
+    return Run(
+        id=run_id,
+        job=new.job,
+        state=new.state,
+        attempt=new.attempt,
+        due_ms=new.due_ms,
+        trigger=new.trigger,
+        start_after_ms=new.start_after_ms,
+        started_ms=new.started_ms,
+        generation=new.generation,
+    )
+
+
+def end_of(run: RunId, ending: Ending, now_ms: int, storage_errors: int = 0) -> End:
+    return End(
+        run=run,
+        ended_ms=now_ms,
+        outcome=ending.outcome,
+        failure=ending.failure,
+        reason=ending.reason,
+        traceback=ending.traceback,
+        cpu_ms=ending.cpu_ms,
+        storage_errors=storage_errors,
+    )
+
+
+def ended(run: Run, end: End) -> Run:
+    """The run as it stands on record now."""
+    return replace(
+        run,
+        state=RunState.ENDED,
+        ended_ms=end.ended_ms,
+        outcome=end.outcome,
+        failure=end.failure,
+        reason=end.reason,
+        traceback=end.traceback,
+        cpu_ms=end.cpu_ms,
+        storage_errors=end.storage_errors,
+    )
+
+
+def never_ran(run_id: RunId, now_ms: int, reason: str) -> End:
+    return End(run=run_id, ended_ms=now_ms, outcome=Outcome.SKIPPED, reason=reason)
+
+
+def skip_of(new: NewRun, now_ms: int, reason: str) -> Stretch:
+    due_ms = now_ms if new.due_ms is None else new.due_ms
+    return Stretch(
+        job=new.job,
+        outcome=Outcome.SKIPPED,
+        first_due_ms=due_ms,
+        last_due_ms=due_ms,
+        count=1,
+        reason=reason,
+        at_ms=now_ms,
+    )
+
+
+def _seconds(moment_ms: int | None) -> float | None:
+    return None if moment_ms is None else moment_ms / 1000
+
+
+def ctx_of(run: Run) -> Mapping[str, object]:
+    """The `ctx` table of lua-api.md section 1, less what the VM adds itself."""
+    started_ms = run.started_ms or 0
+    return {
+        "job": str(run.job),
+        "run_id": int(run.id),
+        "attempt": run.attempt,
+        "scheduled_at": _seconds(started_ms if run.due_ms is None else run.due_ms),
+        "started_at": _seconds(started_ms),
+        "trigger": dict(run.trigger),
+    }

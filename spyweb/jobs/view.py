@@ -1,0 +1,307 @@
+"""What people and machines are shown of jobs and runs.
+
+Frozen values and pure functions that build them.  The HTTP door sends them as JSON, the command line reads
+them back into the same types: a command prints the same whether a daemon answered or the database was read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from enum import StrEnum
+from pathlib import Path
+from typing import assert_never
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from spyweb.lua.wire import Foreign
+from spyweb.model import (
+    At,
+    Cron,
+    Cursor,
+    Ending,
+    Every,
+    Failure,
+    JobId,
+    JobSpec,
+    Never,
+    Outcome,
+    Run,
+    RunId,
+    Schedule,
+)
+from spyweb.settings.units import format_duration
+
+LOG_NAME = "hooks.log"  # in the job's folder: what its script logged
+MAX_DEPTH = 32  # of a result that is shown
+
+
+class JobState(StrEnum):
+    IDLE = "idle"
+    RUNNING = "running"
+    WAITING = "waiting"  # a run waits for its turn or for its retry delay
+    PAUSED = "paused"
+    DISABLED = "disabled"
+    BROKEN = "broken"  # its file does not load and no earlier version runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRun:
+    run: RunId
+    outcome: Outcome
+    failure: Failure | None
+    started_ms: int | None
+    ended_ms: int | None
+    duration_ms: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    id: JobId
+    name: str
+    enabled: bool
+    state: JobState
+    schedule: str
+    path: str  # its Lua file, relative to the project root
+    folder: str
+    next_due_ms: int | None = None
+    last: LastRun | None = None
+    in_flight: int = 0
+    waiting: int = 0
+    generation: int = 0  # 0: no daemon has loaded it
+    vms: int = 0  # VMs made for it since the daemon started
+    error: str = ""  # what is wrong with the file now on disk
+    tags: tuple[str, ...] = ()
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """What is known of a job besides its settings."""
+
+    cursor: Cursor | None = None
+    next_due_ms: int | None = None
+    last: Run | None = None  # the newest that really ran and ended
+    in_flight: int = 0
+    waiting: int = 0
+    generation: int = 0
+    vms: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextRun:
+    job: JobId
+    due_ms: int
+    local: str  # with the zone, for people
+    timezone: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """A line that a watched run logged or printed."""
+
+    level: str
+    text: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnded:
+    """How a watched run ended."""
+
+    job: JobId
+    run: RunId | None
+    outcome: Outcome
+    failure: Failure | None = None
+    reason: str = ""
+    traceback: str = ""
+    duration_ms: int = 0
+    cpu_ms: int = 0
+    generation: int = 0
+    globals_reset: bool = False
+    result: object = None
+
+
+RunEvent = LogLine | RunEnded
+
+
+def view_job(spec: JobSpec, facts: JobFacts) -> JobView:
+    return JobView(
+        id=spec.id,
+        name=spec.name,
+        enabled=spec.enabled,
+        state=_state(spec, facts),
+        schedule=describe_schedule(spec.schedule),
+        path=spec.path,
+        folder=spec.folder,
+        next_due_ms=facts.next_due_ms,
+        last=last_run(facts.last) if facts.last else None,
+        in_flight=facts.in_flight,
+        waiting=facts.waiting,
+        generation=facts.generation,
+        vms=facts.vms,
+        error=facts.error,
+        tags=spec.tags,
+        description=spec.description,
+    )
+
+
+def broken_job(job: JobId, path: str, error: str) -> JobView:
+    """A file that does not load, and that no earlier version runs for."""
+    return JobView(
+        id=job,
+        name=job,
+        enabled=False,
+        state=JobState.BROKEN,
+        schedule="",
+        path=path,
+        folder=f"jobs/{job}",
+        error=error,
+    )
+
+
+def _state(spec: JobSpec, facts: JobFacts) -> JobState:
+    if facts.in_flight:
+        return JobState.RUNNING
+    if not spec.enabled:
+        return JobState.DISABLED
+    if facts.cursor and facts.cursor.paused:
+        return JobState.PAUSED
+    return JobState.WAITING if facts.waiting else JobState.IDLE
+
+
+def last_run(run: Run) -> LastRun | None:
+    if run.outcome is None:
+        return None
+    return LastRun(
+        run=run.id,
+        outcome=run.outcome,
+        failure=run.failure,
+        started_ms=run.started_ms,
+        ended_ms=run.ended_ms,
+        duration_ms=duration_ms(run),
+        reason=run.reason,
+    )
+
+
+def duration_ms(run: Run) -> int | None:
+    if run.started_ms is None or run.ended_ms is None:
+        return None
+    return max(0, run.ended_ms - run.started_ms)
+
+
+def describe_schedule(schedule: Schedule) -> str:
+    match schedule:
+        case Every():
+            return f"every {format_duration(schedule.period_ms)}"
+        case Cron():
+            return f"cron {schedule.expression} ({schedule.timezone})"
+        case At():
+            return f"at {describe_moment(schedule.at_ms, 'UTC')}"
+        case Never():
+            return "never"
+        case _:
+            assert_never(schedule)
+
+
+def describe_moment(ms: int, timezone: str) -> str:
+    """Weekday, date, time and zone: `Sun 2026-03-29 03:00:00 CEST`."""
+    whole, rest = divmod(ms, 1000)
+    local = datetime.fromtimestamp(whole, tz=UTC).astimezone(ZoneInfo(timezone))
+    fraction = f".{rest:03d}" if rest else ""
+    return f"{local:%a %Y-%m-%d %H:%M:%S}{fraction} {local:%Z}"
+
+
+def next_run(job: JobId, due_ms: int, timezone: str) -> NextRun:
+    return NextRun(job=job, due_ms=due_ms, local=describe_moment(due_ms, timezone), timezone=timezone)
+
+
+def zone_of(schedule: Schedule, default: str) -> str:
+    """The time zone that a person thinks in when reading this schedule."""
+    return schedule.timezone if isinstance(schedule, Cron) else default
+
+
+def find_job(jobs: Iterable[JobSpec] | Iterable[JobView], name_or_id: str) -> JobId | None:
+    """The job with this id; else the only one with this name."""
+    named = []
+    for job in jobs:
+        if job.id == name_or_id:
+            return job.id
+        if job.name == name_or_id:
+            named.append(job.id)
+    return named[0] if len(named) == 1 else None
+
+
+def no_such_job(jobs: Iterable[JobView], name: str) -> str:
+    ids = [job.id for job in jobs]
+    close = get_close_matches(name, ids, n=1)
+    if close:
+        return f"no job is named {name!r}: did you mean {close[0]!r}?"
+    return f"no job is named {name!r}: `spyweb jobs` lists them"
+
+
+def log_file(root: Path, folder: str) -> Path:
+    return root / folder / LOG_NAME
+
+
+def log_line(level: str, text: bytes, at_ms: int) -> LogLine:
+    return LogLine(level=level, text=text.decode("utf-8", "replace"), at_ms=at_ms)
+
+
+def run_ended(run: Run, ending: Ending, ended_ms: int) -> RunEnded:
+    return RunEnded(
+        job=run.job,
+        run=run.id,
+        outcome=ending.outcome,
+        failure=ending.failure,
+        reason=ending.reason,
+        traceback=ending.traceback,
+        duration_ms=max(0, ended_ms - run.started_ms) if run.started_ms is not None else 0,
+        cpu_ms=ending.cpu_ms,
+        generation=run.generation,
+        globals_reset=ending.globals_reset,
+        result=show_value(ending.result),
+    )
+
+
+def show_value(value: object, depth: int = 0) -> object:
+    """A script's value as JSON can hold it: bytes as text, what only Lua has by its name."""
+    if depth > MAX_DEPTH:
+        return "..."
+    match value:
+        case bytes() | bytearray():
+            return value.decode("utf-8", "replace")
+        case Foreign():
+            return f"<{value.name or value.kind.name.lower()}>"
+        case dict():
+            return {str(show_value(key)): show_value(item, depth + 1) for key, item in value.items()}
+        case list() | tuple():
+            return [show_value(item, depth + 1) for item in value]
+        case float() if not math.isfinite(value):
+            return str(value)
+        case None | bool() | int() | float() | str():
+            return value
+        case _:
+            return f"<{type(value).__name__}>"
+
+
+def to_json(value: object) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def event_to_json(event: RunEvent) -> bytes:
+    """One line of a watched run: the event's fields beside its kind."""
+    kind = "log" if isinstance(event, LogLine) else "ended"
+    return msgspec.json.encode({"event": kind, **msgspec.to_builtins(event)})
+
+
+def event_from_json(line: bytes) -> RunEvent:
+    fields = msgspec.json.decode(line, type=dict[str, object])
+    kind = fields.pop("event", None)
+    return msgspec.convert(fields, LogLine) if kind == "log" else msgspec.convert(fields, RunEnded)

@@ -1,0 +1,91 @@
+"""The first screen of `start`: what was found, what is in force, what runs next.  Pure: values in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from spyweb.logs.render import paint, printable
+
+JOBS_SHOWN = 20
+BOLD, DIM, RED, YELLOW = "1", "2", "31", "33"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLine:
+    id: str
+    schedule: str  # as a person would say it: "every 30s", "cron */5 * * * *"
+    next_ms: int | None = None  # None: nothing is due
+    timezone: str = "UTC"
+    note: str = ""  # "disabled", "paused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartReport:
+    version: str
+    project: str
+    data_dir: str
+    durability: str
+    server: str | None  # its URL; None: switched off
+    workers: int
+    limits: str = ""  # "64MB, 10s CPU, 5m per run"
+    rights: Sequence[str] = field(default=())  # what workers have given up
+    jobs: Sequence[JobLine] = field(default=())
+    problems: Sequence[str] = field(default=())
+
+
+def describe_start(report: StartReport, *, colour: bool = False) -> list[str]:
+    lines = [_painted(f"spyweb {printable(report.version)}", BOLD, colour)]
+    lines += [f"  {_painted(f'{name:<10}', DIM, colour)} {printable(text)}" for name, text in _facts(report)]
+    lines += ["", *_jobs(report.jobs, colour)]
+    if report.problems:
+        lines += ["", _painted(f"{_counted(len(report.problems), 'problem')}:", RED, colour)]
+        lines += [f"  {_painted(printable(problem), RED, colour)}" for problem in report.problems]
+    return lines
+
+
+def _facts(report: StartReport) -> list[tuple[str, str]]:
+    facts = [
+        ("project", report.project),
+        ("data", f"{report.data_dir} (durability {report.durability})"),
+        ("server", report.server or "off"),
+        ("workers", str(report.workers)),
+        ("limits", report.limits),
+        ("sandbox", "; ".join(report.rights) or "none: scripts run with this user's rights"),
+    ]
+    return [(name, text) for name, text in facts if text]
+
+
+def _jobs(jobs: Sequence[JobLine], colour: bool) -> list[str]:
+    if not jobs:
+        return ["no jobs yet: put a Lua file into jobs/, it starts as soon as it is saved"]
+    soonest_first = sorted(jobs, key=lambda job: (job.next_ms is None, job.next_ms or 0, job.id))
+    shown = soonest_first[:JOBS_SHOWN]
+    widths = (max(len(printable(job.id)) for job in shown), max(len(printable(job.schedule)) for job in shown))
+    lines = [f"{_counted(len(jobs), 'job')}:", *(_job(job, widths, colour) for job in shown)]
+    if len(jobs) > len(shown):
+        lines.append(f"  … and {len(jobs) - len(shown)} more: spyweb jobs")
+    return lines
+
+
+def _job(job: JobLine, widths: tuple[int, int], colour: bool) -> str:
+    name, schedule = f"{printable(job.id):<{widths[0]}}", f"{printable(job.schedule):<{widths[1]}}"
+    note = _painted(f"  ({printable(job.note)})", YELLOW, colour) if job.note else ""
+    return f"  {_painted(name, BOLD, colour)}  {schedule}  {_next(job)}{note}".rstrip()
+
+
+def _next(job: JobLine) -> str:
+    if job.next_ms is None:
+        return "nothing due"
+    moment = datetime.fromtimestamp(job.next_ms / 1000, ZoneInfo(job.timezone))
+    return f"next {moment:%Y-%m-%d %H:%M:%S} {job.timezone}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _painted(text: str, code: str, colour: bool) -> str:
+    return paint(text, code if colour else None)

@@ -1,0 +1,149 @@
+"""Each job's hooks.log: stamped lines, written in batches by a thread, so that no run ever waits for the disk.
+
+`write` never blocks and never raises.  What a slow disk can't take in time is dropped, and a line says how much.  A
+folder that can't be written to costs one warning and its lines, and is tried again with the next line.
+
+    async with JobLogs(root, clock) as job_logs:
+        job_logs.write("jobs/prices", "info", b"hello")
+        await job_logs.flush()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from asyncio import Event, Future, TaskGroup
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+import structlog
+
+from spyweb.clock import Clock, Handle
+from spyweb.logs.files import append
+from spyweb.logs.render import stamp
+
+NAME = "hooks.log"
+FLUSH_DELAY_S = 0.2  # lets lines share a write: opening a file costs ten times as much as adding a line
+PENDING_PER_JOB = 1 << 20  # bytes
+PENDING = 16 << 20  # bytes, of all jobs together
+
+LEVELS = {"debug": b"DEBUG", "info": b"INFO", "print": b"INFO", "warn": b"WARN", "warning": b"WARN", "error": b"ERROR"}
+_CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")  # a terminal would obey these
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Pending:
+    """What waits to be written to one file."""
+
+    lines: list[bytes] = field(default_factory=list)
+    size: int = 0
+    dropped: int = 0
+
+
+class JobLogs:
+    def __init__(self, root: Path, clock: Clock) -> None:
+        self._root = root
+        self._clock = clock
+        self._pending: dict[str, Pending] = {}
+        self._size = 0  # of what waits and of what is being written
+        self._due = Event()
+        self._timer: Handle | None = None
+        self._waiting: list[Future[None]] = []  # flush()
+        self._failing: set[str] = set()  # folders that a warning was given for
+        self._closing = False
+        self._tasks = TaskGroup()
+
+    async def __aenter__(self) -> JobLogs:
+        await self._tasks.__aenter__()
+        self._tasks.create_task(self._write_when_due(), name="job logs")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Write what waits, whatever it was that ended the block."""
+        self._closing = True
+        self._wake()
+        await self._tasks.__aexit__(None, None, None)
+
+    def write(self, folder: str, level: str, text: bytes | str) -> None:
+        """One line for the log of the job that has this folder, relative to the project root.  On the loop's thread."""
+        if self._closing:
+            return
+        line = self._stamped(level, text)
+        pending = self._pending.setdefault(folder, Pending())
+        if pending.size + len(line) > PENDING_PER_JOB or self._size + len(line) > PENDING:
+            pending.dropped += 1
+        else:
+            pending.lines.append(line)
+            pending.size += len(line)
+            self._size += len(line)
+        if self._timer is None:
+            self._timer = self._clock.call_later(FLUSH_DELAY_S, self._wake)
+
+    async def flush(self) -> None:
+        """Wait until every line so far is in its file, or given up."""
+        if self._closing:
+            return
+        written: Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(written)
+        self._wake()
+        await written
+
+    def _stamped(self, level: str, text: bytes | str) -> bytes:
+        data = text.encode("utf-8", "backslashreplace") if isinstance(text, str) else bytes(text)
+        if b"\n" in data:  # a further line is indented, so that it can't pass for a new one
+            data = data.rstrip(b"\n").replace(b"\n", b"\n    ")
+        data = _CONTROL.sub(lambda found: b"\\x%02x" % found[0][0], data)
+        return b"%s %s %s\n" % (stamp(self._clock.now_ms()).encode(), LEVELS.get(level, b"INFO"), data)
+
+    def _wake(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        self._due.set()
+
+    async def _write_when_due(self) -> None:
+        last = False
+        while not last:
+            await self._due.wait()
+            self._due.clear()
+            last = self._closing  # asked before the batch is taken: what comes during it gets a round of its own
+            await self._write_pending()
+
+    async def _write_pending(self) -> None:
+        """The only place that writes: one batch at a time, so that lines keep their order."""
+        pending, self._pending = self._pending, {}
+        waiting, self._waiting = self._waiting, []
+        batches = {folder: self._batch(what) for folder, what in pending.items()}
+        failures = await asyncio.to_thread(self._append_all, batches) if batches else {}
+        self._size -= sum(what.size for what in pending.values())
+        self._warn(failures, batches.keys() - failures.keys())
+        for written in waiting:
+            if not written.done():
+                written.set_result(None)
+
+    def _batch(self, pending: Pending) -> bytes:
+        if pending.dropped:
+            told = f"{pending.dropped} lines were dropped here: they came faster than they could be written"
+            pending.lines.append(self._stamped("warn", told))
+        return b"".join(pending.lines)
+
+    def _append_all(self, batches: dict[str, bytes]) -> dict[str, OSError]:
+        """In a thread.  Gives what went wrong, by folder."""
+        failures: dict[str, OSError] = {}
+        for folder, data in batches.items():
+            try:
+                append(self._root, folder, NAME, data)
+            except OSError as error:
+                failures[folder] = error
+        return failures
+
+    def _warn(self, failures: dict[str, OSError], written: set[str]) -> None:
+        for folder, error in failures.items():
+            if folder not in self._failing:
+                log.warning("job log can't be written", file=f"{folder}/{NAME}", reason=str(error))
+        self._failing = (self._failing | failures.keys()) - written

@@ -1,0 +1,116 @@
+"""The daemon's own log: one line per event, on stdout and nowhere else.
+
+JSON where a machine reads, plain aligned lines on a terminal.  What libraries say through `logging` takes the same way.
+A reader that has gone away, or a full disk behind the pipe, costs lines and never an exception in whoever logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterable, Mapping, MutableMapping
+from typing import TextIO
+
+import structlog
+from structlog.typing import EventDict, WrappedLogger
+
+from spyweb.clock import Clock, RealClock
+from spyweb.logs.render import Renderer, as_json, for_terminal
+from spyweb.logs.secrets import Secrets, hide_fields
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+QUIET = (logging.NOTSET, logging.WARNING, logging.ERROR)  # -q, -qq
+_RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def set_up(
+    *,
+    level: str = "info",
+    quiet: int = 0,
+    stream: TextIO | None = None,
+    clock: Clock | None = None,
+    secrets: Iterable[str] = (),
+) -> None:
+    """Everything logged from now on goes to the stream, stdout by default.  May be called again."""
+    stream = stream or sys.stdout
+    lowest = max(LEVELS.get(level, logging.INFO), QUIET[min(quiet, len(QUIET) - 1)])
+    writer = Writer(stream, _choose_renderer(stream), Secrets(secrets))
+    _configure_structlog(writer, lowest, clock or RealClock())
+    _route_libraries(lowest)
+
+
+def _choose_renderer(stream: TextIO) -> Renderer:
+    if not stream.isatty():
+        return as_json
+    return for_terminal(colour=wants_colour(stream, os.environ))
+
+
+def wants_colour(stream: TextIO, environment: Mapping[str, str]) -> bool:
+    return stream.isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
+
+
+def _configure_structlog(writer: Writer, lowest: int, clock: Clock) -> None:
+    def add_time(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
+        event.setdefault("at_ms", clock.now_ms())
+        return event
+
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            add_time,
+            structlog.processors.format_exc_info,
+            writer.write,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(lowest),
+        logger_factory=lambda *_: None,
+        cache_logger_on_first_use=False,
+    )
+
+
+class Writer:
+    """The last processor: renders an event and writes it."""
+
+    def __init__(self, stream: TextIO, render: Renderer, secrets: Secrets) -> None:
+        self._stream = stream
+        self._render = render
+        self._secrets = secrets
+
+    def write(self, logger: WrappedLogger, name: str, event: MutableMapping[str, object]) -> EventDict:
+        line = self._secrets.hide_in_text(self._render(hide_fields(event)))
+        try:
+            self._stream.write(self._encodable(line) + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):  # the reader is gone, the disk is full, the stream is closed
+            pass
+        raise structlog.DropEvent  # it is written: nothing is left for a logger to do
+
+    def _encodable(self, line: str) -> str:
+        encoding = self._stream.encoding or "utf-8"
+        return line.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _route_libraries(lowest: int) -> None:
+    root = logging.getLogger()
+    root.handlers[:] = [Route()]
+    root.setLevel(max(lowest, logging.WARNING) if lowest > logging.DEBUG else logging.DEBUG)
+    logging.getLogger("spyweb").setLevel(lowest)
+    logging.captureWarnings(True)
+
+
+class Route(logging.Handler):
+    """Hands on what a library logged."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        extra = {name: value for name, value in vars(record).items() if name not in _RECORD_FIELDS}
+        logger = structlog.get_logger().bind(**{**extra, "logger": record.name})
+        level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)  # a level of its own rounds down
+        logger.log(level, _message(record), exc_info=record.exc_info)
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except (TypeError, ValueError):  # the library's arguments do not fit its format
+        return f"{record.msg} {record.args}"

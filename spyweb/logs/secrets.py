@@ -1,0 +1,44 @@
+"""Keeps secrets out of log lines: by the name of a field, by their known values, and in the user part of a URL."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+
+HIDDEN = "[hidden]"
+DEEPEST = 4  # levels of tables in a field that are looked through
+
+_NAMES = re.compile(r"api_?key|spyweb_?key|passw(or)?d|secret|token|authorization|cookie|credential", re.IGNORECASE)
+_IN_URL = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
+_SHORTEST = 6  # characters; hiding a shorter value would hide ordinary words
+
+
+class Secrets:
+    """The values that no line may show."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        long_enough = {value for value in values if len(value) >= _SHORTEST}
+        as_json = {json.dumps(value)[1:-1] for value in long_enough}
+        self._values = sorted(long_enough | as_json, key=len, reverse=True)
+
+    def hide_in_text(self, text: str) -> str:
+        for value in self._values:
+            if value in text:
+                text = text.replace(value, HIDDEN)
+        return _IN_URL.sub(rf"\1:{HIDDEN}@", text) if "@" in text else text
+
+
+def hide_fields(fields: Mapping[str, object], depth: int = 0) -> dict[str, object]:
+    """The same fields, without the values whose name says that they are secret."""
+    return {str(name): HIDDEN if is_secret(name) else _hide_inside(value, depth) for name, value in fields.items()}
+
+
+def is_secret(name: object) -> bool:
+    return isinstance(name, str) and bool(_NAMES.search(name.replace("-", "_")))
+
+
+def _hide_inside(value: object, depth: int) -> object:
+    if isinstance(value, Mapping) and depth < DEEPEST:
+        return hide_fields(value, depth + 1)
+    return value

@@ -1,0 +1,97 @@
+"""How the results of an op are written on the wire: in the daemon, on the hottest path there is.
+
+Scalars cross one by one, anything else as one packed list.  Lua has 64-bit integers, so a larger one becomes a float.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from spyweb.lua import wire
+from spyweb.lua.wire import Form
+
+_RESUME = int(wire.ToWorker.RESUME)
+_PLAIN = int(Form.PLAIN)
+_PACKED = int(Form.PACKED)
+_RAISE = int(Form.RAISE)
+_RAISE_PACKED = int(Form.RAISE_PACKED)
+
+_LARGEST = (1 << 63) - 1
+_AS_THEY_ARE = frozenset({bytes, bool, float, type(None)})
+_UNSIGNED_OVERFLOW = re.compile(rb"\xcf[\x80-\xff]")  # msgpack's uint64 from 2**63 on, which Lua has no integer for
+
+
+def resume(run: int, results: Sequence[object]) -> tuple[list[object], int]:
+    """The answer to an op, and about how many bytes it takes."""
+    message: list[object] = [_RESUME, run, _PLAIN]
+    size = 0
+    for value in results:
+        kind = type(value)
+        if kind is bytes:
+            size += len(value)  # type: ignore[arg-type]
+        elif kind is int:
+            value = as_lua_integer(value)  # type: ignore[arg-type]
+        elif kind is str:
+            value = as_bytes(value)  # type: ignore[arg-type]
+            size += len(value)
+        elif kind not in _AS_THEY_ARE:
+            packed = pack(results)
+            return [_RESUME, run, _PACKED, packed], len(packed)
+        message.append(value)
+    return message, size
+
+
+def resume_with_error(run: int, text: str) -> tuple[list[object], int]:
+    data = as_bytes(text)
+    return [_RESUME, run, _RAISE, data], len(data)
+
+
+def resume_with_error_value(run: int, value: object) -> tuple[list[object], int]:
+    packed = pack([value])
+    return [_RESUME, run, _RAISE_PACKED, packed], len(packed)
+
+
+def as_lua_integer(value: int) -> int | float:
+    if -_LARGEST - 1 <= value <= _LARGEST:
+        return value
+    return _as_float(value)
+
+
+def as_bytes(text: str) -> bytes:
+    """File names hold what is not UTF-8 as surrogates: they get their bytes back."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def pack(values: Sequence[object]) -> bytes:
+    """A packed list; the common case pays nothing for the rare ones."""
+    try:
+        packed = wire.pack(values)
+    except (OverflowError, UnicodeEncodeError):
+        return wire.pack(_plainly(values))
+    if _UNSIGNED_OVERFLOW.search(packed):
+        return wire.pack(_plainly(values))
+    return packed
+
+
+def _plainly(value: object) -> object:
+    match value:
+        case bool():
+            return value
+        case int():
+            return as_lua_integer(value)
+        case str():
+            return as_bytes(value)
+        case Mapping():
+            return {_plainly(key): _plainly(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plainly(item) for item in value]
+        case _:
+            return value
+
+
+def _as_float(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")

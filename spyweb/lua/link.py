@@ -1,0 +1,108 @@
+"""The daemon's end of one worker's two sockets: batches of small messages on one, single big ones on the other.
+
+What is sent in one turn of the event loop leaves as one frame.  Whatever arrives is handed on in order, a frame at a
+time; what can't be right is reported as nonsense, never raised into the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Transport
+from collections.abc import Callable, Iterable
+from socket import socket
+from typing import Protocol, cast
+
+from spyweb.lua import wire
+
+FULL_BATCH = 256  # messages; a frame leaves early rather than let its first answer wait for the last
+
+
+class Listener(Protocol):
+    """Who hears what a worker says."""
+
+    def received(self, messages: Iterable[list[object]]) -> None: ...
+
+    def talked_nonsense(self, error: Exception) -> None: ...
+
+    def lost(self) -> None:
+        """One of the sockets is gone: nothing more will come over it."""
+
+
+class Stream(asyncio.Protocol):
+    """One of the two sockets.  What is written before it is open waits."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._reader = wire.Reader()
+        self._waiting: list[bytes] = []
+        self._transport: Transport | None = None
+        self.write: Callable[[bytes], None] = self._waiting.append
+
+    async def open(self, sock: socket) -> None:
+        """Takes the socket over, connected already."""
+        sock.setblocking(False)
+        transport, _ = await asyncio.get_running_loop().create_connection(lambda: self, sock=sock)
+        self._transport = open_transport = cast(Transport, transport)
+        open_transport.write(b"".join(self._waiting))
+        self.write = open_transport.write
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._listener.received(self._reader.feed(data))
+        except Exception as error:  # noqa: BLE001 - one worker's messages: nonsense costs that worker, not the loop
+            self._listener.talked_nonsense(error)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self.write = _ignore
+        self._listener.lost()
+
+    def close(self) -> None:
+        self.write = _ignore
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Link:
+    """Sends to one worker."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._small = Stream(listener)
+        self._bulk = Stream(listener)
+        self._outbox: list[object] = []
+        self._call_soon = asyncio.get_running_loop().call_soon
+
+    async def open(self, small: socket, bulk: socket) -> None:
+        await self._small.open(small)
+        await self._bulk.open(bulk)
+
+    def send(self, message: list[object]) -> None:
+        outbox = self._outbox
+        outbox.append(message)
+        waiting = len(outbox)
+        if waiting == 1:
+            self._call_soon(self._flush)
+        elif waiting >= FULL_BATCH:
+            self._flush()
+
+    def send_sized(self, message: list[object], size: int) -> None:
+        """As `send`, for a message that may be big: `size` is about how many bytes it takes."""
+        if size > wire.BULK:
+            self.send_bulk(message)
+        else:
+            self.send(message)
+
+    def send_bulk(self, message: list[object]) -> None:
+        self._bulk.write(wire.frame([message]))
+
+    def _flush(self) -> None:
+        if self._outbox:
+            self._small.write(wire.frame(self._outbox))
+            self._outbox.clear()
+
+    def close(self) -> None:
+        self._small.close()
+        self._bulk.close()
+
+
+def _ignore(_frame: bytes) -> None:
+    """The worker is gone: nobody reads it."""

@@ -1,0 +1,249 @@
+"""Where workers are born: the client of the zygote, a small process that has imported what a worker needs and forks it.
+
+A zygote is started at the first birth, and again when it has died; its workers die with it.  All of this is on the
+daemon's side; what is said is in wire.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from asyncio import Future
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Protocol, cast
+
+import structlog
+
+import spyweb
+from spyweb.clock import Clock
+from spyweb.errors import PoolError
+from spyweb.lua import wire
+from spyweb.lua.patience import within
+from spyweb.lua.wire import FromZygote, ToZygote
+
+log = structlog.get_logger()
+
+START_LIMIT = 10.0  # seconds for a zygote to be ready: it takes 0.1 on an idle machine
+BIRTH_LIMIT = 10.0  # seconds for one fork: it takes 0.002
+END_LIMIT = 2.0  # seconds for a zygote to end its workers and itself
+CHUNK = 65_536  # bytes read at once
+
+INHERITED = ("LD_LIBRARY_PATH", "PYTHONHOME")  # without these this Python may not start at all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """How a worker's process ended."""
+
+    how: str
+    with_zygote: bool = False  # it did nothing to deserve it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """A worker's process."""
+
+    pid: int
+    pidfd: int  # -1 where there is no such thing
+    exited: Future[Exit]
+
+
+class Births(Protocol):
+    """What gives birth to workers."""
+
+    async def fork(self, main: socket.socket, bulk: socket.socket, slots: int) -> Child:
+        """A process that serves the other ends of these; raises PoolError when there is none."""
+
+    def kill(self, child: Child) -> None:
+        """SIGKILL, unless it has ended already."""
+
+    async def close(self) -> None: ...
+
+
+class Zygote:
+    """One zygote process."""
+
+    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.ready: Future[bool] = self._loop.create_future()  # False: it ended before
+        self.gone: Future[None] = self._loop.create_future()
+        self._process = process
+        self._control = control
+        self._reader = wire.Reader()
+        self._tickets = count(1)
+        self._births: dict[int, Future[Child]] = {}
+        self._children: dict[int, Child] = {}
+        self._loop.add_reader(control, self._read)
+
+    async def fork(self, clock: Clock, descriptors: list[int]) -> Child:
+        ticket = next(self._tickets)
+        birth = self._births[ticket] = self._loop.create_future()
+        self._say([ToZygote.FORK, ticket], descriptors)
+        try:
+            if not await within(clock, BIRTH_LIMIT, birth):
+                raise PoolError("the zygote did not answer")
+            return birth.result()
+        finally:
+            birth.cancel()
+            self._births.pop(ticket, None)
+
+    def kill(self, child: Child) -> None:
+        if child.exited.done():
+            return
+        try:
+            signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
+        except (OSError, AttributeError):  # no pidfd on this system: only the zygote knows that the pid is no stranger's
+            self._say([ToZygote.KILL, child.pid])
+
+    def _say(self, message: list[object], descriptors: Sequence[int] = ()) -> None:
+        if self.gone.done():
+            return
+        try:
+            socket.send_fds(self._control, [wire.frame([message])], descriptors)
+        except OSError:  # it does not read any more: dead, or as good as dead
+            self._lose()
+
+    def _read(self) -> None:
+        try:
+            data = self._control.recv(CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._lose()
+        for message in self._reader.feed(data):
+            self._hear(message)
+
+    def _hear(self, message: list[object]) -> None:
+        kind, number, *rest = cast("list[int]", message)
+        match FromZygote(kind):
+            case FromZygote.READY:
+                self.ready.set_result(True)
+            case FromZygote.FORKED:
+                self._born(number, rest[0])
+            case FromZygote.FAILED:
+                self._fail(number, f"no worker could be forked: {rest[0]}")
+            case FromZygote.EXITED:
+                self._bury(number, Exit(how=describe_exit(rest[0])))
+
+    def _born(self, ticket: int, pid: int) -> None:
+        child = Child(pid=pid, pidfd=_open_pidfd(pid), exited=self._loop.create_future())
+        self._children[pid] = child
+        birth = self._births.pop(ticket, None)
+        if birth is None or birth.done():
+            self.kill(child)  # nobody waits for it any more
+        else:
+            birth.set_result(child)
+
+    def _fail(self, ticket: int, reason: str) -> None:
+        birth = self._births.pop(ticket, None)
+        if birth and not birth.done():
+            birth.set_exception(PoolError(reason))
+
+    def _bury(self, pid: int, exit_: Exit) -> None:
+        child = self._children.pop(pid, None)
+        if child is None:
+            return
+        if child.pidfd >= 0:
+            os.close(child.pidfd)
+        child.exited.set_result(exit_)
+
+    def _lose(self) -> None:
+        """It is gone, and with it every worker: the kernel sees to that."""
+        if self.gone.done():
+            return
+        self.gone.set_result(None)
+        self._loop.remove_reader(self._control)
+        self._control.close()
+        self._process.kill()
+        self._process.wait()
+        if not self.ready.done():
+            self.ready.set_result(False)
+        for ticket in list(self._births):
+            self._fail(ticket, "the zygote died")
+        for pid in list(self._children):
+            self._bury(pid, Exit(how="its zygote died", with_zygote=True))
+
+    def abandon(self) -> None:
+        self._lose()
+
+    async def end(self, clock: Clock) -> None:
+        if not self.gone.done():
+            self._control.shutdown(socket.SHUT_WR)
+        await within(clock, END_LIMIT, self.gone)
+        self._lose()
+
+
+class Nursery:
+    """Has workers forked, by another zygote when one has died."""
+
+    def __init__(self, clock: Clock, timezone: str) -> None:
+        self._clock = clock
+        self._timezone = timezone
+        self._zygote = launch_zygote(timezone)
+
+    async def fork(self, main: socket.socket, bulk: socket.socket, slots: int) -> Child:
+        if self._zygote.gone.done():
+            log.warning("the zygote died and is started again")
+            self._zygote = launch_zygote(self._timezone)
+        zygote = self._zygote
+        if not await within(self._clock, START_LIMIT, zygote.ready):
+            zygote.abandon()
+            raise PoolError(f"the zygote was not ready within {START_LIMIT:.0f} s")
+        if not zygote.ready.result():
+            raise PoolError("the zygote ended before it was ready; what it said is above, on stderr")
+        return await zygote.fork(self._clock, [main.fileno(), bulk.fileno(), slots])
+
+    def kill(self, child: Child) -> None:
+        self._zygote.kill(child)  # the workers of an earlier one ended with it
+
+    async def close(self) -> None:
+        await self._zygote.end(self._clock)
+
+
+def launch_zygote(timezone: str) -> Zygote:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with theirs:
+        descriptor = theirs.fileno()
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "spyweb.lua.worker.zygote", str(descriptor)],
+            pass_fds=[descriptor],
+            env=zygote_environment(timezone),
+            stdin=subprocess.DEVNULL,
+            process_group=0,  # a Ctrl-C in the terminal is the daemon's to deal with
+        )
+    return Zygote(process, ours)
+
+
+def zygote_environment(timezone: str) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    return kept | {
+        "TZ": timezone,  # without files to look at, local time would silently be UTC
+        "MALLOC_ARENA_MAX": "2",  # else glibc keeps an arena for every thread
+        "PYTHONPATH": str(Path(spyweb.__file__).parents[1]),
+    }
+
+
+def describe_exit(code: int) -> str:
+    if code >= 0:
+        return f"it ended with exit code {code}"
+    try:
+        return f"it was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"it was ended by signal {-code}"
+
+
+def _open_pidfd(pid: int) -> int:
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        return -1

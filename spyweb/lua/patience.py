@@ -1,0 +1,35 @@
+"""Waiting for a future with a limit, on the clock that was handed in."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future
+from functools import partial
+from typing import TypeVar
+
+from spyweb.clock import Clock
+
+T = TypeVar("T")
+
+
+async def within(clock: Clock, seconds: float, future: Future[T]) -> bool:
+    """Wait until it is done, at most so long; say whether it is.  It is left as it is, whatever happens."""
+    over: Future[None] = asyncio.get_running_loop().create_future()
+    wake = partial(_wake, over)
+    timer = clock.call_later(seconds, partial(settle, over))
+    future.add_done_callback(wake)
+    try:
+        await over
+    finally:
+        timer.cancel()
+        future.remove_done_callback(wake)
+    return future.done()
+
+
+def settle(future: Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _wake(over: Future[None], _future: Future[T]) -> None:
+    settle(over)

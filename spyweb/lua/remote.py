@@ -1,0 +1,302 @@
+"""One worker as the daemon sees it: its VMs, its runs, whether it is alive, and what it was doing when it died.
+
+It takes VMs and runs from the moment it is made: they reach the process when there is one.  It decides nothing about
+jobs; whatever happens is told to its Overseer, the pool.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future, get_running_loop
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Protocol, cast
+
+import structlog
+
+from spyweb.clock import Clock, Handle
+from spyweb.errors import PoolError
+from spyweb.lua import wire
+from spyweb.lua.dialogue import Dialogue, Spawn
+from spyweb.lua.link import Link
+from spyweb.lua.nursery import Births, Child, Exit
+from spyweb.lua.patience import settle, within
+from spyweb.lua.session import Code, InitFacts, Order, WorkerInfo
+from spyweb.lua.slots import Slots
+from spyweb.lua.wire import FromWorker, ToWorker, Why
+from spyweb.model import JobId, RunId
+
+log = structlog.get_logger()
+
+UNANSWERED_PINGS = 3  # at 0.5 s: 1.5 s.  Counted rather than timed, so that a pause of the daemon itself kills nobody
+OVERDUE = 3.0  # seconds after a CANCEL; the worker reports STUCK after one: this is for one that can't
+REFILL = 100  # log lines granted at once ...
+REFILL_EVERY = 0.02  # ... seconds: 5,000 lines/s from one worker leave the loop five sixths of its time
+
+_OP = int(FromWorker.OP)
+_LOG = int(FromWorker.LOG)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Vm:
+    """One VM of a worker.  It is doomed when no further run may begin in it: it goes with its last run."""
+
+    number: int
+    code: Code
+    worker: RemoteWorker
+    waiting: list[Order] = field(default_factory=list)  # until it is loaded
+    running: int = 0
+    is_loaded: bool = False
+    is_doomed: bool = False
+
+
+class Overseer(Protocol):
+    """Who hears what becomes of a worker and of what it was given."""
+
+    def loaded(self, vm: Vm, reason: str | None) -> None:
+        """It has compiled, or there is a reason why not and the VM is gone."""
+
+    def ended(self, vm: Vm, order: Order, message: Sequence[object]) -> None: ...
+
+    def stuck(self, worker: RemoteWorker, dialogue: Dialogue) -> None:
+        """This run was told to end, or went over a limit, and does not end."""
+
+    def measured(self, worker: RemoteWorker, largest: Sequence[tuple[int, int]]) -> None:
+        """`used_bytes` is new; [vm, bytes] of the largest VMs."""
+
+    def proven(self, worker: RemoteWorker) -> None:
+        """It answers."""
+
+    def died(self, worker: RemoteWorker, death: Death) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What every worker leans on."""
+
+    clock: Clock
+    births: Births
+    init: InitFacts
+    spawn: Spawn
+    overseer: Overseer
+
+
+class RemoteWorker:
+    def __init__(self, around: Around, job: JobId | None) -> None:
+        self.job = job  # the only one it is for
+        self.vms: dict[int, Vm] = {}
+        self.rights: Sequence[str] = ()
+        self.used_bytes = 0
+        self.is_proven = False  # it has answered a ping
+        self.is_retiring = False
+        self.process = Process(around.clock, around.births, self)
+        self._link = self.process.link
+        self._clock = around.clock
+        self._spawn = around.spawn
+        self._overseer = around.overseer
+        self._dialogues: dict[int, Dialogue] = {}
+        self._checks: dict[int, Future[str | None]] = {}
+        self._idle: Future[None] = get_running_loop().create_future()
+        self._numbers = count(1)
+        self._unanswered = 0
+        self._log_debt = 0
+        self._hear = {
+            int(FromWorker.READY): self._ready,
+            int(FromWorker.LOADED): self._loaded,
+            int(FromWorker.END): self._end,
+            int(FromWorker.PONG): self._pong,
+            int(FromWorker.STUCK): self._stuck,
+        }
+        self._link.send([int(ToWorker.INIT), init_message(around.init)])
+
+    @property
+    def info(self) -> WorkerInfo:
+        return WorkerInfo(
+            pid=self.process.pid,
+            job=self.job,
+            vms=len(self.vms),
+            runs=len(self._dialogues),
+            used_bytes=self.used_bytes,
+            retiring=self.is_retiring,
+        )
+
+    @property
+    def load(self) -> tuple[bool, int, int]:
+        """The less the better a place for another VM.  VMs count before runs: they stay."""
+        return not self.process.up.done(), len(self.vms) + len(self._checks), len(self._dialogues)
+
+    @property
+    def dialogues(self) -> Sequence[Dialogue]:
+        return list(self._dialogues.values())
+
+    # What it is given
+
+    def load_vm(self, code: Code) -> Vm:
+        vm = Vm(number=next(self._numbers), code=code, worker=self)
+        self.vms[vm.number] = vm
+        self._send_load(vm.number, code)
+        return vm
+
+    def check(self, code: Code) -> Future[str | None]:
+        """The reason why it does not compile; a PoolError when this worker dies of it, or meanwhile."""
+        number = next(self._numbers)
+        verdict = self._checks[number] = get_running_loop().create_future()
+        self._send_load(number, code)
+        return verdict
+
+    def _send_load(self, number: int, code: Code) -> None:
+        message = [int(ToWorker.LOAD), number, code.chunk, code.source, code.memory_limit]
+        self._link.send_sized(message, len(code.source))
+
+    def begin(self, vm: Vm, order: Order) -> Dialogue:
+        dialogue = Dialogue(order, vm.number, self._link, self._spawn)
+        run = order.request.run
+        dialogue.begin()
+        vm.running += 1
+        self._dialogues[run] = dialogue
+        timeout = order.request.timeout_ms / 1000
+        dialogue.timer = self._clock.call_later(timeout, partial(self._cancel, dialogue, Why.TIMEOUT))
+        return dialogue
+
+    def cancel(self, run: RunId, why: Why) -> None:
+        dialogue = self._dialogues.get(run)
+        if dialogue is not None:
+            self._cancel(dialogue, why)
+
+    def _cancel(self, dialogue: Dialogue, why: Why) -> None:
+        if dialogue.why is Why.NOTHING:
+            dialogue.cancel(why)
+            dialogue.timer.cancel()
+            dialogue.timer = self._clock.call_later(OVERDUE, partial(self._overseer.stuck, self, dialogue))
+
+    def doom(self, vm: Vm) -> None:
+        """Let no further run begin in it; it is closed once the last one has ended."""
+        vm.is_doomed = True
+        if not vm.running and vm.number in self.vms:
+            del self.vms[vm.number]
+            self._link.send([int(ToWorker.DROP), vm.number])
+
+    def abandon(self, dialogue: Dialogue) -> None:
+        """Whatever it does from now on, nobody listens."""
+        if self._dialogues.pop(dialogue.run, None) is not None:
+            dialogue.close()
+            self._leave(self.vms[dialogue.vm])
+
+    def retire(self) -> Future[None]:
+        """It is given nothing more; done when its last run has ended."""
+        self.is_retiring = True
+        self._settle_if_idle()
+        return self._idle
+
+    def ping(self) -> None:
+        """To be called every half second."""
+        if not self.process.up.done():
+            return
+        if self._unanswered >= UNANSWERED_PINGS:
+            self.process.kill("it answered no ping for 1.5 s")
+            return
+        self._unanswered += 1
+        self._link.send([int(ToWorker.PING), self._unanswered])
+
+    # What it says
+
+    def received(self, messages: Iterable[list[object]]) -> None:
+        dialogues = self._dialogues
+        for message in messages:
+            kind = message[0]
+            if kind == _OP:
+                dialogue = dialogues.get(message[1])  # type: ignore[call-overload]
+                if dialogue is not None:
+                    dialogue.ask(message)
+            elif kind == _LOG:
+                self._log(message)
+            else:
+                self._hear[kind](message)  # type: ignore[index]
+
+    def _ready(self, message: list[object]) -> None:
+        facts = cast("dict[str, list[str]]", message[1])
+        self.rights = [str(right) for right in facts["rights"]]
+        self.process.up.set_result(True)
+        self.ping()
+
+    def _loaded(self, message: list[object]) -> None:
+        number, reason = cast("tuple[int, str | None]", message[1:3])
+        verdict = self._checks.pop(number, None)
+        if verdict is not None:
+            self._checked(number, verdict, reason)
+            return
+        vm = self.vms.get(number)
+        if vm is None or vm.is_loaded:
+            return
+        vm.is_loaded = reason is None
+        if reason is not None:
+            del self.vms[number]
+        self._overseer.loaded(vm, reason)
+
+    def _checked(self, number: int, verdict: Future[str | None], reason: str | None) -> None:
+        if reason is None:
+            self._link.send([int(ToWorker.DROP), number])
+        if not verdict.done():
+            verdict.set_result(reason)
+
+    def _end(self, message: list[object]) -> None:
+        dialogue = self._dialogues.pop(cast(int, message[1]), None)
+        if dialogue is None:
+            return
+        dialogue.close()
+        vm = self.vms[dialogue.vm]
+        vm.is_doomed = vm.is_doomed or bool(message[7]) or message[2] == wire.Ended.UNBEGUN
+        self._leave(vm)
+        self._overseer.ended(vm, dialogue.order, message)
+
+    def _leave(self, vm: Vm) -> None:
+        vm.running -= 1
+        if vm.is_doomed:
+            self.doom(vm)
+        self._settle_if_idle()
+
+    def _settle_if_idle(self) -> None:
+        if self.is_retiring and not self._dialogues:
+            settle(self._idle)
+
+    def _pong(self, message: list[object]) -> None:
+        _, _, used, largest = message
+        self._unanswered = 0
+        self.used_bytes = cast(int, used)
+        if not self.is_proven:
+            self.is_proven = True
+            self._overseer.proven(self)
+        self._overseer.measured(self, cast("list[tuple[int, int]]", largest))
+
+    def _stuck(self, message: list[object]) -> None:
+        dialogue = self._dialogues.get(cast(int, message[1]))
+        if dialogue is not None:
+            self._overseer.stuck(self, dialogue)
+
+    def _log(self, message: list[object]) -> None:
+        _, run, level, text = cast("tuple[int, int, str, bytes]", message)
+        dialogue = self._dialogues.get(run)
+        if dialogue is not None:
+            dialogue.log(level, text)
+        self._log_debt += 1
+        if self._log_debt == 1:
+            self._clock.call_later(REFILL_EVERY, self._refill)
+
+    def _refill(self) -> None:
+        credit = min(self._log_debt, REFILL)
+        self._log_debt -= credit
+        self._link.send([int(ToWorker.CREDIT), credit])
+        if self._log_debt:
+            self._clock.call_later(REFILL_EVERY, self._refill)
+
+    def died(self, death: Death) -> None:
+        settle(self._idle)
+        for verdict in self._checks.values():
+            if not verdict.done():
+                verdict.set_exception(PoolError(f"a worker died: {death.reason}"))
+        self._overseer.died(self, death)
+
+
+def init_message(init: InitFacts) -> dict[str, object]:
+    return {"ops": list(init.ops), "engine": dict(init.engine), "env": dict(init.env), "server": init.server}

@@ -1,0 +1,60 @@
+"""Log lines of scripts, on their way to the daemon: each costs one credit, and whoever has none waits.
+
+A kill ends the wait.  The last lines of credit are kept for VMs that are not in the slow lane, so that a flood does not
+hold up the others.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from spyweb.lua import wire
+from spyweb.lua.worker import limits
+from spyweb.lua.worker.failure import die
+from spyweb.lua.worker.link import Outlet
+from spyweb.lua.worker.runs import Run, Tenancy
+
+_LOG = int(wire.FromWorker.LOG)
+_RESERVE = wire.LOG_CREDIT // 4
+
+
+class Console:
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+        self._credit = wire.LOG_CREDIT
+        self._changed = threading.Condition()
+
+    def give(self, lines: int) -> None:
+        with self._changed:
+            self._credit += lines
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Somebody who waits may have been told to end."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def emit(self, home: Tenancy, level: bytes, text: bytes) -> int:
+        """Called by Lua, which an exception must never reach."""
+        try:
+            run = home.stepped
+            if run is None:
+                return 0
+            if self._take(run, _RESERVE if home.heavy else 0):
+                self._outlet.post([_LOG, run.id, level.decode(), text])
+                if time.monotonic() - self._outlet.flushed > limits.LATEST:
+                    self._outlet.flush()
+            return run.why
+        except BaseException:  # noqa: BLE001 - the border to Lua
+            die()
+
+    def _take(self, run: Run, reserve: int) -> bool:
+        if self._credit <= reserve:
+            self._outlet.flush()  # no credit comes for lines that nobody has seen
+        with self._changed:
+            self._changed.wait_for(lambda: self._credit > reserve or run.why)
+            if self._credit <= 0:
+                return False
+            self._credit -= 1
+            return True

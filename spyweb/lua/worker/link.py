@@ -1,0 +1,90 @@
+"""A worker's end of its two sockets: what it has to say leaves in batches, single big messages on the bulk socket.
+
+Any thread may post; whoever flushes sends all that is there.  A lost socket means that the daemon is gone: the worker ends.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from socket import socket
+
+from spyweb.lua import wire
+from spyweb.lua.worker.failure import start_thread
+
+_CHUNK = 65_536  # bytes read at once; below malloc's threshold for a mapping of its own
+
+
+def leave() -> None:
+    """There is nobody left to work for."""
+    os._exit(0)
+
+
+class Inlet:
+    """Reads one socket."""
+
+    def __init__(self, sock: socket) -> None:
+        self._socket = sock
+        self._reader = wire.Reader()
+        self._chunk = bytearray(_CHUNK)
+        self._view = memoryview(self._chunk)
+
+    def read(self) -> Iterator[list[object]]:
+        """Waits for something to arrive, gives the messages that are whole."""
+        try:
+            size = self._socket.recv_into(self._chunk)
+        except OSError:
+            size = 0
+        if not size:
+            leave()
+        return self._reader.feed(self._view[:size])
+
+
+class Outlet:
+    """Writes both sockets."""
+
+    def __init__(self, small: socket, bulk: socket) -> None:
+        self._small = small
+        self._bulk = bulk
+        self._outbox: deque[list[object]] = deque()
+        self._lock = threading.Lock()
+        self._bulk_queue: queue.SimpleQueue[list[object]] = queue.SimpleQueue()
+        self._bulk_started = False
+        self.flushed = 0.0  # when the outbox was last empty
+        self.post = self._outbox.append
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._outbox)
+
+    def flush(self) -> None:
+        outbox = self._outbox
+        with self._lock:
+            batch: list[object] = []
+            while outbox:
+                batch.append(outbox.popleft())
+            if batch:
+                self._send(self._small, batch)
+            self.flushed = time.monotonic()
+
+    def post_bulk(self, message: list[object]) -> None:
+        """Leaves from a thread of its own, so that a slow reader holds up nothing else."""
+        with self._lock:
+            if not self._bulk_started:
+                self._bulk_started = True
+                start_thread("bulk out", self._send_bulk)
+        self._bulk_queue.put(message)
+
+    def _send_bulk(self) -> None:
+        while True:
+            self._send(self._bulk, [self._bulk_queue.get()])
+
+    def _send(self, sock: socket, batch: list[object]) -> None:
+        try:
+            sock.sendall(wire.frame(batch))
+        except OSError:
+            leave()

@@ -1,0 +1,69 @@
+-- require: the daemon finds and serves a module's source (the op _require), the VM compiles, runs and keeps it.
+-- A module is kept under its name and its path, so that two spellings of one file are one module; one that failed is not
+-- kept.  Who is loading what belongs to the coroutine that does it: a run abandoned half-way leaves nothing behind.
+
+local kit = ...
+local raw, env = kit.raw, kit.env
+local concat, format, running = raw.table.concat, raw.string.format, raw.coroutine.running
+local error, setmetatable, type = raw.error, raw.setmetatable, raw.type
+
+local by_name, by_path = {}, {}
+local loading = setmetatable({}, { __mode = "k" })  -- coroutine -> { path, outer } of the module that it is loading
+
+local function chain_to(path, step)
+  local names = { path }
+  while step do
+    names[#names + 1] = step.path
+    if step.path == path then break end
+    step = step.outer
+  end
+  for i = 1, #names // 2 do names[i], names[#names + 1 - i] = names[#names + 1 - i], names[i] end
+  return concat(names, " -> ")
+end
+
+local function is_loading(path, step)
+  while step do
+    if step.path == path then return true end
+    step = step.outer
+  end
+  return false
+end
+
+-- Marks the path as being loaded until the caller's scope ends, in whatever way it ends.
+local function mark(path)
+  local thread = running()
+  local outer = loading[thread]
+  loading[thread] = { path = path, outer = outer }
+  return setmetatable({}, { __close = function() loading[thread] = outer end })
+end
+
+local function execute(name, path, chunk)
+  local _ <close> = mark(path)
+  local value = chunk(name, path)
+  if value == nil then value = true end
+  if by_path[path] == nil then by_path[path] = value end
+end
+
+local function built_in(name)
+  if name == "state" and type(env.state) == "table" then return env.state end
+  error(format("module '%s' not found", name), 2)
+end
+
+local function require_module(name)
+  if type(name) ~= "string" then kit.bad_argument(1, "require", "string", name) end
+  if by_name[name] ~= nil then return by_name[name] end
+  local path, source = kit.call("_require", name)
+  if not path then return built_in(name) end
+  if by_path[path] == nil then
+    if is_loading(path, loading[running()]) then
+      error(format("module '%s' requires itself: %s", name, chain_to(path, loading[running()])), 2)
+    end
+    local chunk, problem = kit.compile(source, "@" .. path)
+    if not chunk then error(format("error loading module '%s' from file '%s':\n\t%s", name, path, problem), 2) end
+    execute(name, path, chunk)
+  end
+  by_name[name] = by_path[path]
+  return by_path[path]
+end
+
+return { require = require_module }

@@ -1,0 +1,111 @@
+"""What a worker knows of the VMs it holds and of the runs in them.  Changed under the lanes' lock, where not said otherwise."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Protocol
+
+from spyweb.lua.worker.vm import VM
+
+_EARLY = 1000  # of these are remembered; most name runs that have ended
+
+
+class Emitter(Protocol):
+    """Where log lines go."""
+
+    def emit(self, tenancy: Tenancy, level: bytes, text: bytes) -> int: ...
+
+
+class Phase(Enum):
+    WAITING = auto()  # its BEGIN has not been carried out
+    BEGUN = auto()
+    ENDED = auto()
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Run:
+    """One run in a VM of this worker."""
+
+    id: int
+    home: Tenancy
+    procedure: str
+    arguments: bytes
+    cpu_limit: float  # seconds
+    phase: Phase = Phase.WAITING
+    address: int = 0  # of its coroutine
+    why: int = 0  # wire.Why: it is to end
+    limit_at: float = 0.0  # when it was first told to end
+    deadline: float = 0.0  # of its aftermath; 0: it is not in one
+    cpu: float = 0.0  # seconds, of the steps that are over
+    started: float = 0.0  # when its present step began; 0: it is not being stepped
+    thread: int = 0  # that steps it
+    cpu_base: float = 0.0  # that thread's CPU clock before this step
+    reported: bool = False  # as stuck
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Task:
+    """One thing to do in a VM: begin a run, go on with it, end it; or, without a run, close the VM."""
+
+    home: Tenancy
+    run: Run | None = None
+    form: int = 0
+    values: list[object] = field(default_factory=list)
+
+
+class Tenancy:
+    """A VM and what goes on in it: one task at a time, by whichever thread; the others wait here.
+
+    It is what the VM calls back.
+    """
+
+    __slots__ = ("busy", "closing", "heavy", "id", "light_steps", "pending", "runs", "stepped", "vm", "_emitter")
+
+    def __init__(self, id: int, emitter: Emitter) -> None:  # noqa: A002 - its name on the wire
+        self.id = id
+        self.vm: VM | None = None
+        self.busy = False
+        self.heavy = False
+        self.light_steps = 0
+        self.pending: deque[Task] = deque()
+        self.runs = 0
+        self.closing = False  # dropped or discarded: no run begins here any more
+        self.stepped: Run | None = None
+        self._emitter = emitter
+
+    def why(self) -> int:
+        run = self.stepped
+        return run.why if run else 0
+
+    def emit(self, level: bytes, text: bytes) -> int:
+        return self._emitter.emit(self, level, text)
+
+
+class Ledger:
+    """Every VM and run of this worker."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.homes: dict[int, Tenancy] = {}
+        self.runs: dict[int, Run] = {}
+        self.closing: set[Tenancy] = set()  # no longer in homes, and not yet closed
+        self.watched: dict[int, Run] = {}  # runs that the follower looks at
+        self._early: OrderedDict[int, int] = OrderedDict()  # run → why: told to end before its BEGIN was read
+
+    def note_early(self, run: int, why: int) -> None:
+        """A CANCEL on one socket may overtake the BEGIN on the other."""
+        self._early[run] = why
+        if len(self._early) > _EARLY:
+            self._early.popitem(last=False)
+
+    def take_early(self, run: int) -> int:
+        return self._early.pop(run, 0) if self._early else 0
+
+    def retire(self, home: Tenancy) -> None:
+        """No run begins in it any more."""
+        home.closing = True
+        if self.homes.pop(home.id, None):
+            self.closing.add(home)

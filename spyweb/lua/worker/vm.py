@@ -1,0 +1,141 @@
+"""One VM: a Lua state with our prelude in it.  The only importer of lupa.
+
+Rules that keep lupa from ending the process: nothing but scalars is pushed, never more than there is memory for; no Lua
+table is ever touched from Python; what Lua calls back takes and returns numbers and bytes and never raises; a VM is
+used by one thread at a time, except `used`, which reads a number.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Protocol
+
+from lupa import lua54
+
+from spyweb.lua.worker.values import Function, is_told
+
+LIBRARY = str(lua54.__file__)  # the shared object that Lua lives in
+LuaError = lua54.LuaError
+
+MARGIN = 4096  # bytes that a call into a VM may need besides its values
+LAST_WORDS = 1 << 20  # bytes that a VM may take over its limit once its run has ended for lack of memory
+_COROUTINE_COUNT = 10_000  # instructions between two looks of a coroutine's own hook at whether its run must end
+
+Parts = dict[str, bytes]
+
+
+class Callbacks(Protocol):
+    """What a VM may call.  None of these may raise."""
+
+    def why(self) -> int:
+        """Why the run being stepped must end (wire.Why)."""
+
+    def emit(self, level: bytes, text: bytes) -> int:
+        """A log line; gives `why`."""
+
+
+def _deny(*_: object) -> object:
+    raise AttributeError("Python objects have no attributes here")
+
+
+def new_runtime(limit: int | None = None) -> lua54.LuaRuntime:
+    return lua54.LuaRuntime(
+        register_eval=False,
+        register_builtins=False,
+        unpack_returned_tuples=True,
+        max_memory=limit,
+        encoding=None,
+        source_encoding="utf-8",
+        attribute_handlers=(_deny, _deny),
+    )
+
+
+def compile_parts(folder: Path = Path(__file__).parent) -> Parts:
+    """Every .lua file of ours as stripped bytecode, by name."""
+    runtime = new_runtime()
+    dump: Function = runtime.eval("function(source, name) return string.dump(assert(load(source, name)), true) end")
+    return {file.stem: dump(file.read_bytes(), b"@" + file.name.encode()) for file in folder.glob("*.lua")}
+
+
+class VM:
+    """Raises LuaError, or the MemoryError that is one of lupa's, where a call into it fails."""
+
+    __slots__ = ("_begin", "_collect", "_compile", "_empty", "_kill", "_limit", "_parts", "_runtime", "_start", "_step")
+
+    def __init__(self, parts: Parts, init: bytes, limit: int, callbacks: Callbacks, *, main_count: int) -> None:
+        self._limit = limit
+        self._parts = parts
+        self._runtime: lua54.LuaRuntime | None = new_runtime(limit)
+        functions: tuple[Function, ...] = self._runtime.execute(
+            parts["prelude"], callbacks.why, callbacks.emit, time.monotonic, self._part, init,
+            main_count, _COROUTINE_COUNT, mode="b",
+        )
+        self._compile, self._begin, self._start, self._step, self._kill, self._empty, self._collect = functions
+
+    def compile(self, name: str, source: bytes) -> bytes | None:
+        """The reason why it does not compile."""
+        message = self._compile(source, name)
+        return message if isinstance(message, bytes) else None
+
+    def begin(self, run: int, procedure: str, arguments: bytes) -> bytes:
+        """Makes the run's coroutine and gives its address; `start` starts it."""
+        pointer: bytes = self._begin(run, procedure, arguments)
+        return pointer
+
+    def start(self, run: int) -> tuple[object, ...]:
+        return _told(self._start(run))
+
+    def step(self, run: int, form: int, values: list[object]) -> tuple[object, ...]:
+        return _told(self._step(run, form, *values))
+
+    def kill(self, run: int, why: int) -> tuple[object, ...]:
+        """Ends a run that waits for an op."""
+        return _told(self._kill(run, why))
+
+    @property
+    def used(self) -> int:
+        """Bytes, with what every VM has.  Any thread may ask."""
+        runtime = self._runtime
+        return int(runtime.get_memory_used(total=True)) if runtime else 0
+
+    def has_room(self, size: int) -> bool:
+        """Asked before each push: one that does not fit would end the process.  May collect garbage."""
+        runtime = self._runtime
+        assert runtime is not None
+        if runtime.get_memory_used() + size + MARGIN <= self._limit:
+            return True
+        self.stretch()
+        self._collect()
+        runtime.set_max_memory(self._limit)
+        return runtime.get_memory_used() + size + MARGIN <= self._limit
+
+    def stretch(self) -> None:
+        """Room for what follows a run that ended for lack of memory."""
+        if self._runtime:
+            self._runtime.set_max_memory(self._limit + LAST_WORDS)
+
+    def close(self) -> None:
+        """Frees it; most of that inside a Lua call, which leaves the other threads alone."""
+        runtime, self._runtime = self._runtime, None
+        if runtime is None:
+            return
+        try:
+            self._empty()
+        except (LuaError, MemoryError):
+            pass  # what is left goes with the runtime
+        self._compile = self._begin = self._start = self._step = self._kill = self._empty = self._collect = _deny
+
+    def _part(self, name: bytes) -> bytes | int:
+        """Another of our Lua files, when a script first needs it.  0: there is no room."""
+        code = self._parts[name.decode()]
+        runtime = self._runtime
+        if runtime is None or runtime.get_memory_used() + len(code) + MARGIN > self._limit:
+            return 0
+        return code
+
+
+def _told(result: object) -> tuple[object, ...]:
+    if not is_told(result):
+        raise LuaError(f"a step told nothing: {result!r:.200}")
+    return result

@@ -1,0 +1,69 @@
+"""Tells systemd how the daemon fares: one datagram per message to the socket that NOTIFY_SOCKET names.
+
+Without NOTIFY_SOCKET (not started by systemd, or not as Type=notify) every call does nothing, and none ever raises.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notifier:
+    address: str | None = None
+    watchdog_interval_s: float | None = None  # send watchdog() at least this often; None: nobody waits for it
+    _longest_status: int = field(default=200, repr=False)  # characters
+
+    def ready(self, status: str = "") -> bool:
+        return self._send("READY=1", self._status(status))
+
+    def status(self, text: str) -> bool:
+        return self._send(self._status(text))
+
+    def reloading(self, monotonic_s: float) -> bool:
+        """Before a rescan that systemd asked for; `ready` ends it."""
+        return self._send("RELOADING=1", f"MONOTONIC_USEC={int(monotonic_s * 1_000_000)}")
+
+    def stopping(self, status: str = "") -> bool:
+        return self._send("STOPPING=1", self._status(status))
+
+    def watchdog(self) -> bool:
+        return self._send("WATCHDOG=1")
+
+    def _status(self, text: str) -> str:
+        one_line = " ".join(text.split())[: self._longest_status]
+        return f"STATUS={one_line}" if one_line else ""
+
+    def _send(self, *fields: str) -> bool:
+        """Say whether it was sent."""
+        if not self.address:
+            return False
+        message = "\n".join(line for line in fields if line)
+        target = "\0" + self.address[1:] if self.address.startswith("@") else self.address
+        try:
+            with socket.socket(
+                socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+            ) as sender:
+                sender.sendto(message.encode("utf-8", "replace"), target)
+        except OSError:  # systemd is gone or its queue is full: it will miss us, we must not fail for it
+            return False
+        return True
+
+
+def from_environment(environment: Mapping[str, str], pid: int | None = None) -> Notifier:
+    """The notifier that systemd asked for, or one that does nothing."""
+    address = environment.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return Notifier()
+    return Notifier(address=address, watchdog_interval_s=_watchdog_interval(environment, pid or os.getpid()))
+
+
+def _watchdog_interval(environment: Mapping[str, str], pid: int) -> float | None:
+    """Half of what systemd waits, as its manual advises, and only where the watchdog is meant for this process."""
+    if environment.get("WATCHDOG_PID", str(pid)) != str(pid):
+        return None
+    microseconds = environment.get("WATCHDOG_USEC", "")
+    return int(microseconds) / 2_000_000 if microseconds.isdecimal() and int(microseconds) > 0 else None

@@ -1,0 +1,172 @@
+"""How a value that a script passes becomes the argument that an op expects, and the error text when it can't.
+
+An op names its parameters' types with the aliases below; `reader_of` turns such an annotation into a Reader, once.
+Values of scripts are bytes, int, float, bool, None, list, dict and wire.Foreign; they are converted as Lua's own C
+functions would: a number is accepted for a string, a numeric string for a number.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Union, get_args, get_origin
+
+from spyweb.lua.wire import Ext, Foreign
+
+Read = Callable[[object], object]
+
+INTEGER_LIMIT = 1 << 63
+NO_INTEGER = "number has no integer representation"
+_SPACE = b" \t\n\v\f\r"
+_DECIMAL_INTEGER = re.compile(rb"[+-]?[0-9]+")
+_DECIMAL = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_HEX_INTEGER = re.compile(rb"[+-]?0[xX][0-9a-fA-F]+")
+_HEX = re.compile(rb"[+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)([pP][+-]?[0-9]+)?")
+LONGEST_NUMBER = 200  # bytes, as in Lua; also keeps int() away from its quadratic inputs
+
+
+class Mismatch(Exception):
+    """A value is not what the parameter wants; the text is what stands in Lua's parentheses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One kind of argument: its name for people, and the function that converts."""
+
+    expected: str
+    read: Read
+
+
+def type_name(value: object) -> str:
+    """What Lua's `type` would say."""
+    match value:
+        case None:
+            return "nil"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case bytes():
+            return "string"
+        case Foreign(kind=Ext.FOREIGN):
+            return value.name
+        case Foreign(kind=Ext.NULL):
+            return "null"
+        case _:
+            return "table"
+
+
+def _mismatch(expected: str, value: object) -> Mismatch:
+    return Mismatch(f"{expected} expected, got {type_name(value)}")
+
+
+def read_text(value: object) -> bytes:
+    """A string, or a number as its text (`3.0` → `3`)."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return b"%d" % value
+    if isinstance(value, float):
+        return number_text(value)
+    raise _mismatch("string", value)
+
+
+def number_text(value: float) -> bytes:
+    if value.is_integer() and -INTEGER_LIMIT <= value < INTEGER_LIMIT:
+        return b"%d" % int(value)
+    return b"%.14g" % value
+
+
+def read_integer(value: object) -> int:
+    """An integer; a fraction is cut off, a numeric string is converted."""
+    number = _number_in(value)
+    if isinstance(number, float):
+        if not math.isfinite(number):
+            raise Mismatch(NO_INTEGER)
+        number = math.trunc(number)
+    if not -INTEGER_LIMIT <= number < INTEGER_LIMIT:
+        raise Mismatch("number out of range")
+    return number
+
+
+def read_number(value: object) -> int | float:
+    """A number; a numeric string is converted."""
+    return _number_in(value)
+
+
+def _number_in(value: object) -> int | float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    number = parse_number(value) if isinstance(value, bytes) else None
+    if number is None:
+        raise _mismatch("number", value)
+    return number
+
+
+def parse_number(text: bytes) -> int | float | None:
+    """The number that Lua sees in a text: decimal or hexadecimal, spaces around it, no `inf` or `nan`."""
+    text = text.strip(_SPACE)
+    if len(text) > LONGEST_NUMBER:
+        return None
+    if _DECIMAL_INTEGER.fullmatch(text):
+        number = int(text)
+        return number if -INTEGER_LIMIT <= number < INTEGER_LIMIT else float(number)
+    if _DECIMAL.fullmatch(text):
+        return float(text)
+    if _HEX_INTEGER.fullmatch(text):
+        return (int(text, 16) + INTEGER_LIMIT) % (2 * INTEGER_LIMIT) - INTEGER_LIMIT  # wraps around, as in Lua
+    return _parse_hex_float(text)
+
+
+def _parse_hex_float(text: bytes) -> float | None:
+    if not _HEX.fullmatch(text):
+        return None
+    try:
+        return float.fromhex(text.decode("ascii"))
+    except OverflowError:
+        return -math.inf if text.startswith(b"-") else math.inf
+
+
+def read_boolean(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise _mismatch("boolean", value)
+
+
+def read_table(value: object) -> dict[object, object]:
+    """A table, a sequence as a dict from 1 on."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, list):
+        return dict(enumerate(value, 1))
+    if isinstance(value, Foreign) and value.kind is Ext.EMPTY_ARRAY:
+        return {}
+    raise _mismatch("table", value)
+
+
+def read_value(value: object) -> object:
+    return value
+
+
+Text = Annotated[bytes, Reader("string", read_text)]
+Int = Annotated[int, Reader("integer", read_integer)]
+Number = Annotated[int | float, Reader("number", read_number)]
+Boolean = Annotated[bool, Reader("boolean", read_boolean)]
+Table = Annotated[dict[object, object], Reader("table", read_table)]
+Value = Annotated[object, Reader("value", read_value)]
+
+
+def reader_of(annotation: object) -> Reader:
+    """The Reader behind one of the aliases above, or behind `Alias | None`."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        alternatives = [part for part in get_args(annotation) if part is not types.NoneType]
+        if len(alternatives) == 1:
+            return reader_of(alternatives[0])
+    if get_origin(annotation) is Annotated:
+        for extra in get_args(annotation)[1:]:
+            if isinstance(extra, Reader):
+                return extra
+    raise TypeError(f"an op's parameter can't be a {annotation}")

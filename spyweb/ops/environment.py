@@ -1,0 +1,25 @@
+"""What scripts see of the daemon's environment through env_get: SPYWEB_* and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+PREFIX = "SPYWEB_"
+
+
+def visible_environment(environ: Mapping[str, str], deny: Iterable[str] = ()) -> dict[str, str]:
+    """Every SPYWEB_NAME as NAME, except those denied (with or without the prefix).
+
+    SPYWEB_API_KEY is among them unless denied.  Bytes that are not UTF-8 are replaced.
+    """
+    denied = {name.removeprefix(PREFIX) for name in deny}
+    return {
+        _readable(name.removeprefix(PREFIX)): _readable(value)
+        for name, value in environ.items()
+        if name.startswith(PREFIX) and name != PREFIX and name.removeprefix(PREFIX) not in denied
+    }
+
+
+def _readable(text: str) -> str:
+    """Python keeps bytes that are not UTF-8 as lone surrogates, which no frame can carry."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,0 +1,80 @@
+"""Serves one run: looks its ops up, calls them, counts them, and turns what they raise into an error for the script.
+
+This is the choke point that every effect of a job passes through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future
+from collections.abc import Awaitable, Callable, Sequence
+from inspect import iscoroutine
+from typing import cast
+
+import structlog
+
+from spyweb.errors import OpError, SpywebError
+from spyweb.ops.op import CATALOGUE, NOTHING, Answer, Operation, Results
+from spyweb.ops.world import Call
+
+JobLog = Callable[[str, bytes], None]  # level, text
+
+log = structlog.get_logger()
+
+
+class RunHost:
+    """The Host of one run."""
+
+    def __init__(self, call: Call, job_log: JobLog) -> None:
+        self._call = call
+        self._metrics = call.world.metrics
+        self._job_log = job_log
+
+    @property
+    def storage_errors(self) -> int:
+        """How many of this run's store_* calls failed and carried on."""
+        return self._call.tally.storage_errors
+
+    def log(self, level: str, text: bytes) -> None:
+        self._job_log(level, text)
+
+    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Results]:
+        """Begin an op.  Never raises: whatever went wrong is in the future."""
+        operation = CATALOGUE.get(name)
+        if operation is None:
+            return _failed(OpError(f"there is no op named '{name}'"))
+        self._metrics.calls[name] += 1
+        try:
+            outcome = operation.begin(self._call, arguments)
+        except Exception as error:  # noqa: BLE001 - one op's boundary: a fault in it fails the call, not the daemon
+            return _failed(self._refusal(operation, error))
+        if isinstance(outcome, Answer):
+            return outcome
+        if not iscoroutine(outcome):
+            return _failed(self._refusal(operation, TypeError(f"it returned a {type(outcome).__name__}")))
+        return self._finish(operation, outcome)
+
+    async def _finish(self, operation: Operation, outcome: Awaitable[object]) -> Results:
+        try:
+            value = await outcome
+        except Exception as error:  # noqa: BLE001 - one op's boundary, as above
+            raise self._refusal(operation, error) from None
+        if operation.gives_nothing:
+            return NOTHING
+        return cast(Results, value) if isinstance(value, tuple) else (value,)
+
+    def _refusal(self, operation: Operation, error: Exception) -> OpError:
+        """What the script is told."""
+        self._metrics.errors[operation.name] += 1
+        if isinstance(error, OpError):
+            return error
+        if isinstance(error, SpywebError):
+            return OpError(f"{operation.name}: {error}")
+        log.error("op.bug", op=operation.name, job=self._call.job, run=self._call.run, exc_info=error)
+        return OpError(f"{operation.name} failed inside spyweb; its log has the details")
+
+
+def _failed(error: OpError) -> Future[Results]:
+    future: Future[Results] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future

@@ -1,0 +1,208 @@
+"""http_get, http_post, http_request and http_multipart: what a script wrote → one Fetch, its outcome → two values.
+
+A wrong type raises; everything that can go wrong with a well-typed request is `nil, {error, kind, proxy}`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from spyweb.errors import FetchError, OpError
+from spyweb.model import MIB
+from spyweb.ops.arguments import Mismatch, Table, Text, read_number, read_table, read_text
+from spyweb.ops.network.multipart import Part, encode_parts
+from spyweb.ops.network.request import Fetch, Response, clean_headers, parse_method, parse_proxy, parse_url
+from spyweb.ops.op import op
+from spyweb.ops.world import Call
+
+FORM = b"application/x-www-form-urlencoded"
+CONTENT_TYPE = b"content-type"
+LARGEST_OPTION = 86_400.0  # seconds, or MB: more than any run or VM has
+
+Outcome: TypeAlias = tuple[dict[str, object] | None, dict[str, object] | None]  # a response, or an error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A request as a script wrote it: types checked, contents not yet."""
+
+    url: bytes
+    method: bytes = b"GET"
+    body: bytes | None = None
+    headers: Mapping[bytes, bytes]
+    proxy: bytes | None = None
+    timeout_s: float | None = None
+    largest: int | None = None
+
+
+@op
+async def http_get(call: Call, url: Text, headers: Table | None = None) -> Outcome:
+    """Fetch an address.  Gives a response, or nil and an error."""
+    return await _fetch(call, Wanted(url=url, headers=_headers(headers, "http_get", 2)))
+
+
+@op
+async def http_post(call: Call, url: Text, body: Text, headers: Table | None = None) -> Outcome:
+    """Post a body, as a form unless the headers name another content type.  Gives a response, or nil and an error."""
+    given = _headers(headers, "http_post", 3)
+    return await _fetch(call, Wanted(url=url, method=b"POST", body=body, headers=_with_type(given, FORM)))
+
+
+@op
+async def http_request(call: Call, options: Table) -> Outcome:
+    """Make a request of any kind: `url`, and optionally `method`, `body`, `headers`, `proxy`, `timeout` (seconds) and
+    `max_body_size` (MB).  Gives a response, or nil and an error.
+    """
+    return await _fetch(call, wanted_from(options))
+
+
+@op
+async def http_multipart(call: Call, url: Text, fields: Table, headers: Table | None = None) -> Outcome:
+    """Post a form with files.  A field is a text, or a table `{content, filename?, type?}`.  Gives a response, or nil
+    and an error.
+    """
+    given = _headers(headers, "http_multipart", 3)
+    parts = [_part(name, value) for name, value in sorted(_named(fields, "http_multipart", 2).items())]
+    try:
+        kind, body = encode_parts(parts)
+    except FetchError as error:
+        return _failed(error)
+    others = {name: value for name, value in given.items() if name.lower() != CONTENT_TYPE}
+    wanted = Wanted(url=url, method=b"POST", body=body, headers={**others, CONTENT_TYPE: kind})
+    return await _fetch(call, wanted)
+
+
+async def _fetch(call: Call, wanted: Wanted) -> Outcome:
+    try:
+        return _response(await call.world.http.fetch(_build(call, wanted))), None
+    except FetchError as error:
+        return _failed(error)
+
+
+def _build(call: Call, wanted: Wanted) -> Fetch:
+    """Raises FetchError."""
+    settings = call.world.http.settings
+    largest = settings.max_body_size if wanted.largest is None else wanted.largest
+    return Fetch(
+        url=parse_url(wanted.url),
+        method=parse_method(wanted.method),
+        headers=clean_headers(wanted.headers),
+        body=wanted.body,
+        proxy=None if wanted.proxy is None else parse_proxy(wanted.proxy),
+        timeout_s=settings.timeout_s if wanted.timeout_s is None else wanted.timeout_s,
+        largest=min(largest, call.memory_limit),  # more could not be handed to the script
+    )
+
+
+def _response(response: Response) -> dict[str, object]:
+    return {
+        "status": response.status,
+        "body": response.body,
+        "headers": response.headers,
+        "url": response.url,
+        "time_ms": response.time_ms,
+        "size": len(response.body),
+    }
+
+
+def _failed(error: FetchError) -> Outcome:
+    failure: dict[str, object] = {"error": str(error), "kind": error.kind}
+    if error.proxy is not None:
+        failure["proxy"] = error.proxy
+    return None, failure
+
+
+def wanted_from(options: Mapping[object, object]) -> Wanted:
+    """What the one table of http_request asks for.  Raises OpError."""
+    url = _text_option(options, b"url")
+    if url is None:
+        raise _bad("http_request", 1, "field 'url': string expected, got nil")
+    megabytes = _positive_option(options, b"max_body_size")
+    return Wanted(
+        url=url,
+        method=_text_option(options, b"method") or b"GET",
+        body=_text_option(options, b"body"),
+        headers=_headers(_table_option(options, b"headers"), "http_request", 1),
+        proxy=_text_option(options, b"proxy") or None,
+        timeout_s=_positive_option(options, b"timeout"),
+        largest=None if megabytes is None else int(megabytes * MIB),
+    )
+
+
+def _text_option(options: Mapping[object, object], name: bytes) -> bytes | None:
+    with _naming(name):
+        return None if options.get(name) is None else read_text(options[name])
+
+
+def _table_option(options: Mapping[object, object], name: bytes) -> Mapping[object, object] | None:
+    with _naming(name):
+        return None if options.get(name) is None else read_table(options[name])
+
+
+def _positive_option(options: Mapping[object, object], name: bytes) -> float | None:
+    with _naming(name):
+        if options.get(name) is None:
+            return None
+        number = read_number(options[name])
+        if not 0 < number < math.inf:
+            raise Mismatch("a positive number expected")
+        return min(float(number), LARGEST_OPTION)
+
+
+@contextmanager
+def _naming(field: bytes) -> Iterator[None]:
+    """Say which field of http_request is wrong."""
+    try:
+        yield
+    except Mismatch as mismatch:
+        raise _bad("http_request", 1, f"field '{field.decode()}': {mismatch}") from None
+
+
+def _headers(given: Mapping[object, object] | None, name: str, position: int) -> dict[bytes, bytes]:
+    headers = {}
+    for header, value in _named(given or {}, name, position).items():
+        try:
+            headers[header] = read_text(value)
+        except Mismatch as mismatch:
+            raise _bad(name, position, f"header '{_shown(header)}': {mismatch}") from None
+    return headers
+
+
+def _with_type(headers: dict[bytes, bytes], kind: bytes) -> dict[bytes, bytes]:
+    return headers if any(name.lower() == CONTENT_TYPE for name in headers) else {**headers, CONTENT_TYPE: kind}
+
+
+def _part(name: bytes, value: object) -> Part:
+    """A field of http_multipart.  Raises OpError."""
+    try:
+        if not isinstance(value, dict | list):
+            return Part(name=name, content=read_text(value))
+        table = read_table(value)
+        return Part(
+            name=name,
+            content=read_text(table.get(b"content")),
+            filename=None if table.get(b"filename") is None else read_text(table[b"filename"]),
+            type=None if table.get(b"type") is None else read_text(table[b"type"]),
+        )
+    except Mismatch as mismatch:
+        raise _bad("http_multipart", 2, f"field '{_shown(name)}': {mismatch}") from None
+
+
+def _named(table: Mapping[object, object], name: str, position: int) -> dict[bytes, object]:
+    """A table with texts as keys.  Raises OpError."""
+    try:
+        return {read_text(key): value for key, value in table.items()}
+    except Mismatch as mismatch:
+        raise _bad(name, position, f"a key: {mismatch}") from None
+
+
+def _bad(name: str, position: int, reason: str) -> OpError:
+    return OpError(f"bad argument #{position} to '{name}' ({reason})")
+
+
+def _shown(text: bytes) -> str:
+    return text[:80].decode("utf-8", "replace")

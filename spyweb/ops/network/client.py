@@ -1,0 +1,136 @@
+"""The one way out: a shared aiohttp session, with every limit that keeps another machine from hurting this one.
+
+The body is counted after decompression, while it streams; one timeout covers all of a request; no cookies, no netrc,
+no proxies from the environment.  With `deny_private` each socket is checked by the address that it is about to connect
+to, so that neither a redirect nor a name that changes its mind can lead inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import aiohttp
+from aiohttp.connector import AddrInfoType
+
+from spyweb.clock import Clock
+from spyweb.errors import FetchError
+from spyweb.model import MIB
+from spyweb.ops.network.addresses import is_public
+from spyweb.ops.network.failures import translated
+from spyweb.ops.network.request import Fetch, HttpSettings, Response
+from spyweb.ops.network.resolver import Lookup, Resolver, ask_system
+
+MOST_CONNECTIONS = 512
+MOST_CONNECTIONS_PER_HOST = 128  # so that one slow host leaves room for the others
+MOST_REDIRECTS = 10
+LONGEST_HEADER = 65_536  # bytes; aiohttp's own 8,190 refuses the security headers of well-known sites
+MOST_HEADERS = 256
+LARGE_BODY = MIB  # bytes; aiohttp writes a file in pieces, bytes at once
+
+
+class HttpClient:
+    """Http over the network.  Made by `open_client`."""
+
+    def __init__(self, session: aiohttp.ClientSession, settings: HttpSettings, clock: Clock) -> None:
+        self._session = session
+        self._settings = settings
+        self._clock = clock
+
+    @property
+    def settings(self) -> HttpSettings:
+        return self._settings
+
+    async def fetch(self, fetch: Fetch) -> Response:
+        """Ask, and read the whole response.  Raises FetchError."""
+        began = self._clock.monotonic()
+        with translated(fetch):
+            async with asyncio.timeout(fetch.timeout_s), self._request(fetch) as response:
+                body = await _read_body(response, fetch)
+        return Response(
+            status=response.status,
+            body=body,
+            headers=joined_headers(response.raw_headers),
+            url=str(response.url),
+            time_ms=round((self._clock.monotonic() - began) * 1000),
+        )
+
+    def _request(self, fetch: Fetch) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        large = fetch.body is not None and len(fetch.body) >= LARGE_BODY
+        return self._session.request(
+            fetch.method,
+            fetch.url,
+            headers=fetch.headers,
+            data=io.BytesIO(fetch.body or b"") if large else fetch.body,
+            proxy=fetch.proxy,
+            max_redirects=MOST_REDIRECTS + 1,  # aiohttp gives up at this one, before following it
+        )
+
+
+async def _read_body(response: aiohttp.ClientResponse, fetch: Fetch) -> bytes:
+    announced = response.content_length or 0
+    body = bytearray()
+    if announced > fetch.largest and response.method != "HEAD":
+        raise _too_large(fetch)
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > fetch.largest:
+            raise _too_large(fetch)
+    return bytes(body)
+
+
+def _too_large(fetch: Fetch) -> FetchError:
+    return FetchError("size", f"the response is larger than {fetch.largest / MIB:g} MB")
+
+
+def joined_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Names in lower case, the values of repeated ones joined."""
+    joined: dict[bytes, bytes] = {}
+    for name, value in raw:
+        name = name.lower()
+        joined[name] = joined[name] + b", " + value if name in joined else value
+    return joined
+
+
+def refuse_private(info: AddrInfoType) -> socket.socket:
+    """A socket for this address, if it may be connected to."""
+    family, kind, protocol, _, address = info
+    if not is_public(str(address[0])):
+        raise OSError(f"{address[0]} is a private address, and [http] deny_private is set")
+    return socket.socket(family, kind, protocol)
+
+
+@asynccontextmanager
+async def open_client(
+    settings: HttpSettings, clock: Clock, *, lookup: Lookup = ask_system, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[HttpClient]:
+    """`lookup` and `tls` are for whoever has names or certificates of their own, such as tests."""
+    resolver = Resolver(clock, lookup)
+    connector = aiohttp.TCPConnector(
+        limit=MOST_CONNECTIONS,
+        limit_per_host=MOST_CONNECTIONS_PER_HOST,
+        resolver=resolver,
+        use_dns_cache=False,  # the resolver keeps answers, and failures too
+        socket_factory=refuse_private if settings.deny_private else None,
+        ssl=True if tls is None else tls,
+    )
+    session = aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"User-Agent": settings.user_agent},
+        skip_auto_headers=("Content-Type",),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # one asyncio.timeout covers everything
+        trust_env=False,
+        max_line_size=LONGEST_HEADER,
+        max_field_size=LONGEST_HEADER,
+        max_headers=MOST_HEADERS,
+    )
+    try:
+        async with session:
+            yield HttpClient(session, settings, clock)
+    finally:
+        await resolver.close()

@@ -1,0 +1,72 @@
+"""What can go wrong on the way to another machine, in the words that scripts know: the `kind` of an error."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import aiohttp
+
+from spyweb.errors import FetchError
+from spyweb.ops.network.request import Fetch, without_password
+
+# In order: the first that fits decides, since aiohttp's errors have several parents.
+_KINDS: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
+    ((aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError), "proxy"),
+    ((aiohttp.ClientConnectorDNSError,), "dns"),
+    ((aiohttp.ClientSSLError, ssl.SSLError), "tls"),
+    ((TimeoutError,), "timeout"),
+    ((aiohttp.InvalidURL, aiohttp.RedirectClientError, aiohttp.NonHttpUrlClientError), "http"),
+    ((aiohttp.ClientResponseError, aiohttp.ClientPayloadError), "http"),
+    ((aiohttp.ClientConnectionError, OSError), "connect"),
+    ((aiohttp.ClientError,), "unknown"),
+    ((ValueError,), "http"),  # aiohttp's word for a request that it would not send
+)
+
+
+@contextmanager
+def translated(fetch: Fetch) -> Iterator[None]:
+    """The door: foreign errors leave as FetchError."""
+    try:
+        yield
+    except FetchError as error:
+        error.proxy = error.proxy or _proxy_of(fetch)
+        raise
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise failure_of(error, fetch) from error
+
+
+def failure_of(error: Exception, fetch: Fetch) -> FetchError:
+    kind = next(kind for types, kind in _KINDS if isinstance(error, types))
+    if kind == "dns" and fetch.proxy is not None:
+        kind = "proxy"  # with a proxy, its name is the only one that is looked up here
+    return FetchError(kind, _text_of(error, kind, fetch), url=without_password(fetch.url), proxy=_proxy_of(fetch))
+
+
+def _proxy_of(fetch: Fetch) -> str | None:
+    return None if fetch.proxy is None else without_password(fetch.proxy)
+
+
+def _text_of(error: Exception, kind: str, fetch: Fetch) -> str:
+    match error:
+        case TimeoutError() if kind == "timeout":
+            return f"no complete response within {fetch.timeout_s:g} s"
+        case aiohttp.ClientConnectorDNSError():
+            return f"could not resolve {error.host}: {_reason(error.os_error)}"
+        case aiohttp.ClientSSLError():
+            return f"TLS with {error.host} failed: {_reason(error.os_error)}"
+        case aiohttp.ClientConnectorError():
+            return f"could not connect to {error.host}:{error.port}: {_reason(error.os_error)}"
+        case aiohttp.TooManyRedirects():
+            return "too many redirects"
+        case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
+            return f"bad URL: {error}"
+        case aiohttp.ClientResponseError():
+            return f"{error.message or 'bad response'}"
+        case _:
+            return str(error) or type(error).__name__
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__

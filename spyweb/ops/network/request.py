@@ -1,0 +1,131 @@
+"""One HTTP request as spyweb's own value, and the checks that keep a script's text from becoming part of the protocol.
+
+What is refused here is refused as `{kind = "http"}` (or `"proxy"`), like any other request that can't succeed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from yarl import URL
+
+from spyweb import __version__
+from spyweb.errors import FetchError
+from spyweb.model import MIB
+
+LONGEST_URL = 65_536  # bytes
+
+_TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_UNSAFE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_OURS = frozenset({"content-length", "transfer-encoding"})  # said by the client, who knows the body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """`[http]` in config.toml."""
+
+    deny_private: bool = False
+    user_agent: str = f"spyweb/{__version__}"
+    timeout_s: float = 30.0
+    max_body_size: int = 10 * MIB  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """What is asked for."""
+
+    url: URL
+    timeout_s: float  # for all of it: connecting, redirects, the body
+    largest: int  # bytes of the body, after decompression
+    method: str = "GET"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    proxy: URL | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """What came back: any status, once it has come whole."""
+
+    status: int
+    body: bytes
+    headers: Mapping[bytes, bytes]  # names in lower case, repeats joined
+    url: str  # after redirects
+    time_ms: int
+
+
+class Http(Protocol):
+    """Whoever can carry a Fetch out."""
+
+    @property
+    def settings(self) -> HttpSettings: ...
+
+    async def fetch(self, fetch: Fetch) -> Response:
+        """Raises FetchError."""
+
+
+def parse_url(text: bytes) -> URL:
+    """The address to ask.  Raises FetchError."""
+    url = _parse(text, "http")
+    if url.scheme not in ("http", "https"):
+        raise FetchError("http", f"only http and https addresses can be fetched, not {url.scheme or 'this'}")
+    return url
+
+
+def parse_proxy(text: bytes) -> URL:
+    """The proxy to go through.  Raises FetchError."""
+    url = _parse(text, "proxy")
+    if url.scheme.startswith("socks"):
+        raise FetchError("proxy", "SOCKS proxies are not part of this version", proxy=without_password(url))
+    if url.scheme not in ("http", "https"):
+        raise FetchError("proxy", f"a proxy's address begins with http:// or https://, not {url.scheme}://")
+    return url
+
+
+def without_password(url: URL) -> str:
+    """The address as it may be logged."""
+    return str(url.with_user(None)) if url.host else str(url)
+
+
+def _parse(text: bytes, kind: str) -> URL:
+    if len(text) > LONGEST_URL or _UNSAFE.search(text):
+        raise FetchError(kind, "bad URL: too long, or with control characters in it")
+    try:
+        url = URL(text.decode("utf-8"))
+        if not url.raw_host:
+            raise ValueError("it names no host")
+        _ = url.port  # refuses a port that is no number
+    except ValueError as error:
+        raise FetchError(kind, f"bad URL: {error}") from None
+    return url
+
+
+def parse_method(text: bytes) -> str:
+    """Raises FetchError."""
+    method = text.upper()
+    if not _TOKEN.fullmatch(method) or method == b"CONNECT":
+        raise FetchError("http", "bad method")
+    return method.decode("ascii")
+
+
+def clean_headers(headers: Mapping[bytes, bytes]) -> dict[str, str]:
+    """The headers to send.  Raises FetchError where one could end its line and begin another."""
+    cleaned = {}
+    for name, value in headers.items():
+        if not _TOKEN.fullmatch(name):
+            raise FetchError("http", f"bad header name {name[:80]!r}")
+        if _UNSAFE.search(value):
+            raise FetchError("http", f"header {name.decode()} has control characters in it")
+        if name.decode().lower() not in _OURS:
+            cleaned[name.decode()] = _header_text(name, value)
+    return cleaned
+
+
+def _header_text(name: bytes, value: bytes) -> str:
+    try:
+        return value.strip(b" \t").decode("utf-8")
+    except UnicodeDecodeError:
+        raise FetchError("http", f"header {name.decode()} is not UTF-8") from None

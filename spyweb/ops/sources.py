@@ -1,0 +1,141 @@
+"""The Lua modules that scripts require: found in the job's folder or the project, read inside its jail, remembered.
+
+For each generation of a job it is remembered which files it read, with a digest of what was in them, and which it
+looked for in vain: so that an edit, a deletion and a new file that would be found first all reload just that job.
+Files are read in threads; a file that is no plain file, too large, or Lua bytecode is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from spyweb.errors import OpError
+from spyweb.model import MIB, JobId
+
+LARGEST = 4 * MIB  # bytes of one module
+MOST_PATHS = 4096  # remembered for one generation: a script that invents names must not fill the memory
+LONGEST_NAME = 255
+BYTECODE = b"\x1b"
+REFUSED = ""  # the digest of a file that is there and was refused: no content has it, so any edit shows
+
+Dependencies = dict[str, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    path: str  # relative to the project root
+    source: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What looking through the candidates came to."""
+
+    seen: Dependencies
+    module: Module | None = None
+    refusal: OpError | None = None
+
+
+def digest_of(source: bytes) -> str:
+    """What `dependencies` keeps of a file, to compare a later content with."""
+    return hashlib.blake2b(source, digest_size=16).hexdigest()
+
+
+class Sources:
+    """The modules under one project root."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.resolve()
+        self._read: dict[tuple[JobId, int], Dependencies] = {}
+
+    def dependencies(self, job: JobId, generation: int) -> Mapping[str, str | None]:
+        """Path relative to the root → digest, REFUSED, or None for a path where nothing was found."""
+        return dict(self._read.get((job, generation), {}))
+
+    def forget(self, job: JobId, generation: int) -> None:
+        """The generation is retired."""
+        self._read.pop((job, generation), None)
+
+    async def find(self, job: JobId, generation: int, folder: str, name: bytes) -> Module | None:
+        """The module of that name, or None.  Raises OpError when it is refused."""
+        candidates = [str(path) for path in candidates_of(folder, name)]
+        known = self._read.setdefault((job, generation), {})
+        if len(known) + len(candidates) > MOST_PATHS:
+            raise OpError(f"this job has looked for too many modules ({len(known)} files)")
+        search = await asyncio.to_thread(self._search, candidates)
+        known.update(search.seen)
+        if search.refusal is not None:
+            raise search.refusal
+        return search.module
+
+    def _search(self, candidates: list[str]) -> Search:
+        seen: Dependencies = {}
+        for path in candidates:
+            try:
+                source = self._source(path)
+            except OpError as refusal:
+                return Search(seen=seen | {path: REFUSED}, refusal=refusal)
+            if source is not None:
+                return Search(seen=seen | {path: digest_of(source)}, module=Module(path=path, source=source))
+            seen[path] = None
+        return Search(seen=seen)
+
+    def _source(self, path: str) -> bytes | None:
+        """What a file holds, None when there is none."""
+        try:
+            inside = (self._root / path).resolve(strict=True)
+            if not inside.is_relative_to(self._root):
+                raise OpError(f"{path} leads out of the project")
+            source = _read_plain_file(inside)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, RuntimeError) as error:  # RuntimeError: a loop of symlinks
+            raise OpError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+        if source.startswith(BYTECODE):
+            raise OpError(f"{path} is Lua bytecode; only text is loaded")
+        return source
+
+
+def candidates_of(folder: str, name: bytes) -> Iterator[PurePosixPath]:
+    """Where a module may be, in order: the job's folder before the root, NAME.lua before NAME/init.lua."""
+    parts = _parts_of(name)
+    for place in dict.fromkeys((PurePosixPath(folder), PurePosixPath())):
+        yield place.joinpath(*parts[:-1], parts[-1] + ".lua")
+        yield place.joinpath(*parts, "init.lua")
+
+
+def _parts_of(name: bytes) -> list[str]:
+    """The folders and the file that a dotted name spells.  No part of it can climb: none holds a dot or a slash."""
+    try:
+        text = name.decode("utf-8")
+    except UnicodeDecodeError:
+        raise OpError("a module's name must be UTF-8") from None
+    parts = text.split(".")
+    if len(name) > LONGEST_NAME or not all(map(_is_plain, parts)):
+        raise OpError(f"bad module name '{text[:LONGEST_NAME]}': words with dots between them expected")
+    return parts
+
+
+def _is_plain(part: str) -> bool:
+    return part.isprintable() and part != "" and not {"/", "\\", ":"} & set(part)
+
+
+def _read_plain_file(path: Path) -> bytes:
+    """O_NONBLOCK, since opening a FIFO would wait for a writer; O_NOFOLLOW, since the path has been resolved."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OpError(f"{path.name} is not a plain file")
+        with open(descriptor, "rb", closefd=False) as file:
+            source = file.read(LARGEST + 1)
+    finally:
+        os.close(descriptor)
+    if len(source) > LARGEST:
+        raise OpError(f"{path.name} is larger than {LARGEST // MIB} MB")
+    return source

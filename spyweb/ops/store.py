@@ -1,0 +1,103 @@
+"""store_* and global_store_*: text that outlives runs, reloads and restarts, per job or shared by all.
+
+A failing store never raises into these: it is logged and counted in the run, and the call gives nil, nothing, or its
+default.  They are plain functions that hand the store's future on (see ops/op.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import structlog
+
+from spyweb.errors import StoreError
+from spyweb.ops.arguments import Int, Text
+from spyweb.ops.op import NOTHING, Answer, Results, op
+from spyweb.ops.world import Call
+from spyweb.store.protocol import GLOBAL, job_namespace
+
+LOGGED_PER_RUN = 10  # failures; a loop over a full disk must not fill the log as well
+
+NIL: Results = (None,)
+Kept = TypeVar("Kept")
+
+log = structlog.get_logger()
+
+
+@op
+def store_set(call: Call, key: Text, value: Text) -> Answer[None]:
+    """Keep a text, or a number as its text, under a key of this job's own."""
+    return _ask(call, "store_set", NOTHING, call.world.store.entries.set, job_namespace(call.job), key, value)
+
+
+@op
+def store_get(call: Call, key: Text) -> Answer[bytes | None]:
+    """The text under a key of this job's own, or nil."""
+    return _ask(call, "store_get", NIL, call.world.store.entries.get, job_namespace(call.job), key)
+
+
+@op
+def store_delete(call: Call, key: Text) -> Answer[None]:
+    """Forget a key of this job's own; a missing one is fine."""
+    return _ask(call, "store_delete", NOTHING, call.world.store.entries.delete, job_namespace(call.job), key)
+
+
+@op
+def global_store_set(call: Call, key: Text, value: Text) -> Answer[None]:
+    """Keep a text, or a number as its text, under a key that all jobs share."""
+    return _ask(call, "global_store_set", NOTHING, call.world.store.entries.set, GLOBAL, key, value)
+
+
+@op
+def global_store_get(call: Call, key: Text) -> Answer[bytes | None]:
+    """The text under a key that all jobs share, or nil."""
+    return _ask(call, "global_store_get", NIL, call.world.store.entries.get, GLOBAL, key)
+
+
+@op
+def global_store_delete(call: Call, key: Text) -> Answer[None]:
+    """Forget a key that all jobs share; a missing one is fine."""
+    return _ask(call, "global_store_delete", NOTHING, call.world.store.entries.delete, GLOBAL, key)
+
+
+@op
+def global_store_incr(call: Call, key: Text, default: Int, delta: Int) -> Answer[int]:
+    """Add to a number that all jobs share, atomically, and give the sum.
+
+    A missing key, or a text that is not a whole number, counts as `default`.  When the sum leaves 64 bits, nothing is
+    written and `default` is given.
+    """
+    increment = call.world.store.entries.increment
+    return _ask(call, "global_store_incr", (default,), increment, GLOBAL, key, default, delta)
+
+
+def _ask(
+    call: Call, name: str, otherwise: Results, request: Callable[..., Future[Kept]], *arguments: object
+) -> Answer[Kept]:
+    """Ask the store; `otherwise` is what a failure gives."""
+    try:
+        source = request(*arguments)
+    except StoreError as error:
+        source = asyncio.get_running_loop().create_future()
+        source.set_exception(error)
+    return Answer(source, partial(_settle, call, name, otherwise))
+
+
+def _settle(call: Call, name: str, otherwise: Results, source: Future[Kept]) -> Results:
+    try:
+        value = source.result()
+    except StoreError as error:
+        _count_failure(call, name, error)
+        return otherwise
+    return NOTHING if otherwise is NOTHING else (value,)
+
+
+def _count_failure(call: Call, name: str, error: StoreError) -> None:
+    call.tally.storage_errors += 1
+    call.world.metrics.errors[name] += 1
+    if call.tally.storage_errors <= LOGGED_PER_RUN:
+        log.error("store.failed", op=name, job=call.job, run=call.run, error=str(error))

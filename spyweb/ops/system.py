@@ -1,0 +1,33 @@
+"""sleep, and the daemon's half of require."""
+
+from __future__ import annotations
+
+import math
+
+from spyweb.errors import OpError
+from spyweb.ops.arguments import Number, Text
+from spyweb.ops.op import op
+from spyweb.ops.sources import candidates_of
+from spyweb.ops.world import Call
+
+LONGEST_SLEEP_MS = 366 * 86_400_000  # more than any run lasts; keeps infinity away from the timers
+
+
+@op
+async def sleep(call: Call, ms: Number) -> None:
+    """Wait, without holding anything else up.  A negative time is none."""
+    if math.isnan(ms):
+        raise OpError("bad argument #1 to 'sleep' (a time in milliseconds expected, got nan)")
+    await call.world.clock.sleep(min(max(ms, 0), LONGEST_SLEEP_MS) / 1000)
+
+
+@op("_require")
+async def require(call: Call, name: Text) -> tuple[str | None, bytes | None]:
+    """The path and the text of a module; nil for `state` without a file, which is the built-in one."""
+    module = await call.world.sources.find(call.job, call.generation, call.folder, name)
+    if module is not None:
+        return module.path, module.source
+    if name == b"state":
+        return None, None
+    tried = "".join(f"\n\tno file '{path}'" for path in candidates_of(call.folder, name))
+    raise OpError(f"module '{name.decode()}' not found:{tried}")

@@ -1,0 +1,78 @@
+"""Tells of changes in the project's files: the only module that knows watchfiles."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import TaskGroup
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import structlog
+from watchfiles import Change, awatch
+
+log = structlog.get_logger()
+
+DEBOUNCE_MS = 50  # an editor's save is several events; watchfiles' own 1.6 s would be felt
+STEP_MS = 10
+IGNORED_NAMES = {"__pycache__", "node_modules"}
+IGNORED_ENDINGS = ("~", ".swp", ".swx", ".log", ".pyc", ".db", ".db-wal", ".db-shm")
+
+
+class Watcher:
+    """Tells of changes below the project root, except in data, logs and hidden folders.
+
+    The root itself is watched flat and each of its folders deep: a virtual environment or a data directory of
+    thousands of files costs nothing.
+    """
+
+    def __init__(self, root: Path, ignored: Iterable[Path], changed: Callable[[], None]) -> None:
+        self._root = root
+        self._ignored = set(ignored)
+        self._changed = changed
+        self._folders_changed = asyncio.Event()
+
+    async def watch(self) -> None:
+        try:
+            async with TaskGroup() as tasks:
+                tasks.create_task(self._watch_root(), name="watch the project root")
+                tasks.create_task(self._watch_folders(), name="watch the project's folders")
+        except* (OSError, RuntimeError) as errors:
+            reason = "; ".join(str(error) for error in errors.exceptions)
+            log.warning("files can't be watched, changes are seen by rescans only", reason=reason)
+
+    def _folders(self) -> list[Path]:
+        return sorted(path for path in self._root.iterdir() if path.is_dir() and self._is_watched(path))
+
+    def _is_watched(self, path: Path) -> bool:
+        hidden = path.name.startswith(".") or path.name in IGNORED_NAMES
+        return not hidden and path not in self._ignored and not path.name.endswith(IGNORED_ENDINGS)
+
+    def _matters(self, _change: Change, path: str) -> bool:
+        return self._is_watched(Path(path)) and not Path(path).name.startswith("hooks.log")
+
+    async def _watch_root(self) -> None:
+        folders = self._folders()
+        async for _ in awatch(
+            self._root, watch_filter=self._matters, debounce=DEBOUNCE_MS, step=STEP_MS, recursive=False
+        ):
+            self._changed()
+            if self._folders() != folders:
+                folders = self._folders()
+                self._folders_changed.set()
+
+    async def _watch_folders(self) -> None:
+        while True:
+            self._folders_changed = asyncio.Event()
+            folders = self._folders()
+            if not folders:
+                await self._folders_changed.wait()
+                continue
+            async for _ in awatch(
+                *folders,
+                watch_filter=self._matters,
+                debounce=DEBOUNCE_MS,
+                step=STEP_MS,
+                stop_event=self._folders_changed,
+            ):
+                self._changed()
+            self._changed()

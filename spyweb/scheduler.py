@@ -1,0 +1,250 @@
+"""When runs happen: every due time either runs or leaves a record saying why not.
+
+A timer per job wakes the scheduler; what is then due is reckoned from the job's cursor alone (jobs/due.py), so a late,
+early or doubled wake-up, a restart or a clock that jumps can neither lose a due time nor run it twice.  The cursor
+moves in the commit that claims the run.  APScheduler holds the timers; this is the only module that knows it.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Protocol
+
+import structlog
+from apscheduler.executors.base import BaseExecutor
+from apscheduler.jobstores.memory import MemoryJobStore
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.base import BaseTrigger
+
+from spyweb.clock import Clock
+from spyweb.jobs.cursor import dismissed, stretch_of, welcome
+from spyweb.jobs.due import jittered, next_due, settle
+from spyweb.jobs.live import LiveJob, LiveJobs
+from spyweb.jobs.run import Runner, Start
+from spyweb.model import Cursor, Every, JobId, Outcome, RunId, TriggerType
+from spyweb.store.protocol import Change, Runs
+
+log = structlog.get_logger()
+
+TICK = 0.01  # seconds; claims of one wake-up share a commit: p99 lateness 12 ms at 1,000 runs/s
+WAKE_AT_LEAST = 30.0  # seconds; an idle scheduler still sees the clock jump
+CLAIM_PATIENCE_MS = 5_000  # before a claim that the store refused is tried again
+CLOCK_JUMP_MS = 2_000  # a difference between wall clock and monotonic clock that is no mere drift
+CATCH_UP_MS = 10  # between jobs that all have something to catch up on
+CATCH_UP_MOST_MS = 10_000
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Timers(Protocol):
+    """Who wakes the scheduler."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def set(self, job: JobId, next_ms: Callable[[int], int | None], fire: Callable[[], None]) -> None:
+        """Call `fire` at `next_ms(now)`, which is always later than now, and so on; None: not any more.
+
+        Setting again replaces the timer.
+        """
+
+    def drop(self, job: JobId) -> None: ...
+
+    @property
+    def next_wake_ms(self) -> int | None:
+        """The earliest moment at which something is to fire; in the past when the timers are behind."""
+
+
+class _Asked(BaseTrigger):  # type: ignore[misc]  # apscheduler has no types
+    """Asks the job itself when it is due next."""
+
+    def __init__(self, next_ms: Callable[[int], int | None]) -> None:
+        self._next_ms = next_ms
+
+    def get_next_fire_time(self, _previous: datetime | None, now: datetime) -> datetime | None:
+        moment = self._next_ms(-(-(now - EPOCH) // timedelta(milliseconds=1)))
+        return None if moment is None else EPOCH + timedelta(milliseconds=moment)
+
+
+class _Direct(BaseExecutor):  # type: ignore[misc]  # apscheduler has no types
+    """Calls straight through: a thread or a task per wake-up would cost more than the wake-up."""
+
+    def submit_job(self, job: Any, _run_times: Sequence[datetime]) -> None:
+        job.func()
+
+    def _do_submit_job(self, *_: object) -> None:
+        raise NotImplementedError
+
+
+class _Coarse(AsyncIOScheduler):  # type: ignore[misc]  # apscheduler has no types
+    """Wakes at most every TICK and at least every WAKE_AT_LEAST."""
+
+    def _start_timer(self, wait_seconds: float | None) -> None:
+        super()._start_timer(WAKE_AT_LEAST if wait_seconds is None else min(max(wait_seconds, TICK), WAKE_AT_LEAST))
+
+
+class ApschedulerTimers:
+    """The timers of APScheduler: one of its jobs for each of ours."""
+
+    def __init__(self) -> None:
+        self._jobs = MemoryJobStore()
+        self._scheduler = _Coarse(timezone=UTC, executors={"default": _Direct()}, jobstores={"default": self._jobs})
+
+    def start(self) -> None:
+        self._scheduler.start()
+
+    def stop(self) -> None:
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
+
+    def set(self, job: JobId, next_ms: Callable[[int], int | None], fire: Callable[[], None]) -> None:
+        self._scheduler.add_job(
+            fire,
+            _Asked(next_ms),
+            id=job,
+            replace_existing=True,
+            misfire_grace_time=None,
+            coalesce=True,
+            max_instances=1_000_000,
+        )
+
+    def drop(self, job: JobId) -> None:
+        if self._scheduler.get_job(job):
+            self._scheduler.remove_job(job)
+
+    @property
+    def next_wake_ms(self) -> int | None:
+        earliest = self._jobs.get_next_run_time()
+        return None if earliest is None else (earliest - EPOCH) // timedelta(milliseconds=1)
+
+
+class Scheduler:
+    """Turns due times into runs, or into records of why they did not run."""
+
+    def __init__(self, *, timers: Timers, live: LiveJobs, runner: Runner, runs: Runs, clock: Clock) -> None:
+        self._timers = timers
+        self._live = live
+        self._runner = runner
+        self._runs = runs
+        self._clock = clock
+
+    @property
+    def lag_ms(self) -> int:
+        """How long the oldest due time has been waiting to be dealt with."""
+        earliest = self._timers.next_wake_ms
+        return max(0, self._clock.now_ms() - earliest) if earliest is not None else 0
+
+    def start(self) -> None:
+        self._timers.start()
+
+    def stop(self) -> None:
+        self._timers.stop()
+
+    def watch(self, job: LiveJob) -> None:
+        """Begin, or begin anew, to wake for this job."""
+        if job.scheduled and not job.gone:
+            self._timers.set(job.id, partial(self._next_ms, job), partial(self._fire, job))
+        else:
+            self._timers.drop(job.id)
+
+    def drop(self, job: LiveJob) -> None:
+        self._timers.drop(job.id)
+
+    def _next_ms(self, job: LiveJob, now_ms: int) -> int | None:
+        due_ms = next_due(job.spec.schedule, job.cursor.due_ms)
+        if due_ms is None:
+            return None
+        return max(jittered(job.spec, due_ms), job.not_before_ms, now_ms + 1)
+
+    def _fire(self, job: LiveJob) -> None:
+        """Deal with everything that is due, and move the cursor past it in the same commit."""
+        now_ms = self._clock.now_ms()
+        settlement = settle(job.spec, job.cursor.due_ms, now_ms)
+        if settlement.cursor_ms == job.cursor.due_ms:
+            return
+        before = job.cursor
+        job.cursor = replace(before, due_ms=settlement.cursor_ms)
+        starts = [
+            Start(trigger={"type": TriggerType.SCHEDULE.value}, due_ms=due_ms, patient=position > 0)
+            for position, due_ms in enumerate(settlement.runs)
+        ]
+        missed = [stretch_of(job.id, Outcome.MISSED, stretch, now_ms, stretch.reason) for stretch in settlement.missed]
+        claim = self._runner.start(job, starts, cursor=job.cursor, stretches=missed)
+        claim.add_done_callback(partial(self._restore_if_refused, job, before))
+
+    def _restore_if_refused(self, job: LiveJob, before: Cursor, claim: Future[list[RunId | None]]) -> None:
+        error = None if claim.cancelled() else claim.exception()
+        if error is None:
+            return
+        log.error("a due run could not be claimed", job=job.id, reason=str(error), again_in_ms=CLAIM_PATIENCE_MS)
+        job.cursor = replace(job.cursor, due_ms=before.due_ms)
+        job.not_before_ms = self._clock.now_ms() + CLAIM_PATIENCE_MS
+        self.watch(job)
+
+    async def welcome(self, jobs: Sequence[LiveJob], known: Mapping[JobId, Cursor]) -> None:
+        """Take up jobs that have come to life: new, edited, enabled again, or there before a restart."""
+        now_ms = self._clock.now_ms()
+        newcomers = sum(job.id not in known for job in jobs)
+        spread_ms = min(CATCH_UP_MOST_MS, newcomers * CATCH_UP_MS)
+        welcomes = [welcome(job.spec, known.get(job.id), now_ms, spread_ms) for job in jobs]
+        stretches = [stretch for each in welcomes for stretch in each.stretches]
+        await self._runs.record(Change(cursors=[each.cursor for each in welcomes], stretches=stretches))
+        for job, each in zip(jobs, welcomes, strict=True):
+            job.cursor = each.cursor
+        self._space_out([job for job in jobs if self._is_overdue(job, now_ms)], now_ms)
+        for job in jobs:
+            self.watch(job)
+
+    async def dismiss(self, jobs: Sequence[LiveJob]) -> None:
+        """From now on these jobs are not due: their files are gone."""
+        now_ms = self._clock.now_ms()
+        for job in jobs:
+            self.drop(job)
+            job.cursor = dismissed(job.cursor, now_ms)
+        await self._runs.record(Change(cursors=[job.cursor for job in jobs]))
+
+    async def pause(self, job: LiveJob) -> None:
+        paused = replace(dismissed(job.cursor, self._clock.now_ms()), paused=True)
+        await self._runs.record(Change(cursors=[paused]))
+        job.cursor = paused
+        self.watch(job)
+
+    async def resume(self, job: LiveJob) -> None:
+        """The times that were due meanwhile become one `paused` record."""
+        await self.welcome([job], {job.id: replace(job.cursor, paused=False)})
+
+    async def watch_the_clock(self) -> None:
+        """Notice when the wall clock jumps back: an `every` would otherwise wait for the time it came from."""
+        drift_ms = self._drift_ms()
+        while True:
+            await self._clock.sleep(WAKE_AT_LEAST)
+            jump_ms = self._drift_ms() - drift_ms
+            drift_ms += jump_ms
+            if abs(jump_ms) > CLOCK_JUMP_MS:
+                log.warning("the clock has jumped", by_ms=jump_ms)
+                self._after_jump()
+
+    def _drift_ms(self) -> int:
+        return self._clock.now_ms() - round(self._clock.monotonic() * 1000)
+
+    def _after_jump(self) -> None:
+        now_ms = self._clock.now_ms()
+        for job in self._live:
+            if isinstance(job.spec.schedule, Every) and job.cursor.due_ms > now_ms:
+                job.cursor = replace(job.cursor, due_ms=now_ms)
+            self.watch(job)
+
+    def _is_overdue(self, job: LiveJob, now_ms: int) -> bool:
+        due_ms = next_due(job.spec.schedule, job.cursor.due_ms) if job.scheduled else None
+        return due_ms is not None and due_ms <= now_ms
+
+    def _space_out(self, jobs: Sequence[LiveJob], now_ms: int) -> None:
+        """Jobs that all have something to catch up on do not fire at once."""
+        step_ms = min(CATCH_UP_MS, CATCH_UP_MOST_MS / max(1, len(jobs)))
+        for position, job in enumerate(jobs):
+            job.not_before_ms = now_ms + round(position * step_ms)

@@ -1,0 +1,332 @@
+"""The daemon's own settings: command-line flag > SPYWEB_* variable > config.toml > built-in.
+
+`load_settings` raises one ConfigError that carries every problem.  `[defaults]` and `[jobs.ID]` are job settings: they
+are kept as they stand, for jobs/parse.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from spyweb import __version__
+from spyweb.errors import ConfigError, Problem
+from spyweb.model import MIB
+from spyweb.settings.reading import Reading, Source, unknown
+from spyweb.settings.tables import Table, parse_table
+from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
+from spyweb.settings.values import boolean, duration, is_timezone, one_line, one_of, size, texts, timezone, whole
+
+FILE = "config.toml"
+SECTIONS = ("daemon", "server", "store", "state", "runs", "http", "security", "defaults", "jobs")
+
+SHORTEST_PERIOD_MS = 10  # the scheduler wakes no more often
+GIB = 1 << 30
+
+_FLAGS = {
+    "host": ("server", "host"),
+    "port": ("server", "port"),
+    "no_server": ("server", "enabled"),
+    "workers": ("daemon", "workers"),
+    "log_level": ("daemon", "log_level"),
+}
+_VARIABLES = {
+    "SPYWEB_HOST": ("server", "host"),
+    "SPYWEB_PORT": ("server", "port"),
+    "SPYWEB_DISABLE_SERVER": ("server", "enabled"),
+    "SPYWEB_LOG": ("daemon", "log_level"),
+    "SPYWEB_THREADS": ("daemon", "workers"),
+}
+_YES = ("1", "true", "yes", "on")
+_NO = ("0", "false", "no", "off")
+
+
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Durability(StrEnum):
+    FULL = "full"  # survives a power cut
+    NORMAL = "normal"  # survives a crash of the daemon
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonSettings:
+    data_dir: Path
+    timezone: str = "UTC"
+    workers: int = 2
+    default_interval_ms: int = 10 * MINUTE_MS
+    shutdown_grace_ms: int = 10 * SECOND_MS
+    log_level: LogLevel = LogLevel.INFO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    enabled: bool = True
+    host: str = "127.0.0.1"
+    port: int = 7979
+    api_key: str | None = field(default=None, repr=False)  # from SPYWEB_API_KEY alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    url: str
+    durability: Durability = Durability.FULL
+
+    @property
+    def path(self) -> Path:
+        return Path(self.url.removeprefix("sqlite:///"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSettings:
+    sweep_interval_ms: int = 5 * MINUTE_MS
+    max_value_bytes: int = MIB
+    max_key_bytes: int = 512
+    strict_locks: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsSettings:
+    keep: int = 1_000  # of each job
+    keep_for_ms: int = 30 * DAY_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    deny_private: bool = False
+    user_agent: str = f"spyweb/{__version__}"
+    timeout_ms: int = 30 * SECOND_MS
+    max_body_size: int = 10 * MIB  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuritySettings:
+    env_deny: tuple[str, ...] = ()  # names that env_get does not show
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    root: Path
+    daemon: DaemonSettings
+    server: ServerSettings
+    store: StoreSettings
+    state: StateSettings = field(default_factory=StateSettings)
+    runs: RunsSettings = field(default_factory=RunsSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
+    security: SecuritySettings = field(default_factory=SecuritySettings)
+    defaults: Table = field(default_factory=lambda: Table(file=FILE, path=("defaults",)))
+    jobs: Mapping[str, Table] = field(default_factory=dict)
+
+
+def load_settings(root: Path, *, environ: Mapping[str, str], flags: Mapping[str, object]) -> Settings:
+    """The settings of the project at `root`.
+
+    Flags are `host`, `port`, `no_server`, `workers` and `log_level`; None means that the flag was not given.
+    """
+    problems: list[Problem] = []
+    file = _read_file(root, problems)
+    sections = _Sections(file, environ, flags, problems)
+    settings = _settings(root, sections, environ)
+    if problems:
+        raise ConfigError(sorted(problems, key=lambda problem: (problem.file, problem.line or 0)))
+    return settings
+
+
+def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Settings:
+    daemon = _daemon(sections.read("daemon"), root, environ)
+    return Settings(
+        root=root,
+        daemon=daemon,
+        server=_server(sections.read("server"), environ),
+        store=_store(sections.read("store"), root, daemon.data_dir),
+        state=_state(sections.read("state")),
+        runs=_runs(sections.read("runs")),
+        http=_http(sections.read("http")),
+        security=_security(sections.read("security")),
+        defaults=sections.table("defaults"),
+        jobs=sections.finish(),
+    )
+
+
+def _read_file(root: Path, problems: list[Problem]) -> Table:
+    try:
+        text = (root / FILE).read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+    except FileNotFoundError:
+        return Table(file=FILE)
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        problems.append(Problem(FILE, line, None, "is not UTF-8 text"))
+        return Table(file=FILE)
+    except OSError as error:
+        problems.append(Problem(FILE, None, None, f"can't be read: {error.strerror}"))
+        return Table(file=FILE)
+    table = parse_table(text, FILE)
+    if isinstance(table, Table):
+        return table
+    problems.append(table)
+    return Table(file=FILE)
+
+
+class _Sections:
+    """The file's tables, each under its flags and variables."""
+
+    def __init__(
+        self, file: Table, environ: Mapping[str, str], flags: Mapping[str, object], problems: list[Problem]
+    ) -> None:
+        self._file = file
+        self._problems = problems
+        self._stronger = [*_flag_sources(flags), *_variable_sources(environ)]
+        self._readings: list[Reading] = []
+        for name, value in file.values.items():
+            if name not in SECTIONS:
+                problems.append(file.problem(unknown("section", name, SECTIONS), name))
+            elif not isinstance(value, Mapping):
+                problems.append(file.problem(f"expected a section, [{name}]", name))
+
+    def read(self, section: str) -> Reading:
+        sources = [source for name, source in self._stronger if name == section]
+        reading = Reading([*sources, Source.of(self.table(section))], self._problems)
+        self._readings.append(reading)
+        return reading
+
+    def table(self, *path: str) -> Table:
+        return self._file.table(*path)
+
+    def finish(self) -> Mapping[str, Table]:
+        """Report what nobody asked for; gives the tables under [jobs]."""
+        for reading in self._readings:
+            reading.finish()
+        jobs = self.table("jobs")
+        for name, value in jobs.values.items():
+            if not isinstance(value, Mapping):
+                self._problems.append(jobs.problem("expected the settings of a job, [jobs.ID]", name))
+        return {name: jobs.table(name) for name, value in jobs.values.items() if isinstance(value, Mapping)}
+
+
+def _flag_sources(flags: Mapping[str, object]) -> list[tuple[str, Source]]:
+    sources = []
+    for flag, value in flags.items():
+        section, key = _FLAGS[flag]
+        if value is None or (flag == "no_server" and value is False):
+            continue
+        given = False if flag == "no_server" else value
+        sources.append((section, _named(key, given, "command line", f"--{flag.replace('_', '-')}")))
+    return sources
+
+
+def _variable_sources(environ: Mapping[str, str]) -> list[tuple[str, Source]]:
+    return [
+        (section, _named(key, _from_text(variable, environ[variable].strip()), "environment", variable))
+        for variable, (section, key) in _VARIABLES.items()
+        if environ.get(variable, "").strip()
+    ]
+
+
+def _named(key: str, value: object, origin: str, name: str) -> Source:
+    return Source({key: value}, lambda reason, _key: Problem(origin, None, name, reason))
+
+
+def _from_text(variable: str, value: str) -> object:
+    """A variable's text as the value it stands for; what it can't be is left for the reader to refuse."""
+    if variable == "SPYWEB_DISABLE_SERVER":
+        return value.lower() in _NO if value.lower() in (*_YES, *_NO) else value
+    if variable == "SPYWEB_LOG":
+        return value.lower()
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 20 else value
+
+
+def _daemon(read: Reading, root: Path, environ: Mapping[str, str]) -> DaemonSettings:
+    default_dir = ".spyweb" if (root / "data").is_file() else "data"
+    return DaemonSettings(
+        data_dir=root / read.take("data_dir", one_line, default_dir),
+        timezone=read.take("timezone", timezone, "") or machine_timezone(environ),
+        workers=read.take("workers", whole(1, 256), max(2, _cores())),
+        default_interval_ms=read.take("default_interval", duration(SHORTEST_PERIOD_MS), 10 * MINUTE_MS),
+        shutdown_grace_ms=read.take("shutdown_grace", duration(), 10 * SECOND_MS),
+        log_level=read.take("log_level", _log_level, LogLevel.INFO),
+    )
+
+
+def _server(read: Reading, environ: Mapping[str, str]) -> ServerSettings:
+    return ServerSettings(
+        enabled=read.take("enabled", boolean, True),
+        host=read.take("host", one_line, "127.0.0.1"),
+        port=read.take("port", whole(0, 65_535), 7979),
+        api_key=environ.get("SPYWEB_API_KEY") or None,
+    )
+
+
+def _store(read: Reading, root: Path, data_dir: Path) -> StoreSettings:
+    path = read.take("url", _sqlite_path, "")
+    return StoreSettings(
+        url=f"sqlite:///{root / path if path else data_dir / 'spyweb.db'}",
+        durability=read.take("durability", one_of(Durability), Durability.FULL),
+    )
+
+
+def _state(read: Reading) -> StateSettings:
+    return StateSettings(
+        sweep_interval_ms=read.take("sweep_interval", duration(SECOND_MS), 5 * MINUTE_MS),
+        max_value_bytes=read.take("max_value_bytes", size(1, GIB), MIB),
+        max_key_bytes=read.take("max_key_bytes", size(1, MIB), 512),
+        strict_locks=read.take("strict_locks", boolean, False),
+    )
+
+
+def _runs(read: Reading) -> RunsSettings:
+    return RunsSettings(
+        keep=read.take("keep", whole(1, 1_000_000_000), 1_000),
+        keep_for_ms=read.take("keep_for", duration(SECOND_MS), 30 * DAY_MS),
+    )
+
+
+def _http(read: Reading) -> HttpSettings:
+    return HttpSettings(
+        deny_private=read.take("deny_private", boolean, False),
+        user_agent=read.take("user_agent", one_line, f"spyweb/{__version__}"),
+        timeout_ms=read.take("timeout", duration(1), 30 * SECOND_MS),
+        max_body_size=read.take("max_body_size", size(1, GIB), 10 * MIB),
+    )
+
+
+def _security(read: Reading) -> SecuritySettings:
+    return SecuritySettings(env_deny=read.take("env_deny", texts, ()))
+
+
+def _log_level(value: object) -> LogLevel:
+    return one_of(LogLevel)("warning" if value == "warn" else value)
+
+
+def _sqlite_path(value: object) -> str:
+    url = one_line(value)
+    if not url.startswith("sqlite:///") or url == "sqlite:///":
+        raise ValueError(f'expected "sqlite:///" and the path of a file, not {url[:80]!r}')
+    return url.removeprefix("sqlite:///")
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def machine_timezone(environ: Mapping[str, str]) -> str:
+    """The machine's own zone by its name, or UTC."""
+    names = (environ.get("TZ", "").removeprefix(":"), _linked_zone(), _written_zone())
+    return next((name for name in names if name and is_timezone(name)), "UTC")
+
+
+def _linked_zone() -> str:
+    return os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2]
+
+
+def _written_zone() -> str:
+    try:
+        return Path("/etc/timezone").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

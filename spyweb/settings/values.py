@@ -1,0 +1,125 @@
+"""What a setting's value may be.  Each reader gives the value in spyweb's own terms, or raises ValueError saying what
+was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from functools import lru_cache
+from typing import TypeVar
+from zoneinfo import ZoneInfo, available_timezones
+
+from spyweb.settings.reading import nearest
+from spyweb.settings.units import (
+    DURATION_EXPECTED,
+    LONGEST_MS,
+    SIZE_EXPECTED,
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_size,
+)
+
+E = TypeVar("E", bound=StrEnum)
+
+_TOML_NAMES = {bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list", dict: "a table"}
+
+
+def wrong(expected: str, value: object) -> ValueError:
+    shown = repr(value) if isinstance(value, bool | int | float | str) else _TOML_NAMES.get(type(value), "a date")
+    return ValueError(f"expected {expected}, not {shown if len(shown) <= 80 else shown[:77] + '...'}")
+
+
+def boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise wrong("true or false", value)
+    return value
+
+
+def text(value: object) -> str:
+    if not isinstance(value, str):
+        raise wrong("text", value)
+    return value
+
+
+def one_line(value: object) -> str:
+    """Text that is not blank and stands on one line."""
+    line = text(value)
+    if not line.strip():
+        raise ValueError("can't be blank")
+    if not line.isprintable():
+        raise ValueError("can't hold line breaks or control characters")
+    return line
+
+
+def texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise wrong("a list of texts", value)
+    return tuple(value)
+
+
+def whole(least: int, most: int) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise wrong("a whole number", value)
+        return _within(value, least, most, str)
+
+    return read
+
+
+def duration(least_ms: int = 0, most_ms: int = LONGEST_MS) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise wrong(DURATION_EXPECTED.removeprefix("expected "), value)
+        return _within(parse_duration(value), least_ms, most_ms, format_duration)
+
+    return read
+
+
+def size(least: int, most: int) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise wrong(SIZE_EXPECTED.removeprefix("expected "), value)
+        return _within(parse_size(value), least, most, format_size)
+
+    return read
+
+
+def one_of(kind: type[E]) -> Callable[[object], E]:
+    names = [member.value for member in kind]
+
+    def read(value: object) -> E:
+        if not isinstance(value, str) or value not in names:
+            raise ValueError(f"{wrong(choice(names), value)}{nearest(value, names)}")
+        return kind(value)
+
+    return read
+
+
+def choice(names: list[str]) -> str:
+    quoted = [f'"{name}"' for name in names]
+    return " or ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
+
+
+def timezone(value: object) -> str:
+    name = text(value)
+    if not is_timezone(name):
+        raise ValueError(f"no time zone {name[:80]!r}{nearest(name, sorted(available_timezones()))}")
+    return name
+
+
+@lru_cache(maxsize=1024)
+def is_timezone(name: str) -> bool:
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # unknown, no relative path, a folder of zones
+        return False
+    return True
+
+
+def _within(value: int, least: int, most: int, show: Callable[[int], str]) -> int:
+    if value < least:
+        raise ValueError(f"must be at least {show(least)}, not {show(value)}")
+    if value > most:
+        raise ValueError(f"must be at most {show(most)}, not {show(value)}")
+    return value

@@ -1,0 +1,270 @@
+"""Group commit: the ops that queue up are run in one transaction, and answered once it is committed.
+
+A lane is one connection with the queue before it.  Its ops run in the order of their submission, on the thread of
+the connection; every function here that takes a sqlite3.Connection runs on that thread, all others on the event
+loop.  An op's function must be repeatable: SQLite may roll a whole batch back, and then its ops are run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from asyncio import Future
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple, Self, TypeVar, TypeVarTuple
+
+import aiosqlite
+
+from spyweb.clock import Clock
+from spyweb.errors import StoreClosed, StoreError
+from spyweb.store.failures import translate
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+# A batch holds the connection for about 5 us an op, and as many commits when it must be run again.
+BATCH_LIMIT = 512
+ROWS_AT_ONCE = 64  # aiosqlite wants it for its own cursors, which are not used here
+
+
+class Connection(aiosqlite.Connection):
+    """aiosqlite's connection and thread, which can also run a whole function there: its own calls take a
+    round trip between the threads for each statement."""
+
+    async def run(self, function: Callable[[sqlite3.Connection, *Ts], T], *arguments: *Ts) -> T:
+        result: T = await self._execute(function, self._conn, *arguments)  # type: ignore[no-untyped-call]
+        return result
+
+    @classmethod
+    async def open(cls, connect: Callable[[], sqlite3.Connection]) -> Self:
+        connection = cls(connect, ROWS_AT_ONCE)
+        try:
+            await connection
+        except Exception:
+            # Its thread is about to tell the loop that it ends: wait, or the loop may be gone by then.
+            connection._thread.join()
+            raise
+        return connection
+
+
+class Kind(Enum):
+    READ = 1
+    WRITE = 2  # one statement writes: it is atomic by itself
+    SEVERAL = 3  # several write: they stand or fall together, at the price of a savepoint (a quarter more)
+
+
+class Op(NamedTuple):
+    kind: Kind
+    function: Callable[..., object]
+    arguments: tuple[object, ...]
+    future: Future[object]
+    subject: Hashable  # what it writes to, where somebody may ask
+
+
+Results = list[object]  # an op's result, or the Exception that it failed with
+
+
+def commit(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
+    """Run a batch in one transaction; when that is rolled back, each op in one of its own, so that only what
+    cannot be done fails."""
+    if len(batch) > 1:
+        try:
+            begin(connection, batch)
+        except sqlite3.Error as error:  # in use by another process: each op would wait as long again
+            return [error] * len(batch)
+        results = try_together(connection, batch)
+        if results is not None:
+            return results
+    return [run_alone(connection, op) for op in batch]
+
+
+def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:
+    """IMMEDIATE, because a transaction that reads first and writes later can't wait for another process."""
+    writes = any(op.kind is not Kind.READ for op in batch)
+    connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def try_together(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results | None:
+    """None: nothing of the batch has happened."""
+    results: Results = []
+    try:
+        for op in batch:
+            results.append(run_saved(connection, op) if op.kind is Kind.SEVERAL else attempt(connection, op))
+            if not connection.in_transaction:  # SQLite has rolled all of it back: a full disk, an I/O error
+                return None
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        roll_back(connection)
+        return None
+    return results
+
+
+def run_saved(connection: sqlite3.Connection, op: Op) -> object:
+    connection.execute("SAVEPOINT op")
+    result = attempt(connection, op)
+    if connection.in_transaction:
+        if isinstance(result, Exception):
+            connection.execute("ROLLBACK TO op")
+        connection.execute("RELEASE op")
+    return result
+
+
+def run_alone(connection: sqlite3.Connection, op: Op) -> object:
+    if op.kind is Kind.READ:
+        return attempt(connection, op)
+    try:
+        begin(connection, [op])
+        result = attempt(connection, op)
+        if isinstance(result, Exception):
+            roll_back(connection)
+        else:
+            connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        roll_back(connection)
+        return error
+    return result
+
+
+def attempt(connection: sqlite3.Connection, op: Op) -> object:
+    try:
+        return op.function(connection, *op.arguments)
+    except Exception as error:  # noqa: BLE001 - the boundary of one op: its caller gets the error, the batch goes on
+        return error
+
+
+def roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+class Lane:
+    """One connection, and the queue before it.
+
+    The lane owns its task.  Should the task ever die, every op fails with a StoreError, now and later, `failed`
+    says why, and the loop's exception handler is told.
+    """
+
+    def __init__(self, connection: Connection, path: Path, clock: Clock, *, limit: int = BATCH_LIMIT) -> None:
+        self._connection = connection
+        self._path = path
+        self._clock = clock
+        self._limit = limit
+        self._queue: list[Op] = []
+        self._queued_since = 0.0
+        self._batch: list[Op] = []
+        self._batch_since = 0.0
+        self._subjects: Counter[Hashable] = Counter()
+        self._wake = asyncio.Event()
+        self._closing = False
+        self._loop = asyncio.get_running_loop()
+        self.writes = self.batches = self.errors = 0
+        self.last_commit_ms: int | None = None
+        self.failed = ""
+        self._task = self._loop.create_task(self._run(), name=f"store {path.name}")
+        self._task.add_done_callback(self._on_end)
+
+    def submit(
+        self,
+        kind: Kind,
+        function: Callable[[sqlite3.Connection, *Ts], T],
+        *arguments: *Ts,
+        subject: Hashable = None,
+    ) -> Future[T]:
+        """Queue an op; the future has its result once it is committed."""
+        future = self._loop.create_future()
+        if self._closing or self.failed:
+            future.set_exception(StoreError(self.failed) if self.failed else StoreClosed())
+            return future
+        if not self._queue:
+            self._queued_since = self._clock.monotonic()
+            self._wake.set()
+        if subject is not None:
+            self._subjects[subject] += 1
+        self._queue.append(Op(kind, function, arguments, future, subject))
+        return future
+
+    def is_busy_with(self, subject: Hashable) -> bool:
+        """Whether an op on it waits or runs, be its future cancelled or not."""
+        return subject in self._subjects
+
+    @property
+    def pending(self) -> int:
+        return len(self._batch) + len(self._queue)
+
+    @property
+    def oldest_pending_s(self) -> float:
+        if not self.pending:
+            return 0.0
+        return self._clock.monotonic() - (self._batch_since if self._batch else self._queued_since)
+
+    async def close(self) -> None:
+        """Let everything that is queued be committed, then close the connection."""
+        self._closing = True
+        self._wake.set()
+        await asyncio.wait({self._task})
+        await self._connection.close()
+
+    async def _run(self) -> None:
+        while self._queue or not self._closing:
+            await self._wake.wait()
+            self._take_batch()
+            if self._batch:
+                results = await self._connection.run(commit, self._batch)
+                self._answer(results)
+
+    def _take_batch(self) -> None:
+        """Ops cancelled so far are dropped; from here on, what is in the batch will be committed."""
+        taken, self._queue = self._queue[: self._limit], self._queue[self._limit :]
+        self._batch = []
+        for op in taken:
+            if op.future.cancelled():
+                self._forget(op)
+            else:
+                self._batch.append(op)
+        self._batch_since = self._queued_since
+        if not self._queue and not self._closing:
+            self._wake.clear()
+
+    def _answer(self, results: Results) -> None:
+        batch, self._batch = self._batch, []
+        self.batches += 1
+        committed = 0
+        for op, result in zip(batch, results, strict=True):
+            self._forget(op)
+            if isinstance(result, Exception):
+                self._refuse(op, result)
+                continue
+            committed += op.kind is not Kind.READ
+            if not op.future.done():  # cancelled meanwhile: the write stands, nobody wants its result
+                op.future.set_result(result)
+        if committed:
+            self.writes += committed
+            self.last_commit_ms = self._clock.now_ms()
+
+    def _forget(self, op: Op) -> None:
+        if op.subject is None:
+            return
+        self._subjects[op.subject] -= 1
+        if not self._subjects[op.subject]:
+            del self._subjects[op.subject]
+
+    def _refuse(self, op: Op, error: Exception) -> None:
+        self.errors += isinstance(error, sqlite3.Error)
+        if not op.future.done():
+            op.future.set_exception(translate(error, self._path))
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if not task.cancelled() and error is None:
+            return
+        self.failed = (
+            f"{self._path}: the writer died: {error!r}" if error else f"{self._path}: the writer was cancelled"
+        )
+        stranded, self._batch, self._queue = self._batch + self._queue, [], []
+        for op in stranded:
+            self._refuse(op, StoreError(self.failed))
+        if error:
+            self._loop.call_exception_handler({"message": self.failed, "exception": error, "task": task})

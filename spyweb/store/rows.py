@@ -1,0 +1,145 @@
+"""Runs and cursors as rows: what a change writes, and how a row is read.  Runs on the thread of a connection."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState
+from spyweb.store.protocol import Change, End, NewRun, Stretch
+
+SET_CURSOR = """
+    INSERT INTO cursor (job, due_ms, schedule, paused, idle_since_ms) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (job) DO UPDATE SET
+        due_ms = excluded.due_ms, schedule = excluded.schedule,
+        paused = excluded.paused, idle_since_ms = excluded.idle_since_ms
+"""
+ADD_RUN = """
+    INSERT INTO run (job, state, attempt, due_ms, "trigger", start_after_ms, started_ms, generation)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+"""
+BEGIN_RUN = "UPDATE run SET state = 'running', started_ms = ?, generation = ? WHERE id = ? AND state = 'waiting'"
+END_RUN = """
+    UPDATE run SET
+        state = 'ended', ended_ms = ?, outcome = ?, failure = ?, reason = ?, traceback = ?,
+        cpu_ms = ?, storage_errors = ?
+    WHERE id = ? AND state <> 'ended'
+"""
+NEWEST_ROW = "SELECT id, outcome, reason, last_due_ms FROM run WHERE job = ? ORDER BY id DESC LIMIT 1"
+LENGTHEN_STRETCH = """
+    UPDATE run SET
+        due_ms = min(due_ms, ?2), last_due_ms = max(last_due_ms, ?3), count = count + ?4, ended_ms = ?5
+    WHERE id = ?1
+"""
+ADD_STRETCH = """
+    INSERT INTO run (job, state, attempt, due_ms, "trigger", ended_ms, outcome, reason, last_due_ms, count)
+    VALUES (?, 'ended', 1, ?, '{"type":"schedule"}', ?, ?, ?, ?, ?)
+"""
+RUN_COLUMNS = """
+    id, job, state, attempt, due_ms, "trigger", start_after_ms, started_ms, ended_ms, outcome, failure,
+    reason, traceback, cpu_ms, storage_errors, generation, last_due_ms, count
+"""
+CURSOR_COLUMNS = "job, due_ms, schedule, paused, idle_since_ms"
+
+E = TypeVar("E", Outcome, Failure)
+
+encode_trigger = msgspec.json.Encoder().encode
+decode_trigger = msgspec.json.Decoder(dict[str, object]).decode
+
+
+def record(connection: sqlite3.Connection, change: Change) -> list[RunId | None]:
+    for end in change.end:
+        end_run(connection, end)
+    for begin in change.begin:
+        connection.execute(BEGIN_RUN, (begin.started_ms, begin.generation, begin.run))
+    for stretch in change.stretches:
+        record_stretch(connection, stretch)
+    added = [add_run(connection, run) for run in change.new]
+    for cursor in change.cursors:
+        set_cursor(connection, cursor)
+    return added
+
+
+def add_run(connection: sqlite3.Connection, run: NewRun) -> RunId | None:
+    trigger = encode_trigger(run.trigger).decode()
+    row = (
+        run.job, run.state.value, run.attempt, run.due_ms, trigger,
+        run.start_after_ms, run.started_ms, run.generation,
+    )  # fmt: skip
+    added = connection.execute(ADD_RUN, row)
+    return RunId(added.lastrowid) if added.rowcount == 1 and added.lastrowid else None
+
+
+def end_run(connection: sqlite3.Connection, end: End) -> None:
+    row = (
+        end.ended_ms, end.outcome.value, end.failure and end.failure.value,
+        storable(end.reason), storable(end.traceback), end.cpu_ms, end.storage_errors, end.run,
+    )  # fmt: skip
+    connection.execute(END_RUN, row)
+
+
+def record_stretch(connection: sqlite3.Connection, stretch: Stretch) -> None:
+    first, last, count, at_ms = stretch.first_due_ms, stretch.last_due_ms, stretch.count, stretch.at_ms
+    outcome, reason = stretch.outcome.value, storable(stretch.reason)
+    newest = connection.execute(NEWEST_ROW, (stretch.job,)).fetchone()
+    if newest and newest[1:3] == (outcome, reason) and newest[3] is not None:
+        connection.execute(LENGTHEN_STRETCH, (newest[0], first, last, count, at_ms))
+    else:
+        connection.execute(ADD_STRETCH, (stretch.job, first, at_ms, outcome, reason, last, count))
+
+
+def set_cursor(connection: sqlite3.Connection, cursor: Cursor) -> None:
+    row = (cursor.job, cursor.due_ms, cursor.schedule, int(cursor.paused), cursor.idle_since_ms)
+    connection.execute(SET_CURSOR, row)
+
+
+def storable(text: str) -> str:
+    """SQLite's text is UTF-8, which has no lone surrogates: a run must not fail to end over one."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+RunRow = tuple[
+    int, str, str, int, int | None, str, int | None, int | None, int | None, str | None, str | None,
+    str, str, int, int, int, int | None, int,
+]  # fmt: skip
+CursorRow = tuple[str, int, str, int, int | None]
+
+
+def read_run(row: RunRow) -> Run:
+    (
+        number, job, state, attempt, due_ms, trigger, start_after_ms, started_ms, ended_ms, outcome, failure,
+        reason, traceback, cpu_ms, storage_errors, generation, last_due_ms, count,
+    ) = row  # fmt: skip
+    return Run(
+        id=RunId(number),
+        job=JobId(job),
+        state=RunState(state),
+        attempt=attempt,
+        due_ms=due_ms,
+        trigger=read_trigger(trigger),
+        start_after_ms=start_after_ms,
+        started_ms=started_ms,
+        ended_ms=ended_ms,
+        outcome=Outcome(outcome) if outcome else None,
+        failure=Failure(failure) if failure else None,
+        reason=reason,
+        traceback=traceback,
+        cpu_ms=cpu_ms,
+        storage_errors=storage_errors,
+        generation=generation,
+        last_due_ms=last_due_ms,
+        count=count,
+    )
+
+
+def read_trigger(text: str) -> Mapping[str, object]:
+    trigger: dict[str, object] = decode_trigger(text)
+    return trigger
+
+
+def read_cursor(row: CursorRow) -> Cursor:
+    job, due_ms, schedule, paused, idle_since_ms = row
+    return Cursor(job=JobId(job), due_ms=due_ms, schedule=schedule, paused=bool(paused), idle_since_ms=idle_since_ms)

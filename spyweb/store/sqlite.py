@@ -1,0 +1,162 @@
+"""The SQLite store: a connection that writes, one that reads entries, and one that answers long questions.
+
+`open_store` proves the file before it is used: it is a database, not damaged as far as can be told quickly, and
+brought up to this spyweb's schema.  What goes wrong raises a StoreError, or a NoAccess, with one clear line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from spyweb.clock import Clock
+from spyweb.errors import StoreError
+from spyweb.store.batch import BATCH_LIMIT, Connection, Lane
+from spyweb.store.damage import check, files_of, size_of, was_killed
+from spyweb.store.entries import SqliteEntries
+from spyweb.store.failures import BUSY_TIMEOUT_MS, translate
+from spyweb.store.migrate import load_migrations, migrate, refuse_newer, refuse_older
+from spyweb.store.protocol import Durability, StoreStats
+from spyweb.store.runs import SqliteRuns
+
+STATEMENTS_KEPT_PREPARED = 64  # more than the store has
+WAL_KEPT_BYTES = 64 << 20
+
+
+class SqliteStore:
+    def __init__(self, path: Path, lanes: Lanes, clock: Clock) -> None:
+        self._path = path
+        self._lanes = lanes
+        self._closing = asyncio.Lock()
+        self.entries = SqliteEntries(lanes.writer, lanes.reader, clock)
+        self.runs = SqliteRuns(lanes.writer, lanes.questions)
+
+    def stats(self) -> StoreStats:
+        writer = self._lanes.writer
+        return StoreStats(
+            path=str(self._path),
+            writes=writer.writes,
+            batches=writer.batches,
+            errors=writer.errors,
+            size_bytes=sum(map(size_of, files_of(self._path))),
+            last_commit_ms=writer.last_commit_ms,
+            pending=writer.pending,
+            oldest_pending_s=writer.oldest_pending_s,
+            failed=writer.failed,
+        )
+
+    async def close(self) -> None:
+        async with self._closing:
+            await self._lanes.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    writer: Lane
+    reader: Lane
+    questions: Lane
+
+    async def close(self) -> None:
+        """The writer last: the last connection folds the log into the database, so it must be able to write."""
+        await self.questions.close()
+        await self.reader.close()
+        await self.writer.close()
+
+
+async def open_store(
+    path: Path, *, clock: Clock, durability: Durability = Durability.FULL, read_only: bool = False
+) -> SqliteStore:
+    """Open the database, made if it is absent and brought up to date; with `read_only`, as it is or not at all."""
+    if read_only:
+        lane = await open_lane(path, clock, partial(open_as_it_is, path))
+        return SqliteStore(path, Lanes(writer=lane, reader=lane, questions=lane), clock)
+    return SqliteStore(path, await open_lanes(path, clock, durability), clock)
+
+
+async def open_lanes(path: Path, clock: Clock, durability: Durability) -> Lanes:
+    async with AsyncExitStack() as opened:
+        writer = await open_lane(path, clock, partial(open_up_to_date, path, durability, clock.now_ms()))
+        opened.push_async_callback(writer.close)
+        reader = await open_lane(path, clock, partial(connect_to_read, path))
+        opened.push_async_callback(reader.close)
+        # One at a time, so that a short question is not answered as late as a long one behind it.
+        questions = await open_lane(path, clock, partial(connect_to_read, path), limit=1)
+        opened.pop_all()
+    return Lanes(writer=writer, reader=reader, questions=questions)
+
+
+async def open_lane(
+    path: Path, clock: Clock, connect: Callable[[], sqlite3.Connection], *, limit: int = BATCH_LIMIT
+) -> Lane:
+    try:
+        return Lane(await Connection.open(connect), path, clock, limit=limit)
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+
+
+def open_up_to_date(path: Path, durability: Durability, now_ms: int) -> sqlite3.Connection:
+    """1. look for damage; 2. refuse what is newer; 3. set the connection up; 4. migrate."""
+    killed = was_killed(path)
+    known = load_migrations()
+    connection = connect(path)
+    try:
+        check(connection, path, killed=killed)
+        refuse_newer(connection, path, known)
+        set_up_writing(connection, durability)
+        migrate(connection, path, known, now_ms)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_as_it_is(path: Path) -> sqlite3.Connection:
+    if not path.exists():
+        raise StoreError(f"{path}: there is no database yet: `spyweb start` makes it")
+    known = load_migrations()
+    connection = connect_to_read(path)
+    try:
+        refuse_newer(connection, path, known)
+        refuse_older(connection, path, known)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
+        path,
+        timeout=BUSY_TIMEOUT_MS / 1000,
+        isolation_level=None,  # transactions begin where the store says so, not where the module guesses
+        cached_statements=STATEMENTS_KEPT_PREPARED,
+    )
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=ro",
+        uri=True,
+        timeout=BUSY_TIMEOUT_MS / 1000,
+        isolation_level=None,
+        cached_statements=STATEMENTS_KEPT_PREPARED,
+    )
+
+
+def set_up_writing(connection: sqlite3.Connection, durability: Durability) -> None:
+    """The journal mode first: it is stored in the file, and the others count from there on."""
+    # Readers and the writer do not wait for each other, and a commit is one append.
+    connection.execute("PRAGMA journal_mode = WAL")
+    # FULL: the log is on the disk before a write is acknowledged.  NORMAL: at the next checkpoint.
+    connection.execute(f"PRAGMA synchronous = {durability.value}")
+    # The log keeps the size of its largest burst for ever otherwise.
+    connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
+    # A damaged page is noticed when it is read, before its neighbours are written.
+    connection.execute("PRAGMA cell_size_check = ON")
+    # A file that was tampered with must not run functions through its schema.
+    connection.execute("PRAGMA trusted_schema = OFF")

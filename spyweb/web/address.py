@@ -1,0 +1,73 @@
+"""Where the daemon's socket is.
+
+It is `spyweb.sock` in the data directory.  The kernel takes no path of more than 107 bytes (macOS: 103): where that
+one is longer, the socket lies in a private directory with a short name, and `spyweb.sock` is a symbolic link to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+import tempfile
+from pathlib import Path
+
+from spyweb.errors import NoAccess
+
+NAME = "spyweb.sock"
+LIMIT = 103 if sys.platform == "darwin" else 107  # bytes
+
+
+def find_socket(data_dir: Path) -> Path:
+    """Where to connect to; nothing need listen there."""
+    path = data_dir.resolve() / NAME
+    return Path(os.readlink(path)) if path.is_symlink() else path
+
+
+def claim_socket(data_dir: Path) -> Path:
+    """Where to listen, with whatever an earlier daemon left there removed.  Only for the holder of the lock."""
+    path = data_dir.resolve() / NAME
+    _remove(path)
+    if fits(path):
+        return path
+    short = _short_directory() / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.sock"
+    _remove(short)
+    path.symlink_to(short)
+    return short
+
+
+def release_socket(data_dir: Path) -> None:
+    find_socket(data_dir).unlink(missing_ok=True)
+    (data_dir.resolve() / NAME).unlink(missing_ok=True)
+
+
+def fits(path: Path) -> bool:
+    return len(os.fsencode(path)) <= LIMIT
+
+
+def _remove(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not (stat.S_ISSOCK(mode) or stat.S_ISLNK(mode)):
+        raise NoAccess(f"{path} is in the way: it is no socket, and spyweb did not make it")
+    path.unlink()
+
+
+def _short_directory() -> Path:
+    """The session's runtime directory; without one that will do, a directory of the user's own."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if runtime and Path(runtime).is_dir() and len(os.fsencode(runtime)) <= 64:
+        return _private(Path(runtime) / "spyweb")
+    return _private(Path(tempfile.gettempdir()) / f"spyweb-{os.getuid()}")
+
+
+def _private(directory: Path) -> Path:
+    """Anybody may make names in the temporary directory: trust only what is ours alone."""
+    directory.mkdir(mode=0o700, exist_ok=True)
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise NoAccess(f"{directory} must be a directory that only this user can enter")
+    return directory

@@ -1,0 +1,39 @@
+"""How every resource reads its parameters and writes its answer."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from spyweb.jobs.view import no_such_job, to_json
+from spyweb.model import JobId
+from spyweb.web.desk import DESK
+
+
+def json_answer(value: object, status: int = 200) -> web.Response:
+    return web.Response(body=to_json(value), status=status, content_type="application/json")
+
+
+def job_in_path(request: web.Request) -> JobId:
+    return _find(request, request.match_info["job"])
+
+
+def job_in_query(request: web.Request) -> JobId | None:
+    name = request.query.get("job")
+    return None if name is None else _find(request, name)
+
+
+def _find(request: web.Request, name_or_id: str) -> JobId:
+    desk = request.app[DESK]
+    job = desk.find(name_or_id)
+    if job is None:
+        raise web.HTTPNotFound(text=no_such_job(desk.jobs(), name_or_id))
+    return job
+
+
+def number_in_query(request: web.Request, name: str, default: int, *, least: int, most: int) -> int:
+    text = request.query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
+        raise web.HTTPBadRequest(text=f"{name}: expected a whole number from {least} to {most}")
+    return int(text)

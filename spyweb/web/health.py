@@ -1,0 +1,26 @@
+"""Whether the daemon makes progress: 200 or 503, for probes; the whole picture, for people who may see it."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from spyweb.jobs.health import Health, summarize
+from spyweb.web.answer import json_answer
+from spyweb.web.desk import DESK
+
+
+def _status(health: Health) -> int:
+    return 503 if health.problems else 200
+
+
+async def probe(request: web.Request) -> web.Response:
+    health = await request.app[DESK].health()
+    return json_answer(summarize(health), _status(health))
+
+
+async def examine(request: web.Request) -> web.Response:
+    return json_answer(await request.app[DESK].health())
+
+
+public_routes = [web.get("/healthz", probe)]
+routes = [*public_routes, web.get("/api/health", examine)]

@@ -1,0 +1,53 @@
+"""The jobs: what there is and how it goes; start, pause, resume; what a script logged."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from spyweb.web.answer import job_in_path, job_in_query, json_answer, number_in_query
+from spyweb.web.desk import DESK
+from spyweb.web.tail import last_lines
+
+MAX_NEXT = 10_000
+MAX_LINES = 10_000
+
+
+async def list_jobs(request: web.Request) -> web.Response:
+    return json_answer(request.app[DESK].jobs())
+
+
+async def list_next(request: web.Request) -> web.Response:
+    count = number_in_query(request, "count", 5, least=1, most=MAX_NEXT)
+    return json_answer(request.app[DESK].next_runs(job_in_query(request), count))
+
+
+async def trigger(request: web.Request) -> web.Response:
+    return json_answer({"run": await request.app[DESK].trigger(job_in_path(request))})
+
+
+async def pause(request: web.Request) -> web.Response:
+    job = job_in_path(request)
+    await request.app[DESK].pause(job)
+    return json_answer({"job": job, "paused": True})
+
+
+async def resume(request: web.Request) -> web.Response:
+    job = job_in_path(request)
+    await request.app[DESK].resume(job)
+    return json_answer({"job": job, "paused": False})
+
+
+async def read_log(request: web.Request) -> web.Response:
+    lines = number_in_query(request, "lines", 50, least=1, most=MAX_LINES)
+    return json_answer(last_lines(request.app[DESK].log_file(job_in_path(request)), lines))
+
+
+public_routes = [web.get("/api/jobs", list_jobs)]
+routes = [
+    *public_routes,
+    web.get("/api/next", list_next),
+    web.post("/api/jobs/{job}/trigger", trigger),
+    web.post("/api/jobs/{job}/pause", pause),
+    web.post("/api/jobs/{job}/resume", resume),
+    web.get("/api/jobs/{job}/logs", read_log),
+]

@@ -1,0 +1,136 @@
+"""The Desk of a running daemon: answers from the live jobs, the runner, the scheduler and the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spyweb.clock import Clock
+from spyweb.errors import Refused
+from spyweb.jobs.due import upcoming
+from spyweb.jobs.health import Health, Vitals, view_health
+from spyweb.jobs.live import LiveJob, LiveJobs
+from spyweb.jobs.run import Runner, Start
+from spyweb.jobs.view import (
+    JobFacts,
+    JobView,
+    NextRun,
+    RunEnded,
+    RunEvent,
+    broken_job,
+    find_job,
+    log_file,
+    log_line,
+    next_run,
+    run_ended,
+    view_job,
+    zone_of,
+)
+from spyweb.model import Ending, JobId, Run, RunId, TriggerType
+from spyweb.reload.swap import Reloader
+from spyweb.scheduler import Scheduler
+from spyweb.store.protocol import Runs
+
+
+@dataclass(slots=True)
+class Watching:
+    """An observer that hands on what it sees."""
+
+    clock: Clock
+    events: asyncio.Queue[RunEvent] = field(default_factory=asyncio.Queue)
+
+    def log(self, level: str, text: bytes) -> None:
+        self.events.put_nowait(log_line(level, text, self.clock.now_ms()))
+
+    def ended(self, run: Run, ending: Ending) -> None:
+        self.events.put_nowait(run_ended(run, ending, self.clock.now_ms()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Office:
+    root: Path
+    timezone: str
+    live: LiveJobs
+    runner: Runner
+    scheduler: Scheduler
+    reloader: Reloader
+    runs_record: Runs
+    clock: Clock
+    vitals: Callable[[], Vitals]
+
+    def find(self, name_or_id: str) -> JobId | None:
+        return find_job((job.spec for job in self.live), name_or_id)
+
+    def jobs(self) -> list[JobView]:
+        views = [self._view(job) for job in self.live]
+        broken = [
+            broken_job(job, problems[0].file, _first(problems))
+            for job, problems in self.reloader.broken.items()
+            if self.live.find(job) is None
+        ]
+        return sorted([*views, *broken], key=lambda view: view.id)
+
+    def _view(self, job: LiveJob) -> JobView:
+        facts = JobFacts(
+            cursor=job.cursor,
+            next_due_ms=next(iter(self._upcoming(job, 1)), None),
+            last=job.last,
+            in_flight=len(job.in_flight),
+            waiting=len(job.waiting) + len(job.delayed),
+            generation=job.code.generation,
+            error=_first(job.problems),
+        )
+        return view_job(job.spec, facts)
+
+    def _upcoming(self, job: LiveJob, count: int) -> Sequence[int]:
+        return upcoming(job.spec, job.cursor.due_ms, count) if job.scheduled else ()
+
+    def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
+        jobs = list(self.live) if job is None else [self._live(job)]
+        found = [
+            next_run(each.id, due_ms, zone_of(each.spec.schedule, self.timezone))
+            for each in jobs
+            for due_ms in self._upcoming(each, count)
+        ]
+        return sorted(found, key=lambda each: (each.due_ms, each.job))[:count]
+
+    def log_file(self, job: JobId) -> Path:
+        return log_file(self.root, self._live(job).spec.folder)
+
+    async def health(self) -> Health:
+        return view_health(self.vitals(), self.jobs())
+
+    async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
+        return await self.runs_record.list(job, limit=limit, before=before)
+
+    async def trigger(self, job: JobId) -> RunId | None:
+        start = Start(trigger={"type": TriggerType.MANUAL.value})
+        return next(iter(await self.runner.start_by_hand(self._live(job), start)), None)
+
+    async def pause(self, job: JobId) -> None:
+        await self.scheduler.pause(self._live(job))
+
+    async def resume(self, job: JobId) -> None:
+        await self.scheduler.resume(self._live(job))
+
+    async def run_once(self, job: JobId) -> AsyncGenerator[RunEvent, None]:
+        watching = Watching(self.clock)
+        start = Start(trigger={"type": TriggerType.MANUAL.value}, observer=watching)
+        await self.runner.start_by_hand(self._live(job), start)
+        while True:
+            event = await watching.events.get()
+            yield event
+            if isinstance(event, RunEnded):
+                return
+
+    def _live(self, job: JobId) -> LiveJob:
+        found = self.live.find(job)
+        if found is None:
+            raise Refused(f"{job} is gone")
+        return found
+
+
+def _first(problems: Sequence[object]) -> str:
+    return str(problems[0]) if problems else ""

@@ -1,0 +1,49 @@
+"""The runs: the record of them, and one run by hand that is watched while it goes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from aiohttp import web
+
+from spyweb.errors import SpywebError
+from spyweb.jobs.view import RunEvent, event_to_json, to_json
+from spyweb.model import RunId
+from spyweb.web.answer import job_in_path, job_in_query, json_answer, number_in_query
+from spyweb.web.desk import DESK
+from spyweb.web.errors import describe
+
+MAX_LIMIT = 1_000
+MAX_ID = (1 << 63) - 1
+
+
+async def list_runs(request: web.Request) -> web.Response:
+    limit = number_in_query(request, "limit", 30, least=1, most=MAX_LIMIT)
+    before = number_in_query(request, "before", 0, least=0, most=MAX_ID)
+    job = job_in_query(request)
+    return json_answer(await request.app[DESK].runs(job, limit=limit, before=RunId(before) if before else None))
+
+
+async def run_once(request: web.Request) -> web.StreamResponse:
+    """Answers one JSON object a line; a refusal comes before the first line, as a plain error."""
+    async with aclosing(request.app[DESK].run_once(job_in_path(request))) as events:
+        first = await anext(events)
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await response.prepare(request)
+        await _stream(response, first, events)
+    await response.write_eof()
+    return response
+
+
+async def _stream(response: web.StreamResponse, first: RunEvent, events: AsyncGenerator[RunEvent, None]) -> None:
+    """The status line has left: from here on an error is a line of its own."""
+    try:
+        await response.write(event_to_json(first) + b"\n")
+        async for event in events:
+            await response.write(event_to_json(event) + b"\n")
+    except SpywebError as error:
+        await response.write(to_json({"event": "error", **describe(error)}) + b"\n")
+
+
+routes = [web.get("/api/runs", list_runs), web.post("/api/jobs/{job}/run", run_once)]

@@ -1,0 +1,124 @@
+"""Listening: on a TCP address, and on the socket of the data directory.  Each closes what it opened."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+from aiohttp import web
+
+from spyweb.errors import Refused
+from spyweb.web.address import claim_socket, release_socket
+from spyweb.web.app import socket_app, tcp_app
+from spyweb.web.desk import Desk
+
+PATIENCE = 1.0  # seconds for answers under way when the door closes
+BACKLOG = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    host: str
+    port: int  # as bound: asking for port 0 gives a free one
+    url: str
+
+
+@asynccontextmanager
+async def serve_tcp(desk: Desk, *, host: str, port: int, api_key: str | None) -> AsyncIterator[Listening]:
+    """Serve `/healthz` and `/api/jobs`.  Raises Refused when it may not or can't listen there."""
+    if not api_key:
+        await _refuse_strangers(host)
+    async with _running(tcp_app(desk, api_key)) as runner:
+        with _clear_words(host, port):
+            await web.TCPSite(runner, host, port, backlog=BACKLOG).start()
+        yield _listening(host, runner.addresses[0][1])
+
+
+@asynccontextmanager
+async def serve_socket(desk: Desk, data_dir: Path) -> AsyncIterator[Path]:
+    """Serve every command on the socket of a data directory whose lock is held."""
+    async with _running(socket_app(desk)) as runner:
+        listener = _bind_private(claim_socket(data_dir))
+        server = await _serve_unix(runner, listener)
+        try:
+            yield Path(listener.getsockname())
+        finally:
+            release_socket(data_dir)
+            server.close()
+
+
+@asynccontextmanager
+async def _running(app: web.Application) -> AsyncIterator[web.AppRunner]:
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=PATIENCE)
+    await runner.setup()
+    try:
+        yield runner
+    finally:
+        await runner.cleanup()
+
+
+def _bind_private(path: Path) -> socket.socket:
+    """Nobody can connect before `listen`, so the mode is right before anybody can try."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+        path.chmod(0o600)
+    except OSError:
+        listener.close()
+        raise
+    listener.setblocking(False)
+    return listener
+
+
+async def _serve_unix(runner: web.AppRunner, listener: socket.socket) -> asyncio.Server:
+    assert runner.server is not None  # setup has been called
+    loop = asyncio.get_running_loop()
+    return await loop.create_unix_server(runner.server, sock=listener, backlog=BACKLOG)
+
+
+async def _refuse_strangers(host: str) -> None:
+    with _clear_words(host, 0):
+        found = await asyncio.get_running_loop().getaddrinfo(host or None, 0, type=socket.SOCK_STREAM)
+    addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
+    if not host or not all(ip_address(address).is_loopback for address in addresses):
+        raise Refused(
+            f"{host or 'every address'} can be reached from other machines: set SPYWEB_API_KEY to listen there"
+        )
+
+
+@contextmanager
+def _clear_words(host: str, port: int) -> Iterator[None]:
+    try:
+        yield
+    except socket.gaierror as error:
+        raise Refused(f"{host} can't be resolved ({error.strerror}): choose another with --host") from error
+    except OSError as error:
+        raise Refused(_why_not(error, host, port)) from error
+
+
+def _why_not(error: OSError, host: str, port: int) -> str:
+    where = f"{_bracketed(host)}:{port}"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"{where} is in use by another program: choose another with --port"
+        case errno.EACCES:
+            return f"{where} needs rights that this user lacks: choose one above 1023 with --port"
+        case errno.EADDRNOTAVAIL:
+            return f"{host} is not an address of this machine: choose another with --host"
+        case _:
+            return f"can't listen on {where}: {error.strerror}"
+
+
+def _listening(host: str, port: int) -> Listening:
+    reachable = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return Listening(host=host, port=port, url=f"http://{_bracketed(reachable)}:{port}")
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,98 @@
+"""The end of a log file, and what is written to it from now on.  Knows rotation: the name gets a new file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import BinaryIO
+
+from spyweb.clock import Clock
+
+BLOCK = 65_536  # bytes read at a time, from the end
+INTERVAL = 0.2  # seconds between looks: a file that another process writes tells nobody, and people read it
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """The last lines, oldest first; none when there is no file."""
+    try:
+        with path.open("rb") as file:
+            data = _read_end(file.fileno(), count)
+    except FileNotFoundError:
+        return []
+    return _lines(data)[-count:]
+
+
+def _read_end(descriptor: int, count: int) -> bytes:
+    """Enough blocks from the end to hold `count` whole lines."""
+    at = os.fstat(descriptor).st_size
+    data = b""
+    while at > 0 and data.count(b"\n") <= count:
+        step = min(BLOCK, at)
+        at -= step
+        data = os.pread(descriptor, step, at) + data
+    return data
+
+
+def _lines(data: bytes) -> list[str]:
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return [line.decode("utf-8", "replace") for line in lines]
+
+
+class Follower:
+    """Reads what is added to a file, wherever rotation takes its name.  Close it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = self._open()
+        self._rest = b""
+        if self._file:
+            self._file.seek(0, os.SEEK_END)
+
+    def close(self) -> None:
+        if self._file:
+            self._file.close()
+
+    def read_new(self) -> list[str]:
+        """The whole lines that were added since the last call; the old file's, after a rotation, first."""
+        lines = self._read_on()
+        if self._is_elsewhere():
+            self.close()
+            self._file, self._rest = self._open(), b""
+            lines += self._read_on()
+        return lines
+
+    def _open(self) -> BinaryIO | None:
+        try:
+            return self._path.open("rb", buffering=0)
+        except FileNotFoundError:
+            return None
+
+    def _read_on(self) -> list[str]:
+        if not self._file:
+            return []
+        whole, newline, self._rest = (self._rest + self._file.read()).rpartition(b"\n")
+        return _lines(whole + newline)
+
+    def _is_elsewhere(self) -> bool:
+        """Whether the name has another file by now, or its file was cut."""
+        try:
+            named = self._path.stat()
+        except FileNotFoundError:
+            return False
+        if not self._file:
+            return True
+        ours = os.fstat(self._file.fileno())
+        return named.st_ino != ours.st_ino or ours.st_size < self._file.tell()
+
+
+async def follow(path: Path, clock: Clock) -> AsyncIterator[str]:
+    """Every line that is added from now on."""
+    with closing(Follower(path)) as follower:
+        while True:
+            for line in follower.read_new():
+                yield line
+            await clock.sleep(INTERVAL)

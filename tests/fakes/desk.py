@@ -1,0 +1,173 @@
+"""A desk with three known jobs, for tests of the HTTP door and the command line.
+
+`prices` runs every 30 s and succeeded last time; `backup` is a paused cron job that failed; `typo` does not load.
+The desk tells its story: what it was asked to do, as short strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from spyweb.errors import Refused, SpywebError
+from spyweb.jobs.health import Health, Vitals, view_health
+from spyweb.jobs.view import (
+    JobFacts,
+    JobView,
+    LogLine,
+    NextRun,
+    RunEnded,
+    RunEvent,
+    broken_job,
+    find_job,
+    log_file,
+    next_run,
+    view_job,
+)
+from spyweb.lua.session import PoolStats, WorkerInfo
+from spyweb.model import Cron, Cursor, Every, Failure, JobId, JobSpec, Outcome, Run, RunId, RunState
+from spyweb.store.protocol import StoreStats
+
+NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+PRICES, BACKUP, TYPO = JobId("prices"), JobId("backup"), JobId("typo")
+
+
+def make_spec(job: JobId = PRICES, **changes: object) -> JobSpec:
+    spec = JobSpec(id=job, name=job, path=f"jobs/{job}.lua", folder=f"jobs/{job}", schedule=Every(period_ms=30_000))
+    return replace(spec, **changes)  # type: ignore[arg-type]
+
+
+def make_run(number: int = 1, **changes: object) -> Run:
+    run = Run(
+        id=RunId(number),
+        job=PRICES,
+        state=RunState.ENDED,
+        trigger={"type": "schedule"},
+        due_ms=NOW_MS - 60_000,
+        started_ms=NOW_MS - 60_000,
+        ended_ms=NOW_MS - 58_766,
+        outcome=Outcome.SUCCESS,
+        generation=1,
+    )
+    return replace(run, **changes)  # type: ignore[arg-type]
+
+
+def make_stats(**changes: object) -> StoreStats:
+    stats = StoreStats(
+        path="data/spyweb.db",
+        writes=10,
+        batches=2,
+        errors=0,
+        size_bytes=4096,
+        last_commit_ms=NOW_MS - 5,
+        pending=0,
+        oldest_pending_s=0.0,
+    )
+    return replace(stats, **changes)  # type: ignore[arg-type]
+
+
+def make_vitals(**changes: object) -> Vitals:
+    worker = WorkerInfo(pid=11, job=None, vms=2, runs=1, used_bytes=70_000, retiring=False)
+    vitals = Vitals(
+        version="0.1.0",
+        pid=10,
+        uptime_s=12.5,
+        scheduler_lag_ms=3,
+        store=make_stats(),
+        pool=PoolStats(
+            rights=("no files", "no network"), workers=(worker,), quarantined={BACKUP: "it crashed"}, deaths=1
+        ),
+        storage_errors=0,
+    )
+    return replace(vitals, **changes)  # type: ignore[arg-type]
+
+
+def three_jobs() -> list[JobView]:
+    failed = make_run(2, job=BACKUP, outcome=Outcome.FAILED, failure=Failure.ERROR, reason="jobs/backup.lua:3: disk")
+    paused = Cursor(job=BACKUP, due_ms=NOW_MS - 60_000, schedule="", paused=True)
+    nightly = make_spec(BACKUP, name="Backup", schedule=Cron(expression="0 3 * * *", timezone="Europe/Berlin"))
+    return [
+        view_job(nightly, JobFacts(cursor=paused, last=failed, generation=4)),
+        view_job(make_spec(), JobFacts(next_due_ms=NOW_MS + 30_000, last=make_run(), generation=1, vms=1)),
+        broken_job(TYPO, "jobs/typo.lua", "jobs/typo.lua:1: unexpected symbol near 'x'"),
+    ]
+
+
+def three_runs() -> list[Run]:
+    missed = make_run(
+        3, started_ms=None, outcome=Outcome.MISSED, reason="the daemon was down", count=7, last_due_ms=NOW_MS
+    )
+    failed = make_run(2, job=BACKUP, outcome=Outcome.FAILED, failure=Failure.ERROR, reason="jobs/backup.lua:3: disk")
+    return [missed, failed, make_run(1)]
+
+
+def a_watched_run() -> list[RunEvent]:
+    return [
+        LogLine(level="info", text="3 prices", at_ms=NOW_MS),
+        LogLine(level="print", text="größer", at_ms=NOW_MS + 10),
+        RunEnded(job=PRICES, run=RunId(9), outcome=Outcome.SUCCESS, duration_ms=12, cpu_ms=2, result=["a", 1]),
+    ]
+
+
+@dataclass
+class FakeDesk:
+    root: Path = field(default_factory=Path)
+    vitals: Vitals = field(default_factory=make_vitals)
+    events: list[RunEvent] = field(default_factory=a_watched_run)
+    records: list[Run] = field(default_factory=three_runs)
+    refusal: SpywebError | None = None  # of everything that changes something
+    late_refusal: SpywebError | None = None  # of a watched run, after its events
+    trouble: Exception | None = None  # of every question
+    next_id: RunId | None = RunId(9)
+    story: list[str] = field(default_factory=list)
+
+    def find(self, name_or_id: str) -> JobId | None:
+        return find_job(three_jobs(), name_or_id)
+
+    def jobs(self) -> list[JobView]:
+        if self.trouble:
+            raise self.trouble
+        return three_jobs()
+
+    def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
+        return [next_run(job or PRICES, NOW_MS + 30_000 * n, "Europe/Berlin") for n in range(1, count + 1)]
+
+    def log_file(self, job: JobId) -> Path:
+        return log_file(self.root, f"jobs/{job}")
+
+    async def health(self) -> Health:
+        return view_health(self.vitals, three_jobs())
+
+    async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
+        chosen = [run for run in self.records if job in (None, run.job) and (before is None or run.id < before)]
+        return chosen[:limit]
+
+    async def trigger(self, job: JobId) -> RunId | None:
+        self._note(f"trigger {job}")
+        return self.next_id
+
+    async def pause(self, job: JobId) -> None:
+        self._note(f"pause {job}")
+
+    async def resume(self, job: JobId) -> None:
+        self._note(f"resume {job}")
+
+    async def run_once(self, job: JobId) -> AsyncGenerator[RunEvent, None]:
+        self._note(f"run {job}")
+        try:
+            for event in self.events:
+                yield event
+            if self.late_refusal:
+                raise self.late_refusal
+        finally:
+            self.story.append("closed")
+
+    def _note(self, what: str) -> None:
+        self.story.append(what)
+        if self.refusal:
+            raise self.refusal
+
+
+def refused(text: str = "prices is running") -> Refused:
+    return Refused(text)

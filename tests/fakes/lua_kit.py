@@ -1,0 +1,165 @@
+"""A bare Lua 5.4 with our library in it and no prelude: ops are answered by the test, log lines are kept.
+
+The library's files are compiled, stripped and loaded as a worker does it, so that error levels are what scripts see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lupa.lua54 import LuaRuntime
+
+from spyweb.errors import OpError
+from spyweb.lua import wire
+
+LUA_FILES = Path(__file__).parents[2] / "spyweb" / "lua" / "worker"
+
+Answer = Callable[..., list[object]]
+
+# Stands in for the prelude: globals of their own for the script, the raw functions, and a kit whose ops call out.
+_PRELUDE = b"""
+local read, emit, answer, packed_init = ...
+local unpack, getinfo, dump = table.unpack, debug.getinfo, string.dump
+local raw, env, string_meta = {}, { coroutine = {} }, getmetatable("")
+for name, value in pairs(_G) do raw[name] = value end
+for _, name in ipairs { "string", "table", "math", "utf8", "coroutine" } do
+  env[name] = env[name] or {}
+  for key, value in pairs(raw[name]) do env[name][key] = value end
+end
+for _, name in ipairs { "assert", "error", "getmetatable", "ipairs", "next", "pairs", "pcall", "rawequal", "rawget", "rawlen",
+  "rawset", "select", "tonumber", "tostring", "type", "xpcall", "collectgarbage" } do env[name] = raw[name] end
+env._G = env
+function env.setmetatable(target, meta)
+  if meta and raw.rawget(meta, "__gc") ~= nil then error("__gc is not available", 2) end
+  return raw.setmetatable(target, meta)
+end
+function env.load(source, name) return raw.load(source, name, "t", env) end
+
+local kit = { env = env, raw = raw, emit = emit }
+function kit.clock() return 12.5 end
+function kit.compile(source, name) return raw.load(source, name, "t", env) end
+function kit.part(name)
+  return raw.load(dump(raw.assert(raw.load(read(name), "=" .. name)), true), "=?", "b", raw)
+end
+
+local function script_level()
+  for level = 3, 60 do
+    local info = getinfo(level, "S")
+    if not info then return 0 end
+    if info.what ~= "C" and info.source ~= "=?" then return level - 1 end
+  end
+  return 0
+end
+
+function kit.call(name, ...)
+  local failure, packed = answer(name, kit.encode(...))
+  if failure then raw.error(failure, script_level()) end
+  local values, count = kit.decode(packed)
+  return unpack(values, 1, count)
+end
+
+for name in raw.pairs(package.loaded) do package.loaded[name] = nil end
+string_meta.__index = env.string
+kit.encode, kit.decode = kit.part("codec")(kit)
+kit.init = kit.decode(packed_init)[1]
+for _, name in raw.ipairs(kit.init.ops) do
+  local at, last = env, name
+  for part in raw.string.gmatch(name, "([^.]+)%.") do
+    at[part] = at[part] or {}
+    at, last = at[part], raw.string.match(name, "[^.]*$")
+  end
+  at[last] = function(...) return kit.call(name, ...) end
+end
+kit.part("library")(kit)
+
+local function results(ok, ...)
+  if ok then return true, kit.encode(...) end
+  return false, raw.tostring((...))
+end
+local function run(source, ...)
+  local chunk, problem = raw.load(source, "@script.lua", "t", env)
+  if not chunk then return false, problem end
+  return results(raw.pcall(chunk, ...))
+end
+local function run_packed(source, packed)
+  local values, count = kit.decode(packed)
+  return run(source, unpack(values, 1, count))
+end
+return run_packed, kit.encode, kit.decode
+"""
+
+
+@cache
+def _source(name: str) -> bytes:
+    return (LUA_FILES / f"{name}.lua").read_bytes()
+
+
+class ScriptFailed(Exception):
+    """The script raised: the text of its error."""
+
+
+class LuaKit:
+    """One VM.  `run` gives what a script returned, strings as bytes; `lines` holds what it logged."""
+
+    def __init__(
+        self,
+        *,
+        ops: Mapping[str, Answer] | None = None,
+        env: Mapping[str, str] | None = None,
+        memory_limit: int = 0,
+    ) -> None:
+        self.lines: list[tuple[str, bytes]] = []
+        self.parts: list[str] = []
+        self.runtime = LuaRuntime(
+            encoding=None,
+            register_eval=False,
+            register_builtins=False,
+            unpack_returned_tuples=True,
+            max_memory=memory_limit or None,
+        )
+        self._ops = dict(ops or {})
+        init = {"ops": list(self._ops), "engine": {"os": "linux", "lua_version": "lua54"}, "env": dict(env or {})}
+        load: Any = self.runtime.eval(b"load")
+        prelude: Any = load(_PRELUDE, b"=prelude")
+        self._run, self._encode, self._decode = prelude(self._read, self._emit, self._answer, wire.pack([init]))
+
+    def run(self, script: str | bytes, *arguments: object) -> list[object]:
+        source = script.encode() if isinstance(script, str) else script
+        ok, result = self._run(source, wire.pack(arguments))
+        if not ok:
+            raise ScriptFailed(result.decode("utf-8", "replace"))
+        return wire.unpack(result)
+
+    def value(self, expression: str | bytes, *arguments: object) -> object:
+        """The first value of an expression; `...` are the arguments."""
+        source = expression.encode() if isinstance(expression, str) else expression
+        return self.run(b"return (" + source + b")", *arguments)[0]
+
+    def error(self, script: str | bytes, *arguments: object) -> str:
+        """The error that a script must raise."""
+        try:
+            result = self.run(script, *arguments)
+        except ScriptFailed as error:
+            return str(error)
+        raise AssertionError(f"it returned {result}")
+
+    def used_bytes(self) -> int:
+        self.runtime.gccollect()
+        return self.runtime.get_memory_used() or 0
+
+    def _read(self, name: bytes) -> bytes:
+        self.parts.append(name.decode())
+        return _source(name.decode())
+
+    def _emit(self, level: bytes, text: bytes) -> int:
+        self.lines.append((level.decode(), text))
+        return 0
+
+    def _answer(self, name: bytes, packed: bytes) -> tuple[bytes | None, bytes]:
+        try:
+            return None, wire.pack(self._ops[name.decode()](*wire.unpack(packed)))
+        except OpError as error:
+            return str(error).encode(), b""

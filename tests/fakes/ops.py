@@ -1,0 +1,58 @@
+"""Small worlds for ops: a memory store, a clock that stands still, an Http that answers from a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from spyweb.clock import Clock
+from spyweb.errors import FetchError
+from spyweb.model import JobId, RunId
+from spyweb.ops.network.request import Fetch, Http, HttpSettings, Response
+from spyweb.ops.sources import Sources
+from spyweb.ops.world import Call, World
+from spyweb.store.memory import MemoryStore
+from spyweb.store.protocol import Store
+from tests.fakes.clock import FakeClock
+
+PRICES = JobId("prices")
+BACKUP = JobId("backup")
+NOWHERE = Path("/nonexistent")
+
+
+@dataclass(slots=True)
+class FakeHttp:
+    """Keeps what it was asked, answers 200 unless told otherwise by URL."""
+
+    settings: HttpSettings = field(default_factory=HttpSettings)
+    answers: Mapping[str, Response | FetchError] = field(default_factory=dict)
+    asked: list[Fetch] = field(default_factory=list)
+
+    async def fetch(self, fetch: Fetch) -> Response:
+        self.asked.append(fetch)
+        answer = self.answers.get(str(fetch.url), make_response(url=str(fetch.url)))
+        if isinstance(answer, FetchError):
+            raise answer
+        return answer
+
+
+def make_response(**changes: object) -> Response:
+    response = Response(status=200, body=b"hello", headers={b"x-a": b"1"}, url="http://example.com/", time_ms=12)
+    return replace(response, **changes)  # type: ignore[arg-type]
+
+
+def make_world(
+    *,
+    store: Store | None = None,
+    clock: Clock | None = None,
+    http: Http | None = None,
+    root: Path = NOWHERE,
+) -> World:
+    clock = clock or FakeClock()
+    return World(store=store or MemoryStore(clock), clock=clock, http=http or FakeHttp(), sources=Sources(root))
+
+
+def make_call(world: World | None = None, job: JobId = PRICES, **changes: object) -> Call:
+    call = Call(world=world or make_world(), job=job, run=RunId(1), generation=1, folder=f"jobs/{job}")
+    return replace(call, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,117 @@
+"""A small world: jobs with a scheduler and a runner, on a fake clock, a fake machine and a store in memory."""
+
+from __future__ import annotations
+
+from asyncio import TaskGroup
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from spyweb.jobs.due import schedule_text
+from spyweb.jobs.live import LiveJob, LiveJobs
+from spyweb.jobs.run import CountingHost, Observer, Runner, Surroundings
+from spyweb.lua.session import Code
+from spyweb.model import Cursor, Every, JobId, JobSpec, Run
+from spyweb.scheduler import Scheduler
+from spyweb.store.memory import MemoryStore
+from tests.fakes.clock import FakeClock
+from tests.fakes.machine import FakeMachine
+from tests.fakes.timers import FakeTimers
+
+MINUTE_MS = 60_000
+
+
+def make_spec(name: str = "prices", **settings: object) -> JobSpec:
+    spec = JobSpec(
+        id=JobId(name),
+        name=name,
+        path=f"jobs/{name}.lua",
+        folder=f"jobs/{name}",
+        schedule=Every(period_ms=MINUTE_MS),
+    )
+    return replace(spec, **settings)  # type: ignore[arg-type]  # a test names real fields
+
+
+def make_job(name: str = "prices", **settings: object) -> LiveJob:
+    spec = make_spec(name, **settings)
+    code = Code(job=spec.id, generation=1, chunk=spec.path, source=b"return 1")
+    cursor = Cursor(job=spec.id, due_ms=0, schedule=schedule_text(spec.schedule))
+    return LiveJob(spec=spec, code=code, digest="1", cursor=cursor)
+
+
+@dataclass(slots=True)
+class SilentHost:
+    storage_errors: int = 0
+
+    async def op(self, name: str, arguments: Sequence[object]) -> Sequence[object]:
+        raise AssertionError(name)
+
+    def log(self, level: str, text: bytes) -> None: ...
+
+
+def silent_host(_job: LiveJob, _run: Run, _observer: Observer | None) -> CountingHost:
+    return SilentHost()
+
+
+@dataclass(slots=True, kw_only=True)
+class Town:
+    clock: FakeClock
+    store: MemoryStore
+    live: LiveJobs
+    machine: FakeMachine
+    timers: FakeTimers
+    runner: Runner
+    scheduler: Scheduler
+    tasks: TaskGroup
+    known: dict[JobId, Cursor] = field(default_factory=dict)
+
+    async def settle(self, *jobs: LiveJob) -> None:
+        """Let these jobs live here from now on."""
+        for job in jobs:
+            self.live.add(job)
+        self.live.link()
+        await self.scheduler.welcome(jobs, await self.store.runs.cursors())
+        self.timers.start()
+        await self.clock.turn()
+
+    async def record(self, job: str | None = None) -> list[str]:
+        """The runs on record, oldest first, as short lines."""
+        runs = await self.store.runs.list(JobId(job) if job else None, limit=1000)
+        return [tell(run) for run in reversed(runs)]
+
+
+def tell(run: Run) -> str:
+    outcome = run.outcome.value if run.outcome else run.state.value
+    text = f"{run.job} {run.trigger.get('type', '-')} {outcome}"
+    if run.attempt > 1:
+        text += f" attempt {run.attempt}"
+    return f"{text} x{run.count}" if run.count > 1 else text
+
+
+@asynccontextmanager
+async def town(store: MemoryStore | None = None, clock: FakeClock | None = None) -> AsyncIterator[Town]:
+    clock = clock or FakeClock()
+    store = store or MemoryStore(clock)
+    live, machine = LiveJobs(), FakeMachine()
+    around = Surroundings(
+        machine=machine, runs=store.runs, live=live, clock=clock, host_for=silent_host, random=lambda: 0.5
+    )
+    async with TaskGroup() as tasks:
+        runner = Runner(around, tasks)
+        timers = FakeTimers(clock)
+        scheduler = Scheduler(timers=timers, live=live, runner=runner, runs=store.runs, clock=clock)
+        yield Town(
+            clock=clock,
+            store=store,
+            live=live,
+            machine=machine,
+            timers=timers,
+            runner=runner,
+            scheduler=scheduler,
+            tasks=tasks,
+        )
+        timers.stop()
+        for run in live.running():
+            machine.held.clear()
+            machine.finish(run.id)
+        await clock.turn()

@@ -1,0 +1,236 @@
+"""A real web server on loopback with awkward behaviours, one per path; and one that sends whatever bytes it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import gzip
+import json
+import ssl
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+ZEROS = bytes(1 << 20)
+
+
+@dataclass(slots=True)
+class WebServer:
+    """Where it listens, and what it was asked."""
+
+    port: int
+    story: list[str] = field(default_factory=list)  # "GET /path"
+
+    def url(self, path: str, host: str = "127.0.0.1", scheme: str = "http") -> str:
+        return f"{scheme}://{host}:{self.port}{path}"
+
+
+STORY = web.AppKey("STORY", list[str])
+
+
+async def hello(request: web.Request) -> web.Response:
+    return web.Response(text="hello", headers={"X-Answer": "42"})
+
+
+async def echo(request: web.Request) -> web.Response:
+    """What arrived, as JSON; the body in base64."""
+    return web.json_response(
+        {
+            "method": request.method,
+            "path": request.raw_path,
+            "headers": [[name.lower(), value] for name, value in request.headers.items()],
+            "body": base64.b64encode(await request.read()).decode(),
+        }
+    )
+
+
+async def form(request: web.Request) -> web.Response:
+    """The parts of a multipart form, as this server's own parser sees them."""
+    fields: list[list[str | None]] = []
+    for name, value in (await request.post()).items():
+        if isinstance(value, web.FileField):
+            content = value.file.read()
+            fields.append([name, base64.b64encode(content).decode(), value.filename, value.content_type])
+        else:
+            text = value if isinstance(value, bytes | bytearray) else value.encode("utf-8")
+            fields.append([name, base64.b64encode(text).decode(), None, None])
+    return web.json_response(fields)
+
+
+async def status(request: web.Request) -> web.Response:
+    return web.Response(status=int(request.match_info["status"]), text="as you wish")
+
+
+async def redirect(request: web.Request) -> web.Response:
+    """/redirect/3 leads to /redirect/2 and so on to /echo."""
+    left = int(request.match_info["left"])
+    return _to(f"/redirect/{left - 1}" if left > 1 else "/echo")
+
+
+async def redirect_to(request: web.Request) -> web.Response:
+    return _to(request.query["url"], int(request.query.get("status", "302")))
+
+
+def _to(location: str, code: int = 302) -> web.Response:
+    return web.Response(status=code, headers={"Location": location})
+
+
+async def cookie(request: web.Request) -> web.Response:
+    response = web.Response(text=request.headers.get("Cookie", "none"))
+    response.set_cookie("crumb", "1")
+    return response
+
+
+async def large(request: web.Request) -> web.StreamResponse:
+    """/large?mb=3&chunked=1: that many megabytes, announced or not."""
+    megabytes = int(request.query["mb"])
+    response = web.StreamResponse()
+    if "chunked" not in request.query:
+        response.content_length = megabytes << 20
+    await response.prepare(request)
+    with contextlib.suppress(ConnectionError):
+        for _ in range(megabytes):
+            await response.write(ZEROS)
+    return response
+
+
+async def bomb(request: web.Request) -> web.Response:
+    """/bomb/gzip: 200 MB of zeros, compressed to 200 KB."""
+    encoding = request.match_info["encoding"]
+    return web.Response(body=_bomb(encoding), headers={"Content-Encoding": encoding})
+
+
+def _bomb(encoding: str, megabytes: int = 200) -> bytes:
+    kind = {"gzip": 31, "deflate": 15}[encoding]
+    compressor = zlib.compressobj(9, zlib.DEFLATED, kind)
+    return b"".join(compressor.compress(ZEROS) for _ in range(megabytes)) + compressor.flush()
+
+
+async def compressed(request: web.Request) -> web.Response:
+    return web.Response(body=gzip.compress(b"hello " * 1000), headers={"Content-Encoding": "gzip"})
+
+
+async def mislabelled(request: web.Request) -> web.Response:
+    return web.Response(body=b"plain", headers={"Content-Encoding": request.match_info["encoding"]})
+
+
+async def drip(request: web.Request) -> web.StreamResponse:
+    """One byte, and then one more every 50 ms, for ever."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    with contextlib.suppress(ConnectionError):
+        while True:
+            await response.write(b".")
+            await asyncio.sleep(0.05)
+    return response
+
+
+async def silence(request: web.Request) -> web.Response:
+    await asyncio.sleep(3600)
+    return web.Response()
+
+
+ROUTES = (
+    ("/hello", hello),
+    ("/echo", echo),
+    ("/form", form),
+    ("/status/{status}", status),
+    ("/redirect/{left}", redirect),
+    ("/redirect-to", redirect_to),
+    ("/cookie", cookie),
+    ("/large", large),
+    ("/bomb/{encoding}", bomb),
+    ("/compressed", compressed),
+    ("/mislabelled/{encoding}", mislabelled),
+    ("/drip", drip),
+    ("/silence", silence),
+)
+
+
+@web.middleware
+async def _tell(request: web.Request, handler: Handler) -> web.StreamResponse:
+    request.app[STORY].append(f"{request.method} {request.path}")
+    return await handler(request)
+
+
+@asynccontextmanager
+async def open_web_server(tls: ssl.SSLContext | None = None) -> AsyncIterator[WebServer]:
+    app = web.Application(client_max_size=1 << 30, middlewares=[_tell])
+    app[STORY] = []
+    for path, handler in ROUTES:
+        app.router.add_route("*", path, handler)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        yield WebServer(port=runner.addresses[0][1], story=app[STORY])
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def open_raw_server(*answer: bytes, hang: bool = False) -> AsyncIterator[WebServer]:
+    """Reads a request's head, sends these bytes, and closes (or says nothing more)."""
+    heads: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            heads.append((await reader.readuntil(b"\r\n\r\n")).decode("latin-1"))
+            for piece in answer:
+                writer.write(piece)
+                await writer.drain()
+            if hang:
+                await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield WebServer(port=server.sockets[0].getsockname()[1], story=heads)
+
+
+@asynccontextmanager
+async def open_proxy() -> AsyncIterator[WebServer]:
+    """An HTTP proxy for plain requests and CONNECT tunnels; sends every one of them to 127.0.0.1."""
+    heads: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            heads.append(head)
+            await _relay(head, reader, writer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield WebServer(port=server.sockets[0].getsockname()[1], story=heads)
+
+
+async def _relay(head: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    method, target, _ = head.split(" ", 2)
+    port = int(target.removeprefix("http://").split("/")[0].rpartition(":")[2])
+    far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+    if method == "CONNECT":
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+    else:
+        far_writer.write(head.encode("latin-1"))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_pump(reader, far_writer))
+        group.create_task(_pump(far_reader, writer))
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+def headers_of(echoed: bytes) -> dict[str, str]:
+    """The headers that /echo saw."""
+    return dict(json.loads(echoed)["headers"])

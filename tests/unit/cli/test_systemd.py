@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import shutil
+import stat
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spyweb.cli import systemd
+from spyweb.cli.systemd import MARK, Unit, describe, install, render, uninstall, unit_path, whose
+from spyweb.errors import NoAccess, Refused
+from spyweb.settings import load_settings
+
+REPOSITORY = Path(__file__).parents[3]
+ROOT = Path("/srv/spyweb")
+UNIT = Unit(
+    program=("/opt/spyweb/.venv/bin/spyweb",),
+    root=ROOT,
+    writable=(ROOT,),
+    runs_from=(ROOT, Path("/opt/spyweb/.venv/bin/python"), Path("/usr")),
+    user="spyweb",
+)
+
+
+class Systemctl:
+    def __init__(self) -> None:
+        self.story: list[str] = []
+
+    def __call__(self, words: Sequence[str]) -> int:
+        self.story.append(" ".join(words))
+        return 0
+
+
+@pytest.fixture
+def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "units"
+    monkeypatch.setattr(systemd, "SYSTEM_UNITS", place)
+    return place
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    root.mkdir()
+    return root
+
+
+def settings_of(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+
+
+def test_the_template_in_deploy_is_what_install_would_print() -> None:
+    assert (REPOSITORY / "deploy/spyweb.service").read_text() == render(UNIT)
+
+
+def test_systemd_is_told_when_it_is_ready_and_waits_longer_than_the_grace() -> None:
+    found = settings_of(render(replace(UNIT, grace_s=60)))
+    assert found["Type"] == "notify"
+    assert found["WatchdogSec"] == "30"
+    assert int(found["TimeoutStopSec"]) > 60
+    assert found["ExecStart"] == "/opt/spyweb/.venv/bin/spyweb -C /srv/spyweb start"
+
+
+def test_a_project_in_a_home_stays_readable_and_one_in_the_temporary_folder_too() -> None:
+    assert settings_of(render(UNIT))["ProtectHome"] == "yes"
+    at_home = replace(UNIT, runs_from=(Path("/home/me/watch"),))
+    assert settings_of(render(at_home))["ProtectHome"] == "read-only"
+    interpreter_at_home = replace(UNIT, runs_from=(ROOT, Path("/root/.local/python3.13")))
+    assert settings_of(render(interpreter_at_home))["ProtectHome"] == "read-only"
+    assert settings_of(render(replace(UNIT, runs_from=(Path("/tmp/watch"),))))["PrivateTmp"] == "no"
+
+
+def test_a_users_own_unit_names_no_user_and_asks_for_nothing_that_takes_root() -> None:
+    text = render(replace(UNIT, user=None))
+    assert "User=" not in text
+    assert "ProtectSystem" not in text
+    assert "WantedBy=default.target" in text
+    assert "NoNewPrivileges=yes" in text
+
+
+def test_odd_paths_are_quoted_for_systemd() -> None:
+    odd = Path('/srv/my "100%" $HOME\\x')
+    text = render(replace(UNIT, root=odd, writable=(odd,)))
+    found = settings_of(text)
+    assert found["WorkingDirectory"] == '/srv/my "100%%" $HOME\\x'
+    assert found["ReadWritePaths"] == '"/srv/my \\"100%%\\" $$HOME\\\\x"'
+    assert found["ExecStart"].endswith('-C "/srv/my \\"100%%\\" $$HOME\\\\x" start')
+
+
+def test_a_path_with_a_line_break_is_refused() -> None:
+    with pytest.raises(Refused, match="line breaks"):
+        render(replace(UNIT, root=Path("/srv/a\nExecStart=/bin/sh")))
+
+
+def test_printing_touches_nothing(project: Path, units: Path) -> None:
+    lines = install(project)
+    assert lines[0] == MARK
+    assert f"WorkingDirectory={project}" in lines
+    assert not units.exists()
+
+
+def test_writing_puts_the_unit_and_says_what_to_type_next(project: Path, units: Path) -> None:
+    systemctl = Systemctl()
+    said = install(project, write=True, name="prices", systemctl=systemctl)
+    path = units / "prices.service"
+    assert path.read_text().startswith(MARK)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert systemctl.story == ["daemon-reload"]
+    assert said[-1] == "  systemctl enable --now prices"
+    assert [found.name for found in units.iterdir()] == ["prices.service"]
+
+
+def test_writing_again_replaces_our_own_unit(project: Path, units: Path) -> None:
+    for _ in range(2):
+        install(project, write=True, systemctl=Systemctl())
+    assert (units / "spyweb.service").read_text().startswith(MARK)
+
+
+def test_somebody_elses_unit_is_neither_replaced_nor_removed(project: Path, units: Path) -> None:
+    units.mkdir()
+    theirs = units / "spyweb.service"
+    theirs.write_text("[Unit]\n")
+    with pytest.raises(Refused, match="left alone"):
+        install(project, write=True, systemctl=Systemctl())
+    with pytest.raises(Refused, match="left alone"):
+        uninstall(project, systemctl=Systemctl())
+    assert theirs.read_text() == "[Unit]\n"
+
+
+def test_uninstall_stops_the_service_removes_the_unit_and_names_what_stays(project: Path, units: Path) -> None:
+    install(project, write=True, systemctl=Systemctl())
+    systemctl = Systemctl()
+    said = uninstall(project, systemctl=systemctl)
+    assert systemctl.story == ["disable --now spyweb", "daemon-reload"]
+    assert not list(units.iterdir())
+    assert said[-1] == f"left as they are: {project} and the data in {project / 'data'}"
+
+
+def test_uninstall_without_a_unit_says_so(project: Path, units: Path) -> None:
+    with pytest.raises(Refused, match=f"there is no {units}"):
+        uninstall(project, systemctl=Systemctl())
+
+
+def test_without_systemd_writing_says_so_in_one_line(
+    project: Path, units: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(systemd, "BOOTED", tmp_path / "not booted")
+    with pytest.raises(Refused, match="systemd does not run this machine"):
+        install(project, write=True)
+    assert not units.exists()
+
+
+def test_without_rights_writing_says_which_it_takes(
+    project: Path, units: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path, *_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(NoAccess, match="use sudo, or --user"):
+        install(project, write=True, systemctl=Systemctl())
+
+
+@pytest.mark.parametrize("name", ["", "../evil", "a b", "x.service", "-x"])
+def test_a_name_that_is_none_is_refused(project: Path, name: str) -> None:
+    with pytest.raises(Refused, match="can't be a unit's name"):
+        install(project, name=name)
+
+
+def test_data_outside_the_project_is_writable_too(project: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (project / "config.toml").write_text(f'[daemon]\ndata_dir = "{elsewhere}"\nshutdown_grace = "90s"\n')
+    unit = describe(load_settings(project, environ={}, flags={}), user_unit=False, name="spyweb")
+    assert unit.writable == (project, elsewhere)
+    assert unit.grace_s == 90
+
+
+def test_a_unit_of_the_users_own_lies_in_their_settings() -> None:
+    path = unit_path("spyweb", user_unit=True, environment={"XDG_CONFIG_HOME": "/home/me/.settings"})
+    assert path == Path("/home/me/.settings/systemd/user/spyweb.service")
+
+
+def test_behind_sudo_the_service_is_for_the_user_and_not_for_root(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert whose(project, {"SUDO_USER": "alice"}) == "alice"
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+def test_the_unit_is_well_formed_and_exposes_little() -> None:
+    unit = str(REPOSITORY / "deploy/spyweb.service")
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--threshold=25", "--no-pager", unit],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-300:] + done.stderr
+    assert "Unknown key" not in done.stderr, done.stderr

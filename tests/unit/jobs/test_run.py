@@ -1,0 +1,227 @@
+"""The life of a run: admission, attempts, what follows it, a crash, the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from spyweb.errors import Refused
+from spyweb.jobs.run import Start
+from spyweb.lua.session import Host, Request
+from spyweb.model import After, Ending, Every, JobId, Never, Overlap, Retry, Run
+from spyweb.store.memory import MemoryStore
+from tests.fakes.clock import FakeClock
+from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS
+from tests.fakes.town import make_job, town
+
+BY_HAND = Start(trigger={"type": "manual"})
+PRICES = JobId("prices")
+
+
+async def test_a_failed_run_is_retried_after_its_delay_until_its_attempts_are_used_up() -> None:
+    async with town() as t:
+        t.machine.endings[PRICES] = [FAILED] * 3
+        job = make_job(schedule=Never(), retry=Retry(retries=2, delay_ms=10_000, jitter=False))
+        await t.settle(job)
+        t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn(9)
+        assert await t.record() == ["prices manual failed", "prices retry waiting attempt 2"]
+        await t.clock.turn(1)
+        assert len(t.machine.story) == 2
+        await t.clock.turn(60)
+        assert await t.record() == [
+            "prices manual failed",
+            "prices retry failed attempt 2",
+            "prices retry failed attempt 3",
+        ]
+
+
+async def test_a_script_is_told_whether_its_failure_would_be_final() -> None:
+    async with town() as t:
+        t.machine.endings[PRICES] = [FAILED] * 2
+        job = make_job(schedule=Never(), retry=Retry(retries=1, jitter=False))
+        await t.settle(job)
+        t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn(60)
+        assert [request.arguments[1] for request in t.machine.requests] == [True, False]
+
+
+async def test_an_innocent_loss_starts_again_once_and_at_once() -> None:
+    async with town() as t:
+        t.machine.endings[PRICES] = [LOST, LOST]
+        job = make_job(schedule=Never())
+        await t.settle(job)
+        t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        assert await t.record() == ["prices manual lost", "prices retry lost attempt 2"]
+
+
+async def test_a_guilty_loss_does_not_start_again_without_retries() -> None:
+    async with town() as t:
+        t.machine.endings[PRICES] = [GUILTY]
+        job = make_job(schedule=Never())
+        await t.settle(job)
+        t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn(60)
+        assert await t.record() == ["prices manual lost"]
+
+
+async def test_a_person_is_refused_while_the_job_is_busy() -> None:
+    async with town() as t:
+        t.machine.held.add(PRICES)
+        job = make_job(schedule=Never())
+        await t.settle(job)
+        t.runner.start_by_hand(job, BY_HAND)
+        with pytest.raises(Refused, match="busy"):
+            t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+
+
+async def test_replace_cancels_what_runs_and_drops_what_waits() -> None:
+    async with town() as t:
+        t.machine.held.add(PRICES)
+        job = make_job(schedule=Never(), overlap=Overlap.REPLACE)
+        await t.settle(job)
+        for _ in range(2):
+            t.runner.start_by_hand(job, BY_HAND)
+            await t.clock.turn()
+        assert t.machine.story == ["run prices", "cancel 1 cancelled", "run prices"]
+        assert await t.record() == ["prices manual failed", "prices manual running"]
+
+
+async def test_allow_runs_side_by_side() -> None:
+    async with town() as t:
+        t.machine.held.add(PRICES)
+        job = make_job(schedule=Never(), overlap=Overlap.ALLOW)
+        await t.settle(job)
+        for _ in range(3):
+            t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        assert await t.record() == ["prices manual running"] * 3
+
+
+async def test_a_job_starts_after_another_has_succeeded() -> None:
+    async with town() as t:
+        t.machine.endings[PRICES] = [FAILED]
+        first = make_job(schedule=Never())
+        second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
+        await t.settle(first, second)
+        for _ in range(2):
+            t.runner.start_by_hand(first, BY_HAND)
+            await t.clock.turn()
+        assert await t.record() == ["prices manual failed", "prices manual success", "report after success"]
+        trigger = t.machine.requests[-1].arguments[0]["trigger"]  # type: ignore[index]  # the ctx table
+        assert trigger == {"type": "after", "job": "prices", "run_id": 2, "outcome": "success"}
+
+
+async def test_a_watched_run_starts_no_other_job_and_is_seen_to_its_end() -> None:
+    seen: list[Ending] = []
+
+    class Watcher:
+        def log(self, level: str, text: bytes) -> None: ...
+
+        def ended(self, run: Run, ending: Ending) -> None:
+            seen.append(ending)
+
+    async with town() as t:
+        first = make_job(schedule=Never())
+        second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
+        await t.settle(first, second)
+        t.runner.start_by_hand(first, Start(trigger={"type": "manual"}, observer=Watcher()))
+        await t.clock.turn()
+        assert await t.record() == ["prices manual success"]
+        assert seen == [SUCCESS]
+
+
+async def test_after_a_crash_running_runs_are_lost_and_start_again_once() -> None:
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        t.machine.held.add(PRICES)
+        job = make_job(schedule=Never())
+        await t.settle(job)
+        t.runner.start_by_hand(job, BY_HAND)
+        await clock.turn()
+        left = await store.runs.open()
+        async with town(store, clock) as after:
+            await after.settle(make_job(schedule=Never()))
+            await after.runner.take_up(left)
+            await clock.turn()
+            assert await after.record() == ["prices manual lost", "prices retry success attempt 2"]
+
+
+async def test_after_a_crash_a_waiting_retry_still_comes() -> None:
+    store = MemoryStore(clock := FakeClock())
+    spec = {"schedule": Never(), "retry": Retry(retries=1, delay_ms=60_000, jitter=False)}
+    async with town(store, clock) as t:
+        t.machine.endings[PRICES] = [FAILED]
+        job = make_job(**spec)
+        await t.settle(job)
+        t.runner.start_by_hand(job, BY_HAND)
+        await clock.turn()
+        await t.runner.drain(0)
+    async with town(store, clock) as after:
+        await after.settle(make_job(**spec))
+        await after.runner.take_up(await store.runs.open())
+        await clock.turn(59)
+        assert after.machine.story == []
+        await clock.turn(1)
+        assert await after.record() == ["prices manual failed", "prices retry success attempt 2"]
+
+
+async def test_what_waits_for_a_deleted_job_is_recorded_and_does_not_run() -> None:
+    async with town() as t:
+        t.machine.held.add(PRICES)
+        job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
+        await t.settle(job)
+        for _ in range(2):
+            t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        t.live.remove(PRICES)
+        t.runner.forget(job)
+        t.machine.finish(1)
+        await t.clock.turn(10)
+        assert await t.record() == ["prices manual success", "prices manual skipped"]
+
+
+async def test_a_planned_stop_waits_for_its_grace_and_then_stops_what_is_left() -> None:
+    async with town() as t:
+        t.machine.held |= {PRICES, JobId("report")}
+        quick, slow = make_job(schedule=Never()), make_job("report", schedule=Never())
+        await t.settle(quick, slow)
+        for job in (quick, slow):
+            t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        draining = t.tasks.create_task(t.runner.drain(10))
+        await t.clock.turn(5)
+        t.machine.finish(1)
+        await t.clock.turn(6)
+        await draining
+        assert await t.record() == ["prices manual success", "report manual stopped"]
+
+
+async def test_stopping_starts_nothing_that_waits_but_keeps_it_on_record() -> None:
+    async with town() as t:
+        t.machine.held.add(PRICES)
+        job = make_job(schedule=Every(period_ms=60_000), overlap=Overlap.QUEUE)
+        await t.settle(job)
+        await t.clock.turn(61)
+        draining = t.tasks.create_task(t.runner.drain(10))
+        await t.clock.turn(1)
+        t.machine.finish(1)
+        await t.clock.turn(12)
+        await draining
+        assert await t.record() == ["prices schedule success", "prices schedule waiting"]
+
+
+async def test_a_bug_in_one_run_does_not_end_the_others() -> None:
+    async with town() as t:
+
+        async def broken(_request: Request, _host: Host) -> Ending:
+            raise RuntimeError("a bug")
+
+        t.machine.run = broken  # type: ignore[method-assign]
+        job = make_job(schedule=Never())
+        await t.settle(job)
+        t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        assert not job.busy
+        assert await t.record() == ["prices manual failed"]

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from spyweb.logs import job as module
+from spyweb.logs.files import append
+from spyweb.logs.job import FLUSH_DELAY_S, PENDING_PER_JOB, JobLogs
+from tests.fakes.clock import START_MS, FakeClock
+
+STAMP = "2026-01-01T00:00:00.000Z"
+
+
+def read(root: Path, folder: str = "jobs/prices") -> list[str]:
+    return (root / folder / "hooks.log").read_text("utf-8", "surrogateescape").splitlines()
+
+
+async def test_a_line_is_stamped_with_time_and_level(tmp_path: Path) -> None:
+    async with JobLogs(tmp_path, FakeClock(START_MS + 123)) as logs:
+        logs.write("jobs/prices", "warn", b"too dear")
+        await logs.flush()
+        assert read(tmp_path) == ["2026-01-01T00:00:00.123Z WARN too dear"]
+
+
+async def test_lines_keep_their_order_over_several_batches(tmp_path: Path) -> None:
+    async with JobLogs(tmp_path, FakeClock()) as logs:
+        for batch in range(5):
+            for line in range(20):
+                logs.write("jobs/prices", "info", f"{batch}.{line}")
+            await logs.flush()
+    expected = [f"{STAMP} INFO {batch}.{line}" for batch in range(5) for line in range(20)]
+    assert read(tmp_path) == expected
+
+
+async def test_without_a_flush_lines_are_written_together_a_little_later(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with JobLogs(tmp_path, clock) as logs:
+        logs.write("jobs/prices", "info", "one")
+        logs.write("jobs/prices", "info", "two")
+        assert clock.pending == 1
+        assert clock.next_in == FLUSH_DELAY_S
+        clock.advance(FLUSH_DELAY_S)
+        await logs.flush()
+        assert [line.split()[-1] for line in read(tmp_path)] == ["one", "two"]
+        assert clock.pending == 0
+
+
+async def test_leaving_the_block_writes_what_waits(tmp_path: Path) -> None:
+    async with JobLogs(tmp_path, FakeClock()) as logs:
+        logs.write("jobs/prices", "info", "last words")
+    assert read(tmp_path) == [f"{STAMP} INFO last words"]
+
+
+async def test_a_line_that_comes_during_the_last_but_one_batch_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow_append(root: Path, folder: str, name: str, data: bytes) -> None:
+        begun.set()
+        assert go_on.wait(5)
+        append(root, folder, name, data)
+
+    monkeypatch.setattr(module, "append", slow_append)
+    async with JobLogs(tmp_path, FakeClock()) as logs:
+        logs.write("jobs/prices", "info", "first")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(logs.flush())
+            await asyncio.to_thread(begun.wait, 5)
+            logs.write("jobs/prices", "info", "second")
+            go_on.set()
+    assert [line.split()[-1] for line in read(tmp_path)] == ["first", "second"]
+
+
+async def test_an_error_in_the_block_does_not_lose_lines(tmp_path: Path) -> None:
+    async def fail() -> None:
+        async with JobLogs(tmp_path, FakeClock()) as logs:
+            logs.write("jobs/prices", "info", "before")
+            raise RuntimeError("bug")
+
+    with pytest.raises(RuntimeError, match="bug"):
+        await fail()
+    assert read(tmp_path) == [f"{STAMP} INFO before"]
+
+
+async def test_after_closing_writing_and_flushing_do_nothing(tmp_path: Path) -> None:
+    async with JobLogs(tmp_path, FakeClock()) as logs:
+        pass
+    logs.write("jobs/prices", "info", "too late")
+    await logs.flush()
+    assert not (tmp_path / "jobs").exists()
+
+
+async def test_bytes_that_are_not_text_arrive_and_control_characters_are_spelt_out(tmp_path: Path) -> None:
+    async with JobLogs(tmp_path, FakeClock()) as logs:
+        logs.write("jobs/prices", "info", b"\xff\x1b[2J\x00 tab\t")
+    data = (tmp_path / "jobs/prices/hooks.log").read_bytes()
+    assert data == STAMP.encode() + b" INFO \xff\\x1b[2J\\x00 tab\t\n"
+
+
+async def test_a_second_line_of_a_message_can_not_pass_for_a_line_of_its_own(tmp_path: Path) -> None:
+    async with JobLogs(tmp_path, FakeClock()) as logs:
+        logs.write("jobs/prices", "info", f"one\n{STAMP} ERROR forged\n")
+    assert read(tmp_path) == [f"{STAMP} INFO one", f"    {STAMP} ERROR forged"]
+
+
+async def test_a_folder_that_can_not_be_written_costs_one_warning_and_no_exception(tmp_path: Path) -> None:
+    (tmp_path / "jobs").write_text("a file where a folder should be")
+    with capture_logs() as said:
+        async with JobLogs(tmp_path, FakeClock()) as logs:
+            for _ in range(3):
+                logs.write("jobs/prices", "info", "lost")
+                await logs.flush()
+    assert [event["event"] for event in said] == ["job log can't be written"]
+    assert said[0]["file"] == "jobs/prices/hooks.log"
+
+
+async def test_a_folder_that_works_again_and_fails_again_is_warned_of_again(tmp_path: Path) -> None:
+    broken = tmp_path / "jobs"
+    with capture_logs() as said:
+        async with JobLogs(tmp_path, FakeClock()) as logs:
+            for state in ("broken", "mended", "broken"):
+                if state == "broken":
+                    broken.write_text("")
+                logs.write("jobs/prices", "info", state)
+                await logs.flush()
+                if state == "broken":
+                    broken.unlink()
+                else:
+                    broken.rename(tmp_path / "elsewhere")
+    assert len(said) == 2
+
+
+async def test_one_job_that_fails_does_not_take_the_lines_of_another(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/broken").write_text("")
+    async with JobLogs(tmp_path, FakeClock()) as logs:
+        logs.write("jobs/broken", "info", "lost")
+        logs.write("jobs/prices", "info", "kept")
+    assert read(tmp_path) == [f"{STAMP} INFO kept"]
+
+
+async def test_what_a_slow_disk_can_not_take_is_dropped_and_counted(tmp_path: Path) -> None:
+    async with JobLogs(tmp_path, FakeClock()) as logs:
+        for _ in range(12):
+            logs.write("jobs/prices", "info", b"x" * (PENDING_PER_JOB // 10))
+    lines = read(tmp_path)
+    assert len(lines) == 9 + 1
+    assert lines[-1] == f"{STAMP} WARN 3 lines were dropped here: they came faster than they could be written"
+
+
+async def test_all_jobs_together_have_a_bound_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PENDING", 5_000)
+    async with JobLogs(tmp_path, FakeClock()) as logs:
+        for number in range(10):
+            logs.write(f"jobs/job{number}", "info", b"x" * 1_000)
+        await logs.flush()
+        logs.write("jobs/job9", "info", b"there is room again")
+    kept = [number for number in range(10) if "xxx" in read(tmp_path, f"jobs/job{number}")[0]]
+    assert kept == [0, 1, 2, 3]
+    assert read(tmp_path, "jobs/job9")[-1].endswith("there is room again")

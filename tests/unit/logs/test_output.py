@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from spyweb.logs import set_up
+from spyweb.logs.output import wants_colour
+from tests.fakes.clock import FakeClock
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level, spyweb_level = list(root.handlers), root.level, logging.getLogger("spyweb").level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.getLogger("spyweb").setLevel(spyweb_level)
+    logging.captureWarnings(False)
+
+
+def lines(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_pipe_gets_one_json_object_a_line_with_the_time_first() -> None:
+    stream = io.StringIO()
+    set_up(stream=stream, clock=FakeClock())
+    structlog.get_logger().info("run ended", job="prices", text=b"\xff")
+    assert stream.getvalue().startswith('{"time": "2026-01-01T00:00:00.000Z", "level": "info", "event": "run ended"')
+    assert lines(stream)[0]["job"] == "prices"
+
+
+def test_a_terminal_gets_a_readable_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    stream = Terminal()
+    set_up(stream=stream, clock=FakeClock())
+    structlog.get_logger().warning("run failed", job="prices", reason="no such host")
+    assert stream.getvalue()[12:] == ' warning [prices] run failed reason="no such host"\n'
+
+
+def test_colour_is_for_a_terminal_that_did_not_decline_it() -> None:
+    assert wants_colour(Terminal(), {})
+    assert not wants_colour(Terminal(), {"NO_COLOR": "1"})
+    assert not wants_colour(Terminal(), {"TERM": "dumb"})
+    assert not wants_colour(io.StringIO(), {})
+
+
+@pytest.mark.parametrize(
+    ("level", "quiet", "heard"),
+    [
+        ("debug", 0, ["debug", "info", "warning", "error"]),
+        ("info", 0, ["info", "warning", "error"]),
+        ("info", 1, ["warning", "error"]),
+        ("info", 2, ["error"]),
+        ("info", 9, ["error"]),
+        ("error", 1, ["error"]),
+    ],
+)
+def test_level_and_quietness_choose_the_stricter(level: str, quiet: int, heard: list[str]) -> None:
+    stream = io.StringIO()
+    set_up(level=level, quiet=quiet, stream=stream)
+    for name in ("debug", "info", "warning", "error"):
+        structlog.get_logger().log(getattr(logging, name.upper()), "said")
+    assert [line["level"] for line in lines(stream)] == heard
+
+
+def test_an_exception_comes_with_its_traceback() -> None:
+    stream = io.StringIO()
+    set_up(stream=stream)
+    try:
+        raise RuntimeError("boom")
+    except RuntimeError as error:
+        structlog.get_logger().error("op.bug", exc_info=error)
+    assert "RuntimeError: boom" in str(lines(stream)[0]["exception"])
+
+
+def test_what_libraries_log_takes_the_same_way() -> None:
+    stream = io.StringIO()
+    set_up(stream=stream)
+    logging.getLogger("apscheduler").warning("late by %s", "2s", extra={"job": "prices"})
+    logging.getLogger("apscheduler").info("chatter")
+    logging.getLogger("spyweb.anything").info("ours")
+    logging.getLogger("odd").log(35, "a level of its own")
+    said = [(line["logger"], line["level"], line["event"], line.get("job")) for line in lines(stream)]
+    assert said == [
+        ("apscheduler", "warning", "late by 2s", "prices"),
+        ("spyweb.anything", "info", "ours", None),
+        ("odd", "warning", "a level of its own", None),
+    ]
+
+
+def test_a_library_that_misformats_its_message_loses_nothing() -> None:
+    stream = io.StringIO()
+    set_up(stream=stream)
+    logging.getLogger("library").error("%d items", "three")
+    assert lines(stream)[0]["event"] == "%d items ('three',)"
+
+
+def test_python_warnings_are_logged() -> None:
+    stream = io.StringIO()
+    set_up(stream=stream)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(True)
+        warnings.warn("old", UserWarning, stacklevel=1)
+    assert "UserWarning: old" in str(lines(stream)[0]["event"])
+
+
+def test_secrets_are_shown_neither_by_name_nor_by_value_nor_in_a_url() -> None:
+    stream = io.StringIO()
+    set_up(stream=stream, secrets=["s3cret-value", 'quo"ted-value'])
+    structlog.get_logger().info(
+        "sent s3cret-value",
+        api_key="abc",
+        headers={"Authorization": "Bearer abc", "accept": "text"},
+        url="https://me:pass@example.org/",
+        other='quo"ted-value',
+    )
+    text = stream.getvalue()
+    assert "s3cret" not in text
+    assert "ted-value" not in text
+    assert "abc" not in text
+    assert "pass" not in text
+    assert lines(stream)[0]["headers"] == {"Authorization": "[hidden]", "accept": "text"}
+    assert lines(stream)[0]["url"] == "https://me:[hidden]@example.org/"
+
+
+def test_a_stream_that_fails_costs_lines_and_never_an_exception() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str, /) -> int:
+            raise BrokenPipeError
+
+    set_up(stream=Gone())
+    structlog.get_logger().info("into the void")
+    closed = io.StringIO()
+    set_up(stream=closed)
+    closed.close()
+    structlog.get_logger().info("into the void")
+
+
+def test_a_stream_without_unicode_gets_every_line_all_the_same() -> None:
+    buffer = io.BytesIO()
+    stream = io.TextIOWrapper(buffer, encoding="ascii")
+    set_up(stream=stream)
+    structlog.get_logger().info("Ä \ud800")
+    assert b'"event": "\\xc4 \\ud800"' in buffer.getvalue()
+    stream.detach()

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+
+from spyweb.logs.secrets import HIDDEN, Secrets, hide_fields, is_secret
+
+
+@pytest.mark.parametrize(
+    "name", ["api_key", "SPYWEB_API_KEY", "X-SpyWeb-Key", "password", "client_secret", "Authorization", "set-cookie"]
+)
+def test_a_name_that_says_secret_is_one(name: str) -> None:
+    assert is_secret(name)
+
+
+@pytest.mark.parametrize("name", ["key", "job", "keyboard", "passed", "reason", 1, None])
+def test_an_ordinary_name_is_not(name: object) -> None:
+    assert not is_secret(name)
+
+
+def test_tables_are_looked_through_but_not_for_ever() -> None:
+    loop: dict[str, object] = {"token": "abc"}
+    loop["self"] = loop
+    assert str(hide_fields(loop)).count(HIDDEN) >= 4
+
+
+def test_a_short_value_hides_no_ordinary_words() -> None:
+    assert Secrets(["a", ""]).hide_in_text("a banana") == "a banana"
+
+
+def test_an_address_with_an_at_sign_is_left_alone() -> None:
+    assert Secrets().hide_in_text("mail me@example.org at 10:30") == "mail me@example.org at 10:30"

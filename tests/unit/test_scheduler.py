@@ -1,0 +1,245 @@
+"""Every due time either runs or leaves a record saying why not."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from spyweb.errors import StoreError
+from spyweb.jobs.live import LiveJob
+from spyweb.model import At, Cron, Every, JobId, Misfire, MisfirePolicy, Never, Overlap, Run, RunId, RunState, Start
+from spyweb.scheduler import ApschedulerTimers
+from spyweb.store.memory import MemoryStore
+from spyweb.store.protocol import Change
+from tests.fakes.clock import FakeClock
+from tests.fakes.town import MINUTE_MS, make_job, tell, town
+
+HOUR = 3600.0
+
+
+async def restart(first_store: MemoryStore, clock: FakeClock, down: float, job: LiveJob) -> list[str]:
+    """The record of a job after a daemon was down for a while and came back."""
+    await clock.turn(down)
+    async with town(first_store, clock) as t:
+        await t.settle(job)
+        await clock.turn(1)
+        return await t.record()
+
+
+async def test_a_new_job_runs_at_once_and_then_keeps_its_cadence() -> None:
+    async with town() as t:
+        await t.settle(make_job())
+        await t.clock.turn(1)
+        assert await t.record() == ["prices schedule success"]
+        await t.clock.turn(180)
+        assert len(await t.record()) == 4
+
+
+async def test_start_interval_waits_one_period() -> None:
+    async with town() as t:
+        await t.settle(make_job(start=Start.INTERVAL))
+        await t.clock.turn(59)
+        assert await t.record() == []
+        await t.clock.turn(2)
+        assert await t.record() == ["prices schedule success"]
+
+
+async def test_many_new_jobs_do_not_all_fire_at_once() -> None:
+    async with town() as t:
+        await t.settle(*(make_job(f"job{number}") for number in range(100)))
+        await t.clock.turn(0.5)
+        assert 0 < len(t.machine.story) < 100
+        await t.clock.turn(0.6)
+        assert len(t.machine.story) == 100
+
+
+async def test_the_cadence_survives_a_restart() -> None:
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(make_job())
+        await clock.turn(90)
+    due = [run.due_ms for run in await store.runs.list()]
+    assert len(due) == 2
+    await restart(store, clock, 10, make_job())
+    assert [run.due_ms for run in await store.runs.list()] == due
+    await restart(store, clock, 20, make_job())
+    assert (await store.runs.list())[0].due_ms == (due[0] or 0) + MINUTE_MS
+
+
+async def test_what_was_missed_runs_once_and_the_rest_is_one_record() -> None:
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(make_job())
+        await clock.turn(1)
+    assert await restart(store, clock, HOUR, make_job()) == [
+        "prices schedule success",
+        "prices schedule missed x59",
+        "prices schedule success",
+    ]
+
+
+async def test_misfire_skip_records_and_does_not_run() -> None:
+    job = make_job(misfire=Misfire(policy=MisfirePolicy.SKIP), schedule=Every(period_ms=600_000))
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(job)
+        await clock.turn(1)
+    again = make_job(misfire=Misfire(policy=MisfirePolicy.SKIP), schedule=Every(period_ms=600_000))
+    assert await restart(store, clock, HOUR + 100, again) == ["prices schedule success", "prices schedule missed x6"]
+
+
+async def test_misfire_all_makes_up_for_each_one_after_the_other() -> None:
+    spec = {"misfire": Misfire(policy=MisfirePolicy.ALL, limit=3)}
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(make_job(**spec))
+        await clock.turn(1)
+    assert await restart(store, clock, 300, make_job(**spec)) == [
+        "prices schedule success",
+        "prices schedule missed x2",
+        *["prices schedule success"] * 3,
+    ]
+
+
+async def test_a_due_time_during_a_run_is_recorded_as_skipped_in_one_row() -> None:
+    async with town() as t:
+        t.machine.held.add(JobId("prices"))
+        await t.settle(make_job())
+        await t.clock.turn(181)
+        assert await t.record() == ["prices schedule running", "prices schedule skipped x3"]
+        t.machine.finish(1)
+        await t.clock.turn(60)
+        assert (await t.record())[-1] == "prices schedule running"
+
+
+async def test_a_paused_job_is_due_again_after_resume_and_the_time_between_is_one_record() -> None:
+    async with town() as t:
+        job = make_job()
+        await t.settle(job)
+        await t.clock.turn(1)
+        await t.scheduler.pause(job)
+        await t.clock.turn(300)
+        assert await t.record() == ["prices schedule success"]
+        await t.scheduler.resume(job)
+        await t.clock.turn(60)
+        assert await t.record() == ["prices schedule success", "prices schedule paused x5", "prices schedule success"]
+
+
+async def test_a_pause_outlives_a_restart() -> None:
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        job = make_job()
+        await t.settle(job)
+        await clock.turn(1)
+        await t.scheduler.pause(job)
+    assert await restart(store, clock, HOUR, make_job()) == ["prices schedule success"]
+
+
+async def test_an_at_that_is_past_when_first_seen_is_recorded_and_not_run() -> None:
+    async with town() as t:
+        await t.settle(make_job(schedule=At(at_ms=t.clock.now_ms() - 1)))
+        await t.clock.turn(HOUR)
+        assert await t.record() == ["prices schedule missed"]
+
+
+async def test_an_at_runs_once() -> None:
+    async with town() as t:
+        await t.settle(make_job(schedule=At(at_ms=t.clock.now_ms() + 5_000)))
+        await t.clock.turn(HOUR)
+        assert await t.record() == ["prices schedule success"]
+
+
+async def test_a_cron_job_first_runs_at_its_next_minute() -> None:
+    async with town() as t:
+        await t.clock.turn(30)
+        await t.settle(make_job(schedule=Cron(expression="* * * * *", timezone="UTC")))
+        await t.clock.turn(29)
+        assert await t.record() == []
+        await t.clock.turn(1)
+        assert await t.record() == ["prices schedule success"]
+
+
+async def test_never_never_fires() -> None:
+    async with town() as t:
+        await t.settle(make_job(schedule=Never()))
+        await t.clock.turn(HOUR)
+        assert await t.record() == []
+
+
+async def test_an_edited_every_counts_from_the_cursor() -> None:
+    async with town() as t:
+        job = make_job(schedule=Every(period_ms=3_600_000))
+        await t.settle(job)
+        await t.clock.turn(600)
+        job.spec = replace(job.spec, schedule=Every(period_ms=900_000))
+        await t.scheduler.welcome([job], {job.id: job.cursor})
+        await t.clock.turn(299)
+        assert len(await t.record()) == 1
+        await t.clock.turn(2)
+        assert len(await t.record()) == 2
+
+
+async def test_a_claim_that_the_store_refuses_is_made_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town() as t:
+        await t.settle(job := make_job())
+        await t.clock.turn(1)
+        refused = t.store.runs.record
+
+        def full(_change: Change) -> asyncio.Future[list[object]]:
+            future: asyncio.Future[list[object]] = asyncio.get_running_loop().create_future()
+            future.set_exception(StoreError("disk full"))
+            return future
+
+        monkeypatch.setattr(t.store.runs, "record", full)
+        cursor = job.cursor
+        await t.clock.turn(62)
+        assert job.cursor.due_ms == cursor.due_ms
+        monkeypatch.setattr(t.store.runs, "record", refused)
+        await t.clock.turn(10)
+        assert await t.record() == ["prices schedule success"] * 2
+
+
+async def test_a_clock_that_jumps_back_does_not_silence_an_every() -> None:
+    async with town() as t:
+        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+        await t.settle(make_job())
+        await t.clock.turn(1)
+        t.clock.jump(-HOUR)
+        await t.clock.turn(180)
+        watching.cancel()
+        assert len(await t.record()) >= 3
+
+
+async def test_overlap_queue_runs_every_due_time_in_its_turn() -> None:
+    async with town() as t:
+        t.machine.held.add(JobId("prices"))
+        await t.settle(make_job(overlap=Overlap.QUEUE))
+        await t.clock.turn(121)
+        assert await t.record() == ["prices schedule running", *["prices schedule waiting"] * 2]
+        t.machine.held.clear()
+        t.machine.finish(1)
+        await t.clock.turn(1)
+        assert await t.record() == ["prices schedule success"] * 3
+
+
+async def test_the_real_timers_fire_at_the_moment_asked_for_and_stop_at_none() -> None:
+    timers, fired = ApschedulerTimers(), asyncio.Event()
+    moments: list[int | None] = []
+
+    def next_ms(now_ms: int) -> int | None:
+        moments.append(None if fired.is_set() else now_ms + 20)
+        return moments[-1]
+
+    timers.set(JobId("prices"), next_ms, fired.set)
+    timers.start()
+    await fired.wait()
+    await asyncio.sleep(0)
+    assert timers.next_wake_ms is None
+    timers.drop(JobId("prices"))
+    timers.stop()
+
+
+def test_a_run_is_told_in_one_line() -> None:
+    assert tell(Run(id=RunId(1), job=JobId("a"), state=RunState.WAITING, attempt=2)) == "a - waiting attempt 2"
