@@ -208,6 +208,13 @@ class Scheduler:
             job.cursor = dismissed(job.cursor, now_ms)
         await self._runs.record(Change(cursors=[job.cursor for job in jobs]))
 
+    async def note_absent(self, cursors: Sequence[Cursor]) -> list[Cursor]:
+        """These jobs were known once and have no file now; gives their cursors as they are on record."""
+        idle = [dismissed(cursor, self._clock.now_ms()) for cursor in cursors]
+        if idle:
+            await self._runs.record(Change(cursors=idle))
+        return idle
+
     async def pause(self, job: LiveJob) -> None:
         paused = replace(dismissed(job.cursor, self._clock.now_ms()), paused=True)
         await self._runs.record(Change(cursors=[paused]))

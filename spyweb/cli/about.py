@@ -12,7 +12,7 @@ from spyweb.cli.output import Format
 
 
 def version(form: Output = Format.TABLE) -> None:
-    """The version of spyweb, and of the Python it runs on."""
+    """Show the version of spyweb, and of its Python."""
     if form is Format.JSON:
         output.show_json({"spyweb": __version__, "python": platform.python_version()})
     else:

@@ -24,7 +24,10 @@ def check(
     what: Annotated[What | None, typer.Argument(help="`check config` is the same as `check`.")] = None,
     form: Output = Format.TABLE,
 ) -> ExitCode:
-    """Every problem in every file, with file, line and reason.  Runs no job."""
+    """Find what is wrong in the project's files.
+
+    Every problem in every file, with file, line and reason.  Runs no job.
+    """
     from spyweb.daemon import check_project  # every other command does without the machine room
 
     problems = asyncio.run(check_project(root_of(context)))

@@ -13,11 +13,11 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from spyweb.errors import Refused
+from spyweb.errors import NoAccess, Refused
 from spyweb.jobs.health import Health
 from spyweb.jobs.view import JobView, NextRun, RunEnded, RunEvent, event_from_json
 from spyweb.model import JobId, Run, RunId
-from spyweb.store.access import refusal
+from spyweb.store.access import no_access
 from spyweb.web.address import find_socket
 
 PATIENCE = 30.0  # seconds for an answer; a daemon answers in milliseconds
@@ -46,7 +46,7 @@ def find_daemon(data_dir: Path) -> Daemon | None:
         with contextlib.closing(UnixConnection(path, PATIENCE)) as connection:
             connection.connect()
     except PermissionError as error:
-        raise refusal(data_dir) from error
+        raise no_access(data_dir) or NoAccess(f"{path}: {error.strerror}") from error
     except OSError as error:
         if error.errno in NOBODY:
             return None

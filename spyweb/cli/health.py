@@ -15,7 +15,10 @@ from spyweb.settings.units import format_duration
 
 
 def health(context: typer.Context, form: Output = Format.TABLE) -> ExitCode:
-    """Whether the running daemon makes progress, and what it measures of itself."""
+    """Say whether the daemon makes progress.
+
+    And what it measures of itself.  Exit code 1 when the scheduler or the store stands still.
+    """
     project = open_project(root_of(context))
     daemon = project.find_daemon()
     if daemon is None:

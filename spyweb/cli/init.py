@@ -25,7 +25,10 @@ def init(
     context: typer.Context,
     directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="Made if it is absent.")] = Path(),
 ) -> None:
-    """Make a small working project: settings, and two jobs to start from.  Overwrites nothing."""
+    """Make a small working project.
+
+    Settings, and two jobs to start from.  Overwrites nothing.
+    """
     root = root_of(context) / directory
     make_project(root)
     output.say(f"made {', '.join(TEMPLATE)} in {root}")

@@ -16,7 +16,10 @@ from spyweb.settings.units import format_duration
 
 
 def jobs(context: typer.Context, form: Output = Format.TABLE) -> None:
-    """Every job: its state, its schedule, its next and its last run, and what is wrong with its file."""
+    """List the jobs, and how each one goes.
+
+    Its state, its schedule, its next and its last run, and what is wrong with its file.
+    """
     found = open_project(root_of(context)).source().jobs()
     if form is Format.JSON:
         output.show_json(found)
@@ -29,10 +32,10 @@ def jobs(context: typer.Context, form: Output = Format.TABLE) -> None:
 def next_runs(
     context: typer.Context,
     job: MaybeJob = None,
-    count: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many.")] = 5,
+    count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=10_000, help="How many.")] = 5,
     form: Output = Format.TABLE,
 ) -> None:
-    """The next due times, with their time zone: of one job, or of all together."""
+    """List the next due times, with their time zone."""
     source = open_project(root_of(context)).source()
     found = source.next_runs(find_in(source.jobs(), job) if job else None, count)
     if form is Format.JSON:

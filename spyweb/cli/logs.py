@@ -21,10 +21,10 @@ def logs(
     context: typer.Context,
     job: JobName,
     following: Annotated[bool, typer.Option("-f", "--follow", help="Go on as lines are added.")] = False,
-    count: Annotated[int, typer.Option("-n", min=1, help="How many of the last lines.")] = 50,
+    count: Annotated[int, typer.Option("-n", metavar="N", min=1, help="How many of the last lines.")] = 50,
     form: Output = Format.TABLE,
 ) -> None:
-    """The last lines that a job's script logged."""
+    """Show what a job's script logged."""
     project = open_project(root_of(context))
     views = project.source().jobs()
     chosen = find_in(views, job)

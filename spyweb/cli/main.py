@@ -20,6 +20,7 @@ from spyweb.cli.jobs import jobs, next_runs
 from spyweb.cli.logs import logs
 from spyweb.cli.run import debug, run
 from spyweb.cli.runs import runs
+from spyweb.cli.service import install, uninstall
 from spyweb.cli.start import start
 from spyweb.cli.steer import pause, resume, trigger
 from spyweb.errors import NoAccess, SpywebError
@@ -43,6 +44,7 @@ COMMANDS: dict[str, Command] = {
     "init": init,
     "version": version,
 }
+SYSTEMD: dict[str, Command] = {"install": install, "uninstall": uninstall}
 HIDDEN: dict[str, Command] = {"v": version, "update": update, "profile": profile}
 
 EXIT_CODES = "Exit codes: 0 ok; 1 a job, test or check failed; 2 usage, lock, port or permission; 130 Ctrl-C."
@@ -67,11 +69,17 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_project)
-    for name, command in COMMANDS.items():
-        app.command(name)(_guarded(command))
-    for name, command in HIDDEN.items():
-        app.command(name, hidden=True)(_guarded(command))
+    _add(app, COMMANDS)
+    _add(app, HIDDEN, hidden=True)
+    service = typer.Typer(no_args_is_help=True, rich_markup_mode=None, epilog=EXIT_CODES)
+    _add(service, SYSTEMD)
+    app.add_typer(service, name="systemd", help="Run the project as a service.")
     return app
+
+
+def _add(app: typer.Typer, commands: dict[str, Command], *, hidden: bool = False) -> None:
+    for name, command in commands.items():
+        app.command(name, hidden=hidden, epilog=EXIT_CODES)(_guarded(command))
 
 
 def _show_version(wanted: bool) -> None:
@@ -82,7 +90,8 @@ def _show_version(wanted: bool) -> None:
 
 def _project(
     directory: Annotated[
-        Path, typer.Option("-C", metavar="DIR", exists=True, file_okay=False, help="The project's folder.")
+        Path,
+        typer.Option("-C", metavar="DIR", exists=True, file_okay=False, readable=False, help="The project's folder."),
     ] = Path(),
     _version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")

@@ -28,7 +28,7 @@ from spyweb.jobs.view import (
 )
 from spyweb.model import Cursor, JobId, JobSpec, Run, RunId
 from spyweb.settings import Settings, load_settings
-from spyweb.store.access import no_access
+from spyweb.store.access import no_access, refusal, user_name
 from spyweb.store.lock import hold_lock
 from spyweb.store.protocol import Change, Durability, Store
 from spyweb.store.sqlite import open_store
@@ -168,7 +168,9 @@ def _paused(spec: JobSpec, cursor: Cursor | None, now_ms: int, *, paused: bool) 
 
 
 def open_project(root: Path) -> Project:
-    """Raises ConfigError when its config.toml is wrong."""
+    """Raises ConfigError when its config.toml is wrong, NoAccess when this user may not even look."""
+    if not os.access(root, os.R_OK | os.X_OK):
+        raise refusal(root, user_name(root.stat().st_uid))
     return Project(load_settings(root, environ=os.environ, flags={}), RealClock())
 
 

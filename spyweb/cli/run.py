@@ -21,12 +21,19 @@ Watcher = Callable[[RunEvent], None]
 
 
 def run(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> ExitCode:
-    """Run a job once, now: its log, its result and how long it took."""
+    """Run a job once, here and now.
+
+    Shows its log, its result and how long it took.  Where a daemon has the project, it is the one that runs the job.
+    The run is recorded as manual and moves no schedule.
+    """
     return run_watched(open_project(root_of(context)), job, _json_lines if form is Format.JSON else Screen())
 
 
 def debug(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> ExitCode:
-    """Run a job once and show all there is: when within the run each line came, CPU, generation, traceback."""
+    """Run a job once and show all there is to see.
+
+    When within the run each line came, CPU, generation, the reason and the whole traceback.
+    """
     return run_watched(open_project(root_of(context)), job, _json_lines if form is Format.JSON else DebugScreen())
 
 

@@ -22,11 +22,14 @@ PAGE = 1_000
 def runs(
     context: typer.Context,
     job: MaybeJob = None,
-    count: Annotated[int, typer.Option("-n", min=1, help="How many.")] = 20,
+    count: Annotated[int, typer.Option("-n", metavar="N", min=1, help="How many.")] = 20,
     outcome: Annotated[Outcome | None, typer.Option(help="Only those that ended so.")] = None,
     form: Output = Format.TABLE,
 ) -> None:
-    """The newest runs first; due times that did not run are among them, with the reason."""
+    """List what ran and what did not, newest first.
+
+    Due times that did not run are among them, each stretch in one line with the reason.
+    """
     project = open_project(root_of(context))
     source = project.source()
     chosen = find_in(source.jobs(), job) if job else None

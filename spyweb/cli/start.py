@@ -23,20 +23,25 @@ LEVELS = (None, "warning", "error")  # -q, -qq
 
 def start(  # noqa: PLR0913 - each parameter is an option
     context: typer.Context,
-    host: Annotated[str | None, typer.Option(help="Listen on this address.", show_default="127.0.0.1")] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Listen on this address instead of 127.0.0.1.")
+    ] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="Listen on this port.", show_default="7979")
+        int | None,
+        typer.Option(metavar="PORT", min=0, max=65_535, help="Listen on this port instead of 7979."),
     ] = None,
     no_server: Annotated[bool, typer.Option("-n", "--no-server", help="Don't listen by TCP.")] = False,
     quiet: Annotated[
-        int, typer.Option("-q", "--quiet", count=True, help="Only warnings; twice: only errors.", metavar="")
+        int,
+        typer.Option("-q", "--quiet", count=True, show_default=False, help="Only warnings; -qq: only errors."),
     ] = 0,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core, at least 2")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Worker processes, instead of one per core but at least 2."),
     ] = None,
     repair: Annotated[bool, typer.Option("--repair", help="Move a damaged database aside.")] = False,
 ) -> None:
-    """Run the daemon in the foreground until Ctrl-C or SIGTERM."""
+    """Run the daemon, until Ctrl-C or SIGTERM."""
     root = root_of(context)
     open_project(root).refuse_strangers()
     flags = {

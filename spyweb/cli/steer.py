@@ -14,7 +14,10 @@ from spyweb.model import JobId
 
 
 def trigger(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
-    """Have the running daemon start a job now, and don't wait for it."""
+    """Have the daemon start a job now.
+
+    Does not wait for it: `spyweb run` does.
+    """
     project = open_project(root_of(context))
     daemon = project.find_daemon()
     if daemon is None:
@@ -29,14 +32,20 @@ def trigger(context: typer.Context, job: JobName, form: Output = Format.TABLE) -
 
 
 def pause(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
-    """Let no due time of a job run until it is resumed, over restarts too."""
+    """Stop a job's schedule until it is resumed.
+
+    A run under way goes on.  The pause outlives restarts.
+    """
     door, chosen = _door(open_project(root_of(context)), job)
     door.pause(chosen)
     _tell(chosen, form, paused=True)
 
 
 def resume(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
-    """Let a paused job run again; what was due meanwhile is recorded as paused."""
+    """Let a paused job's schedule go on.
+
+    What was due meanwhile does not run: it is recorded as paused.
+    """
     door, chosen = _door(open_project(root_of(context)), job)
     door.resume(chosen)
     _tell(chosen, form, paused=False)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spyweb.errors import NoAccess, Refused
+from spyweb.errors import ConfigError, NoAccess, Refused
 from spyweb.settings import Settings, load_settings
 
 MARK = "# Made by `spyweb systemd install`; `spyweb systemd uninstall` removes it."
@@ -186,8 +186,14 @@ def uninstall(
     run(["disable", "--now", name])
     path.unlink()
     run(["daemon-reload"])
-    settings = load_settings(root, environ=os.environ, flags={})
-    return [f"{path} is removed", f"left as they are: {root} and the data in {settings.daemon.data_dir}"]
+    return [f"{path} is removed", f"left as they are: {root} and the data in {_data_of(root)}"]
+
+
+def _data_of(root: Path) -> Path:
+    try:
+        return load_settings(root, environ=os.environ, flags={}).daemon.data_dir
+    except ConfigError:  # a broken config.toml must not keep anybody from leaving
+        return root / "data"
 
 
 def describe(settings: Settings, *, user_unit: bool, name: str) -> Unit:

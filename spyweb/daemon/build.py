@@ -8,7 +8,6 @@ import random
 from asyncio import TaskGroup
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 
@@ -18,17 +17,19 @@ from spyweb.errors import StoreCorrupt
 from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.jobs.run import CountingHost, HostFor, Observer, Runner, Surroundings
 from spyweb.logs import JobLogs
-from spyweb.lua.pool import Pool
+from spyweb.lua.pool import Pool, open_pool
 from spyweb.lua.session import InitFacts
 from spyweb.model import Run
 from spyweb.ops import catalog
 from spyweb.ops.environment import visible_environment
 from spyweb.ops.host import RunHost
-from spyweb.ops.network.client import HttpClient, open_client
+from spyweb.ops.network.client import open_client
+from spyweb.ops.network.request import HttpSettings
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.settings import Settings
 from spyweb.store.damage import move_aside
+from spyweb.store.protocol import Durability
 from spyweb.store.sqlite import SqliteStore, open_store
 
 log = structlog.get_logger()
@@ -70,7 +71,7 @@ def init_facts(settings: Settings, server_url: str | None) -> InitFacts:
 
 
 async def open_or_repair(settings: Settings, clock: Clock, *, repair: bool) -> SqliteStore:
-    path, durability = settings.store.path, settings.store.durability
+    path, durability = settings.store.path, Durability(settings.store.durability)
     try:
         return await open_store(path, clock=clock, durability=durability)
     except StoreCorrupt as error:
@@ -80,14 +81,14 @@ async def open_or_repair(settings: Settings, clock: Clock, *, repair: bool) -> S
     return await open_store(path, clock=clock, durability=durability)
 
 
-def hosts(root: Path, world: World, job_logs: JobLogs) -> HostFor:
+def hosts(world: World, job_logs: JobLogs) -> HostFor:
     """Who answers the ops of a run, and where its log lines go."""
 
     def host_for(job: LiveJob, run: Run, observer: Observer | None) -> CountingHost:
-        write = job_logs.writer(job.id, root / job.spec.folder)
-
         def job_log(level: str, text: bytes) -> None:
-            write(level, text)
+            note_line(job, run, level, text)
+            if level != "print":
+                job_logs.write(job.spec.folder, level, text)
             if observer:
                 observer.log(level, text)
 
@@ -104,21 +105,43 @@ def hosts(root: Path, world: World, job_logs: JobLogs) -> HostFor:
     return host_for
 
 
+def http_settings(settings: Settings) -> HttpSettings:
+    http = settings.http
+    return HttpSettings(
+        deny_private=http.deny_private,
+        user_agent=http.user_agent,
+        timeout_s=http.timeout_ms / 1000,
+        max_body_size=http.max_body_size,
+    )
+
+
+def note_line(job: LiveJob, run: Run, level: str, text: bytes) -> None:
+    """A script's line in the daemon's own log."""
+    structlog_level = {"print": "info", "warn": "warning"}.get(level, level)
+    getattr(log, structlog_level)(text.decode("utf-8", "replace"), job=job.id, run=run.id)
+
+
 async def open_world(stack: AsyncExitStack, settings: Settings, clock: Clock, store: SqliteStore) -> World:
-    http: HttpClient = await stack.enter_async_context(open_client(settings.http, clock))
+    http = await stack.enter_async_context(open_client(http_settings(settings), clock))
     return World(store=store, clock=clock, http=http, sources=Sources(settings.root))
 
 
 async def build(
-    stack: AsyncExitStack, settings: Settings, clock: Clock, *, repair: bool = False, workers: int | None = None
+    stack: AsyncExitStack,
+    settings: Settings,
+    clock: Clock,
+    *,
+    workers: int,
+    server_url: str | None = None,
+    repair: bool = False,
 ) -> Parts:
-    """Everything below the scheduler.  The pool is not started: it must know the server's URL."""
+    """Everything below the scheduler."""
     store = await open_or_repair(settings, clock, repair=repair)
     stack.push_async_callback(store.close)
     world = await open_world(stack, settings, clock, store)
-    job_logs = await stack.enter_async_context(JobLogs(clock))
-    pool = Pool(clock=clock, workers=workers or settings.daemon.workers)
-    stack.push_async_callback(pool.stop)
+    job_logs = await stack.enter_async_context(JobLogs(settings.root, clock))
+    init = init_facts(settings, server_url)
+    pool = await stack.enter_async_context(open_pool(clock=clock, workers=workers, init=init))
     tasks = await stack.enter_async_context(TaskGroup())
     live = LiveJobs()
     around = Surroundings(
@@ -126,7 +149,7 @@ async def build(
         runs=store.runs,
         live=live,
         clock=clock,
-        host_for=hosts(settings.root, world, job_logs),
+        host_for=hosts(world, job_logs),
         random=random.random,
     )
     return Parts(

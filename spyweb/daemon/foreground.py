@@ -9,14 +9,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spyweb.clock import RealClock
+from spyweb.clock import Clock, RealClock
 from spyweb.daemon.build import Parts, build, init_facts
 from spyweb.errors import ConfigError, Problem, Refused, ScriptError
 from spyweb.jobs.discover import JobFile, scan
 from spyweb.jobs.live import code_of
 from spyweb.jobs.run import Start
 from spyweb.jobs.view import RunEnded, RunEvent, find_job, log_line, run_ended
-from spyweb.lua.pool import Pool
+from spyweb.lua.pool import Pool, open_pool
 from spyweb.model import Ending, Run, TriggerType
 from spyweb.reload.swap import newcomer, with_hint
 from spyweb.settings import Settings, load_settings
@@ -28,7 +28,7 @@ class Watching:
     """An observer that hands each event on at once."""
 
     on_event: Callable[[RunEvent], None]
-    clock: RealClock
+    clock: Clock
     over: asyncio.Future[RunEnded] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def log(self, level: str, text: bytes) -> None:
@@ -59,7 +59,6 @@ async def foreground(settings: Settings) -> AsyncIterator[Parts]:
     async with AsyncExitStack() as stack:
         stack.enter_context(hold_lock(settings.daemon.data_dir, root=settings.root, clock=clock))
         parts = await build(stack, settings, clock, workers=1)
-        await parts.pool.start(init_facts(settings, None))
         yield parts
         await parts.runner.drain(settings.daemon.shutdown_grace_ms / 1000)
 
@@ -87,10 +86,7 @@ async def check_project(root: Path) -> list[Problem]:
 
 
 async def compile_all(settings: Settings, files: list[JobFile]) -> list[Problem]:
-    async with AsyncExitStack() as stack:
-        pool = Pool(clock=RealClock(), workers=1)
-        stack.push_async_callback(pool.stop)
-        await pool.start(init_facts(settings, None))
+    async with open_pool(clock=RealClock(), workers=1, init=init_facts(settings, None)) as pool:
         problems = [await compile_one(pool, file) for file in files]
     return [problem for problem in problems if problem]
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from asyncio import TaskGroup
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
 
 from spyweb import __version__, logs, notify
 from spyweb.clock import Clock, RealClock
-from spyweb.daemon.build import Parts, build, init_facts
+from spyweb.daemon.build import Parts, build
 from spyweb.daemon.options import Options
+from spyweb.errors import Refused
 from spyweb.jobs.health import Vitals, find_problems
 from spyweb.reload.swap import Parts as ReloadParts
 from spyweb.reload.swap import Reloader
@@ -24,7 +26,7 @@ from spyweb.scheduler import ApschedulerTimers, Scheduler
 from spyweb.settings import Settings, load_settings
 from spyweb.store.lock import hold_lock
 from spyweb.web.office import Office
-from spyweb.web.serve import Listening, serve_socket, serve_tcp
+from spyweb.web.serve import serve_socket, serve_tcp, url_of
 
 log = structlog.get_logger()
 
@@ -48,18 +50,20 @@ class Daemon:
 async def serve(options: Options) -> None:
     """Run until told to stop.  Raises a SpywebError with one clear line when it can't start."""
     settings = read_settings(options)
-    logs.configure(settings.daemon.log_level)
     clock = RealClock()
+    logs.set_up(level=settings.daemon.log_level, clock=clock, secrets=[settings.server.api_key or ""])
     async with AsyncExitStack() as stack:
         stack.enter_context(hold_lock(settings.daemon.data_dir, root=options.root, clock=clock))
-        parts = await build(stack, settings, clock, repair=options.repair)
+        url = server_url(settings)
+        parts = await build(
+            stack, settings, clock, workers=settings.daemon.workers, server_url=url, repair=options.repair
+        )
         daemon = assemble(parts, options)
-        listening = await open_doors(stack, daemon)
-        await parts.pool.start(init_facts(settings, listening.url if listening else None))
+        await open_doors(stack, daemon)
         await load_jobs(daemon)
         background = await stack.enter_async_context(TaskGroup())
         keep_going = start_background(daemon, background)
-        announce(daemon, listening)
+        announce(daemon, url)
         await daemon.stop.wait()
         await wind_down(daemon)
         for task in keep_going:
@@ -67,7 +71,21 @@ async def serve(options: Options) -> None:
 
 
 def read_settings(options: Options) -> Settings:
-    return load_settings(options.root, environ=os.environ, flags=options.flags)
+    settings = load_settings(options.root, environ=os.environ, flags=options.flags)
+    if settings.server.enabled and not settings.server.port:
+        return replace(settings, server=replace(settings.server, port=free_port(settings.server.host)))
+    return settings
+
+
+def free_port(host: str) -> int:
+    """For port 0: scripts are told the URL before the server listens."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError as error:
+            raise Refused(f"can't listen on {host}: {error.strerror}") from error
+        return int(probe.getsockname()[1])
 
 
 def assemble(parts: Parts, options: Options) -> Daemon:
@@ -117,15 +135,17 @@ def catch_signals(stop: asyncio.Event, reloader: Reloader) -> None:
     loop.add_signal_handler(signal.SIGHUP, reloader.wake)
 
 
-async def open_doors(stack: AsyncExitStack, daemon: Daemon) -> Listening | None:
-    settings = daemon.parts.settings
-    await stack.enter_async_context(serve_socket(daemon.office, settings.daemon.data_dir))
-    if not settings.server.enabled:
-        return None
-    server = settings.server
-    return await stack.enter_async_context(
-        serve_tcp(daemon.office, host=server.host, port=server.port, api_key=server.api_key)
-    )
+def server_url(settings: Settings) -> str | None:
+    """Where the server will listen; scripts are told before it does."""
+    return url_of(settings.server.host, settings.server.port) if settings.server.enabled else None
+
+
+async def open_doors(stack: AsyncExitStack, daemon: Daemon) -> None:
+    server = daemon.parts.settings.server
+    await stack.enter_async_context(serve_socket(daemon.office, daemon.parts.settings.daemon.data_dir))
+    if server.enabled:
+        door = serve_tcp(daemon.office, host=server.host, port=server.port, api_key=server.api_key)
+        await stack.enter_async_context(door)
 
 
 async def load_jobs(daemon: Daemon) -> None:
@@ -152,14 +172,14 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[asyncio.Task[None
     ]
 
 
-def announce(daemon: Daemon, listening: Listening | None) -> None:
+def announce(daemon: Daemon, url: str | None) -> None:
     """Say what was found: to systemd, to the log, and on a terminal to whoever sits there."""
     daemon.notifier.ready(status_line(daemon))
     log.info(
         "started",
         version=__version__,
         jobs=len(daemon.parts.live),
-        url=listening.url if listening else None,
+        url=url,
         rights=list(daemon.parts.pool.stats().rights),
     )
 

@@ -26,17 +26,24 @@ def find_own_call(source: bytes) -> int | None:
     """The line on which the chunk calls the `run` that it defines."""
     if len(_CALL_LIKE.findall(source)) < 2 and b"run =" not in source:  # the definition looks like a call too
         return None
-    defined, call = False, None
-    before, word, offset, depth = b"", b"", 0, 0
+    defined, call, depth = False, None, 0
+    trail = (b"", b"", b"", 0)  # the two words before, the word and its offset
     for after, after_offset in _words(source):
-        if word == b"run" and before not in (b".", b":", b"local"):
-            if (before == b"function" and depth == 1) or (after == b"=" and depth == 0):
-                defined = True
-            elif depth == 0 and after in _ARGUMENTS and call is None:
+        first, before, word, offset = trail
+        if word == b"run":
+            defined = defined or _defines(first, before, after, depth)
+            if call is None and depth == 0 and after in _ARGUMENTS and before not in (b".", b":"):
                 call = offset
         depth += (after in _OPENERS) - (after in _CLOSERS)
-        before, word, offset = word, after, after_offset
+        trail = (before, word, after, after_offset)
     return source.count(b"\n", 0, call) + 1 if defined and call is not None else None
+
+
+def _defines(first: bytes, before: bytes, after: bytes, depth: int) -> bool:
+    """`function run` or `run =`, at the top and not local."""
+    if before == b"function":
+        return depth == 1 and first != b"local"
+    return depth == 0 and after == b"=" and before not in (b".", b":", b"local")
 
 
 def _words(source: bytes) -> Iterator[tuple[bytes, int]]:

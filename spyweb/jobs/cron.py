@@ -129,7 +129,7 @@ def cron_after(expression: str, zone: str, moment_ms: int) -> int | None:
     rule = parse_cron(expression)
     first_day = moment_ms // DAY_MS
     last_day = min(first_day + DAYS_AHEAD, _LAST_DAY)
-    for day in _candidate_days(rule, first_day, last_day):
+    for day in _candidate_days(rule, range(first_day, last_day)):
         for piece in slices(rule, zone, day):
             due_ms = piece.after(moment_ms, rule.seconds)
             if due_ms is not None:
@@ -141,7 +141,7 @@ def cron_until(expression: str, zone: str, moment_ms: int) -> int | None:
     """The last due time not later than the moment."""
     rule = parse_cron(expression)
     last_day = moment_ms // DAY_MS
-    for day in _candidate_days(rule, last_day, last_day - DAYS_AHEAD):
+    for day in _candidate_days(rule, range(last_day, last_day - DAYS_AHEAD, -1)):
         for piece in reversed(slices(rule, zone, day)):
             due_ms = piece.until(moment_ms, rule.seconds)
             if due_ms is not None:
@@ -157,7 +157,7 @@ def cron_count(expression: str, zone: str, after_ms: int, until_ms: int) -> int:
     first_day = max(after_ms // DAY_MS, last_day - DAYS_COUNTED)
     return sum(
         piece.count_until(until_ms, rule.seconds) - piece.count_until(after_ms, rule.seconds)
-        for day in _candidate_days(rule, first_day, last_day)
+        for day in _candidate_days(rule, range(first_day, last_day + 1))
         for piece in slices(rule, zone, day)
     )
 
@@ -198,12 +198,13 @@ def _local(rule: Rule, local_start_ms: int, local_end_ms: int) -> Iterator[tuple
             yield midnight_ms, start, end
 
 
-def _candidate_days(rule: Rule, first: int, last: int) -> Iterator[int]:
-    """The UTC days, forwards or backwards, that touch a matching local date: its own, or the one before or after."""
-    step = 1 if first <= last else -1
-    behind, here = rule.matches(first - step), rule.matches(first)
-    for day in range(first, last + step, step):
-        ahead = rule.matches(day + step)
+def _candidate_days(rule: Rule, days: range) -> Iterator[int]:
+    """The UTC days that touch a matching local date: their own, or the one before or after."""
+    if not days:
+        return
+    behind, here = rule.matches(days[0] - days.step), rule.matches(days[0])
+    for day in days:
+        ahead = rule.matches(day + days.step)
         if behind or here or ahead:
             yield day
         behind, here = here, ahead

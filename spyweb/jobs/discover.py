@@ -19,8 +19,8 @@ from spyweb.jobs.parse import Draft, Place, job_id, parse_job, usable_defaults
 from spyweb.jobs.tree import Notes, find_job_files, read_source
 from spyweb.model import JobId, JobSpec
 from spyweb.settings import DaemonSettings, Settings
-from spyweb.settings.load import FILE
 from spyweb.settings.reading import nearest
+from spyweb.settings.sections import FILE
 from spyweb.settings.tables import Table
 
 _NAME_LINE = re.compile(rb"^[ \t]*--[ \t]*name[ \t]*=[ \t]*[\"']([^\"'\r\n]*)[\"']", re.MULTILINE)
@@ -184,6 +184,7 @@ def _warn_of_unused(overrides: Mapping[JobId, Table], groups: Mapping[JobId, obj
 
 def _result(candidates: Sequence[_Candidate], groups: Mapping[JobId, Sequence[_Candidate]], notes: Notes) -> Scan:
     problems = {job: [problem for each in group for problem in each.problems] for job, group in groups.items()}
+    every = [*notes.problems, *(problem for each in candidates for problem in each.problems)]
     return Scan(
         jobs={
             job: _version(group[0].draft, group[0].source)
@@ -191,7 +192,7 @@ def _result(candidates: Sequence[_Candidate], groups: Mapping[JobId, Sequence[_C
             if group[0].draft and not problems[job]
         },
         broken={job: found for job, found in problems.items() if found},
-        problems=[*notes.problems, *(problem for each in candidates for problem in each.problems)],
+        problems=sorted(every, key=lambda problem: (problem.file, problem.line or 0)),
         warnings=notes.warnings,
         ignored=notes.ignored,
     )

@@ -5,6 +5,7 @@ Precedence: `[jobs.ID]` in config.toml > the file's own block > `[defaults]` in 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -32,8 +33,8 @@ from spyweb.model import (
     Schedule,
     Start,
 )
-from spyweb.settings.load import GIB, SHORTEST_PERIOD_MS, DaemonSettings
 from spyweb.settings.reading import Reading, Source, unknown
+from spyweb.settings.sections import SHORTEST_PERIOD_MS, DaemonSettings
 from spyweb.settings.tables import Table
 from spyweb.settings.units import MINUTE_MS, SECOND_MS
 from spyweb.settings.values import (
@@ -58,13 +59,14 @@ ANY = "any"
 NO_JOBS: tuple[After, ...] = ()
 
 _MOMENT = "a moment such as 2026-12-24T18:00:00Z"
+_PLAIN_ID = re.compile(r"[a-z0-9](?:[a-z0-9_]*[a-z0-9])?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Made once: ten thousand jobs are read in one go.
 _ANY_DURATION = duration()
 _LIMIT = duration(1)
 _PERIOD = duration(SHORTEST_PERIOD_MS)
-_MEMORY = size(MIB, 64 * GIB)
+_MEMORY = size(MIB, 65_536 * MIB)
 _START, _ISOLATION, _OVERLAP = one_of(Start), one_of(Isolation), one_of(Overlap)
 _MISFIRE, _BACKOFF = one_of(MisfirePolicy), one_of(Backoff)
 _MISFIRE_LIMIT, _RETRIES = whole(1, 10_000), whole(0, 1_000)
@@ -95,6 +97,8 @@ class Draft:
 
 def job_id(name: str) -> JobId:
     """Each character lower-cased if alphanumeric, else `_`; the ends trimmed.  May be empty."""
+    if _PLAIN_ID.fullmatch(name):
+        return JobId(name)
     return JobId("".join(char.lower() if char.isalnum() else "_" for char in name).strip("_"))
 
 

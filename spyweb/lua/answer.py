@@ -81,7 +81,7 @@ def _plainly(value: object) -> object:
         case int():
             return as_lua_integer(value)
         case str():
-            return as_bytes(value)
+            return value if value.isascii() else as_bytes(value)
         case Mapping():
             return {_plainly(key): _plainly(item) for key, item in value.items()}
         case list() | tuple():

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from asyncio import CancelledError, Future, Task
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import msgspec
 import structlog
 
+from spyweb.clock import Clock
 from spyweb.errors import OpError
 from spyweb.lua import answer, wire
 from spyweb.lua.link import Link
@@ -19,6 +21,8 @@ from spyweb.lua.session import Order
 from spyweb.lua.wire import ToWorker, Why
 
 log = structlog.get_logger()
+
+OVERDUE = 3.0  # seconds after a CANCEL; the worker reports STUCK after one: this is for one that can't
 
 _PLAIN = int(wire.Form.PLAIN)  # plain ints: an enum member costs more to encode and to compare
 _BEGIN = int(ToWorker.BEGIN)
@@ -28,29 +32,38 @@ Results = Sequence[object]
 Spawn = Callable[[Coroutine[object, object, Results | Exception]], "Task[Results | Exception]"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What all runs in one worker share."""
+
+    link: Link
+    clock: Clock
+    spawn: Spawn  # starts a task in the pool's group
+    overdue: Callable[[Dialogue], None]  # it was told to end and has not
+
+
 class Dialogue:
     """One run under way.
 
     A run has at most one op under way.
     """
 
-    def __init__(self, order: Order, vm: int, link: Link, spawn: Spawn) -> None:
+    def __init__(self, order: Order, vm: int, terms: Terms) -> None:
         self.order = order
         self.vm = vm
         self.why = Why.NOTHING  # why it has been told to end
-        self._run = order.request.run
+        self.run = order.request.run
         self._host = order.host
-        self._link = link
-        self._spawn = spawn
+        self._terms = terms
+        self._link = terms.link
+        self._timer = terms.clock.call_later(order.request.timeout_ms / 1000, self._time_out)
         self._pending: Future[Results] | Task[Results | Exception] | None = None
         self._op = ""  # the op under way
-        self._is_big = False
 
     def begin(self) -> None:
         request = self.order.request
         arguments = answer.pack(request.arguments)
         message = [_BEGIN, request.run, self.vm, request.procedure, arguments, request.cpu_limit_ms]
-        self._is_big = len(arguments) > wire.BULK
         self._link.send_sized(message, len(arguments))
 
     def cancel(self, why: Why) -> None:
@@ -58,22 +71,27 @@ class Dialogue:
         if self.why is not Why.NOTHING:
             return
         self.why = why
+        self._timer.cancel()
+        self._timer = self._terms.clock.call_later(OVERDUE, self._be_overdue)
         self._drop_pending()
-        message: list[object] = [_CANCEL, self._run, int(why)]
-        if self._is_big:
-            self._link.send_bulk(message)  # on the small socket it could overtake its BEGIN
-        else:
-            self._link.send(message)
+        self._link.send([_CANCEL, self.run, int(why)])
 
     def close(self) -> None:
         """It has ended: nobody waits for an answer any more."""
+        self._timer.cancel()
         self._drop_pending()
+
+    def _time_out(self) -> None:
+        self.cancel(Why.TIMEOUT)
+
+    def _be_overdue(self) -> None:
+        self._terms.overdue(self)
 
     def log(self, level: str, text: bytes) -> None:
         try:
             self._host.log(level, text)
         except Exception:  # one op: a bug in it costs a log line, not the worker
-            log.exception("a log line was lost", run=self._run, job=self.order.request.code.job)
+            log.exception("a log line was lost", run=self.run, job=self.order.request.code.job)
 
     def ask(self, message: list[object]) -> None:
         """Answer an OP: run, name, Form, value..."""
@@ -82,7 +100,7 @@ class Dialogue:
             arguments = message[4:] if message[3] == _PLAIN else _unpack(message[4])
             awaitable = self._host.op(name, arguments)
             if not isinstance(awaitable, Future):
-                self._pending = task = self._spawn(_contained(awaitable))
+                self._pending = task = self._terms.spawn(_contained(awaitable))
                 task.add_done_callback(self._answer_with_task)
             elif awaitable.done():
                 self._give(awaitable.result())
@@ -117,21 +135,21 @@ class Dialogue:
             self._refuse(error)
 
     def _give(self, results: Results) -> None:
-        self._link.send_sized(*answer.resume(self._run, results))
+        self._link.send_sized(*answer.resume(self.run, results))
 
     def _refuse(self, error: BaseException) -> None:
         value = getattr(error, "value", None) if isinstance(error, OpError) else None
         if value is not None:
-            self._link.send_sized(*answer.resume_with_error_value(self._run, value))
+            self._link.send_sized(*answer.resume_with_error_value(self.run, value))
         else:
-            self._link.send_sized(*answer.resume_with_error(self._run, self._text_of(error)))
+            self._link.send_sized(*answer.resume_with_error(self.run, self._text_of(error)))
 
     def _text_of(self, error: BaseException) -> str:
         if isinstance(error, OpError):
             return str(error)
         if isinstance(error, CancelledError):
             return f"{self._op} was cancelled"
-        log.error("an op failed", op=self._op, run=self._run, job=self.order.request.code.job, exc_info=error)
+        log.error("an op failed", op=self._op, run=self.run, job=self.order.request.code.job, exc_info=error)
         return f"internal error in {self._op}"
 
     def _drop_pending(self) -> None:

@@ -83,7 +83,7 @@ def as_text(value: object) -> str:
 
 
 def _shown(packed: object) -> object:
-    """The first value that the script returned.  Lua allows tables as keys, Python does not: such a result is not shown."""
+    """The first value that the script returned; nothing where Python can't hold it (a table as a key)."""
     if not isinstance(packed, bytes):
         return None
     try:

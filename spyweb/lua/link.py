@@ -10,7 +10,7 @@ import asyncio
 from asyncio import Transport
 from collections.abc import Callable, Iterable
 from socket import socket
-from typing import Protocol, cast
+from typing import Protocol
 
 from spyweb.lua import wire
 
@@ -42,9 +42,9 @@ class Stream(asyncio.Protocol):
         """Takes the socket over, connected already."""
         sock.setblocking(False)
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: self, sock=sock)
-        self._transport = open_transport = cast(Transport, transport)
-        open_transport.write(b"".join(self._waiting))
-        self.write = open_transport.write
+        self._transport = transport
+        transport.write(b"".join(self._waiting))
+        self.write = transport.write
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -84,7 +84,8 @@ class Zygote:
 
     async def fork(self, clock: Clock, descriptors: list[int]) -> Child:
         ticket = next(self._tickets)
-        birth = self._births[ticket] = self._loop.create_future()
+        birth: Future[Child] = self._loop.create_future()
+        self._births[ticket] = birth
         self._say([ToZygote.FORK, ticket], descriptors)
         try:
             if not await within(clock, BIRTH_LIMIT, birth):
@@ -99,7 +100,10 @@ class Zygote:
             return
         try:
             signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
-        except (OSError, AttributeError):  # no pidfd on this system: only the zygote knows that the pid is no stranger's
+        except (
+            OSError,
+            AttributeError,
+        ):  # no pidfd on this system: only the zygote knows that the pid is no stranger's
             self._say([ToZygote.KILL, child.pid])
 
     def _say(self, message: list[object], descriptors: Sequence[int] = ()) -> None:

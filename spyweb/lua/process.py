@@ -1,12 +1,11 @@
-"""One worker's process: its birth, its sockets, and its death, told once and only when nothing more can come from it."""
+"""One worker's process: its birth, its sockets, and its death, told once, when nothing more can come from it."""
 
 from __future__ import annotations
 
 import socket
-from asyncio import Future, get_running_loop
+from asyncio import CancelledError, Future, get_running_loop
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 import structlog
@@ -15,7 +14,7 @@ from spyweb.clock import Clock
 from spyweb.errors import PoolError
 from spyweb.lua.link import Link
 from spyweb.lua.nursery import Births, Child, Exit
-from spyweb.lua.patience import settle, within
+from spyweb.lua.patience import within
 from spyweb.lua.slots import Slots
 
 log = structlog.get_logger()
@@ -69,6 +68,9 @@ class Process:
             self._verdict = self._verdict or str(error)
             self._conclude()
             return
+        except CancelledError:
+            self._conclude()
+            raise
         if not await within(self._clock, READY_LIMIT, self.up):
             self.kill(f"it was not ready within {READY_LIMIT:.0f} s")
 
@@ -102,7 +104,7 @@ class Process:
         self.kill("it talked nonsense")
 
     def lost(self) -> None:
-        """A socket ended: what it had to say by it has been heard.  The other one follows: the process is dead or dies."""
+        """A socket ended: all that came by it has been heard.  The other one follows: the process is dead, or dies."""
         self._open_sockets -= 1
         if self._child is not None:
             self._births.kill(self._child)

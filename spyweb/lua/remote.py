@@ -6,31 +6,24 @@ jobs; whatever happens is told to its Overseer, the pool.
 
 from __future__ import annotations
 
-from asyncio import Future, get_running_loop
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from asyncio import Future, TaskGroup, get_running_loop
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 from typing import Protocol, cast
 
-import structlog
-
-from spyweb.clock import Clock, Handle
+from spyweb.clock import Clock
 from spyweb.errors import PoolError
 from spyweb.lua import wire
-from spyweb.lua.dialogue import Dialogue, Spawn
-from spyweb.lua.link import Link
-from spyweb.lua.nursery import Births, Child, Exit
-from spyweb.lua.patience import settle, within
+from spyweb.lua.dialogue import Dialogue, Terms
+from spyweb.lua.nursery import Births
+from spyweb.lua.patience import settle
+from spyweb.lua.process import Death, Process
 from spyweb.lua.session import Code, InitFacts, Order, WorkerInfo
-from spyweb.lua.slots import Slots
 from spyweb.lua.wire import FromWorker, ToWorker, Why
 from spyweb.model import JobId, RunId
 
-log = structlog.get_logger()
-
 UNANSWERED_PINGS = 3  # at 0.5 s: 1.5 s.  Counted rather than timed, so that a pause of the daemon itself kills nobody
-OVERDUE = 3.0  # seconds after a CANCEL; the worker reports STUCK after one: this is for one that can't
 REFILL = 100  # log lines granted at once ...
 REFILL_EVERY = 0.02  # ... seconds: 5,000 lines/s from one worker leave the loop five sixths of its time
 
@@ -57,7 +50,7 @@ class Overseer(Protocol):
     def loaded(self, vm: Vm, reason: str | None) -> None:
         """It has compiled, or there is a reason why not and the VM is gone."""
 
-    def ended(self, vm: Vm, order: Order, message: Sequence[object]) -> None: ...
+    def ended(self, vm: Vm, dialogue: Dialogue, message: Sequence[object]) -> None: ...
 
     def stuck(self, worker: RemoteWorker, dialogue: Dialogue) -> None:
         """This run was told to end, or went over a limit, and does not end."""
@@ -78,7 +71,7 @@ class Around:
     clock: Clock
     births: Births
     init: InitFacts
-    spawn: Spawn
+    tasks: TaskGroup
     overseer: Overseer
 
 
@@ -90,10 +83,11 @@ class RemoteWorker:
         self.used_bytes = 0
         self.is_proven = False  # it has answered a ping
         self.is_retiring = False
+        self.is_dismissed = False
         self.process = Process(around.clock, around.births, self)
         self._link = self.process.link
         self._clock = around.clock
-        self._spawn = around.spawn
+        self._terms = Terms(link=self._link, clock=around.clock, spawn=around.tasks.create_task, overdue=self._overdue)
         self._overseer = around.overseer
         self._dialogues: dict[int, Dialogue] = {}
         self._checks: dict[int, Future[str | None]] = {}
@@ -122,9 +116,14 @@ class RemoteWorker:
         )
 
     @property
+    def is_up(self) -> bool:
+        up = self.process.up
+        return up.done() and up.result()
+
+    @property
     def load(self) -> tuple[bool, int, int]:
         """The less the better a place for another VM.  VMs count before runs: they stay."""
-        return not self.process.up.done(), len(self.vms) + len(self._checks), len(self._dialogues)
+        return not self.is_up, len(self.vms) + len(self._checks), len(self._dialogues)
 
     @property
     def dialogues(self) -> Sequence[Dialogue]:
@@ -149,33 +148,36 @@ class RemoteWorker:
         message = [int(ToWorker.LOAD), number, code.chunk, code.source, code.memory_limit]
         self._link.send_sized(message, len(code.source))
 
-    def begin(self, vm: Vm, order: Order) -> Dialogue:
-        dialogue = Dialogue(order, vm.number, self._link, self._spawn)
-        run = order.request.run
-        dialogue.begin()
+    def begin(self, vm: Vm, order: Order) -> None:
+        dialogue = Dialogue(order, vm.number, self._terms)
         vm.running += 1
-        self._dialogues[run] = dialogue
-        timeout = order.request.timeout_ms / 1000
-        dialogue.timer = self._clock.call_later(timeout, partial(self._cancel, dialogue, Why.TIMEOUT))
-        return dialogue
+        self._dialogues[order.request.run] = dialogue
+        dialogue.begin()
 
-    def cancel(self, run: RunId, why: Why) -> None:
+    def cancel(self, run: RunId, why: Why) -> bool:
+        """Whether it is one of its runs."""
         dialogue = self._dialogues.get(run)
         if dialogue is not None:
-            self._cancel(dialogue, why)
-
-    def _cancel(self, dialogue: Dialogue, why: Why) -> None:
-        if dialogue.why is Why.NOTHING:
             dialogue.cancel(why)
-            dialogue.timer.cancel()
-            dialogue.timer = self._clock.call_later(OVERDUE, partial(self._overseer.stuck, self, dialogue))
+        return dialogue is not None
+
+    def _overdue(self, dialogue: Dialogue) -> None:
+        self._overseer.stuck(self, dialogue)
 
     def doom(self, vm: Vm) -> None:
-        """Let no further run begin in it; it is closed once the last one has ended."""
+        """Let it go with its last run.  What waits for it to be loaded still begins in it."""
         vm.is_doomed = True
-        if not vm.running and vm.number in self.vms:
-            del self.vms[vm.number]
+        self._drop_if_over(vm)
+
+    def _drop_if_over(self, vm: Vm) -> None:
+        over = vm.is_doomed and vm.is_loaded and not vm.running and not vm.waiting
+        if over and self.vms.pop(vm.number, None) is not None:
             self._link.send([int(ToWorker.DROP), vm.number])
+
+    def dismiss(self) -> None:
+        """It is not needed any more."""
+        self.is_dismissed = True
+        self.process.kill("it is not needed any more", blameless=True)
 
     def abandon(self, dialogue: Dialogue) -> None:
         """Whatever it does from now on, nobody listens."""
@@ -191,7 +193,7 @@ class RemoteWorker:
 
     def ping(self) -> None:
         """To be called every half second."""
-        if not self.process.up.done():
+        if not self.is_up:
             return
         if self._unanswered >= UNANSWERED_PINGS:
             self.process.kill("it answered no ping for 1.5 s")
@@ -233,6 +235,7 @@ class RemoteWorker:
         if reason is not None:
             del self.vms[number]
         self._overseer.loaded(vm, reason)
+        self._drop_if_over(vm)
 
     def _checked(self, number: int, verdict: Future[str | None], reason: str | None) -> None:
         if reason is None:
@@ -248,12 +251,11 @@ class RemoteWorker:
         vm = self.vms[dialogue.vm]
         vm.is_doomed = vm.is_doomed or bool(message[7]) or message[2] == wire.Ended.UNBEGUN
         self._leave(vm)
-        self._overseer.ended(vm, dialogue.order, message)
+        self._overseer.ended(vm, dialogue, message)
 
     def _leave(self, vm: Vm) -> None:
         vm.running -= 1
-        if vm.is_doomed:
-            self.doom(vm)
+        self._drop_if_over(vm)
         self._settle_if_idle()
 
     def _settle_if_idle(self) -> None:

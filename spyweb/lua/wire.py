@@ -16,7 +16,7 @@ stream socket FD (ToZygote, FromZygote).  A FORK carries three descriptors (SCM_
 worker's end of the main socket, of the bulk socket (both stream sockets), and a shared memory of SLOT_BYTES zeroed
 bytes.  That memory is SLOTS numbers (u64, this machine's byte order), one for each thread that steps VMs: the run it is
 stepping, 0 while it steps none.  After a death the daemon reads there which runs were being stepped.  The zygote takes
-the environment it is started with: TZ must be set in it, nothing else is needed; a worker's own environment is empty.
+the environment it is started with: TZ must be set in it, nothing else is needed and a worker keeps nothing else.
 When the daemon's end of FD closes, the zygote kills its workers and ends.
 """
 

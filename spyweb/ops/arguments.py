@@ -34,9 +34,10 @@ class Mismatch(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One kind of argument: its name for people, and the function that converts."""
+    """One kind of argument."""
 
-    expected: str
+    kind: str  # for the reference
+    expected: str  # for error texts, in Lua's own words
     read: Read
 
 
@@ -151,12 +152,12 @@ def read_value(value: object) -> object:
     return value
 
 
-Text = Annotated[bytes, Reader("string", read_text)]
-Int = Annotated[int, Reader("integer", read_integer)]
-Number = Annotated[int | float, Reader("number", read_number)]
-Boolean = Annotated[bool, Reader("boolean", read_boolean)]
-Table = Annotated[dict[object, object], Reader("table", read_table)]
-Value = Annotated[object, Reader("value", read_value)]
+Text = Annotated[bytes, Reader("string", "string", read_text)]
+Int = Annotated[int, Reader("integer", "number", read_integer)]
+Number = Annotated[int | float, Reader("number", "number", read_number)]
+Boolean = Annotated[bool, Reader("boolean", "boolean", read_boolean)]
+Table = Annotated[dict[object, object], Reader("table", "table", read_table)]
+Value = Annotated[object, Reader("value", "value", read_value)]
 
 
 def reader_of(annotation: object) -> Reader:

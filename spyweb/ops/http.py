@@ -47,23 +47,28 @@ async def http_get(call: Call, url: Text, headers: Table | None = None) -> Outco
 
 @op
 async def http_post(call: Call, url: Text, body: Text, headers: Table | None = None) -> Outcome:
-    """Post a body, as a form unless the headers name another content type.  Gives a response, or nil and an error."""
+    """Post a body.  Gives a response, or nil and an error.
+
+    Without another content type among the headers it is a form.
+    """
     given = _headers(headers, "http_post", 3)
     return await _fetch(call, Wanted(url=url, method=b"POST", body=body, headers=_with_type(given, FORM)))
 
 
 @op
 async def http_request(call: Call, options: Table) -> Outcome:
-    """Make a request of any kind: `url`, and optionally `method`, `body`, `headers`, `proxy`, `timeout` (seconds) and
-    `max_body_size` (MB).  Gives a response, or nil and an error.
+    """Make a request of any kind.  Gives a response, or nil and an error.
+
+    The options are `url`, and `method`, `body`, `headers`, `proxy`, `timeout` (seconds) and `max_body_size` (MB).
     """
     return await _fetch(call, wanted_from(options))
 
 
 @op
 async def http_multipart(call: Call, url: Text, fields: Table, headers: Table | None = None) -> Outcome:
-    """Post a form with files.  A field is a text, or a table `{content, filename?, type?}`.  Gives a response, or nil
-    and an error.
+    """Post a form with files.  Gives a response, or nil and an error.
+
+    A field is a text, or a table with `content` and optionally `filename` and `type`.
     """
     given = _headers(headers, "http_multipart", 3)
     parts = [_part(name, value) for name, value in sorted(_named(fields, "http_multipart", 2).items())]

@@ -29,7 +29,8 @@ NOTHING: Results = ()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
     name: str
-    expected: str
+    kind: str  # what to call its type
+    expected: str  # what an error calls it
     optional: bool
     read: Read  # knows the default: gives it for nil
 
@@ -119,6 +120,7 @@ def _parameter(parameter: inspect.Parameter, annotation: object) -> Parameter:
     optional = parameter.default is not inspect.Parameter.empty
     return Parameter(
         name=parameter.name,
+        kind=reader.kind,
         expected=reader.expected,
         optional=optional,
         read=_with_default(reader.read, parameter.default) if optional else reader.read,

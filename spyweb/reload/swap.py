@@ -55,6 +55,8 @@ class Schedule(Protocol):
 
     async def dismiss(self, jobs: Sequence[LiveJob]) -> None: ...
 
+    async def note_absent(self, cursors: Sequence[Cursor]) -> list[Cursor]: ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
@@ -79,25 +81,29 @@ class Reloader:
         self.settings = settings
         self.problems: Sequence[Problem] = ()  # everything wrong on disk, as of the last look
         self.broken: Mapping[JobId, Sequence[Problem]] = {}  # jobs whose file is wrong, live or not
+        self._cursors: dict[JobId, Cursor] = {}  # of jobs that are to be welcomed, now or when they come back
         self._one_at_a_time = asyncio.Lock()
         self._changed = asyncio.Event()
 
     async def load(self, known: Mapping[JobId, Cursor]) -> None:
         """Look at the disk for the first time; `known` are the cursors that an earlier daemon left."""
-        await self._look(known)
+        self._cursors.update(known)
+        await self._look()
+        absent = [cursor for job, cursor in known.items() if self._live.find(job) is None and job not in self.broken]
+        self._cursors.update({cursor.job: cursor for cursor in await self._parts.schedule.note_absent(absent)})
 
     async def rescan(self) -> None:
         """Look at the disk again, and bring about what changed."""
         self._read_settings()
-        await self._look({})
+        await self._look()
 
-    async def _look(self, known: Mapping[JobId, Cursor]) -> None:
+    async def _look(self) -> None:
         async with self._one_at_a_time:
             found = await asyncio.to_thread(scan, self._parts.root, self.settings)
             stale = await self._stale_modules()
             todo = plan(self._live, found.jobs, found.broken, stale)
             failed = await self._prove(todo, stale)
-            await self._swap(todo, failed, known)
+            await self._swap(todo, failed)
             self._note_problems(found, failed)
 
     def _read_settings(self) -> None:
@@ -132,7 +138,7 @@ class Reloader:
                 return Problem(code.chunk, None, None, str(error))
         return None
 
-    async def _swap(self, todo: Plan, failed: Mapping[JobId, Problem], known: Mapping[JobId, Cursor]) -> None:
+    async def _swap(self, todo: Plan, failed: Mapping[JobId, Problem]) -> None:
         fresh = [newcomer(file) for file in todo.new if file.spec.id not in failed]
         recoded = [(job, file) for job, file in todo.recoded if job.id not in failed]
         for job in fresh:
@@ -140,12 +146,12 @@ class Reloader:
         for job, file in recoded:
             self._replace(job, file)
         edited = [*recoded, *todo.respecified]
-        cursors = {job.id: job.cursor for job, _ in edited}
+        self._cursors.update({job.id: job.cursor for job, _ in edited})
         for job, file in edited:
             job.spec = file.spec
         await self._dismiss(todo.gone)
         self._live.link()
-        await self._parts.schedule.welcome([*fresh, *(job for job, _ in edited)], {**known, **cursors})
+        await self._parts.schedule.welcome([*fresh, *(job for job, _ in edited)], self._cursors)
         _tell(fresh, recoded, todo)
 
     def _replace(self, job: LiveJob, file: JobFile) -> None:
@@ -160,6 +166,7 @@ class Reloader:
             return
         await self._parts.schedule.dismiss(gone)
         for job in gone:
+            self._cursors[job.id] = job.cursor
             self._live.remove(job.id)
             self._parts.forget(job)
             self._parts.prover.retire(job.id, job.code.generation + 1)

@@ -1,6 +1,7 @@
 """What can be set, and where from.  `load_settings` is the way in."""
 
-from spyweb.settings.load import (
+from spyweb.settings.load import load_settings
+from spyweb.settings.sections import (
     DaemonSettings,
     Durability,
     HttpSettings,
@@ -11,7 +12,6 @@ from spyweb.settings.load import (
     Settings,
     StateSettings,
     StoreSettings,
-    load_settings,
 )
 
 __all__ = [

@@ -21,13 +21,21 @@ def make_private(directory: Path) -> None:
 def no_access(path: Path) -> NoAccess | None:
     """The error that says whose it is, if this user may not read and write what is there (or make what is not)."""
     there = nearest_visible(path)
-    needed = os.R_OK | os.W_OK | (os.X_OK if there.is_dir() else 0)
-    return None if os.access(there, needed) else refusal(there)
+    # SQLite makes files beside the database.
+    places = [there] if there.is_dir() else [there, there.parent]
+    return None if all(map(is_open_to_me, places)) else refusal(path, user_name(there.stat().st_uid))
 
 
-def refusal(path: Path) -> NoAccess:
-    owner = user_name(nearest_visible(path).stat().st_uid)
-    return NoAccess(f"{path}: no access as {user_name(os.geteuid())}: it belongs to {owner}; use `sudo -u {owner}`")
+def is_open_to_me(place: Path) -> bool:
+    needed = os.R_OK | os.W_OK | (os.X_OK if place.is_dir() else 0)
+    return os.access(place, needed, effective_ids=os.access in os.supports_effective_ids)
+
+
+def refusal(path: Path, owner: str) -> NoAccess:
+    user = user_name(os.geteuid())
+    if user == owner:
+        return NoAccess(f"{path}: no access as {user}, whose it is: see its permissions, or a read-only disk")
+    return NoAccess(f"{path}: no access as {user}: it belongs to {owner}; use `sudo -u {owner}`")
 
 
 def nearest_visible(path: Path) -> Path:

@@ -41,8 +41,12 @@ class Lock:
 
     def __init__(self, path: Path, holder: Holder) -> None:
         self._file: int | None = open_locked(path)
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, msgspec.json.encode(holder) + b"\n", 0)
+        try:
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, msgspec.json.encode(holder) + b"\n", 0)
+        except OSError:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Releasing twice is harmless."""

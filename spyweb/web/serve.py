@@ -115,9 +115,14 @@ def _why_not(error: OSError, host: str, port: int) -> str:
             return f"can't listen on {where}: {error.strerror}"
 
 
-def _listening(host: str, port: int) -> Listening:
+def url_of(host: str, port: int) -> str:
+    """How this machine itself reaches what listens there."""
     reachable = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return Listening(host=host, port=port, url=f"http://{_bracketed(reachable)}:{port}")
+    return f"http://{_bracketed(reachable)}:{port}"
+
+
+def _listening(host: str, port: int) -> Listening:
+    return Listening(host=host, port=port, url=url_of(host, port))
 
 
 def _bracketed(host: str) -> str:

@@ -6,6 +6,7 @@ The desk tells its story: what it was asked to do, as short strings.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from spyweb.store.protocol import StoreStats
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 PRICES, BACKUP, TYPO = JobId("prices"), JobId("backup"), JobId("typo")
+NINTH = RunId(9)
 
 
 def make_spec(job: JobId = PRICES, **changes: object) -> JobSpec:
@@ -76,7 +78,7 @@ def make_vitals(**changes: object) -> Vitals:
         scheduler_lag_ms=3,
         store=make_stats(),
         pool=PoolStats(
-            rights=("no files", "no network"), workers=(worker,), quarantined={BACKUP: "it crashed"}, deaths=1
+            rights=["no files", "no network"], workers=[worker], quarantined={BACKUP: "it crashed"}, deaths=1
         ),
         storage_errors=0,
     )
@@ -119,8 +121,9 @@ class FakeDesk:
     refusal: SpywebError | None = None  # of everything that changes something
     late_refusal: SpywebError | None = None  # of a watched run, after its events
     trouble: Exception | None = None  # of every question
-    next_id: RunId | None = RunId(9)
+    next_id: RunId | None = NINTH
     story: list[str] = field(default_factory=list)
+    closed: asyncio.Event = field(default_factory=asyncio.Event)  # nobody watches the run any more
 
     def find(self, name_or_id: str) -> JobId | None:
         return find_job(three_jobs(), name_or_id)
@@ -162,6 +165,7 @@ class FakeDesk:
                 raise self.late_refusal
         finally:
             self.story.append("closed")
+            self.closed.set()
 
     def _note(self, what: str) -> None:
         self.story.append(what)

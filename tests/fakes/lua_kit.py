@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lupa.lua54 import LuaRuntime
+from lupa.lua54 import LuaError, LuaRuntime
 
 from spyweb.errors import OpError
 from spyweb.lua import wire
@@ -88,7 +88,7 @@ local function run_packed(source, packed)
   local values, count = kit.decode(packed)
   return run(source, unpack(values, 1, count))
 end
-return run_packed, kit.encode, kit.decode
+return run_packed
 """
 
 
@@ -127,11 +127,7 @@ class LuaKit:
         self._run, self._encode, self._decode = prelude(self._read, self._emit, self._answer, wire.pack([init]))
 
     def run(self, script: str | bytes, *arguments: object) -> list[object]:
-        source = script.encode() if isinstance(script, str) else script
-        ok, result = self._run(source, wire.pack(arguments))
-        if not ok:
-            raise ScriptFailed(result.decode("utf-8", "replace"))
-        return wire.unpack(result)
+        return self.decoded(wire.pack(arguments), script)
 
     def value(self, expression: str | bytes, *arguments: object) -> object:
         """The first value of an expression; `...` are the arguments."""
@@ -145,6 +141,20 @@ class LuaKit:
         except ScriptFailed as error:
             return str(error)
         raise AssertionError(f"it returned {result}")
+
+    def decode(self, packed: bytes) -> None:
+        """Just the codec, on bytes that may be anything."""
+        self.decoded(packed, "")
+
+    def decoded(self, packed: bytes, script: str | bytes) -> list[object]:
+        """What the script makes of the packed list, which it gets as `...`."""
+        try:
+            ok, result = self._run(script.encode() if isinstance(script, str) else script, packed)
+        except LuaError as error:
+            raise ScriptFailed(str(error)) from error
+        if not ok:
+            raise ScriptFailed(result.decode("utf-8", "replace"))
+        return wire.unpack(result)
 
     def used_bytes(self) -> int:
         self.runtime.gccollect()

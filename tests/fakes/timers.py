@@ -18,7 +18,7 @@ class FakeTimers:
 
     def start(self) -> None:
         self._started = True
-        for job in self._entries:
+        for job in list(self._entries):
             self._arm(job)
 
     def stop(self) -> None:

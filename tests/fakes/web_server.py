@@ -25,12 +25,13 @@ class WebServer:
 
     port: int
     story: list[str] = field(default_factory=list)  # "GET /path"
+    asked: asyncio.Event = field(default_factory=asyncio.Event)  # a request has come
 
     def url(self, path: str, host: str = "127.0.0.1", scheme: str = "http") -> str:
         return f"{scheme}://{host}:{self.port}{path}"
 
 
-STORY = web.AppKey("STORY", list[str])
+SERVER = web.AppKey("SERVER", WebServer)
 
 
 async def hello(request: web.Request) -> web.Response:
@@ -94,7 +95,7 @@ async def large(request: web.Request) -> web.StreamResponse:
         response.content_length = megabytes << 20
     await response.prepare(request)
     with contextlib.suppress(ConnectionError):
-        for _ in range(megabytes):
+        for _ in range(0 if request.method == "HEAD" else megabytes):
             await response.write(ZEROS)
     return response
 
@@ -154,21 +155,23 @@ ROUTES = (
 
 @web.middleware
 async def _tell(request: web.Request, handler: Handler) -> web.StreamResponse:
-    request.app[STORY].append(f"{request.method} {request.path}")
+    request.app[SERVER].story.append(f"{request.method} {request.path}")
+    request.app[SERVER].asked.set()
     return await handler(request)
 
 
 @asynccontextmanager
 async def open_web_server(tls: ssl.SSLContext | None = None) -> AsyncIterator[WebServer]:
     app = web.Application(client_max_size=1 << 30, middlewares=[_tell])
-    app[STORY] = []
+    app[SERVER] = server = WebServer(port=0)
     for path, handler in ROUTES:
         app.router.add_route("*", path, handler)
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
-        yield WebServer(port=runner.addresses[0][1], story=app[STORY])
+        server.port = runner.addresses[0][1]
+        yield server
     finally:
         await runner.cleanup()
 

@@ -5,48 +5,14 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import cast
 
 import pytest
 
 from spyweb import __version__
-from spyweb.clock import RealClock
 from spyweb.model import MIB
-from spyweb.ops import catalog
-from spyweb.ops.host import RunHost
-from spyweb.ops.network.client import open_client
-from spyweb.ops.network.request import HttpSettings
-from tests.fakes.ops import make_call, make_world
-from tests.fakes.web_server import WebServer, headers_of, open_raw_server, open_web_server
-
-Fields = dict[str, object]
-
-
-class Script:
-    """Calls ops as a script would."""
-
-    def __init__(self, host: RunHost) -> None:
-        self._host = host
-
-    async def ask(self, op: str, *arguments: object) -> Fields:
-        """The response; there must be no error."""
-        response, error = await self._host.op(op, arguments)
-        assert error is None, error
-        return cast(Fields, response)
-
-    async def fail(self, op: str, *arguments: object) -> Fields:
-        response, error = await self._host.op(op, arguments)
-        assert response is None
-        return cast(Fields, error)
-
-
-@asynccontextmanager
-async def open_script(settings: HttpSettings | None = None, memory_limit: int = 64 * MIB) -> AsyncIterator[Script]:
-    assert "http_get" in catalog.names()
-    async with open_client(settings or HttpSettings(), RealClock()) as client:
-        call = make_call(make_world(http=client), memory_limit=memory_limit)
-        yield Script(RunHost(call, lambda level, text: None))
+from tests.fakes.http_script import Script, body_of, open_script, sent_headers
+from tests.fakes.web_server import WebServer, open_raw_server, open_web_server
 
 
 @pytest.fixture
@@ -59,14 +25,6 @@ async def server() -> AsyncIterator[WebServer]:
 async def script() -> AsyncIterator[Script]:
     async with open_script() as script:
         yield script
-
-
-def body_of(response: Fields) -> bytes:
-    return cast(bytes, response["body"])
-
-
-def sent_headers(response: Fields) -> dict[str, str]:
-    return headers_of(body_of(response))
 
 
 async def test_a_response_has_all_its_fields(server: WebServer, script: Script) -> None:
@@ -153,7 +111,7 @@ async def test_a_form_with_files_arrives(server: WebServer, script: Script) -> N
     assert arrived == {
         "title": (b"caf\xc3\xa9", None, None),
         "count": (b"3", None, None),
-        "photo": (b"\x00\xff\r\n--x", 'a"b.png', "image/png"),
+        "photo": (b"\x00\xff\r\n--x", "a%22b.png", "image/png"),
         "log": (b"line", "a.log", "application/octet-stream"),
     }
 

@@ -1,27 +1,21 @@
 -- What a script finds in its globals besides ops: the standard library, adjusted where scripts written for Luau expect
 -- it, and the pure functions (log, json_*, dump, require, ...).  Runs once in each VM, after codec.lua, with the kit of
--- the prelude.  Parts that many scripts never touch are files of their own and load at first use.
+-- the prelude.
 -- Everything is captured from kit.raw before any script code, and nothing is called through a string's methods: a script
 -- that replaces string.format or poisons metatables hurts only itself.
 -- This code is stripped, so it has no lines: an error that is the script's fault is raised at the level of its own line.
+-- Every byte here is paid in every VM, so what many scripts never touch, error texts included, is in files that load at
+-- first use, and closures share what they can.
 
 local kit = ...
-local raw, env, frozen = kit.raw, kit.env, kit.frozen
-local concat, floor, format, lower, sub = raw.table.concat, raw.math.floor, raw.string.format, raw.string.lower, raw.string.sub
-local byte, find, gsub, raw_date = raw.string.byte, raw.string.find, raw.string.gsub, raw.os.date
-local math_type, pcall, tointeger = raw.math.type, raw.pcall, raw.math.tointeger
-local error, next, rawget, rawlen, rawset = raw.error, raw.next, raw.rawget, raw.rawlen, raw.rawset
+local raw, env, frozen, emit = kit.raw, kit.env, kit.frozen, kit.emit
+local concat, floor = raw.table.concat, raw.math.floor
+local format, gsub, lower = raw.string.format, raw.string.gsub, raw.string.lower
+local raw_date, math_type, tointeger = raw.os.date, raw.math.type, raw.math.tointeger
+local next, pcall, rawget, rawlen, rawset = raw.next, raw.pcall, raw.rawget, raw.rawlen, raw.rawset
 local select, setmetatable, tostring, type = raw.select, raw.setmetatable, raw.tostring, raw.type
-local emit = kit.emit
 
-local LOG_LINE = 16384  -- bytes, as wire.LOG_LINE
-
--- Raises what a C function of Lua would, at the line of whoever called our caller (level 3, the default).
-local function bad_argument(position, name, expected, value, level)
-  error(format("bad argument #%d to '%s' (%s expected, got %s)", position, name, expected, type(value)), level or 3)
-end
-kit.bad_argument = bad_argument
-kit.setmetatable = env.setmetatable  -- the prelude's, which refuses __gc and __close
+kit.setmetatable = env.setmetatable  -- the prelude's, which refuses __gc
 
 -- Parts that load at first use -------------------------------------------------------------------------------------
 
@@ -36,46 +30,46 @@ local function part(file)
   return functions
 end
 
--- A function that is in another file.  It stays good when a script keeps it in a local before the file is loaded.
+-- A function of another file.  It stays good when a script keeps it in a local before that file is loaded.
 local function later(file, name)
-  local real
-  return function(...)
-    if not real then real = part(file)[name] end
-    return real(...)
-  end
+  return function(...) return part(file)[name](...) end
 end
 
--- Fills a table with the functions of a part when something is looked up that it does not have.  What the script has put
+local bad_argument = later("failures", "bad_argument")
+kit.bad_argument = bad_argument
+
+-- Tables that get the functions of a part as soon as something is looked up that they don't have.  What a script has put
 -- there itself stays.
-local function complete(target, file)
-  local functions = part(file)
+env.bit32 = {}
+local incomplete = { [env.string] = "text", [env.table] = "tables", [env.math] = "numbers", [env.bit32] = "bit32" }
+
+local function complete(target)
+  local functions = part(incomplete[target])
   setmetatable(target, nil)
   for name, value in next, functions do
     if target[name] == nil then target[name] = value end
   end
 end
 
-local function complete_later(target, file)
-  return setmetatable(target, {
-    __index = function(_, name)
-      complete(target, file)
-      return rawget(target, name)
-    end,
-    __pairs = function()
-      complete(target, file)
-      return next, target, nil
-    end,
-  })
-end
+local incomplete_meta = {
+  __index = function(target, name)
+    complete(target)
+    return target[name]
+  end,
+  __pairs = function(target)
+    complete(target)
+    return next, target, nil
+  end,
+}
+
+for target in next, incomplete do setmetatable(target, incomplete_meta) end
 
 -- The standard library ---------------------------------------------------------------------------------------------
 
--- What a C function that we stand in front of gave, or its error with its name and the script's line.  An error that has
--- a position comes from the script's own __tostring; a memory error must stay the text that the prelude knows.
+-- What a C function that we stand in front of gave, or its error, with its name and the script's line.
 local function outcome(name, ok, value, ...)
   if ok then return value, ... end
-  if type(value) ~= "string" or value == "not enough memory" or find(value, "^[^\n]-:%d+: ") then error(value, 0) end
-  error((gsub(value, "^(bad argument #%d+ to )'%?'", "%1'" .. name .. "'")), 2)
+  return part("failures").raise_again(name, value)
 end
 
 -- One rule for every text: a float that is integral within 64 bits is shown, sent and stored as that integer.
@@ -98,103 +92,69 @@ local function date(layout, time)
   return outcome("date", pcall(raw_date, layout, time))
 end
 
-local function adjust_standard_tables()
-  env.tostring, env.unpack, env.loadstring = text_of, raw.table.unpack, env.load
-  env.string.format = format_values
-  env.os = { time = raw.os.time, difftime = raw.os.difftime, clock = kit.clock, date = date }
-  complete_later(env.string, "text")
-  complete_later(env.table, "tables")
-  complete_later(env.math, "numbers")
-  env.bit32 = complete_later({}, "bit32")
-end
+env.tostring, env.unpack, env.loadstring, env.string.format = text_of, raw.table.unpack, env.load, format_values
+env.os = { time = raw.os.time, difftime = raw.os.difftime, clock = kit.clock, date = date }
 
 -- Raw access must see what table.freeze has put elsewhere, and must not write past it ---------------------------------
 
-local function next_of(target, key)
-  if type(target) ~= "table" then bad_argument(1, "next", "table", target) end
-  return next(frozen[target] or target, key)
-end
-kit.next = next_of
-
-local function rawget_of(target, key)
-  if type(target) ~= "table" then bad_argument(1, "rawget", "table", target) end
-  return rawget(frozen[target] or target, key)
+local function seeing_frozen(name, access)
+  return function(target, key)
+    if type(target) ~= "table" then bad_argument(1, name, "table", target) end
+    return access(frozen[target] or target, key)
+  end
 end
 
-local function rawset_of(target, key, value)
-  if type(target) ~= "table" then bad_argument(1, "rawset", "table", target) end
-  if frozen[target] then error("attempt to modify a readonly table", 2) end
-  if key == nil or key ~= key then error(key == nil and "table index is nil" or "table index is NaN", 2) end
+local function raw_set(target, key, value)
+  if type(target) ~= "table" or frozen[target] or key == nil or key ~= key then
+    part("failures").refuse_rawset(target, key)
+  end
   return rawset(target, key, value)
 end
 
-local function rawlen_of(target)
-  if type(target) ~= "string" and type(target) ~= "table" then bad_argument(1, "rawlen", "table or string", target) end
+env.next, env.rawget, env.rawset = seeing_frozen("next", next), seeing_frozen("rawget", rawget), raw_set
+kit.next = env.next
+
+function env.rawlen(target)
+  local kind = type(target)
+  if kind ~= "table" and kind ~= "string" then bad_argument(1, "rawlen", "table or string", target) end
   return rawlen(frozen[target] or target)
 end
 
-local function add_raw_access()
-  env.next, env.rawget, env.rawset, env.rawlen = next_of, rawget_of, rawset_of, rawlen_of
-end
-
--- The codec's sentinels are frozen from the start: one that a script had changed would no longer mean what it says.
-local function add_sentinels()
-  local guard = {
-    __newindex = function() error("attempt to modify a readonly table", 2) end,
-    __metatable = false,
-  }
-  for _, sentinel in next, { kit.null, kit.empty_array } do frozen[setmetatable(sentinel, guard)] = {} end
-  env.JSON_EMPTY_ARRAY = kit.empty_array
-end
-
--- log and print ----------------------------------------------------------------------------------------------------
-
--- Cut between characters, so that a line that was UTF-8 stays UTF-8.
-local function cut(text)
-  if #text <= LOG_LINE then return text end
-  local kept = LOG_LINE - 40
-  for _ = 1, 3 do
-    local following = byte(text, kept + 1)
-    if following < 0x80 or following >= 0xc0 then break end
-    kept = kept - 1
-  end
-  return format("%s... (%d bytes cut)", sub(text, 1, kept), #text - kept)
-end
-
-local function line_of(...)
-  local count = select("#", ...)
-  if count == 1 then return cut(text_of((...))) end
-  local texts = { ... }
-  for i = 1, count do texts[i] = text_of(texts[i]) end
-  return cut(concat(texts, "\t"))
-end
+-- log and print: kit.emit cuts what is too long ------------------------------------------------------------------------
 
 local function logger(level)
-  return function(...) emit(level, line_of(...)) end
+  return function(...)
+    local count = select("#", ...)
+    if count == 1 then return emit(level, text_of((...))) end
+    local texts = { ... }
+    for i = 1, count do texts[i] = text_of(texts[i]) end
+    emit(level, concat(texts, "\t"))
+  end
 end
 
-local function add_log()
-  local info = logger("info")
-  env.print = logger("print")
-  env.log = setmetatable(
-    { debug = logger("debug"), info = info, warn = logger("warn"), error = logger("error") },
-    { __call = function(_, ...) return info(...) end }
-  )
-end
+local info = logger("info")
+env.print = logger("print")
+env.log = setmetatable(
+  { debug = logger("debug"), info = info, warn = logger("warn"), error = logger("error") },
+  { __call = function(_, ...) return info(...) end }
+)
 
 -- What the daemon says about itself, and ops with something on top -----------------------------------------------------
 
-local function env_get(name)
+local values = kit.init.env
+
+-- SpyWeb takes a name with its prefix too.
+function env.env_get(name)
   if type(name) ~= "string" then bad_argument(1, "env_get", "string", name) end
-  local values = kit.init.env
-  local value = values[name]
-  if value == nil and sub(name, 1, 7) == "SPYWEB_" then value = values[sub(name, 8)] end
-  return value
+  return values[name] or values[gsub(name, "^SPYWEB_", "")]
 end
 
+env.engine = kit.init.engine
+
+-- Response headers come in lower case; reading them ignores case.
 local HEADERS = {
   __index = function(headers, name)
-    if type(name) == "string" then return rawget(headers, lower(name)) end
+    return type(name) == "string" and rawget(headers, lower(name)) or nil
   end,
 }
 
@@ -204,48 +164,30 @@ local function with_headers(response, ...)
   return response, ...
 end
 
-local function dress_http()
-  for _, name in next, { "http_get", "http_post", "http_request", "http_multipart" } do
-    local op = env[name]
-    if op then env[name] = function(...) return with_headers(op(...)) end end
-  end
+for _, name in next, { "http_get", "http_post", "http_request", "http_multipart" } do
+  local op = env[name]
+  if op then env[name] = function(...) return with_headers(op(...)) end end
 end
 
--- Families of sloth-runner and SpyWeb that this version does not have ---------------------------------------------------
+-- Families of SpyWeb and sloth-runner that this version does not have: a script may put its own in their place ----------
 
-local absent = {}
+local absent = {
+  __index = function(family, member) return part("failures").refuse_member(family, member) end,
+  __call = function(family) return part("failures").refuse_call(family) end,
+}
 
-local function refuse(family, member)
-  local name = absent[family]
-  if type(member) == "string" then name = name .. "." .. member end
-  error(name .. " is not part of this version", 3)
+for _, name in next, { "cdp", "task", "workflow", "exec", "cmd", "file", "template" } do
+  if env[name] == nil then env[name] = setmetatable({ name }, absent) end
 end
 
-local function add_absent_families()
-  local stub = {
-    __index = function(family, member) refuse(family, member) end,
-    __call = function(family) refuse(family) end,
-  }
-  for _, name in next, { "cdp", "task", "workflow", "exec", "cmd", "file", "template" } do
-    if env[name] == nil then
-      env[name] = setmetatable({}, stub)
-      absent[env[name]] = name
-    end
-  end
-end
+-- The codec's sentinels are frozen from the start: one that a script had changed would no longer mean what it says.
+local sentinel_meta = {
+  __newindex = function() return part("failures").refuse_write() end,
+  __metatable = false,
+}
+for _, sentinel in next, { kit.null, kit.empty_array } do frozen[setmetatable(sentinel, sentinel_meta)] = {} end
+env.JSON_EMPTY_ARRAY = kit.empty_array
 
-local function add_functions_of_parts()
-  env.json_encode, env.json_decode = later("json", "encode"), later("json", "decode")
-  env.dump = later("dump", "dump")
-  env.copy, env.deep_copy = later("copy", "copy"), later("copy", "deep_copy")
-  env.require = later("modules", "require")
-end
-
-adjust_standard_tables()
-add_sentinels()
-add_raw_access()
-add_log()
-add_absent_families()
-add_functions_of_parts()
-dress_http()
-env.env_get, env.engine = env_get, kit.init.engine
+env.json_encode, env.json_decode = later("json", "encode"), later("json", "decode")
+env.dump, env.copy, env.deep_copy = later("dump", "dump"), later("copy", "copy"), later("copy", "deep_copy")
+env.require = later("modules", "require")

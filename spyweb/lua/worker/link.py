@@ -88,3 +88,12 @@ class Outlet:
             sock.sendall(wire.frame(batch))
         except OSError:
             leave()
+
+
+class Post:
+    """Both sockets, both ways."""
+
+    def __init__(self, small: socket, bulk: socket) -> None:
+        self.small = Inlet(small)
+        self.bulk = Inlet(bulk)
+        self.outlet = Outlet(small, bulk)

@@ -71,24 +71,32 @@ end
 -- Raises at the line of the script that called us.
 local function fail(message) raise(message, script_level()) end
 
+local function global_name(f)
+  for name, value in next, env do
+    if rawequal(value, f) and type(name) == "string" then return name end
+  end
+end
+
 local function describe(info)
   local what
-  if info.what == "main" then what = "main chunk"
-  elseif info.namewhat == "global" or info.namewhat == "" and info.name then what = format("function '%s'", info.name)
-  elseif info.namewhat ~= "" then what = format("%s '%s'", info.namewhat, info.name)
+  local name = global_name(info.func)
+  if name then what = format("function '%s'", name)
+  elseif info.what == "main" then what = "main chunk"
+  elseif info.namewhat ~= "" then what = format("%s '%s'", info.namewhat == "global" and "function" or info.namewhat, info.name)
   else what = format("function <%s:%d>", info.short_src, info.linedefined) end
-  local line = format("\t%s:%d: in %s", info.short_src, info.currentline, what)
-  return info.istailcall and line .. "\n\t(...tail calls...)" or line
+  return format("\t%s:%d: in %s", info.short_src, info.currentline, what)
 end
 
 -- Adds the script's frames of a coroutine, innermost first.
 local function add_frames(lines, co)
-  local level = 0
+  local level, was_tail_call = 0, false
   while #lines <= MAX_FRAMES do
-    local info = getinfo(co, level, "Slnt")
+    local info = getinfo(co, level, "Slntf")
     if not info then return lines end
     if info.what ~= "C" and info.source ~= OURS then
+      if was_tail_call then lines[#lines + 1] = "\t(...tail calls...)" end
       lines[#lines + 1] = #lines < MAX_FRAMES and describe(info) or "\t..."
+      was_tail_call = info.istailcall
     end
     level = level + 1
   end
@@ -468,13 +476,14 @@ local function shown(...)
   return ok and #packed <= RESULT and packed or nil
 end
 
-local function judge(run, ok, first, second, ...)
+local function judge(run, ok, ...)
+  local first, second = ...
   if not ok then return failed(run, first, run.frames) end
   if first == false or first == nil and second ~= nil then
     return failed(run, second == nil and "returned false" or second, nil)
   end
   run.ended, run.reason, run.traceback = SUCCESS, "", ""
-  run.result, run.packed = first, shown(first, second, ...)
+  run.result, run.packed = first, shown(...)
 end
 
 local chunk                         -- the script
@@ -523,6 +532,7 @@ local function spawn(run, f)
 end
 
 local function begin(id, procedure, arguments)
+  if not procedures[procedure] then raise("there is no procedure " .. procedure, 0) end
   local run = { id = id, procedure = procedures[procedure], arguments = arguments, defers = {}, deferred = 0 }
   runs[id] = run
   return spawn(run, body)

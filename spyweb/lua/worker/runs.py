@@ -62,17 +62,19 @@ class Tenancy:
     It is what the VM calls back.
     """
 
-    __slots__ = ("busy", "closing", "heavy", "id", "light_steps", "pending", "runs", "stepped", "vm", "_emitter")
+    __slots__ = ("_emitter", "busy", "closing", "discarded", "heavy", "id", "light_steps", "pending", "runs", "stepped", "vm")
+
+    vm: VM  # made after this, since it calls this
 
     def __init__(self, id: int, emitter: Emitter) -> None:  # noqa: A002 - its name on the wire
         self.id = id
-        self.vm: VM | None = None
         self.busy = False
         self.heavy = False
         self.light_steps = 0
         self.pending: deque[Task] = deque()
         self.runs = 0
-        self.closing = False  # dropped or discarded: no run begins here any more
+        self.closing = False  # dropped or discarded: it goes when its last run has ended
+        self.discarded = False  # not even a run that waits here begins any more
         self.stepped: Run | None = None
         self._emitter = emitter
 

@@ -1,6 +1,6 @@
 """Carries out one task in a VM: pushes what it brings, steps the run, and says what came of it.
 
-Whatever goes wrong in here is one run's affair: it ends, and its VM with it.
+What a script does to its VM is one run's affair: the run ends, and the VM with it; the worker goes on.
 """
 
 from __future__ import annotations
@@ -8,31 +8,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ParamSpec
 
-from spyweb.lua import wire
 from spyweb.lua.wire import Ended, Why
 from spyweb.lua.worker import limits, values
 from spyweb.lua.worker.link import Outlet
 from spyweb.lua.worker.runs import Ledger, Phase, Run, Task, Tenancy
-from spyweb.lua.worker.vm import VM, LuaError
 from spyweb.lua.worker.values import Told
+from spyweb.lua.worker.vm import LuaError
 
-P = ParamSpec("P")
 Result = tuple[object, ...]
 
-_OP = int(Told.OP)
-_AFTERMATH = int(Told.AFTERMATH)
-_MEMORY = int(Why.MEMORY)
-_NO_MEMORY = b"not enough memory"
-_ENDED = {
-    Why.CPU: Ended.CPU,
-    Why.TIMEOUT: Ended.TIMEOUT,
-    Why.CANCELLED: Ended.CANCELLED,
-    Why.STOPPED: Ended.STOPPED,
-    Why.MEMORY: Ended.MEMORY,
+_OP, _END, _AFTERMATH = int(Told.OP), int(Told.END), int(Told.AFTERMATH)
+_CPU, _MEMORY = int(Why.CPU), int(Why.MEMORY)
+_SHORT = 0.0005  # seconds; a shorter step used the CPU for as long as it took: asking the thread's clock costs 0.6 µs
+_BEFORE = {
+    Why.CPU: (Ended.CPU, b"over its CPU limit before it began"),
+    Why.TIMEOUT: (Ended.TIMEOUT, b"timed out before it began"),
+    Why.CANCELLED: (Ended.CANCELLED, b"cancelled before it began"),
+    Why.STOPPED: (Ended.STOPPED, b"stopped before it began"),
+    Why.MEMORY: (Ended.MEMORY, b"not enough memory to begin"),
 }
-_SHORT = 0.0005  # seconds; for a shorter step the CPU clock (0.6 µs) is not asked: it used what it took
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,17 +44,174 @@ class Stepper:
         self._ledger = ledger
         self._outlet = outlet
         self._slots = slots
-        self._wake = wake  # somebody has to watch a run
+        self._wake = wake  # there is a run to be watched
         self.leading: Run | None = None  # the run that the leader is stepping
 
-    def perform(self, task: Task, seat: Seat, *, leading: bool = False) -> tuple[bool, Task | None]:
-        """Gives whether the caller still leads, and the task that waits for the same VM."""
-        home, run = task.home, task.run
+    def perform(self, task: Task, seat: Seat, *, leading: bool = False) -> Task | None:
+        """Gives the task that has been waiting for the same VM."""
+        run = task.run
         if run is None:
-            self._close(home)
-            return leading, None
-        started = self._enter(home, run, seat, leading=leading)
-        told = self._attempt(run, self._open(home, run, task))
+            self._close(task.home)
+            return None
+        begun = self._enter(run, seat, leading=leading)
+        told = self._guarded(run, self._open, run, task)
         while told is not None:
-            told = self._settle(home, run, told, seat, started)
-            ...
+            told = self._settle(run, seat, told)
+        return self._leave(run, seat, time.monotonic() - begun)
+
+    # Entering and leaving
+
+    def _enter(self, run: Run, seat: Seat, *, leading: bool) -> float:
+        run.thread, run.cpu_base = seat.thread, seat.cpu
+        self._slots[seat.slot] = run.id
+        run.home.stepped = run
+        run.started = now = time.monotonic()
+        if leading:
+            self.leading = run
+        else:
+            self._watch(run)
+        return now
+
+    def _leave(self, run: Run, seat: Seat, took: float) -> Task | None:
+        home = run.home
+        with self._ledger.lock:
+            run.started = 0.0
+            home.stepped = None
+            if self.leading is run:
+                self.leading = None
+            if took > limits.LIGHT or home.heavy:
+                _weigh(home, took)
+            following = _next_task(home)
+        self._slots[seat.slot] = 0
+        return following
+
+    # What is done to the VM
+
+    def _open(self, run: Run, task: Task) -> Result | None:
+        vm = run.home.vm
+        if run.phase is Phase.BEGUN:
+            if run.why:
+                return vm.kill(run.id, run.why)
+            pushed, size = values.for_lua(task.values)
+            if vm.has_room(size):
+                return vm.step(run.id, task.form, pushed)
+            return self._end_for_memory(run)
+        return self._begin(run) if run.phase is Phase.WAITING else None
+
+    def _begin(self, run: Run) -> Result:
+        if run.home.discarded:
+            return _end(Ended.UNBEGUN, b"its VM was discarded", discarded=True)
+        vm = run.home.vm
+        if not run.why and not vm.has_room(len(run.arguments)):
+            run.why = _MEMORY
+        if run.why:
+            return _end(*_BEFORE[Why(run.why)], discarded=run.why == _MEMORY)
+        address = values.address(vm.begin(run.id, run.procedure, run.arguments))
+        with self._ledger.lock:
+            run.phase, run.address, run.arguments = Phase.BEGUN, address, b""
+            if run.why:  # since then
+                limits.arm(address)
+        return vm.start(run.id)
+
+    def _end_for_memory(self, run: Run) -> Result:
+        run.why = run.why or _MEMORY
+        run.home.vm.stretch()
+        return run.home.vm.kill(run.id, run.why)
+
+    # What came of it
+
+    def _settle(self, run: Run, seat: Seat, told: Result) -> Result | None:
+        """What the VM tells next; None when the step is over."""
+        kind = told[0]
+        if kind == _OP:
+            return self._ask(run, seat, told)
+        if kind == _AFTERMATH:
+            return self._guarded(run, self._begin_aftermath, run, seat, told)
+        self._finish(run, seat, told)
+        return None
+
+    def _ask(self, run: Run, seat: Seat, told: Result) -> Result | None:
+        message = values.op_message(run.id, told)
+        is_big = values.is_big(message)
+        with self._ledger.lock:
+            _account(run, seat)
+            if run.cpu > run.cpu_limit and not run.why:
+                run.why, run.limit_at = _CPU, time.monotonic()
+            if not run.why:
+                (self._outlet.post_bulk if is_big else self._outlet.post)(message)
+                return None
+        return self._guarded(run, run.home.vm.kill, run.id, run.why)
+
+    def _begin_aftermath(self, run: Run, seat: Seat, told: Result) -> Result:
+        if told[2] == Ended.MEMORY:
+            run.home.vm.stretch()
+        with self._ledger.lock:
+            _account(run, seat)
+            run.address, run.why, run.cpu_limit = values.address(told[1]), 0, float("inf")  # type: ignore[arg-type]
+            run.deadline = time.monotonic() + limits.AFTERMATH
+            run.limit_at = run.limit_at or run.deadline
+        self._watch(run)
+        return run.home.vm.start(run.id)
+
+    def _finish(self, run: Run, seat: Seat, told: Result) -> None:
+        ledger, home = self._ledger, run.home
+        with ledger.lock:
+            _account(run, seat)
+            run.phase = Phase.ENDED
+            ledger.runs.pop(run.id, None)
+            ledger.watched.pop(run.id, None)
+            home.runs -= 1
+            if told[5]:
+                home.discarded = True
+                ledger.retire(home)
+            self._outlet.post(values.end_message(run.id, told, run.cpu))
+
+    def _guarded(self, run: Run, call: Callable[..., Result | None], *arguments: object) -> Result | None:
+        try:
+            return call(*arguments)
+        except MemoryError:
+            return _end(Ended.MEMORY, b"not enough memory", discarded=True)
+        except LuaError as error:
+            return _end(Ended.ERROR, str(error).encode("utf-8", "replace")[:4096], discarded=True)
+
+    def _watch(self, run: Run) -> None:
+        self._ledger.watched[run.id] = run
+        self._wake()
+
+    def _close(self, home: Tenancy) -> None:
+        home.vm.close()
+        self._ledger.closing.discard(home)
+
+
+def _end(ended: Ended, reason: bytes, *, discarded: bool) -> Result:
+    return (_END, int(ended), reason, b"", None, discarded)
+
+
+def _account(run: Run, seat: Seat) -> None:
+    now = time.monotonic()
+    took = now - run.started
+    if took > _SHORT:
+        cpu = time.thread_time()
+        took, seat.cpu = min(took, cpu - seat.cpu), cpu
+    run.cpu += took
+    run.started, run.cpu_base = now, seat.cpu
+
+
+def _weigh(home: Tenancy, took: float) -> None:
+    """Into the slow lane after one heavy step, out of it after many light ones."""
+    if took > limits.HEAVY:
+        home.heavy, home.light_steps = True, 0
+    elif took >= limits.LIGHT:
+        home.light_steps = 0
+    else:
+        home.light_steps += 1
+        home.heavy = home.light_steps < limits.LIGHT_STEPS
+
+
+def _next_task(home: Tenancy) -> Task | None:
+    if home.pending:
+        return home.pending.popleft()
+    if home.closing and not home.runs:
+        return Task(home=home)
+    home.busy = False
+    return None

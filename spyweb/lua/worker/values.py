@@ -41,17 +41,23 @@ def end_message(run: int, told: Sequence[Any], cpu: float) -> list[object]:
     return [_END, run, ended, reason, traceback, round(cpu * 1000), packed, discarded]
 
 
-def weight(values: Sequence[object]) -> int:
-    """How many bytes of strings these are: what counts towards memory, and what makes a message big."""
-    total = 0
-    for value in values:
-        if type(value) is bytes or type(value) is str:
-            total += len(value)
-    return total
+def for_lua(values: list[object]) -> tuple[list[object], int]:
+    """The values as they may be pushed, and how many bytes of strings they are.  Raises TypeError on anything else."""
+    size = 0
+    for index, value in enumerate(values):
+        kind = type(value)
+        if kind is str:
+            values[index] = value = value.encode("utf-8", "surrogateescape")  # type: ignore[attr-defined]
+            size += len(value)
+        elif kind is bytes:
+            size += len(value)  # type: ignore[arg-type]
+        elif kind not in _SCALARS:
+            raise TypeError(f"a {kind.__name__} can't be pushed")
+    return values, size
 
 
-def are_scalars(values: Sequence[object]) -> bool:
-    return all(type(value) in _SCALARS for value in values)
+def is_big(message: Sequence[object]) -> bool:
+    return sum(len(value) for value in message if type(value) is bytes) > wire.BULK
 
 
 def address(pointer: bytes) -> int:

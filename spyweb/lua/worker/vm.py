@@ -80,7 +80,7 @@ class VM:
 
     def begin(self, run: int, procedure: str, arguments: bytes) -> bytes:
         """Makes the run's coroutine and gives its address; `start` starts it."""
-        pointer: bytes = self._begin(run, procedure, arguments)
+        pointer: bytes = self._begin(run, procedure.encode(), arguments)
         return pointer
 
     def start(self, run: int) -> tuple[object, ...]:

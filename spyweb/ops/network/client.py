@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable
@@ -25,7 +26,7 @@ from spyweb.ops.network.failures import translated
 from spyweb.ops.network.request import Fetch, HttpSettings, Response
 from spyweb.ops.network.resolver import Lookup, Resolver, ask_system
 
-MOST_CONNECTIONS = 512
+MOST_CONNECTIONS = 4096
 MOST_CONNECTIONS_PER_HOST = 128  # so that one slow host leaves room for the others
 MOST_REDIRECTS = 10
 LONGEST_HEADER = 65_536  # bytes; aiohttp's own 8,190 refuses the security headers of well-known sites
@@ -104,6 +105,12 @@ def refuse_private(info: AddrInfoType) -> socket.socket:
     return socket.socket(family, kind, protocol)
 
 
+def most_connections() -> int:
+    """Half of the files that this process may have open: the rest is for the store, the workers and the logs."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(soft // 2, MOST_CONNECTIONS)
+
+
 @asynccontextmanager
 async def open_client(
     settings: HttpSettings, clock: Clock, *, lookup: Lookup = ask_system, tls: ssl.SSLContext | None = None
@@ -111,7 +118,7 @@ async def open_client(
     """`lookup` and `tls` are for whoever has names or certificates of their own, such as tests."""
     resolver = Resolver(clock, lookup)
     connector = aiohttp.TCPConnector(
-        limit=MOST_CONNECTIONS,
+        limit=most_connections(),
         limit_per_host=MOST_CONNECTIONS_PER_HOST,
         resolver=resolver,
         use_dns_cache=False,  # the resolver keeps answers, and failures too

@@ -63,7 +63,7 @@ def _text_of(error: Exception, kind: str, fetch: Fetch) -> str:
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
             return f"bad URL: {error}"
         case aiohttp.ClientResponseError():
-            return f"{error.message or 'bad response'}"
+            return (error.message or "bad response").splitlines()[0]  # the others show bytes of the response
         case _:
             return str(error) or type(error).__name__
 

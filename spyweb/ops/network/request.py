@@ -69,20 +69,14 @@ class Http(Protocol):
 
 def parse_url(text: bytes) -> URL:
     """The address to ask.  Raises FetchError."""
-    url = _parse(text, "http")
-    if url.scheme not in ("http", "https"):
-        raise FetchError("http", f"only http and https addresses can be fetched, not {url.scheme or 'this'}")
-    return url
+    return _parse(text, "http", "URL")
 
 
 def parse_proxy(text: bytes) -> URL:
     """The proxy to go through.  Raises FetchError."""
-    url = _parse(text, "proxy")
-    if url.scheme.startswith("socks"):
-        raise FetchError("proxy", "SOCKS proxies are not part of this version", proxy=without_password(url))
-    if url.scheme not in ("http", "https"):
-        raise FetchError("proxy", f"a proxy's address begins with http:// or https://, not {url.scheme}://")
-    return url
+    if text.lower().startswith(b"socks"):
+        raise FetchError("proxy", "SOCKS proxies are not part of this version")
+    return _parse(text, "proxy", "proxy")
 
 
 def without_password(url: URL) -> str:
@@ -90,16 +84,17 @@ def without_password(url: URL) -> str:
     return str(url.with_user(None)) if url.host else str(url)
 
 
-def _parse(text: bytes, kind: str) -> URL:
+def _parse(text: bytes, kind: str, what: str) -> URL:
     if len(text) > LONGEST_URL or _UNSAFE.search(text):
-        raise FetchError(kind, "bad URL: too long, or with control characters in it")
+        raise FetchError(kind, f"bad {what}: too long, or with control characters in it")
     try:
         url = URL(text.decode("utf-8"))
+        if url.scheme not in ("http", "https"):
+            raise ValueError("it must begin with http:// or https://")
         if not url.raw_host:
             raise ValueError("it names no host")
-        _ = url.port  # refuses a port that is no number
     except ValueError as error:
-        raise FetchError(kind, f"bad URL: {error}") from None
+        raise FetchError(kind, f"bad {what}: {error}") from None
     return url
 
 

@@ -139,6 +139,13 @@ def test_uninstall_stops_the_service_removes_the_unit_and_names_what_stays(proje
     assert said[-1] == f"left as they are: {project} and the data in {project / 'data'}"
 
 
+def test_a_broken_config_keeps_nobody_from_uninstalling(project: Path, units: Path) -> None:
+    install(project, write=True, systemctl=Systemctl())
+    (project / "config.toml").write_text("[daemon\n")
+    uninstall(project, systemctl=Systemctl())
+    assert not list(units.iterdir())
+
+
 def test_uninstall_without_a_unit_says_so(project: Path, units: Path) -> None:
     with pytest.raises(Refused, match=f"there is no {units}"):
         uninstall(project, systemctl=Systemctl())

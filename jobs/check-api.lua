@@ -1,0 +1,64 @@
+-- /// job
+-- description = "Asks an address; after 5 failures in a row leaves it alone for a minute"
+-- every = "10s"
+-- timeout = "15s"
+-- ///
+
+-- A circuit breaker.  Three states, and every step of them is stored, so that they survive a restart or a crash:
+--   closed       each run asks; failures in a row are counted, one success sets the count back
+--   open         nothing is asked until the cooldown, counted from the moment of opening, is over
+--   half open    one run asks again: a success closes the breaker, a failure opens it for another cooldown
+--
+-- SPYWEB_CHECK_URL names another address to ask; the daemon asks itself otherwise, so this works offline.
+
+local MAX_FAILURES = 5 -- in a row
+local COOLDOWN = 60 -- seconds
+
+local function target()
+  local url = env_get("CHECK_URL")
+  if url then return url end
+  if engine.server_url then return engine.server_url .. "/healthz" end
+end
+
+-- Any status is a response; only what never answered at all has an error.
+local function ask(url)
+  local response, err = http_get(url)
+  if not response then return false, err.kind .. ": " .. err.error end
+  if response.status ~= 200 then return false, "status " .. response.status end
+  return true, response.time_ms .. " ms"
+end
+
+local function close()
+  if tonumber(store_get("failures") or "0") == 0 then return end
+  store_delete("failures")
+  store_delete("opened_at")
+  log("it answers again")
+end
+
+local function count_failure(now)
+  local failures = tonumber(store_get("failures") or "0") + 1
+  store_set("failures", failures)
+  if failures >= MAX_FAILURES then
+    store_set("opened_at", now)
+    log.warn("open for " .. COOLDOWN .. " s after " .. failures .. " failures in a row")
+  end
+end
+
+function run(ctx)
+  local url = target()
+  if not url then return "nothing to ask: the daemon runs without its server" end
+
+  local now = os.time()
+  local opened_at = tonumber(store_get("opened_at") or "0")
+  if now - opened_at < COOLDOWN then
+    return "open: asking again in " .. (opened_at + COOLDOWN - now) .. " s"
+  end
+
+  local ok, message = ask(url)
+  if not ok then
+    count_failure(now)
+    return nil, message -- nil and a message: the run counts as failed, with this reason
+  end
+  close()
+  return message
+end

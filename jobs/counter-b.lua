@@ -1,0 +1,14 @@
+-- /// job
+-- description = "Adds 10 to a counter that it shares with counter-a"
+-- every = "7s"
+-- ///
+
+-- With a function `run`, the file itself is run once, after it was loaded; then only the function is called.
+
+local STEP = 10
+
+function run(ctx)
+  local count = global_store_incr("shared_count", 0, STEP)
+  log("counter-b made it " .. count)
+  return count
+end

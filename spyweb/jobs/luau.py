@@ -1,0 +1,200 @@
+"""Name the Luau-only construct that Lua 5.4 stumbled over, with what to write instead.
+
+SpyWeb's scripts are often Luau.  Lua's own message ("syntax error near '+'") does not say so; a hint does.  It reads
+tokens, so strings and comments mislead nobody; it judges the reported line and the token just before it, because Lua
+notices a stray `continue` only at the next token; and it answers None rather than guess.  Any text is fine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+_TOKEN = re.compile(
+    r"(?P<space>\s+)"
+    r"|(?P<long>(?:--)?\[(?P<level>=*)\[)"
+    r"|(?P<comment>--[^\n]*)"
+    r"|(?P<text>\"(?:[^\"\\\n]|\\.)*+\"?|'(?:[^'\\\n]|\\.)*+'?)"
+    r"|(?P<backtick>`(?:[^`\\]|\\.)*+`?)"
+    r"|(?P<word>[^\W\d]\w*+)"
+    r"|(?P<number>\.?\d(?:[eEpP][+-]|[\w.])*+)"
+    r"|(?P<sign>//=|\.\.=|\.\.\.|\.\.|[-+*/%^~=<>]=|::|->|//|.)",
+    re.DOTALL,
+)
+_COMPOUND = {"+=", "-=", "*=", "/=", "//=", "%=", "^=", "..="}
+_CONTINUES_A_NAME = {"=", ".", "[", "(", ":", ",", "{"}
+_BEFORE_AN_EXPRESSION = {"=", "(", ",", "{", "[", "return", "and", "or", "not", "..", "<", ">", "<=", ">=", "==", "~="}
+_BEFORE_AN_EXPRESSION |= {"+", "-", "*", "/", "//", "%", "^"} | _COMPOUND
+_FAR = 200  # tokens; a list of parameters is shorter, and the search must not become quadratic
+_LONG_LINE = 2000  # tokens; what follows is not looked at
+_NUMBER_OF_LUAU = re.compile(r"0[bB][01_]+|0[xX][\da-fA-F]*_[\da-fA-F_]*|\d[\d_]*_[\d_.eE+-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    line: int
+
+
+_END = _Token("sign", "", 0)
+_Sentence = list[_Token]
+
+
+def explain(source: str, line: int) -> str | None:
+    """The construct on that line of a script that does not compile, or just before it."""
+    tokens = _tokens_to(source, line)
+    for at in _suspects(tokens, line):
+        for look in _LOOKS:
+            if hint := look(tokens, at):
+                return hint
+    return None
+
+
+def _tokens_to(source: str, line: int) -> _Sentence:
+    """The tokens up to the first one after the line."""
+    tokens: _Sentence = []
+    for token in _tokens(source):
+        tokens.append(token)
+        if token.line > line:
+            break
+    return tokens
+
+
+def _suspects(tokens: _Sentence, line: int) -> list[int]:
+    """What the line holds, then the last token before it."""
+    on_line = [at for at, token in enumerate(tokens) if token.line == line]
+    after_line = len(tokens) - (tokens[-1].line > line) if tokens else 0
+    first = on_line[0] if on_line else after_line
+    return on_line[:_LONG_LINE] + [first - 1] * (first > 0)
+
+
+def _tokens(source: str) -> Iterator[_Token]:
+    position, line = 0, 1
+    while match := _TOKEN.match(source, position):
+        start, position = position, _end_of(match, source)
+        kind = match.lastgroup or ""
+        if kind == "level":
+            kind = "comment" if match["long"].startswith("--") else "text"
+        if kind not in ("space", "comment"):
+            yield _Token(kind, source[start:position], line)
+        line += source.count("\n", start, position)
+
+
+def _end_of(match: re.Match[str], source: str) -> int:
+    if match["long"] is None:
+        return match.end()
+    closing = f"]{match['level']}]"
+    found = source.find(closing, match.end())
+    return len(source) if found < 0 else found + len(closing)
+
+
+def _near(tokens: _Sentence, at: int) -> _Token:
+    return tokens[at] if 0 <= at < len(tokens) else _END
+
+
+def _compound(tokens: _Sentence, at: int) -> str | None:
+    sign = tokens[at].text
+    if tokens[at].kind != "sign" or sign not in _COMPOUND:
+        return None
+    name = _near(tokens, at - 1)
+    target = name.text if name.kind == "word" and _near(tokens, at - 2).text not in (".", ":") else "x"
+    value = _near(tokens, at + 1)
+    amount = value.text if value.kind in ("word", "number") else "..."
+    return f"`{sign}` is Luau, not Lua 5.4: write {target} = {target} {sign[:-1]} {amount}"
+
+
+def _continue(tokens: _Sentence, at: int) -> str | None:
+    before, after = _near(tokens, at - 1), _near(tokens, at + 1)
+    if tokens[at].text != "continue" or before.text in (".", ":", "::", "goto", "local", "function", ","):
+        return None
+    if before.text in _BEFORE_AN_EXPRESSION or after.text in _CONTINUES_A_NAME or after.kind == "text":
+        return None
+    return "`continue` is Luau, not Lua 5.4: write goto continue, and ::continue:: before the end of the loop"
+
+
+def _backtick(tokens: _Sentence, at: int) -> str | None:
+    if tokens[at].kind != "backtick":
+        return None
+    return "a backtick string is Luau, not Lua 5.4: join with .. or use string.format"
+
+
+def _if_expression(tokens: _Sentence, at: int) -> str | None:
+    before = _near(tokens, at - 1)
+    if tokens[at].text != "if" or before.kind == "text" or before.text not in _BEFORE_AN_EXPRESSION:
+        return None
+    return "an if-expression is Luau, not Lua 5.4: write an if statement, or a and b or c"
+
+
+def _type_declaration(tokens: _Sentence, at: int) -> str | None:
+    before, after, next_one = (_near(tokens, at + step) for step in (-1, 1, 2))
+    if tokens[at].text != "type" or before.text in (".", ":") or after.kind != "word":
+        return None
+    if next_one.text not in ("=", "<"):
+        return None
+    return f"`type {after.text}` is Luau, not Lua 5.4: leave the type declaration out"
+
+
+def _annotation(tokens: _Sentence, at: int) -> str | None:
+    if tokens[at].text != ":" or not (_in_name_list(tokens, at) or _in_parameters(tokens, at)):
+        return None
+    kind = _near(tokens, at + 1)
+    shown = f": {kind.text}" if kind.kind == "word" else ": ..."
+    return f"a type annotation is Luau, not Lua 5.4: leave `{shown}` out"
+
+
+def _in_name_list(tokens: _Sentence, at: int) -> bool:
+    """`local a, b:` or `for a, b:`"""
+    while _near(tokens, at - 1).kind == "word" and _near(tokens, at - 2).text == ",":
+        at -= 2
+    return _near(tokens, at - 1).kind == "word" and _near(tokens, at - 2).text in ("local", "for")
+
+
+def _in_parameters(tokens: _Sentence, at: int) -> bool:
+    """`function f(a: number, b: {string}): boolean`: a colon between the parameters' names, or after them."""
+    before = _near(tokens, at - 1)
+    if before.text == ")":
+        return _opens_parameters(tokens, _opening(tokens, at - 1))
+    return before.kind == "word" and _opens_parameters(tokens, _opening(tokens, at))
+
+
+def _opening(tokens: _Sentence, at: int) -> int:
+    """Where the bracket was opened that this token closes or is in; -1 when that is far away."""
+    depth = 0
+    for index in range(at - 1, max(at - _FAR, -1), -1):
+        text = tokens[index].text
+        depth += (text in (")", "}", "]")) - (text in ("(", "{", "["))
+        if depth < 0:
+            return index
+    return -1
+
+
+def _opens_parameters(tokens: _Sentence, at: int) -> bool:
+    """Whether the parenthesis follows `function`, or `function` and a name."""
+    if at < 0 or tokens[at].text != "(":
+        return False
+    at -= 1
+    while _near(tokens, at).kind == "word" and _near(tokens, at - 1).text in (".", ":"):
+        at -= 2
+    return "function" in (_near(tokens, at).text, _near(tokens, at - 1).text)
+
+
+def _cast(tokens: _Sentence, at: int) -> str | None:
+    if tokens[at].text != "::" or _near(tokens, at + 2).text == "::":
+        return None
+    if _near(tokens, at - 2).text == "::" or _near(tokens, at + 1).kind not in ("word", "sign"):
+        return None
+    return "a type cast is Luau, not Lua 5.4: leave `::` and the type out"
+
+
+def _number(tokens: _Sentence, at: int) -> str | None:
+    text = tokens[at].text
+    if tokens[at].kind != "number" or not _NUMBER_OF_LUAU.fullmatch(text):
+        return None
+    return f"the number {text} is Luau, not Lua 5.4: write it in decimal or 0x..., without _"
+
+
+_LOOKS: tuple[Callable[[_Sentence, int], str | None], ...] = (
+    _compound, _continue, _backtick, _if_expression, _type_declaration, _annotation, _cast, _number,
+)  # fmt: skip

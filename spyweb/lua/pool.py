@@ -1,0 +1,373 @@
+"""Runs Lua in worker processes: picks the VM for each run, answers its ops, and tells how it ended whatever happens.
+
+A job's VM is made at its first run and stays on its worker.  A worker that dies costs the runs in it, nothing else: the
+job that was being stepped gets a worker of its own, the others are told that they were innocent.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from asyncio import CancelledError, TaskGroup, get_running_loop
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+
+import structlog
+
+from spyweb.clock import Clock, Handle
+from spyweb.errors import PoolError, ScriptError
+from spyweb.lua import endings, wire
+from spyweb.lua.dialogue import Dialogue
+from spyweb.lua.nursery import Births, Nursery
+from spyweb.lua.patience import settle, within
+from spyweb.lua.process import Death
+from spyweb.lua.quarantine import Quarantine
+from spyweb.lua.remote import Around, RemoteWorker, Vm
+from spyweb.lua.session import Code, Host, InitFacts, Order, PoolStats, Request
+from spyweb.lua.staff import Staff
+from spyweb.lua.wire import Why
+from spyweb.model import MIB, Ending, Isolation, JobId, Outcome, RunId
+
+log = structlog.get_logger()
+
+PATIENCE = 10.0  # seconds that a run waits for a worker and a loaded VM
+STOP_LIMIT = 1.5  # seconds for runs that were told to stop
+TRIES = 3  # VMs that may be lost under a run before it could begin
+MEMORY_BUDGET = 512 * MIB  # bytes of all VMs of a shared worker
+
+COMPLAINT = re.compile(r"(?s)(?P<file>.*?):(?P<line>\d+): (?P<reason>.*)")  # how Lua says where it is wrong
+
+
+def default_workers() -> int:
+    """One for each core, and at least two, so that a worker that is being replaced does not stop everything."""
+    return max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2)
+
+
+@asynccontextmanager
+async def open_pool(
+    *,
+    clock: Clock,
+    workers: int,
+    init: InitFacts,
+    memory_budget: int = MEMORY_BUDGET,
+    nursery: Callable[[Clock, str], Births] = Nursery,
+) -> AsyncIterator[Pool]:
+    """Raises PoolError when no worker can be started."""
+    async with AsyncExitStack() as stack:
+        tasks = await TaskGroup().__aenter__()
+        stack.push_async_callback(tasks.__aexit__, None, None, None)  # an error of the caller's is not the group's
+        births = nursery(clock, init.timezone)
+        stack.push_async_callback(births.close)
+        pool = Pool(clock=clock, births=births, init=init, memory_budget=memory_budget, tasks=tasks)
+        stack.push_async_callback(pool.stop, 0)
+        await pool.open(workers)
+        yield pool
+
+
+class Pool:
+    def __init__(self, *, clock: Clock, births: Births, init: InitFacts, memory_budget: int, tasks: TaskGroup) -> None:
+        self._clock = clock
+        self._memory_budget = memory_budget
+        self._staff = Staff(Around(clock=clock, births=births, init=init, tasks=tasks, overseer=self))
+        self._quarantine = Quarantine()
+        self._orders: dict[RunId, Order] = {}
+        self._patience: dict[RunId, Handle] = {}  # of the orders that have not begun
+        self._vms: dict[JobId, dict[int, Vm]] = {}  # by generation: where the next run begins
+        self._retired: dict[JobId, int] = {}  # generations below are not kept
+        self._loads = 0
+        self._is_stopping = False
+        self._idle = get_running_loop().create_future()
+
+    async def open(self, workers: int) -> None:
+        self._staff.open(workers)
+        if not await self._staff.wait_until_up():
+            raise PoolError(f"no worker could be started: {self._staff.trouble}")
+
+    # What can be asked
+
+    async def run(self, request: Request, host: Host) -> Ending:
+        """Cancelling this cancels the run, and waits until it has ended; doing so twice does not wait."""
+        if self._is_stopping:
+            return endings.never_begun(Why.STOPPED)
+        if request.run in self._orders:
+            raise ValueError(f"run {request.run} is under way")
+        order = Order(request=request, host=host, ending=get_running_loop().create_future())
+        self._orders[request.run] = order
+        try:
+            self._admit(order)
+            return await self._ending_of(order)
+        finally:
+            self._forget(order)
+
+    async def _ending_of(self, order: Order) -> Ending:
+        try:
+            return await order.ending
+        except CancelledError:
+            order.ending = get_running_loop().create_future()  # the first one was cancelled with the task
+            self.cancel(order.request.run, Why.CANCELLED)
+            await order.ending
+            raise
+
+    def _forget(self, order: Order) -> None:
+        run = order.request.run
+        del self._orders[run]
+        self._cancel_patience(run)
+        if self._is_stopping and not self._orders:
+            settle(self._idle)
+
+    def cancel(self, run: RunId, why: Why) -> None:
+        """Have it end; `run` then gives its ending.  A run that is not known has ended already."""
+        order = self._orders.get(run)
+        if order is not None and not any(worker.cancel(run, why) for worker in self._staff):
+            order.end(endings.never_begun(why))
+
+    async def check(self, code: Code) -> None:
+        """Compile it in a scratch VM; raises ScriptError."""
+        for _ in range(TRIES):
+            verdict = self._staff.least_loaded().check(code)
+            if not await within(self._clock, PATIENCE, verdict):
+                raise PoolError(f"{code.chunk} was not compiled within {PATIENCE:.0f} s: {self._staff.trouble}")
+            if verdict.exception() is None:
+                raise_complaint(code, verdict.result())
+                return
+        raise PoolError(f"{code.chunk} could not be compiled: {verdict.exception()}")
+
+    def retire(self, job: JobId, older_than: int) -> None:
+        """Generations below are not wanted any more: each VM goes with its last run."""
+        self._retired[job] = older_than
+        self._quarantine.renew(job, older_than)
+        for generation, vm in list(self._vms.get(job, {}).items()):
+            if generation < older_than:
+                self._let_go(vm)
+
+    def stats(self) -> PoolStats:
+        workers = [worker.info for worker in self._staff]
+        rights = next((worker.rights for worker in self._staff if worker.rights), ())
+        return PoolStats(
+            rights=rights,
+            workers=workers,
+            quarantined=self._quarantine.reasons,
+            deaths=self._staff.deaths,
+            loads=self._loads,
+        )
+
+    async def stop(self, grace: float) -> None:
+        """A planned stop.
+
+        1. nothing begins any more  2. what runs may end by itself  3. what is left is told to end as `stopped`
+        4. and what does not is cut off  5. the workers die
+        """
+        self._is_stopping = True
+        await self._wait_until_idle(grace)
+        for run in list(self._orders):
+            self.cancel(run, Why.STOPPED)
+        await self._wait_until_idle(STOP_LIMIT)
+        for order in self._orders.values():
+            order.end(endings.unstoppable(Why.STOPPED))
+        await self._staff.close()
+
+    async def _wait_until_idle(self, seconds: float) -> None:
+        if self._orders:
+            await within(self._clock, seconds, self._idle)
+
+    # Where runs begin
+
+    def _admit(self, order: Order) -> None:
+        vm = self._vm_for(order.request.code)
+        if vm.is_loaded:
+            self._begin(vm, order)
+            return
+        vm.waiting.append(order)
+        run = order.request.run
+        if run not in self._patience:
+            self._patience[run] = self._clock.call_later(PATIENCE, partial(self._give_up, order))
+
+    def _begin(self, vm: Vm, order: Order) -> None:
+        self._cancel_patience(order.request.run)
+        vm.worker.begin(vm, order)
+
+    def _give_up(self, order: Order) -> None:
+        order.fail(PoolError(f"no worker could be had within {PATIENCE:.0f} s: {self._staff.trouble}"))
+
+    def _cancel_patience(self, run: RunId) -> None:
+        timer = self._patience.pop(run, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _vm_for(self, code: Code) -> Vm:
+        vms = self._vms.get(code.job)
+        vm = vms.get(code.generation) if vms else None
+        own = code.isolation is Isolation.PROCESS or self._quarantine.holds(code)
+        if vm is None:
+            return self._make_vm(code, own=own)
+        if own is (vm.worker.job is not None):
+            return vm
+        self._let_go(vm)
+        return self._make_vm(code, own=own)
+
+    def _make_vm(self, code: Code, *, own: bool) -> Vm:
+        worker = self._staff.own_worker(code.job) if own else self._staff.least_loaded()
+        vm = worker.load_vm(code)
+        self._vms.setdefault(code.job, {})[code.generation] = vm
+        self._loads += 1
+        if code.generation < self._retired.get(code.job, 0):
+            worker.doom(vm)
+        return vm
+
+    def _let_go(self, vm: Vm) -> None:
+        """The job's next run begins in another VM."""
+        self._unlist(vm)
+        vm.worker.doom(vm)
+        self._dismiss_if_empty(vm.worker)
+
+    def _unlist(self, vm: Vm) -> None:
+        vms = self._vms.get(vm.code.job, {})
+        if vms.get(vm.code.generation) is vm:
+            del vms[vm.code.generation]
+            if not vms:
+                del self._vms[vm.code.job]
+
+    def _dismiss_if_empty(self, worker: RemoteWorker) -> None:
+        if worker.job is not None and not worker.vms and not worker.is_retiring:
+            self._staff.dismiss(worker)
+
+    # What becomes of them (the Overseer of every worker)
+
+    def loaded(self, vm: Vm, reason: str | None) -> None:
+        waiting, vm.waiting = vm.waiting, []
+        if reason is not None:
+            self._unlist(vm)
+            self._dismiss_if_empty(vm.worker)
+        for order in waiting:
+            if order.ending.done():
+                continue
+            if reason is None:
+                self._begin(vm, order)
+            else:
+                order.end(endings.did_not_compile(reason))
+
+    def ended(self, vm: Vm, dialogue: Dialogue, message: Sequence[object]) -> None:
+        if vm.is_doomed:
+            self._unlist(vm)
+        if message[2] == wire.Ended.UNBEGUN:
+            self._begin_elsewhere(dialogue)
+        else:
+            dialogue.order.end(self._after(vm, endings.from_end(message)))
+        self._dismiss_if_empty(vm.worker)
+
+    def _begin_elsewhere(self, dialogue: Dialogue) -> None:
+        order = dialogue.order
+        if dialogue.why is not Why.NOTHING:
+            order.end(endings.never_begun(dialogue.why))
+        else:
+            self._try_again(order, "its VM was gone before it could begin", guilty=False)
+
+    def _after(self, vm: Vm, ending: Ending) -> Ending:
+        """A clean run ends a quarantine: the next one begins in a shared worker, with fresh globals."""
+        if ending.outcome is not Outcome.SUCCESS or not self._quarantine.release_after_clean_run(vm.code):
+            return ending
+        if vm.code.isolation is Isolation.PROCESS:
+            return ending
+        log.info("a job is out of quarantine", job=vm.code.job)
+        self._let_go(vm)
+        return replace(ending, globals_reset=True)
+
+    def stuck(self, worker: RemoteWorker, dialogue: Dialogue) -> None:
+        why = dialogue.why if dialogue.why is not Why.NOTHING else Why.CPU
+        request = dialogue.order.request
+        worker.abandon(dialogue)
+        dialogue.order.end(endings.unstoppable(why))
+        if why is not Why.STOPPED:
+            self._put_in_quarantine(request, "could not be stopped")
+        if not worker.is_retiring:
+            self._replace(worker)
+
+    def _replace(self, worker: RemoteWorker) -> None:
+        waiting = []
+        for vm in list(worker.vms.values()):
+            self._unlist(vm)
+            waiting += vm.waiting
+            vm.waiting = []
+            worker.doom(vm)
+        self._staff.replace(worker)
+        for order in waiting:
+            self._admit(order)
+
+    def _put_in_quarantine(self, request: Request, what: str) -> None:
+        reason = f"run {request.run} {what}"
+        log.warning("a job is quarantined: it has a worker of its own now", job=request.code.job, reason=reason)
+        self._quarantine.put(request.code, reason, until_clean_run=True)
+
+    def measured(self, worker: RemoteWorker, largest: Sequence[tuple[int, int]]) -> None:
+        """Above its budget a shared worker's largest VM moves out; what is on its way out already counts as gone."""
+        if worker.job is not None or worker.is_retiring or worker.used_bytes <= self._memory_budget:
+            return
+        used, staying = worker.used_bytes, []
+        for number, size in largest:
+            vm = worker.vms.get(number)
+            if vm is None or vm.is_doomed:
+                used -= size
+            else:
+                staying.append((size, number))
+        if used > self._memory_budget and staying:
+            self._move_out(worker.vms[max(staying)[1]], max(staying)[0])
+
+    def _move_out(self, vm: Vm, size: int) -> None:
+        reason = f"its VM of {size / MIB:.0f} MB was the largest of a worker over its memory budget"
+        log.warning("a job moves to a worker of its own; its globals are reset", job=vm.code.job, reason=reason)
+        self._quarantine.put(vm.code, reason, until_clean_run=False)
+        self._let_go(vm)
+
+    def proven(self, worker: RemoteWorker) -> None:
+        self._staff.prove()
+
+    def died(self, worker: RemoteWorker, death: Death) -> None:
+        for vm in worker.vms.values():
+            self._unlist(vm)
+        self._staff.bury(worker, death)
+        guilty = frozenset() if death.blameless else death.stepped
+        for dialogue in worker.dialogues:
+            worker.abandon(dialogue)
+            self._lose(dialogue, death, guilty=dialogue.run in guilty)
+        for vm in list(worker.vms.values()):
+            self._load_elsewhere(vm, worker, death)
+
+    def _lose(self, dialogue: Dialogue, death: Death, *, guilty: bool) -> None:
+        why = Why.STOPPED if self._is_stopping else dialogue.why
+        if guilty and why is not Why.STOPPED:
+            self._put_in_quarantine(dialogue.order.request, f"was being stepped when its worker died: {death.reason}")
+        if why is Why.NOTHING:
+            dialogue.order.end(endings.lost(f"its worker died: {death.reason}", guilty=guilty))
+        else:
+            dialogue.order.end(endings.unstoppable(why))
+
+    def _load_elsewhere(self, vm: Vm, worker: RemoteWorker, death: Death) -> None:
+        """A death in which nobody was being stepped may be the work of a script that was being compiled."""
+        suspect = worker.is_up and not death.blameless and not death.stepped
+        for order in vm.waiting:
+            if suspect:
+                self._put_in_quarantine(order.request, f"was about to begin when its worker died: {death.reason}")
+            if worker.is_up:
+                self._try_again(order, f"its worker died: {death.reason}", guilty=suspect)
+            else:
+                self._admit(order)
+
+    def _try_again(self, order: Order, reason: str, *, guilty: bool) -> None:
+        order.tries += 1
+        if order.ending.done():
+            return
+        if order.tries < TRIES and not self._is_stopping:
+            self._admit(order)
+        else:
+            order.end(endings.lost(reason, guilty=guilty))
+
+
+def raise_complaint(code: Code, reason: str | None) -> None:
+    if reason is None:
+        return
+    where = COMPLAINT.fullmatch(reason)
+    if where is None:
+        raise ScriptError(code.chunk, None, reason)
+    raise ScriptError(where["file"], int(where["line"]), where["reason"])

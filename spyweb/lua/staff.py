@@ -1,0 +1,141 @@
+"""Which workers there are: those that jobs share, those of a single job, and those that are on their way out.
+
+There are always as many shared ones as were asked for, be it that some are still being born.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Task
+from collections.abc import Coroutine, Iterator
+from itertools import chain
+
+import structlog
+
+from spyweb.lua.patience import within
+from spyweb.lua.process import READY_LIMIT, Death
+from spyweb.lua.remote import Around, RemoteWorker
+from spyweb.model import JobId
+
+log = structlog.get_logger()
+
+PING_EVERY = 0.5  # seconds
+GRACE = 1.0  # seconds for the other runs of a worker with a stuck one: most runs are shorter, and it burns a core
+FIRST_DELAY = 0.1  # seconds before the next birth after a failed one; doubled for each further one ...
+LONGEST_DELAY = 5.0  # ... up to this
+END_LIMIT = 2.0  # seconds for all to be dead
+
+
+class Staff:
+    def __init__(self, around: Around) -> None:
+        self.deaths = 0
+        self.trouble = "they are slow to start"  # the latest reason why there is no worker
+        self._around = around
+        self._shared: list[RemoteWorker] = []
+        self._own: dict[JobId, RemoteWorker] = {}
+        self._leaving: set[RemoteWorker] = set()
+        self._failures = 0  # births in a row that came to nothing
+        self._tasks: set[Task[None]] = set()
+        self._is_closing = False
+
+    def __iter__(self) -> Iterator[RemoteWorker]:
+        return chain(self._shared, self._own.values(), list(self._leaving))
+
+    def open(self, workers: int) -> None:
+        self._shared = [self._hire(None) for _ in range(workers)]
+        self._start(self._watch())
+
+    async def wait_until_up(self) -> bool:
+        """Whether there is at least one shared worker; all that come within the limit are waited for."""
+        starting = [within(self._around.clock, READY_LIMIT, worker.process.up) for worker in self._shared]
+        await asyncio.gather(*starting)
+        return any(worker.is_up for worker in self._shared)
+
+    def least_loaded(self) -> RemoteWorker:
+        return min(self._shared, key=_load)
+
+    def own_worker(self, job: JobId) -> RemoteWorker:
+        worker = self._own.get(job)
+        if worker is None:
+            worker = self._own[job] = self._hire(job)
+        return worker
+
+    def replace(self, worker: RemoteWorker) -> None:
+        """It can't go on.  Its replacement starts first; meanwhile, and for a grace, its other runs may end."""
+        worker.retire()
+        replacement = self._take_out(worker)
+        self._leaving.add(worker)
+        self._start(self._hand_over(worker, replacement))
+
+    async def _hand_over(self, worker: RemoteWorker, replacement: RemoteWorker | None) -> None:
+        if replacement is not None:
+            await within(self._around.clock, READY_LIMIT, replacement.process.up)
+        await within(self._around.clock, GRACE, worker.retire())
+        worker.process.kill("a run in it could not be stopped", blameless=True)
+
+    def dismiss(self, worker: RemoteWorker) -> None:
+        """It has nothing to do any more."""
+        self._take_out(worker)
+        self._leaving.add(worker)
+        worker.dismiss()
+
+    def bury(self, worker: RemoteWorker, death: Death) -> None:
+        """It is dead.  A shared one is replaced."""
+        if not worker.is_dismissed:
+            self.deaths += 1
+            self._learn(worker, death)
+        self._leaving.discard(worker)
+        self._take_out(worker)
+
+    def prove(self) -> None:
+        """A worker has lived long enough to answer."""
+        self._failures = 0
+
+    def _learn(self, worker: RemoteWorker, death: Death) -> None:
+        if not worker.is_proven:
+            self._failures += 1
+            self.trouble = death.reason
+        log.warning("a worker died", pid=worker.process.pid, reason=death.reason, job=worker.job)
+
+    def _take_out(self, worker: RemoteWorker) -> RemoteWorker | None:
+        """Give it no more work; gives the one that shall have it."""
+        if worker.job is not None:
+            if self._own.get(worker.job) is worker:
+                del self._own[worker.job]
+            return None
+        if worker not in self._shared or self._is_closing:
+            return None
+        replacement = self._hire(None)
+        self._shared[self._shared.index(worker)] = replacement
+        return replacement
+
+    def _hire(self, job: JobId | None) -> RemoteWorker:
+        worker = RemoteWorker(self._around, job)
+        delay = min(FIRST_DELAY * 2 ** (self._failures - 1), LONGEST_DELAY) if self._failures else 0
+        self._start(worker.process.bring_up(delay))
+        return worker
+
+    async def _watch(self) -> None:
+        while True:
+            await self._around.clock.sleep(PING_EVERY)
+            for worker in list(self):
+                worker.ping()
+
+    def _start(self, story: Coroutine[object, object, None]) -> None:
+        task = self._around.tasks.create_task(story)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """All of them die."""
+        self._is_closing = True
+        for task in self._tasks:
+            task.cancel()
+        everybody = list(self)
+        for worker in everybody:
+            worker.dismiss()
+        await asyncio.gather(*(within(self._around.clock, END_LIMIT, worker.process.dead) for worker in everybody))
+
+
+def _load(worker: RemoteWorker) -> tuple[bool, int, int]:
+    return worker.load

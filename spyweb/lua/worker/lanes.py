@@ -1,0 +1,231 @@
+"""The threads of a worker, and who does what.
+
+The leader reads what arrives, steps VMs, writes what comes of it.  The follower watches: when the leader has been in one
+step for 20 ms it leads instead, with the half-done batch, and a new follower watches; whoever was leading finishes that
+step and goes.  VMs whose steps are long are stepped by helpers, in the slow lane.  All that is shared is under the
+ledger's lock, or a queue.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+
+from spyweb.lua.wire import FromWorker, Why
+from spyweb.lua.worker import limits
+from spyweb.lua.worker.console import Console
+from spyweb.lua.worker.desk import Desk, end
+from spyweb.lua.worker.failure import start_thread
+from spyweb.lua.worker.link import Post
+from spyweb.lua.worker.runs import Ledger, Phase, Run, Task
+from spyweb.lua.worker.slots import Slots
+from spyweb.lua.worker.stepper import Seat, Stepper
+
+_HELPERS = 2  # threads of the slow lane that are always to be had
+_MOST_HELPERS = 128  # while those are in long steps; a C loop can hold one for a second and a half
+_IDLE_HELPER = 5.0  # seconds without work, then it goes
+_IDLE_LOOKS = 20  # of the follower, with nothing to see: then it sleeps
+_STUCK = int(FromWorker.STUCK)
+
+
+class Lanes:
+    def __init__(self, ledger: Ledger, post: Post, desk: Desk, console: Console, slots: Slots) -> None:
+        self._ledger = ledger
+        self._desk = desk
+        self._console = console
+        self._small = post.small
+        self._bulk = post.bulk
+        self._outlet = outlet = post.outlet
+        self._slots = slots
+        self._inbox: deque[list[object]] = deque()
+        self._epoch = 0  # how often the lead has changed hands
+        self._reading = True  # the leader waits for something to arrive
+        self._awake = threading.Event()  # there is something for the follower to watch
+        self._slow: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._helpers = 0
+        self._working = 0
+        self._stepper = Stepper(ledger, outlet, slots.runs, self._awake.set)
+
+    def run(self) -> None:
+        """Never returns: the worker ends with its sockets."""
+        start_thread("follower", self._follow)
+        start_thread("bulk in", self._read_bulk)
+        self._lead(self._epoch)
+        threading.Event().wait()
+
+    # The leader
+
+    def _lead(self, epoch: int) -> None:
+        seat = self._sit()
+        inbox, outlet = self._inbox, self._outlet
+        while True:
+            if not inbox:
+                self._refill(seat)
+                continue
+            task = self._desk.receive(inbox.popleft())
+            if task is not None and not self._do(task, seat, epoch):
+                break
+            if outlet.waiting and time.monotonic() - outlet.flushed > limits.LATEST:
+                outlet.flush()
+        self._slots.give_back(seat.slot)
+
+    def _refill(self, seat: Seat) -> None:
+        self._outlet.flush()
+        self._reading = True
+        arrived = self._small.read()
+        self._reading = False
+        if not self._awake.is_set():  # in this order: else the follower could fall asleep just now
+            self._awake.set()
+        self._outlet.flushed = time.monotonic()
+        seat.cpu = time.thread_time()
+        self._inbox.extend(arrived)
+
+    def _do(self, task: Task, seat: Seat, epoch: int) -> bool:
+        """Gives whether this thread still leads."""
+        if task.home.heavy or task.run is None:
+            self._hand_over(task)
+            return True
+        following = self._stepper.perform(task, seat, leading=True)
+        if following:
+            self._hand_over(following)
+        if self._epoch == epoch:
+            return True
+        self._outlet.flush()
+        return False
+
+    def _sit(self) -> Seat:
+        return Seat(thread=threading.get_ident(), slot=self._slots.take(), cpu=time.thread_time())
+
+    # The slow lane
+
+    def _hand_over(self, task: Task) -> None:
+        self._slow.put(task)
+        with self._ledger.lock:
+            is_short = self._helpers < _HELPERS and self._working + self._slow.qsize() > self._helpers
+            self._helpers += is_short
+        if is_short:
+            start_thread("helper", self._help)
+        self._awake.set()
+
+    def _help(self) -> None:
+        seat = self._sit()
+        while True:
+            try:
+                task = self._slow.get(timeout=_IDLE_HELPER)
+            except queue.Empty:
+                if self._may_go():
+                    break
+                continue
+            with self._ledger.lock:
+                self._working += 1
+            self._help_with(task, seat)
+            with self._ledger.lock:
+                self._working -= 1
+        self._slots.give_back(seat.slot)
+
+    def _help_with(self, task: Task, seat: Seat) -> None:
+        seat.cpu = time.thread_time()
+        following = self._stepper.perform(task, seat)
+        self._outlet.flush()
+        if following:
+            self._hand_over(following)
+
+    def _may_go(self) -> bool:
+        with self._ledger.lock:
+            if not self._slow.empty():
+                return False
+            self._helpers -= 1
+            return True
+
+    def _read_bulk(self) -> None:
+        while True:
+            for message in self._bulk.read():
+                task = self._desk.receive(message)
+                if task:
+                    self._hand_over(task)
+            self._outlet.flush()
+
+    # The follower
+
+    def _follow(self) -> None:
+        looks = 0
+        was_short = False
+        while True:
+            self._awake.wait()
+            time.sleep(limits.FOLLOW)
+            if self._takes_over():
+                break
+            self._look_after_runs()
+            was_short = self._relieve_helpers(was_short)
+            looks = 0 if self._is_busy() else looks + 1
+            if looks > _IDLE_LOOKS:
+                looks = 0
+                self._fall_asleep()
+        start_thread("follower", self._follow)
+        self._outlet.flush()
+        self._lead(self._epoch)
+
+    def _takes_over(self) -> bool:
+        run = self._stepper.leading
+        if run is None:
+            return False
+        with self._ledger.lock:
+            if self._stepper.leading is not run or time.monotonic() - run.started < limits.TAKE_OVER:
+                return False
+            self._stepper.leading = None
+            self._epoch += 1
+            self._ledger.watched[run.id] = run
+            return True
+
+    def _relieve_helpers(self, was_short: bool) -> bool:
+        """One more while tasks wait from one look to the next."""
+        is_short = not self._slow.empty()
+        if is_short and was_short and self._helpers < _MOST_HELPERS:
+            with self._ledger.lock:
+                self._helpers += 1
+            start_thread("helper", self._help)
+        return is_short
+
+    def _is_busy(self) -> bool:
+        return not self._reading or bool(self._ledger.watched) or not self._slow.empty()
+
+    def _fall_asleep(self) -> None:
+        self._awake.clear()
+        if self._is_busy() or self._outlet.waiting:
+            self._awake.set()
+
+    def _look_after_runs(self) -> None:
+        if self._outlet.waiting:
+            self._outlet.flush()
+        for run in list(self._ledger.watched.values()):
+            with self._ledger.lock:
+                task = self._look_after(run, time.monotonic())
+            if run.why:
+                self._console.wake()
+            if task:
+                self._hand_over(task)
+
+    def _look_after(self, run: Run, now: float) -> Task | None:
+        """Arms what is over a limit, reports what did not heed it, forgets what needs no watching."""
+        if run.phase is Phase.ENDED or not (run.started or run.why or run.deadline):
+            self._ledger.watched.pop(run.id, None)
+            return None
+        if run.limit_at and not run.reported and now > _patience_ends(run):
+            run.reported = True
+            self._outlet.post([_STUCK, run.id])
+        if run.started and not run.why and _cpu_so_far(run) > run.cpu_limit:
+            return end(run, int(Why.CPU))
+        if run.deadline and now > run.deadline:
+            return end(run, int(Why.TIMEOUT))
+        return None
+
+
+def _patience_ends(run: Run) -> float:
+    return max(run.limit_at, run.deadline) + limits.PATIENCE
+
+
+def _cpu_so_far(run: Run) -> float:
+    """With the ledger's lock held, so that the thread that steps it is still there to be asked."""
+    return run.cpu + limits.cpu_of(run.thread) - run.cpu_base

@@ -1,0 +1,44 @@
+"""A worker process, from its fork to its end: gives up its rights, says so, and works until its daemon is gone."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import sys
+
+from spyweb.lua.wire import FromWorker
+from spyweb.lua.worker import sandbox
+from spyweb.lua.worker.console import Console
+from spyweb.lua.worker.desk import Desk
+from spyweb.lua.worker.lanes import Lanes
+from spyweb.lua.worker.link import Post
+from spyweb.lua.worker.runs import Ledger
+from spyweb.lua.worker.slots import Slots
+from spyweb.lua.worker.vm import Parts
+
+_SWITCH = 0.0005  # seconds; a thread back from Lua waits that long for one that is in Python, 5 ms by default
+_GARBAGE = 50_000  # objects between two looks for cycles, of which there are few here
+
+
+def work(small: int, bulk: int, slots: int, parts: Parts) -> None:
+    """Takes over three descriptors: both sockets and the shared memory.  Never returns."""
+    sys.setswitchinterval(_SWITCH)
+    gc.set_threshold(_GARBAGE)
+    _empty_environment()
+    shared = Slots(slots)
+    os.close(slots)
+    post = Post(socket.socket(fileno=small), socket.socket(fileno=bulk))
+    rights = sandbox.give_up_rights()
+    post.outlet.post([int(FromWorker.READY), {"rights": rights}])
+    ledger = Ledger()
+    console = Console(post.outlet)
+    desk = Desk(ledger, post.outlet, console, parts)
+    Lanes(ledger, post, desk, console, shared).run()
+
+
+def _empty_environment() -> None:
+    """TZ stays: without it local time would become UTC as soon as no file can be looked at."""
+    for name in list(os.environ):
+        if name != "TZ":
+            del os.environ[name]

@@ -1,0 +1,183 @@
+"""A worker gives up what it does not need: files, network, other processes.  All that a script may do goes through ops.
+
+In the order that works: no new privileges, no core and no ptrace, resource limits, Landlock, and last a seccomp
+allow-list, as raw BPF through ctypes.  To be called before any thread is started, after everything is imported.  What
+this kernel or system can't do is left out and said.  Traps found: RLIMIT_NPROC forbids threads, RLIMIT_AS fails every
+VM, RLIMIT_FSIZE 0 forbids a stderr that is a file, and with `stat` denied local time is UTC unless TZ was read before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import resource
+import stat
+import struct
+import sys
+from collections.abc import Sequence
+
+_PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 4, 22, 38
+_SECCOMP_MODE_FILTER = 2
+_LANDLOCK_CREATE_RULESET, _LANDLOCK_RESTRICT_SELF = 444, 446
+_LANDLOCK_VERSION = 1  # flag
+_MOST_FILES = 16  # a worker has two sockets and stderr
+
+_LOAD, _IF_EQUAL, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06  # BPF
+_ALLOW, _KILL, _FAIL = 0x7FFF_0000, 0x8000_0000, 0x0005_0000  # _FAIL | errno
+_NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16  # in struct seccomp_data
+_CLONE_THREAD = 0x0001_0000
+_PROT_EXEC = 4
+
+# Names of what a worker may still call, with their numbers on x86_64 and aarch64.
+_ALLOWED = {
+    "brk": (12, 214),
+    "clock_getres": (229, 114),
+    "clock_gettime": (228, 113),
+    "clock_nanosleep": (230, 115),
+    "close": (3, 57),
+    "exit": (60, 93),
+    "exit_group": (231, 94),
+    "futex": (202, 98),
+    "getpid": (39, 172),
+    "getrandom": (318, 278),
+    "getrusage": (98, 165),
+    "gettid": (186, 178),
+    "gettimeofday": (96, 169),
+    "madvise": (28, 233),
+    "mremap": (25, 216),
+    "munmap": (11, 215),
+    "nanosleep": (35, 101),
+    "read": (0, 63),
+    "recvfrom": (45, 207),
+    "recvmsg": (47, 212),
+    "restart_syscall": (219, 128),
+    "rseq": (334, 293),
+    "rt_sigaction": (13, 134),
+    "rt_sigprocmask": (14, 135),
+    "rt_sigreturn": (15, 139),
+    "sched_getaffinity": (204, 123),
+    "sched_yield": (24, 124),
+    "sendmsg": (46, 211),
+    "sendto": (44, 206),
+    "set_robust_list": (273, 99),
+    "sigaltstack": (131, 132),
+    "sysinfo": (99, 179),
+    "tgkill": (234, 131),
+    "write": (1, 64),
+    "writev": (20, 66),
+}
+_NO_CODE = {"mmap": (9, 222), "mprotect": (10, 226)}  # allowed unless the memory is to be executable
+_CLONE = (56, 220)  # allowed for threads
+_CLONE3 = 435  # its flags lie where a filter can't look: glibc takes clone instead when it does not exist
+_MACHINES = {"x86_64": (0, 0xC000_003E), "aarch64": (1, 0xC000_00B7)}  # column above, AUDIT_ARCH
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def give_up_rights() -> list[str]:
+    """What is in force from now on, and what could not be, for people."""
+    limits = _limit_resources()
+    if sys.platform != "linux":
+        return [*limits, f"no system-call filter and no Landlock: {sys.platform} has none"]
+    return [_renounce_privileges(), *limits, _forbid_files_and_network(), _filter_system_calls()]
+
+
+def _renounce_privileges() -> str:
+    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
+        return f"no_new_privs: not in force ({_last_error()})"
+    return "no new privileges, no ptrace"
+
+
+def _limit_resources() -> list[str]:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = min(_MOST_FILES, most) if most != resource.RLIM_INFINITY else _MOST_FILES
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    if any(_is_file(descriptor) for descriptor in (1, 2)):
+        return ["no core, no further descriptors"]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    return ["no core, no further descriptors, no file growth"]
+
+
+def _is_file(descriptor: int) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False
+
+
+def _forbid_files_and_network() -> str:
+    version = _libc.syscall(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_VERSION)
+    if version < 0:
+        return f"Landlock: not in force ({_last_error()})"
+    attributes = _landlock_attributes(version)
+    ruleset = _libc.syscall(_LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
+    if ruleset < 0:
+        return f"Landlock: not in force ({_last_error()})"
+    failed = _libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, 0)
+    reason = _last_error()
+    os.close(ruleset)
+    return f"Landlock: not in force ({reason})" if failed else f"no files, by Landlock {version}"
+
+
+def _landlock_attributes(version: int) -> bytes:
+    """All that this version can restrict: files, TCP, abstract sockets and signals to others."""
+    files = (1 << 13) - 1
+    for since, bit in ((2, 13), (3, 14), (5, 15)):
+        files |= (version >= since) << bit
+    network = 3 if version >= 4 else 0
+    scopes = 3 if version >= 6 else 0
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    return struct.pack("QQQ", files, network, scopes)[:size]
+
+
+def _filter_system_calls() -> str:
+    machine = _MACHINES.get(platform.machine())
+    if machine is None:
+        return f"seccomp: not in force (no table for {platform.machine()})"
+    code = b"".join(_program(*machine))
+    buffer = ctypes.create_string_buffer(code, len(code))
+    header = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))
+    program = ctypes.create_string_buffer(header, len(header))
+    if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, program, 0, 0):
+        return f"seccomp: not in force ({_last_error()})"
+    return f"{len(_ALLOWED) + len(_NO_CODE) + 1} system calls, by seccomp"
+
+
+def _program(column: int, architecture: int) -> list[bytes]:
+    steps = [
+        _step(_LOAD, _ARCHITECTURE_AT),
+        _step(_IF_EQUAL, architecture, 1, 0),
+        _step(_RETURN, _KILL),
+        _step(_LOAD, _NUMBER_AT),
+        *_when(_CLONE3, [_step(_RETURN, _FAIL | errno.ENOSYS)]),
+        *_when(_CLONE[column], _by_bit(argument=0, bit=_CLONE_THREAD, when_set=_ALLOW, otherwise=_FAIL | errno.EPERM)),
+    ]
+    for numbers in _NO_CODE.values():
+        steps += _when(numbers[column], _by_bit(argument=2, bit=_PROT_EXEC, when_set=_FAIL | errno.EPERM, otherwise=_ALLOW))
+    for numbers in _ALLOWED.values():
+        steps += _when(numbers[column], [_step(_RETURN, _ALLOW)])
+    return [*steps, _step(_RETURN, _FAIL | errno.EPERM)]
+
+
+def _when(number: int, verdict: Sequence[bytes]) -> list[bytes]:
+    return [_step(_IF_EQUAL, number, 0, len(verdict)), *verdict]
+
+
+def _by_bit(*, argument: int, bit: int, when_set: int, otherwise: int) -> list[bytes]:
+    return [
+        _step(_LOAD, _ARGUMENTS_AT + 8 * argument),
+        _step(_IF_ANY_BIT, bit, 0, 1),
+        _step(_RETURN, when_set),
+        _step(_RETURN, otherwise),
+    ]
+
+
+def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("HBBI", code, if_true, if_false, value)
+
+
+def _last_error() -> str:
+    return errno.errorcode.get(ctypes.get_errno(), "unknown")

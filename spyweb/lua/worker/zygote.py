@@ -1,0 +1,135 @@
+"""Forks workers: `python -m spyweb.lua.worker.zygote FD`, with FD its end of a stream socket (see spyweb/lua/wire.py).
+
+It has imported all that a worker needs and compiled our Lua, so that a worker costs 1.5 ms and 1 MB.  It stays
+single-threaded.  It ends, and its workers with it, when the daemon's end of the socket closes or the daemon dies.  The
+daemon must start it from a thread that lives as long as itself: Linux sends the parent's death signal when that ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections import deque
+
+from spyweb.lua import wire
+from spyweb.lua.wire import FromZygote, ToZygote
+from spyweb.lua.worker.failure import die
+from spyweb.lua.worker.main import work
+from spyweb.lua.worker.vm import Parts, compile_parts
+
+_PR_SET_PDEATHSIG = 1
+_DESCRIPTORS = 3  # that come with a FORK: main socket, bulk socket, slots
+_MOST_AT_ONCE = 64 * _DESCRIPTORS
+_FOR_THE_DAEMON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # meant for it, though the whole group is told
+
+
+class Zygote:
+    def __init__(self, control: socket.socket, parts: Parts) -> None:
+        self._control = control
+        self._parts = parts
+        self._reader = wire.Reader()
+        self._descriptors: deque[int] = deque()  # received, and not yet given to a worker
+        self._workers: set[int] = set()
+        self._wakeup, self._waker = os.pipe()
+
+    def serve(self) -> None:
+        """Until the daemon is gone."""
+        self._watch_children()
+        self._say(FromZygote.READY, os.getpid())
+        while True:
+            ready, _, _ = select.select([self._control, self._wakeup], [], [])
+            if self._wakeup in ready:
+                os.read(self._wakeup, 4096)
+                self._reap()
+            if self._control in ready and not self._listen():
+                break
+        for pid in self._workers:
+            os.kill(pid, signal.SIGKILL)
+
+    def _watch_children(self) -> None:
+        os.set_blocking(self._waker, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+
+    def _listen(self) -> bool:
+        data, descriptors, _, _ = socket.recv_fds(self._control, 65_536, _MOST_AT_ONCE)
+        self._descriptors.extend(descriptors)
+        for message in self._reader.feed(data):
+            if message[0] == ToZygote.FORK:
+                self._fork(message[1])
+            elif message[0] == ToZygote.KILL and message[1] in self._workers:
+                os.kill(int(str(message[1])), signal.SIGKILL)
+        return bool(data)
+
+    def _fork(self, ticket: object) -> None:
+        descriptors = [self._descriptors.popleft() for _ in range(_DESCRIPTORS)]
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._say(FromZygote.FAILED, ticket, f"fork: {error.strerror}")
+        else:
+            if pid == 0:
+                self._become_worker(parent, descriptors)
+            self._workers.add(pid)
+            self._say(FromZygote.FORKED, ticket, pid)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def _become_worker(self, parent: int, descriptors: list[int]) -> None:
+        """Never returns."""
+        try:
+            die_with_parent()
+            if os.getppid() != parent:  # it died before it could be tied to it
+                os._exit(0)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for descriptor in (self._control.fileno(), self._wakeup, self._waker, *self._descriptors):
+                os.close(descriptor)
+            work(*descriptors, self._parts)
+        except BaseException:  # noqa: BLE001 - a worker must never go on as a second zygote
+            die()
+
+    def _reap(self) -> None:
+        while self._workers:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                break
+            self._workers.discard(pid)
+            self._say(FromZygote.EXITED, pid, os.waitstatus_to_exitcode(status))
+
+    def _say(self, kind: FromZygote, *values: object) -> None:
+        self._control.sendall(wire.frame([[int(kind), *values]]))
+
+
+def die_with_parent() -> None:
+    """Linux only; elsewhere a closed socket has to do."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl:
+        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+def main() -> None:
+    die_with_parent()
+    for number in _FOR_THE_DAEMON:
+        signal.signal(number, signal.SIG_IGN)
+    time.tzset()
+    time.localtime()
+    control = socket.socket(fileno=int(sys.argv[1]))
+    parts = compile_parts()
+    gc.collect()
+    gc.freeze()  # what is shared with the workers is not written to by a collection
+    try:
+        Zygote(control, parts).serve()
+    except (ConnectionError, BrokenPipeError):
+        return  # the daemon is gone, and the workers go with this process
+
+
+if __name__ == "__main__":
+    main()

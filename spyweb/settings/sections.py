@@ -1,0 +1,97 @@
+"""The settings as values, each with its built-in default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from spyweb import __version__
+from spyweb.model import MIB
+from spyweb.settings.tables import Table
+from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
+
+FILE = "config.toml"
+SHORTEST_PERIOD_MS = 10  # the scheduler wakes no more often
+
+
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Durability(StrEnum):
+    FULL = "full"  # survives a power cut
+    NORMAL = "normal"  # survives a crash of the daemon
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonSettings:
+    data_dir: Path
+    timezone: str = "UTC"
+    workers: int = 2
+    default_interval_ms: int = 10 * MINUTE_MS
+    shutdown_grace_ms: int = 10 * SECOND_MS
+    log_level: LogLevel = LogLevel.INFO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    enabled: bool = True
+    host: str = "127.0.0.1"
+    port: int = 7979
+    api_key: str | None = field(default=None, repr=False)  # from SPYWEB_API_KEY alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    url: str
+    durability: Durability = Durability.FULL
+
+    @property
+    def path(self) -> Path:
+        return Path(self.url.removeprefix("sqlite:///"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSettings:
+    sweep_interval_ms: int = 5 * MINUTE_MS
+    max_value_bytes: int = MIB
+    max_key_bytes: int = 512
+    strict_locks: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsSettings:
+    keep: int = 1_000  # of each job
+    keep_for_ms: int = 30 * DAY_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    deny_private: bool = False
+    user_agent: str = f"spyweb/{__version__}"
+    timeout_ms: int = 30 * SECOND_MS
+    max_body_size: int = 10 * MIB  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuritySettings:
+    env_deny: tuple[str, ...] = ()  # names that env_get does not show
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    root: Path
+    daemon: DaemonSettings
+    server: ServerSettings
+    store: StoreSettings
+    state: StateSettings = field(default_factory=StateSettings)
+    runs: RunsSettings = field(default_factory=RunsSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
+    security: SecuritySettings = field(default_factory=SecuritySettings)
+    defaults: Table = field(default_factory=lambda: Table(file=FILE, path=("defaults",)))
+    jobs: Mapping[str, Table] = field(default_factory=dict)

@@ -1,0 +1,208 @@
+"""What a user sees of the daemon: files dropped, edited, broken, repaired; crashes; stops."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.project import Project, eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+COUNT = """
+local n = tonumber(store_get("n") or "0") + 1
+store_set("n", tostring(n))
+visits = (visits or 0) + 1
+return { n = n, visits = visits, version = "one" }
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "jobs").mkdir()
+    return Project(tmp_path)
+
+
+def result_of(project: Project, job: str) -> object:
+    """What a run by hand returns."""
+    last = project.spyweb("run", job, "-o", "json").stdout.splitlines()[-1]
+    import json
+
+    return json.loads(last)["result"]
+
+
+def test_a_dropped_file_runs_on_schedule_within_seconds(project: Project) -> None:
+    with project.daemon():
+        project.job("hello", 'log("hello")', 'every = "1s"')
+        runs = project.ended("hello", 2)
+        assert {run["outcome"] for run in runs} == {"success"}
+        assert "hello" in project.spyweb("logs", "hello").stdout
+
+
+def test_state_survives_kill_9_and_globals_do_not(project: Project) -> None:
+    project.job("count", COUNT)
+    with project.daemon() as daemon:
+        assert result_of(project, "count") == {"n": 1, "visits": 1, "version": "one"}
+        assert result_of(project, "count") == {"n": 2, "visits": 2, "version": "one"}
+        daemon.kill()
+    with project.daemon():
+        assert result_of(project, "count") == {"n": 3, "visits": 1, "version": "one"}
+
+
+def test_an_edit_is_picked_up_without_a_restart_and_a_broken_one_is_not(project: Project) -> None:
+    path = project.job("count", COUNT)
+    with project.daemon():
+        assert result_of(project, "count") == {"n": 1, "visits": 1, "version": "one"}
+        path.write_text(path.read_text().replace('"one"', '"two"'))
+        eventually(lambda: project.shown("count")["generation"] == 2)
+        assert result_of(project, "count") == {"n": 2, "visits": 1, "version": "two"}
+        path.write_text(path.read_text().replace("return {", "return return {"))
+        eventually(lambda: "jobs/count.lua:" in str(project.shown("count")["error"]))
+        assert result_of(project, "count") == {"n": 3, "visits": 2, "version": "two"}
+        path.write_text(path.read_text().replace("return return {", "return {").replace('"two"', '"three"'))
+        eventually(lambda: project.shown("count")["generation"] == 3)
+        assert project.shown("count")["error"] == ""
+        assert result_of(project, "count") == {"n": 4, "visits": 1, "version": "three"}
+
+
+def test_a_save_by_renaming_a_new_file_onto_the_old_is_an_edit(project: Project) -> None:
+    path = project.job("count", COUNT)
+    with project.daemon():
+        new = project.save("jobs/.count.lua.tmp", path.read_text().replace('"one"', '"two"'))
+        os.replace(new, path)
+        eventually(lambda: project.shown("count")["generation"] == 2)
+
+
+def test_an_edited_module_reloads_its_job(project: Project) -> None:
+    project.save("lib/words.lua", 'return "one"')
+    project.job("speak", 'return require("lib.words")')
+    with project.daemon():
+        assert result_of(project, "speak") == "one"
+        project.save("lib/words.lua", 'return "two"')
+        eventually(lambda: project.shown("speak")["generation"] == 2)
+        assert result_of(project, "speak") == "two"
+
+
+def test_a_deleted_job_goes_and_a_renamed_one_is_a_new_job(project: Project) -> None:
+    path = project.job("old", "return 1")
+    with project.daemon():
+        path.rename(project.root / "jobs/new.lua")
+        eventually(lambda: [job["id"] for job in project.ask("jobs")] == ["new"])
+
+
+def test_settings_in_config_toml_take_effect_at_once(project: Project) -> None:
+    project.job("tick", "return 1", 'every = "1h"\nstart = "interval"')
+    with project.daemon():
+        project.save("config.toml", '[jobs.tick]\nevery = "1s"\n')
+        project.ended("tick", 2)
+        assert project.shown("tick")["generation"] == 1
+
+
+def test_after_kill_9_a_run_in_flight_is_lost_and_starts_again(project: Project) -> None:
+    project.job("slow", 'if store_get("seen") then return "again" end store_set("seen", "1") sleep(60000)')
+    with project.daemon() as daemon:
+        project.spyweb("trigger", "slow")
+        eventually(lambda: project.runs("slow")[0]["state"] == "running")
+        daemon.kill()
+    with project.daemon():
+        runs = project.ended("slow", 2)
+        assert [(run["outcome"], run["attempt"]) for run in runs] == [("success", 2), ("lost", 1)]
+
+
+def test_no_worker_outlives_a_killed_daemon(project: Project) -> None:
+    project.job("idle", "return 1")
+    with project.daemon() as daemon:
+        result_of(project, "idle")
+        children = descendants(daemon.pid)
+        assert children
+        daemon.kill()
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
+
+
+def descendants(pid: int) -> set[int]:
+    found = set[int]()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found |= {int(child)} | descendants(int(child))
+    return found
+
+
+def test_sigterm_stops_what_runs_and_records_it(project: Project) -> None:
+    project.save("config.toml", '[daemon]\nshutdown_grace = "300ms"\n')
+    project.job("slow", "sleep(60000)")
+    with project.daemon() as daemon:
+        project.spyweb("trigger", "slow")
+        eventually(lambda: project.runs("slow")[0]["state"] == "running")
+        assert daemon.stop() == 0
+    assert project.runs("slow")[0]["outcome"] == "stopped"
+
+
+def test_sigterm_lets_a_run_end_within_the_grace(project: Project) -> None:
+    project.job("slow", "sleep(700)")
+    with project.daemon() as daemon:
+        project.spyweb("trigger", "slow")
+        eventually(lambda: project.runs("slow")[0]["state"] == "running")
+        assert daemon.stop() == 0
+    assert project.runs("slow")[0]["outcome"] == "success"
+
+
+def test_a_second_interrupt_ends_at_once(project: Project) -> None:
+    project.job("slow", "sleep(60000)")
+    with project.daemon() as daemon:
+        project.spyweb("trigger", "slow")
+        eventually(lambda: project.runs("slow")[0]["state"] == "running")
+        daemon.process.send_signal(signal.SIGINT)
+        eventually(lambda: daemon.has_said('"stopping"'))
+        assert daemon.stop(signal.SIGINT) == 130
+
+
+def test_a_second_daemon_says_who_holds_the_project_and_exits_2(project: Project) -> None:
+    with project.daemon() as daemon:
+        second = project.spyweb("start", "--port", "0", code=2)
+        assert f"pid {daemon.pid}" in second.stderr
+        assert len(second.stderr.strip().splitlines()) == 1
+
+
+def test_a_port_in_use_is_one_clear_line(project: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
+    import socket
+
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        refused = project.spyweb("start", "--port", str(port), code=2)
+        assert f"127.0.0.1:{port} is in use" in refused.stderr
+
+
+def test_a_paused_job_stays_paused_over_a_restart(project: Project) -> None:
+    project.job("tick", "return 1", 'every = "1s"')
+    with project.daemon() as daemon:
+        project.ended("tick")
+        project.spyweb("pause", "tick")
+        daemon.stop()
+    with project.daemon():
+        assert project.shown("tick")["state"] == "paused"
+        project.spyweb("resume", "tick")
+        project.ended("tick", 2)
+
+
+def test_sighup_looks_at_the_files_again(project: Project) -> None:
+    with project.daemon() as daemon:
+        daemon.process.send_signal(signal.SIGHUP)
+        project.job("late", "return 1")
+        eventually(lambda: any(job["id"] == "late" for job in project.ask("jobs")))
+        assert daemon.process.poll() is None
+
+
+def test_a_damaged_database_is_refused_and_moved_aside_only_on_repair(project: Project) -> None:
+    project.job("one", "return 1")
+    with project.daemon() as daemon:
+        daemon.stop()
+    (project.root / "data/spyweb.db").write_bytes(b"not a database at all, far from it" * 500)
+    refused = project.spyweb("start", "--port", "0", code=2)
+    assert "--repair" in refused.stderr
+    with project.daemon("--repair"):
+        assert list(project.root.glob("data/spyweb.db.corrupt-*"))

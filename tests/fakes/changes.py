@@ -1,0 +1,61 @@
+"""Short ways to say what happened to a job, for tests of stores and of what leans on them."""
+
+from __future__ import annotations
+
+from spyweb.model import Cursor, JobId, Outcome, Run, RunId, RunState
+from spyweb.store.protocol import Change, End, NewRun, Store, Stretch
+
+PRICES = JobId("prices")
+NEWS = JobId("news")
+
+
+def make_cursor(job: JobId = PRICES, *, due_ms: int = 1000, paused: bool = False) -> Cursor:
+    return Cursor(job=job, due_ms=due_ms, schedule="every 1s", paused=paused)
+
+
+def make_run(
+    job: JobId = PRICES, *, due_ms: int | None = 1000, attempt: int = 1, state: RunState = RunState.RUNNING
+) -> NewRun:
+    return NewRun(
+        job=job,
+        state=state,
+        trigger={"type": "schedule"},
+        attempt=attempt,
+        due_ms=due_ms,
+        started_ms=due_ms if state is RunState.RUNNING else None,
+    )
+
+
+def make_end(run: RunId, *, ended_ms: int = 2000, outcome: Outcome = Outcome.SUCCESS) -> End:
+    return End(run=run, ended_ms=ended_ms, outcome=outcome)
+
+
+def make_stretch(
+    job: JobId = PRICES, *, first: int = 1000, last: int = 3000, count: int = 3, reason: str = "the daemon was down"
+) -> Stretch:
+    return Stretch(
+        job=job,
+        outcome=Outcome.MISSED,
+        first_due_ms=first,
+        last_due_ms=last,
+        count=count,
+        reason=reason,
+        at_ms=last + 500,
+    )
+
+
+async def start_run(store: Store, job: JobId = PRICES, *, due_ms: int | None = 1000) -> RunId:
+    run = (await store.runs.record(Change(new=[make_run(job, due_ms=due_ms)])))[0]
+    assert run is not None
+    return run
+
+
+async def run_once(store: Store, job: JobId = PRICES, *, due_ms: int = 1000, ended_ms: int = 2000) -> RunId:
+    run = await start_run(store, job, due_ms=due_ms)
+    await store.runs.record(Change(end=[make_end(run, ended_ms=ended_ms)]))
+    return run
+
+
+def tell(runs: list[Run]) -> list[str]:
+    """Runs as short strings, to be compared as a story."""
+    return [f"{run.id} {run.job} {run.outcome or run.state}{f' x{run.count}' * (run.count > 1)}" for run in runs]

@@ -1,0 +1,38 @@
+"""The command line as a person types it, without a process."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from spyweb.cli.main import build
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> object:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+    @property
+    def table(self) -> list[list[str]]:
+        """The cells of each row below the header; columns are two spaces apart."""
+        return [[cell for cell in line.split("  ") if cell] for line in self.lines[1:]]
+
+
+def spyweb(*words: str, root: Path | None = None) -> Answer:
+    """A bug in a command is raised here, as it would end the process with its traceback."""
+    project = ["-C", str(root)] if root else []
+    result = CliRunner().invoke(build(), [*project, *words], catch_exceptions=False)
+    return Answer(result.exit_code, result.stdout, result.stderr)

@@ -1,0 +1,37 @@
+"""A daemon's socket with a fake desk behind it, served from a thread: for commands, which block."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from spyweb.web.desk import Desk
+from spyweb.web.serve import serve_socket
+
+PATIENCE = 10.0  # seconds; only a broken door needs any
+
+
+@contextmanager
+def open_door(desk: Desk, data_dir: Path) -> Iterator[None]:
+    opened, loop, stop = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
+
+    async def serve() -> None:
+        async with serve_socket(desk, data_dir):
+            opened.set()
+            await stop.wait()
+
+    def live() -> None:
+        loop.run_until_complete(serve())
+        loop.close()
+
+    thread = threading.Thread(target=live, name="a daemon's door")
+    thread.start()
+    try:
+        assert opened.wait(PATIENCE)
+        yield
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(PATIENCE)

@@ -1,0 +1,134 @@
+"""A project folder with the real command and the real daemon, each a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PATIENCE = 20.0  # seconds; a deadline for a hang, not a measure
+COMMAND = (sys.executable, "-m", "spyweb")
+
+
+def eventually(probe: Callable[[], T | None], what: str = "") -> T:
+    """The first true answer.  Real processes tell nobody when they are done, so this one looks again and again."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        answer = probe()
+        if answer:
+            return answer
+        time.sleep(0.05)
+    raise AssertionError(f"it never came to {what or probe}")
+
+
+def clean_environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SPYWEB_")}
+    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
+
+
+@dataclass(slots=True)
+class Project:
+    root: Path
+    environment: dict[str, str] = field(default_factory=clean_environment)
+
+    def save(self, name: str, text: str) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def job(self, name: str, body: str, settings: str = 'every = "never"') -> Path:
+        head = "".join(f"-- {line}\n" for line in ("/// job", *settings.splitlines(), "///"))
+        return self.save(f"jobs/{name}.lua", head + body)
+
+    def spyweb(self, *words: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [*COMMAND, "-C", str(self.root), *words],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        if code is not None:
+            assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def ask(self, *words: str) -> list[dict[str, object]]:
+        """What a command answers as JSON."""
+        answer = json.loads(self.spyweb(*words, "-o", "json").stdout)
+        assert isinstance(answer, list)
+        return answer
+
+    def runs(self, job: str) -> list[dict[str, object]]:
+        """Newest first."""
+        return self.ask("runs", job)
+
+    def ended(self, job: str, count: int = 1) -> list[dict[str, object]]:
+        """Wait until a job has that many ended runs; newest first."""
+
+        def enough() -> list[dict[str, object]] | None:
+            found = [run for run in self.runs(job) if run["outcome"] in ("success", "failed", "lost", "stopped")]
+            return found if len(found) >= count else None
+
+        return eventually(enough, f"{count} ended runs of {job}")
+
+    def shown(self, job: str) -> dict[str, object]:
+        return next(view for view in self.ask("jobs") if view["id"] == job)
+
+    @contextmanager
+    def daemon(self, *flags: str) -> Iterator[Daemon]:
+        daemon = self.start(*flags)
+        try:
+            yield daemon
+        finally:
+            daemon.kill()
+
+    def start(self, *flags: str) -> Daemon:
+        log = (self.root / "daemon.out").open("a")
+        process = subprocess.Popen(
+            [*COMMAND, "-C", str(self.root), "start", "--port", "0", *flags],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        log.close()
+        daemon = Daemon(process, self.root / "daemon.out")
+        eventually(lambda: daemon.has_said('"started"') or process.poll() is not None, "started")
+        return daemon
+
+
+@dataclass(slots=True)
+class Daemon:
+    process: subprocess.Popen[bytes]
+    output: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def said(self) -> str:
+        return self.output.read_text()
+
+    def has_said(self, text: str) -> bool:
+        return text in self.said()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE)
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(PATIENCE)

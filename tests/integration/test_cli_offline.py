@@ -1,0 +1,176 @@
+"""Each command without a daemon: the project's files and a real database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spyweb.clock import RealClock
+from spyweb.model import Cursor, JobId, Outcome, RunState
+from spyweb.store.lock import hold_lock
+from spyweb.store.protocol import Change, End, NewRun
+from spyweb.store.sqlite import open_store
+from tests.fakes.command import Answer, spyweb
+
+TICK, NIGHTLY = JobId("tick"), JobId("nightly")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "config.toml").write_text('[daemon]\ntimezone = "UTC"\n')
+    (tmp_path / "jobs" / "tick.lua").write_text('-- /// job\n-- every = "30s"\n-- ///\n')
+    (tmp_path / "jobs" / "nightly.lua").write_text(
+        '-- /// job\n-- name = "Backup"\n-- cron = "0 3 * * *"\n-- timezone = "Asia/Tokyo"\n-- ///\n'
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def broken(project: Path) -> Path:
+    (project / "jobs" / "typo.lua").write_text('-- /// job\n-- evry = "30s"\n-- ///\n')
+    return project
+
+
+@pytest.fixture
+def ran(project: Path) -> Path:
+    """A daemon was here a minute ago: `tick` ran once and failed."""
+    asyncio.run(record_a_failure(project))
+    return project
+
+
+async def record_a_failure(root: Path) -> None:
+    clock = RealClock()
+    now = clock.now_ms()
+    with hold_lock(root / "data", clock=clock):
+        store = await open_store(root / "data" / "spyweb.db", clock=clock)
+        try:
+            new = NewRun(job=TICK, state=RunState.RUNNING, trigger={"type": "manual"}, started_ms=now - 60_000)
+            cursor = Cursor(job=TICK, due_ms=now - 60_000, schedule="every 30000")
+            (run,) = await store.runs.record(Change(new=[new], cursors=[cursor]))
+            assert run is not None
+            end = End(run=run, ended_ms=now - 59_000, outcome=Outcome.FAILED, reason="jobs/tick.lua:1: no")
+            await store.runs.record(Change(end=[end]))
+        finally:
+            await store.close()
+
+
+async def cursors_of(root: Path) -> dict[JobId, Cursor]:
+    store = await open_store(root / "data" / "spyweb.db", clock=RealClock(), read_only=True)
+    try:
+        return await store.runs.cursors()
+    finally:
+        await store.close()
+
+
+def states_of(root: Path) -> dict[str, str]:
+    return {row[0]: row[1] for row in spyweb("jobs", root=root).table}
+
+
+def test_before_the_first_start_the_files_alone_are_shown(project: Path) -> None:
+    assert states_of(project) == {"nightly": "idle", "tick": "idle"}
+    assert spyweb("runs", root=project) == Answer(0, "", "no runs yet\n")
+    assert not (project / "data").exists()
+
+
+def test_a_file_that_is_wrong_is_shown_with_what_is_right(broken: Path) -> None:
+    rows = {row[0]: row[1:] for row in spyweb("jobs", root=broken).table}
+    assert rows["typo"][0] == "broken"
+    assert "jobs/typo.lua:2" in rows["typo"][-1]
+    assert "every" in rows["typo"][-1]
+    assert rows["tick"][0] == "idle"
+
+
+def test_what_ran_is_read_from_the_database(ran: Path) -> None:
+    (row,) = spyweb("runs", root=ran).table
+    assert (row[1], row[3:]) == ("tick", ["1s", "manual", "failed", "jobs/tick.lua:1: no"])
+    (tick,) = [row for row in spyweb("jobs", root=ran).table if row[0] == "tick"]
+    assert tick[-4:] == ["failed", tick[-3], "1s", "jobs/tick.lua:1: no"]
+
+
+def test_next_runs_are_in_the_future_and_in_the_zone_of_the_job(ran: Path) -> None:
+    now = RealClock().now_ms()
+    found = spyweb("next", "-n", "4", "-o", "json", root=ran).json
+    assert isinstance(found, list)
+    assert all(run["due_ms"] > now for run in found)
+    assert [run["due_ms"] for run in found] == sorted(run["due_ms"] for run in found)
+    (nightly,) = spyweb("next", "Backup", "-n", "1", root=ran).table
+    assert nightly[0].endswith("03:00:00 JST")
+
+
+def test_reading_does_not_need_the_lock(ran: Path) -> None:
+    with hold_lock(ran / "data"):
+        assert states_of(ran) == {"nightly": "idle", "tick": "idle"}
+        assert spyweb("runs", root=ran).code == 0
+
+
+def test_a_pause_without_a_daemon_is_kept_for_the_next_one(ran: Path) -> None:
+    assert spyweb("pause", "tick", root=ran).out == "tick is paused\n"
+    assert states_of(ran)["tick"] == "paused"
+    cursor = asyncio.run(cursors_of(ran))[TICK]
+    assert cursor.paused
+    assert cursor.idle_since_ms is not None
+    assert spyweb("resume", "tick", root=ran).code == 0
+    assert states_of(ran)["tick"] == "idle"
+
+
+def test_a_job_that_no_daemon_has_seen_can_be_paused(project: Path) -> None:
+    assert spyweb("pause", "Backup", root=project).code == 0
+    assert states_of(project) == {"nightly": "paused", "tick": "idle"}
+    assert (project / "data").stat().st_mode & 0o777 == 0o700
+
+
+def test_resuming_what_is_not_paused_changes_nothing(ran: Path) -> None:
+    before = asyncio.run(cursors_of(ran))
+    assert spyweb("resume", "tick", root=ran).code == 0
+    assert asyncio.run(cursors_of(ran)) == before
+
+
+@pytest.fixture
+def locked(ran: Path) -> Iterator[Path]:
+    """A daemon that is starting or stopping: it has the lock and does not answer."""
+    with hold_lock(ran / "data"):
+        yield ran
+
+
+def test_changing_something_needs_the_lock_and_says_who_has_it(locked: Path) -> None:
+    answer = spyweb("pause", "tick", root=locked)
+    assert (answer.code, answer.out) == (2, "")
+    assert "is in use by pid " in answer.err
+
+
+@pytest.mark.parametrize("word", ["pause", "resume"])
+def test_a_job_that_does_not_load_can_not_be_steered(broken: Path, word: str) -> None:
+    assert spyweb(word, "typo", root=broken).err == "spyweb: typo does not load: `spyweb check` says why\n"
+
+
+@pytest.mark.parametrize("words", [["trigger", "tick"], ["health"]])
+def test_what_only_a_daemon_can_do_says_how_to_start_one(project: Path, words: list[str]) -> None:
+    answer = spyweb(*words, root=project)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith(f"spyweb: no daemon runs in {project}: ")
+    assert "`spyweb start` starts one" in answer.err
+
+
+def test_a_project_without_jobs_says_where_to_put_one(tmp_path: Path) -> None:
+    assert spyweb("jobs", root=tmp_path) == Answer(0, "", "no jobs: put a Lua file into jobs/\n")
+
+
+def test_a_wrong_setting_is_one_line_with_file_line_and_key(project: Path) -> None:
+    (project / "config.toml").write_text("[server]\nport = -1\n")
+    answer = spyweb("jobs", root=project)
+    assert answer.code == 2
+    assert answer.err.startswith("spyweb: config.toml:2: ")
+    assert len(answer.err.splitlines()) == 1
+
+
+def test_a_damaged_database_is_one_line_with_the_way_out(project: Path) -> None:
+    (project / "data").mkdir(mode=0o700)
+    (project / "data" / "spyweb.db").write_bytes(b"not a database" * 1000)
+    answer = spyweb("runs", root=project)
+    assert answer.code == 2
+    assert "--repair" in answer.err
+    assert len(answer.err.splitlines()) == 1

@@ -1,0 +1,218 @@
+"""Each command, with a daemon's socket behind it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from spyweb.jobs.view import LogLine, RunEnded, RunEvent
+from spyweb.model import Failure, Outcome, RunId
+from tests.fakes.command import Answer, spyweb
+from tests.fakes.desk import NINTH, NOW_MS, PRICES, FakeDesk, make_run, make_vitals, refused
+from tests.fakes.door import open_door
+
+Project = tuple[Path, FakeDesk]
+
+
+@contextmanager
+def project_of(root: Path, desk: FakeDesk) -> Iterator[Path]:
+    (root / "data").mkdir(mode=0o700)
+    (root / "config.toml").write_text('[daemon]\ntimezone = "Europe/Berlin"\n')
+    with open_door(desk, root / "data"):
+        yield root
+
+
+@pytest.fixture
+def online(tmp_path: Path) -> Iterator[Project]:
+    desk = FakeDesk(root=tmp_path)
+    with project_of(tmp_path, desk) as root:
+        yield root, desk
+
+
+def with_desk(desk: FakeDesk, root: Path, *words: str) -> Answer:
+    with project_of(root, desk):
+        return spyweb(*words, root=root)
+
+
+def test_jobs_show_state_schedule_last_run_and_error(online: Project) -> None:
+    answer = spyweb("jobs", root=online[0])
+    rows = {cells[0]: cells[1:] for cells in answer.table}
+    assert answer.code == 0
+    assert rows["backup"][:3] == ["paused", "cron 0 3 * * * (Europe/Berlin)", "failed"]
+    assert rows["backup"][-1] == "jobs/backup.lua:3: disk"
+    assert rows["prices"][:2] == ["idle", "every 30s"]
+    assert "1.234s" in rows["prices"]
+    assert rows["typo"] == ["broken", "jobs/typo.lua:1: unexpected symbol near 'x'"]
+
+
+def test_jobs_as_json_are_what_the_api_gives(online: Project) -> None:
+    jobs = spyweb("jobs", "-o", "json", root=online[0]).json
+    assert isinstance(jobs, list)
+    assert [(job["id"], job["generation"], job["vms"]) for job in jobs] == [
+        ("backup", 4, 0),
+        ("prices", 1, 1),
+        ("typo", 0, 0),
+    ]
+
+
+def test_runs_show_what_ran_and_what_did_not_and_why(online: Project) -> None:
+    rows = spyweb("runs", root=online[0]).table
+    assert rows == [
+        [
+            "3", "prices", "Thu 2026-01-01 00:59:00 CET", "schedule", "missed",
+            "the daemon was down (7 due times, the last Thu 2026-01-01 01:00:00 CET)",
+        ],
+        [
+            "2", "backup", "Thu 2026-01-01 00:59:00 CET", "1.234s", "schedule", "failed",
+            "error: jobs/backup.lua:3: disk",
+        ],
+        ["1", "prices", "Thu 2026-01-01 00:59:00 CET", "1.234s", "schedule", "success"],
+    ]  # fmt: skip
+
+
+def test_runs_are_chosen_by_job_and_outcome_and_count(online: Project) -> None:
+    def ids(*words: str) -> list[int]:
+        found = spyweb("runs", "-o", "json", *words, root=online[0]).json
+        return [run["id"] for run in found]  # type: ignore[attr-defined]
+
+    assert ids("-n", "2") == [3, 2]
+    assert ids("Backup") == [2]
+    assert ids("--outcome", "success") == [1]
+    assert ids("backup", "--outcome", "success") == []
+
+
+def test_a_rare_outcome_is_looked_for_beyond_the_first_page(tmp_path: Path) -> None:
+    many = [make_run(n, outcome=Outcome.FAILED if n == 7 else Outcome.SUCCESS) for n in range(2_500, 0, -1)]
+    answer = with_desk(FakeDesk(records=many), tmp_path, "runs", "--outcome", "failed", "-o", "json")
+    assert [run["id"] for run in answer.json] == [7]  # type: ignore[attr-defined]
+
+
+def test_next_shows_local_time_with_its_zone(online: Project) -> None:
+    rows = spyweb("next", "prices", "-n", "2", root=online[0]).table
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("Thu 2026-01-01 01:00:30 CET", "prices"),
+        ("Thu 2026-01-01 01:01:00 CET", "prices"),
+    ]
+
+
+def test_trigger_says_which_run_starts(online: Project) -> None:
+    assert spyweb("trigger", "prices", root=online[0]) == Answer(0, "run 9 starts\n", "")
+    assert spyweb("trigger", "prices", "-o", "json", root=online[0]).json == {"run": 9}
+
+
+def test_a_refused_trigger_is_one_line(tmp_path: Path) -> None:
+    answer = with_desk(FakeDesk(refusal=refused()), tmp_path, "trigger", "prices")
+    assert answer == Answer(2, "", "spyweb: prices is running\n")
+
+
+def test_pause_and_resume_say_how_it_is_now(online: Project) -> None:
+    root, desk = online
+    assert spyweb("pause", "Backup", root=root).out == "backup is paused\n"
+    assert spyweb("resume", "backup", root=root).out == "backup is no longer paused\n"
+    assert spyweb("pause", "backup", "-o", "json", root=root).json == {"job": "backup", "paused": True}
+    assert desk.story == ["pause backup", "resume backup", "pause backup"]
+
+
+@pytest.mark.parametrize(
+    "words", [["trigger"], ["pause"], ["resume"], ["run"], ["debug"], ["logs"], ["runs"], ["next"]]
+)
+def test_an_unknown_job_is_told_with_its_nearest(online: Project, words: list[str]) -> None:
+    answer = spyweb(*words, "prises", root=online[0])
+    assert answer == Answer(2, "", "spyweb: no job is named 'prises': did you mean 'prices'?\n")
+
+
+def test_logs_are_read_where_the_script_wrote_them(online: Project) -> None:
+    root, desk = online
+    assert spyweb("logs", "prices", root=root) == Answer(0, "", "prices has not logged anything yet\n")
+    desk.log_file(PRICES).parent.mkdir(parents=True)
+    desk.log_file(PRICES).write_text("one\ntwo\nthree\n")
+    assert spyweb("logs", "prices", "-n", "2", root=root).out == "two\nthree\n"
+    assert spyweb("logs", "prices", "-n", "1", "-o", "json", root=root).json == ["three"]
+
+
+# -- a run ----------------------------------------------------------------------------------------------------
+
+FAILED = RunEnded(
+    job=PRICES,
+    run=RunId(9),
+    outcome=Outcome.FAILED,
+    failure=Failure.ERROR,
+    reason="jobs/prices.lua:3: no",
+    traceback="jobs/prices.lua:3: no\nstack traceback:\n\tjobs/prices.lua:3: in function 'run'",
+    duration_ms=40,
+    cpu_ms=7,
+    generation=2,
+)
+
+
+def test_run_shows_the_log_the_result_and_the_time(online: Project) -> None:
+    answer = spyweb("run", "prices", root=online[0])
+    assert answer.code == 0
+    assert [line.split(" ", 1)[1] for line in answer.lines[:2]] == ["info  3 prices", "print größer"]
+    assert answer.lines[2:] == ['returned ["a",1]', "success prices in 12ms"]
+
+
+def test_a_failed_run_shows_its_traceback_and_exits_1(tmp_path: Path) -> None:
+    answer = with_desk(FakeDesk(events=[FAILED]), tmp_path, "run", "prices")
+    assert answer.code == 1
+    assert answer.lines == [
+        "jobs/prices.lua:3: no",
+        "stack traceback:",
+        "\tjobs/prices.lua:3: in function 'run'",
+        "failed prices (error) in 40ms",
+    ]
+
+
+def test_run_as_json_is_one_event_a_line(online: Project) -> None:
+    lines = [json.loads(line) for line in spyweb("run", "prices", "-o", "json", root=online[0]).lines]
+    assert [line["event"] for line in lines] == ["log", "log", "ended"]
+    assert lines[-1]["outcome"] == "success"
+
+
+def test_debug_shows_when_within_the_run_and_all_that_is_known(tmp_path: Path) -> None:
+    events: list[RunEvent] = [
+        LogLine(level="info", text=text, at_ms=NOW_MS + at) for text, at in (("a", 0), ("b", 1_500))
+    ]
+    answer = with_desk(FakeDesk(events=[*events, FAILED]), tmp_path, "debug", "prices")
+    assert answer.code == 1
+    assert answer.lines[:2] == ["+   0.000s info  a", "+   1.500s info  b"]
+    assert dict(line.split(maxsplit=1) for line in answer.lines[-6:]) == {
+        "run": "9",
+        "took": "40ms",
+        "CPU": "7ms",
+        "generation": "2",
+        "reason": "jobs/prices.lua:3: no",
+        "globals": "kept",
+    }
+
+
+def test_a_daemon_that_dies_in_the_middle_of_a_run_is_told(tmp_path: Path) -> None:
+    answer = with_desk(FakeDesk(events=FakeDesk().events[:1]), tmp_path, "run", "prices")
+    assert answer.code == 2
+    assert answer.err.startswith("spyweb: the daemon ended before the run did")
+
+
+# -- health ---------------------------------------------------------------------------------------------------
+
+
+def test_health_shows_what_the_daemon_measures_of_itself(online: Project) -> None:
+    answer = spyweb("health", root=online[0])
+    assert answer.code == 0
+    assert answer.lines[0] == "ok "
+    fields = dict(line.split(maxsplit=1) for line in answer.lines[1:])
+    assert fields["jobs"] == "1 idle, 1 paused, 1 broken"
+    assert fields["quarantined"] == "backup: it crashed"
+    assert fields["sandbox"] == "no files, no network"
+
+
+def test_a_daemon_that_stands_still_exits_1(tmp_path: Path) -> None:
+    answer = with_desk(FakeDesk(vitals=make_vitals(scheduler_lag_ms=60_000)), tmp_path, "health")
+    assert (answer.code, answer.lines[0]) == (1, "failing the scheduler is 1m behind")
+
+
+def test_the_fake_run_is_the_ninth() -> None:
+    assert FakeDesk().next_id == NINTH

@@ -1,0 +1,96 @@
+"""Redirects: how many, where to, and what goes along."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+from collections.abc import AsyncIterator
+from urllib.parse import quote
+
+import pytest
+
+from spyweb.model import MIB
+from spyweb.ops.network.resolver import Address
+from tests.fakes.http_script import Script, body_of, open_script, sent_headers
+from tests.fakes.web_server import WebServer, open_web_server
+
+SECRETS = {b"Authorization": b"Bearer x", b"Cookie": b"a=1", b"X-Trace": b"7"}
+
+
+def lookup(host: str) -> tuple[Address, ...]:
+    return (Address(socket.AF_INET, "127.0.0.1"),)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[WebServer]:
+    async with open_web_server() as server:
+        yield server
+
+
+@pytest.fixture
+async def script() -> AsyncIterator[Script]:
+    async with open_script(lookup=lookup) as script:
+        yield script
+
+
+def leading_to(server: WebServer, target: str, status: int = 302, host: str = "one.test") -> bytes:
+    return server.url(f"/redirect-to?status={status}&url={quote(target, safe='')}", host).encode()
+
+
+async def test_ten_redirects_are_followed(server: WebServer, script: Script) -> None:
+    response = await script.ask("http_get", server.url("/redirect/10").encode())
+    assert response["url"] == server.url("/echo")
+    assert len(server.story) == 11
+
+
+async def test_an_eleventh_is_not(server: WebServer, script: Script) -> None:
+    error = await script.fail("http_get", server.url("/redirect/11").encode())
+    assert error == {"kind": "http", "error": "too many redirects"}
+
+
+async def test_secrets_stay_with_the_host_they_were_for(server: WebServer, script: Script) -> None:
+    kept = await script.ask("http_get", leading_to(server, server.url("/echo", "one.test")), SECRETS)
+    dropped = await script.ask("http_get", leading_to(server, server.url("/echo", "two.test")), SECRETS)
+    assert sent_headers(kept)["authorization"] == "Bearer x"
+    assert sent_headers(dropped).keys().isdisjoint({"authorization", "cookie"})
+    assert sent_headers(dropped)["x-trace"] == "7"
+
+
+async def test_a_password_in_the_address_stays_too(server: WebServer, script: Script) -> None:
+    url = leading_to(server, server.url("/echo", "two.test"), host="me:secret@one.test")
+    assert "authorization" not in sent_headers(await script.ask("http_get", url))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "file:///etc/passwd",
+        "ftp://one.test/",
+        "javascript:alert(1)",
+        "http://[::1",
+        "http://one.test:port/",
+        "http:///x",
+    ],
+)
+async def test_a_redirect_that_leads_nowhere_sensible_is_http(server: WebServer, script: Script, target: str) -> None:
+    error = await script.fail("http_get", leading_to(server, target))
+    assert error["kind"] == "http"
+    assert len(server.story) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "size"), [(301, "GET", 0), (303, "GET", 0), (307, "POST", 5), (308, "POST", 5)]
+)
+async def test_a_post_goes_along_only_where_the_status_says_so(
+    server: WebServer, script: Script, status: int, method: str, size: int
+) -> None:
+    response = await script.ask("http_post", leading_to(server, "/echo", status), b"a=1&b")
+    echoed = json.loads(body_of(response))
+    assert (echoed["method"], len(base64.b64decode(echoed["body"]))) == (method, size)
+
+
+async def test_a_large_body_goes_along_whole(server: WebServer, script: Script) -> None:
+    body = b"0123456789abcdef" * (2 * MIB // 16)
+    response = await script.ask("http_post", leading_to(server, "/echo", 307), body)
+    assert base64.b64decode(json.loads(body_of(response))["body"]) == body

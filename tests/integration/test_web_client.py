@@ -1,0 +1,143 @@
+"""The command line's client, against the door it speaks to."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from spyweb.cli.client import Daemon, find_daemon
+from spyweb.errors import NoAccess, Refused
+from spyweb.jobs.view import RunEvent
+from spyweb.model import JobId, RunId
+from spyweb.web.serve import serve_socket
+from tests.fakes.desk import BACKUP, NOW_MS, PRICES, FakeDesk, a_watched_run, refused, three_jobs, three_runs
+
+T = TypeVar("T")
+
+
+async def ask(desk: FakeDesk, data_dir: Path, question: Callable[[Daemon], T]) -> T:
+    """Ask from a thread, as another process would, while the loop answers."""
+    async with serve_socket(desk, data_dir):
+        daemon = find_daemon(data_dir)
+        assert daemon is not None
+        return await asyncio.to_thread(question, daemon)
+
+
+async def test_every_answer_comes_back_as_it_was_given(tmp_path: Path) -> None:
+    desk = FakeDesk()
+    assert await ask(desk, tmp_path, Daemon.jobs) == three_jobs()
+    assert await ask(desk, tmp_path, Daemon.health) == await desk.health()
+    assert await ask(desk, tmp_path, lambda daemon: daemon.runs(None, limit=9, before=None)) == three_runs()
+    assert await ask(desk, tmp_path, lambda daemon: daemon.runs(BACKUP, limit=9, before=RunId(2))) == []
+    due = await ask(desk, tmp_path, lambda daemon: daemon.next_runs(PRICES, 3))
+    assert [run.due_ms - NOW_MS for run in due] == [30_000, 60_000, 90_000]
+
+
+async def test_what_a_command_asks_for_is_done(tmp_path: Path) -> None:
+    desk = FakeDesk()
+    assert await ask(desk, tmp_path, lambda daemon: daemon.trigger(PRICES)) == 9
+    await ask(desk, tmp_path, lambda daemon: daemon.pause(BACKUP))
+    await ask(desk, tmp_path, lambda daemon: daemon.resume(BACKUP))
+    assert desk.story == ["trigger prices", "pause backup", "resume backup"]
+
+
+async def test_a_start_that_the_overlap_rule_drops_has_no_run(tmp_path: Path) -> None:
+    assert await ask(FakeDesk(next_id=None), tmp_path, lambda daemon: daemon.trigger(PRICES)) is None
+
+
+async def test_a_job_whose_id_is_no_url_is_reached_all_the_same(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"no job is named 'a/\.\./ü\?b'"):
+        await ask(FakeDesk(), tmp_path, lambda daemon: daemon.pause(JobId("a/../ü?b")))
+
+
+async def test_a_watched_run_tells_each_event_and_gives_the_last(tmp_path: Path) -> None:
+    seen: list[RunEvent] = []
+    ended = await ask(FakeDesk(), tmp_path, lambda daemon: daemon.run_once(PRICES, seen.append))
+    assert seen == a_watched_run()
+    assert ended == seen[-1]
+
+
+@pytest.mark.parametrize(
+    "desk", [FakeDesk(refusal=refused()), FakeDesk(late_refusal=refused(), events=a_watched_run()[:2])]
+)
+async def test_a_refusal_before_or_within_a_run_is_raised_here(desk: FakeDesk, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"^prices is running$"):
+        await ask(desk, tmp_path, lambda daemon: daemon.run_once(PRICES, lambda event: None))
+
+
+async def test_a_daemon_that_ends_before_the_run_does_is_told(tmp_path: Path) -> None:
+    desk = FakeDesk(events=a_watched_run()[:2])  # the stream ends without an end of the run
+    with pytest.raises(Refused, match="ended before the run did"):
+        await ask(desk, tmp_path, lambda daemon: daemon.run_once(PRICES, lambda event: None))
+
+
+# -- no daemon, or a strange one ------------------------------------------------------------------------------
+
+
+def test_no_socket_and_no_data_directory_is_no_daemon(tmp_path: Path) -> None:
+    assert find_daemon(tmp_path) is None
+    assert find_daemon(tmp_path / "absent") is None
+
+
+def test_the_socket_of_a_killed_daemon_is_no_daemon(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(tmp_path / "spyweb.sock"))
+    assert find_daemon(tmp_path) is None
+
+
+@contextmanager
+def impostor(data_dir: Path, answer: bytes) -> Iterator[Daemon]:
+    """Something that answers every connection with these bytes."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(data_dir / "spyweb.sock"))
+        listener.listen()
+
+        def serve() -> None:
+            for _ in range(2):  # find_daemon's knock, then the question
+                connection, _ = listener.accept()
+                with connection:
+                    connection.settimeout(5)
+                    if connection.recv(4096):
+                        connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            daemon = find_daemon(data_dir)
+            assert daemon is not None
+            yield daemon
+        finally:
+            thread.join(5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"", "ended before it had answered"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[", "ended before it had answered"),
+        (b'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n[{"id": 1}]', "another version"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "another version"),
+        (b"not HTTP at all\r\n\r\n", "ended before it had answered"),
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_one_clear_line(tmp_path: Path, answer: bytes, words: str) -> None:
+    with impostor(tmp_path, answer) as daemon, pytest.raises(Refused, match=words):
+        daemon.jobs()
+
+
+def test_a_socket_that_may_not_be_opened_says_whose_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("spyweb.cli.client.UnixConnection.connect", refuse)
+    monkeypatch.setattr("os.access", lambda *_, **__: False)
+    monkeypatch.setattr("os.geteuid", lambda: 54321)
+    with pytest.raises(NoAccess, match="belongs to .* use `sudo -u "):
+        find_daemon(tmp_path)

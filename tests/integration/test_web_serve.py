@@ -1,0 +1,149 @@
+"""Listening on real addresses and sockets, as the daemon does."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import stat
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from spyweb.errors import Refused
+from spyweb.web.address import LIMIT, find_socket
+from spyweb.web.serve import serve_socket, serve_tcp
+from tests.fakes.desk import FakeDesk
+
+
+async def get(url: str, socket_path: Path | None = None, *, key: str | None = None) -> int:
+    headers = {"X-SpyWeb-Key": key} if key else {}
+    connector = aiohttp.UnixConnector(str(socket_path)) if socket_path else None
+    async with aiohttp.ClientSession(connector=connector) as client, client.get(url, headers=headers) as answer:
+        await answer.read()
+        return answer.status
+
+
+def left_in(directory: Path) -> list[Path]:
+    return list(directory.iterdir())
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+# -- TCP ------------------------------------------------------------------------------------------------------
+
+
+async def test_port_0_gives_a_free_port_and_its_url() -> None:
+    async with serve_tcp(FakeDesk(), host="127.0.0.1", port=0, api_key=None) as listening:
+        assert listening.url == f"http://127.0.0.1:{listening.port}"
+        assert await get(f"{listening.url}/healthz") == 200
+
+
+async def test_a_port_in_use_is_named_with_the_way_out() -> None:
+    async with serve_tcp(FakeDesk(), host="127.0.0.1", port=0, api_key=None) as first:
+        expected = f"127.0.0.1:{first.port} is in use by another program: choose another with --port"
+        with pytest.raises(Refused) as caught:
+            async with serve_tcp(FakeDesk(), host="127.0.0.1", port=first.port, api_key=None):
+                pass
+    assert str(caught.value) == expected
+
+
+async def test_a_closed_door_gives_its_port_back() -> None:
+    async with serve_tcp(FakeDesk(), host="127.0.0.1", port=0, api_key=None) as first:
+        pass
+    async with serve_tcp(FakeDesk(), host="127.0.0.1", port=first.port, api_key=None) as second:
+        assert await get(f"{second.url}/api/jobs") == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+async def test_without_a_key_only_loopback_is_listened_on(host: str) -> None:
+    with pytest.raises(Refused, match="SPYWEB_API_KEY"):
+        async with serve_tcp(FakeDesk(), host=host, port=0, api_key=None):
+            pass
+
+
+async def test_with_a_key_every_address_is_listened_on_and_the_url_can_be_reached() -> None:
+    async with serve_tcp(FakeDesk(), host="0.0.0.0", port=0, api_key="k") as listening:
+        assert listening.url.startswith("http://127.0.0.1:")
+        assert await get(f"{listening.url}/api/jobs") == 401
+        assert await get(f"{listening.url}/api/jobs", key="k") == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        ("no such host", "can't be resolved"),
+        ("192.0.2.1", "is not an address of this machine"),
+    ],
+)
+async def test_an_address_that_can_not_be_is_told_with_the_way_out(host: str, words: str) -> None:
+    with pytest.raises(Refused, match=rf"{words}.*--host"):
+        async with serve_tcp(FakeDesk(), host=host, port=0, api_key="k"):
+            pass
+
+
+async def test_open_connections_do_not_hold_up_the_stop() -> None:
+    async with serve_tcp(FakeDesk(), host="127.0.0.1", port=0, api_key=None) as listening:
+        _, writer = await asyncio.open_connection("127.0.0.1", listening.port)
+    writer.close()
+    with pytest.raises(OSError, match="Connect"):
+        await asyncio.open_connection("127.0.0.1", listening.port)
+
+
+# -- the socket -----------------------------------------------------------------------------------------------
+
+
+async def test_the_socket_lets_in_its_user_alone_and_serves_every_command(tmp_path: Path) -> None:
+    async with serve_socket(FakeDesk(), tmp_path) as path:
+        assert path == find_socket(tmp_path)
+        assert mode_of(path) == 0o600
+        assert await get("http://spyweb/api/runs", path) == 200
+    assert not left_in(tmp_path)
+
+
+async def test_a_long_path_is_served_under_a_short_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    data_dir = tmp_path / ("d" * LIMIT)
+    data_dir.mkdir()
+    async with serve_socket(FakeDesk(), data_dir) as path:
+        assert path.parent == tmp_path / "spyweb"
+        assert mode_of(path) == 0o600
+        assert await get("http://spyweb/healthz", find_socket(data_dir)) == 200
+    assert not left_in(data_dir)
+    assert not left_in(path.parent)
+
+
+async def test_the_socket_of_a_killed_daemon_is_replaced(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(tmp_path / "spyweb.sock"))
+    async with serve_socket(FakeDesk(), tmp_path) as path:
+        assert await get("http://spyweb/healthz", path) == 200
+
+
+async def test_whoever_stops_watching_closes_the_stream(tmp_path: Path) -> None:
+    desk = FakeDesk(events=FakeDesk().events * 20_000)  # more than socket buffers hold
+    async with serve_socket(desk, tmp_path) as path:
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        writer.write(b"POST /api/jobs/prices/run HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readline()
+        writer.transport.abort()
+        async with asyncio.timeout(5):
+            await desk.closed.wait()
+
+
+def test_both_doors_work_on_uvloop(tmp_path: Path) -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def story() -> None:
+        async with (
+            serve_socket(FakeDesk(), tmp_path) as path,
+            serve_tcp(FakeDesk(), host="localhost", port=0, api_key=None) as listening,
+        ):
+            assert mode_of(path) == 0o600
+            assert await get("http://spyweb/api/health", path) == 200
+            assert await get(f"{listening.url}/healthz") == 200
+
+    uvloop.run(story())
+    assert not left_in(tmp_path)

@@ -1,0 +1,128 @@
+"""The table of commands, and where errors become exit codes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from spyweb import __version__
+from spyweb.cli import main as command_line
+from spyweb.errors import (
+    ConfigError,
+    LockHeld,
+    NoAccess,
+    PoolError,
+    Problem,
+    Refused,
+    ScriptError,
+    SpywebError,
+    StoreCorrupt,
+)
+from tests.fakes.command import spyweb
+
+TWO_PROBLEMS = ConfigError(
+    [Problem("config.toml", 3, "port", "is no number"), Problem("jobs/a.lua", None, None, "bad")]
+)
+
+
+def fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setitem(command_line.COMMANDS, "health", fail)
+
+
+@pytest.mark.parametrize("words", [["--version"], ["version"], ["v"]])
+def test_the_version_is_told_however_it_is_asked_for(words: list[str]) -> None:
+    answer = spyweb(*words)
+    assert (answer.code, answer.out.startswith(f"spyweb {__version__} (Python 3.")) == (0, True)
+
+
+def test_the_version_comes_as_json_too() -> None:
+    assert spyweb("version", "-o", "json").json == {
+        "spyweb": __version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }
+
+
+@pytest.mark.parametrize("word", ["update", "profile"])
+def test_what_other_programs_have_is_said_not_to_be_here(word: str) -> None:
+    answer = spyweb(word)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith(f"spyweb: `{word}` is not part of this program: ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["nonsense"], ["jobs", "extra"], ["next", "-n", "0"], ["start", "--port", "70000"], ["jobs", "-o", "xml"]],
+)
+def test_wrong_usage_exits_2_and_says_why_on_stderr(words: list[str], tmp_path: Path) -> None:
+    answer = spyweb(*words, root=tmp_path)
+    assert (answer.code, answer.out) == (2, "")
+    assert "Error: " in answer.err
+
+
+def test_a_project_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
+    answer = spyweb("jobs", root=tmp_path / "absent")
+    assert answer.code == 2
+    assert "does not exist" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Refused("no"), 2),
+        (NoAccess("data belongs to ada"), 2),
+        (LockHeld(Path("data/spyweb.lock"), "pid 7 (ada)"), 2),
+        (StoreCorrupt(Path("data/spyweb.db"), "not a database"), 2),
+        (PoolError("no worker"), 1),
+        (ScriptError("jobs/a.lua", 3, "unexpected symbol"), 1),
+    ],
+)
+def test_each_error_is_one_line_and_an_exit_code(
+    error: SpywebError, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_with(error, monkeypatch)
+    answer = spyweb("health")
+    assert (answer.code, answer.out, answer.err) == (code, "", f"spyweb: {error}\n")
+
+
+def test_every_problem_of_a_bad_config_has_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_with(TWO_PROBLEMS, monkeypatch)
+    answer = spyweb("health")
+    assert answer.code == 2
+    assert answer.err == "spyweb: config.toml:3: port: is no number\nspyweb: jobs/a.lua: bad\n"
+
+
+def test_ctrl_c_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_with(KeyboardInterrupt(), monkeypatch)
+    assert spyweb("health").code == 130
+
+
+def test_a_file_that_may_not_be_read_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_with(PermissionError(13, "Permission denied", "/p/jobs"), monkeypatch)
+    answer = spyweb("health")
+    assert (answer.code, answer.err) == (2, "spyweb: /p/jobs: Permission denied\n")
+
+
+def test_a_bug_rises_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_with(KeyError("a bug"), monkeypatch)
+    with pytest.raises(KeyError):
+        spyweb("health")
+
+
+def test_on_windows_one_line_names_the_way_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(SystemExit) as caught:
+        command_line.main()
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == f"spyweb: {command_line.NO_WINDOWS}\n"
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    answer = spyweb()
+    assert "Commands:" in answer.out + answer.err

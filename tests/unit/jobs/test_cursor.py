@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spyweb.jobs.cursor import dismissed, welcome
+from spyweb.jobs.due import next_due, schedule_text
+from spyweb.model import At, Cron, Cursor, Every, JobId, Outcome
+from tests.fakes.town import make_spec
+
+NOW = 1_767_225_600_000
+MINUTE = 60_000
+
+
+def cursor(due_ms: int = NOW, **fields: object) -> Cursor:
+    spec = make_spec()
+    known = Cursor(job=JobId("prices"), due_ms=due_ms, schedule=schedule_text(spec.schedule))
+    return replace(known, **fields)  # type: ignore[arg-type]  # a test names real fields
+
+
+def test_a_job_first_seen_alone_is_due_at_once() -> None:
+    seen = welcome(make_spec(), None, NOW, 0)
+    assert next_due(make_spec().schedule, seen.cursor.due_ms) == NOW
+
+
+def test_an_at_in_the_past_is_recorded() -> None:
+    seen = welcome(make_spec(schedule=At(at_ms=NOW - 5)), None, NOW, 0)
+    assert [(stretch.outcome, stretch.count) for stretch in seen.stretches] == [(Outcome.MISSED, 1)]
+    assert seen.cursor.due_ms == NOW - 5
+
+
+def test_a_restart_leaves_the_cursor_alone() -> None:
+    known = cursor(NOW - 10 * MINUTE)
+    assert welcome(make_spec(), known, NOW, 0).cursor == known
+
+
+def test_a_disabled_job_is_idle_from_the_first_time_it_is_seen_so() -> None:
+    idle = welcome(make_spec(enabled=False), cursor(), NOW, 0).cursor
+    assert idle.idle_since_ms == NOW
+    assert welcome(make_spec(enabled=False), idle, NOW + MINUTE, 0).cursor == idle
+
+
+def test_the_due_times_of_an_absence_are_one_paused_stretch() -> None:
+    back = welcome(make_spec(), cursor(idle_since_ms=NOW), NOW + 5 * MINUTE + 1, 0)
+    assert [(s.outcome, s.first_due_ms, s.last_due_ms, s.count) for s in back.stretches] == [
+        (Outcome.PAUSED, NOW + MINUTE, NOW + 5 * MINUTE, 5)
+    ]
+    assert (back.cursor.due_ms, back.cursor.idle_since_ms) == (NOW + 5 * MINUTE, None)
+
+
+def test_an_edit_while_nothing_ran_records_what_the_earlier_schedule_missed() -> None:
+    edited = make_spec(schedule=Cron(expression="0 * * * *", timezone="UTC"))
+    found = welcome(edited, cursor(), NOW + 3 * MINUTE + 1, 0)
+    assert [(s.outcome, s.count) for s in found.stretches] == [(Outcome.MISSED, 3)]
+    assert next_due(edited.schedule, found.cursor.due_ms) == NOW + 60 * MINUTE
+
+
+def test_an_edited_every_counts_from_the_cursor() -> None:
+    edited = make_spec(schedule=Every(period_ms=10 * MINUTE))
+    found = welcome(edited, cursor(), NOW + 1, 0)
+    assert next_due(edited.schedule, found.cursor.due_ms) == NOW + 10 * MINUTE
+
+
+def test_a_paused_job_stays_where_it_is() -> None:
+    known = cursor(paused=True, idle_since_ms=NOW)
+    assert welcome(make_spec(), known, NOW + MINUTE, 0).cursor == known
+    assert dismissed(known, NOW + MINUTE) == known

@@ -1,0 +1,55 @@
+"""Whether the daemon makes progress."""
+
+from __future__ import annotations
+
+import pytest
+
+from spyweb.jobs.health import (
+    SCHEDULER_STALLED_MS,
+    WRITER_STALLED_S,
+    count_states,
+    find_problems,
+    summarize,
+    view_health,
+)
+from tests.fakes.desk import make_stats, make_vitals, three_jobs
+
+
+@pytest.mark.parametrize(
+    ("lag_ms", "waited_s", "count"),
+    [
+        (0, 0.0, 0),
+        (SCHEDULER_STALLED_MS, WRITER_STALLED_S, 0),
+        (SCHEDULER_STALLED_MS + 1, 0.0, 1),
+        (0, WRITER_STALLED_S + 1, 1),
+        (SCHEDULER_STALLED_MS + 1, WRITER_STALLED_S + 1, 2),
+    ],
+)
+def test_a_scheduler_or_writer_that_stands_still_is_a_problem(lag_ms: int, waited_s: float, count: int) -> None:
+    problems = find_problems(lag_ms, make_stats(oldest_pending_s=waited_s))
+    assert len(problems) == count
+
+
+def test_a_daemon_without_problems_is_ok() -> None:
+    assert view_health(make_vitals(), three_jobs()).status == "ok"
+
+
+def test_one_problem_is_enough_to_fail() -> None:
+    health = view_health(make_vitals(scheduler_lag_ms=6_500), three_jobs())
+    assert (health.status, health.problems) == ("failing", ["the scheduler is 6.5s behind"])
+
+
+def test_jobs_are_counted_in_every_state() -> None:
+    assert count_states(three_jobs()) == {
+        "idle": 1,
+        "running": 0,
+        "waiting": 0,
+        "paused": 1,
+        "disabled": 0,
+        "broken": 1,
+    }
+
+
+def test_the_summary_names_no_job_no_path_and_no_process() -> None:
+    text = str(summarize(view_health(make_vitals(pid=4711), three_jobs())))
+    assert not any(word in text for word in ("backup", "prices", "spyweb.db", "4711"))

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spyweb.jobs.live import LiveJobs
+from spyweb.model import After, JobId, Never
+from tests.fakes.town import make_job
+
+
+def test_dependents_are_found_once_linked() -> None:
+    live = LiveJobs()
+    live.add(make_job())
+    live.add(make_job("report", after=(After(job=JobId("prices")),)))
+    live.link()
+    assert [job.id for job in live.after(JobId("prices"))] == ["report"]
+    live.remove(JobId("report"))
+    assert live.after(JobId("prices")) == []
+
+
+@pytest.mark.parametrize("settings", [{"enabled": False}, {"schedule": Never()}])
+def test_a_job_that_is_not_due_by_itself_is_not_scheduled(settings: dict[str, object]) -> None:
+    assert not make_job("prices", **settings).scheduled
+
+
+def test_a_paused_job_is_not_scheduled_and_follows_nobody() -> None:
+    live = LiveJobs()
+    job = make_job("report", after=(After(job=JobId("prices")),))
+    job.cursor = replace(job.cursor, paused=True)
+    live.add(job)
+    live.link()
+    assert not job.scheduled
+    assert live.after(JobId("prices")) == []
+
+
+def test_a_claim_on_its_way_makes_a_job_busy() -> None:
+    live = LiveJobs()
+    live.add(job := make_job())
+    job.claiming = 1
+    assert job.busy
+    assert live.is_busy()
+    assert live.running() == []

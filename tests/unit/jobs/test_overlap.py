@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+
+from spyweb.jobs.overlap import QUEUE_LIMIT, Admission, admit
+from spyweb.model import Overlap
+
+
+@pytest.mark.parametrize("overlap", Overlap)
+def test_an_idle_job_starts_whatever_its_overlap(overlap: Overlap) -> None:
+    assert admit(overlap, busy=False, waiting=0) is Admission.START
+
+
+@pytest.mark.parametrize(
+    ("overlap", "verdict"),
+    [
+        (Overlap.SKIP, Admission.SKIP),
+        (Overlap.QUEUE, Admission.WAIT),
+        (Overlap.REPLACE, Admission.REPLACE),
+        (Overlap.ALLOW, Admission.START),
+    ],
+)
+def test_a_busy_job_follows_its_overlap(overlap: Overlap, verdict: Admission) -> None:
+    assert admit(overlap, busy=True, waiting=0) is verdict
+
+
+def test_a_full_queue_takes_no_more() -> None:
+    assert admit(Overlap.QUEUE, busy=True, waiting=QUEUE_LIMIT) is Admission.SKIP
+
+
+@pytest.mark.parametrize("overlap", [Overlap.SKIP, Overlap.REPLACE, Overlap.QUEUE])
+def test_a_start_that_is_made_up_for_waits(overlap: Overlap) -> None:
+    assert admit(overlap, busy=True, waiting=0, patient=True) is Admission.WAIT

@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future, TaskGroup
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+import structlog
+
+from spyweb.errors import OpError
+from spyweb.lua import wire
+from spyweb.lua.dialogue import OVERDUE, Dialogue, Terms
+from spyweb.lua.link import Link
+from spyweb.lua.session import Code, Order, Request
+from spyweb.lua.wire import Form, FromWorker, ToWorker, Why
+from spyweb.model import JobId, RunId
+from tests.fakes.clock import FakeClock, settle
+
+Answer = Callable[[Sequence[object]], Awaitable[Sequence[object]]]
+
+
+@dataclass
+class Recorder(Link):
+    """A link that keeps what is sent."""
+
+    sent: list[list[object]] = field(default_factory=list)
+
+    def send(self, message: list[object]) -> None:
+        self.sent.append(message)
+
+    def send_bulk(self, message: list[object]) -> None:
+        self.sent.append(["bulk", *message])
+
+
+@dataclass
+class ScriptedHost:
+    """Ops by name."""
+
+    ops: dict[str, Answer]
+    lines: list[tuple[str, bytes]] = field(default_factory=list)
+
+    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
+        return self.ops[name](arguments)
+
+    def log(self, level: str, text: bytes) -> None:
+        if level == "broken":
+            raise RuntimeError("no disk")
+        self.lines.append((level, text))
+
+
+@dataclass
+class World:
+    clock: FakeClock
+    link: Recorder
+    host: ScriptedHost
+    dialogue: Dialogue
+    overdue: list[Dialogue]
+
+    def ask(self, name: str, *values: object, form: Form = Form.PLAIN) -> None:
+        self.dialogue.ask([int(FromWorker.OP), 1, name, int(form), *values])
+
+    @property
+    def answers(self) -> list[list[object]]:
+        return [message[2:] for message in self.link.sent if message[0] == ToWorker.RESUME]
+
+
+def done(*results: object) -> Future[Sequence[object]]:
+    future: Future[Sequence[object]] = asyncio.get_running_loop().create_future()
+    future.set_result(results)
+    return future
+
+
+def pending() -> Future[Sequence[object]]:
+    return asyncio.get_running_loop().create_future()
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    clock, link, host, overdue = FakeClock(), Recorder(), ScriptedHost({}), list[Dialogue]()
+    code = Code(job=JobId("a"), generation=1, chunk="jobs/a.lua", source=b"")
+    request = Request(run=RunId(1), code=code, timeout_ms=2000, cpu_limit_ms=500, arguments=({"job": "a"}, True))
+    async with TaskGroup() as tasks:
+        order = Order(request=request, host=host, ending=asyncio.get_running_loop().create_future())
+        terms = Terms(link=link, clock=clock, spawn=tasks.create_task, overdue=overdue.append)
+        yield World(clock, link, host, Dialogue(order, 9, terms), overdue)
+
+
+async def test_a_run_begins_with_its_arguments_packed(world: World) -> None:
+    world.dialogue.begin()
+
+    kind, run, vm, procedure, arguments, cpu_limit = world.link.sent[0]
+    assert (kind, run, vm, procedure, cpu_limit) == (ToWorker.BEGIN, 1, 9, "run", 500)
+    assert wire.unpack(cast(bytes, arguments)) == [{"job": "a"}, True]
+
+
+async def test_a_finished_future_is_answered_at_once(world: World) -> None:
+    world.host.ops["echo"] = lambda values: done(*values)
+
+    world.ask("echo", b"x", 1)
+
+    assert world.answers == [[Form.PLAIN, b"x", 1]]
+
+
+async def test_a_pending_future_is_answered_when_it_is_done(world: World) -> None:
+    future = pending()
+    world.host.ops["get"] = lambda _: future
+
+    world.ask("get")
+    assert not world.answers
+
+    future.set_result([b"value"])
+    await settle()
+    assert world.answers == [[Form.PLAIN, b"value"]]
+
+
+async def test_a_coroutine_is_carried_out_by_a_task(world: World) -> None:
+    async def sleep(values: Sequence[object]) -> Sequence[object]:
+        await world.clock.sleep(1)
+        return values
+
+    world.host.ops["sleep"] = sleep
+    world.ask("sleep", 5)
+    await world.clock.turn(0.9)
+    assert not world.answers
+
+    await world.clock.turn(0.2)
+    assert world.answers == [[Form.PLAIN, 5]]
+
+
+async def test_packed_arguments_arrive_as_python_values(world: World) -> None:
+    seen: list[object] = []
+
+    def note(values: Sequence[object]) -> Awaitable[Sequence[object]]:
+        seen.extend(values)
+        return done()
+
+    world.host.ops["note"] = note
+    world.ask("note", wire.pack([{"a": [1, b"\xff"]}, None]), form=Form.PACKED)
+
+    assert seen == [{"a": [1, b"\xff"]}, None]
+    assert world.answers == [[Form.PLAIN]]
+
+
+async def test_arguments_that_python_cannot_hold_raise_in_lua(world: World) -> None:
+    world.ask("note", b"\x91\x81\x81\x01\x02\x03", form=Form.PACKED)
+
+    form, text = world.answers[0]
+    assert form == Form.RAISE
+    assert b"can't leave the script" in cast(bytes, text)
+
+
+async def test_a_big_answer_takes_the_second_socket(world: World) -> None:
+    world.host.ops["get"] = lambda _: done(b"x" * (wire.BULK + 1))
+
+    world.ask("get")
+
+    assert world.link.sent[0][0] == "bulk"
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_an_op_error_is_raised_in_lua_with_its_text(world: World, late: bool) -> None:
+    future = pending()
+    world.host.ops["set"] = lambda _: future
+    if not late:
+        future.set_exception(OpError("bad argument #1"))
+    world.ask("set")
+    if late:
+        future.set_exception(OpError("bad argument #1"))
+        await settle()
+
+    assert world.answers == [[Form.RAISE, b"bad argument #1"]]
+
+
+async def test_an_op_error_raised_by_the_call_itself_is_raised_in_lua(world: World) -> None:
+    def refuse(_: Sequence[object]) -> Awaitable[Sequence[object]]:
+        raise OpError("no such op")
+
+    world.host.ops["x"] = refuse
+    world.ask("x")
+
+    assert world.answers == [[Form.RAISE, b"no such op"]]
+
+
+async def test_an_op_error_with_a_value_is_raised_as_that_value(world: World) -> None:
+    error = OpError("failed")
+    error.value = {"kind": "dns"}  # type: ignore[attr-defined]
+    future = pending()
+    future.set_exception(error)
+    world.host.ops["x"] = lambda _: future
+
+    world.ask("x")
+
+    form, packed = world.answers[0]
+    assert form == Form.RAISE_PACKED
+    assert wire.unpack(cast(bytes, packed)) == [{"kind": "dns"}]
+
+
+@pytest.mark.parametrize("kind", ["call", "future", "coroutine", "result"])
+async def test_a_bug_in_an_op_is_logged_and_costs_only_that_op(world: World, kind: str) -> None:
+    async def burst(_: Sequence[object]) -> Sequence[object]:
+        raise ZeroDivisionError
+
+    def failed(_: Sequence[object]) -> Awaitable[Sequence[object]]:
+        future = pending()
+        future.set_exception(ZeroDivisionError())
+        return future
+
+    ops: dict[str, Answer] = {
+        "call": lambda _: 1 // 0,  # type: ignore[dict-item,return-value]
+        "future": failed,
+        "coroutine": burst,
+        "result": lambda _: done(object()),
+    }
+    world.host.ops["x"] = ops[kind]
+    with structlog.testing.capture_logs() as logs:
+        world.ask("x")
+        await settle()
+
+    assert world.answers == [[Form.RAISE, b"internal error in x"]]
+    assert [(line["event"], line["op"]) for line in logs] == [("an op failed", "x")]
+
+
+async def test_an_op_that_something_else_cancels_is_raised_in_lua(world: World) -> None:
+    future = pending()
+    world.host.ops["get"] = lambda _: future
+    world.ask("get")
+
+    future.cancel()
+    await settle()
+
+    assert world.answers == [[Form.RAISE, b"get was cancelled"]]
+
+
+@pytest.mark.parametrize("how", ["cancel", "close"])
+async def test_a_run_that_ends_or_is_cancelled_takes_its_op_with_it(world: World, how: str) -> None:
+    future = pending()
+    world.host.ops["get"] = lambda _: future
+    world.ask("get")
+
+    if how == "cancel":
+        world.dialogue.cancel(Why.CANCELLED)
+    else:
+        world.dialogue.close()
+    await settle()
+
+    assert future.cancelled()
+    assert not world.answers
+
+
+async def test_a_task_of_an_op_ends_with_its_run(world: World) -> None:
+    story = []
+
+    async def forever(_: Sequence[object]) -> Sequence[object]:
+        try:
+            await world.clock.sleep(1e6)
+        finally:
+            story.append("ended")
+        return []
+
+    world.host.ops["lock"] = forever
+    world.ask("lock")
+    await settle()
+
+    world.dialogue.close()
+    await settle()
+
+    assert story == ["ended"]
+    assert not world.answers
+
+
+async def test_an_op_that_fails_after_its_run_has_ended_is_nobodys_affair(world: World) -> None:
+    class Stubborn(Future[Sequence[object]]):
+        def cancel(self, msg: object = None) -> bool:
+            return False
+
+    future = Stubborn()
+    world.host.ops["get"] = lambda _: future
+    world.ask("get")
+    world.dialogue.close()
+
+    future.set_exception(OSError())
+    await settle()
+
+    assert not world.answers
+
+
+async def test_a_run_is_told_of_its_timeout(world: World) -> None:
+    world.dialogue.begin()
+
+    await world.clock.turn(1.9)
+    assert len(world.link.sent) == 1
+
+    await world.clock.turn(0.2)
+    assert world.link.sent[-1] == [ToWorker.CANCEL, 1, Why.TIMEOUT]
+
+
+async def test_the_first_reason_to_end_stands(world: World) -> None:
+    world.dialogue.cancel(Why.CANCELLED)
+    world.dialogue.cancel(Why.STOPPED)
+    await world.clock.turn(2.5)
+
+    assert world.link.sent == [[ToWorker.CANCEL, 1, Why.CANCELLED]]
+    assert world.dialogue.why is Why.CANCELLED
+
+
+async def test_a_cancelled_run_that_does_not_end_is_overdue(world: World) -> None:
+    world.dialogue.cancel(Why.CANCELLED)
+    await world.clock.turn(OVERDUE - 0.1)
+    assert not world.overdue
+
+    await world.clock.turn(0.2)
+    assert world.overdue == [world.dialogue]
+
+
+async def test_a_run_that_has_ended_is_never_overdue(world: World) -> None:
+    world.dialogue.cancel(Why.CANCELLED)
+    world.dialogue.close()
+    await world.clock.turn(60)
+
+    assert not world.overdue
+    assert not world.clock.pending
+
+
+async def test_hooks_that_follow_a_cancel_are_still_answered(world: World) -> None:
+    world.host.ops["echo"] = lambda values: done(*values)
+    world.dialogue.cancel(Why.TIMEOUT)
+
+    world.ask("echo", 1)
+
+    assert world.answers == [[Form.PLAIN, 1]]
+
+
+async def test_log_lines_reach_the_host_and_a_broken_log_costs_a_line(world: World) -> None:
+    with structlog.testing.capture_logs() as logs:
+        world.dialogue.log("broken", b"x")
+        world.dialogue.log("info", b"\xff")
+
+    assert world.host.lines == [("info", b"\xff")]
+    assert [line["event"] for line in logs] == ["a log line was lost"]

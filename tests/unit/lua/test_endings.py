@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+
+from spyweb.lua import endings, wire
+from spyweb.lua.wire import Ended, FromWorker, Why
+from spyweb.model import Ending, Failure, Outcome
+
+
+def told(ended: Ended, *, result: bytes | None = None, discarded: bool = False) -> Ending:
+    message = [FromWorker.END, 1, ended, b"jobs/a.lua:3: b\xffad", b"stack", 12, result, discarded]
+    return endings.from_end(message)
+
+
+@pytest.mark.parametrize(
+    ("ended", "outcome", "failure"),
+    [
+        (Ended.SUCCESS, Outcome.SUCCESS, None),
+        (Ended.ERROR, Outcome.FAILED, Failure.ERROR),
+        (Ended.CPU, Outcome.FAILED, Failure.CPU),
+        (Ended.TIMEOUT, Outcome.FAILED, Failure.TIMEOUT),
+        (Ended.CANCELLED, Outcome.FAILED, Failure.CANCELLED),
+        (Ended.STOPPED, Outcome.STOPPED, None),
+        (Ended.MEMORY, Outcome.FAILED, Failure.MEMORY),
+    ],
+)
+def test_what_a_worker_tells_has_its_outcome(ended: Ended, outcome: Outcome, failure: Failure | None) -> None:
+    ending = told(ended)
+
+    assert (ending.outcome, ending.failure, ending.cpu_ms, ending.traceback) == (outcome, failure, 12, "stack")
+    assert ending.reason == "jobs/a.lua:3: b\ufffdad"
+
+
+def test_the_first_returned_value_is_the_result() -> None:
+    assert told(Ended.SUCCESS, result=wire.pack([{"a": 1}, 2])).result == {"a": 1}
+    assert told(Ended.SUCCESS, result=wire.pack([])).result is None
+    assert told(Ended.SUCCESS).result is None
+
+
+def test_a_result_that_python_cannot_hold_is_not_shown() -> None:
+    a_table_as_key = b"\x91\x81\x81\x01\x02\x03"
+
+    assert told(Ended.SUCCESS, result=a_table_as_key).result is None
+
+
+def test_a_discarded_vm_means_that_globals_were_reset() -> None:
+    assert told(Ended.CPU, discarded=True).globals_reset
+    assert not told(Ended.SUCCESS).globals_reset
+
+
+@pytest.mark.parametrize(
+    ("why", "failure"), [(Why.CPU, Failure.CPU), (Why.TIMEOUT, Failure.TIMEOUT), (Why.CANCELLED, Failure.CANCELLED)]
+)
+def test_what_cannot_be_stopped_failed_for_the_reason_it_was_to_stop(why: Why, failure: Failure) -> None:
+    ending = endings.unstoppable(why)
+
+    assert (ending.outcome, ending.failure, ending.globals_reset) == (Outcome.FAILED, failure, True)
+    assert "could not be stopped" in ending.reason
+
+
+def test_what_is_stopped_before_it_began_is_stopped() -> None:
+    assert endings.never_begun(Why.STOPPED).outcome is Outcome.STOPPED
+    assert endings.never_begun(Why.CANCELLED).failure is Failure.CANCELLED

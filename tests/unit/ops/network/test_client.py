@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import resource
+import socket
+
+import pytest
+
+from spyweb.ops.network.client import MOST_CONNECTIONS, joined_headers, most_connections, refuse_private
+
+
+def test_header_names_are_lower_case_and_repeats_are_joined_in_order() -> None:
+    raw = [(b"X-A", b"1"), (b"Other", b"\xff"), (b"x-a", b"2"), (b"X-a", b"")]
+    assert joined_headers(raw) == {b"x-a": b"1, 2, ", b"other": b"\xff"}
+
+
+def test_a_public_address_gets_a_socket() -> None:
+    info = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("1.1.1.1", 80))
+    with refuse_private(info) as made:
+        assert made.family == socket.AF_INET
+
+
+def test_a_private_one_does_not() -> None:
+    info = (socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("::1", 80, 0, 0))
+    with pytest.raises(OSError, match="::1 is a private address"):
+        refuse_private(info)
+
+
+@pytest.mark.parametrize(
+    ("soft", "most"),
+    [(1024, 512), (1 << 20, MOST_CONNECTIONS), (resource.RLIM_INFINITY, MOST_CONNECTIONS)],
+)
+def test_connections_leave_room_for_other_files(soft: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
+    assert most_connections() == most

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from spyweb.errors import FetchError
+from spyweb.ops.network.failures import failure_of, translated
+from spyweb.ops.network.request import Fetch
+
+PLAIN = Fetch(url=URL("http://me:secret@example.com/"), timeout_s=30, largest=1)
+PROXIED = Fetch(url=URL("http://example.com/"), timeout_s=30, largest=1, proxy=URL("http://me:secret@proxy:1"))
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (TimeoutError(), "timeout"),
+        (aiohttp.ServerTimeoutError(), "timeout"),
+        (aiohttp.ServerDisconnectedError(), "connect"),
+        (ConnectionResetError("reset"), "connect"),
+        (ssl.SSLError("bad record"), "tls"),
+        (aiohttp.ClientPayloadError("short"), "http"),
+        (aiohttp.InvalidURL("x"), "http"),
+        (aiohttp.NonHttpUrlRedirectClientError("file:///"), "http"),
+        (ValueError("no"), "http"),
+        (aiohttp.ClientError("?"), "unknown"),
+    ],
+)
+def test_each_error_has_its_kind(error: Exception, kind: str) -> None:
+    failure = failure_of(error, PLAIN)
+    assert failure.kind == kind
+    assert str(failure)
+    assert failure.proxy is None
+    assert failure.url == "http://example.com/"
+
+
+def test_a_failure_names_the_proxy_without_its_password() -> None:
+    assert failure_of(TimeoutError(), PROXIED).proxy == "http://proxy:1"
+
+
+def test_a_failure_of_our_own_passes_the_door_and_learns_the_proxy() -> None:
+    with pytest.raises(FetchError) as error, translated(PROXIED):
+        raise FetchError("size", "large")
+    assert (error.value.kind, error.value.proxy) == ("size", "http://proxy:1")
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), KeyError("bug"), RuntimeError("bug")])
+def test_cancelling_and_bugs_pass_the_door_as_they_are(error: BaseException) -> None:
+    with pytest.raises(type(error)), translated(PLAIN):
+        raise error

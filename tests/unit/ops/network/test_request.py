@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import pytest
+
+from spyweb.errors import FetchError
+from spyweb.ops.network.request import (
+    LONGEST_URL,
+    clean_headers,
+    parse_method,
+    parse_proxy,
+    parse_url,
+    without_password,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        (b"http://example.com", "http://example.com"),
+        (b"HTTPS://EXAMPLE.com:444/a?b=c d#e", "https://example.com:444/a?b=c+d#e"),
+        ("http://bücher.example/ü".encode(), "http://xn--bcher-kva.example/%C3%BC"),
+        (b"http://a/%2F%20", "http://a/%2F%20"),
+    ],
+)
+def test_an_address_is_read_as_a_browser_would(text: bytes, url: str) -> None:
+    assert str(parse_url(text)) == url
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"http://",
+        b"http:///path",
+        b"//example.com",
+        b"ws://example.com",
+        b"tcp://example.com",
+        b"http://[::1",
+        b"http://a:port",
+        b"http://a:99999",
+        b"http://\xff/",
+        b"http://a/\x00",
+        b"http://a/ HTTP/1.1\r\nX: y",
+        b"http://" + b"a" * LONGEST_URL,
+    ],
+)
+def test_what_is_no_web_address_is_http(text: bytes) -> None:
+    with pytest.raises(FetchError, match="^bad URL: ") as error:
+        parse_url(text)
+    assert error.value.kind == "http"
+
+
+@pytest.mark.parametrize("text", [b"http://p:3128", b"https://me:secret@p"])
+def test_a_proxy_is_http_or_https(text: bytes) -> None:
+    assert str(parse_proxy(text)) == text.decode()
+
+
+@pytest.mark.parametrize("text", [b"socks5://p:1080", b"SOCKS5H://p", b"p:3128", b"ftp://p", b"http://p\r\n"])
+def test_any_other_proxy_is_proxy(text: bytes) -> None:
+    with pytest.raises(FetchError) as error:
+        parse_proxy(text)
+    assert error.value.kind == "proxy"
+
+
+def test_passwords_are_not_shown() -> None:
+    assert without_password(parse_url(b"http://me:secret@a:1/b")) == "http://a:1/b"
+
+
+@pytest.mark.parametrize(("text", "method"), [(b"get", "GET"), (b"PROPFIND", "PROPFIND"), (b"M-SEARCH", "M-SEARCH")])
+def test_a_method_is_any_word(text: bytes, method: str) -> None:
+    assert parse_method(text) == method
+
+
+@pytest.mark.parametrize("text", [b"", b"GET /", b"GET\r\n", b"CONNECT", b"connect", b"\xff"])
+def test_a_method_that_could_break_the_request_is_http(text: bytes) -> None:
+    with pytest.raises(FetchError, match="bad method"):
+        parse_method(text)
+
+
+def test_headers_go_out_as_they_are_but_for_those_the_client_must_say() -> None:
+    given = {b"X-A": b" caf\xc3\xa9\t", b"Content-Length": b"3", b"transfer-encoding": b"chunked", b"Host": b"b"}
+    assert clean_headers(given) == {"X-A": "café", "Host": "b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (b"X", b"a\r\nY: b"),
+        (b"X", b"a\nb"),
+        (b"X", b"a\x00b"),
+        (b"X", b"a\x7f"),
+        (b"X", b"\xff"),
+        (b"X: y\r\nZ", b"a"),
+        (b"X ", b"a"),
+        (b"X:", b"a"),
+        (b"", b"a"),
+        (b"\xc3\xa9", b"a"),
+    ],
+)
+def test_a_header_that_could_begin_another_is_http(name: bytes, value: bytes) -> None:
+    with pytest.raises(FetchError) as error:
+        clean_headers({name: value})
+    assert error.value.kind == "http"

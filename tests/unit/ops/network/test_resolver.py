@@ -1,0 +1,293 @@
+"""The resolver on a clock that stands still and name servers that answer when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from asyncio import Task
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+
+from spyweb.ops.network import resolver as resolver_module
+from spyweb.ops.network.resolver import (
+    GIVE_UP_S,
+    KEEP_FAILURE_S,
+    KEEP_S,
+    LONGEST_NAME,
+    MOST_KEPT,
+    PATIENCE_S,
+    Address,
+    Resolver,
+    Standing,
+    ask_system,
+)
+from tests.fakes.clock import FakeClock
+
+ADDRESS = Address(socket.AF_INET, "192.0.2.1")
+
+
+class Names:
+    """Name servers: each lookup waits for its host to be let go; `quick` ones answer at once."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.quick: set[str] = set()
+        self.missing: set[str] = set()
+        self._gates: dict[str, threading.Event] = {}
+        self._all = threading.Event()
+
+    def __call__(self, host: str) -> tuple[Address, ...]:
+        self.asked[host] += 1
+        if host not in self.quick:
+            self._gate(host).wait(20)
+        if host in self.missing:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return (ADDRESS,)
+
+    def _gate(self, host: str) -> threading.Event:
+        return self._gates.setdefault(host, self._all if self._all.is_set() else threading.Event())
+
+    def let_go(self, host: str) -> None:
+        self._gate(host).set()
+
+    def let_all_go(self) -> None:
+        self._all.set()
+        for gate in list(self._gates.values()):
+            gate.set()
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.names = Names()
+        self.resolver = Resolver(self.clock, self.names)
+
+    async def resolve(self, host: str) -> list[str]:
+        return [each["host"] for each in await self.resolver.resolve(host, 80)]
+
+    async def wait_until_idle(self) -> None:
+        self.names.let_all_go()
+        while self.resolver.busy:  # real threads: there is no event to wait for but their landing
+            await asyncio.sleep(0.001)  # noqa: ASYNC110
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    yield world
+    await world.wait_until_idle()
+    await world.resolver.close()
+
+
+def ask_for(world: World, group: asyncio.TaskGroup, *hosts: str) -> list[Task[list[str]]]:
+    return [group.create_task(world.resolve(host)) for host in hosts]
+
+
+async def test_a_name_becomes_the_addresses_it_has(world: World) -> None:
+    world.names.quick.add("a.test")
+    assert await world.resolver.resolve("A.test", 443) == [
+        {"hostname": "A.test", "host": "192.0.2.1", "port": 443, "family": socket.AF_INET, "proto": 0, "flags": 5 & -2 | 1024}
+    ]
+
+
+async def test_a_name_that_does_not_exist_raises(world: World) -> None:
+    world.names.quick.add("no.test")
+    world.names.missing.add("no.test")
+    with pytest.raises(OSError, match="Name or service not known"):
+        await world.resolve("no.test")
+
+
+async def test_only_addresses_of_the_family_asked_for_are_given(world: World) -> None:
+    world.names.quick.add("a.test")
+    assert await world.resolver.resolve("a.test", 80, socket.AF_INET6) == []
+
+
+async def test_this_machine_needs_no_name_server(world: World) -> None:
+    assert await world.resolve("localhost") == ["127.0.0.1", "::1"]
+    assert await world.resolve("app.LOCALHOST.") == ["127.0.0.1", "::1"]
+    assert not world.names.asked
+
+
+@pytest.mark.parametrize("host", ["a" * (LONGEST_NAME + 1), "bücher.test"])
+async def test_what_can_be_no_name_is_not_asked(world: World, host: str) -> None:
+    with pytest.raises(OSError, match="not a host name"):
+        await world.resolve(host)
+    assert not world.names.asked
+
+
+async def test_an_answer_is_kept_for_a_while(world: World) -> None:
+    world.names.quick.add("a.test")
+    for turn, asked in [(0, 1), (KEEP_S - 0.1, 1), (0.2, 2)]:
+        world.clock.advance(turn)
+        await world.resolve("a.test")
+        assert world.names.asked["a.test"] == asked
+
+
+async def test_a_failure_is_kept_for_a_short_one(world: World) -> None:
+    world.names.quick.add("no.test")
+    world.names.missing.add("no.test")
+    for turn, asked in [(0, 1), (KEEP_FAILURE_S - 0.1, 1), (0.2, 2)]:
+        world.clock.advance(turn)
+        with pytest.raises(OSError, match="not known"):
+            await world.resolve("no.test")
+        assert world.names.asked["no.test"] == asked
+
+
+async def test_all_who_ask_for_a_host_share_one_lookup(world: World) -> None:
+    async with asyncio.TaskGroup() as group:
+        tasks = ask_for(world, group, *["a.test"] * 50)
+        await world.clock.turn()
+        assert world.resolver.busy == 1
+        world.names.let_go("a.test")
+    assert [task.result() for task in tasks] == [["192.0.2.1"]] * 50
+    assert world.names.asked["a.test"] == 1
+
+
+async def test_one_who_stops_waiting_does_not_end_the_lookup_of_the_others(world: World) -> None:
+    async with asyncio.TaskGroup() as group:
+        first, second = ask_for(world, group, "a.test", "a.test")
+        await world.clock.turn()
+        first.cancel()
+        await world.clock.turn()
+        world.names.let_go("a.test")
+    assert first.cancelled()
+    assert second.result() == ["192.0.2.1"]
+
+
+async def test_a_hundred_hosts_that_hang_do_not_hold_up_one_that_does_not(world: World) -> None:
+    world.names.quick.add("good.test")
+    async with asyncio.TaskGroup() as group:
+        hanging = ask_for(world, group, *(f"bad{number}.test" for number in range(100)))
+        await world.clock.turn()
+        assert world.resolver.busy == 100
+        assert await world.resolve("good.test") == ["192.0.2.1"]
+        for task in hanging:
+            task.cancel()
+
+
+async def test_a_lookup_is_given_up_in_time(world: World) -> None:
+    async with asyncio.TaskGroup() as group:
+        failing = group.create_task(fails(world, "bad.test"))
+        await world.clock.turn(GIVE_UP_S)
+    assert failing.result() == "no answer within 10 s"
+    assert world.resolver.busy == 1
+
+
+async def test_a_thread_that_is_stuck_is_not_joined_by_another_for_the_same_host(world: World) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fails(world, "bad.test"))
+        await world.clock.turn(GIVE_UP_S)
+    world.clock.advance(KEEP_FAILURE_S)
+    async with asyncio.TaskGroup() as group:
+        (late,) = ask_for(world, group, "bad.test")
+        await world.clock.turn()
+        assert world.names.asked["bad.test"] == 1
+        world.names.let_go("bad.test")
+    assert late.result() == ["192.0.2.1"]
+
+
+async def test_an_answer_that_comes_after_all_is_kept(world: World) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fails(world, "late.test"))
+        await world.clock.turn(GIVE_UP_S)
+    await world.wait_until_idle()
+    assert await world.resolve("late.test") == ["192.0.2.1"]
+    assert world.names.asked["late.test"] == 1
+
+
+async def fails(world: World, host: str) -> str:
+    with pytest.raises(OSError) as error:  # noqa: PT011 - its text is what is given
+        await world.resolve(host)
+    return str(error.value)
+
+
+async def test_new_hosts_leave_threads_for_proven_ones(world: World) -> None:
+    world.names.quick |= {"proven.test"}
+    await world.resolve("proven.test")
+    world.clock.advance(KEEP_S + 1)
+    world.names.quick.add("new.test")
+    async with asyncio.TaskGroup() as group:
+        hanging = ask_for(world, group, *(f"bad{number}.test" for number in range(Standing.NEW)))
+        await world.clock.turn()
+        (waiting,) = ask_for(world, group, "new.test")
+        await world.clock.turn()
+        assert await world.resolve("proven.test") == ["192.0.2.1"]
+        assert not waiting.done()
+        world.names.let_go("bad7.test")
+        assert await hanging[7] == ["192.0.2.1"]
+        assert await waiting == ["192.0.2.1"]
+        for task in hanging:
+            task.cancel()
+
+
+async def test_hosts_known_to_be_slow_leave_threads_for_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = [f"slow{number}.test" for number in range(Standing.SLOW + 1)]
+    async with asyncio.TaskGroup() as group:
+        tasks = ask_for(world, group, *slow)
+        await world.clock.turn(PATIENCE_S + 1)
+        for host in slow:
+            world.names.let_go(host)
+    assert all(task.done() for task in tasks)
+    world.clock.advance(KEEP_S + 1)
+    world.names = world.resolver._lookup = Names()
+    async with asyncio.TaskGroup() as group:
+        tasks = ask_for(world, group, *slow)
+        await world.clock.turn()
+        assert world.resolver.busy == Standing.SLOW
+        (new,) = ask_for(world, group, "new.test")
+        await world.clock.turn()
+        assert world.resolver.busy == Standing.SLOW + 1
+        for task in (*tasks, new):
+            task.cancel()
+
+
+async def test_a_lookup_that_never_began_is_called_off_in_time(world: World) -> None:
+    async with asyncio.TaskGroup() as group:
+        hanging = ask_for(world, group, *(f"bad{number}.test" for number in range(Standing.NEW)))
+        await world.clock.turn(5)
+        failing = group.create_task(fails(world, "new.test"))
+        await world.clock.turn()
+        for task in hanging:
+            task.cancel()
+        await world.clock.turn(GIVE_UP_S)
+    assert failing.result() == "no answer within 10 s"
+    await world.wait_until_idle()
+    assert world.names.asked["new.test"] == 0
+
+
+async def test_a_machine_without_threads_is_an_error_and_not_the_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert await fails(world, "a.test") == "can't start new thread"
+    assert world.resolver.busy == 0
+
+
+async def test_what_is_kept_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MOST_KEPT <= 10_000
+    monkeypatch.setattr(resolver_module, "MOST_KEPT", 2)
+    world.names.quick |= {"a.test", "b.test", "c.test"}
+    for host in ("a.test", "b.test", "c.test", "c.test", "a.test"):
+        await world.resolve(host)
+    assert world.names.asked == {"a.test": 2, "b.test": 1, "c.test": 1}
+
+
+async def test_closing_tells_those_who_wait(world: World) -> None:
+    async with asyncio.TaskGroup() as group:
+        failing = group.create_task(fails(world, "bad.test"))
+        await world.clock.turn()
+        await world.resolver.close()
+    assert failing.result() == "the daemon is stopping"
+
+
+def test_the_system_is_asked_with_names_that_python_would_refuse() -> None:
+    with pytest.raises(OSError, match=""):
+        ask_system("a" * 64 + ".invalid")

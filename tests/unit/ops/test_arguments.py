@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import pytest
+
+from spyweb.lua.wire import Ext, Foreign
+from spyweb.ops.arguments import (
+    Boolean,
+    Int,
+    Mismatch,
+    Text,
+    parse_number,
+    read_boolean,
+    read_integer,
+    read_number,
+    read_table,
+    read_text,
+    reader_of,
+    type_name,
+)
+
+FUNCTION = Foreign(Ext.FOREIGN, "function")
+LARGEST = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (b"\x00\xff", b"\x00\xff"),
+        (b"", b""),
+        (3, b"3"),
+        (-(2**63), b"-9223372036854775808"),
+        (3.0, b"3"),
+        (-0.0, b"0"),
+        (1e15, b"1000000000000000"),
+        (0.1, b"0.1"),
+        (1 / 3, b"0.33333333333333"),
+        (1e300, b"1e+300"),
+        (math.inf, b"inf"),
+        (-math.inf, b"-inf"),
+    ],
+)
+def test_a_text_is_a_string_or_a_number_as_lua_shows_it(value: object, text: bytes) -> None:
+    assert read_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "got"),
+    [(None, "nil"), (True, "boolean"), ([], "table"), ({b"a": 1}, "table"), (FUNCTION, "function")],
+)
+def test_nothing_else_is_a_text(value: object, got: str) -> None:
+    with pytest.raises(Mismatch, match=f"^string expected, got {got}$"):
+        read_text(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "integer"),
+    [
+        (7, 7),
+        (7.0, 7),
+        (2.9, 2),
+        (-2.9, -2),
+        (b"12", 12),
+        (b" -12 ", -12),
+        (b"+5", 5),
+        (b"1.9", 1),
+        (b"1e3", 1000),
+        (b"0x10", 16),
+        (b"0xffffffffffffffff", -1),
+        (b"9223372036854775807", LARGEST),
+        (-(2.0**63), -(2**63)),
+    ],
+)
+def test_an_integer_is_a_number_cut_off_or_a_text_that_reads_as_one(value: object, integer: int) -> None:
+    assert read_integer(value) == integer
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (math.nan, "number has no integer representation"),
+        (math.inf, "number has no integer representation"),
+        (2.0**63, "number out of range"),
+        (b"9223372036854775808", "number out of range"),
+        (b"abc", "number expected, got string"),
+        (b"", "number expected, got string"),
+        (b"nan", "number expected, got string"),
+        (b"1_000", "number expected, got string"),
+        (True, "number expected, got boolean"),
+        (None, "number expected, got nil"),
+    ],
+)
+def test_what_no_integer_can_be_made_of_says_why(value: object, reason: str) -> None:
+    with pytest.raises(Mismatch) as mismatch:
+        read_integer(value)
+    assert str(mismatch.value) == reason
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        (b"1.", 1.0),
+        (b".5", 0.5),
+        (b"5e-1", 0.5),
+        (b"0x.8", 0.5),
+        (b"0x1p4", 16.0),
+        (b"-0x1.8p1", -3.0),
+        (b"\t\n 1 \r\v\f", 1),
+        (b"99999999999999999999", 1e20),
+        (b"1e999", math.inf),
+        (b"0x1p99999", math.inf),
+        (b"-0x1p99999", -math.inf),
+    ],
+)
+def test_numbers_are_read_as_lua_reads_them(text: bytes, number: float) -> None:
+    assert parse_number(text) == number
+    assert type(parse_number(text)) is type(number)
+
+
+@pytest.mark.parametrize(
+    "text", [b".", b"e5", b"0x", b"0xp1", b"1 2", b"1e", b"--1", b"inf", b"1\x00", b"\xb2", b"9" * 100_000]
+)
+def test_what_lua_reads_as_no_number_is_none(text: bytes) -> None:
+    assert parse_number(text) is None
+
+
+def test_a_number_keeps_its_fraction() -> None:
+    assert read_number(2.5) == 2.5
+    assert read_number(b"2.5") == 2.5
+
+
+def test_a_boolean_is_only_true_or_false() -> None:
+    assert read_boolean(False) is False
+    with pytest.raises(Mismatch, match="boolean expected, got number"):
+        read_boolean(0)
+
+
+@pytest.mark.parametrize(
+    ("value", "table"),
+    [({b"a": 1}, {b"a": 1}), ([b"x", b"y"], {1: b"x", 2: b"y"}), (Foreign(Ext.EMPTY_ARRAY, ""), {}), ({}, {})],
+)
+def test_a_table_is_a_dict_a_sequence_counts_from_one(value: object, table: dict[object, object]) -> None:
+    assert read_table(value) == table
+
+
+def test_a_string_is_no_table() -> None:
+    with pytest.raises(Mismatch, match="table expected, got string"):
+        read_table(b"x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(Ext.FOREIGN, "thread"), (Ext.CYCLE, "table"), (Ext.DEEP, "table"), (Ext.NULL, "null")],
+)
+def test_what_only_lua_has_is_named_by_its_type(kind: Ext, name: str) -> None:
+    assert type_name(Foreign(kind, "thread")) == name
+
+
+def test_a_reader_is_found_behind_an_alias_and_behind_an_optional_one() -> None:
+    assert reader_of(Text).kind == "string"
+    assert reader_of(Int | None).kind == "integer"
+    assert reader_of(Boolean).kind == "boolean"
+
+
+@pytest.mark.parametrize("annotation", [int, Text | Int, Annotated[int, "x"], "Text"])
+def test_an_annotation_that_is_no_argument_is_refused_when_the_op_is_made(annotation: object) -> None:
+    with pytest.raises(TypeError, match="an op's parameter can't be"):
+        reader_of(annotation)

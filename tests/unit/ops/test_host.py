@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future
+from collections.abc import Iterator
+
+import pytest
+from structlog.testing import capture_logs
+
+from spyweb.errors import OpError, Refused
+from spyweb.ops import host as host_module
+from spyweb.ops.arguments import Text
+from spyweb.ops.host import RunHost
+from spyweb.ops.op import Answer, Operation, describe
+from spyweb.ops.world import Call
+from tests.fakes.ops import make_call
+
+LINES: list[tuple[str, bytes]] = []
+
+
+async def one(call: Call, value: Text) -> bytes:
+    return value
+
+
+async def two(call: Call) -> tuple[object, object]:
+    return None, b"reason"
+
+
+async def none(call: Call) -> None:
+    return None
+
+
+async def refuse(call: Call) -> None:
+    raise OpError("not today")
+
+
+async def senseless(call: Call) -> None:
+    raise Refused("it makes no sense here")
+
+
+async def bug(call: Call) -> None:
+    raise LookupError("secret detail")
+
+
+def early_bug(call: Call) -> Answer[None]:
+    raise LookupError("secret detail")
+
+
+def quick(call: Call) -> Answer[bytes]:
+    source: Future[bytes] = asyncio.get_running_loop().create_future()
+    source.set_result(b"at once")
+    return Answer(source, lambda source: (source.result(),))
+
+
+def wrong(call: Call) -> int:
+    return 3
+
+
+@pytest.fixture(autouse=True)
+def catalogue(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Operation]]:
+    ops = {each.__name__: describe(each.__name__, each) for each in (one, two, none, refuse, senseless, bug)}
+    ops |= {each.__name__: describe(each.__name__, each) for each in (early_bug, quick, wrong)}
+    monkeypatch.setattr(host_module, "CATALOGUE", ops)
+    yield ops
+
+
+def make_host(call: Call | None = None) -> RunHost:
+    return RunHost(call or make_call(), lambda level, text: LINES.append((level, text)))
+
+
+async def test_results_are_a_sequence_of_one_of_several_or_of_none() -> None:
+    host = make_host()
+    assert list(await host.op("one", [b"v"])) == [b"v"]
+    assert list(await host.op("two", [])) == [None, b"reason"]
+    assert list(await host.op("none", [])) == []
+
+
+async def test_an_answer_is_handed_on_as_it_is() -> None:
+    answer = make_host().op("quick", [])
+    assert isinstance(answer, asyncio.Future)
+    assert answer.done()
+    assert answer.result() == (b"at once",)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "text"),
+    [
+        ("nothing", [], "there is no op named 'nothing'"),
+        ("one", [True], "bad argument #1 to 'one' (string expected, got boolean)"),
+        ("refuse", [], "not today"),
+        ("senseless", [], "senseless: it makes no sense here"),
+    ],
+)
+async def test_whatever_is_refused_is_an_op_error(name: str, arguments: list[object], text: str) -> None:
+    with pytest.raises(OpError) as error:
+        await make_host().op(name, arguments)
+    assert str(error.value) == text
+
+
+@pytest.mark.parametrize("name", ["bug", "early_bug", "wrong"])
+async def test_a_bug_fails_the_call_and_tells_the_log_not_the_script(name: str) -> None:
+    with capture_logs() as logs, pytest.raises(OpError) as error:
+        await make_host().op(name, [])
+    assert str(error.value) == f"{name} failed inside spyweb; its log has the details"
+    assert [(line["event"], line["op"], line["job"]) for line in logs] == [("op.bug", name, "prices")]
+
+
+async def test_a_cancelled_op_is_let_through() -> None:
+    async def wait(call: Call) -> None:
+        await asyncio.Event().wait()
+
+    host_module.CATALOGUE["wait"] = describe("wait", wait)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await make_host().op("wait", [])
+
+
+async def test_calls_and_errors_are_counted_by_op() -> None:
+    call = make_call()
+    host = make_host(call)
+    await host.op("one", [b"v"])
+    await host.op("one", [b"v"])
+    for name in ("one", "bug", "refuse"):
+        with capture_logs(), pytest.raises(OpError):
+            await host.op(name, [])
+    assert call.world.metrics.calls == {"one": 3, "bug": 1, "refuse": 1}
+    assert call.world.metrics.errors == {"one": 1, "bug": 1, "refuse": 1}
+
+
+def test_log_lines_go_where_the_run_keeps_them() -> None:
+    LINES.clear()
+    make_host().log("warn", b"\xff")
+    assert LINES == [("warn", b"\xff")]
+
+
+def test_storage_errors_are_those_of_the_run() -> None:
+    call = make_call()
+    call.tally.storage_errors = 2
+    assert make_host(call).storage_errors == 2

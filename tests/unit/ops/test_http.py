@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from yarl import URL
+
+from spyweb.errors import FetchError, OpError
+from spyweb.model import MIB
+from spyweb.ops import catalog
+from spyweb.ops.host import RunHost
+from spyweb.ops.network.request import Fetch, HttpSettings
+from tests.fakes.ops import FakeHttp, make_call, make_response, make_world
+
+URL_TEXT = b"http://example.com/"
+assert catalog.names()
+
+
+async def ask(http: FakeHttp, name: str, *arguments: object) -> list[object]:
+    call = make_call(make_world(http=http))
+    return list(await RunHost(call, lambda level, text: None).op(name, arguments))
+
+
+async def asked(name: str, *arguments: object, settings: HttpSettings | None = None) -> Fetch:
+    """What reaches the network."""
+    http = FakeHttp(settings or HttpSettings())
+    await ask(http, name, *arguments)
+    return http.asked[0]
+
+
+async def refused(name: str, *arguments: object) -> str:
+    http = FakeHttp()
+    with pytest.raises(OpError) as error:
+        await ask(http, name, *arguments)
+    assert http.asked == []
+    return str(error.value)
+
+
+async def test_a_response_is_a_table_and_no_error() -> None:
+    response, error = await ask(FakeHttp(), "http_get", URL_TEXT)
+    assert error is None
+    assert response == {
+        "status": 200,
+        "body": b"hello",
+        "headers": {b"x-a": b"1"},
+        "url": "http://example.com/",
+        "time_ms": 12,
+        "size": 5,
+    }
+
+
+async def test_a_failure_is_nil_and_a_table() -> None:
+    http = FakeHttp(answers={URL_TEXT.decode(): FetchError("dns", "no such host")})
+    assert await ask(http, "http_get", URL_TEXT) == [None, {"error": "no such host", "kind": "dns"}]
+
+
+async def test_a_failure_through_a_proxy_names_it() -> None:
+    http = FakeHttp(answers={URL_TEXT.decode(): FetchError("proxy", "no", proxy="http://p:1")})
+    _, failure = await ask(http, "http_get", URL_TEXT)
+    assert failure == {"error": "no", "kind": "proxy", "proxy": "http://p:1"}
+
+
+async def test_a_get_is_a_get_with_the_defaults() -> None:
+    fetch = await asked("http_get", URL_TEXT, {b"X-A": 1})
+    assert fetch == Fetch(url=URL(URL_TEXT.decode()), headers={"X-A": "1"}, timeout_s=30, largest=10 * MIB)
+
+
+async def test_the_defaults_are_the_daemons() -> None:
+    fetch = await asked("http_get", URL_TEXT, settings=HttpSettings(timeout_s=3, max_body_size=MIB))
+    assert (fetch.timeout_s, fetch.largest) == (3, MIB)
+
+
+async def test_a_request_takes_every_option() -> None:
+    options = {
+        b"url": URL_TEXT,
+        b"method": b"put",
+        b"body": b"x",
+        b"headers": {b"A": b"b"},
+        b"proxy": b"http://proxy:3128",
+        b"timeout": b"2.5",
+        b"max_body_size": 2,
+        b"unknown": True,
+    }
+    assert await asked("http_request", options) == Fetch(
+        url=URL(URL_TEXT.decode()),
+        method="PUT",
+        body=b"x",
+        headers={"A": "b"},
+        proxy=URL("http://proxy:3128"),
+        timeout_s=2.5,
+        largest=2 * MIB,
+    )
+
+
+async def test_a_proxy_that_is_empty_is_none() -> None:
+    assert (await asked("http_request", {b"url": URL_TEXT, b"proxy": b""})).proxy is None
+
+
+async def test_a_multipart_sets_its_own_type_whatever_the_headers_say() -> None:
+    fetch = await asked("http_multipart", URL_TEXT, {b"a": 1}, {b"Content-Type": b"text/plain", b"X": b"y"})
+    assert fetch.method == "POST"
+    assert fetch.headers.keys() == {"content-type", "X"}
+    assert fetch.headers["content-type"].startswith("multipart/form-data; boundary=")
+    assert fetch.body is not None
+    assert b'name="a"\r\n\r\n1\r\n' in fetch.body
+
+
+async def test_a_field_with_a_broken_type_is_http() -> None:
+    fields = {b"a": {b"content": b"x", b"type": b"text/plain\r\nX: y"}}
+    response, failure = await ask(FakeHttp(), "http_multipart", URL_TEXT, fields)
+    assert response is None
+    assert failure == {"error": "a part's type has a line break in it", "kind": "http"}
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        (b"", "must begin with http://"),
+        (b"example.com", "must begin with http://"),
+        (b"file:///etc/passwd", "must begin with http://"),
+        (b"http://a\r\nX: y/", "control characters"),
+    ],
+)
+async def test_a_bad_url_is_http_and_does_not_raise(url: bytes, reason: str) -> None:
+    http = FakeHttp()
+    response, failure = await ask(http, "http_get", url)
+    assert response is None
+    assert isinstance(failure, dict)
+    assert failure["kind"] == "http"
+    assert reason in failure["error"]
+    assert http.asked == []
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "text"),
+    [
+        ("http_get", [], "bad argument #1 to 'http_get' (string expected, got no value)"),
+        ("http_get", [{}], "bad argument #1 to 'http_get' (string expected, got table)"),
+        ("http_get", [URL_TEXT, b"x"], "bad argument #2 to 'http_get' (table expected, got string)"),
+        (
+            "http_get",
+            [URL_TEXT, {b"A": True}],
+            "bad argument #2 to 'http_get' (header 'A': string expected, got boolean)",
+        ),
+        (
+            "http_get",
+            [URL_TEXT, {True: b"x"}],
+            "bad argument #2 to 'http_get' (a key: string expected, got boolean)",
+        ),
+        ("http_post", [URL_TEXT], "bad argument #2 to 'http_post' (string expected, got no value)"),
+        ("http_post", [URL_TEXT, {}], "bad argument #2 to 'http_post' (string expected, got table)"),
+        ("http_request", [URL_TEXT], "bad argument #1 to 'http_request' (table expected, got string)"),
+        ("http_request", [{}], "bad argument #1 to 'http_request' (field 'url': string expected, got nil)"),
+        (
+            "http_multipart",
+            [URL_TEXT, {b"a": True}],
+            "bad argument #2 to 'http_multipart' (field 'a': string expected, got boolean)",
+        ),
+        (
+            "http_multipart",
+            [URL_TEXT, {b"a": {b"filename": b"x"}}],
+            "bad argument #2 to 'http_multipart' (field 'a': string expected, got nil)",
+        ),
+    ],
+)
+async def test_a_wrong_type_raises(name: str, arguments: list[object], text: str) -> None:
+    assert await refused(name, *arguments) == text
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        (b"timeout", {}, "number expected, got table"),
+        (b"timeout", 0, "a positive number expected"),
+        (b"timeout", -1, "a positive number expected"),
+        (b"timeout", math.nan, "a positive number expected"),
+        (b"timeout", math.inf, "a positive number expected"),
+        (b"max_body_size", b"10MB", "number expected, got string"),
+        (b"headers", b"A: b", "table expected, got string"),
+        (b"method", False, "string expected, got boolean"),
+        (b"body", {}, "string expected, got table"),
+        (b"proxy", [b"x"], "string expected, got table"),
+    ],
+)
+async def test_an_option_of_a_wrong_type_raises(field: bytes, value: object, reason: str) -> None:
+    text = await refused("http_request", {b"url": URL_TEXT, field: value})
+    assert text == f"bad argument #1 to 'http_request' (field '{field.decode()}': {reason})"
+
+
+async def test_the_body_is_never_larger_than_the_vm() -> None:
+    http = FakeHttp(answers={"http://example.com/": make_response()})
+    call = make_call(make_world(http=http), memory_limit=MIB)
+    await RunHost(call, lambda level, text: None).op("http_get", [URL_TEXT])
+    assert http.asked[0].largest == MIB

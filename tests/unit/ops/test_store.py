@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from structlog.testing import capture_logs
+
+from spyweb.errors import OpError
+from spyweb.ops.host import RunHost
+from spyweb.ops.op import CATALOGUE
+from spyweb.ops.store import LOGGED_PER_RUN, global_store_incr
+from spyweb.ops.world import Call
+from spyweb.store.memory import MemoryStore
+from tests.fakes.clock import FakeClock
+from tests.fakes.ops import BACKUP, PRICES, make_call, make_world
+
+LARGEST = 2**63 - 1
+
+
+async def ask(call: Call, name: str, *arguments: object) -> list[object]:
+    return list(await RunHost(call, lambda level, text: None).op(name, arguments))
+
+
+async def test_what_is_set_is_got_byte_for_byte() -> None:
+    call = make_call()
+    key, value = b"\x00\xffkey", bytes(range(256))
+    assert await ask(call, "store_set", key, value) == []
+    assert await ask(call, "store_get", key) == [value]
+
+
+async def test_a_missing_key_is_nil_and_deleting_it_is_fine() -> None:
+    call = make_call()
+    assert await ask(call, "store_get", b"k") == [None]
+    assert await ask(call, "store_delete", b"k") == []
+
+
+async def test_deleting_forgets() -> None:
+    call = make_call()
+    await ask(call, "store_set", b"k", b"v")
+    await ask(call, "store_delete", b"k")
+    assert await ask(call, "store_get", b"k") == [None]
+
+
+async def test_a_number_is_kept_as_its_text() -> None:
+    call = make_call()
+    await ask(call, "store_set", 1, 3.0)
+    assert await ask(call, "store_get", b"1") == [b"3"]
+
+
+async def test_jobs_have_keys_of_their_own_and_share_the_global_ones() -> None:
+    world = make_world()
+    prices, backup = make_call(world, PRICES), make_call(world, BACKUP)
+    await ask(prices, "store_set", b"k", b"mine")
+    await ask(prices, "global_store_set", b"k", b"ours")
+    assert await ask(backup, "store_get", b"k") == [None]
+    assert await ask(backup, "global_store_get", b"k") == [b"ours"]
+    assert await ask(backup, "global_store_delete", b"k") == []
+    assert await ask(prices, "global_store_get", b"k") == [None]
+    assert await ask(prices, "store_get", b"k") == [b"mine"]
+
+
+@pytest.mark.parametrize("key", [b"prices:k", b"job:prices:k", b"job:prices"])
+async def test_no_key_spells_its_way_into_another_job(key: bytes) -> None:
+    world = make_world()
+    await ask(make_call(world, PRICES), "store_set", b"k", b"mine")
+    assert await ask(make_call(world, BACKUP), "store_get", key) == [None]
+    assert await ask(make_call(world, BACKUP), "global_store_get", key) == [None]
+
+
+@pytest.mark.parametrize(
+    ("before", "default", "delta", "total"),
+    [
+        (None, 100, 10, 110),
+        (b"6", 100, 1, 7),
+        (b"-3", 0, -3, -6),
+        (b"+5", 0, 1, 6),
+        (b"abc", 100, 1, 101),
+        (b"12abc", 100, 1, 101),
+        (b"1.5", 100, 1, 101),
+        (b" 7", 100, 1, 101),
+        (b"", 100, 1, 101),
+        (b"6", b"100", 1.9, 7),
+    ],
+)
+async def test_a_counter_counts_from_what_is_there_or_from_the_default(
+    before: bytes | None, default: object, delta: object, total: int
+) -> None:
+    call = make_call()
+    if before is not None:
+        await ask(call, "global_store_set", b"n", before)
+    assert await ask(call, "global_store_incr", b"n", default, delta) == [total]
+    assert await ask(call, "global_store_get", b"n") == [b"%d" % total]
+
+
+async def test_a_counter_that_overflows_gives_its_default_and_stays() -> None:
+    call = make_call()
+    await ask(call, "global_store_set", b"n", b"%d" % LARGEST)
+    with capture_logs() as logs:
+        assert await ask(call, "global_store_incr", b"n", 7, 1) == [7]
+    assert await ask(call, "global_store_get", b"n") == [b"%d" % LARGEST]
+    assert call.tally.storage_errors == 1
+    assert [line["op"] for line in logs] == ["global_store_incr"]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "otherwise"),
+    [
+        ("store_set", [b"k", b"v"], []),
+        ("store_get", [b"k"], [None]),
+        ("store_delete", [b"k"], []),
+        ("global_store_set", [b"k", b"v"], []),
+        ("global_store_get", [b"k"], [None]),
+        ("global_store_delete", [b"k"], []),
+        ("global_store_incr", [b"k", 5, 1], [5]),
+    ],
+)
+async def test_a_failing_store_is_logged_and_counted_and_never_raises(
+    name: str, arguments: Sequence[object], otherwise: list[object]
+) -> None:
+    store = MemoryStore(FakeClock())
+    await store.close()
+    call = make_call(make_world(store=store))
+    with capture_logs() as logs:
+        assert await ask(call, name, *arguments) == otherwise
+    assert call.tally.storage_errors == 1
+    assert call.world.metrics.errors[name] == 1
+    assert [(line["event"], line["op"], line["job"]) for line in logs] == [("store.failed", name, "prices")]
+
+
+async def test_a_loop_over_a_failing_store_does_not_flood_the_log() -> None:
+    store = MemoryStore(FakeClock())
+    await store.close()
+    call = make_call(make_world(store=store))
+    with capture_logs() as logs:
+        for _ in range(LOGGED_PER_RUN * 3):
+            await ask(call, "store_set", b"k", b"v")
+    assert call.tally.storage_errors == LOGGED_PER_RUN * 3
+    assert len(logs) == LOGGED_PER_RUN
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "text"),
+    [
+        ("store_set", [b"k", {}], "bad argument #2 to 'store_set' (string expected, got table)"),
+        ("store_set", [b"k"], "bad argument #2 to 'store_set' (string expected, got no value)"),
+        ("store_get", [True], "bad argument #1 to 'store_get' (string expected, got boolean)"),
+        (
+            "global_store_incr",
+            [b"k", 0],
+            "bad argument #3 to 'global_store_incr' (number expected, got no value)",
+        ),
+        (
+            "global_store_incr",
+            [b"k", 0, 2.0**70],
+            "bad argument #3 to 'global_store_incr' (number out of range)",
+        ),
+    ],
+)
+async def test_a_wrong_type_raises(name: str, arguments: Sequence[object], text: str) -> None:
+    with pytest.raises(OpError) as error:
+        await ask(make_call(), name, *arguments)
+    assert str(error.value) == text
+
+
+async def test_a_cancelled_run_drops_its_write() -> None:
+    source: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    class Slow(MemoryStore):
+        """Answers nothing by itself."""
+
+    store = Slow(FakeClock())
+    store.entries.increment = lambda *_: source  # type: ignore[method-assign]
+    answer = global_store_incr(make_call(make_world(store=store)), b"n", 0, 1)
+    answer.cancel()
+    assert source.cancelled()
+
+
+def test_every_store_op_has_a_line_for_the_reference() -> None:
+    assert all(operation.doc for name, operation in CATALOGUE.items() if "store_" in name)

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+
+import pytest
+
+from spyweb.errors import OpError
+from spyweb.ops.host import RunHost
+from spyweb.ops.system import sleep
+from spyweb.ops.world import Call
+from tests.fakes.clock import FakeClock
+from tests.fakes.ops import make_call, make_world
+
+
+async def ask(call: Call, name: str, *arguments: object) -> list[object]:
+    return list(await RunHost(call, lambda level, text: None).op(name, arguments))
+
+
+@pytest.mark.parametrize(("ms", "seconds"), [(1500, 1.5), (b"250", 0.25), (0.5, 0.0005)])
+async def test_sleep_waits_as_many_milliseconds(ms: object, seconds: float) -> None:
+    clock = FakeClock()
+    async with asyncio.TaskGroup() as group:
+        asleep = group.create_task(ask(make_call(make_world(clock=clock)), "sleep", ms))
+        await clock.turn(seconds - 0.0001)
+        assert not asleep.done()
+        await clock.turn(0.0001)
+        assert asleep.result() == []
+
+
+@pytest.mark.parametrize("ms", [0, -5, -math.inf])
+async def test_a_time_that_has_passed_is_no_wait(ms: float) -> None:
+    assert await ask(make_call(), "sleep", ms) == []
+
+
+async def test_forever_is_a_long_time_and_can_be_cancelled() -> None:
+    clock = FakeClock()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await sleep(make_call(make_world(clock=clock)), math.inf)
+    assert clock.pending == 0
+
+
+async def test_a_time_that_is_no_number_raises() -> None:
+    with pytest.raises(OpError, match="bad argument #1 to 'sleep'"):
+        await ask(make_call(), "sleep", math.nan)
+
+
+async def test_require_gives_a_modules_path_and_text(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "text.lua").write_bytes(b"return '\xff'")
+    call = make_call(make_world(root=tmp_path))
+    assert await ask(call, "_require", b"lib.text") == ["lib/text.lua", b"return '\xff'"]
+    assert call.world.sources.dependencies(call.job, call.generation)["lib/text.lua"] is not None
+
+
+async def test_a_missing_module_lists_where_it_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(OpError) as error:
+        await ask(make_call(make_world(root=tmp_path)), "_require", b"lib.text")
+    assert str(error.value) == (
+        "module 'lib.text' not found:"
+        "\n\tno file 'jobs/prices/lib/text.lua'"
+        "\n\tno file 'jobs/prices/lib/text/init.lua'"
+        "\n\tno file 'lib/text.lua'"
+        "\n\tno file 'lib/text/init.lua'"
+    )
+
+
+async def test_state_without_a_file_is_the_built_in_one(tmp_path: Path) -> None:
+    call = make_call(make_world(root=tmp_path))
+    assert await ask(call, "_require", b"state") == [None, None]
+    (tmp_path / "state.lua").write_text("return 1")
+    assert await ask(call, "_require", b"state") == ["state.lua", b"return 1"]

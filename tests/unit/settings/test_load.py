@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from spyweb import __version__
+from spyweb.errors import ConfigError
+from spyweb.settings import Durability, LogLevel, Settings, load_settings
+from spyweb.settings.load import machine_timezone
+
+EXAMPLE = Path(__file__).parents[3] / "config.example.toml"
+
+
+def load(root: Path, text: str | None = None, flags: dict[str, object] | None = None, **environ: str) -> Settings:
+    if text is not None:
+        (root / "config.toml").write_text(text, encoding="utf-8")
+    return load_settings(root, environ=environ, flags=flags or {})
+
+
+def problems(root: Path, text: str | None = None, flags: dict[str, object] | None = None, **environ: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(root, text, flags, **environ)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
+    settings = load(tmp_path, TZ="Europe/Berlin")
+
+    assert settings.daemon.data_dir == tmp_path / "data"
+    assert settings.daemon.timezone == "Europe/Berlin"
+    assert settings.daemon.workers >= 2
+    assert settings.daemon.default_interval_ms == 600_000
+    assert settings.daemon.shutdown_grace_ms == 10_000
+    assert settings.daemon.log_level is LogLevel.INFO
+    assert (settings.server.enabled, settings.server.host, settings.server.port) == (True, "127.0.0.1", 7979)
+    assert settings.server.api_key is None
+    assert settings.store.path == tmp_path / "data" / "spyweb.db"
+    assert settings.store.durability is Durability.FULL
+    assert (settings.state.max_value_bytes, settings.state.max_key_bytes) == (1 << 20, 512)
+    assert (settings.runs.keep, settings.runs.keep_for_ms) == (1_000, 30 * 86_400_000)
+    assert (settings.http.timeout_ms, settings.http.max_body_size) == (30_000, 10 << 20)
+    assert settings.http.user_agent == f"spyweb/{__version__}"
+    assert settings.security.env_deny == ()
+
+
+def test_the_data_folder_gives_way_to_a_file_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("somebody else's")
+
+    assert load(tmp_path).daemon.data_dir == tmp_path / ".spyweb"
+
+
+def test_the_store_stands_where_the_data_folder_was_moved(tmp_path: Path) -> None:
+    assert load(tmp_path, '[daemon]\ndata_dir = "/var/lib/x"').store.path == Path("/var/lib/x/spyweb.db")
+
+
+def test_a_store_s_own_path_is_relative_to_the_project(tmp_path: Path) -> None:
+    assert load(tmp_path, '[store]\nurl = "sqlite:///db/a.db"').store.path == tmp_path / "db" / "a.db"
+
+
+def test_a_flag_beats_a_variable_beats_the_file_beats_the_default(tmp_path: Path) -> None:
+    text = "[server]\nport = 2\n"
+
+    assert load(tmp_path).server.port == 7979
+    assert load(tmp_path, text).server.port == 2
+    assert load(tmp_path, text, SPYWEB_PORT="3").server.port == 3
+    assert load(tmp_path, text, {"port": 4}, SPYWEB_PORT="3").server.port == 4
+    assert load(tmp_path, text, {"port": None}, SPYWEB_PORT="3").server.port == 3
+
+
+def test_every_variable_is_read(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        SPYWEB_HOST="::1",
+        SPYWEB_DISABLE_SERVER="true",
+        SPYWEB_LOG="WARN",
+        SPYWEB_API_KEY="secret",
+        SPYWEB_THREADS="7",
+    )
+
+    assert (settings.server.host, settings.server.enabled) == ("::1", False)
+    assert settings.daemon.log_level is LogLevel.WARNING
+    assert settings.daemon.workers == 7
+    assert settings.server.api_key == "secret"
+
+
+def test_the_api_key_is_never_shown(tmp_path: Path) -> None:
+    assert "secret" not in repr(load(tmp_path, SPYWEB_API_KEY="secret"))
+
+
+@pytest.mark.parametrize(("value", "enabled"), [("1", False), ("yes", False), ("0", True), ("false", True), ("", True)])
+def test_the_server_is_disabled_only_by_a_yes(tmp_path: Path, value: str, enabled: bool) -> None:
+    assert load(tmp_path, SPYWEB_DISABLE_SERVER=value).server.enabled is enabled
+
+
+def test_no_server_as_a_flag_wins_and_its_absence_says_nothing(tmp_path: Path) -> None:
+    assert load(tmp_path, flags={"no_server": True}).server.enabled is False
+    assert load(tmp_path, "[server]\nenabled = false", {"no_server": False}).server.enabled is False
+
+
+def test_every_problem_is_told_at_once_with_file_line_key_and_reason(tmp_path: Path) -> None:
+    text = """\
+[daemon]
+wrokers = 3
+shutdown_grace = "5x"
+[serv]
+[server]
+port = 99999
+enabled = "yes"
+[jobs]
+y = 4
+"""
+    assert problems(tmp_path, text, {"workers": 0}, SPYWEB_PORT="x1") == [
+        "command line: --workers: must be at least 1, not 0",
+        'config.toml:2: daemon.wrokers: unknown key; did you mean "workers"?',
+        "config.toml:3: daemon.shutdown_grace: expected a number of seconds, "
+        'or text such as "1h30m" or "250ms", not \'5x\'',
+        'config.toml:4: serv: unknown section; did you mean "server"?',
+        "config.toml:6: server.port: must be at most 65535, not 99999",
+        "config.toml:7: server.enabled: expected true or false, not 'yes'",
+        "config.toml:9: jobs.y: expected the settings of a job, [jobs.ID]",
+        "environment: SPYWEB_PORT: expected a whole number, not 'x1'",
+    ]
+
+
+def test_broken_toml_names_file_and_line(tmp_path: Path) -> None:
+    assert problems(tmp_path, "[daemon]\nworkers = = 2")[0].startswith("config.toml:2: not valid TOML: ")
+
+
+def test_a_file_that_is_not_utf8_names_its_line(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_bytes(b"[daemon]\n# \xff\n")
+
+    assert problems(tmp_path) == ["config.toml:2: is not UTF-8 text"]
+
+
+def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").mkdir()
+
+    assert problems(tmp_path) == ["config.toml: can't be read: Is a directory"]
+
+
+def test_a_section_that_is_no_table_is_a_problem(tmp_path: Path) -> None:
+    assert problems(tmp_path, "daemon = 5") == ["config.toml:1: daemon: expected a section, [daemon]"]
+
+
+def test_byte_order_mark_and_windows_line_ends_are_no_matter(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_bytes(b"\xef\xbb\xbf[server]\r\nport = 5\r\n")
+
+    assert load(tmp_path).server.port == 5
+
+
+def test_an_unknown_store_is_refused(tmp_path: Path) -> None:
+    assert "sqlite:///" in problems(tmp_path, '[store]\nurl = "postgres://x"')[0]
+
+
+def test_the_tables_of_jobs_are_kept_with_their_lines(tmp_path: Path) -> None:
+    settings = load(tmp_path, '[defaults]\ntimeout = 5\n[jobs.a]\nevery = "x"\n')
+
+    assert settings.defaults.values == {"timeout": 5}
+    assert str(settings.jobs["a"].problem("bad", "every")) == "config.toml:4: jobs.a.every: bad"
+
+
+def test_settings_that_say_the_same_are_equal(tmp_path: Path) -> None:
+    assert load(tmp_path, "[jobs.a]\nevery = 1\n") == load(tmp_path, "# moved\n\n[jobs.a]\nevery = 1\n")
+
+
+def test_an_unknown_machine_zone_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spyweb.settings.load._linked_zone", lambda: "")
+    monkeypatch.setattr("spyweb.settings.load._written_zone", lambda: "Nowhere/Land")
+
+    assert machine_timezone({"TZ": "also/wrong"}) == "UTC"
+    assert machine_timezone({"TZ": ":Asia/Tokyo"}) == "Asia/Tokyo"
+
+
+def uncommented() -> str:
+    """The example with every `# key = value` switched on."""
+    lines = EXAMPLE.read_text(encoding="utf-8").splitlines()
+    return "\n".join(re.sub(r"^# ([a-z_]+ = )", r"\1", line) for line in lines).replace("VERSION", __version__)
+
+
+def test_the_example_as_it_stands_is_a_valid_file_that_changes_nothing(tmp_path: Path) -> None:
+    text = EXAMPLE.read_text(encoding="utf-8")
+
+    assert load(tmp_path, text) == load_settings(tmp_path, environ={}, flags={})
+    assert all(not section for section in tomllib.loads(text).values())
+
+
+def test_the_example_shows_every_setting_with_its_default(tmp_path: Path) -> None:
+    from_example = load(tmp_path, uncommented(), {"workers": 2}, TZ="UTC")
+    (tmp_path / "config.toml").unlink()
+    built_in = load(tmp_path, None, {"workers": 2}, TZ="UTC")
+
+    for section in ("daemon", "server", "store", "state", "runs", "http", "security"):
+        assert getattr(from_example, section) == getattr(built_in, section)
+
+
+def test_the_example_names_every_key_of_every_section(tmp_path: Path) -> None:
+    shown = tomllib.loads(uncommented())
+    for section, fields in {
+        "daemon": 6,
+        "server": 3,
+        "store": 2,
+        "state": 4,
+        "runs": 2,
+        "http": 4,
+        "security": 1,
+    }.items():
+        assert len(shown[section]) == fields, section

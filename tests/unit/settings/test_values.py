@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from spyweb.model import Overlap
+from spyweb.settings.values import boolean, duration, one_line, one_of, size, text, texts, timezone, whole
+
+
+@pytest.mark.parametrize(
+    ("read", "value", "reason"),
+    [
+        (boolean, 1, "expected true or false, not 1"),
+        (boolean, "true", "expected true or false, not 'true'"),
+        (text, 5, "expected text, not 5"),
+        (one_line, " ", "can't be blank"),
+        (one_line, "a\nb", "line breaks"),
+        (texts, "a", "expected a list of texts, not 'a'"),
+        (texts, ["a", 1], "expected a list of texts, not a list"),
+        (whole(1, 9), True, "expected a whole number, not True"),
+        (whole(1, 9), 1.0, "expected a whole number, not 1.0"),
+        (whole(1, 9), 0, "must be at least 1, not 0"),
+        (whole(1, 9), 10, "must be at most 9, not 10"),
+        (duration(1_000), "5ms", "must be at least 1s, not 5ms"),
+        (duration(0, 1_000), "1m", "must be at most 1s, not 1m"),
+        (duration(), [1], "expected a number of seconds, .* not a list"),
+        (size(1 << 20, 1 << 30), 5, "must be at least 1MB, not 5B"),
+        (size(0, 1), {}, "expected a number of bytes, .* not a table"),
+        (one_of(Overlap), "skp", 'expected "skip", "queue", "replace" or "allow", not \'skp\'; did you mean "skip"'),
+        (one_of(Overlap), 5, "not 5"),
+        (timezone, "Europe/Berln", "no time zone 'Europe/Berln'; did you mean \"Europe/Berlin\""),
+        (timezone, "../etc/passwd", "no time zone"),
+        (timezone, "Europe", "no time zone"),
+        (timezone, "", "no time zone"),
+        (timezone, 3, "expected text"),
+        (text, {"a": 1}, "not a table"),
+    ],
+)
+def test_a_wrong_value_says_what_was_expected(read: Callable[[object], object], value: object, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        read(value)
+
+
+def test_an_endless_value_is_cut_in_the_message() -> None:
+    with pytest.raises(ValueError, match=r"\.\.\.") as caught:
+        boolean("x" * 10_000)
+    assert len(str(caught.value)) < 200
+
+
+def test_right_values_come_out_in_spyweb_s_terms() -> None:
+    assert one_of(Overlap)("queue") is Overlap.QUEUE
+    assert timezone("Australia/Lord_Howe") == "Australia/Lord_Howe"
+    assert texts(["a", "b"]) == ("a", "b")
+    assert duration()("1h") == 3_600_000

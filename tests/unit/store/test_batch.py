@@ -1,0 +1,257 @@
+"""Group commit: what is committed together, what fails alone, what is dropped, and what happens when all is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from asyncio import Future
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from spyweb.errors import StoreClosed, StoreError
+from spyweb.store.batch import Connection, Kind, Lane, Op, Results, commit
+from tests.fakes.clock import FakeClock
+from tests.fakes.tables import Gate, make_table, numbers, put, put_all
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "numbers.db"
+
+
+@pytest.fixture
+def table(path: Path) -> Iterator[sqlite3.Connection]:
+    connection = make_table(path)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def lane(path: Path, clock: FakeClock) -> AsyncIterator[Lane]:
+    lane = Lane(await Connection.open(partial(make_table, path)), path, clock, limit=10)
+    yield lane
+    await lane.close()
+
+
+def op(kind: Kind, function: Callable[..., object], *arguments: object) -> Op:
+    nobody: Future[object] = Future(loop=asyncio.new_event_loop())
+    nobody.get_loop().close()
+    return Op(kind, function, arguments, nobody, None)
+
+
+def write(value: int, filler: int = 0) -> Op:
+    return op(Kind.WRITE, put, value, filler)
+
+
+def story(results: Results) -> list[object]:
+    return [type(result).__name__ if isinstance(result, Exception) else result for result in results]
+
+
+def statements(connection: sqlite3.Connection) -> list[str]:
+    seen: list[str] = []
+    connection.set_trace_callback(seen.append)
+    return seen
+
+
+# A batch
+
+
+def test_a_batch_is_one_transaction(table: sqlite3.Connection) -> None:
+    seen = statements(table)
+
+    assert commit(table, [write(1), write(2), write(3)]) == [1, 2, 3]
+
+    assert (seen[0], seen[-1], len(seen)) == ("BEGIN IMMEDIATE", "COMMIT", 5)
+
+
+def test_a_batch_of_reads_never_asks_for_the_write_lock(table: sqlite3.Connection, path: Path) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    read = op(Kind.READ, numbers)
+
+    assert commit(table, [read, read]) == [[], []]
+    assert commit(table, [read]) == [[]]
+    other.close()
+
+
+def test_an_op_that_fails_leaves_its_neighbours_alone(table: sqlite3.Connection) -> None:
+    assert story(commit(table, [write(1), write(5000), write(2)])) == [1, "IntegrityError", 2]
+    assert numbers(table) == [1, 2]
+
+
+def test_an_op_of_several_statements_stands_or_falls_whole(table: sqlite3.Connection) -> None:
+    whole, torn = op(Kind.SEVERAL, put_all, 10, 11), op(Kind.SEVERAL, put_all, 20, 21, 5000)
+
+    assert story(commit(table, [write(1), torn, whole, write(2)])) == [1, "IntegrityError", 21, 2]
+    assert numbers(table) == [1, 2, 10, 11]
+
+
+def test_an_op_of_several_statements_falls_whole_when_it_is_alone(table: sqlite3.Connection) -> None:
+    assert story(commit(table, [op(Kind.SEVERAL, put_all, 20, 21, 5000)])) == ["IntegrityError"]
+    assert numbers(table) == []
+    assert not table.in_transaction
+
+
+def test_a_bug_in_an_op_is_its_own_error(table: sqlite3.Connection) -> None:
+    def buggy(connection: sqlite3.Connection) -> int:
+        return put(connection, 3) // 0
+
+    assert story(commit(table, [write(1), op(Kind.SEVERAL, buggy)])) == [1, "ZeroDivisionError"]
+    assert numbers(table) == [1]
+
+
+def test_a_full_disk_fails_only_the_op_that_does_not_fit(table: sqlite3.Connection) -> None:
+    table.execute(f"PRAGMA max_page_count = {table.execute('PRAGMA page_count').fetchone()[0] + 3}")
+
+    results = commit(table, [write(1), op(Kind.SEVERAL, put_all, 2, 3), write(4, filler=100_000), write(5)])
+
+    assert story(results) == [1, 5, "OperationalError", 5]
+    assert numbers(table) == [1, 2, 3, 5]
+
+
+def test_a_commit_that_fails_fails_only_the_op_to_blame(table: sqlite3.Connection) -> None:
+    table.execute("PRAGMA foreign_keys = ON")
+    table.execute("CREATE TABLE child (value REFERENCES number DEFERRABLE INITIALLY DEFERRED)")
+    orphan = op(Kind.WRITE, lambda connection: connection.execute("INSERT INTO child VALUES (9)").rowcount)
+
+    assert story(commit(table, [write(1), orphan, write(2)])) == [1, "IntegrityError", 2]
+    assert numbers(table) == [1, 2]
+    assert not table.in_transaction
+
+
+def test_a_lock_of_another_process_is_waited_for_once(table: sqlite3.Connection, path: Path) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    seen = statements(table)
+
+    assert story(commit(table, [write(1), write(2)])) == ["OperationalError"] * 2
+
+    assert seen == ["BEGIN IMMEDIATE"]
+    other.execute("ROLLBACK")
+    assert commit(table, [write(1), write(2)]) == [1, 2]
+    other.close()
+
+
+# A lane
+
+
+async def test_what_is_queued_together_is_committed_together(lane: Lane) -> None:
+    writes = [lane.submit(Kind.WRITE, put, value) for value in range(10)]
+
+    assert [await each for each in writes] == list(range(10))
+    assert (lane.batches, lane.writes, lane.pending) == (1, 10, 0)
+
+
+async def test_a_long_queue_is_committed_in_batches_in_its_order(lane: Lane) -> None:
+    ended: list[int] = []
+    for value in range(25):
+        lane.submit(Kind.WRITE, put, value).add_done_callback(lambda done: ended.append(done.result()))
+
+    await lane.submit(Kind.READ, numbers)
+
+    assert (lane.batches, ended) == (3, list(range(25)))
+
+
+async def test_an_op_cancelled_before_its_batch_is_dropped(lane: Lane) -> None:
+    gate = Gate()
+    held = lane.submit(Kind.WRITE, gate.hold)
+    await asyncio.to_thread(gate.wait_until_entered)
+    dropped = lane.submit(Kind.WRITE, put, 1, subject="one")
+    kept = lane.submit(Kind.WRITE, put, 2, subject="one")
+
+    dropped.cancel()
+    gate.open()
+    await held
+
+    assert await kept == 2
+    assert await lane.submit(Kind.READ, numbers) == [2]
+    assert not lane.is_busy_with("one")
+
+
+async def test_an_op_cancelled_after_its_batch_began_stands(lane: Lane) -> None:
+    gate = Gate()
+    held = lane.submit(Kind.WRITE, gate.hold)
+    written = lane.submit(Kind.WRITE, put, 1, subject="one")
+    await asyncio.to_thread(gate.wait_until_entered)
+
+    written.cancel()
+    assert lane.is_busy_with("one")
+    gate.open()
+    await held
+
+    assert await lane.submit(Kind.READ, numbers) == [1]
+    assert not lane.is_busy_with("one")
+    assert lane.writes == 2
+
+
+async def test_how_long_the_oldest_op_has_waited_shows_a_stuck_disk(lane: Lane, clock: FakeClock) -> None:
+    gate = Gate()
+    held = lane.submit(Kind.WRITE, gate.hold)
+    await asyncio.to_thread(gate.wait_until_entered)
+    clock.advance(5)
+    queued = lane.submit(Kind.WRITE, put, 1)
+    clock.advance(2)
+
+    assert (lane.pending, lane.oldest_pending_s) == (2, 7)
+
+    gate.open()
+    await held
+    await queued
+    assert (lane.pending, lane.oldest_pending_s) == (0, 0)
+
+
+async def test_sqlites_errors_arrive_translated_and_are_counted(lane: Lane, path: Path) -> None:
+    with pytest.raises(StoreError, match=f"{path}: CHECK constraint failed"):
+        await lane.submit(Kind.WRITE, put, 5000)
+
+    assert (lane.errors, lane.writes) == (1, 0)
+
+
+async def test_closing_commits_what_is_queued(lane: Lane, path: Path) -> None:
+    writes = [lane.submit(Kind.WRITE, put, value) for value in range(25)]
+
+    await lane.close()
+
+    assert [each.result() for each in writes] == list(range(25))
+    connection = sqlite3.connect(path)
+    assert numbers(connection) == list(range(25))
+    connection.close()
+    with pytest.raises(StoreClosed):
+        await lane.submit(Kind.READ, numbers)
+
+
+class Broken(Connection):
+    async def run(self, *_: object) -> object:  # type: ignore[override]
+        raise RuntimeError("the thread is gone")
+
+
+async def test_when_the_writer_dies_everybody_is_told(path: Path, clock: FakeClock) -> None:
+    told: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+    lane = Lane(await Broken.open(partial(make_table, path)), path, clock, limit=1)
+
+    first, second = lane.submit(Kind.WRITE, put, 1), lane.submit(Kind.WRITE, put, 2)
+    for each in (first, second, lane.submit(Kind.WRITE, put, 3)):
+        with pytest.raises(StoreError, match="the thread is gone"):
+            await each
+    with pytest.raises(StoreError, match="the thread is gone"):
+        await lane.submit(Kind.WRITE, put, 4)
+
+    assert "the thread is gone" in lane.failed
+    assert told == ["the thread is gone"]
+    assert lane.pending == 0
+    await lane.close()
+
+
+async def test_a_connection_that_cannot_be_made_leaves_no_thread(tmp_path: Path) -> None:
+    with pytest.raises(sqlite3.OperationalError):
+        await Connection.open(partial(sqlite3.connect, tmp_path / "absent" / "x.db"))

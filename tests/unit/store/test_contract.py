@@ -1,0 +1,394 @@
+"""What every store promises: the same tests run against the real one and the one of dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from spyweb.errors import StoreClosed, StoreError
+from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState
+from spyweb.store.memory import MemoryStore
+from spyweb.store.protocol import GLOBAL, Begin, Change, End, NewRun, Store, job_namespace
+from spyweb.store.sqlite import open_store
+from tests.fakes.changes import NEWS, PRICES, make_cursor, make_end, make_run, make_stretch, run_once, start_run, tell
+from tests.fakes.clock import FakeClock
+
+LARGEST = (1 << 63) - 1
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
+    kind: str = request.param
+    store: Store = MemoryStore(clock) if kind == "memory" else await open_store(tmp_path / "spyweb.db", clock=clock)
+    yield store
+    await store.close()
+
+
+# Entries
+
+
+async def test_what_was_put_is_found(store: Store) -> None:
+    await store.entries.set(GLOBAL, b"k", b"1")
+    await store.entries.set(GLOBAL, b"k", b"2")
+
+    assert await store.entries.get(GLOBAL, b"k") == b"2"
+
+
+async def test_what_was_never_put_is_absent(store: Store) -> None:
+    assert await store.entries.get(GLOBAL, b"k") is None
+
+
+async def test_what_was_deleted_is_absent_and_may_be_deleted_again(store: Store) -> None:
+    await store.entries.set(GLOBAL, b"k", b"1")
+    await store.entries.delete(GLOBAL, b"k")
+    await store.entries.delete(GLOBAL, b"k")
+
+    assert await store.entries.get(GLOBAL, b"k") is None
+
+
+@pytest.mark.parametrize("text", [b"", b"\0", b"a\0b", b"\xff\xfe", "naïve 漢字".encode(), bytes(range(256))])
+async def test_keys_and_values_are_any_bytes(store: Store, text: bytes) -> None:
+    await store.entries.set(GLOBAL, text, text)
+    await store.entries.set(GLOBAL, text + b"\0", b"another")
+
+    assert await store.entries.get(GLOBAL, text) == text
+
+
+async def test_a_key_cannot_spell_its_way_into_another_namespace(store: Store) -> None:
+    await store.entries.set(job_namespace(PRICES), b"k", b"private")
+
+    assert await store.entries.get(GLOBAL, b"job:prices:k") is None
+    assert await store.entries.get(job_namespace(NEWS), b"k") is None
+
+
+async def test_calls_on_one_key_happen_in_their_order_without_waiting(store: Store) -> None:
+    gets = []
+    for number in range(20):
+        store.entries.set(GLOBAL, b"k", b"%d" % number)
+        gets.append(store.entries.get(GLOBAL, b"k"))
+
+    assert [await get for get in gets] == [b"%d" % number for number in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, 101),
+        (b"6", 7),
+        (b"-3", -2),
+        (b"+5", 6),
+        (b"007", 8),
+        (b"0" * 5000 + b"7", 8),
+        (b"", 101),
+        (b"abc", 101),
+        (b"12abc", 101),
+        (b"1.5", 101),
+        (b"1e3", 101),
+        (b" 7", 101),
+        (b"7\n", 101),
+        (b"1_000", 101),
+        ("٣".encode(), 101),  # a digit to Unicode, not to us
+        (b"-", 101),
+        (b"-9223372036854775808", -9223372036854775807),
+        (b"9223372036854775808", 101),
+        (b"9" * 5000, 101),
+    ],
+)
+async def test_increment_adds_to_a_whole_number_and_to_the_default_otherwise(
+    store: Store, before: bytes | None, after: int
+) -> None:
+    if before is not None:
+        await store.entries.set(GLOBAL, b"k", before)
+
+    assert await store.entries.increment(GLOBAL, b"k", 100, 1) == after
+    assert await store.entries.get(GLOBAL, b"k") == b"%d" % after
+
+
+@pytest.mark.parametrize(("before", "delta"), [(LARGEST, 1), (-LARGEST - 1, -1), (1, LARGEST)])
+async def test_a_sum_beyond_64_bits_is_refused_and_leaves_the_entry_untouched(
+    store: Store, before: int, delta: int
+) -> None:
+    await store.entries.set(GLOBAL, b"k", b"%d" % before)
+
+    with pytest.raises(StoreError, match="64 bits"):
+        await store.entries.increment(GLOBAL, b"k", 0, delta)
+
+    assert await store.entries.get(GLOBAL, b"k") == b"%d" % before
+
+
+async def test_concurrent_increments_all_count(store: Store) -> None:
+    sums = [store.entries.increment(GLOBAL, b"k", 0, 1) for _ in range(200)]
+
+    assert sorted([await each for each in sums]) == list(range(1, 201))
+
+
+async def test_an_expired_entry_is_absent_from_the_very_moment(store: Store, clock: FakeClock) -> None:
+    await store.entries.set(GLOBAL, b"k", b"1")
+    assert await store.entries.expire(GLOBAL, b"k", clock.now_ms() + 1000)
+
+    clock.advance(0.999)
+    assert await store.entries.get(GLOBAL, b"k") == b"1"
+
+    clock.advance(0.001)
+    assert await store.entries.get(GLOBAL, b"k") is None
+    assert not await store.entries.expire(GLOBAL, b"k", None)
+
+
+async def test_a_set_clears_the_expiry(store: Store, clock: FakeClock) -> None:
+    await store.entries.set(GLOBAL, b"k", b"1")
+    await store.entries.expire(GLOBAL, b"k", clock.now_ms() + 1000)
+    await store.entries.set(GLOBAL, b"k", b"2")
+
+    clock.advance(5)
+
+    assert await store.entries.get(GLOBAL, b"k") == b"2"
+
+
+async def test_an_increment_keeps_the_expiry_of_a_live_entry(store: Store, clock: FakeClock) -> None:
+    await store.entries.set(GLOBAL, b"k", b"1")
+    await store.entries.expire(GLOBAL, b"k", clock.now_ms() + 1000)
+    await store.entries.increment(GLOBAL, b"k", 0, 1)
+
+    clock.advance(5)
+
+    assert await store.entries.get(GLOBAL, b"k") is None
+
+
+async def test_an_increment_of_an_expired_entry_starts_anew_and_stays(store: Store, clock: FakeClock) -> None:
+    await store.entries.set(GLOBAL, b"k", b"41")
+    await store.entries.expire(GLOBAL, b"k", clock.now_ms() + 1000)
+    clock.advance(5)
+
+    assert await store.entries.increment(GLOBAL, b"k", 0, 1) == 1
+
+    clock.advance(5000)
+    assert await store.entries.get(GLOBAL, b"k") == b"1"
+
+
+# Runs
+
+
+async def test_a_run_is_told_back_whole(store: Store) -> None:
+    new = NewRun(
+        job=PRICES,
+        state=RunState.WAITING,
+        trigger={"type": "webhook", "body": {"url": "http://example.org", "ok": True, "n": [1, 2.5, None]}},
+        attempt=3,
+        due_ms=1000,
+        start_after_ms=1500,
+        generation=4,
+    )
+    run = (await store.runs.record(Change(new=[new])))[0]
+    assert run is not None
+    await store.runs.record(Change(begin=[Begin(run=run, started_ms=1600, generation=5)]))
+    await store.runs.record(
+        Change(
+            end=[
+                End(
+                    run=run,
+                    ended_ms=1900,
+                    outcome=Outcome.FAILED,
+                    failure=Failure.MEMORY,
+                    reason="too läge",
+                    traceback="jobs/prices.lua:3: too large",
+                    cpu_ms=12,
+                    storage_errors=1,
+                )
+            ]
+        )
+    )
+
+    assert await store.runs.list() == [
+        Run(
+            id=run,
+            job=PRICES,
+            state=RunState.ENDED,
+            attempt=3,
+            due_ms=1000,
+            trigger=new.trigger,
+            start_after_ms=1500,
+            started_ms=1600,
+            ended_ms=1900,
+            outcome=Outcome.FAILED,
+            failure=Failure.MEMORY,
+            reason="too läge",
+            traceback="jobs/prices.lua:3: too large",
+            cpu_ms=12,
+            storage_errors=1,
+            generation=5,
+        )
+    ]
+
+
+async def test_a_due_time_is_claimed_once_for_each_attempt(store: Store) -> None:
+    first = await store.runs.record(Change(new=[make_run(), make_run(), make_run(attempt=2), make_run(NEWS)]))
+    again = await store.runs.record(Change(new=[make_run(), make_run(due_ms=2000)]))
+
+    assert first == [1, None, 2, 3]
+    assert again == [None, 4]
+
+
+async def test_runs_without_a_due_time_never_clash(store: Store) -> None:
+    assert await store.runs.record(Change(new=[make_run(due_ms=None), make_run(due_ms=None)])) == [1, 2]
+
+
+async def test_a_stretch_claims_nothing(store: Store) -> None:
+    await store.runs.record(Change(stretches=[make_stretch(first=1000, last=1000, count=1)]))
+
+    assert await store.runs.record(Change(new=[make_run(due_ms=1000)])) == [2]
+
+
+async def test_only_a_waiting_run_begins(store: Store) -> None:
+    run = await run_once(store, ended_ms=2000)
+    await store.runs.record(Change(begin=[Begin(run=run, started_ms=9000)]))
+
+    (told,) = await store.runs.list()
+    assert (told.state, told.started_ms) == (RunState.ENDED, 1000)
+
+
+async def test_a_run_ends_once(store: Store) -> None:
+    run = await run_once(store, ended_ms=2000)
+    await store.runs.record(Change(end=[make_end(run, ended_ms=9000, outcome=Outcome.LOST)]))
+
+    (told,) = await store.runs.list()
+    assert (told.outcome, told.ended_ms) == (Outcome.SUCCESS, 2000)
+
+
+async def test_open_runs_are_those_that_have_not_ended_oldest_first(store: Store) -> None:
+    running = await start_run(store)
+    await run_once(store, NEWS)
+    waiting = (await store.runs.record(Change(new=[make_run(NEWS, due_ms=5000, state=RunState.WAITING)])))[0]
+    await store.runs.record(Change(stretches=[make_stretch()]))
+
+    assert [run.id for run in await store.runs.open()] == [running, waiting]
+
+
+async def test_a_list_is_newest_first_and_can_be_paged(store: Store) -> None:
+    for due_ms in range(5):
+        await start_run(store, PRICES, due_ms=due_ms)
+        await start_run(store, NEWS, due_ms=due_ms)
+
+    assert [run.id for run in await store.runs.list(limit=3)] == [10, 9, 8]
+    assert [run.id for run in await store.runs.list(limit=3, before=RunId(8))] == [7, 6, 5]
+    assert [run.id for run in await store.runs.list(NEWS, limit=2, before=RunId(8))] == [6, 4]
+    assert await store.runs.list(JobId("unknown")) == []
+    assert await store.runs.list(limit=0) == []
+
+
+async def test_the_latest_of_a_job_has_really_run_and_ended(store: Store) -> None:
+    await run_once(store, PRICES, due_ms=1000)
+    latest = await run_once(store, PRICES, due_ms=2000)
+    await store.runs.record(Change(stretches=[make_stretch(PRICES), make_stretch(NEWS)]))
+    await start_run(store, PRICES, due_ms=9000)
+    other = await run_once(store, JobId("archive"))
+
+    assert {job: run.id for job, run in (await store.runs.latest()).items()} == {PRICES: latest, "archive": other}
+
+
+async def test_a_stretch_of_the_same_reason_lengthens_the_newest_row(store: Store) -> None:
+    await store.runs.record(Change(stretches=[make_stretch(first=1000, last=3000, count=3)]))
+    await store.runs.record(Change(stretches=[make_stretch(NEWS)]))
+    await store.runs.record(Change(stretches=[make_stretch(first=4000, last=5000, count=2)]))
+
+    (told,) = await store.runs.list(PRICES)
+    assert (told.due_ms, told.last_due_ms, told.count, told.ended_ms) == (1000, 5000, 5, 5500)
+    assert (told.outcome, told.reason, told.state) == (Outcome.MISSED, "the daemon was down", RunState.ENDED)
+
+
+async def test_a_stretch_begins_anew_after_another_reason_or_a_run(store: Store) -> None:
+    await store.runs.record(Change(stretches=[make_stretch()]))
+    await store.runs.record(Change(stretches=[make_stretch(first=4000, last=5000, reason="paused")]))
+    await store.runs.record(Change(stretches=[make_stretch(first=6000, last=6000, count=1)]))
+    await run_once(store, due_ms=7000)
+    await store.runs.record(Change(stretches=[make_stretch(first=8000, last=8000, count=1)]))
+
+    assert tell(await store.runs.list()) == [
+        "5 prices missed",
+        "4 prices success",
+        "3 prices missed",
+        "2 prices missed x3",
+        "1 prices missed x3",
+    ]
+
+
+async def test_in_one_change_what_was_missed_comes_before_what_starts(store: Store) -> None:
+    await store.runs.record(Change(new=[make_run(due_ms=4000)], stretches=[make_stretch(first=1000, last=3000)]))
+
+    assert tell(await store.runs.list()) == ["2 prices running", "1 prices missed x3"]
+
+
+async def test_cursors_are_those_last_recorded(store: Store) -> None:
+    await store.runs.record(Change(cursors=[make_cursor(due_ms=1000), make_cursor(NEWS, due_ms=5)]))
+    moved = Cursor(job=PRICES, due_ms=2000, schedule="every 2s", paused=True, idle_since_ms=1500)
+    await store.runs.record(Change(cursors=[moved]))
+
+    assert await store.runs.cursors() == {PRICES: moved, NEWS: make_cursor(NEWS, due_ms=5)}
+
+
+async def test_pruning_keeps_the_newest_of_each_job(store: Store) -> None:
+    for due_ms in range(5):
+        await run_once(store, PRICES, due_ms=due_ms)
+    await run_once(store, NEWS)
+
+    assert await store.runs.prune(keep=2, older_than_ms=0) == 3
+    assert [run.id for run in await store.runs.list()] == [6, 5, 4]
+
+
+async def test_pruning_deletes_what_ended_long_ago_and_never_what_is_open(store: Store) -> None:
+    still_open = await start_run(store, PRICES, due_ms=1)
+    await run_once(store, PRICES, due_ms=2, ended_ms=2000)
+    recent = await run_once(store, PRICES, due_ms=3, ended_ms=3000)
+    newest = await run_once(store, NEWS, ended_ms=1000)
+
+    assert await store.runs.prune(keep=100, older_than_ms=3000) == 1
+    assert [run.id for run in await store.runs.list()] == [newest, recent, still_open]
+
+
+async def test_ids_never_repeat_after_pruning(store: Store) -> None:
+    first = await run_once(store, due_ms=1, ended_ms=1)
+    second = await run_once(store, due_ms=2, ended_ms=1)
+    await store.runs.prune(keep=0, older_than_ms=1 << 50)
+
+    assert await start_run(store, due_ms=3) not in {first, second}
+
+
+async def test_a_due_time_may_be_claimed_again_once_its_row_is_pruned(store: Store) -> None:
+    await run_once(store, due_ms=1)
+    await run_once(store, due_ms=2)
+    await store.runs.prune(keep=1, older_than_ms=0)
+
+    assert await store.runs.record(Change(new=[make_run(due_ms=1), make_run(due_ms=2)])) == [3, None]
+
+
+# The store itself
+
+
+async def test_a_closed_store_refuses_and_closes_again(store: Store) -> None:
+    await store.close()
+    await store.close()
+
+    with pytest.raises(StoreClosed):
+        await store.entries.get(GLOBAL, b"k")
+    with pytest.raises(StoreClosed):
+        await store.entries.set(GLOBAL, b"k", b"1")
+    with pytest.raises(StoreClosed):
+        await store.runs.prune(keep=1, older_than_ms=0)
+
+
+async def test_stats_count_what_was_committed(store: Store, clock: FakeClock) -> None:
+    assert store.stats().last_commit_ms is None
+    clock.advance(1)
+    await store.entries.set(GLOBAL, b"k", b"1")
+    await store.entries.get(GLOBAL, b"k")
+    await start_run(store)
+
+    stats = store.stats()
+    assert (stats.writes, stats.errors, stats.pending, stats.failed) == (2, 0, 0, "")
+    assert stats.last_commit_ms == clock.now_ms()

@@ -1,0 +1,50 @@
+"""What the table of entries keeps beside the value."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spyweb.store.entries import expire, increment, put
+from spyweb.store.protocol import Durability
+from spyweb.store.sqlite import open_up_to_date
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    connection = open_up_to_date(tmp_path / "spyweb.db", Durability.NORMAL, 0)
+    yield connection
+    connection.close()
+
+
+def read(database: sqlite3.Connection) -> tuple[object, ...]:
+    row: tuple[object, ...] = database.execute(
+        "SELECT type, value, expires_ms, version, created_ms, updated_ms FROM entry"
+    ).fetchone()
+    return row
+
+
+def test_a_new_entry_has_version_one_and_two_equal_moments(database: sqlite3.Connection) -> None:
+    put(database, "global", b"k", b"v", 1000)
+
+    assert read(database) == ("s", b"v", None, 1, 1000, 1000)
+
+
+def test_every_write_counts_up_the_version_and_keeps_the_moment_of_creation(database: sqlite3.Connection) -> None:
+    put(database, "global", b"k", b"1", 1000)
+    increment(database, "global", b"k", 0, 1, 2000)
+    expire(database, "global", b"k", 9000, 3000)
+    put(database, "global", b"k", b"v", 4000)
+
+    assert read(database) == ("s", b"v", None, 4, 1000, 4000)
+
+
+def test_writing_an_expired_entry_creates_it_anew_with_a_version_never_seen(database: sqlite3.Connection) -> None:
+    put(database, "global", b"k", b"1", 1000)
+    expire(database, "global", b"k", 2000, 1000)
+    put(database, "global", b"k", b"v", 2000)
+
+    assert read(database) == ("s", b"v", None, 3, 2000, 2000)

@@ -1,0 +1,106 @@
+"""One daemon per data directory, and the second is told about the first."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from spyweb.errors import LockHeld, NoAccess, StoreError
+from spyweb.store.access import user_name
+from spyweb.store.lock import LOCK_NAME, hold_lock
+from tests.fakes.clock import FakeClock
+
+USER = user_name(os.geteuid())
+
+
+def test_the_file_says_who_holds_it(tmp_path: Path) -> None:
+    with hold_lock(tmp_path / "data", root=tmp_path, clock=FakeClock()):
+        told = json.loads((tmp_path / "data" / LOCK_NAME).read_text())
+
+    assert told == {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "user": USER,
+        "started": "2026-01-01T00:00:00Z",
+        "root": str(tmp_path),
+    }
+
+
+def test_the_data_directory_is_made_private(tmp_path: Path) -> None:
+    with hold_lock(tmp_path / "data"):
+        assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+        assert (tmp_path / "data" / LOCK_NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_second_holder_is_told_who_has_it(tmp_path: Path) -> None:
+    with hold_lock(tmp_path, clock=FakeClock()), pytest.raises(LockHeld) as refused:
+        hold_lock(tmp_path)
+
+    assert str(refused.value) == f"{tmp_path} is in use by pid {os.getpid()} ({USER}) since 2026-01-01T00:00:00Z"
+
+
+def test_a_holder_on_another_machine_is_named_with_it(tmp_path: Path) -> None:
+    with hold_lock(tmp_path):
+        told = {"pid": 7, "host": "elsewhere", "user": "ann", "started": "2026", "root": "/"}
+        (tmp_path / LOCK_NAME).write_text(json.dumps(told))
+        with pytest.raises(LockHeld, match=r"pid 7 \(ann\) on elsewhere since 2026"):
+            hold_lock(tmp_path)
+
+
+def test_a_holder_that_has_not_yet_said_who_it_is_still_holds(tmp_path: Path) -> None:
+    with hold_lock(tmp_path):
+        (tmp_path / LOCK_NAME).write_text("")
+        with pytest.raises(LockHeld, match="in use by another spyweb"):
+            hold_lock(tmp_path)
+
+
+def test_a_file_left_behind_does_not_hold(tmp_path: Path) -> None:
+    (tmp_path / LOCK_NAME).write_text('{"pid": 1, "a long text that is no longer true": 1}')
+
+    with hold_lock(tmp_path):
+        assert json.loads((tmp_path / LOCK_NAME).read_text())["pid"] == os.getpid()
+
+
+def test_a_released_lock_can_be_taken_and_releasing_twice_is_harmless(tmp_path: Path) -> None:
+    first = hold_lock(tmp_path)
+    first.release()
+    first.release()
+
+    with hold_lock(tmp_path):
+        pass
+
+
+def test_programs_started_meanwhile_do_not_inherit_it(tmp_path: Path) -> None:
+    with hold_lock(tmp_path):
+        (descriptor,) = filter(is_lock, os.listdir("/proc/self/fd"))
+        assert not os.get_inheritable(int(descriptor))
+
+
+def is_lock(descriptor: str) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}").endswith(LOCK_NAME)
+    except FileNotFoundError:
+        return False
+
+
+def test_a_data_directory_that_is_a_file_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+
+    with pytest.raises(StoreError, match=f"{tmp_path}/data: "):
+        hold_lock(tmp_path / "data")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_foreign_data_directory_is_no_access(tmp_path: Path) -> None:
+    with hold_lock(tmp_path / "data"):
+        pass
+    os.seteuid(65534)
+    try:
+        with pytest.raises(NoAccess, match="it belongs to root; use `sudo -u root`"):
+            hold_lock(tmp_path / "data")
+    finally:
+        os.seteuid(0)
