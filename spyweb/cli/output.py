@@ -94,7 +94,7 @@ def show_log_line(stamp: str, level: str, text: str) -> None:
 
 
 def show_verdict(word: str, rest: str) -> None:
-    print(f"{paint(word, COLOURS.get(word), sys.stdout)} {clean(rest)}", flush=True)
+    print(f"{paint(word, COLOURS.get(word), sys.stdout)} {clean(rest)}".rstrip(), flush=True)
 
 
 def clean(text: str) -> str:

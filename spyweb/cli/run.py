@@ -76,7 +76,7 @@ class Screen:
         if ended.result is not None:
             output.say(f"returned {_shown(ended.result)}")
         if ended.outcome is not Outcome.SUCCESS:
-            output.say(ended.traceback or ended.reason)
+            output.say(_why(ended))
         cause = f" ({ended.failure})" if ended.failure else ""
         output.show_verdict(ended.outcome, f"{ended.job}{cause} in {format_duration(ended.duration_ms)}")
 
@@ -103,6 +103,12 @@ class DebugScreen(Screen):
                 ("globals", "reset: the VM was discarded" if ended.globals_reset else "kept"),
             ]
         )
+
+
+def _why(ended: RunEnded) -> str:
+    if not ended.traceback or ended.traceback.startswith(ended.reason):
+        return ended.traceback or ended.reason
+    return f"{ended.reason}\n{ended.traceback}"
 
 
 def _shown(result: object) -> str:

@@ -6,7 +6,8 @@ import os
 import platform
 import random
 from asyncio import TaskGroup
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -68,6 +69,18 @@ def init_facts(settings: Settings, server_url: str | None) -> InitFacts:
         env=visible_environment(os.environ, settings.security.env_deny),
         timezone=settings.daemon.timezone,
     )
+
+
+@asynccontextmanager
+async def owned_tasks() -> AsyncIterator[TaskGroup]:
+    """A task group that lets a lone error rise as it is: what ends a start is one clear line."""
+    try:
+        async with TaskGroup() as tasks:
+            yield tasks
+    except BaseExceptionGroup as errors:
+        if len(errors.exceptions) == 1:
+            raise errors.exceptions[0] from None
+        raise
 
 
 async def open_or_repair(settings: Settings, clock: Clock, *, repair: bool) -> SqliteStore:
@@ -142,7 +155,7 @@ async def build(
     job_logs = await stack.enter_async_context(JobLogs(settings.root, clock))
     init = init_facts(settings, server_url)
     pool = await stack.enter_async_context(open_pool(clock=clock, workers=workers, init=init))
-    tasks = await stack.enter_async_context(TaskGroup())
+    tasks = await stack.enter_async_context(owned_tasks())
     live = LiveJobs()
     around = Surroundings(
         machine=pool,

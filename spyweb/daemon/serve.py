@@ -15,7 +15,7 @@ import structlog
 
 from spyweb import __version__, logs, notify
 from spyweb.clock import Clock, RealClock
-from spyweb.daemon.build import Parts, build
+from spyweb.daemon.build import Parts, build, owned_tasks
 from spyweb.daemon.options import Options
 from spyweb.errors import Refused
 from spyweb.jobs.health import Vitals, find_problems
@@ -61,7 +61,7 @@ async def serve(options: Options) -> None:
         daemon = assemble(parts, options)
         await open_doors(stack, daemon)
         await load_jobs(daemon)
-        background = await stack.enter_async_context(TaskGroup())
+        background = await stack.enter_async_context(owned_tasks())
         keep_going = start_background(daemon, background)
         announce(daemon, url)
         await daemon.stop.wait()

@@ -25,7 +25,7 @@ _DECIMAL_INTEGER = re.compile(rb"[+-]?[0-9]+")
 _DECIMAL = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _HEX_INTEGER = re.compile(rb"[+-]?0[xX][0-9a-fA-F]+")
 _HEX = re.compile(rb"[+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)([pP][+-]?[0-9]+)?")
-LONGEST_NUMBER = 200  # bytes, as in Lua; also keeps int() away from its quadratic inputs
+_LONGEST_INTEGER = 20  # digits and a sign; int() is slow for long texts, float() is not
 
 
 class Mismatch(Exception):
@@ -110,16 +110,24 @@ def _number_in(value: object) -> int | float:
 def parse_number(text: bytes) -> int | float | None:
     """The number that Lua sees in a text: decimal or hexadecimal, spaces around it, no `inf` or `nan`."""
     text = text.strip(_SPACE)
-    if len(text) > LONGEST_NUMBER:
-        return None
-    if _DECIMAL_INTEGER.fullmatch(text):
-        number = int(text)
-        return number if -INTEGER_LIMIT <= number < INTEGER_LIMIT else float(number)
     if _DECIMAL.fullmatch(text):
-        return float(text)
+        return _parse_decimal(text)
     if _HEX_INTEGER.fullmatch(text):
-        return (int(text, 16) + INTEGER_LIMIT) % (2 * INTEGER_LIMIT) - INTEGER_LIMIT  # wraps around, as in Lua
+        number = int(text[-16:].lower().rpartition(b"x")[2], 16)  # the rest falls out of 64 bits, as in Lua
+        return _wrapped(-number if text.startswith(b"-") else number)
     return _parse_hex_float(text)
+
+
+def _parse_decimal(text: bytes) -> int | float:
+    if len(text) <= _LONGEST_INTEGER and _DECIMAL_INTEGER.fullmatch(text):
+        number = int(text)
+        if -INTEGER_LIMIT <= number < INTEGER_LIMIT:
+            return number
+    return float(text)
+
+
+def _wrapped(number: int) -> int:
+    return (number + INTEGER_LIMIT) % (2 * INTEGER_LIMIT) - INTEGER_LIMIT
 
 
 def _parse_hex_float(text: bytes) -> float | None:

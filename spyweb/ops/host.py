@@ -14,7 +14,8 @@ from typing import cast
 import structlog
 
 from spyweb.errors import OpError, SpywebError
-from spyweb.ops.op import CATALOGUE, NOTHING, Answer, Operation, Results
+from spyweb.ops.answer import NOTHING, Answer, Results
+from spyweb.ops.op import CATALOGUE, Operation
 from spyweb.ops.world import Call
 
 JobLog = Callable[[str, bytes], None]  # level, text

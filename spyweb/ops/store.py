@@ -1,7 +1,7 @@
 """store_* and global_store_*: text that outlives runs, reloads and restarts, per job or shared by all.
 
 A failing store never raises into these: it is logged and counted in the run, and the call gives nil, nothing, or its
-default.  They are plain functions that hand the store's future on (see ops/op.py).
+default.  They are plain functions that hand the store's future on (see ops/answer.py).
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import TypeVar
 import structlog
 
 from spyweb.errors import StoreError
+from spyweb.ops.answer import NOTHING, Answer, Results
 from spyweb.ops.arguments import Int, Text
-from spyweb.ops.op import NOTHING, Answer, Results, op
+from spyweb.ops.op import op
 from spyweb.ops.world import Call
 from spyweb.store.protocol import GLOBAL, job_namespace
 

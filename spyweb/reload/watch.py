@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import TaskGroup
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 
 import structlog
@@ -14,6 +14,7 @@ log = structlog.get_logger()
 
 DEBOUNCE_MS = 50  # an editor's save is several events; watchfiles' own 1.6 s would be felt
 STEP_MS = 10
+BEGUN_MS = 500  # without a change for so long, a watch says that it has begun
 IGNORED_NAMES = {"__pycache__", "node_modules"}
 IGNORED_ENDINGS = ("~", ".swp", ".swx", ".log", ".pyc", ".db", ".db-wal", ".db-shm")
 
@@ -52,9 +53,7 @@ class Watcher:
 
     async def _watch_root(self) -> None:
         folders = self._folders()
-        async for _ in awatch(
-            self._root, watch_filter=self._matters, debounce=DEBOUNCE_MS, step=STEP_MS, recursive=False
-        ):
+        async for _ in self._changes(self._root, recursive=False):
             self._changed()
             if self._folders() != folders:
                 folders = self._folders()
@@ -67,12 +66,24 @@ class Watcher:
             if not folders:
                 await self._folders_changed.wait()
                 continue
-            async for _ in awatch(
-                *folders,
-                watch_filter=self._matters,
-                debounce=DEBOUNCE_MS,
-                step=STEP_MS,
-                stop_event=self._folders_changed,
-            ):
+            async for _ in self._changes(*folders, stop=self._folders_changed):
                 self._changed()
-            self._changed()
+
+    async def _changes(
+        self, *paths: Path, recursive: bool = True, stop: asyncio.Event | None = None
+    ) -> AsyncIterator[None]:
+        """One item for each burst of changes, and one once the watch has begun: something may have changed before."""
+        begun = False
+        async for changes in awatch(
+            *paths,
+            watch_filter=self._matters,
+            debounce=DEBOUNCE_MS,
+            step=STEP_MS,
+            recursive=recursive,
+            stop_event=stop,
+            rust_timeout=BEGUN_MS,
+            yield_on_timeout=True,
+        ):
+            if changes or not begun:
+                begun = True
+                yield

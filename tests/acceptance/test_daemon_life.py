@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -29,8 +31,6 @@ def project(tmp_path: Path) -> Project:
 def result_of(project: Project, job: str) -> object:
     """What a run by hand returns."""
     last = project.spyweb("run", job, "-o", "json").stdout.splitlines()[-1]
-    import json
-
     return json.loads(last)["result"]
 
 
@@ -39,7 +39,7 @@ def test_a_dropped_file_runs_on_schedule_within_seconds(project: Project) -> Non
         project.job("hello", 'log("hello")', 'every = "1s"')
         runs = project.ended("hello", 2)
         assert {run["outcome"] for run in runs} == {"success"}
-        assert "hello" in project.spyweb("logs", "hello").stdout
+        eventually(lambda: "INFO hello" in project.spyweb("logs", "hello").stdout)
 
 
 def test_state_survives_kill_9_and_globals_do_not(project: Project) -> None:
@@ -166,9 +166,7 @@ def test_a_second_daemon_says_who_holds_the_project_and_exits_2(project: Project
         assert len(second.stderr.strip().splitlines()) == 1
 
 
-def test_a_port_in_use_is_one_clear_line(project: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
-    import socket
-
+def test_a_port_in_use_is_one_clear_line(project: Project) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

@@ -28,7 +28,7 @@ class Answer:
     @property
     def table(self) -> list[list[str]]:
         """The cells of each row below the header; columns are two spaces apart."""
-        return [[cell for cell in line.split("  ") if cell] for line in self.lines[1:]]
+        return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in self.lines[1:]]
 
 
 def spyweb(*words: str, root: Path | None = None) -> Answer:

@@ -29,8 +29,9 @@ for _, name in ipairs { "string", "table", "math", "utf8", "coroutine" } do
   env[name] = env[name] or {}
   for key, value in pairs(raw[name]) do env[name][key] = value end
 end
-for _, name in ipairs { "assert", "error", "getmetatable", "ipairs", "next", "pairs", "pcall", "rawequal", "rawget", "rawlen",
-  "rawset", "select", "tonumber", "tostring", "type", "xpcall", "collectgarbage" } do env[name] = raw[name] end
+for _, name in ipairs { "assert", "error", "getmetatable", "ipairs", "next", "pairs", "pcall", "rawequal", "rawget",
+  "rawlen", "rawset", "select", "tonumber", "tostring", "type", "xpcall",
+  "collectgarbage" } do env[name] = raw[name] end
 env._G = env
 function env.setmetatable(target, meta)
   if meta and raw.rawget(meta, "__gc") ~= nil then error("__gc is not available", 2) end
@@ -124,7 +125,7 @@ class LuaKit:
         init = {"ops": list(self._ops), "engine": {"os": "linux", "lua_version": "lua54"}, "env": dict(env or {})}
         load: Any = self.runtime.eval(b"load")
         prelude: Any = load(_PRELUDE, b"=prelude")
-        self._run, self._encode, self._decode = prelude(self._read, self._emit, self._answer, wire.pack([init]))
+        self._run = prelude(self._read, self._emit, self._answer, wire.pack([init]))
 
     def run(self, script: str | bytes, *arguments: object) -> list[object]:
         return self.decoded(wire.pack(arguments), script)

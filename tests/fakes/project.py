@@ -78,6 +78,8 @@ class Project:
         """Wait until a job has that many ended runs; newest first."""
 
         def enough() -> list[dict[str, object]] | None:
+            if self.spyweb("runs", job, code=None).returncode:
+                return None  # the job is not known yet
             found = [run for run in self.runs(job) if run["outcome"] in ("success", "failed", "lost", "stopped")]
             return found if len(found) >= count else None
 
@@ -95,7 +97,7 @@ class Project:
             daemon.kill()
 
     def start(self, *flags: str) -> Daemon:
-        log = (self.root / "daemon.out").open("a")
+        log = (self.root / "daemon.out").open("w")
         process = subprocess.Popen(
             [*COMMAND, "-C", str(self.root), "start", "--port", "0", *flags],
             env=self.environment,

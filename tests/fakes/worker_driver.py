@@ -58,11 +58,11 @@ class ZygoteDriver:
         self._heard: list[list[Any]] = []
         self.wait_for(FromZygote.READY)
 
-    def wait_for(self, kind: FromZygote, timeout: float = PATIENCE) -> list[Any]:
-        until = time.monotonic() + timeout
+    def wait_for(self, kind: FromZygote, *start: object) -> list[Any]:
+        until = time.monotonic() + PATIENCE
         while True:
             for index, message in enumerate(self._heard):
-                if message[0] == kind:
+                if message[0] == kind and message[1 : 1 + len(start)] == list(start):
                     return self._heard.pop(index)
             if not select.select([self.control], [], [], max(0.0, until - time.monotonic()))[0]:
                 raise Silence(f"no {kind!r} from the zygote")
@@ -138,7 +138,15 @@ class WorkerDriver:
         message = self.wait_for(FromWorker.END, run, timeout=timeout)
         _, _, ended, reason, traceback, cpu_ms, packed, discarded = message
         result = None if packed is None else wire.unpack(packed)
-        return End(run, Ended(ended), reason.decode(), traceback.decode(), cpu_ms, result, discarded)
+        return End(
+            run,
+            Ended(ended),
+            reason.decode("utf-8", "replace"),
+            traceback.decode("utf-8", "replace"),
+            cpu_ms,
+            result,
+            discarded,
+        )
 
     def run(self, source: str, *, run: int = 1, vm: int = 1, **options: Any) -> End:
         """A script in a VM of its own, to its end."""
@@ -167,7 +175,10 @@ class WorkerDriver:
     def _listen(self, timeout: float) -> bool:
         ready, _, _ = select.select(list(self._sockets), [], [], timeout)
         for sock in ready:
-            data = sock.recv(1 << 20)
+            try:
+                data = sock.recv(1 << 20)
+            except ConnectionResetError:
+                data = b""
             if not data:
                 self.is_gone = True
             for message in self._sockets[sock].feed(data):
@@ -176,7 +187,7 @@ class WorkerDriver:
 
     def _hear(self, message: list[Any]) -> None:
         if message[0] == FromWorker.OP:
-            self._answer(*message[1:4], message[4:])
+            self._answer(message[1], message[2], message[3], message[4:])
         elif message[0] == FromWorker.LOG:
             self.logs.append((message[1], message[2], message[3]))
             if self.credits_logs:
@@ -209,6 +220,18 @@ class WorkerDriver:
 
     def stepped_runs(self) -> set[int]:
         return set(memoryview(self.slots).cast("Q").tolist()) - {0}
+
+    def wait_until_gone(self) -> None:
+        until = time.monotonic() + PATIENCE
+        while not self.is_gone:
+            if not self._listen(max(0.0, until - time.monotonic())):
+                raise Silence("the worker is still there")
+
+    def evaluate(self, expressions: str, **options: Any) -> list[Any]:
+        """What they are worth in a script."""
+        end = self.run(f"echo({expressions})", **options)
+        assert end.ended == Ended.SUCCESS, end
+        return next(arguments for _, name, arguments in reversed(self.asked) if name == "echo")
 
     def close(self) -> None:
         self._main.close()

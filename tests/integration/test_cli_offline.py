@@ -15,7 +15,7 @@ from spyweb.store.protocol import Change, End, NewRun
 from spyweb.store.sqlite import open_store
 from tests.fakes.command import Answer, spyweb
 
-TICK, NIGHTLY = JobId("tick"), JobId("nightly")
+TICK = JobId("tick")
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def states_of(root: Path) -> dict[str, str]:
 
 
 def test_before_the_first_start_the_files_alone_are_shown(project: Path) -> None:
-    assert states_of(project) == {"nightly": "idle", "tick": "idle"}
+    assert states_of(project) == {"backup": "idle", "tick": "idle"}
     assert spyweb("runs", root=project) == Answer(0, "", "no runs yet\n")
     assert not (project / "data").exists()
 
@@ -103,7 +103,7 @@ def test_next_runs_are_in_the_future_and_in_the_zone_of_the_job(ran: Path) -> No
 
 def test_reading_does_not_need_the_lock(ran: Path) -> None:
     with hold_lock(ran / "data"):
-        assert states_of(ran) == {"nightly": "idle", "tick": "idle"}
+        assert states_of(ran) == {"backup": "idle", "tick": "idle"}
         assert spyweb("runs", root=ran).code == 0
 
 
@@ -119,7 +119,7 @@ def test_a_pause_without_a_daemon_is_kept_for_the_next_one(ran: Path) -> None:
 
 def test_a_job_that_no_daemon_has_seen_can_be_paused(project: Path) -> None:
     assert spyweb("pause", "Backup", root=project).code == 0
-    assert states_of(project) == {"nightly": "paused", "tick": "idle"}
+    assert states_of(project) == {"backup": "paused", "tick": "idle"}
     assert (project / "data").stat().st_mode & 0o777 == 0o700
 
 

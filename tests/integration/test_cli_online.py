@@ -142,7 +142,7 @@ FAILED = RunEnded(
     outcome=Outcome.FAILED,
     failure=Failure.ERROR,
     reason="jobs/prices.lua:3: no",
-    traceback="jobs/prices.lua:3: no\nstack traceback:\n\tjobs/prices.lua:3: in function 'run'",
+    traceback="stack traceback:\n\tjobs/prices.lua:3: in function 'run'",
     duration_ms=40,
     cpu_ms=7,
     generation=2,
@@ -202,7 +202,7 @@ def test_a_daemon_that_dies_in_the_middle_of_a_run_is_told(tmp_path: Path) -> No
 def test_health_shows_what_the_daemon_measures_of_itself(online: Project) -> None:
     answer = spyweb("health", root=online[0])
     assert answer.code == 0
-    assert answer.lines[0] == "ok "
+    assert answer.lines[0] == "ok"
     fields = dict(line.split(maxsplit=1) for line in answer.lines[1:])
     assert fields["jobs"] == "1 idle, 1 paused, 1 broken"
     assert fields["quarantined"] == "backup: it crashed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -194,20 +193,23 @@ def test_a_script_can_not_forge_the_answer_to_an_op(worker: WorkerDriver) -> Non
 
 def test_another_run_in_the_vm_can_not_resume_what_waits_for_an_op(worker: WorkerDriver) -> None:
     del worker.handlers["echo"]
-    worker.load(1, """
+    worker.load(
+        1,
+        """
         if main then
             local ok, why = coroutine.resume(main, 'forged')
             local ok2, why2 = coroutine.resume(inner, 'forged')
-            return ok, why, ok2, why2, coroutine.status(inner), (pcall(coroutine.close, inner))
+            return true, ok, why, ok2, why2, coroutine.status(inner), (pcall(coroutine.close, inner))
         end
         main = coroutine.running()
         inner = coroutine.create(function() return echo() end)
-        return coroutine.resume(inner)""")
+        return coroutine.resume(inner)""",
+    )
     worker.begin(1, 1)
     worker.wait_until_asked("echo")
     worker.begin(2, 1)
     refusal = b"cannot resume non-suspended coroutine"
-    assert worker.end(2).result == [False, refusal, False, refusal, b"normal", False]
+    assert worker.end(2).result == [True, False, refusal, False, refusal, b"normal", False]
     worker.answer(1, [b"true"])
 
     assert worker.end(1).result == [True, b"true"]
@@ -235,7 +237,10 @@ def test_values_of_many_bytes_take_the_bulk_socket_both_ways(worker: WorkerDrive
 
 
 def test_require_runs_a_module_once_and_reports_its_path(worker: WorkerDriver) -> None:
-    worker.handlers["_require"] = lambda arguments: [b"lib/" + arguments[0] + b".lua", b"n = (n or 0) + 1 return {n = n}"]
+    worker.handlers["_require"] = lambda arguments: [
+        b"lib/" + arguments[0] + b".lua",
+        b"n = (n or 0) + 1 return {n = n}",
+    ]
     end = worker.run("return require('m').n, require('m').n, n")
 
     assert end.result == [1, 1, 1]
@@ -350,7 +355,7 @@ def test_what_spins_is_ended_by_its_cpu_limit(worker: WorkerDriver, source: str)
     assert end.reason == "jobs/x.lua:1: cpu limit exceeded"
     assert end.traceback.startswith("stack traceback:\n\tjobs/x.lua:1: in ")
     assert end.cpu_ms >= 90
-    assert worker.run("return pcall(error, 1)", run=2, vm=2).result == [False, 1]
+    assert worker.evaluate("pcall(error, 1)", run=2, vm=2) == [False, 1]
 
 
 def test_cpu_is_summed_over_the_steps_of_a_run(worker: WorkerDriver) -> None:
@@ -371,7 +376,10 @@ def test_a_spinner_is_ended_by_a_cancel(worker: WorkerDriver, why: Why) -> None:
 
 
 def test_a_run_that_waits_for_an_op_ends_at_once_when_cancelled(worker: WorkerDriver) -> None:
-    worker.load(1, "function on_finally() print('finally') end\nlocal co = coroutine.wrap(function() pcall(sleep, 1e6) end) co()")
+    worker.load(
+        1,
+        "function on_finally() print('finally') end\nlocal co = coroutine.wrap(function() pcall(sleep, 1e6) end) co()",
+    )
     worker.begin(1, 1)
     worker.wait_until_asked("sleep")
     worker.cancel(1, Why.TIMEOUT)
@@ -528,37 +536,42 @@ def test_a_long_log_line_is_cut_and_says_so(worker: WorkerDriver) -> None:
     ],
 )
 def test_a_script_can_spoil_only_its_own_vm(worker: WorkerDriver, poison: str) -> None:
-    worker.load(1, f"local echo = echo local function poison() {poison} end pcall and pcall(poison) return echo({{1}})"
-                .replace("pcall and pcall(poison)", "pcall(poison)"))
+    worker.load(
+        1,
+        f"local echo = echo local function poison() {poison} end pcall and pcall(poison) return echo({{1}})".replace(
+            "pcall and pcall(poison)", "pcall(poison)"
+        ),
+    )
     worker.begin(1, 1)
 
     assert worker.end(1).ended == Ended.SUCCESS
-    assert worker.run("return ('x'):rep(2), pcall(error, 'e')", run=2, vm=2).result == [b"xx", False, b"e"]
+    assert worker.evaluate("('x'):rep(2), pcall(error, 'e')", run=2, vm=2) == [b"xx", False, b"e"]
 
 
 def test_what_is_dangerous_is_absent(worker: WorkerDriver) -> None:
-    names = "io package debug python dofile loadfile loadstring newproxy warn".split()
-    end = worker.run("return " + ", ".join(names) + ", os.exit, os.execute, os.getenv, string.dump")
+    names = "io package debug python dofile loadfile newproxy warn".split()
 
-    assert end.result == [None] * (len(names) + 4)
+    assert worker.evaluate(", ".join([*names, "os.exit, os.execute, os.getenv, string.dump"])) == [None] * (
+        len(names) + 4
+    )
 
 
 @pytest.mark.parametrize(
-    ("source", "result"),
+    ("expressions", "values"),
     [
-        ("return select('#', load('x')), load('\\27Lua')", [2, None, b"attempt to load a binary chunk (mode is 't')"]),
-        ("return load('return 1', 'n', 'b')", [None, b"attempt to load a text chunk (mode is 'b')"]),
-        ("return load('return 1', 'n', 'bt')()", [1]),
-        ("x = 5 return load('return x')(), load('return x', 'n', 't', {x = 6})()", [5, 6]),
-        ("return pcall(setmetatable, {}, {__gc = print})", [False, b"jobs/x.lua:1: __gc is not available"]),
-        ("return getmetatable('')", [False]),
-        ("return collectgarbage('collect'), collectgarbage('count') > 10", [0, True]),
-        ("return _G == _ENV, _G._G == _G", [True, True]),
-        ("local t = setmetatable({}, {__metatable = 'locked'}) return getmetatable(t)", [b"locked"]),
+        ("load('\\27Lua')", [None, b"attempt to load a binary chunk (mode is 't')"]),
+        ("load('return 1', 'n', 'b')", [None, b"attempt to load a text chunk (mode is 'b')"]),
+        ("load('return 1', 'n', 'bt')()", [1]),
+        ("load('x = 5 return x')(), load('return x', 'n', 't', {x = 6})(), x", [5, 6, 5]),
+        ("pcall(setmetatable, {}, {__gc = print})", [False, b"jobs/x.lua:1: __gc is not available"]),
+        ("getmetatable('')", [False]),
+        ("collectgarbage('collect'), collectgarbage('count') > 10", [0, True]),
+        ("_G == _ENV, _G._G == _G", [True, True]),
+        ("getmetatable(setmetatable({}, {__metatable = 'locked'}))", [b"locked"]),
     ],
 )
-def test_what_is_left_of_lua_is_harmless(worker: WorkerDriver, source: str, result: list[object]) -> None:
-    assert worker.run(source).result == result
+def test_what_is_left_of_lua_is_harmless(worker: WorkerDriver, expressions: str, values: list[object]) -> None:
+    assert worker.evaluate(expressions) == values
 
 
 def test_nested_protected_calls_are_bounded_so_that_a_kill_finds_room(worker: WorkerDriver) -> None:
@@ -570,7 +583,10 @@ def test_nested_protected_calls_are_bounded_so_that_a_kill_finds_room(worker: Wo
 
 
 def test_runs_abandoned_half_way_leave_nothing_behind(worker: WorkerDriver) -> None:
-    worker.load(1, "if ... and (...).run_id == 500 then return pcall(function() return 'fine' end) end pcall(function() wait() end)")
+    worker.load(
+        1,
+        "if ... and (...).run_id == 500 then return pcall(function() return 'fine' end) end pcall(function() wait() end)",
+    )
     for run in range(1, 200):
         worker.begin(run, 1)
         worker.wait_until_asked("wait", run)
@@ -622,7 +638,7 @@ def test_the_slots_show_which_run_was_being_stepped_when_a_worker_died(zygote: Z
     worker.wait_until_asked("wait")
     zygote.kill(worker.pid)
 
-    assert zygote.wait_for(FromZygote.EXITED)[1:] == [worker.pid, -signal.SIGKILL]
+    assert zygote.wait_for(FromZygote.EXITED, worker.pid)[2] == -signal.SIGKILL
     assert worker.stepped_runs() == {77}
     worker.close()
 
@@ -631,14 +647,14 @@ def test_a_worker_ends_when_the_daemon_hangs_up(zygote: ZygoteDriver) -> None:
     worker = zygote.fork().init()
     worker.close()
 
-    assert zygote.wait_for(FromZygote.EXITED)[1:] == [worker.pid, 0]
+    assert zygote.wait_for(FromZygote.EXITED, worker.pid)[2] == 0
 
 
 def test_a_worker_that_is_told_nonsense_ends_loudly(zygote: ZygoteDriver) -> None:
     worker = zygote.fork().init()
     worker.say(ToWorker.RESUME)
 
-    assert zygote.wait_for(FromZygote.EXITED)[1:] == [worker.pid, 70]
+    assert zygote.wait_for(FromZygote.EXITED, worker.pid)[2] == 70
     worker.close()
 
 
@@ -661,8 +677,7 @@ def test_the_zygote_ends_when_the_daemon_hangs_up() -> None:
         worker = zygote.fork().init()
 
     assert zygote.process.returncode == 0
-    with pytest.raises(ProcessLookupError):
-        os.kill(worker.pid, 0)
+    worker.wait_until_gone()
     worker.close()
 
 

@@ -79,8 +79,8 @@ def rules(draw: st.DrawFn) -> Rule:
 def oracle(rule: Rule, zone: str, start: datetime, end: datetime) -> list[datetime]:
     """Walk real minutes, looking at the clock on the wall.
 
-    A frequent rule goes by what the clock shows.  A fixed one remembers the latest local time that it has seen: what the
-    clock skips on the way to a later one is due at once, and what it shows again is not.
+    A frequent rule goes by what the clock shows.  A fixed one remembers the latest local time that it has seen: what
+    the clock skips on the way to a later one is due at once, and what it shows again is not.
     """
     found = []
     moment = start - timedelta(hours=48)
@@ -249,7 +249,8 @@ def test_every_due_time_runs_once_or_is_recorded_once_and_none_is_lost(
     schedule: Schedule, misfire: Misfire, jitter_ms: int, start_ms: int, sleeps: list[int]
 ) -> None:
     spec = job(schedule, misfire, jitter_ms)
-    cursor_ms, now_ms, runs, recorded = start_ms, start_ms, [], 0
+    runs: list[int] = []
+    cursor_ms, now_ms, recorded = start_ms, start_ms, 0
     for sleep in sleeps:
         now_ms += sleep
         settlement = settle(spec, cursor_ms, now_ms)

@@ -16,37 +16,10 @@ from spyweb.settings import load_settings
 
 KEYS = st.sampled_from(
     [
-        "name",
-        "description",
-        "tags",
-        "enabled",
-        "every",
-        "cron",
-        "at",
-        "timezone",
-        "jitter",
-        "start",
-        "timeout",
-        "cpu_limit",
-        "memory_limit",
-        "isolation",
-        "overlap",
-        "misfire",
-        "misfire_grace",
-        "misfire_limit",
-        "retries",
-        "retry_delay",
-        "retry_backoff",
-        "retry_max_delay",
-        "retry_jitter",
-        "after",
-        "on",
-        "agent",
-        "history",
-        "on_hook_error",
-        "timeot",
-        "[x]",
-        "a.b",
+        *("name", "description", "tags", "enabled", "every", "cron", "at", "timezone", "jitter", "start", "timeout"),
+        *("cpu_limit", "memory_limit", "isolation", "overlap", "misfire", "misfire_grace", "misfire_limit", "retries"),
+        *("retry_delay", "retry_backoff", "retry_max_delay", "retry_jitter", "after", "on", "agent", "history"),
+        *("on_hook_error", "timeot", "[x]", "a.b"),
     ]
 )
 VALUES = st.one_of(
@@ -54,7 +27,7 @@ VALUES = st.one_of(
         [
             '"never"', '"1h30m"', '"* * * * *"', '"*/5 * * * * *"', "2026-12-24T18:00:00Z", "2026-12-24T18:00:00",
             "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2026-12-24", "12:00:00", "nan", "-inf", "1e400",
-            "true", "[]", "{}", '{ job = "a" }', '["a", { job = "b", outcome = "any" }]', "[[[]]]", '"Europe/Berlin"', '"a"',
+            "true", "[]", "{}", '{ job = "a" }', '["a", { job = "b", outcome = "any" }]', "[[[]]]", '"a"',
         ]
     ),
     st.integers().map(str),
@@ -76,13 +49,13 @@ def test_any_files_give_jobs_or_problems(one: bytes, two: bytes, override: list[
         (root / "jobs/b.lua").write_bytes(two)
         (root / "config.toml").write_text("\n".join(["[jobs.a]", *override, "[defaults]", *defaults]), "utf-8")
         try:
-            found = scan(root, load_settings(root, environ={}, flags={}))
-        except ConfigError as error:
-            assert error.problems
-        else:
-            assert len(found.jobs) == 2 or found.problems or found.broken
-            assert all(job == file.spec.id for job, file in found.jobs.items())
-            assert not set(found.jobs) & set(found.broken)
+            loaded = load_settings(root, environ={}, flags={})
+        except ConfigError:
+            return
+        found = scan(root, loaded)
+        assert len(found.jobs) == 2 or found.problems or found.broken
+        assert all(job == file.spec.id for job, file in found.jobs.items())
+        assert not set(found.jobs) & set(found.broken)
 
 
 @given(st.binary(max_size=300))

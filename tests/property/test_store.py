@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import tempfile
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -121,22 +122,41 @@ def test_entries_are_those_of_a_dictionary(story: list[list[Call] | Pass | Reope
 
 
 async def live_through(story: list[list[Call] | Pass | Reopen], path: Path) -> None:
+    """Each daemon of the story ends with a Reopen."""
     clock = FakeClock()
     model = Model(clock)
-    store = await open_store(path, clock=clock, durability=Durability.NORMAL)
-    for chapter in story:
+    chapters = iter(story)
+    more = True
+    while more:
+        async with opened(path, clock) as store:
+            more = await live_until_reopened(store, model, clock, chapters)
+
+
+async def live_until_reopened(
+    store: Store, model: Model, clock: FakeClock, chapters: Iterator[list[Call] | Pass | Reopen]
+) -> bool:
+    """False: the story is over."""
+    for chapter in chapters:
         match chapter:
             case Pass(seconds):
                 clock.advance(seconds)
             case Reopen():
-                await store.close()
-                store = await open_store(path, clock=clock, durability=Durability.NORMAL)
+                return True
             case _:
                 asked = [ask(store.entries, call) for call in chapter]
                 told = [await outcome(each) for each in asked]
                 expected = [getattr(model, call.name)(call.namespace, call.key, *call.arguments) for call in chapter]
                 assert told == expected
-    await store.close()
+    return False
+
+
+@asynccontextmanager
+async def opened(path: Path, clock: FakeClock) -> AsyncIterator[Store]:
+    store = await open_store(path, clock=clock, durability=Durability.NORMAL)
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 def ask(entries: Entries, call: Call) -> Awaitable[Result]:
@@ -213,12 +233,11 @@ def test_runs_are_those_of_the_store_of_dictionaries(story: list[Change | tuple[
 
 async def compare(story: list[Change | tuple[int, int]], path: Path) -> None:
     clock = FakeClock()
-    real = await open_store(path, clock=clock, durability=Durability.NORMAL)
     model = MemoryStore(clock)
-    for chapter in story:
-        assert await change(real, chapter) == await change(model, chapter)
-        assert await everything(real) == await everything(model)
-    await real.close()
+    async with opened(path, clock) as real:
+        for chapter in story:
+            assert await change(real, chapter) == await change(model, chapter)
+            assert await everything(real) == await everything(model)
 
 
 async def change(store: Store, chapter: Change | tuple[int, int]) -> object:

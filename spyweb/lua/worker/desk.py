@@ -60,7 +60,11 @@ class Desk:
                 self._outlet.post([_END, number, int(Ended.UNBEGUN), b"its VM is gone", b"", 0, None, True])
                 return None
             run = Run(
-                id=number, home=home, procedure=procedure, arguments=arguments, cpu_limit=cpu_limit_ms / 1000,
+                id=number,
+                home=home,
+                procedure=procedure,
+                arguments=arguments,
+                cpu_limit=cpu_limit_ms / 1000,
                 why=ledger.take_early(number),
             )
             ledger.runs[number] = run

@@ -62,7 +62,19 @@ class Tenancy:
     It is what the VM calls back.
     """
 
-    __slots__ = ("_emitter", "busy", "closing", "discarded", "heavy", "id", "light_steps", "pending", "runs", "stepped", "vm")
+    __slots__ = (
+        "_emitter",
+        "busy",
+        "closing",
+        "discarded",
+        "heavy",
+        "id",
+        "light_steps",
+        "pending",
+        "runs",
+        "stepped",
+        "vm",
+    )
 
     vm: VM  # made after this, since it calls this
 

@@ -156,7 +156,9 @@ def _program(column: int, architecture: int) -> list[bytes]:
         *_when(_CLONE[column], _by_bit(argument=0, bit=_CLONE_THREAD, when_set=_ALLOW, otherwise=_FAIL | errno.EPERM)),
     ]
     for numbers in _NO_CODE.values():
-        steps += _when(numbers[column], _by_bit(argument=2, bit=_PROT_EXEC, when_set=_FAIL | errno.EPERM, otherwise=_ALLOW))
+        steps += _when(
+            numbers[column], _by_bit(argument=2, bit=_PROT_EXEC, when_set=_FAIL | errno.EPERM, otherwise=_ALLOW)
+        )
     for numbers in _ALLOWED.values():
         steps += _when(numbers[column], [_step(_RETURN, _ALLOW)])
     return [*steps, _step(_RETURN, _FAIL | errno.EPERM)]

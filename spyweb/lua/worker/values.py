@@ -7,12 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 from spyweb.lua import wire
 
 Scalar = bool | int | float | bytes | str | None
 Function = Callable[..., Any]  # a Lua function, as lupa shows it
+
+
+class Runtime(Protocol):
+    """What we use of lupa's LuaRuntime, whose types are published for older versions only."""
+
+    def execute(self, code: str | bytes, *arguments: object, mode: str | None = None) -> Any: ...
+
+    def get_memory_used(self, total: bool = False) -> int: ...
+
+    def set_max_memory(self, limit: int) -> None: ...
 
 
 class Told(IntEnum):

@@ -8,12 +8,13 @@ used by one thread at a time, except `used`, which reads a number.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from lupa import lua54
 
-from spyweb.lua.worker.values import Function, is_told
+from spyweb.lua.worker.values import Function, Runtime, is_told
 
 LIBRARY = str(lua54.__file__)  # the shared object that Lua lives in
 LuaError = lua54.LuaError
@@ -39,8 +40,11 @@ def _deny(*_: object) -> object:
     raise AttributeError("Python objects have no attributes here")
 
 
-def new_runtime(limit: int | None = None) -> lua54.LuaRuntime:
-    return lua54.LuaRuntime(
+_new_runtime = cast("Callable[..., Runtime]", lua54.LuaRuntime)
+
+
+def new_runtime(limit: int | None = None) -> Runtime:
+    return _new_runtime(
         register_eval=False,
         register_builtins=False,
         unpack_returned_tuples=True,
@@ -54,7 +58,7 @@ def new_runtime(limit: int | None = None) -> lua54.LuaRuntime:
 def compile_parts(folder: Path = Path(__file__).parent) -> Parts:
     """Every .lua file of ours as stripped bytecode, by name."""
     runtime = new_runtime()
-    dump: Function = runtime.eval("function(source, name) return string.dump(assert(load(source, name)), true) end")
+    dump: Function = runtime.execute("return function(source, name) return string.dump(assert(load(source, name)), true) end")
     return {file.stem: dump(file.read_bytes(), b"@" + file.name.encode()) for file in folder.glob("*.lua")}
 
 
@@ -66,14 +70,21 @@ class VM:
     def __init__(self, parts: Parts, init: bytes, limit: int, callbacks: Callbacks, *, main_count: int) -> None:
         self._limit = limit
         self._parts = parts
-        self._runtime: lua54.LuaRuntime | None = new_runtime(limit)
+        self._runtime: Runtime | None = new_runtime(limit)
         functions: tuple[Function, ...] = self._runtime.execute(
-            parts["prelude"], callbacks.why, callbacks.emit, time.monotonic, self._part, init,
-            main_count, _COROUTINE_COUNT, mode="b",
+            parts["prelude"],
+            callbacks.why,
+            callbacks.emit,
+            time.monotonic,
+            self._part,
+            init,
+            main_count,
+            _COROUTINE_COUNT,
+            mode="b",
         )
         self._compile, self._begin, self._start, self._step, self._kill, self._empty, self._collect = functions
 
-    def compile(self, name: str, source: bytes) -> bytes | None:
+    def compile(self, name: bytes, source: bytes) -> bytes | None:
         """The reason why it does not compile."""
         message = self._compile(source, name)
         return message if isinstance(message, bytes) else None

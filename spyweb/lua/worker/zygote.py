@@ -42,12 +42,13 @@ class Zygote:
         """Until the daemon is gone."""
         self._watch_children()
         self._say(FromZygote.READY, os.getpid())
+        control = self._control.fileno()
         while True:
-            ready, _, _ = select.select([self._control, self._wakeup], [], [])
+            ready, _, _ = select.select([control, self._wakeup], [], [])
             if self._wakeup in ready:
                 os.read(self._wakeup, 4096)
                 self._reap()
-            if self._control in ready and not self._listen():
+            if control in ready and not self._listen():
                 break
         for pid in self._workers:
             os.kill(pid, signal.SIGKILL)
@@ -92,7 +93,8 @@ class Zygote:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for descriptor in (self._control.fileno(), self._wakeup, self._waker, *self._descriptors):
                 os.close(descriptor)
-            work(*descriptors, self._parts)
+            main_socket, bulk_socket, slots = descriptors
+            work(main_socket, bulk_socket, slots, self._parts)
         except BaseException:  # noqa: BLE001 - a worker must never go on as a second zygote
             die()
 

@@ -106,11 +106,14 @@ class Resolver(AbstractResolver):
         answer = await self._answer(host.lower())
         if answer.error is not None:
             raise OSError(answer.error)
-        return [
+        found = [
             ResolveResult(hostname=host, host=each.host, port=port, family=each.family, proto=0, flags=NUMERIC)
             for each in answer.addresses
             if not family or family == each.family
         ]
+        if not found:
+            raise OSError("it has no address")  # aiohttp takes for granted that there is one
+        return found
 
     async def close(self) -> None:
         """Whoever waits is told; threads that are stuck end with the process."""

@@ -73,44 +73,25 @@ def test_what_is_lua_or_plainly_wrong_gets_no_hint(source: str, line: int) -> No
     assert explain(source, line) is None
 
 
-PIECES = st.sampled_from(
-    [
-        "x",
-        " ",
-        "\n",
-        "+=",
-        "..",
-        "`",
-        '"',
-        "'",
-        "\\",
-        "--",
-        "[[",
-        "]]",
-        "[=[",
-        "]=]",
-        "(",
-        ")",
-        "{",
-        "}",
-        ":",
-        "::",
-        ",",
-        "function",
-        "local",
-        "for",
-        "if",
-        "then",
-        "continue",
-        "type",
-        "return",
-        "end",
-        "=",
-        "1_0",
-        "é",
-        "\x00",
-    ]
-)
+SIGNS = ["+=", "..", "`", '"', "'", "\\", "--", "[[", "]]", "[=[", "]=]", "(", ")", "{", "}", ":", "::", ",", "=", "<"]
+WORDS = [
+    "x",
+    " ",
+    "\n",
+    "function",
+    "local",
+    "for",
+    "if",
+    "then",
+    "continue",
+    "type",
+    "return",
+    "end",
+    "1_0",
+    "é",
+    "\0",
+]
+PIECES = st.sampled_from(SIGNS + WORDS)
 
 
 @given(st.one_of(st.text(), st.lists(PIECES).map("".join)), st.integers(-2, 20))

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections.abc import Iterator
 
 import pytest
 from structlog.testing import capture_logs
 
 from spyweb.errors import OpError, Refused
 from spyweb.ops import host as host_module
+from spyweb.ops.answer import Answer
 from spyweb.ops.arguments import Text
 from spyweb.ops.host import RunHost
-from spyweb.ops.op import Answer, Operation, describe
+from spyweb.ops.op import Operation, describe
 from spyweb.ops.world import Call
 from tests.fakes.ops import make_call
 
@@ -57,11 +57,11 @@ def wrong(call: Call) -> int:
 
 
 @pytest.fixture(autouse=True)
-def catalogue(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Operation]]:
+def catalogue(monkeypatch: pytest.MonkeyPatch) -> dict[str, Operation]:
     ops = {each.__name__: describe(each.__name__, each) for each in (one, two, none, refuse, senseless, bug)}
     ops |= {each.__name__: describe(each.__name__, each) for each in (early_bug, quick, wrong)}
     monkeypatch.setattr(host_module, "CATALOGUE", ops)
-    yield ops
+    return ops
 
 
 def make_host(call: Call | None = None) -> RunHost:
@@ -105,11 +105,11 @@ async def test_a_bug_fails_the_call_and_tells_the_log_not_the_script(name: str) 
     assert [(line["event"], line["op"], line["job"]) for line in logs] == [("op.bug", name, "prices")]
 
 
-async def test_a_cancelled_op_is_let_through() -> None:
+async def test_a_cancelled_op_is_let_through(catalogue: dict[str, Operation]) -> None:
     async def wait(call: Call) -> None:
         await asyncio.Event().wait()
 
-    host_module.CATALOGUE["wait"] = describe("wait", wait)
+    catalogue["wait"] = describe("wait", wait)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
             await make_host().op("wait", [])

@@ -7,7 +7,15 @@ from spyweb.ops.network.addresses import is_public
 
 @pytest.mark.parametrize(
     "address",
-    ["1.1.1.1", "93.184.216.34", "172.32.0.1", "100.128.0.1", "2606:4700:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"],
+    [
+        "1.1.1.1",
+        "93.184.216.34",
+        "172.32.0.1",
+        "100.128.0.1",
+        "2606:4700:4700::1111",
+        "::ffff:1.1.1.1",
+        "64:ff9b::101:101",
+    ],
 )
 def test_addresses_of_the_internet_are_public(address: str) -> None:
     assert is_public(address)

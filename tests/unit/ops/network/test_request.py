@@ -45,7 +45,7 @@ def test_an_address_is_read_as_a_browser_would(text: bytes, url: str) -> None:
     ],
 )
 def test_what_is_no_web_address_is_http(text: bytes) -> None:
-    with pytest.raises(FetchError, match="^bad URL: ") as error:
+    with pytest.raises(FetchError, match=r"^bad URL: ") as error:
         parse_url(text)
     assert error.value.kind == "http"
 

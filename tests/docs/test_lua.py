@@ -1,0 +1,108 @@
+"""Everything that a script finds in its globals is on the reference page, and nothing there is missing from a VM."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+
+from spyweb.lua import wire
+from spyweb.lua.worker.vm import VM, compile_parts
+from spyweb.ops import catalog
+from tests.fakes.lua_text import compile_problem, names_of_plain_lua
+from tests.fakes.repository import ROOT, code_blocks, code_words, pages, read
+
+PAGE = "docs/reference/lua.md"
+STANDARD = ("string", "table", "math", "utf8", "coroutine")  # "all of Lua 5.4"
+NOT_ALL = {"string.dump"}
+CALLED_BY_US = {"run", "on_success", "on_error", "on_finally"}
+_CALL = re.compile(r"^([a-z_0-9]+(?:\.[a-z_0-9]+)?)\(")
+
+LIST_GLOBALS = b"""
+local names = {}
+for name, value in pairs(_G) do
+  names[#names + 1] = name
+  if type(value) == "table" and value ~= _G then
+    for key in pairs(value) do
+      if type(key) == "string" then names[#names + 1] = name .. "." .. key end
+    end
+  end
+end
+log(table.concat(names, " "))
+"""
+
+
+class Callbacks:
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+
+    def why(self) -> int:
+        return 0
+
+    def emit(self, level: bytes, text: bytes) -> int:
+        self.lines.append(text)
+        return 0
+
+
+@cache
+def globals_of_a_vm() -> frozenset[str]:
+    callbacks = Callbacks()
+    engine = dict.fromkeys(("os", "arch", "headless", "version", "lua_version", "storage", "server_url"), "x")
+    init = {"ops": catalog.names(), "engine": engine, "env": {}, "server": False}
+    vm = VM(compile_parts(), wire.pack([init]), 64 << 20, callbacks, main_count=0)
+    assert vm.compile(b"@names.lua", LIST_GLOBALS) is None
+    vm.begin(1, "run", wire.pack([{}, True]))
+    vm.start(1)
+    return frozenset(callbacks.lines[0].decode().split())
+
+
+def plain_lua() -> frozenset[str]:
+    return names_of_plain_lua(STANDARD) - NOT_ALL
+
+
+def documented() -> set[str]:
+    """Every name that the page sets as code: `f(x)` as f, and words of their own."""
+    words = code_words(read(PAGE))
+    calls = {found[1] for word in words for found in [_CALL.match(word)] if found}
+    return calls | words
+
+
+def test_everything_in_a_scripts_globals_is_documented() -> None:
+    known = documented() | plain_lua()
+    missing = {
+        name
+        for name in globals_of_a_vm()
+        if name not in known and not (name.startswith("bit32.") and name.removeprefix("bit32.") in known)
+    }
+    assert not missing
+
+
+def test_everything_that_is_documented_is_there() -> None:
+    calls = {found[1] for word in code_words(read(PAGE)) for found in [_CALL.match(word)] if found}
+    assert calls - CALLED_BY_US - {"defer"} - {"fn"} <= globals_of_a_vm()
+
+
+def test_all_of_lua_is_there_where_the_page_says_all() -> None:
+    assert plain_lua() <= globals_of_a_vm()
+
+
+def test_every_op_is_documented_with_its_own_parameters() -> None:
+    """Required and optional alike, `x?` where it may be left out; `options` tables are spelt out on the page."""
+    words = code_words(read(PAGE))
+    for name, operation in catalog.operations().items():
+        if not name.startswith("_"):
+            assert operation.usage in words, f"the page has no `{operation.usage}`"
+
+
+SNIPPETS = [
+    (str(page.relative_to(ROOT)), block)
+    for page in pages()
+    for block in code_blocks(page.read_text(encoding="utf-8"), "lua")
+]
+
+
+@pytest.mark.parametrize(("page", "block"), SNIPPETS, ids=[page for page, _ in SNIPPETS])
+def test_every_example_on_a_page_compiles(page: str, block: str) -> None:
+    """An excerpt may stand in a function or return from one."""
+    assert compile_problem(block, page) is None

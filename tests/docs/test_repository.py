@@ -1,0 +1,74 @@
+"""What the repository may hold, and what no file in it may say."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+
+import spyweb
+from tests.fakes.repository import ROOT, pages, read, tracked_files
+
+TOP_LEVEL = {
+    "pyproject.toml", "spyweb", "jobs", "tests", "config.example.toml", "README.md", "Makefile", "docs", "benchmarks",
+    "deploy", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "constraints.txt", ".gitignore", ".ci",
+}  # fmt: skip
+
+# Written in two halves, so that this file does not name them either.
+FOREIGN = re.compile(
+    "|".join(["py" + r"pi\.org", "python" + r"hosted\.org", "index" + "-url", "extra" + "-index", "/wo" + r"rk/\w"])
+)
+BINARY = {".png", ".jpg", ".ico", ".db"}
+
+
+def test_the_top_level_holds_only_what_belongs_there() -> None:
+    found = {path.relative_to(ROOT).parts[0] for path in tracked_files()}
+    assert found <= TOP_LEVEL, found - TOP_LEVEL
+
+
+def test_no_file_names_a_package_host_or_a_path_of_one_machine() -> None:
+    named = [
+        f"{path.relative_to(ROOT)}: {found[0]}"
+        for path in tracked_files()
+        if path.suffix not in BINARY
+        for found in [FOREIGN.search(path.read_text(encoding="utf-8", errors="replace"))]
+        if found
+    ]
+    assert not named
+
+
+def test_the_changelog_has_this_version() -> None:
+    assert re.search(rf"^## {re.escape(spyweb.__version__)}\b", read("CHANGELOG.md"), re.MULTILINE)
+
+
+def test_every_pin_is_a_version_and_every_dependency_is_pinned() -> None:
+    lines = [line for line in read("constraints.txt").splitlines() if line and not line.startswith("#")]
+    pinned = dict(line.split("==") for line in lines)
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    names = {re.split(r"[<>=!;\[ ]", need)[0].lower() for need in wanted}
+    assert names <= pinned.keys(), names - pinned.keys()
+
+
+def test_pages_cite_names_and_never_line_numbers() -> None:
+    """Line numbers went stale in every project that cited them.  Problems in an example's output are no citation."""
+    cited = [
+        f"{page.relative_to(ROOT)}: {found[0]}"
+        for page in pages()
+        for found in re.finditer(r"\b[\w/]+\.py:\d+|\bline \d+ of\b", page.read_text(encoding="utf-8"))
+    ]
+    assert not cited
+
+
+@pytest.mark.parametrize("name", ["make start", "make test"])
+def test_the_readmes_first_screen_says_how_to_begin(name: str) -> None:
+    assert name in "\n".join(read("README.md").splitlines()[:20])
+
+
+def test_each_decision_says_status_context_decision_consequences_and_measurement() -> None:
+    for page in sorted((ROOT / "docs/design").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        for part in ("Status", "Context", "Decision", "Consequences", "Measurement"):
+            assert f"**{part}" in text, f"{page.name} has no {part}"
+        assert len(text.splitlines()) < 70, f"{page.name} is longer than half a page or so"

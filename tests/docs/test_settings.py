@@ -1,0 +1,90 @@
+"""Every setting is on the reference page and in config.example.toml, with its default, and nothing else is."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from spyweb.jobs.parse import Place, parse_job
+from spyweb.settings import load_settings
+from spyweb.settings.reading import Reading
+from spyweb.settings.tables import Table
+from tests.fakes.repository import read
+
+T = TypeVar("T")
+PAGE = "docs/reference/settings.md"
+LATER = {"on", "history"}  # refused with a word of their own; nobody should write them
+NOT_IN_DEFAULTS = {"name", *LATER}
+_ROW = re.compile(r"^\| `(\w+)` \| (.*?) \|", re.MULTILINE)
+_VARIABLE = re.compile(r"SPYWEB_[A-Z_]+")
+
+take = Reading.take
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The keys that the code asks for."""
+    keys: set[str] = set()
+
+    def record(reading: Reading, key: str, read: Callable[[object], T], default: T) -> T:
+        keys.add(key)
+        return take(reading, key, read, default)
+
+    monkeypatch.setattr(Reading, "take", record)
+    return keys
+
+
+def documented(heading: str) -> dict[str, str]:
+    """The keys of the table below a heading, and the default that each is said to have."""
+    section = read(PAGE).split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    return dict(_ROW.findall(section))
+
+
+def example() -> dict[str, dict[str, object]]:
+    """config.example.toml with everything switched on; of several schedules the first."""
+    lines = []
+    for line in read("config.example.toml").splitlines():
+        switched_on = re.sub(r"^# (?=\w+ = )", "", line)
+        lines.append("" if switched_on.startswith("#") else switched_on)
+    return tomllib.loads("\n".join(lines))
+
+
+def test_every_setting_of_the_daemon_is_documented(asked: set[str], tmp_path: Path) -> None:
+    load_settings(tmp_path, environ={}, flags={})
+    assert asked == documented("config.toml").keys()
+
+
+def test_every_setting_of_a_job_is_documented(asked: set[str], tmp_path: Path) -> None:
+    daemon = load_settings(tmp_path, environ={}, flags={}).daemon
+    asked.clear()
+    nothing = Table(file="jobs/a.lua")
+    place = Place(file="jobs/a.lua", folder="jobs/a", name="a")
+    parse_job(nothing, place, override=nothing, defaults=nothing, daemon=daemon)
+    assert asked == documented("Job settings").keys()
+
+
+def test_the_example_lists_every_setting() -> None:
+    tables = example()
+    keys = {key for name, table in tables.items() if name not in ("defaults", "jobs") for key in table}
+    assert keys == documented("config.toml").keys()
+    assert tables["defaults"].keys() == documented("Job settings").keys() - NOT_IN_DEFAULTS
+
+
+def test_page_and_example_agree_on_every_default() -> None:
+    """Where the page shows a value, and not a word about where the default comes from."""
+    tables = example()
+    settings = {key: value for name, table in tables.items() if name != "defaults" for key, value in table.items()}
+    for heading, values in (("config.toml", settings), ("Job settings", tables["defaults"])):
+        for key, shown in documented(heading).items():
+            if shown.startswith("`") and shown.endswith("`") and key in values and shown != "`default_interval`":
+                assert tomllib.loads(f"x = {shown.strip('`')}")["x"] == values[key], key
+
+
+def test_every_variable_is_documented() -> None:
+    code = "".join(read(f"spyweb/{name}") for name in ("settings/load.py", "web/auth.py"))
+    assert set(_VARIABLE.findall(code)) <= set(_VARIABLE.findall(read(PAGE)))

@@ -1,0 +1,21 @@
+"""What plain Lua 5.4 says of a text, for tests that only look at scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+from lupa.lua54 import LuaRuntime
+
+
+def compile_problem(source: str, name: str) -> str | None:
+    """Why it does not compile."""
+    problem: object = LuaRuntime().execute("return select(2, load(...))", source, f"@{name}")
+    return None if problem is None else str(problem)
+
+
+@cache
+def names_of_plain_lua(tables: Iterable[str]) -> frozenset[str]:
+    """`table.insert` and so on, of these tables."""
+    known = LuaRuntime().globals()
+    return frozenset(f"{table}.{key}" for table in tables for key in known[table])

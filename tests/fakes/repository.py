@@ -1,0 +1,52 @@
+"""This repository as the docs tests see it: the files that git would hold, and what the Markdown pages say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+_SKIPPED = {".git", ".venv", "data", "build", "dist", "__pycache__"}
+_CODE = re.compile(r"`([^`\n]+)`")
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@cache
+def tracked_files() -> tuple[Path, ...]:
+    """What is or would be committed; without git, everything but what tools leave behind."""
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode == 0 and listed.stdout:
+        paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    else:
+        paths = [path for path in ROOT.rglob("*") if not _is_left_behind(path)]
+    return tuple(sorted(path for path in paths if path.is_file()))
+
+
+def _is_left_behind(path: Path) -> bool:
+    parts = path.relative_to(ROOT).parts
+    return any(part in _SKIPPED or part.endswith(("_cache", ".egg-info")) for part in parts)
+
+
+def pages() -> list[Path]:
+    return [path for path in tracked_files() if path.suffix == ".md"]
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def code_words(text: str) -> set[str]:
+    """Everything that a page sets as code within a line."""
+    return set(_CODE.findall(_FENCE.sub("", text)))
+
+
+def code_blocks(text: str, language: str) -> list[str]:
+    return [body for kind, body in _FENCE.findall(text) if kind == language]

@@ -1,0 +1,139 @@
+"""The command as a process: what it becomes, what it answers to Ctrl-C, and what the daemon has in memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from spyweb.cli.client import Daemon, find_daemon
+from spyweb.cli.start import daemon_command
+
+pytestmark = pytest.mark.slow
+
+SPYWEB = [sys.executable, "-m", "spyweb"]
+REPOSITORY = Path(__file__).parents[2]
+PATIENCE = 20.0  # seconds; a machine under load is slow
+SLEEPER = """-- /// job
+-- every = "never"
+-- ///
+function run()
+  print("asleep")
+  sleep(60)
+end
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "sleeper.lua").write_text(SLEEPER)
+    return tmp_path
+
+
+@contextmanager
+def process(command: list[str], **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """With its stdout and stderr as text; killed if the test leaves it running."""
+    with subprocess.Popen(
+        command,
+        cwd=REPOSITORY,
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as started:
+        try:
+            yield started
+        finally:
+            started.kill()
+
+
+def wait_for_daemon(root: Path) -> Daemon:
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        daemon = find_daemon(root / "data")
+        if daemon and daemon.jobs():
+            return daemon
+        time.sleep(0.05)
+    raise AssertionError("no daemon answers")
+
+
+def test_start_becomes_the_daemon_and_ctrl_c_ends_it_with_0(project: Path) -> None:
+    with process([*SPYWEB, "-C", str(project), "start", "-n"]) as started:
+        daemon = wait_for_daemon(project)
+        assert daemon.health().pid == started.pid
+        started.send_signal(signal.SIGINT)
+        assert started.wait(PATIENCE) == 0
+    assert find_daemon(project / "data") is None
+    assert not (project / "data" / "spyweb.sock").exists()
+
+
+def test_a_second_daemon_exits_2_and_says_who_has_the_project(project: Path) -> None:
+    with process([*SPYWEB, "-C", str(project), "start", "-n"]) as first:
+        wait_for_daemon(project)
+        second = subprocess.run(
+            [*SPYWEB, "-C", str(project), "start", "-n"], cwd=REPOSITORY, capture_output=True, text=True, check=False
+        )
+        assert second.returncode == 2
+        assert f"is in use by pid {first.pid}" in second.stderr
+        first.terminate()
+        assert first.wait(PATIENCE) == 0
+
+
+def test_the_daemon_has_neither_typer_nor_rich_in_memory(project: Path) -> None:
+    with process(daemon_command(project, {"no_server": True}), PYTHONPROFILEIMPORTTIME="1") as daemon:
+        assert wait_for_daemon(project).health().status == "ok"
+        daemon.terminate()
+        _, told = daemon.communicate(timeout=PATIENCE)
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in told.splitlines()}
+    assert {"spyweb", "aiohttp"} <= imported
+    assert not imported & {"typer", "rich", "click", "lupa"}
+
+
+def test_ctrl_c_ends_a_run_in_the_foreground_with_130_and_no_traceback(project: Path) -> None:
+    with process([*SPYWEB, "-C", str(project), "run", "sleeper"]) as started:
+        assert started.stdout is not None
+        assert "asleep" in started.stdout.readline()
+        started.send_signal(signal.SIGINT)
+        _, told = started.communicate(timeout=PATIENCE)
+    assert started.returncode == 130
+    assert "Traceback" not in told
+
+
+def test_ctrl_c_leaves_a_run_to_the_daemon_that_runs_it(project: Path) -> None:
+    with process([*SPYWEB, "-C", str(project), "start", "-n"]) as first:
+        daemon = wait_for_daemon(project)
+        with process([*SPYWEB, "-C", str(project), "run", "sleeper"]) as watcher:
+            assert watcher.stdout is not None
+            assert "asleep" in watcher.stdout.readline()
+            watcher.send_signal(signal.SIGINT)
+            assert watcher.wait(PATIENCE) == 130
+        assert [job.in_flight for job in daemon.jobs()] == [1]
+        first.kill()
+
+
+def test_a_reader_that_goes_away_is_no_error_message(project: Path) -> None:
+    with process([*SPYWEB, "-C", str(project), "--help"]) as started:
+        assert started.stdout is not None
+        started.stdout.close()
+        assert started.stderr is not None
+        assert "Traceback" not in started.stderr.read()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_can_complete_commands_and_jobs(project: Path, shell: str) -> None:
+    words = {
+        "bash": {"COMP_WORDS": f"spyweb -C {project} run sl", "COMP_CWORD": "4"},
+        "zsh": {"_TYPER_COMPLETE_ARGS": f"spyweb -C {project} run sl"},
+        "fish": {"_TYPER_COMPLETE_ARGS": f"spyweb -C {project} run sl", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }[shell]
+    environment = {**os.environ, **words, "_SPYWEB_COMPLETE": f"complete_{shell}"}
+    answer = subprocess.run(SPYWEB, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
+    assert "sleeper" in answer.stdout

@@ -1,0 +1,336 @@
+"""The pool with real workers, forked by a real zygote."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from asyncio import Future, Task
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from spyweb.clock import RealClock
+from spyweb.errors import OpError, ScriptError
+from spyweb.lua.pool import Pool, open_pool
+from spyweb.lua.session import Code, InitFacts, Request
+from spyweb.lua.wire import Why
+from spyweb.model import MIB, Ending, Failure, Isolation, JobId, Outcome, RunId
+
+A_C_LOOP = "string.find(('a'):rep(30000), '.-.-.-b')"  # no hook and no signal ends it
+OPS = ["echo", "refuse", "wait", "later"]
+
+pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes in /proc")
+
+
+class TestHost:
+    __test__ = False
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self.waiting: asyncio.Queue[Future[Sequence[object]]] = asyncio.Queue()
+
+    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
+        future: Future[Sequence[object]] = asyncio.get_running_loop().create_future()
+        match name:
+            case "wait":
+                self.waiting.put_nowait(future)
+            case "refuse":
+                future.set_exception(OpError("no, thank you"))
+            case "later":
+                return self._later(arguments)
+            case _:
+                future.set_result(arguments)
+        return future
+
+    async def _later(self, arguments: Sequence[object]) -> Sequence[object]:
+        await asyncio.sleep(0)
+        return arguments
+
+    def log(self, level: str, text: bytes) -> None:
+        self.lines.append(text)
+
+
+@dataclass
+class World:
+    pool: Pool
+    host: TestHost = field(default_factory=TestHost)
+    numbers: count[int] = field(default_factory=lambda: count(1))
+
+    async def run(self, source: str, job: str = "a", *, cpu: int = 10_000, timeout: int = 20_000) -> Ending:
+        return await self.pool.run(self.request(source, job, cpu=cpu, timeout=timeout), self.host)
+
+    def start(self, source: str, job: str = "a") -> Task[Ending]:
+        return asyncio.create_task(self.run(source, job))
+
+    def request(self, source: str, job: str = "a", *, cpu: int = 10_000, timeout: int = 20_000) -> Request:
+        code = Code(job=JobId(job), generation=1, chunk=f"jobs/{job}.lua", source=source.encode())
+        arguments = ({"job": job}, False)
+        run = RunId(next(self.numbers))
+        return Request(run=run, code=code, timeout_ms=timeout, cpu_limit_ms=cpu, arguments=arguments)
+
+    async def begun(self) -> None:
+        """A run has come as far as its `wait()`."""
+        await self.host.waiting.get()
+
+    @property
+    def pids(self) -> list[int]:
+        return [worker.pid for worker in self.pool.stats().workers]
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with open_pool(clock=RealClock(), workers=2, init=InitFacts(ops=OPS)) as pool:
+        yield World(pool)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Real processes have no virtual clock; the test's own timeout ends this."""
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie counts."""
+    return Path(f"/proc/{pid}").exists()
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def test_values_cross_to_the_host_and_back(world: World) -> None:
+    ending = await world.run(
+        r"""
+        local a, b, c = echo("\255\0", 2^53, {1, {x = "y"}})
+        assert(a == "\255\0" and b == 2^53 and c[1] == 1 and c[2].x == "y")
+        local d = later(12)
+        local ok, message = pcall(refuse)
+        print("said", message)
+        return {ok = ok, d = d}
+        """
+    )
+
+    assert (ending.outcome, ending.reason) == (Outcome.SUCCESS, "")
+    assert ending.result == {b"ok": False, b"d": 12} or ending.result == {"ok": False, "d": 12}
+    assert len(world.host.lines) == 1
+    assert b"no, thank you" in world.host.lines[0]
+
+
+async def test_big_values_cross_both_ways(world: World) -> None:
+    ending = await world.run("local s = ('x'):rep(3000000) assert(echo(s) == s) assert(echo({s})[1] == s)")
+
+    assert (ending.outcome, ending.reason) == (Outcome.SUCCESS, "")
+
+
+async def test_globals_live_as_long_as_the_vm(world: World) -> None:
+    source = "n = (n or 0) + 1 return n"
+
+    assert [(await world.run(source)).result for _ in range(3)] == [1, 2, 3]
+    assert world.pool.stats().loads == 1
+
+
+async def test_many_jobs_run_side_by_side(world: World) -> None:
+    source = "for i = 1, 20 do assert(echo(i) == i) end return ({...})[1].job"
+    jobs = [f"job{number}" for number in range(60)]
+
+    endings = await asyncio.gather(*(world.run(source, job) for job in jobs))
+
+    assert [ending.result for ending in endings] == [job.encode() for job in jobs]
+    assert sorted(worker.vms for worker in world.pool.stats().workers) == [30, 30]
+
+
+async def test_check_compiles_and_does_not_run(world: World) -> None:
+    await world.pool.check(world.request("print('no') echo(1)").code)
+    with pytest.raises(ScriptError) as caught:
+        await world.pool.check(world.request("x = 1\nlocal y = = 2").code)
+
+    assert (caught.value.problem.file, caught.value.problem.line) == ("jobs/a.lua", 2)
+    assert not world.host.lines
+
+
+async def test_a_loop_ends_at_its_cpu_limit(world: World) -> None:
+    ending = await world.run("while true do end", cpu=50)
+
+    assert (ending.failure, ending.globals_reset) == (Failure.CPU, True)
+    assert "jobs/a.lua:1" in ending.reason
+    assert world.pool.stats().deaths == 0
+
+
+async def test_a_run_that_waits_too_long_times_out(world: World) -> None:
+    ending = await world.run("wait()", timeout=50)
+
+    assert ending.failure is Failure.TIMEOUT
+
+
+async def test_a_cancelled_task_leaves_its_worker_as_it_was(world: World) -> None:
+    running = world.start("wait()")
+    await world.begun()
+
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    assert (await world.run("return 1", "b")).result == 1
+    assert world.pool.stats().deaths == 0
+
+
+@pytest.mark.slow
+async def test_what_cannot_be_stopped_ends_in_time_and_costs_only_itself(world: World) -> None:
+    other = world.start("wait() return 'fine'", "b")
+    second = world.start("wait() return 'fine'", "c")
+    await world.begun()
+    await world.begun()
+    begun = time.monotonic()
+
+    ending = await world.run(A_C_LOOP, timeout=200)
+
+    assert (ending.outcome, ending.failure) == (Outcome.FAILED, Failure.TIMEOUT)
+    assert time.monotonic() - begun < 0.2 + 1.5
+    assert not other.done()
+    assert list(world.pool.stats().quarantined) == ["a"]
+    await until(lambda: world.pool.stats().deaths == 1)
+    outcomes = []
+    for task in (other, second):
+        world.pool.cancel(RunId(1), Why.CANCELLED)
+        world.pool.cancel(RunId(2), Why.CANCELLED)
+        outcomes.append((await task).outcome)
+    assert sorted(outcomes) == [Outcome.FAILED, Outcome.LOST]  # cancelled by this test; on the killed worker
+    assert (await world.run("return 2", "b")).result == 2
+
+
+@pytest.mark.slow
+async def test_a_killed_worker_costs_the_runs_in_it_and_is_replaced(world: World) -> None:
+    stepping = world.start("while true do end")
+    waiting = [world.start("wait()", job) for job in ("b", "c")]
+    await world.begun()
+    await world.begun()
+    victim = next(worker.pid for worker in world.pool.stats().workers if worker.runs == 2)
+    await asyncio.sleep(0.1)  # the spinner is being stepped by now
+
+    os.kill(victim, signal.SIGKILL)
+    lost = await stepping
+
+    assert (lost.outcome, lost.guilty) == (Outcome.LOST, True)
+    assert "SIGKILL" in lost.reason
+    await until(lambda: any(task.done() for task in waiting))
+    innocent = next(task.result() for task in waiting if task.done())
+    assert (innocent.outcome, innocent.guilty) == (Outcome.LOST, False)
+    assert list(world.pool.stats().quarantined) == ["a"]
+    await until(lambda: 0 not in world.pids)
+    assert len(world.pids) == 2
+    assert not is_alive(victim)
+
+
+async def test_a_quarantined_job_comes_back_after_a_clean_run(world: World) -> None:
+    stepping = world.start("wait() while true do end")
+    (await world.host.waiting.get()).set_result([])
+    await asyncio.sleep(0.05)
+    os.kill(next(worker.pid for worker in world.pool.stats().workers if worker.runs), signal.SIGKILL)
+    assert (await stepping).guilty
+
+    request = world.request("return 3")
+    running = asyncio.create_task(world.pool.run(request, world.host))
+    await until(lambda: any(worker.job == "a" for worker in world.pool.stats().workers))
+    ending = await running
+
+    assert (ending.outcome, ending.globals_reset) == (Outcome.SUCCESS, True)
+    assert not world.pool.stats().quarantined
+    await until(lambda: len(world.pids) == 2)
+
+
+@pytest.mark.slow
+async def test_a_worker_that_has_stopped_is_killed(world: World) -> None:
+    running = world.start("wait()")
+    await world.begun()
+    frozen = next(worker.pid for worker in world.pool.stats().workers if worker.runs)
+
+    os.kill(frozen, signal.SIGSTOP)
+    ending = await running
+
+    assert ending.outcome is Outcome.LOST
+    assert "no ping" in ending.reason
+    assert not is_alive(frozen)
+
+
+async def test_when_the_zygote_dies_another_one_is_started(world: World) -> None:
+    running = world.start("wait()")
+    await world.begun()
+    pids = world.pids
+    zygote = int(Path(f"/proc/{pids[0]}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+    os.kill(zygote, signal.SIGKILL)
+    ending = await running
+
+    assert (ending.outcome, ending.guilty) == (Outcome.LOST, False)
+    assert (await world.run("return 4")).result == 4
+    assert not set(world.pids) & set(pids)
+
+
+async def test_an_isolated_job_has_a_process_to_itself(world: World) -> None:
+    request = world.request("return 5")
+    code = Code(job=JobId("a"), generation=1, chunk="a", source=b"return 5", isolation=Isolation.PROCESS)
+    isolated = Request(run=request.run, code=code, timeout_ms=5000, cpu_limit_ms=1000, arguments=({}, False))
+
+    assert (await world.pool.run(isolated, world.host)).result == 5
+
+    assert [worker.job for worker in world.pool.stats().workers] == [None, None, "a"]
+
+
+@pytest.mark.slow
+async def test_the_largest_vm_moves_out_of_a_worker_over_its_budget() -> None:
+    async with open_pool(clock=RealClock(), workers=1, init=InitFacts(ops=OPS), memory_budget=20 * MIB) as pool:
+        world = World(pool)
+        for job, megabytes in (("small", 5), ("large", 25)):
+            await world.run(f"kept = ('x'):rep({megabytes} << 20)", job)
+
+        await until(lambda: list(pool.stats().quarantined) == ["large"])
+        assert (await world.run("return kept == nil", "large")).outcome is not Outcome.LOST
+
+        assert [worker.job for worker in pool.stats().workers] == [None, "large"]
+
+
+async def test_a_pool_leaves_nothing_behind() -> None:
+    before = descriptors()
+    async with open_pool(clock=RealClock(), workers=3, init=InitFacts(ops=OPS)) as pool:
+        world = World(pool)
+        await world.run("return 1")
+        running = world.start("wait()", "b")
+        await world.begun()
+        pids = world.pids
+        assert all(is_alive(pid) for pid in pids)
+
+    assert (await running).outcome is Outcome.STOPPED
+    assert not any(is_alive(pid) for pid in pids)
+    assert descriptors() == before
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_pool_can_be_closed_while_its_workers_are_being_born() -> None:
+    before = descriptors()
+    async with open_pool(clock=RealClock(), workers=2, init=InitFacts(ops=OPS)) as pool:
+        world = World(pool)
+        for pid in world.pids:
+            os.kill(pid, signal.SIGKILL)
+        await until(lambda: pool.stats().deaths == 2)
+
+    assert descriptors() == before
+
+
+async def test_many_deaths_leave_nothing_behind(world: World) -> None:
+    await asyncio.sleep(0.01)
+    before = descriptors()
+    for _ in range(5):
+        await until(lambda: 0 not in world.pids)
+        for pid in world.pids:
+            os.kill(pid, signal.SIGKILL)
+        deaths = world.pool.stats().deaths
+        await until(lambda deaths=deaths: world.pool.stats().deaths >= deaths + 1)  # type: ignore[misc]
+    await until(lambda: 0 not in world.pids and len(world.pids) == 2)
+    assert (await world.run("return 1")).result == 1
+
+    assert descriptors() == before
