@@ -40,5 +40,5 @@ function on_error(err, ctx)
 end
 
 function on_finally(ctx)
-  log.debug("took " .. os.time() - ctx.started_at // 1 .. " s")
+  log.debug(("took %d s"):format(os.time() - ctx.started_at))
 end

@@ -28,8 +28,9 @@ def check(
 
     Every problem in every file, with file, line and reason.  Runs no job.
     """
-    from spyweb.daemon import check_project  # every other command does without the machine room
+    from spyweb.daemon.foreground import check_project  # every other command does without the machine room
 
+    output.hush_parts()
     problems = asyncio.run(check_project(root_of(context)))
     show_problems(problems, form)
     return ExitCode.FAILED if problems else ExitCode.OK

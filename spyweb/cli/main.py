@@ -24,7 +24,6 @@ from spyweb.cli.service import install, uninstall
 from spyweb.cli.start import start
 from spyweb.cli.steer import pause, resume, trigger
 from spyweb.errors import NoAccess, SpywebError
-from spyweb.logs import set_up
 
 P = ParamSpec("P")
 Command = Callable[..., ExitCode | None]
@@ -58,7 +57,6 @@ def main() -> None:
         output.complain(NO_WINDOWS)
         sys.exit(ExitCode.USAGE)
     output.prepare()
-    set_up(quiet=2, stream=sys.stderr)  # whatever the parts log is not the answer
     build()(prog_name="spyweb")
 
 

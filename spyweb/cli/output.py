@@ -45,6 +45,13 @@ def prepare() -> None:
             reconfigure(errors="backslashreplace")
 
 
+def hush_parts() -> None:
+    """What the daemon's parts log when a command runs them is not the answer: only errors, on stderr."""
+    from spyweb.logs import set_up  # structlog takes 40 ms to import: only commands that run those parts pay
+
+    set_up(quiet=2, stream=sys.stderr)
+
+
 def say(text: str) -> None:
     print(clean(text), flush=True)
 

@@ -49,8 +49,9 @@ def run_watched(project: Project, name_or_id: str, watch: Watcher) -> ExitCode:
 
 def _run_here(project: Project, name_or_id: str, watch: Watcher) -> RunEnded:
     """Without a daemon: with workers and a store of its own, under the lock."""
-    from spyweb.daemon import run_once  # every other command does without the machine room
+    from spyweb.daemon.foreground import run_once  # every other command does without the machine room
 
+    output.hush_parts()
     job = project.find(name_or_id)
     return asyncio.run(run_once(project.root, {}, job, watch))
 

@@ -5,53 +5,11 @@
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import json
 import sys
-from collections.abc import Coroutine, Sequence
-from pathlib import Path
 
-from spyweb.daemon.options import Options
-from spyweb.daemon.serve import serve
-from spyweb.errors import ConfigError, SpywebError
+sys.modules["rich"] = None  # type: ignore[assignment]  # structlog loads it where it finds it: 6 MB for nothing
 
-OK, REFUSED = 0, 2
-
-
-def main(argv: Sequence[str]) -> int:
-    try:
-        _loop_run(serve(read_options(argv)))
-    except ConfigError as error:
-        for problem in error.problems:
-            sys.stderr.write(f"spyweb: {problem}\n")
-        return REFUSED
-    except SpywebError as error:
-        sys.stderr.write(f"spyweb: {error}\n")
-        return REFUSED
-    except KeyboardInterrupt:
-        return 130
-    return OK
-
-
-def read_options(argv: Sequence[str]) -> Options:
-    parser = argparse.ArgumentParser(prog="python -m spyweb.daemon")
-    parser.add_argument("--root", type=Path, required=True)
-    parser.add_argument("--flags", type=json.loads, default={})
-    given = parser.parse_args(argv)
-    flags = dict(given.flags)
-    return Options(root=given.root.absolute(), repair=bool(flags.pop("repair", False)), flags=flags)
-
-
-def _loop_run(story: Coroutine[object, object, None]) -> None:
-    """On uvloop where it exists: half the CPU of asyncio's own loop for each op."""
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(story)
-        return
-    uvloop.run(story)
-
+from spyweb.daemon.process import main  # noqa: E402 - after the line above
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 from asyncio import TaskGroup
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -17,13 +18,14 @@ from spyweb import __version__, logs, notify
 from spyweb.clock import Clock, RealClock
 from spyweb.daemon.build import Parts, build, owned_tasks
 from spyweb.daemon.options import Options
+from spyweb.daemon.report import report_start, show
 from spyweb.errors import Refused
 from spyweb.jobs.health import Vitals, find_problems
 from spyweb.reload.swap import Parts as ReloadParts
 from spyweb.reload.swap import Reloader
 from spyweb.reload.watch import Watcher
 from spyweb.scheduler import ApschedulerTimers, Scheduler
-from spyweb.settings import Settings, load_settings
+from spyweb.settings import LogLevel, Settings, load_settings
 from spyweb.store.lock import hold_lock
 from spyweb.web.office import Office
 from spyweb.web.serve import serve_socket, serve_tcp, url_of
@@ -175,12 +177,15 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[asyncio.Task[None
 def announce(daemon: Daemon, url: str | None) -> None:
     """Say what was found: to systemd, to the log, and on a terminal to whoever sits there."""
     daemon.notifier.ready(status_line(daemon))
+    rights = daemon.parts.pool.stats().rights
+    if sys.stdout.isatty() and daemon.parts.settings.daemon.log_level in (LogLevel.DEBUG, LogLevel.INFO):
+        show(report_start(daemon.office, daemon.parts.settings, url, rights))
     log.info(
         "started",
         version=__version__,
         jobs=len(daemon.parts.live),
         url=url,
-        rights=list(daemon.parts.pool.stats().rights),
+        rights=list(rights),
     )
 
 

@@ -125,6 +125,8 @@ class Pool:
 
     async def check(self, code: Code) -> None:
         """Compile it in a scratch VM; raises ScriptError."""
+        if self._is_stopping:
+            raise PoolError("the workers are being stopped")
         for _ in range(TRIES):
             verdict = self._staff.least_loaded().check(code)
             if not await within(self._clock, PATIENCE, verdict):
@@ -175,6 +177,8 @@ class Pool:
     # Where runs begin
 
     def _admit(self, order: Order) -> None:
+        if order.ending.done():
+            return
         vm = self._vm_for(order.request.code)
         if vm.is_loaded:
             self._begin(vm, order)
@@ -356,8 +360,6 @@ class Pool:
 
     def _try_again(self, order: Order, reason: str, *, guilty: bool) -> None:
         order.tries += 1
-        if order.ending.done():
-            return
         if order.tries < TRIES and not self._is_stopping:
             self._admit(order)
         else:

@@ -55,6 +55,7 @@ class Process:
         self._slots = Slots()
         self._child: Child | None = None  # none yet, or never
         self._open_sockets = 0
+        self._is_being_born = False
         self._verdict = ""  # why it was killed
         self._blameless = False
 
@@ -62,6 +63,9 @@ class Process:
         """Be born, after so many seconds, and get ready."""
         if delay:
             await self._clock.sleep(delay)
+        if self.dead.done():
+            return
+        self._is_being_born = True
         try:
             await self._be_born()
         except (PoolError, OSError) as error:
@@ -71,6 +75,8 @@ class Process:
         except CancelledError:
             self._conclude()
             raise
+        finally:
+            self._is_being_born = False
         if not await within(self._clock, READY_LIMIT, self.up):
             self.kill(f"it was not ready within {READY_LIMIT:.0f} s")
 
@@ -85,6 +91,7 @@ class Process:
         self._child = child
         child.exited.add_done_callback(self._exited)
         if self._verdict:  # killed before it was born
+            self._clock.call_later(DEATH_LIMIT, self._conclude)
             self._births.kill(child)
 
     def kill(self, reason: str, *, blameless: bool = False) -> None:
@@ -92,9 +99,11 @@ class Process:
         if self._verdict or self.dead.done():
             return
         self._verdict, self._blameless = reason, blameless
-        self._clock.call_later(DEATH_LIMIT, self._conclude)
         if self._child is not None:
+            self._clock.call_later(DEATH_LIMIT, self._conclude)
             self._births.kill(self._child)
+        elif not self._is_being_born:
+            self._conclude()
 
     def received(self, messages: Iterable[list[object]]) -> None:
         self._owner.received(messages)

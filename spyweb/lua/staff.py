@@ -129,8 +129,10 @@ class Staff:
     async def close(self) -> None:
         """All of them die."""
         self._is_closing = True
-        for task in self._tasks:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         everybody = list(self)
         for worker in everybody:
             worker.dismiss()

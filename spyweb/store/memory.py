@@ -258,10 +258,12 @@ def is_same_stretch(run: Run, stretch: Stretch) -> bool:
 
 
 def lengthen(run: Run, stretch: Stretch) -> Run:
+    first = stretch.first_due_ms if run.due_ms is None else run.due_ms
+    last = stretch.last_due_ms if run.last_due_ms is None else run.last_due_ms
     return replace(
         run,
-        due_ms=min(run.due_ms or stretch.first_due_ms, stretch.first_due_ms),
-        last_due_ms=max(run.last_due_ms or stretch.last_due_ms, stretch.last_due_ms),
+        due_ms=min(first, stretch.first_due_ms),
+        last_due_ms=max(last, stretch.last_due_ms),
         count=run.count + stretch.count,
         ended_ms=stretch.at_ms,
     )

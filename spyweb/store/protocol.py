@@ -2,7 +2,8 @@
 
 Calls return futures rather than being coroutines: an op hands the future straight to the run that waits for it,
 which saves a task for each.  A cancelled future whose write has not begun is dropped; after that the write
-stands.  Calls on one key happen in their order; a question about runs sees all that was acknowledged before.
+stands.  A `get` sees every write of its key that was asked for before it; a question about runs sees what was
+acknowledged before it.
 """
 
 from __future__ import annotations

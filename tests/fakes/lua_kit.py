@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-from lupa.lua54 import LuaError, LuaRuntime
 
 from spyweb.errors import OpError
 from spyweb.lua import wire
+from spyweb.lua.worker.values import Function
+from spyweb.lua.worker.vm import LuaError, new_runtime
 
 LUA_FILES = Path(__file__).parents[2] / "spyweb" / "lua" / "worker"
 
@@ -110,22 +109,15 @@ class LuaKit:
         *,
         ops: Mapping[str, Answer] | None = None,
         env: Mapping[str, str] | None = None,
-        memory_limit: int = 0,
+        memory_limit: int = 1 << 30,
     ) -> None:
         self.lines: list[tuple[str, bytes]] = []
         self.parts: list[str] = []
-        self.runtime = LuaRuntime(
-            encoding=None,
-            register_eval=False,
-            register_builtins=False,
-            unpack_returned_tuples=True,
-            max_memory=memory_limit or None,
-        )
+        self._runtime = new_runtime(memory_limit)
         self._ops = dict(ops or {})
         init = {"ops": list(self._ops), "engine": {"os": "linux", "lua_version": "lua54"}, "env": dict(env or {})}
-        load: Any = self.runtime.eval(b"load")
-        prelude: Any = load(_PRELUDE, b"=prelude")
-        self._run = prelude(self._read, self._emit, self._answer, wire.pack([init]))
+        packed = wire.pack([init])
+        self._run: Function = self._runtime.execute(_PRELUDE, self._read, self._emit, self._answer, packed)
 
     def run(self, script: str | bytes, *arguments: object) -> list[object]:
         return self.decoded(wire.pack(arguments), script)
@@ -158,8 +150,8 @@ class LuaKit:
         return wire.unpack(result)
 
     def used_bytes(self) -> int:
-        self.runtime.gccollect()
-        return self.runtime.get_memory_used() or 0
+        self._runtime.execute("collectgarbage() collectgarbage()")
+        return self._runtime.get_memory_used(total=True)
 
     def _read(self, name: bytes) -> bytes:
         self.parts.append(name.decode())

@@ -10,12 +10,12 @@ from lupa.lua54 import LuaRuntime
 
 def compile_problem(source: str, name: str) -> str | None:
     """Why it does not compile."""
-    problem: object = LuaRuntime().execute("return select(2, load(...))", source, f"@{name}")
+    problem: object = LuaRuntime(unpack_returned_tuples=False).execute("return select(2, load(...))", source, f"@{name}")
     return None if problem is None else str(problem)
 
 
 @cache
 def names_of_plain_lua(tables: Iterable[str]) -> frozenset[str]:
     """`table.insert` and so on, of these tables."""
-    known = LuaRuntime().globals()
+    known = LuaRuntime(unpack_returned_tuples=False).globals()
     return frozenset(f"{table}.{key}" for table in tables for key in known[table])

@@ -90,7 +90,7 @@ async def world() -> AsyncIterator[World]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Real processes have no virtual clock; the test's own timeout ends this."""
-    while not condition():
+    while not condition():  # noqa: ASYNC110 - a process has no event to wait for
         await asyncio.sleep(0.005)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+import pytest
 from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -51,11 +52,13 @@ TRANSITIONS = [
 class Rule:
     minutes: frozenset[int]
     hours: frozenset[int]
-    by_the_clock: bool  # either field begins with a star
+    weekdays: frozenset[int]  # 0 = Sunday
+    by_the_clock: bool  # minute or hour begins with a star
     text: str
 
     def shows(self, local: datetime) -> bool:
-        return local.minute in self.minutes and local.hour in self.hours
+        on_this_day = local.isoweekday() % 7 in self.weekdays
+        return on_this_day and local.minute in self.minutes and local.hour in self.hours
 
 
 def field(limit: int) -> st.SearchStrategy[tuple[str, frozenset[int]]]:
@@ -66,14 +69,26 @@ def field(limit: int) -> st.SearchStrategy[tuple[str, frozenset[int]]]:
     return st.one_of(st.just(("*", frozenset(range(limit)))), stars, lists)
 
 
+EVERY_DAY = frozenset(range(7))
+WEEKDAYS = st.frozensets(st.integers(0, 6), min_size=1, max_size=4).map(
+    lambda days: (",".join(map(str, sorted(days))), days)
+)
+
+
 @st.composite
 def rules(draw: st.DrawFn) -> Rule:
     minute, minutes = draw(field(60))
     near_midnight_and_night = st.frozensets(st.sampled_from([0, 1, 2, 3, 22, 23]), min_size=1, max_size=3)
     night = near_midnight_and_night.map(lambda hours: (",".join(map(str, sorted(hours))), hours))
     hour, hours = draw(st.one_of(field(24), night))
-    by_the_clock = minute.startswith("*") or hour.startswith("*")
-    return Rule(minutes=minutes, hours=hours, by_the_clock=by_the_clock, text=f"{minute} {hour} * * *")
+    weekday, weekdays = draw(st.one_of(st.just(("*", EVERY_DAY)), WEEKDAYS))
+    return Rule(
+        minutes=minutes,
+        hours=hours,
+        weekdays=weekdays,
+        by_the_clock=minute.startswith("*") or hour.startswith("*"),
+        text=f"{minute} {hour} * * {weekday}",
+    )
 
 
 def oracle(rule: Rule, zone: str, start: datetime, end: datetime) -> list[datetime]:
@@ -118,6 +133,7 @@ def walk(schedule: Schedule, start_ms: int, end_ms: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(rules(), st.sampled_from(TRANSITIONS), st.integers(-600, 600))
 def test_a_cron_over_a_change_of_clocks_is_what_a_minute_by_minute_walk_finds(
@@ -139,9 +155,12 @@ def test_a_cron_over_a_change_of_clocks_is_what_a_minute_by_minute_walk_finds(
     )
 
 
+@pytest.mark.slow
 def test_a_year_of_daily_jobs_in_three_zones_is_what_a_minute_by_minute_walk_finds() -> None:
     start, end = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 12, 31, tzinfo=UTC)
-    rule = Rule(minutes=frozenset({15}), hours=frozenset({2}), by_the_clock=False, text="15 2 * * *")
+    rule = Rule(
+        minutes=frozenset({15}), hours=frozenset({2}), weekdays=EVERY_DAY, by_the_clock=False, text="15 2 * * *"
+    )
     for zone in ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe"):
         schedule = Cron(expression=rule.text, timezone=zone)
         found = walk(schedule, ms(start), ms(end))
@@ -158,6 +177,7 @@ DAYS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(field(60), field(24), DAYS, st.integers(1_500_000_000, 1_900_000_000))
 def test_dates_are_those_of_cronsim_itself(
@@ -206,6 +226,7 @@ def test_a_schedule_written_down_reads_back_as_itself(schedule: Schedule) -> Non
     assert parse_schedule_text(schedule_text(schedule)) == schedule
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(SCHEDULES, NOWS, st.integers(0, 10**9))
 def test_the_first_and_the_last_due_time_of_a_span_agree(schedule: Schedule, start_ms: int, length_ms: int) -> None:
@@ -218,6 +239,7 @@ def test_the_first_and_the_last_due_time_of_a_span_agree(schedule: Schedule, sta
         assert following is None or following > start_ms + length_ms
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(SCHEDULES, NOWS, st.integers(0, 10**8))
 def test_jitter_stays_between_its_due_time_and_the_next(schedule: Schedule, now_ms: int, jitter_ms: int) -> None:
@@ -237,6 +259,7 @@ MISFIRES = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(
     st.integers(1_000, 600_000).map(lambda period: Every(period_ms=period)) | CRONS,

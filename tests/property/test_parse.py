@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ BLOCKS = ENTRIES.map(lambda lines: "\n".join(["-- /// job", *(f"-- {line}" for l
 SOURCES = st.one_of(BLOCKS, st.binary(max_size=200), st.binary(max_size=60).map(lambda raw: b"-- /// job\n--" + raw))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(SOURCES, SOURCES, ENTRIES, ENTRIES)
 def test_any_files_give_jobs_or_problems(one: bytes, two: bytes, override: list[str], defaults: list[str]) -> None:

@@ -125,10 +125,9 @@ end
 local function logger(level)
   return function(...)
     local count = select("#", ...)
-    if count == 1 then return emit(level, text_of((...))) end
     local texts = { ... }
     for i = 1, count do texts[i] = text_of(texts[i]) end
-    emit(level, concat(texts, "\t"))
+    emit(level, concat(texts, "\t", 1, count))
   end
 end
 

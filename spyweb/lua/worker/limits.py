@@ -36,7 +36,9 @@ class _Hook:
         get = library.lua_gethook
         get.argtypes, get.restype = [ctypes.c_void_p], ctypes.c_void_p
         runtime = new_runtime()
-        state = runtime.execute("debug.sethook(print, '', 1000000) return string.format('%p', coroutine.running())")
+        state: bytes = runtime.execute(
+            "debug.sethook(print, '', 1000000) return string.format('%p', coroutine.running())"
+        )
         self._function = get(int(state, 16))
         runtime.execute("debug.sethook()")
 

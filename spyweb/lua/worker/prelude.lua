@@ -9,13 +9,10 @@ local tick, emit, clock, part, packed_init, main_count, coroutine_count = ...
 local ipairs = ipairs
 
 local G = _G
-local OURS = "=?"                   -- the source of a stripped chunk
 local MAX_DEPTH = 150               -- of pcalls and coroutines; Lua has 200 C levels for a whole chain, and a kill needs some
-local MAX_DEFERS = 1000             -- in one run
-local MAX_FRAMES = 20               -- in one traceback
-local LOG_LINE, RESULT, REASON = 16384, 65536, 4096             -- wire.LOG_LINE, wire.RESULT; bytes
+local LOG_LINE, REASON = 16384, 4096                            -- bytes, wire.LOG_LINE
 local PLAIN, PACKED, RAISE = 0, 1, 2                            -- wire.Form
-local SUCCESS, ERROR, MEMORY = 0, 1, 6                          -- wire.Ended
+local MEMORY = 6                                                -- wire.Ended
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
 local WHY = { "cpu limit exceeded", "timed out", "cancelled", "stopped", OUT_OF_MEMORY }  -- by wire.Why
 local ENDED = { 2, 3, 4, 5, MEMORY }                            -- wire.Ended by wire.Why
@@ -30,19 +27,18 @@ for _, name in ipairs { "assert", "collectgarbage", "error", "getmetatable", "ip
   raw[name] = G[name]
 end
 
-local raise, next, pcall, xpcall, select, type, tostring = error, next, pcall, xpcall, select, type, tostring
-local rawequal, rawget, rawset, load, setmetatable, collect = rawequal, rawget, rawset, load, setmetatable, collectgarbage
+local raise, next, pcall, xpcall, select, type = error, next, pcall, xpcall, select, type
+local rawequal, rawget, load, setmetatable, collect = rawequal, rawget, load, setmetatable, collectgarbage
 local create, resume, yield, status = coroutine.create, coroutine.resume, coroutine.yield, coroutine.status
 local running, isyieldable, close = coroutine.running, coroutine.isyieldable, coroutine.close
 local getinfo, sethook = debug.getinfo, debug.sethook
-local format, find, match, sub = string.format, string.find, string.match, string.sub
-local concat, unpack, getmetatable = table.concat, table.unpack, getmetatable
+local format, find, sub, unpack = string.format, string.find, string.sub, table.unpack
 local string_meta = getmetatable("")
 
 local OP = {}                       -- the first value of a yield that is an op; no script can come by it
 local WEAK = { __mode = "k" }
 local env = {}
-local kit = { env = env, raw = raw, raise = raise, clock = clock }
+local kit = { env = env, raw = raw, raise = raise, clock = clock, getinfo = getinfo }
 local encode, decode
 local server = false                -- in the server a deferred function may call ops
 
@@ -58,53 +54,20 @@ local waiting = setmetatable({}, WEAK)  -- coroutines that wait for an op, and t
 -- Where it happened
 --
 
--- The level of the nearest frame of the script, for its position in an error; 0 where there is none.
-local function script_level()
-  for level = 3, 60 do
-    local info = getinfo(level, "S")
-    if not info then return 0 end
-    if info.what ~= "C" and info.source ~= OURS then return level - 1 end
-  end
-  return 0
+local trace
+
+local function located()
+  trace = trace or kit.part("trace")(kit)
+  return trace
 end
 
 -- Raises at the line of the script that called us.
-local function fail(message) raise(message, script_level()) end
+local function fail(message) raise(message, located().level()) end
 
-local function global_name(f)
-  for name, value in next, env do
-    if rawequal(value, f) and type(name) == "string" then return name end
-  end
-end
-
-local function describe(info)
-  local what
-  local name = global_name(info.func)
-  if name then what = format("function '%s'", name)
-  elseif info.what == "main" then what = "main chunk"
-  elseif info.namewhat ~= "" then what = format("%s '%s'", info.namewhat == "global" and "function" or info.namewhat, info.name)
-  else what = format("function <%s:%d>", info.short_src, info.linedefined) end
-  return format("\t%s:%d: in %s", info.short_src, info.currentline, what)
-end
-
--- Adds the script's frames of a coroutine, innermost first.
+-- Where memory or C stack are short there is no traceback, and that must not be what ends the run.
 local function add_frames(lines, co)
-  local level, was_tail_call = 0, false
-  while #lines <= MAX_FRAMES do
-    local info = getinfo(co, level, "Slntf")
-    if not info then return lines end
-    if info.what ~= "C" and info.source ~= OURS then
-      if was_tail_call then lines[#lines + 1] = "\t(...tail calls...)" end
-      lines[#lines + 1] = #lines < MAX_FRAMES and describe(info) or "\t..."
-      was_tail_call = info.istailcall
-    end
-    level = level + 1
-  end
+  if pcall(located) then pcall(trace.add, lines, co) end
   return lines
-end
-
-local function traceback(lines)
-  return lines and lines[1] and "stack traceback:\n" .. concat(lines, "\n") or ""
 end
 
 --
@@ -374,35 +337,9 @@ function env.load(source, chunkname, mode, ...)
   return unless_killed(explained(source, load(source, chunkname, "t", globals)))
 end
 
-function env.defer(f)
-  if type(f) ~= "function" then
-    fail(format("bad argument #1 to 'defer' (function expected, got %s)", f == nil and "no value" or type(f)))
-  end
-  if current.deferred >= MAX_DEFERS then fail(format("more than %d deferred functions in one run", MAX_DEFERS)) end
-  current.deferred = current.deferred + 1
-  current.defers[#current.defers + 1] = f
-end
-
 --
--- A run: its script, its hooks, what it deferred
+-- Steps
 --
-
-local function text_of(value)
-  local kind = type(value)
-  if kind == "string" then return value end
-  if kind == "number" then return tostring(value) end
-  if kind == "table" then
-    local meta = getmetatable(value)
-    if type(meta) == "table" and rawget(meta, "__tostring") then
-      local ok, text = pcall(tostring, value)
-      if killed then stop() end
-      if ok then return text end
-    end
-    local message = rawget(value, "message")
-    if type(message) == "string" then return message end
-  end
-  return format("(error object is a %s value)", kind)
-end
 
 local function note_frames(value)
   local run = current
@@ -421,100 +358,7 @@ local function traced(run, f, ...)
   return restore(0, xpcall(f, note_frames, ...))
 end
 
-local function guarded_by_log(run, label, ok, value)
-  if ok then return end
-  if value == OUT_OF_MEMORY then run.discard = true end
-  kit.emit("error", format("%s: %s\n%s", label, text_of(value), traceback(run.frames)))
-end
-
-local function call_hook(run, name, ...)
-  local f = rawget(env, name)
-  if type(f) == "function" then guarded_by_log(run, name, traced(run, f, ...)) end
-end
-
-local function run_defers(run)
-  local defers = run.defers
-  run.deferring = true
-  while defers[1] do
-    local f = defers[#defers]
-    defers[#defers] = nil
-    guarded_by_log(run, "defer", traced(run, f))
-  end
-  run.deferring = false
-end
-
--- Each of these is begun once, whatever ends the run meanwhile.
-local function farewell(run)
-  local ctx = run.ctx
-  if run.announced ~= (run.ended == SUCCESS) then
-    run.announced = run.ended == SUCCESS
-    if run.announced then
-      rawset(ctx, "final", true)
-      call_hook(run, "on_success", ctx, run.result)
-    else
-      rawset(ctx, "error", run.value)
-      rawset(ctx, "final", not run.may_retry)
-      call_hook(run, "on_error", run.reason, ctx)
-    end
-  end
-  if not run.finished then
-    run.finished = true
-    call_hook(run, "on_finally", ctx)
-  end
-  run_defers(run)
-end
-
-local function failed(run, value, frames)
-  run.ended = value == OUT_OF_MEMORY and MEMORY or ERROR
-  run.value, run.reason, run.traceback = value, text_of(value), traceback(frames)
-end
-
-local function shown(...)
-  if select("#", ...) == 0 then return nil end
-  local ok, packed = pcall(encode, ...)
-  if killed then stop() end
-  return ok and #packed <= RESULT and packed or nil
-end
-
-local function judge(run, ok, ...)
-  local first, second = ...
-  if not ok then return failed(run, first, run.frames) end
-  if first == false or first == nil and second ~= nil then
-    return failed(run, second == nil and "returned false" or second, nil)
-  end
-  run.ended, run.reason, run.traceback = SUCCESS, "", ""
-  run.result, run.packed = first, shown(...)
-end
-
-local chunk                         -- the script
-local defines_run = false           -- the chunk has run, and defined `run`
-
-local function after_chunk(ctx, ...)
-  local f = rawget(env, "run")
-  if type(f) ~= "function" then return ... end
-  defines_run = true
-  return f(ctx)
-end
-
-local function script(ctx)
-  local f = defines_run and rawget(env, "run")
-  if type(f) == "function" then return f(ctx) end
-  return after_chunk(ctx, chunk(ctx))
-end
-
--- What BEGIN may name.  A procedure runs in the run's coroutine and leaves in the run how it ended; where it sets
--- run.ctx, hooks and deferred functions follow.
-local procedures = {}
-
-function procedures.run(run, ctx, may_retry)
-  ctx.shared = {}
-  run.ctx, run.may_retry = ctx, may_retry
-  judge(run, traced(run, script, ctx))
-end
-
---
--- Steps
---
+local procedures, farewell, failed  -- of run.lua
 
 local function body(run)
   local arguments, count = decode(run.arguments)
@@ -558,19 +402,15 @@ local function rescue(run)
   return TOLD_AFTERMATH, spawn(run, farewell), run.ended
 end
 
-local function position(frames)
-  return frames and frames[1] and match(frames[1], "^\t(.-: )in ") or ""
-end
-
 local function end_killed(run)
   local why, frames = killed, run.frames or run.stopped and run.stopped.frames
   killed, run.frames, run.stopped = nil, nil, nil
   if run.rescuing then
     emit("error", format("%s: what followed the end of the run (on_error, on_finally, deferred functions) took too long\n%s",
-      run.reason, traceback(frames)))
+      run.reason, located().text(frames)))
     return ended(run)
   end
-  run.ended, run.reason, run.traceback = ENDED[why], position(frames) .. WHY[why], traceback(frames)
+  run.ended, run.reason, run.traceback = ENDED[why], located().position(frames) .. WHY[why], trace.text(frames)
   run.value = run.reason
   return rescue(run)
 end
@@ -613,14 +453,15 @@ end
 
 local function compile(source, name)
   local message
-  chunk, message = kit.compile(source, "@" .. name)
+  kit.script, message = kit.compile(source, "@" .. name)
+  collect()                         -- a quarter of what there is by now was needed only once
   return message
 end
 
 function kit.part(name)
   local code = part(name)
   if code == 0 then raise(OUT_OF_MEMORY, 0) end
-  return load(code, OURS, "b", raw)
+  return load(code, "=?", "b", raw)
 end
 
 -- Closing a VM holds the lock that all threads of the worker share, so what is large goes before, in here.
@@ -628,7 +469,7 @@ local function empty()
   for key in next, env do env[key] = nil end
   setmetatable(env, nil)
   string_meta.__index = nil
-  runs, current, last_ended, chunk, encode, decode = nil, nil, nil, nil, nil, nil
+  runs, current, last_ended, encode, decode, procedures, farewell = nil, nil, nil, nil, nil, nil, nil
   for key in next, kit do kit[key] = nil end
   collect()
 end
@@ -641,6 +482,11 @@ local function furnish(packed)
   for _, name in ipairs(kit.init.ops) do
     if sub(name, 1, 1) ~= "_" then add_op(name) end
   end
+  procedures, farewell, failed = kit.part("run")(kit, {
+    traced = traced, trace = located, fail = fail,
+    check = function() if killed then stop() end end,
+    current = function() return current end,
+  })
   kit.part("library")(kit)
 end
 

@@ -106,12 +106,14 @@ class Stepper:
             run.why = _MEMORY
         if run.why:
             return _end(*_BEFORE[Why(run.why)], discarded=run.why == _MEMORY)
-        address = values.address(vm.begin(run.id, run.procedure, run.arguments))
+        self._set_out(run, values.address(vm.begin(run.id, run.procedure, run.arguments)))
+        return vm.start(run.id)
+
+    def _set_out(self, run: Run, address: int) -> None:
         with self._ledger.lock:
             run.phase, run.address, run.arguments = Phase.BEGUN, address, b""
-            if run.why:  # since then
+            if run.why:  # it was told to end when there was nothing to be armed yet
                 limits.arm(address)
-        return vm.start(run.id)
 
     def _end_for_memory(self, run: Run) -> Result:
         run.why = run.why or _MEMORY

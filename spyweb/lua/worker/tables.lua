@@ -10,7 +10,7 @@ local kit = ...
 local raw, env, frozen = kit.raw, kit.env, kit.frozen
 local find_text, math_type, tointeger = raw.string.find, raw.math.type, raw.math.tointeger
 local error, getmetatable, next, pcall, rawget = raw.error, raw.getmetatable, raw.next, raw.pcall, raw.rawget
-local rawlen, setmetatable, type = raw.rawlen, raw.setmetatable, raw.type
+local rawequal, rawlen, setmetatable, type = raw.rawequal, raw.rawlen, raw.setmetatable, raw.type
 local guarded_setmetatable, frozen_next = kit.setmetatable, kit.next
 
 local function check_table(name, value)
@@ -58,7 +58,7 @@ end
 local function freeze(target)
   check_table("freeze", target)
   if frozen[target] then error("bad argument #1 to 'freeze' (table is already frozen)", 2) end
-  if target == env then error("bad argument #1 to 'freeze' (the globals can't be frozen)", 2) end
+  if rawequal(target, env) then error("bad argument #1 to 'freeze' (the globals can't be frozen)", 2) end
   local meta = getmetatable(target)
   if not is_open(target, meta) then error("bad argument #1 to 'freeze' (table has a protected metatable)", 2) end
   local contents = move_contents(target)

@@ -58,7 +58,9 @@ def new_runtime(limit: int | None = None) -> Runtime:
 def compile_parts(folder: Path = Path(__file__).parent) -> Parts:
     """Every .lua file of ours as stripped bytecode, by name."""
     runtime = new_runtime()
-    dump: Function = runtime.execute("return function(source, name) return string.dump(assert(load(source, name)), true) end")
+    dump: Function = runtime.execute(
+        "return function(source, name) return string.dump(assert(load(source, name)), true) end"
+    )
     return {file.stem: dump(file.read_bytes(), b"@" + file.name.encode()) for file in folder.glob("*.lua")}
 
 

@@ -84,6 +84,12 @@ def test_every_alias_is_an_expression() -> None:
         assert parse_cron(alias).minutes == parse_cron(expression).minutes
 
 
+def test_dates_are_those_of_the_zone_and_not_of_utc() -> None:
+    assert story("30 0 * * MON", "Asia/Tokyo", "2026-01-01T00:00", 2) == ["05 00:30 +0900", "12 00:30 +0900"]
+    assert story("30 23 * * SUN", NEW_YORK, "2026-01-01T00:00", 2) == ["04 23:30 -0500", "11 23:30 -0500"]
+    assert cron_until("30 23 * * SUN", NEW_YORK, at("2026-01-07T00:00")) == at("2026-01-04T23:30", NEW_YORK)
+
+
 def test_a_fixed_time_that_the_clock_jumps_over_runs_when_it_lands() -> None:
     assert story("30 2 * * *", BERLIN, "2026-03-28T00:00", 3) == ["28 02:30 +0100", "29 03:00 +0200", "30 02:30 +0200"]
     assert story("30 2 * * *", NEW_YORK, "2026-03-07T12:00", 2) == ["08 03:00 -0400", "09 02:30 -0400"]
@@ -96,6 +102,13 @@ def test_fixed_times_that_fall_into_one_gap_run_once_where_it_ends() -> None:
         "29 03:20 +0200",
         "29 03:40 +0200",
     ]
+
+
+def test_what_falls_together_where_a_gap_ends_is_counted_once() -> None:
+    before, after = at("2026-03-29T01:59", BERLIN), at("2026-03-29T03:59", BERLIN)
+
+    assert cron_count("0,20,40 2,3 * * *", BERLIN, before, after) == 3
+    assert cron_count("20 2 * * *", BERLIN, before, after) == 1
 
 
 def test_a_fixed_time_that_the_clock_shows_twice_runs_the_first_time() -> None:

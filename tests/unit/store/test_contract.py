@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -68,13 +69,21 @@ async def test_a_key_cannot_spell_its_way_into_another_namespace(store: Store) -
     assert await store.entries.get(job_namespace(NEWS), b"k") is None
 
 
-async def test_calls_on_one_key_happen_in_their_order_without_waiting(store: Store) -> None:
-    gets = []
+async def test_a_get_sees_the_writes_asked_for_before_it_without_waiting_for_them(store: Store) -> None:
     for number in range(20):
         store.entries.set(GLOBAL, b"k", b"%d" % number)
-        gets.append(store.entries.get(GLOBAL, b"k"))
 
-    assert [await get for get in gets] == [b"%d" % number for number in range(20)]
+    assert await store.entries.get(GLOBAL, b"k") == b"19"
+
+
+async def test_a_get_sees_a_write_whose_caller_has_gone(store: Store) -> None:
+    first = store.entries.set(GLOBAL, b"other", b"1")
+    write = store.entries.set(GLOBAL, b"k", b"1")
+    await asyncio.sleep(0)  # the batch begins
+    write.cancel()
+
+    assert await store.entries.get(GLOBAL, b"k") == b"1"
+    await first
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,57 @@
+"""A process that uses the store until it is killed, and says on its standard output what was acknowledged.
+
+python -m tests.fakes.store_child write DATABASE NAME     a line for each acknowledged write
+python -m tests.fakes.store_child hold DIRECTORY          a line once the lock is held
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from spyweb.clock import RealClock
+from spyweb.store.lock import hold_lock
+from spyweb.store.protocol import GLOBAL, Store
+from spyweb.store.sqlite import open_store
+
+WRITERS = 8
+COUNTER = b"counter"
+
+
+def tell(line: str) -> None:
+    """One system call, so that a line is told whole or not at all."""
+    os.write(sys.stdout.fileno(), f"{line}\n".encode())
+
+
+async def write(path: Path, name: str) -> None:
+    store = await open_store(path, clock=RealClock())
+    async with asyncio.TaskGroup() as tasks:
+        for writer in range(WRITERS):
+            tasks.create_task(write_for_ever(store, f"{name}-{writer}"))
+
+
+async def write_for_ever(store: Store, name: str) -> None:
+    number = 0
+    while True:
+        number += 1
+        key = f"{name}-{number}"
+        await store.entries.set(GLOBAL, key.encode(), key.encode() * 20)
+        tell(key)
+        tell(f"={await store.entries.increment(GLOBAL, COUNTER, 0, 1)}")
+
+
+def hold(directory: Path) -> None:
+    with hold_lock(directory):
+        tell("held")
+        signal.pause()
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["write", path, name]:
+            asyncio.run(write(Path(path), name))
+        case ["hold", directory]:
+            hold(Path(directory))

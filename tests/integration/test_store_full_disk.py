@@ -1,0 +1,96 @@
+"""A full disk fails only the writes that do not fit, and is over when there is room again."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from spyweb.clock import RealClock
+from spyweb.errors import StoreError
+from spyweb.store.batch import Kind
+from spyweb.store.protocol import GLOBAL, Change
+from spyweb.store.sqlite import SqliteStore, open_store
+from tests.fakes.changes import make_cursor, make_run
+
+SMALL, LARGE = b"v" * 10, b"v" * 1_000_000
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = await open_store(tmp_path / "spyweb.db", clock=RealClock())
+    yield store
+    await store.close()
+
+
+def limit_pages(connection: sqlite3.Connection, more: int) -> None:
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {pages + more}")
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """Beyond it, the system refuses to write, as it does when a disk is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def write_beside_one_that_does_not_fit(store: SqliteStore) -> list[object]:
+    return await asyncio.gather(
+        store.entries.set(GLOBAL, b"before", SMALL),
+        store.runs.record(Change(new=[make_run()], cursors=[make_cursor()])),
+        store.entries.set(GLOBAL, b"large", LARGE),
+        store.entries.increment(GLOBAL, b"counter", 0, 1),
+        store.entries.set(GLOBAL, b"after", SMALL),
+        return_exceptions=True,
+    )
+
+
+async def assert_only_the_large_one_is_missing(store: SqliteStore, results: list[object]) -> None:
+    assert isinstance(results.pop(2), StoreError)
+    assert results == [None, [1], 1, None]
+    assert await store.entries.get(GLOBAL, b"before") == SMALL
+    assert await store.entries.get(GLOBAL, b"after") == SMALL
+    assert await store.entries.get(GLOBAL, b"large") is None
+    assert await store.entries.get(GLOBAL, b"counter") == b"1"
+    assert [run.id for run in await store.runs.open()] == [1]
+
+
+async def test_a_database_at_its_limit_refuses_only_what_does_not_fit(store: SqliteStore) -> None:
+    await store._lanes.writer.submit(Kind.READ, limit_pages, 20)
+
+    results = await write_beside_one_that_does_not_fit(store)
+
+    assert "no room left" in str(results[2])
+    assert store.stats().errors == 1
+    await assert_only_the_large_one_is_missing(store, results)
+
+
+async def test_a_disk_that_takes_no_more_refuses_only_what_does_not_fit(store: SqliteStore, tmp_path: Path) -> None:
+    await store.entries.set(GLOBAL, b"first", SMALL)
+    log_size = (tmp_path / "spyweb.db-wal").stat().st_size
+
+    with file_size_limit(log_size + 200_000):
+        results = await write_beside_one_that_does_not_fit(store)
+
+    await assert_only_the_large_one_is_missing(store, results)
+
+
+async def test_when_there_is_room_again_writing_goes_on(store: SqliteStore) -> None:
+    await store._lanes.writer.submit(Kind.READ, limit_pages, 20)
+    with pytest.raises(StoreError, match="no room left"):
+        await store.entries.set(GLOBAL, b"large", LARGE)
+
+    await store._lanes.writer.submit(Kind.READ, limit_pages, 10_000)
+    await store.entries.set(GLOBAL, b"large", LARGE)
+
+    assert await store.entries.get(GLOBAL, b"large") == LARGE

@@ -1,0 +1,48 @@
+"""The daemon is killed in the middle of its commits: whatever it acknowledged is there."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spyweb.clock import RealClock
+from spyweb.store.protocol import GLOBAL
+from spyweb.store.sqlite import open_store
+from tests.fakes.store_child import COUNTER, WRITERS
+
+KILLS = 8
+
+
+def write_until_killed(path: Path, name: str, acknowledged: int) -> list[str]:
+    """Give the lines of a child that is killed after it has told that many (and perhaps a few more)."""
+    command = [sys.executable, "-m", "tests.fakes.store_child", "write", str(path), name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout
+        told = [child.stdout.readline().strip() for _ in range(acknowledged)]
+        child.kill()
+        return [line for line in (*told, *child.stdout.read().splitlines()) if line]
+
+
+@pytest.mark.slow
+async def test_nothing_acknowledged_is_missing_after_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "spyweb.db"
+    dice = random.Random(7)
+    written: set[str] = set()
+    counted = 0
+    for life in range(KILLS):
+        told = write_until_killed(path, f"life{life}", dice.randrange(1, 300))
+        written |= {line for line in told if not line.startswith("=")}
+        counted = max([counted, *(int(line[1:]) for line in told if line.startswith("="))])
+
+        store = await open_store(path, clock=RealClock())
+        missing = [key for key in written if await store.entries.get(GLOBAL, key.encode()) != key.encode() * 20]
+        counter = int(await store.entries.get(GLOBAL, COUNTER) or b"0")
+        await store.close()
+
+        assert missing == []
+        assert counted <= counter <= counted + WRITERS
+        counted = counter

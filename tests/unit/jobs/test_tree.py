@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spyweb.errors import Problem
+from spyweb.jobs.parse import Place
+from spyweb.jobs.tree import Notes, find_job_files, read_source
+
+
+def test_jobs_come_in_the_order_of_their_names(tmp_path: Path) -> None:
+    (tmp_path / "jobs/b").mkdir(parents=True)
+    (tmp_path / "jobs/b/init.lua").touch()
+    (tmp_path / "jobs/c.lua").touch()
+    (tmp_path / "jobs/a.lua").touch()
+    notes = Notes()
+
+    assert list(find_job_files(tmp_path, notes)) == [
+        Place(file="jobs/a.lua", folder="jobs/a", name="a"),
+        Place(file="jobs/b/init.lua", folder="jobs/b", name="b"),
+        Place(file="jobs/c.lua", folder="jobs/c", name="c"),
+    ]
+    assert notes == Notes()
+
+
+def test_a_jobs_folder_that_leaves_the_project_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/jobs").symlink_to("../elsewhere")
+    notes = Notes()
+
+    assert list(find_job_files(tmp_path / "project", notes)) == []
+    assert [str(problem) for problem in notes.problems] == ["jobs/: can't be read: a link that leaves the project"]
+
+
+def test_a_file_that_went_away_meanwhile_is_a_problem_and_no_exception(tmp_path: Path) -> None:
+    assert read_source(tmp_path, "jobs/a.lua") == Problem(
+        "jobs/a.lua", None, None, "can't be read: No such file or directory"
+    )
+
+
+def test_a_file_without_rights_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("spyweb.jobs.tree.os.open", refuse)
+
+    assert str(read_source(tmp_path, "jobs/a.lua")) == "jobs/a.lua: can't be read: Permission denied"
+
+
+def test_the_largest_file_allowed_is_read_whole(tmp_path: Path) -> None:
+    (tmp_path / "a.lua").write_bytes(b"x" * (1 << 20))
+
+    assert read_source(tmp_path, "a.lua") == b"x" * (1 << 20)

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+
+import pytest
+
+from spyweb.lua import wire
+from spyweb.lua.link import FULL_BATCH, Link
+from tests.fakes.clock import settle
+
+
+@dataclass
+class Ear:
+    """A listener that remembers."""
+
+    heard: list[list[object]] = field(default_factory=list)
+    nonsense: list[Exception] = field(default_factory=list)
+    losses: int = 0
+
+    def received(self, messages: Iterable[list[object]]) -> None:
+        self.heard.extend(messages)
+
+    def talked_nonsense(self, error: Exception) -> None:
+        self.nonsense.append(error)
+
+    def lost(self) -> None:
+        self.losses += 1
+
+
+@dataclass
+class World:
+    ear: Ear
+    link: Link
+    small: socket.socket  # the worker's ends
+    bulk: socket.socket
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    ear = Ear()
+    link = Link(ear)
+    small, their_small = socket.socketpair()
+    bulk, their_bulk = socket.socketpair()
+    with their_small, their_bulk:
+        await link.open(small, bulk)
+        yield World(ear, link, their_small, their_bulk)
+        link.close()
+        await settle()
+
+
+def frames(sock: socket.socket) -> list[list[list[object]]]:
+    """Whole frames that have arrived, each a list of messages."""
+    data = sock.recv(1 << 20)
+    found = []
+    while data:
+        size = int.from_bytes(data[:4], "little")
+        found.append(list(wire.Reader().feed(data[: 4 + size])))
+        data = data[4 + size :]
+    return found
+
+
+async def test_what_is_sent_in_one_turn_leaves_as_one_frame(world: World) -> None:
+    world.link.send([1])
+    world.link.send([2])
+    await settle()
+    world.link.send([3])
+    await settle()
+
+    assert frames(world.small) == [[[1], [2]], [[3]]]
+
+
+async def test_a_full_batch_does_not_wait_for_the_turn_to_end(world: World) -> None:
+    for number in range(FULL_BATCH):
+        world.link.send([number])
+
+    assert len(frames(world.small)[0]) == FULL_BATCH
+
+
+async def test_what_is_sent_before_the_sockets_are_open_waits_in_order() -> None:
+    link = Link(Ear())
+    link.send([1])
+    link.send_bulk([2])
+    await settle()
+    link.send([3])
+    small, their_small = socket.socketpair()
+    bulk, their_bulk = socket.socketpair()
+    with their_small, their_bulk:
+        await link.open(small, bulk)
+        await settle()
+
+        assert frames(their_small) == [[[1]], [[3]]]
+        assert frames(their_bulk) == [[[2]]]
+        link.close()
+        await settle()
+
+
+async def test_only_big_messages_take_the_second_socket(world: World) -> None:
+    world.link.send_sized([b"small"], wire.BULK)
+    world.link.send_sized([b"big"], wire.BULK + 1)
+    await settle()
+
+    assert frames(world.small) == [[[b"small"]]]
+    assert frames(world.bulk) == [[[b"big"]]]
+
+
+@pytest.mark.parametrize("which", ["small", "bulk"])
+@pytest.mark.parametrize("piece", [1, 3, 5, 1000])
+async def test_frames_arrive_whole_however_they_are_cut(world: World, which: str, piece: int) -> None:
+    sock = getattr(world, which)
+    data = wire.frame([[1, b"a"], [2, [True, None]]]) + wire.frame([[3, b"x" * 300]])
+
+    for start in range(0, len(data), piece):
+        sock.send(data[start : start + piece])
+        await settle()
+
+    assert world.ear.heard == [[1, b"a"], [2, [True, None]], [3, b"x" * 300]]
+    assert not world.ear.nonsense
+
+
+@pytest.mark.parametrize("which", ["small", "bulk"])
+@pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x01\x00\x00\x00\xc1", b"\x01\x00\x00\x00\x07"])
+async def test_nonsense_is_reported_and_not_raised(world: World, which: str, data: bytes) -> None:
+    getattr(world, which).send(data)
+    await settle()
+
+    assert world.ear.nonsense
+    assert not world.ear.heard
+
+
+async def test_each_lost_socket_is_told_and_sending_goes_on_without_effect(world: World) -> None:
+    world.small.shutdown(socket.SHUT_RDWR)
+    await settle()
+    assert world.ear.losses == 1
+
+    world.link.close()
+    world.link.send([1])
+    world.link.send_bulk([2])
+    await settle()
+    assert world.ear.losses == 2
+
+
+async def test_a_link_that_cannot_open_closes_both_sockets() -> None:
+    small, their_small = socket.socketpair()
+    bulk, their_bulk = socket.socketpair()
+    small.close()
+    with their_small, their_bulk, pytest.raises((OSError, ValueError)):
+        await Link(Ear()).open(small, bulk)
+
+    assert bulk.fileno() == -1
