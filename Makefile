@@ -36,7 +36,7 @@ format: $(VENV)/installed-dev  ## put the code into shape
 	$(BIN)/ruff format .
 
 bench: $(VENV)/installed-dev  ## every benchmark, one after another
-	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS) || exit 1; done
+	@for file in $$(grep -l __main__ benchmarks/*.py); do echo "== $$file"; $(BIN)/python "$$file" $(ARGS) || exit 1; done
 
 setup: $(VENV)/installed-dev  ## only make the environment
 

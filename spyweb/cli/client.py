@@ -41,16 +41,16 @@ class UnixConnection(http.client.HTTPConnection):
 
 def find_daemon(data_dir: Path) -> Daemon | None:
     """The daemon that listens there; None when none does.  Raises NoAccess when it is somebody else's."""
-    path = find_socket(data_dir)
     try:
+        path = find_socket(data_dir)
         with contextlib.closing(UnixConnection(path, PATIENCE)) as connection:
             connection.connect()
     except PermissionError as error:
-        raise no_access(data_dir) or NoAccess(f"{path}: {error.strerror}") from error
+        raise no_access(data_dir) or NoAccess(f"{data_dir}: {error.strerror}") from error
     except OSError as error:
         if error.errno in NOBODY:
             return None
-        raise Refused(f"the daemon can't be reached on {path}: {error.strerror or error}") from error
+        raise Refused(f"{data_dir}: its daemon can't be reached: {error.strerror or error}") from error
     return Daemon(path)
 
 

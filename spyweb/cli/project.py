@@ -131,7 +131,8 @@ class Project:
     def _read(self, ask: Callable[[Store], Awaitable[T]], otherwise: T) -> T:
         """Ask the database; before the first start there is none."""
         path = self.settings.store.path
-        self.refuse_strangers()
+        if self.settings.daemon.data_dir.exists():
+            self.refuse_strangers()
         return asyncio.run(self._ask(path, ask)) if path.exists() else otherwise
 
     async def _ask(self, path: Path, ask: Callable[[Store], Awaitable[T]]) -> T:
@@ -169,7 +170,7 @@ def _paused(spec: JobSpec, cursor: Cursor | None, now_ms: int, *, paused: bool) 
 
 def open_project(root: Path) -> Project:
     """Raises ConfigError when its config.toml is wrong, NoAccess when this user may not even look."""
-    if not os.access(root, os.R_OK | os.X_OK):
+    if not os.access(root, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         raise refusal(root, user_name(root.stat().st_uid))
     return Project(load_settings(root, environ=os.environ, flags={}), RealClock())
 

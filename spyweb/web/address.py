@@ -31,7 +31,8 @@ def claim_socket(data_dir: Path) -> Path:
     _remove(path)
     if fits(path):
         return path
-    short = _short_directory() / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.sock"
+    name = f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.sock"
+    short = _short_directory(name) / name
     _remove(short)
     path.symlink_to(short)
     return short
@@ -56,11 +57,11 @@ def _remove(path: Path) -> None:
     path.unlink()
 
 
-def _short_directory() -> Path:
+def _short_directory(name: str) -> Path:
     """The session's runtime directory; without one that will do, a directory of the user's own."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if runtime and Path(runtime).is_dir() and len(os.fsencode(runtime)) <= 64:
-        return _private(Path(runtime) / "spyweb")
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")
+    if runtime.is_dir() and fits(runtime / "spyweb" / name):
+        return _private(runtime / "spyweb")
     return _private(Path(tempfile.gettempdir()) / f"spyweb-{os.getuid()}")
 
 

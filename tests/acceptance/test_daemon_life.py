@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from spyweb.model import JobId
 from tests.fakes.project import Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -28,44 +28,38 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-def result_of(project: Project, job: str) -> object:
-    """What a run by hand returns."""
-    last = project.spyweb("run", job, "-o", "json").stdout.splitlines()[-1]
-    return json.loads(last)["result"]
-
-
 def test_a_dropped_file_runs_on_schedule_within_seconds(project: Project) -> None:
     with project.daemon():
         project.job("hello", 'log("hello")', 'every = "1s"')
         runs = project.ended("hello", 2)
-        assert {run["outcome"] for run in runs} == {"success"}
+        assert {run.outcome for run in runs} == {"success"}
         eventually(lambda: "INFO hello" in project.spyweb("logs", "hello").stdout)
 
 
 def test_state_survives_kill_9_and_globals_do_not(project: Project) -> None:
     project.job("count", COUNT)
     with project.daemon() as daemon:
-        assert result_of(project, "count") == {"n": 1, "visits": 1, "version": "one"}
-        assert result_of(project, "count") == {"n": 2, "visits": 2, "version": "one"}
+        assert project.result("count") == {"n": 1, "visits": 1, "version": "one"}
+        assert project.result("count") == {"n": 2, "visits": 2, "version": "one"}
         daemon.kill()
     with project.daemon():
-        assert result_of(project, "count") == {"n": 3, "visits": 1, "version": "one"}
+        assert project.result("count") == {"n": 3, "visits": 1, "version": "one"}
 
 
 def test_an_edit_is_picked_up_without_a_restart_and_a_broken_one_is_not(project: Project) -> None:
     path = project.job("count", COUNT)
     with project.daemon():
-        assert result_of(project, "count") == {"n": 1, "visits": 1, "version": "one"}
+        assert project.result("count") == {"n": 1, "visits": 1, "version": "one"}
         path.write_text(path.read_text().replace('"one"', '"two"'))
-        eventually(lambda: project.shown("count")["generation"] == 2)
-        assert result_of(project, "count") == {"n": 2, "visits": 1, "version": "two"}
+        eventually(lambda: project.shown("count").generation == 2)
+        assert project.result("count") == {"n": 2, "visits": 1, "version": "two"}
         path.write_text(path.read_text().replace("return {", "return return {"))
-        eventually(lambda: "jobs/count.lua:" in str(project.shown("count")["error"]))
-        assert result_of(project, "count") == {"n": 3, "visits": 2, "version": "two"}
+        eventually(lambda: "jobs/count.lua:" in project.shown("count").error)
+        assert project.result("count") == {"n": 3, "visits": 2, "version": "two"}
         path.write_text(path.read_text().replace("return return {", "return {").replace('"two"', '"three"'))
-        eventually(lambda: project.shown("count")["generation"] == 3)
-        assert project.shown("count")["error"] == ""
-        assert result_of(project, "count") == {"n": 4, "visits": 1, "version": "three"}
+        eventually(lambda: project.shown("count").generation == 3)
+        assert project.shown("count").error == ""
+        assert project.result("count") == {"n": 4, "visits": 1, "version": "three"}
 
 
 def test_a_save_by_renaming_a_new_file_onto_the_old_is_an_edit(project: Project) -> None:
@@ -73,24 +67,24 @@ def test_a_save_by_renaming_a_new_file_onto_the_old_is_an_edit(project: Project)
     with project.daemon():
         new = project.save("jobs/.count.lua.tmp", path.read_text().replace('"one"', '"two"'))
         os.replace(new, path)
-        eventually(lambda: project.shown("count")["generation"] == 2)
+        eventually(lambda: project.shown("count").generation == 2)
 
 
 def test_an_edited_module_reloads_its_job(project: Project) -> None:
     project.save("lib/words.lua", 'return "one"')
     project.job("speak", 'return require("lib.words")')
     with project.daemon():
-        assert result_of(project, "speak") == "one"
+        assert project.result("speak") == "one"
         project.save("lib/words.lua", 'return "two"')
-        eventually(lambda: project.shown("speak")["generation"] == 2)
-        assert result_of(project, "speak") == "two"
+        eventually(lambda: project.shown("speak").generation == 2)
+        assert project.result("speak") == "two"
 
 
 def test_a_deleted_job_goes_and_a_renamed_one_is_a_new_job(project: Project) -> None:
     path = project.job("old", "return 1")
     with project.daemon():
         path.rename(project.root / "jobs/new.lua")
-        eventually(lambda: [job["id"] for job in project.ask("jobs")] == ["new"])
+        eventually(lambda: [job.id for job in project.desk().jobs()] == ["new"])
 
 
 def test_settings_in_config_toml_take_effect_at_once(project: Project) -> None:
@@ -98,24 +92,26 @@ def test_settings_in_config_toml_take_effect_at_once(project: Project) -> None:
     with project.daemon():
         project.save("config.toml", '[jobs.tick]\nevery = "1s"\n')
         project.ended("tick", 2)
-        assert project.shown("tick")["generation"] == 1
+        assert project.shown("tick").generation == 1
 
 
 def test_after_kill_9_a_run_in_flight_is_lost_and_starts_again(project: Project) -> None:
-    project.job("slow", 'if store_get("seen") then return "again" end store_set("seen", "1") sleep(60000)')
+    project.job(
+        "slow", 'if store_get("seen") then return "again" end store_set("seen", "1") log("marked") sleep(60000)'
+    )
     with project.daemon() as daemon:
-        project.spyweb("trigger", "slow")
-        eventually(lambda: project.runs("slow")[0]["state"] == "running")
+        project.desk().trigger(JobId("slow"))
+        eventually(lambda: daemon.has_said("marked"))
         daemon.kill()
     with project.daemon():
         runs = project.ended("slow", 2)
-        assert [(run["outcome"], run["attempt"]) for run in runs] == [("success", 2), ("lost", 1)]
+        assert [(run.outcome, run.attempt) for run in runs] == [("success", 2), ("lost", 1)]
 
 
 def test_no_worker_outlives_a_killed_daemon(project: Project) -> None:
     project.job("idle", "return 1")
     with project.daemon() as daemon:
-        result_of(project, "idle")
+        project.result("idle")
         children = descendants(daemon.pid)
         assert children
         daemon.kill()
@@ -134,26 +130,26 @@ def test_sigterm_stops_what_runs_and_records_it(project: Project) -> None:
     project.save("config.toml", '[daemon]\nshutdown_grace = "300ms"\n')
     project.job("slow", "sleep(60000)")
     with project.daemon() as daemon:
-        project.spyweb("trigger", "slow")
-        eventually(lambda: project.runs("slow")[0]["state"] == "running")
+        project.desk().trigger(JobId("slow"))
+        eventually(lambda: project.runs("slow")[0].state == "running")
         assert daemon.stop() == 0
-    assert project.runs("slow")[0]["outcome"] == "stopped"
+    assert project.ask("runs", "slow")[0]["outcome"] == "stopped"
 
 
 def test_sigterm_lets_a_run_end_within_the_grace(project: Project) -> None:
-    project.job("slow", "sleep(700)")
+    project.job("slow", "sleep(1000)")
     with project.daemon() as daemon:
-        project.spyweb("trigger", "slow")
-        eventually(lambda: project.runs("slow")[0]["state"] == "running")
+        project.desk().trigger(JobId("slow"))
+        eventually(lambda: project.runs("slow")[0].state == "running")
         assert daemon.stop() == 0
-    assert project.runs("slow")[0]["outcome"] == "success"
+    assert project.ask("runs", "slow")[0]["outcome"] == "success"
 
 
 def test_a_second_interrupt_ends_at_once(project: Project) -> None:
     project.job("slow", "sleep(60000)")
     with project.daemon() as daemon:
-        project.spyweb("trigger", "slow")
-        eventually(lambda: project.runs("slow")[0]["state"] == "running")
+        project.desk().trigger(JobId("slow"))
+        eventually(lambda: project.runs("slow")[0].state == "running")
         daemon.process.send_signal(signal.SIGINT)
         eventually(lambda: daemon.has_said('"stopping"'))
         assert daemon.stop(signal.SIGINT) == 130
@@ -182,7 +178,7 @@ def test_a_paused_job_stays_paused_over_a_restart(project: Project) -> None:
         project.spyweb("pause", "tick")
         daemon.stop()
     with project.daemon():
-        assert project.shown("tick")["state"] == "paused"
+        assert project.shown("tick").state == "paused"
         project.spyweb("resume", "tick")
         project.ended("tick", 2)
 
@@ -191,7 +187,7 @@ def test_sighup_looks_at_the_files_again(project: Project) -> None:
     with project.daemon() as daemon:
         daemon.process.send_signal(signal.SIGHUP)
         project.job("late", "return 1")
-        eventually(lambda: any(job["id"] == "late" for job in project.ask("jobs")))
+        eventually(lambda: any(job.id == "late" for job in project.desk().jobs()))
         assert daemon.process.poll() is None
 
 

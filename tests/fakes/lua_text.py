@@ -10,7 +10,9 @@ from lupa.lua54 import LuaRuntime
 
 def compile_problem(source: str, name: str) -> str | None:
     """Why it does not compile."""
-    problem: object = LuaRuntime(unpack_returned_tuples=False).execute("return select(2, load(...))", source, f"@{name}")
+    problem: object = LuaRuntime(unpack_returned_tuples=False).execute(
+        "return select(2, load(...))", source, f"@{name}"
+    )
     return None if problem is None else str(problem)
 
 

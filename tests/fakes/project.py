@@ -14,15 +14,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from spyweb.cli import client
+from spyweb.jobs.view import JobView
+from spyweb.model import JobId, Outcome, Run
+
 T = TypeVar("T")
 
 PATIENCE = 20.0  # seconds; a deadline for a hang, not a measure
+REALLY_RAN = (Outcome.SUCCESS, Outcome.FAILED, Outcome.LOST, Outcome.STOPPED)
 COMMAND = (sys.executable, "-m", "spyweb")
 
 
-def eventually(probe: Callable[[], T | None], what: str = "") -> T:
+def eventually(probe: Callable[[], T | None], what: str = "", patience: float = PATIENCE) -> T:
     """The first true answer.  Real processes tell nobody when they are done, so this one looks again and again."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         answer = probe()
         if answer:
@@ -64,29 +69,39 @@ class Project:
             assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
+    def desk(self) -> client.Daemon:
+        """The running daemon's socket, without starting a command for each question."""
+        found = client.find_daemon(self.root / "data")
+        assert found
+        return found
+
     def ask(self, *words: str) -> list[dict[str, object]]:
         """What a command answers as JSON."""
         answer = json.loads(self.spyweb(*words, "-o", "json").stdout)
         assert isinstance(answer, list)
         return answer
 
-    def runs(self, job: str) -> list[dict[str, object]]:
+    def runs(self, job: str) -> list[Run]:
         """Newest first."""
-        return self.ask("runs", job)
+        return self.desk().runs(JobId(job), limit=100, before=None)
 
-    def ended(self, job: str, count: int = 1) -> list[dict[str, object]]:
+    def ended(self, job: str, count: int = 1) -> list[Run]:
         """Wait until a job has that many ended runs; newest first."""
 
-        def enough() -> list[dict[str, object]] | None:
-            if self.spyweb("runs", job, code=None).returncode:
-                return None  # the job is not known yet
-            found = [run for run in self.runs(job) if run["outcome"] in ("success", "failed", "lost", "stopped")]
+        def enough() -> list[Run] | None:
+            if all(view.id != job for view in self.desk().jobs()):
+                return None
+            found = [run for run in self.runs(job) if run.outcome in REALLY_RAN]
             return found if len(found) >= count else None
 
         return eventually(enough, f"{count} ended runs of {job}")
 
-    def shown(self, job: str) -> dict[str, object]:
-        return next(view for view in self.ask("jobs") if view["id"] == job)
+    def shown(self, job: str) -> JobView:
+        return next(view for view in self.desk().jobs() if view.id == job)
+
+    def result(self, job: str) -> object:
+        """What a run by hand returns."""
+        return self.desk().run_once(JobId(job), lambda _event: None).result
 
     @contextmanager
     def daemon(self, *flags: str) -> Iterator[Daemon]:

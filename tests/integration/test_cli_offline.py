@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from spyweb.store.sqlite import open_store
 from tests.fakes.command import Answer, spyweb
 
 TICK = JobId("tick")
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -174,3 +178,43 @@ def test_a_damaged_database_is_one_line_with_the_way_out(project: Path) -> None:
     assert answer.code == 2
     assert "--repair" in answer.err
     assert len(answer.err.splitlines()) == 1
+
+
+# -- somebody else's ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stranger(ran: Path) -> Iterator[Path]:
+    """The project of one user, looked at by another."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become somebody else")
+    with tempfile.TemporaryDirectory() as place:  # tmp_path lies where nobody else can look
+        Path(place).chmod(0o755)
+        root = Path(shutil.copytree(ran, Path(place) / "project"))
+        os.seteuid(NOBODY)
+        try:
+            yield root
+        finally:
+            os.seteuid(0)
+
+
+@pytest.mark.parametrize("words", [["jobs"], ["runs"], ["next"], ["pause", "tick"], ["trigger", "tick"], ["health"]])
+def test_somebody_elses_data_is_told_with_whose_it_is_and_the_way_in(stranger: Path, words: list[str]) -> None:
+    answer = spyweb(*words, root=stranger)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.splitlines() == [answer.err.strip()]
+    assert "it belongs to root; use `sudo -u root`" in answer.err
+
+
+def test_a_project_that_nobody_else_may_enter_is_told_the_same_way(stranger: Path) -> None:
+    os.seteuid(0)
+    stranger.chmod(0o700)
+    os.seteuid(NOBODY)
+    assert "use `sudo -u root`" in spyweb("jobs", root=stranger).err
+
+
+def test_a_project_that_has_not_run_yet_can_be_looked_at_by_anybody(stranger: Path) -> None:
+    os.seteuid(0)
+    shutil.rmtree(stranger / "data")
+    os.seteuid(NOBODY)
+    assert states_of(stranger) == {"backup": "idle", "tick": "idle"}

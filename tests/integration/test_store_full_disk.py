@@ -45,7 +45,7 @@ def file_size_limit(size: int) -> Iterator[None]:
 
 
 async def write_beside_one_that_does_not_fit(store: SqliteStore) -> list[object]:
-    return await asyncio.gather(
+    results = await asyncio.gather(
         store.entries.set(GLOBAL, b"before", SMALL),
         store.runs.record(Change(new=[make_run()], cursors=[make_cursor()])),
         store.entries.set(GLOBAL, b"large", LARGE),
@@ -53,6 +53,7 @@ async def write_beside_one_that_does_not_fit(store: SqliteStore) -> list[object]
         store.entries.set(GLOBAL, b"after", SMALL),
         return_exceptions=True,
     )
+    return list(results)
 
 
 async def assert_only_the_large_one_is_missing(store: SqliteStore, results: list[object]) -> None:

@@ -26,9 +26,14 @@ def test_the_second_is_told_who_the_first_is_and_gets_the_lock_when_that_is_kill
 
 
 def test_a_program_that_the_holder_started_does_not_keep_the_lock(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "print('up', flush=True); input()"]
     with hold_lock(tmp_path / "data"):
-        outlives = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
+        program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, close_fds=False)
+    with program:
+        assert program.stdout
+        assert program.stdout.readline() == "up\n"  # it has been started as far as the system is concerned
 
-    with hold_lock(tmp_path / "data"):
-        pass
-    outlives.communicate(b"\n")
+        with hold_lock(tmp_path / "data"):
+            assert program.poll() is None
+
+        program.communicate("\n")

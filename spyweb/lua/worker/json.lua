@@ -11,7 +11,7 @@ local raw, frozen, null, empty_array = kit.raw, kit.frozen, kit.null, kit.empty_
 local byte, char, find, format = raw.string.byte, raw.string.char, raw.string.find, raw.string.format
 local gsub, match, sub = raw.string.gsub, raw.string.match, raw.string.sub
 local concat, sort = raw.table.concat, raw.table.sort
-local math_type, tointeger, utf8_char = raw.math.type, raw.math.tointeger, raw.utf8.char
+local tointeger, utf8_char = raw.math.tointeger, raw.utf8.char
 local error, next, rawlen, tonumber, tostring, type = raw.error, raw.next, raw.rawlen, raw.tonumber, raw.tostring, raw.type
 
 local MAX_DEPTH = 1000
@@ -19,7 +19,9 @@ local MAX_INPUT = 10000000  -- bytes
 
 -- Encoding ---------------------------------------------------------------------------------------------------------
 
-local ESCAPES = { ['"'] = '\\"', ["\\"] = "\\\\", ["\b"] = "\\b", ["\f"] = "\\f", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t" }
+local ESCAPES = {
+  ['"'] = '\\"', ["\\"] = "\\\\", ["\b"] = "\\b", ["\f"] = "\\f", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t",
+}
 for code = 0, 31 do
   local letter = char(code)
   ESCAPES[letter] = ESCAPES[letter] or format("\\u%04x", code)
@@ -46,7 +48,7 @@ end
 
 local function number_text(value)
   local integer = tointeger(value)
-  if integer then return format("%d", integer) end
+  if integer then return integer .. "" end
   if value ~= value then return refuse("NaN") end
   if value - value ~= 0 then return refuse("an infinite number") end
   return float_text(value)
@@ -260,13 +262,22 @@ local function get_string()
   return get_long_string()
 end
 
-local function get_number()
+local function get_any_number()
   local token, after = match(text, "^(-?%d+%.?%d*[eE]?[+-]?%d*)()", position)
   local number = token and tonumber(token)
   if not number or find(token, "^-?0%d") or find(token, "%.%D") or find(token, "%.$") then return fail("bad number") end
   if number - number ~= 0 then return fail("number out of range") end
   position = after
   return tointeger(number) or number
+end
+
+-- Most numbers are plain integers.
+local function get_number()
+  local digits, after = match(text, "^(-?[1-9]%d*)()", position)
+  local following = digits and byte(text, after) or 0
+  if not digits or #digits > 300 or following == 46 or following == 101 or following == 69 then return get_any_number() end
+  position = after
+  return tonumber(digits)
 end
 
 local value

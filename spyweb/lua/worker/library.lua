@@ -150,8 +150,10 @@ end
 
 env.engine = kit.init.engine
 
--- Response headers come in lower case; reading them ignores case.
+-- Response headers come in lower case; reading them ignores case.  Hidden: a script that could put a __gc into this
+-- metatable would have it armed by the next response.
 local HEADERS = {
+  __metatable = false,
   __index = function(headers, name)
     return type(name) == "string" and rawget(headers, lower(name)) or nil
   end,

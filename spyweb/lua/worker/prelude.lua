@@ -11,8 +11,9 @@ local ipairs = ipairs
 local G = _G
 local MAX_DEPTH = 150               -- of pcalls and coroutines; Lua has 200 C levels for a whole chain, and a kill needs some
 local LOG_LINE, REASON = 16384, 4096                            -- bytes, wire.LOG_LINE
+local TIDY_KB, TIDY_GROWTH = 256, 1.15                          -- 60 µs once in three small runs, for 25 KB less a VM
 local PLAIN, PACKED, RAISE = 0, 1, 2                            -- wire.Form
-local MEMORY = 6                                                -- wire.Ended
+local SUCCESS, MEMORY = 0, 6                                    -- wire.Ended
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
 local WHY = { "cpu limit exceeded", "timed out", "cancelled", "stopped", OUT_OF_MEMORY }  -- by wire.Why
 local ENDED = { 2, 3, 4, 5, MEMORY }                            -- wire.Ended by wire.Why
@@ -30,43 +31,47 @@ end
 local raise, next, pcall, xpcall, select, type = error, next, pcall, xpcall, select, type
 local rawequal, rawget, load, setmetatable, collect = rawequal, rawget, load, setmetatable, collectgarbage
 local create, resume, yield, status = coroutine.create, coroutine.resume, coroutine.yield, coroutine.status
-local running, isyieldable, close = coroutine.running, coroutine.isyieldable, coroutine.close
+local running, isyieldable = coroutine.running, coroutine.isyieldable
 local getinfo, sethook = debug.getinfo, debug.sethook
 local format, find, sub, unpack = string.format, string.find, string.sub, table.unpack
 local string_meta = getmetatable("")
 
 local OP = {}                       -- the first value of a yield that is an op; no script can come by it
-local WEAK = { __mode = "k" }
 local env = {}
 local kit = { env = env, raw = raw, raise = raise, clock = clock, getinfo = getinfo }
 local encode, decode
 local server = false                -- in the server a deferred function may call ops
 
 local runs = {}                     -- id → run
-local current                       -- the run being stepped
 local last_ended                    -- anchors the coroutine that ended last: a limit may be arming it at this moment
-local killed                        -- why the step in progress must end (wire.Why); never outlives the step
-local depth = 0                     -- of protected calls and coroutines along the chain now running
-local own = setmetatable({}, WEAK)  -- suspended coroutine → how much of that depth is its own
-local waiting = setmetatable({}, WEAK)  -- coroutines that wait for an op, and the runs' own: not the script's to resume
+
+-- The step in progress: `run`, the run being stepped; `killed`, why it must end (wire.Why); `depth`, of the protected calls
+-- and coroutines along the chain now running.
+local now = { depth = 0 }
+local waiting = setmetatable({}, { __mode = "k" })  -- coroutines that wait for an op, and the runs' own: not the script's to resume
 
 --
 -- Where it happened
 --
 
-local trace
+-- Other files of ours, loaded when first used.
+local parts = {}
 
-local function located()
-  trace = trace or kit.part("trace")(kit)
-  return trace
+local function use(name)
+  local functions = parts[name] or kit.part(name)(kit)
+  parts[name] = functions
+  return functions
 end
 
+local function trace() return use("trace") end
+
 -- Raises at the line of the script that called us.
-local function fail(message) raise(message, located().level()) end
+local function fail(message) raise(message, trace().level()) end
 
 -- Where memory or C stack are short there is no traceback, and that must not be what ends the run.
 local function add_frames(lines, co)
-  if pcall(located) then pcall(trace.add, lines, co) end
+  local ok, functions = pcall(trace)
+  if ok then pcall(functions.add, lines, co) end
   return lines
 end
 
@@ -76,16 +81,16 @@ end
 
 -- Raises what ends the step.  Where it first did is kept: further out only the rest of the chain is to be seen.
 local function stop()
-  local run = current
+  local run = now.run
   if run and not run.stopped then run.stopped = { co = running(), frames = add_frames({}, running()) } end
-  raise(WHY[killed], 0)
+  raise(WHY[now.killed], 0)
 end
 
 local function hook()
-  if not killed then
+  if not now.killed then
     local why = tick()
     if why == 0 then return end
-    killed = why
+    now.killed = why
   end
   stop()
 end
@@ -97,139 +102,53 @@ end
 
 local function deeper(d)
   if d >= MAX_DEPTH then fail("too many nested protected calls or coroutines") end
-  depth = d + 1
+  now.depth = d + 1
 end
 
 local function restore(d, ...)
-  depth = d
-  if killed then stop() end
+  now.depth = d
+  if now.killed then stop() end
   return ...
 end
 
 function env.pcall(f, ...)
-  local d = depth
+  local d = now.depth
   deeper(d)
   return restore(d, pcall(f, ...))
 end
 
 function env.xpcall(f, handler, ...)
-  local d = depth
+  local d = now.depth
   deeper(d)
   return restore(d, xpcall(f, function(value)
-    if killed then return value end
+    if now.killed then return value end
     return handler(value)
   end, ...))
 end
 
---
--- Coroutines of the script
---
-
-local function expect(kind, value, name, named)
-  if type(value) ~= kind then fail(format("bad argument #1 to '%s' (%s expected)", name, named or kind)) end
-end
-
-local function back(co, d, ...)
-  own[co] = depth - d - 1
-  depth = d
-  if killed then
-    sethook(running(), hook, "", 1)
-    stop()
-  end
-  return ...
-end
-
-local pump
-
-local function again(co, ...)
-  local d = depth
-  depth = d + 1 + own[co]
-  waiting[co] = nil
-  return pump(co, d, resume(co, ...))
-end
-
--- rawequal: a script's __eq has no say in what is an op.
-function pump(co, d, ok, first, ...)
-  if ok and rawequal(first, OP) and status(co) == "suspended" then
-    own[co] = depth - d - 1
-    depth = d
-    waiting[co] = true
-    return again(co, yield(OP, ...))
-  end
-  return back(co, d, ok, first, ...)
-end
-
-local function enter(co, ...)
-  if waiting[co] then return false, "cannot resume non-suspended coroutine" end
-  local d, inside = depth, own[co] or 0
-  if d + 1 + inside >= MAX_DEPTH then fail("too many nested protected calls or coroutines") end
-  depth = d + 1 + inside
-  return pump(co, d, resume(co, ...))
-end
-
--- What went wrong in a wrapped coroutine is raised again further out: its own frames are kept, for the traceback.
-local function unwrap(co, ok, value, ...)
-  if ok then return value, ... end
-  if status(co) ~= "dead" then fail(value) end
-  local trail = current.trail
-  local frames = trail and rawequal(trail.value, value) and trail.frames or {}
-  add_frames(frames, co)
-  local was_finished, last = close(co)
-  if killed then stop() end
-  if was_finished then fail(value) end
-  current.trail = { value = last, frames = frames, co = co }
-  raise(last, 0)
-end
-
-local function is_outermost() return rawequal(running(), current.co) end
-
-env.coroutine = {}
-
-function env.coroutine.create(f)
-  expect("function", f, "create")
-  return hooked(create(f))
-end
-
-function env.coroutine.resume(co, ...)
-  expect("thread", co, "resume", "coroutine")
-  return enter(co, ...)
-end
-
-function env.coroutine.wrap(f)
-  expect("function", f, "wrap")
-  local co = hooked(create(f))
-  return function(...) return unwrap(co, enter(co, ...)) end
-end
-
-function env.coroutine.yield(...)
-  if is_outermost() then fail("attempt to yield from outside a coroutine") end
-  return yield(...)
-end
-
-function env.coroutine.status(co)
-  expect("thread", co, "status", "coroutine")
-  local is = status(co)
-  return is == "suspended" and waiting[co] and "normal" or is
-end
-
-function env.coroutine.isyieldable() return isyieldable() and not is_outermost() end
-
-function env.coroutine.running()
-  local co = running()
-  return co, is_outermost()
-end
-
 local function unless_killed(...)
-  if killed then stop() end
+  if now.killed then stop() end
   return ...
 end
 
-function env.coroutine.close(co)
-  expect("thread", co, "close", "coroutine")
-  local is = env.coroutine.status(co)
-  if is ~= "suspended" and is ~= "dead" then fail(format("cannot close a %s coroutine", is)) end
-  return unless_killed(close(co))
+-- What few scripts use is in coroutines.lua, which loads when something of it is looked up.
+local function complete(target)
+  setmetatable(target, nil)
+  for name, f in next, kit.part("coroutines")(kit) do
+    if target[name] == nil then target[name] = f end
+  end
 end
+
+env.coroutine = setmetatable({}, {
+  __index = function(target, name)
+    complete(target)
+    return target[name]
+  end,
+  __pairs = function(target)
+    complete(target)
+    return next, target, nil
+  end,
+})
 
 --
 -- Ops
@@ -247,7 +166,7 @@ local function outgoing(...)
 end
 
 local function settle(form, ...)
-  if killed then stop() end
+  if now.killed then stop() end
   if form == PLAIN then return ... end
   if form == RAISE then fail((...)) end
   local values, count = decode((...))
@@ -256,11 +175,11 @@ local function settle(form, ...)
 end
 
 local function call(name, ...)
-  if killed then stop() end
+  if now.killed then stop() end
   if not isyieldable() then
     fail(name .. " can't be called inside a table.sort comparator or a string.gsub callback")
   end
-  if current.deferring and not server then fail(name .. " can't be called inside a deferred function") end
+  if now.run.deferring and not server then fail(name .. " can't be called inside a deferred function") end
   return settle(yield(OP, name, outgoing(...)))
 end
 kit.call = call
@@ -314,38 +233,19 @@ function env.collectgarbage(option)
   return option == "count" and collect("count") or 0
 end
 
--- Names the construct when what does not compile is Luau rather than Lua.
-local function explained(source, chunk, message)
-  if chunk or type(source) ~= "string" or type(message) ~= "string" then return chunk, message end
-  return nil, kit.part("dialect")(kit)(source, message)
-end
-
--- A byte order mark and a first line that begins with # are what editors and shells put there.
-function kit.compile(source, chunkname)
-  if sub(source, 1, 3) == "\xef\xbb\xbf" then source = sub(source, 4) end
-  if sub(source, 1, 1) == "#" then source = "--" .. source end
-  return explained(source, load(source, chunkname, "t", env))
-end
-
-function env.load(source, chunkname, mode, ...)
-  if type(mode) == "string" and not find(mode, "t", 1, true) then
-    return nil, format("attempt to load a text chunk (mode is '%s')", mode)
-  end
-  local globals = env
-  if select("#", ...) > 0 then globals = (...) end
-  if chunkname == nil then chunkname = type(source) == "string" and source or "=(load)" end
-  return unless_killed(explained(source, load(source, chunkname, "t", globals)))
-end
+-- Not kept: it is used once for most VMs.
+function kit.compile(source, chunkname) return kit.part("compile")(kit).compile(source, chunkname) end
+function env.load(...) return kit.part("compile")(kit).load(...) end
 
 --
 -- Steps
 --
 
 local function note_frames(value)
-  local run = current
-  if killed and run.frames then return value end
+  local run = now.run
+  if now.killed and run.frames then return value end
   local trail = run.trail
-  local inner = killed and run.stopped or trail and rawequal(trail.value, value) and trail
+  local inner = now.killed and run.stopped or trail and rawequal(trail.value, value) and trail
   local frames = inner and inner.frames or {}
   if not inner or inner.co ~= running() then add_frames(frames, running()) end
   run.frames = frames
@@ -358,13 +258,26 @@ local function traced(run, f, ...)
   return restore(0, xpcall(f, note_frames, ...))
 end
 
-local procedures, farewell, failed  -- of run.lua
+local procedures                    -- of run.lua
+
+local function failed(run, value, frames)
+  if value ~= OUT_OF_MEMORY then return use("ending").failed(run, value, frames) end
+  run.ended, run.value, run.reason, run.traceback = MEMORY, value, value, ""
+end
+
+local function has_hook(name) return rawget(env, name) ~= nil end
+
+local function needs_farewell(run)
+  return run.defers[1] or run.ended ~= SUCCESS and has_hook("on_error") or has_hook("on_success") or has_hook("on_finally")
+end
+
+local function bid_farewell(run) use("ending").farewell(run) end
 
 local function body(run)
   local arguments, count = decode(run.arguments)
   run.arguments = nil
   run.procedure(run, unpack(arguments, 1, count))
-  if run.ctx and run.ended ~= MEMORY then farewell(run) end
+  if run.ctx and run.ended ~= MEMORY and needs_farewell(run) then bid_farewell(run) end
 end
 
 local function spawn(run, f)
@@ -387,37 +300,45 @@ local function one_line(text)
   return sub(text, 1, newline and newline < REASON and newline - 1 or REASON)
 end
 
+local settled = 0                   -- KB in use after the last full collection
+
+-- What thousands of idle VMs hold on to adds up; a large one is left to Lua's own pace.
+local function tidy_up()
+  local used = collect("count")
+  if next(runs) or used > TIDY_KB or used < settled * TIDY_GROWTH then return end
+  collect()
+  settled = collect("count")
+end
+
 local function ended(run)
   last_ended = run.co
   runs[run.id] = nil
+  tidy_up()
   return TOLD_END, run.ended, one_line(run.reason), run.traceback, run.packed, run.discard or false
 end
 
 -- After a kill or a memory error: hooks and deferred functions have a coroutine and a budget of their own.
 local function rescue(run)
   run.discard, run.packed, run.deferring = true, nil, false
-  if run.rescuing or not run.ctx then return ended(run) end
-  if not (run.defers[1] or rawget(env, "on_error") or rawget(env, "on_finally")) then return ended(run) end
+  if run.rescuing or not run.ctx or not needs_farewell(run) then return ended(run) end
   run.rescuing, last_ended = true, run.co
-  return TOLD_AFTERMATH, spawn(run, farewell), run.ended
+  return TOLD_AFTERMATH, spawn(run, bid_farewell), run.ended
 end
 
 local function end_killed(run)
-  local why, frames = killed, run.frames or run.stopped and run.stopped.frames
-  killed, run.frames, run.stopped = nil, nil, nil
+  local why, frames = now.killed, run.frames or run.stopped and run.stopped.frames
+  now.killed, run.frames, run.stopped = nil, nil, nil
   if run.rescuing then
-    emit("error", format("%s: what followed the end of the run (on_error, on_finally, deferred functions) took too long\n%s",
-      run.reason, located().text(frames)))
+    use("ending").overran(run, frames)
     return ended(run)
   end
-  run.ended, run.reason, run.traceback = ENDED[why], located().position(frames) .. WHY[why], trace.text(frames)
-  run.value = run.reason
+  use("ending").killed(run, ENDED[why], WHY[why], frames)
   return rescue(run)
 end
 
 local function told(run, ok, first, ...)
-  run.depth, depth = depth, 0
-  if killed then return end_killed(run) end
+  run.depth, now.depth = now.depth, 0
+  if now.killed then return end_killed(run) end
   if ok and rawequal(first, OP) then return TOLD_OP, ... end
   if not ok and not run.rescuing then
     failed(run, first, nil)
@@ -429,20 +350,24 @@ end
 
 local function start(id)
   local run = runs[id]
-  current, depth = run, 0
+  if run.rescuing and run.ended == MEMORY then
+    last_ended = nil                -- it holds what it could not get enough of
+    collect()
+  end
+  now.run, now.depth = run, 0
   return told(run, resume(run.co, run))
 end
 
 local function step(id, ...)
   local run = runs[id]
-  current, depth = run, run.depth
+  now.run, now.depth = run, run.depth
   return told(run, resume(run.co, ...))
 end
 
 -- Ends a run that waits for an op.
 local function kill(id, why)
   local run = runs[id]
-  current, depth, killed = run, run.depth, why
+  now.run, now.depth, now.killed = run, run.depth, why
   sethook(run.co, hook, "", 1)
   return told(run, resume(run.co))
 end
@@ -454,7 +379,7 @@ end
 local function compile(source, name)
   local message
   kit.script, message = kit.compile(source, "@" .. name)
-  collect()                         -- a quarter of what there is by now was needed only once
+  tidy_up()                         -- a fifth of what there is by now was needed only once
   return message
 end
 
@@ -469,10 +394,15 @@ local function empty()
   for key in next, env do env[key] = nil end
   setmetatable(env, nil)
   string_meta.__index = nil
-  runs, current, last_ended, encode, decode, procedures, farewell = nil, nil, nil, nil, nil, nil, nil
+  runs, now, last_ended, encode, decode, procedures, parts = nil, nil, nil, nil, nil, nil, nil
   for key in next, kit do kit[key] = nil end
   collect()
 end
+
+kit.border = {                      -- for our own parts only
+  now = now, OP = OP, MAX_DEPTH = MAX_DEPTH, waiting = waiting, hook = hook, hooked = hooked, sethook = sethook,
+  fail = fail, stop = stop, traced = traced, trace = trace, failed = failed, add_frames = add_frames, unless_killed = unless_killed,
+}
 
 local function furnish(packed)
   encode, decode = kit.part("codec")(kit)
@@ -482,11 +412,7 @@ local function furnish(packed)
   for _, name in ipairs(kit.init.ops) do
     if sub(name, 1, 1) ~= "_" then add_op(name) end
   end
-  procedures, farewell, failed = kit.part("run")(kit, {
-    traced = traced, trace = located, fail = fail,
-    check = function() if killed then stop() end end,
-    current = function() return current end,
-  })
+  procedures = kit.part("run")(kit)
   kit.part("library")(kit)
 end
 

@@ -212,7 +212,7 @@ def _weigh(home: Tenancy, took: float) -> None:
 
 def _next_task(home: Tenancy) -> Task | None:
     if home.pending:
-        return home.pending.popleft()
+        return home.pending.pop(0)
     if home.closing and not home.runs:
         return Task(home=home)
     home.busy = False

@@ -3,8 +3,8 @@
 -- behind it, and a metatable of ours reads from there and refuses writes.  pairs, ipairs, next, #, rawget, rawset, rawlen,
 -- the table functions, json_encode, dump, copy and ops see a frozen table as it was, and getmetatable gives its former
 -- metatable (false when it had none).  The fields that begin with "__" stay in the table as well: were it itself a
--- metatable, Lua would look for them there and nowhere else.  So those few can still be assigned, though it changes
--- nothing that is read; and a `next` loop that begins before the freeze and goes on after it is an error.
+-- metatable, Lua would look for them there and nowhere else; so those few can still be assigned.  A pairs loop over the
+-- table that is just being frozen ends there.
 
 local kit = ...
 local raw, env, frozen = kit.raw, kit.env, kit.frozen
@@ -19,9 +19,10 @@ end
 
 local function refuse_write() error("attempt to modify a readonly table", 2) end
 
--- Whether Lua would let its metatable be replaced; __metatable can stand for any value, so only trying tells.
+-- Whether Lua would let its metatable be replaced; __metatable can stand for any value, so only trying tells.  Guarded:
+-- a __gc that was put there since would be armed by it.
 local function is_open(target, meta)
-  return meta == nil or type(meta) == "table" and (pcall(setmetatable, target, meta))
+  return meta == nil or type(meta) == "table" and (pcall(guarded_setmetatable, target, meta))
 end
 
 local function reader(target, contents, index)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 NAT64 = IPv6Network("64:ff9b::/96")
-COMPATIBLE = IPv6Network("::/96")  # IPv4 in IPv6 as it was once written; holds ::1 and :: too
 
 
 def is_public(address: str) -> bool:
@@ -25,6 +24,6 @@ def _is_public_v4(address: IPv4Address) -> bool:
 
 def _v4_inside(address: IPv6Address) -> IPv4Address | None:
     """The IPv4 address that a packet would end at, however it is wrapped."""
-    if address in NAT64 or address in COMPATIBLE:
+    if address in NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)

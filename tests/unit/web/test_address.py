@@ -25,11 +25,16 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runtime(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path_factory.mktemp("r")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(path))
+    return path
+
+
+@pytest.fixture
+def deep(tmp_path: Path, runtime: Path) -> Path:
     """A data directory whose socket's path is too long."""
-    runtime = tmp_path / "run"
-    runtime.mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    assert fits(runtime / "spyweb" / f"{16 * 'x'}.sock")
     path = tmp_path / ("d" * LIMIT)
     path.mkdir()
     return path
@@ -72,16 +77,16 @@ def test_without_a_runtime_directory_the_users_own_temporary_one_serves(
     assert claim_socket(deep).parent.name.startswith("spyweb-")
 
 
-def test_a_directory_that_others_can_enter_is_not_trusted(deep: Path, tmp_path: Path) -> None:
-    (tmp_path / "run" / "spyweb").mkdir(mode=0o755)
+def test_a_directory_that_others_can_enter_is_not_trusted(deep: Path, runtime: Path) -> None:
+    (runtime / "spyweb").mkdir(mode=0o755)
     with pytest.raises(NoAccess, match="only this user"):
         claim_socket(deep)
 
 
-def test_a_link_in_place_of_the_directory_is_not_trusted(deep: Path, tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_directory_is_not_trusted(deep: Path, runtime: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o700)
-    (tmp_path / "run" / "spyweb").symlink_to(elsewhere)
+    (runtime / "spyweb").symlink_to(elsewhere)
     with pytest.raises(NoAccess, match="only this user"):
         claim_socket(deep)
 

@@ -10,7 +10,8 @@ from tests.fakes.lua_kit import LuaKit
 USES = """
   return json_encode({a = {1, 'x\\n'}, b = {}}), json_decode('{"a":[1,"\\\\u00e9"]}').a[1], dump({1, x = 'y'}),
     copy({1})[1], deep_copy({{1}})[1][1], env_get('A'), bit32.band(7, 3), math.round(2.5), table.find({5}, 5),
-    #string.split('a,b'), string.format('%d', 2.5), tostring(1.0), os.date('!%Y', 0.5), require('m'), table.isfrozen(table.freeze({1}))
+    #string.split('a,b'), string.format('%d', 2.5), tostring(1.0), os.date('!%Y', 0.5), require('m'),
+    table.isfrozen(table.freeze({1}))
 """
 EXPECTED: list[object] = [
     b'{"a":[1,"x\\n"],"b":{}}', 1, b'{\n  1,\n  x = "y",\n}', 1, 1, b"v", 3, 3, 1, 2, b"2", b"1", b"1970", b"module",
@@ -28,10 +29,9 @@ KEPT = """
 TRAP = "local trap = function() error('trap') end "
 POISONS = [
     "local all = _G for name in pairs(all) do all[name] = nil end",
+    TRAP + "local all, type = _G, type for k, v in next, all do if type(v) == 'function' then all[k] = trap end end",
     TRAP
-    + "local all, type = _G, type for name, value in next, all do if type(value) == 'function' then all[name] = trap end end",
-    TRAP
-    + "for _, lib in next, {string, table, math, utf8, coroutine, os} do for name in next, lib do lib[name] = trap end end",
+    + "for _, lib in next, {string, table, math, utf8, coroutine, os} do for k in next, lib do lib[k] = trap end end",
     TRAP + "setmetatable(_G, {__index = trap, __newindex = trap})",
     TRAP + "setmetatable(string, {__index = trap}) setmetatable(table, {}) setmetatable(math, {})",
     "string.format = nil table.concat = nil string.gsub = nil string.find = nil math.type = nil next = nil type = nil",
@@ -130,3 +130,23 @@ def test_a_memory_error_inside_the_library_keeps_its_text() -> None:
     assert vm.error("local x = ('x'):rep(1500000) return string.format('%s%s', x, x)") == "not enough memory"
     vm = LuaKit(memory_limit=4 << 20)
     assert vm.error("local x = ('x'):rep(1500000) return json_encode({x, x})") == "not enough memory"
+
+
+def test_no_metatable_that_we_set_again_is_within_reach() -> None:
+    """No hook runs in a finalizer, so one that a script smuggled in could never be stopped."""
+    vm = LuaKit(ops={"http_get": lambda: [{"headers": {"a": "b"}}]})
+    assert vm.run("return getmetatable(http_get().headers)") == [False]
+    assert vm.run("return (pcall(setmetatable, http_get().headers, {}))") == [False]
+
+
+@pytest.mark.parametrize("call", ["table.freeze", "table.clone", "copy", "deep_copy"])
+def test_a_finalizer_put_into_a_metatable_later_is_never_armed(call: str) -> None:
+    vm = LuaKit()
+    vm.run(f"""
+      local meta = {{}}
+      local object = setmetatable({{}}, meta)
+      meta.__gc = function() armed = true end
+      pcall({call}, object)
+    """)
+    vm.used_bytes()  # collects
+    assert vm.value("armed") is None

@@ -120,6 +120,7 @@ def test_decode(vm: LuaKit, text: bytes, value: object) -> None:
         (b"1.", b"bad number at line 1, column 1 (byte 1)"),
         (b"-", b"bad number at line 1, column 1 (byte 1)"),
         (b"1e999", b"number out of range at line 1, column 1 (byte 1)"),
+        (b"1" + b"0" * 400, b"number out of range at line 1, column 1 (byte 1)"),
         (b"1 2", b"expected the end at line 1, column 3 (byte 3)"),
         (b"[NaN]", b"expected a value at line 1, column 2 (byte 2)"),
         (b"[" * 100_000, b"nested deeper than 1000 levels at line 1, column 1001 (byte 1001)"),

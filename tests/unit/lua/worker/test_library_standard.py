@@ -4,7 +4,7 @@ import math
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.fakes.lua_kit import LuaKit
@@ -159,6 +159,8 @@ SHIFTS = st.integers(-40, 40)
 
 
 @given(words, words, SHIFTS)
+@example(2**31, 2**32 - 1, 40)
+@example(2**32 - 1, 0, -40)
 def test_bit32_is_32_bit_arithmetic(vm: LuaKit, left: int, right: int, by: int) -> None:
     mask = 2**32 - 1
     signed = struct.unpack("<i", struct.pack("<I", left))[0]

@@ -1,0 +1,35 @@
+-- Makes functions of a script's text.  Loaded whenever there is something to be compiled.
+-- The chunk takes the kit and returns compile(source, chunkname) and load, as a script knows it, in a table.
+
+local kit = ...
+local raw, env = kit.raw, kit.env
+local unless_killed = kit.border.unless_killed
+local load, select, type = raw.load, raw.select, raw.type
+local find, format, sub = raw.string.find, raw.string.format, raw.string.sub
+
+local compiler = {}
+
+-- Names the construct when what does not compile is Luau rather than Lua.
+local function explained(source, chunk, message)
+  if chunk or type(source) ~= "string" or type(message) ~= "string" then return chunk, message end
+  return nil, kit.part("dialect")(kit)(source, message)
+end
+
+-- A byte order mark and a first line that begins with # are what editors and shells put there.
+function compiler.compile(source, chunkname)
+  if sub(source, 1, 3) == "\xef\xbb\xbf" then source = sub(source, 4) end
+  if sub(source, 1, 1) == "#" then source = "--" .. source end
+  return explained(source, load(source, chunkname, "t", env))
+end
+
+function compiler.load(source, chunkname, mode, ...)
+  if type(mode) == "string" and not find(mode, "t", 1, true) then
+    return nil, format("attempt to load a text chunk (mode is '%s')", mode)
+  end
+  local globals = env
+  if select("#", ...) > 0 then globals = (...) end
+  if chunkname == nil then chunkname = type(source) == "string" and source or "=(load)" end
+  return unless_killed(explained(source, load(source, chunkname, "t", globals)))
+end
+
+return compiler

@@ -1,0 +1,90 @@
+-- How a run ends that did not just succeed: its failure, its hooks, what it deferred.  Loaded when a run first ends so.
+-- The chunk takes the kit and returns a table of functions.
+
+local kit = ...
+local raw, env, border = kit.raw, kit.env, kit.border
+local now, stop, trace, traced = border.now, border.stop, border.trace, border.traced
+local pcall, rawget, rawset, tostring, type = raw.pcall, raw.rawget, raw.rawset, raw.tostring, raw.type
+local format, getmetatable = raw.string.format, raw.getmetatable
+
+local SUCCESS, ERROR = 0, 1                                     -- wire.Ended
+local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
+
+local ending = {}
+
+local function text_of(value)
+  local kind = type(value)
+  if kind == "string" then return value end
+  if kind == "number" then return tostring(value) end
+  if kind == "table" then
+    local meta = getmetatable(value)
+    if type(meta) == "table" and rawget(meta, "__tostring") then
+      local ok, text = pcall(tostring, value)
+      if now.killed then stop() end
+      if ok then return text end
+    end
+    local message = rawget(value, "message")
+    if type(message) == "string" then return message end
+  end
+  return format("(error object is a %s value)", kind)
+end
+
+local function guarded_by_log(run, label, ok, value)
+  if ok then return end
+  if value == OUT_OF_MEMORY then run.discard = true end
+  kit.emit("error", format("%s: %s\n%s", label, text_of(value), trace().text(run.frames)))
+end
+
+local function call_hook(run, name, ...)
+  local f = rawget(env, name)
+  if type(f) == "function" then guarded_by_log(run, name, traced(run, f, ...)) end
+end
+
+local function run_defers(run)
+  local defers = run.defers
+  run.deferring = true
+  while defers[1] do
+    local f = defers[#defers]
+    defers[#defers] = nil
+    guarded_by_log(run, "defer", traced(run, f))
+  end
+  run.deferring = false
+end
+
+-- Each of these is begun once, whatever ends the run meanwhile.
+function ending.farewell(run)
+  local ctx = run.ctx
+  if run.announced ~= (run.ended == SUCCESS) then
+    run.announced = run.ended == SUCCESS
+    if run.announced then
+      rawset(ctx, "final", true)
+      call_hook(run, "on_success", ctx, run.result)
+    else
+      rawset(ctx, "error", run.value)
+      rawset(ctx, "final", not run.may_retry)
+      call_hook(run, "on_error", run.reason, ctx)
+    end
+  end
+  if not run.finished then
+    run.finished = true
+    call_hook(run, "on_finally", ctx)
+  end
+  run_defers(run)
+end
+
+function ending.failed(run, value, frames)
+  run.ended, run.value, run.reason, run.traceback = ERROR, value, text_of(value), trace().text(frames)
+end
+
+-- It was made to end: says why and where.
+function ending.killed(run, ended, text, frames)
+  run.ended, run.reason, run.traceback = ended, trace().position(frames) .. text, trace().text(frames)
+  run.value = run.reason
+end
+
+function ending.overran(run, frames)
+  kit.emit("error", format("%s: what followed the end of the run (on_error, on_finally, deferred functions) took too long\n%s",
+    run.reason, trace().text(frames)))
+end
+
+return ending

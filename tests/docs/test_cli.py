@@ -1,0 +1,126 @@
+"""Every command explains itself, and the page about the command line knows every command, option, code and address."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pytest
+import typer
+
+from spyweb.cli.exits import ExitCode
+from spyweb.cli.main import COMMANDS, EXIT_CODES, HIDDEN, build
+from spyweb.jobs.view import JobState
+from spyweb.model import Outcome
+from spyweb.web import health, jobs, runs
+from tests.fakes.command import spyweb
+from tests.fakes.repository import read
+
+PAGE = read("docs/reference/cli.md")
+EVERYWHERE = {"-h", "--help", "-o", "--output"}  # explained once, at the top of the page
+
+
+class Parameter(Protocol):
+    opts: list[str]
+    param_type_name: str
+    help: str | None
+
+
+@dataclass(frozen=True)
+class Command:
+    name: str
+    help: str
+    options: frozenset[str] = field(default_factory=frozenset)
+    without_help: frozenset[str] = field(default_factory=frozenset)
+
+
+def commands() -> Iterator[Command]:
+    """Every command that is shown, those of groups as `group command`."""
+    root = typer.main.get_command(build())
+    for name, command in root.commands.items():  # type: ignore[attr-defined]
+        below = getattr(command, "commands", None)
+        if below:
+            yield from (describe(f"{name} {inner}", each) for inner, each in below.items())
+        elif not command.hidden:
+            yield describe(name, command)
+
+
+def describe(name: str, command: object) -> Command:
+    parameters: list[Parameter] = command.params  # type: ignore[attr-defined]
+    return Command(
+        name=name,
+        help=command.help or "",  # type: ignore[attr-defined]
+        options=frozenset(word for each in parameters for word in each.opts if word.startswith("-")),
+        without_help=frozenset(each.opts[0] for each in parameters if not each.help and each.opts[0] != "context"),
+    )
+
+
+ALL = list(commands())
+NAMES = [command.name for command in ALL]
+
+
+def section_of(command: str) -> str:
+    found = re.search(rf"^### `spyweb {command}`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    assert found, f"docs/reference/cli.md has no section about `spyweb {command}`"
+    return found[1]
+
+
+def test_all_commands_are_looked_at() -> None:
+    assert {*COMMANDS, "systemd install", "systemd uninstall"} == set(NAMES)
+
+
+@pytest.mark.parametrize("command", ALL, ids=NAMES)
+def test_every_command_and_every_option_has_help(command: Command) -> None:
+    first, *_ = command.help.splitlines()
+    assert first.endswith(".")
+    assert len(first) < 60, "longer than the list of commands can show"
+    assert not command.without_help
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_every_command_answers_when_asked_for_help(command: str) -> None:
+    answer = spyweb(*command.split(), "--help")
+    assert answer.code == 0
+    assert "Usage:" in answer.out
+    assert " ".join(answer.out.split()).endswith(EXIT_CODES)
+
+
+@pytest.mark.parametrize("command", ALL, ids=NAMES)
+def test_every_command_and_option_is_on_the_page(command: Command) -> None:
+    words = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", section_of(command.name)))
+    assert command.options - EVERYWHERE <= words
+    assert "-o" in words or "--output" not in command.options
+
+
+@pytest.mark.parametrize("command", ALL, ids=NAMES)
+def test_the_page_promises_no_option_that_is_not_there(command: Command) -> None:
+    text = section_of(command.name)
+    promised = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))
+    assert promised <= command.options | {"--version"}  # that one stands before any command
+
+
+def test_the_page_has_no_section_about_a_command_that_is_not_there() -> None:
+    assert set(re.findall(r"^### `spyweb ([a-z ]+)`$", PAGE, re.MULTILINE)) == set(NAMES)
+
+
+def test_commands_that_are_not_shown_are_on_the_page() -> None:
+    assert all(f"`spyweb {name}`" in PAGE for name in HIDDEN)
+
+
+def test_every_exit_code_is_on_the_page_and_in_the_help() -> None:
+    assert set(re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)) == {str(int(code)) for code in ExitCode}
+    assert all(f"{int(code)} " in EXIT_CODES for code in ExitCode)
+
+
+def test_every_state_and_outcome_is_on_the_page() -> None:
+    assert {f"`{state}`" for state in JobState} <= set(re.findall(r"`\w+`", section_of("jobs")))
+    assert {f"`{outcome}`" for outcome in Outcome} <= set(re.findall(r"`\w+`", section_of("runs")))
+
+
+def test_every_address_is_on_the_page() -> None:
+    routes = [*health.routes, *jobs.routes, *runs.routes]
+    served = {f"{route.method} {route.path.replace('{job}', 'JOB')}" for route in routes}
+    told = {words.partition("?")[0] for words in re.findall(r"`((?:GET|POST) [^`]+)`", PAGE)}
+    assert told == served

@@ -1,0 +1,101 @@
+"""The tests mirror the source: each module has a test file, and each unit test file has its module.
+
+`spyweb/a/b.py` (or b.lua) is met by `tests/unit/a/test_b.py`, or by several that begin with its name
+(`test_b_limits.py`).  What is tested elsewhere is listed here, with where: the list is meant to be read, and to shrink.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+from tests.fakes.repository import ROOT
+
+# where it is tested → the modules
+TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
+    "tests/docs/test_errors.py": ("errors",),
+    "tests/unit/fakes/test_clock.py": ("clock",),  # the fake's promises; the real one only hands through
+    "tests/unit/jobs/test_parse.py": ("model",),
+    "tests/unit/store/test_contract.py": ("store/memory", "store/protocol"),
+    "tests/unit/reload/test_swap.py": ("reload/modules", "reload/plan"),
+    "tests/unit/lua/test_pool.py": ("lua/process", "lua/remote", "lua/session", "lua/staff", "lua/wire"),
+    # A command is a thin layer: each is typed for real, with and without a daemon.
+    "tests/integration/test_cli_offline.py": ("cli/check", "cli/options", "cli/project", "cli/steer"),
+    "tests/integration/test_cli_online.py": ("cli/health", "cli/jobs", "cli/logs", "cli/run", "cli/runs"),
+    "tests/integration/test_web_client.py": ("cli/client",),
+    "tests/integration/test_web_serve.py": ("web/desk", "web/serve"),
+    "tests/unit/cli/test_main.py": ("cli/about",),
+    "tests/unit/cli/test_systemd.py": ("cli/service",),
+    # The parts of the daemon only make sense joined, in a process.
+    "tests/acceptance/test_daemon_life.py": (
+        "daemon/build", "daemon/foreground", "daemon/options", "daemon/process", "daemon/report", "daemon/serve",
+        "web/office",
+    ),
+    # What runs inside a worker is tested inside one.
+    "tests/integration/test_worker_process.py": (
+        "lua/worker/console", "lua/worker/coroutines", "lua/worker/desk", "lua/worker/dialect", "lua/worker/failure",
+        "lua/worker/failures", "lua/worker/lanes", "lua/worker/limits", "lua/worker/link", "lua/worker/main",
+        "lua/worker/prelude", "lua/worker/run", "lua/worker/runs", "lua/worker/sandbox", "lua/worker/slots",
+        "lua/worker/stepper", "lua/worker/trace", "lua/worker/values", "lua/worker/vm", "lua/worker/zygote",
+    ),
+    # The library's files are one thing to a script, and tested by what a script sees of them.
+    "tests/property/test_codec.py": ("lua/worker/codec", "lua/worker/encode"),
+    "tests/unit/lua/worker/test_library_json.py": ("lua/worker/json",),
+    "tests/unit/lua/worker/test_library_require.py": ("lua/worker/modules",),
+    "tests/unit/lua/worker/test_library_freeze.py": ("lua/worker/tables",),
+    "tests/unit/lua/worker/test_library_values.py": ("lua/worker/copy", "lua/worker/dump"),
+    "tests/unit/lua/worker/test_library_standard.py": (
+        "lua/worker/bit32", "lua/worker/formats", "lua/worker/numbers", "lua/worker/text",
+    ),
+}  # fmt: skip
+
+# a test file without a module → why
+MORE_THAN_A_MODULE: dict[str, str] = {"store/contract": "the SQLite store and its fake pass the same tests"}
+
+NO_CODE = {"__init__.py", "__main__.py"}
+
+
+def modules() -> set[str]:
+    """`jobs/parse`, `lua/worker/prelude`, ..."""
+    source = ROOT / "spyweb"
+    files = [*source.rglob("*.py"), *source.glob("lua/worker/*.lua")]
+    return {_name(path, source) for path in files if path.name not in NO_CODE}
+
+
+def unit_tests() -> set[str]:
+    """`jobs/parse` for tests/unit/jobs/test_parse.py; those of the fakes mirror the fakes."""
+    source = ROOT / "tests/unit"
+    names = {_name(path, source) for path in source.rglob("test_*.py") if "fakes" not in path.parts[-2:-1]}
+    return {str(PurePosixPath(name).with_name(PurePosixPath(name).name.removeprefix("test_"))) for name in names}
+
+
+def excused() -> set[str]:
+    return {module for modules_there in TESTED_ELSEWHERE.values() for module in modules_there}
+
+
+def _name(path: Path, source: Path) -> str:
+    return path.relative_to(source).with_suffix("").as_posix()
+
+
+def _belongs(test: str, module: str) -> bool:
+    return test == module or test.startswith(f"{module}_")
+
+
+def test_every_module_has_its_test_file() -> None:
+    tests = unit_tests()
+    bare = {module for module in modules() if not any(_belongs(test, module) for test in tests)}
+    assert bare - excused() == set()
+
+
+def test_every_unit_test_file_has_its_module() -> None:
+    known = modules()
+    lonely = {test for test in unit_tests() if not any(_belongs(test, module) for module in known)}
+    assert lonely - MORE_THAN_A_MODULE.keys() == set()
+
+
+def test_the_exceptions_are_still_needed_and_true() -> None:
+    tests = unit_tests()
+    assert not [where for where in TESTED_ELSEWHERE if not (ROOT / where).is_file()]
+    assert excused() <= modules(), f"gone: {excused() - modules()}"
+    assert not {module for module in excused() if any(_belongs(test, module) for test in tests)}, "has its own by now"
+    for test in MORE_THAN_A_MODULE:
+        assert test in tests, f"there is no such test: {test}"

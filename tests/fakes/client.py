@@ -1,0 +1,28 @@
+"""One of the two apps, asked over loopback."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+Client = TestClient[web.Request, web.Application]
+
+
+@asynccontextmanager
+async def client_of(app: web.Application) -> AsyncIterator[Client]:
+    async with TestClient(TestServer(app)) as client:
+        yield client
+
+
+async def get_json(client: Client, path: str, **headers: str) -> tuple[int, object]:
+    async with client.get(path, headers=headers) as answer:
+        assert answer.content_type == "application/json"
+        return answer.status, await answer.json()
+
+
+async def post_json(client: Client, path: str) -> tuple[int, object]:
+    async with client.post(path) as answer:
+        return answer.status, await answer.json()

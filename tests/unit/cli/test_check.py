@@ -1,0 +1,37 @@
+"""How problems are shown."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from spyweb.cli.check import show_problems
+from spyweb.cli.output import Format
+from spyweb.errors import Problem
+
+PROBLEMS = [Problem("config.toml", 3, "port", "expected a number"), Problem("jobs/a.lua", None, None, "is no text")]
+
+
+def test_each_problem_has_file_line_key_and_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    show_problems(PROBLEMS, Format.TABLE)
+    _, first, second = capsys.readouterr().out.splitlines()
+    assert first.split(maxsplit=3) == ["config.toml", "3", "port", "expected a number"]
+    assert second.split(maxsplit=1) == ["jobs/a.lua", "is no text"]
+
+
+def test_as_json_what_is_not_known_is_null(capsys: pytest.CaptureFixture[str]) -> None:
+    show_problems(PROBLEMS, Format.JSON)
+    assert json.loads(capsys.readouterr().out)[1] == {
+        "file": "jobs/a.lua",
+        "line": None,
+        "key": None,
+        "reason": "is no text",
+    }
+
+
+def test_nothing_wrong_is_said_and_is_an_empty_array(capsys: pytest.CaptureFixture[str]) -> None:
+    show_problems([], Format.TABLE)
+    assert capsys.readouterr() == ("", "no problems found\n")
+    show_problems([], Format.JSON)
+    assert json.loads(capsys.readouterr().out) == []

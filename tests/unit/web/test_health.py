@@ -1,0 +1,43 @@
+"""The probe and the whole picture."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from spyweb.jobs.health import Health
+from spyweb.web.app import socket_app, tcp_app
+from tests.fakes.client import client_of, get_json
+from tests.fakes.desk import FakeDesk, make_stats, make_vitals
+
+
+async def test_the_probe_says_ok_without_names_or_paths() -> None:
+    async with client_of(tcp_app(FakeDesk(), "secret")) as client, client.get("/healthz") as answer:
+        text = await answer.text()
+    assert json.loads(text)["status"] == "ok"
+    assert json.loads(text)["jobs"]["broken"] == 1
+    assert not any(word in text for word in ("prices", "backup", "spyweb.db", "pid"))
+
+
+@pytest.mark.parametrize(
+    ("vitals", "problem"),
+    [
+        (make_vitals(scheduler_lag_ms=61_000), "the scheduler is 1m1s behind"),
+        (make_vitals(store=make_stats(oldest_pending_s=11.0)), "a write has waited 11s for the disk"),
+    ],
+)
+async def test_the_probe_fails_when_scheduler_or_writer_stand_still(vitals: object, problem: str) -> None:
+    desk = FakeDesk(vitals=vitals)  # type: ignore[arg-type]
+    async with client_of(tcp_app(desk, None)) as client:
+        status, health = await get_json(client, "/healthz")
+    assert isinstance(health, dict)
+    assert (status, health["status"], health["problems"]) == (503, "failing", [problem])
+
+
+async def test_the_socket_gives_the_whole_picture_of_health() -> None:
+    async with client_of(socket_app(FakeDesk())) as client:
+        _, found = await get_json(client, "/api/health")
+    health = msgspec.convert(found, Health)
+    assert (health.workers[0].pid, health.quarantined) == (11, {"backup": "it crashed"})

@@ -1,0 +1,46 @@
+"""The runs over HTTP."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from spyweb.errors import StoreClosed
+from spyweb.jobs.view import event_from_json
+from spyweb.model import Run
+from spyweb.web.app import socket_app
+from tests.fakes.client import client_of, get_json, post_json
+from tests.fakes.desk import FakeDesk, a_watched_run, refused, three_runs
+
+
+async def test_runs_are_paged_and_chosen_by_job() -> None:
+    async with client_of(socket_app(FakeDesk())) as client:
+        _, every = await get_json(client, "/api/runs")
+        _, page = await get_json(client, "/api/runs?limit=1&before=3")
+        _, of_backup = await get_json(client, "/api/runs?job=Backup")
+    assert msgspec.convert(every, list[Run]) == three_runs()
+    assert [run["id"] for run in page] == [2]  # type: ignore[attr-defined]
+    assert [run["job"] for run in of_backup] == ["backup"]  # type: ignore[attr-defined]
+
+
+async def test_a_watched_run_is_streamed_line_by_line() -> None:
+    desk = FakeDesk()
+    async with client_of(socket_app(desk)) as client, client.post("/api/jobs/prices/run") as answer:
+        lines = [line async for line in answer.content]
+    assert [event_from_json(line) for line in lines] == a_watched_run()
+    assert desk.story == ["run prices", "closed"]
+
+
+async def test_a_run_refused_before_its_first_event_is_a_plain_error() -> None:
+    async with client_of(socket_app(FakeDesk(refusal=refused()))) as client:
+        answer = await post_json(client, "/api/jobs/prices/run")
+    assert answer == (409, {"error": "prices is running", "code": "refused"})
+
+
+async def test_an_error_in_mid_stream_is_its_last_line() -> None:
+    desk = FakeDesk(late_refusal=StoreClosed())
+    async with client_of(socket_app(desk)) as client, client.post("/api/jobs/prices/run") as answer:
+        lines = [line async for line in answer.content]
+    assert json.loads(lines[-1]) == {"event": "error", "error": "The store is closed.", "code": "store"}
+    assert desk.story[-1] == "closed"
