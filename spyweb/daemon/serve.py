@@ -177,16 +177,11 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[asyncio.Task[None
 def announce(daemon: Daemon, url: str | None) -> None:
     """Say what was found: to systemd, to the log, and on a terminal to whoever sits there."""
     daemon.notifier.ready(status_line(daemon))
-    rights = daemon.parts.pool.stats().rights
-    if sys.stdout.isatty() and daemon.parts.settings.daemon.log_level in (LogLevel.DEBUG, LogLevel.INFO):
-        show(report_start(daemon.office, daemon.parts.settings, url, rights))
-    log.info(
-        "started",
-        version=__version__,
-        jobs=len(daemon.parts.live),
-        url=url,
-        rights=list(rights),
-    )
+    settings, rights = daemon.parts.settings, daemon.parts.pool.stats().rights
+    if not sys.stdout.isatty():
+        log.info("started", version=__version__, jobs=len(daemon.parts.live), url=url, rights=list(rights))
+    elif settings.daemon.log_level in (LogLevel.DEBUG, LogLevel.INFO):
+        show(report_start(daemon.office, settings, url, rights))
 
 
 async def wind_down(daemon: Daemon) -> None:

@@ -348,13 +348,11 @@ def _busy_with(job: LiveJob) -> str:
 
 def _tell(run: Run, ending: Ending) -> None:
     level = log.debug if ending.outcome is Outcome.SUCCESS else log.warning
-    level(
-        "run ended",
-        job=run.job,
-        run=run.id,
-        outcome=ending.outcome.value,
-        failure=ending.failure and ending.failure.value,
-        reason=ending.reason or None,
-        traceback=ending.traceback or None,
-        globals_reset=ending.globals_reset or None,
-    )
+    facts = {
+        "failure": ending.failure and ending.failure.value,
+        "reason": ending.reason,
+        "traceback": ending.traceback,
+        "globals_reset": ending.globals_reset,
+    }
+    told = {name: fact for name, fact in facts.items() if fact}
+    level("run ended", job=run.job, run=run.id, outcome=ending.outcome.value, **told)

@@ -4,7 +4,7 @@ Both sides of the border import this module, and a worker imports nothing else o
 A frame is a 4-byte little-endian length and one msgpack array of messages; a message is an array whose first element
 is its kind.  There are two sockets: a single message of more than BULK bytes goes over the second one, so that it never
 delays the small ones.  Messages on one socket keep their order, messages on different sockets do not: so a LOAD is
-answered by LOADED before its first BEGIN is sent, and whatever names a run or VM that is not known (any more) is dropped.
+answered by LOADED before its first BEGIN is sent, and what names a run or VM that is not known (any more) is dropped.
 
 Lua values: nil, boolean, integer, float and string (bytes) cross as themselves.  As soon as a list of values holds a
 table or anything else, the whole list crosses as one msgpack byte string (PACKED) which only the codec in Lua and the

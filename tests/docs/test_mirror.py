@@ -19,8 +19,8 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/reload/test_swap.py": ("reload/modules", "reload/plan"),
     "tests/unit/lua/test_pool.py": ("lua/process", "lua/remote", "lua/session", "lua/staff", "lua/wire"),
     # A command is a thin layer: each is typed for real, with and without a daemon.
-    "tests/integration/test_cli_offline.py": ("cli/check", "cli/options", "cli/project", "cli/steer"),
-    "tests/integration/test_cli_online.py": ("cli/health", "cli/jobs", "cli/logs", "cli/run", "cli/runs"),
+    "tests/integration/test_cli_offline.py": ("cli/options", "cli/project", "cli/steer"),
+    "tests/integration/test_cli_online.py": ("cli/health", "cli/logs", "cli/run"),
     "tests/integration/test_web_client.py": ("cli/client",),
     "tests/integration/test_web_serve.py": ("web/desk", "web/serve"),
     "tests/unit/cli/test_main.py": ("cli/about",),
@@ -32,7 +32,8 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     # What runs inside a worker is tested inside one.
     "tests/integration/test_worker_process.py": (
-        "lua/worker/console", "lua/worker/coroutines", "lua/worker/desk", "lua/worker/dialect", "lua/worker/failure",
+        "lua/worker/compile", "lua/worker/console", "lua/worker/coroutines", "lua/worker/desk", "lua/worker/dialect",
+        "lua/worker/ending", "lua/worker/failure",
         "lua/worker/failures", "lua/worker/lanes", "lua/worker/limits", "lua/worker/link", "lua/worker/main",
         "lua/worker/prelude", "lua/worker/run", "lua/worker/runs", "lua/worker/sandbox", "lua/worker/slots",
         "lua/worker/stepper", "lua/worker/trace", "lua/worker/values", "lua/worker/vm", "lua/worker/zygote",

@@ -191,6 +191,7 @@ def stranger(ran: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as place:  # tmp_path lies where nobody else can look
         Path(place).chmod(0o755)
         root = Path(shutil.copytree(ran, Path(place) / "project"))
+        root.chmod(0o755)
         os.seteuid(NOBODY)
         try:
             yield root
@@ -203,6 +204,7 @@ def test_somebody_elses_data_is_told_with_whose_it_is_and_the_way_in(stranger: P
     answer = spyweb(*words, root=stranger)
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.splitlines() == [answer.err.strip()]
+    assert answer.err.startswith(f"spyweb: {stranger}/data: ")
     assert "it belongs to root; use `sudo -u root`" in answer.err
 
 

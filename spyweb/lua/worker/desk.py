@@ -48,8 +48,9 @@ class Desk:
     def _resume(self, message: list[object]) -> Task | None:
         with self._ledger.lock:
             run = self._ledger.runs.get(cast(int, message[1]))
-            if run is None:
-                return None
+            if run is None or not run.asks:
+                return None  # it has been told to end since it asked
+            run.asks = False
             return _claim(Task(home=run.home, run=run, form=cast(int, message[2]), values=message[3:]))
 
     def _begin(self, number: int, vm: int, procedure: str, arguments: bytes, cpu_limit_ms: int) -> Task | None:
@@ -131,10 +132,11 @@ class Desk:
 
 
 def end(run: Run, why: int) -> Task | None:
-    """Has a run end, with the ledger's lock held.  The first reason stands.  Gives the task that does it, if it takes one."""
+    """Has a run end, with the ledger's lock held, for the first reason given.  Gives the task that does it, if need be."""
     if run.why or run.phase is Phase.ENDED:
         return None
     run.why = why
+    run.asks = False
     run.limit_at = run.limit_at or time.monotonic()
     if run.started:
         limits.arm(run.address)

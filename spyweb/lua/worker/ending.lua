@@ -82,8 +82,9 @@ function ending.killed(run, ended, text, frames)
   run.value = run.reason
 end
 
+-- No hook may run any more: hence not kit.emit.
 function ending.overran(run, frames)
-  kit.emit("error", format("%s: what followed the end of the run (on_error, on_finally, deferred functions) took too long\n%s",
+  border.emit("error", format("%s: what followed the end of the run (on_error, on_finally, deferred functions) took too long\n%s",
     run.reason, trace().text(frames)))
 end
 

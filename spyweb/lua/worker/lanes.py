@@ -1,8 +1,8 @@
 """The threads of a worker, and who does what.
 
-The leader reads what arrives, steps VMs, writes what comes of it.  The follower watches: when the leader has been in one
-step for 20 ms it leads instead, with the half-done batch, and a new follower watches; whoever was leading finishes that
-step and goes.  VMs whose steps are long are stepped by helpers, in the slow lane.  All that is shared is under the
+The leader reads what arrives, steps VMs, writes what comes of it.  The follower watches: when the leader has been in
+one step for 20 ms it leads instead, with the half-done batch, and a new follower watches; whoever was leading finishes
+that step and goes.  VMs whose steps are long are stepped by helpers, in the slow lane.  All that is shared is under the
 ledger's lock, or a queue.
 """
 

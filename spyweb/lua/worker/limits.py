@@ -26,7 +26,7 @@ _FALLBACK_COUNT = 10_000  # instructions
 
 
 class _Hook:
-    """lua_sethook, and the C function that `debug.sethook` registers: both found in the library that lupa has loaded."""
+    """lua_sethook, and the C function that `debug.sethook` registers: both of the library that lupa has loaded."""
 
     def __init__(self) -> None:
         library = ctypes.CDLL(LIBRARY)

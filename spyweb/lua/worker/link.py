@@ -1,6 +1,7 @@
 """A worker's end of its two sockets: what it has to say leaves in batches, single big messages on the bulk socket.
 
-Any thread may post; whoever flushes sends all that is there.  A lost socket means that the daemon is gone: the worker ends.
+Any thread may post; whoever flushes sends all that is there.  A lost socket means that the daemon is gone: the worker
+ends.
 """
 
 from __future__ import annotations

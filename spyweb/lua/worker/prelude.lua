@@ -11,7 +11,7 @@ local ipairs = ipairs
 local G = _G
 local MAX_DEPTH = 150               -- of pcalls and coroutines; Lua has 200 C levels for a whole chain, and a kill needs some
 local LOG_LINE, REASON = 16384, 4096                            -- bytes, wire.LOG_LINE
-local TIDY_KB, TIDY_GROWTH = 256, 1.15                          -- 60 µs once in three small runs, for 25 KB less a VM
+local TIDY_KB, TIDY_GROWTH = 256, 1.1                           -- 60 µs once in two small runs, for 25 KB less a VM
 local PLAIN, PACKED, RAISE = 0, 1, 2                            -- wire.Form
 local SUCCESS, MEMORY = 0, 6                                    -- wire.Ended
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
@@ -314,7 +314,9 @@ local function ended(run)
   last_ended = run.co
   runs[run.id] = nil
   tidy_up()
-  return TOLD_END, run.ended, one_line(run.reason), run.traceback, run.packed, run.discard or false
+  local scalar
+  if run.is_scalar and run.ended == SUCCESS then scalar = run.result end
+  return TOLD_END, run.ended, one_line(run.reason), run.traceback, run.packed, run.discard or false, scalar
 end
 
 -- After a kill or a memory error: hooks and deferred functions have a coroutine and a budget of their own.
@@ -401,7 +403,8 @@ end
 
 kit.border = {                      -- for our own parts only
   now = now, OP = OP, MAX_DEPTH = MAX_DEPTH, waiting = waiting, hook = hook, hooked = hooked, sethook = sethook,
-  fail = fail, stop = stop, traced = traced, trace = trace, failed = failed, add_frames = add_frames, unless_killed = unless_killed,
+  fail = fail, stop = stop, traced = traced, trace = trace, failed = failed, add_frames = add_frames, emit = emit,
+  unless_killed = unless_killed,
 }
 
 local function furnish(packed)

@@ -20,11 +20,16 @@ function env.defer(f)
   run.defers[#run.defers + 1] = f
 end
 
-local function shown(...)
-  if select("#", ...) == 0 then return nil end
-  local ok, packed = pcall(kit.encode, ...)
-  if now.killed then stop() end
-  return ok and #packed <= RESULT and packed or nil
+-- The result for people, packed.  A single scalar is left to the worker to pack: then a VM may never load the encoder.
+local function show(run, ...)
+  local count, first = select("#", ...), ...
+  if count == 1 and type(first) ~= "table" and type(first) ~= "function" and type(first) ~= "thread" then
+    run.is_scalar = type(first) ~= "string" or #first <= RESULT
+  elseif count > 0 then
+    local ok, packed = pcall(kit.encode, ...)
+    if now.killed then stop() end
+    run.packed = ok and #packed <= RESULT and packed or nil
+  end
 end
 
 local function judge(run, ok, ...)
@@ -34,7 +39,8 @@ local function judge(run, ok, ...)
     return border.failed(run, second == nil and "returned false" or second, nil)
   end
   run.ended, run.reason, run.traceback = SUCCESS, "", ""
-  run.result, run.packed = first, shown(...)
+  run.result = first
+  show(run, ...)
 end
 
 local defines_run = false           -- the chunk has run, and defined `run`

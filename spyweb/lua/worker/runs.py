@@ -1,4 +1,6 @@
-"""What a worker knows of the VMs it holds and of the runs in them.  Changed under the lanes' lock, where not said otherwise."""
+"""What a worker knows of the VMs it holds and of the runs in them.  Changed under the ledger's lock, where not said
+otherwise.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +38,7 @@ class Run:
     cpu_limit: float  # seconds
     phase: Phase = Phase.WAITING
     address: int = 0  # of its coroutine
+    asks: bool = False  # it waits for the answer to an op
     why: int = 0  # wire.Why: it is to end
     limit_at: float = 0.0  # when it was first told to end
     deadline: float = 0.0  # of its aftermath; 0: it is not in one

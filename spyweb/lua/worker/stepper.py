@@ -20,6 +20,7 @@ Result = tuple[object, ...]
 
 _OP, _END, _AFTERMATH = int(Told.OP), int(Told.END), int(Told.AFTERMATH)
 _CPU, _MEMORY = int(Why.CPU), int(Why.MEMORY)
+_NO_MEMORY = b"not enough memory"
 _SHORT = 0.0005  # seconds; a shorter step used the CPU for as long as it took: asking the thread's clock costs 0.6 µs
 _BEFORE = {
     Why.CPU: (Ended.CPU, b"over its CPU limit before it began"),
@@ -140,6 +141,7 @@ class Stepper:
             if run.cpu > run.cpu_limit and not run.why:
                 run.why, run.limit_at = _CPU, time.monotonic()
             if not run.why:
+                run.asks = True
                 (self._outlet.post_bulk if is_big else self._outlet.post)(message)
                 return None
         return self._guarded(run, run.home.vm.kill, run.id, run.why)
@@ -172,7 +174,7 @@ class Stepper:
         try:
             return call(*arguments)
         except MemoryError:
-            return _end(Ended.MEMORY, b"not enough memory", discarded=True)
+            return _end(Ended.MEMORY, _NO_MEMORY, discarded=True)
         except LuaError as error:
             return _end(Ended.ERROR, str(error).encode("utf-8", "replace")[:4096], discarded=True)
 
@@ -186,7 +188,7 @@ class Stepper:
 
 
 def _end(ended: Ended, reason: bytes, *, discarded: bool) -> Result:
-    return (_END, int(ended), reason, b"", None, discarded)
+    return (_END, int(ended), reason, b"", None, discarded, None)
 
 
 def _account(run: Run, seat: Seat) -> None:

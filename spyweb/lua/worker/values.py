@@ -29,7 +29,7 @@ class Told(IntEnum):
     """What a step of a run tells."""
 
     OP = 0  # name, Form, value...
-    END = 1  # Ended, reason, traceback, packed result or None, is its VM discarded
+    END = 1  # Ended, reason, traceback, packed result or None, is its VM discarded, or the result as a scalar
     AFTERMATH = 2  # address of a new coroutine, Ended: start it, with a budget of its own
 
 
@@ -47,7 +47,10 @@ def op_message(run: int, told: Sequence[Any]) -> list[object]:
 
 
 def end_message(run: int, told: Sequence[Any], cpu: float) -> list[object]:
-    _, ended, reason, traceback, packed, discarded = told
+    _, ended, reason, traceback, packed, discarded, scalar = told
+    if scalar is not None:
+        packed = wire.pack([scalar])
+        packed = packed if len(packed) <= wire.RESULT else None
     return [_END, run, ended, reason, traceback, round(cpu * 1000), packed, discarded]
 
 

@@ -7,6 +7,7 @@ used by one thread at a time, except `used`, which reads a number.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -67,10 +68,11 @@ def compile_parts(folder: Path = Path(__file__).parent) -> Parts:
 class VM:
     """Raises LuaError, or the MemoryError that is one of lupa's, where a call into it fails."""
 
-    __slots__ = ("_begin", "_collect", "_compile", "_empty", "_kill", "_limit", "_parts", "_runtime", "_start", "_step")
+    __slots__ = ("_begin", "_collect", "_compile", "_empty", "_kill", "_limit", "_parts", "_runtime", "_start", "_step", "_stretched")
 
     def __init__(self, parts: Parts, init: bytes, limit: int, callbacks: Callbacks, *, main_count: int) -> None:
         self._limit = limit
+        self._stretched = 0  # bytes over the limit that it may have for now
         self._parts = parts
         self._runtime: Runtime | None = new_runtime(limit)
         functions: tuple[Function, ...] = self._runtime.execute(
@@ -116,16 +118,18 @@ class VM:
         """Asked before each push: one that does not fit would end the process.  May collect garbage."""
         runtime = self._runtime
         assert runtime is not None
-        if runtime.get_memory_used() + size + MARGIN <= self._limit:
+        if runtime.get_memory_used() + size + MARGIN <= self._limit + self._stretched:
             return True
         self.stretch()
         self._collect()
+        self._stretched = 0
         runtime.set_max_memory(self._limit)
         return runtime.get_memory_used() + size + MARGIN <= self._limit
 
     def stretch(self) -> None:
         """Room for what follows a run that ended for lack of memory."""
         if self._runtime:
+            self._stretched = LAST_WORDS
             self._runtime.set_max_memory(self._limit + LAST_WORDS)
 
     def close(self) -> None:
@@ -133,17 +137,15 @@ class VM:
         runtime, self._runtime = self._runtime, None
         if runtime is None:
             return
-        try:
+        with contextlib.suppress(LuaError, MemoryError):  # what is left goes with the runtime
             self._empty()
-        except (LuaError, MemoryError):
-            pass  # what is left goes with the runtime
         self._compile = self._begin = self._start = self._step = self._kill = self._empty = self._collect = _deny
 
     def _part(self, name: bytes) -> bytes | int:
         """Another of our Lua files, when a script first needs it.  0: there is no room."""
         code = self._parts[name.decode()]
         runtime = self._runtime
-        if runtime is None or runtime.get_memory_used() + len(code) + MARGIN > self._limit:
+        if runtime is None or runtime.get_memory_used() + len(code) + MARGIN > self._limit + self._stretched:
             return 0
         return code
 
