@@ -26,7 +26,7 @@ from spyweb.model import Cursor, JobId, Outcome, RunState
 from spyweb.store.protocol import Change, Durability, End, NewRun
 from spyweb.store.sqlite import SqliteStore, open_store
 
-TABLE = "CREATE TABLE entry (namespace, key, value, PRIMARY KEY (namespace, key)) WITHOUT ROWID"
+TABLE = "CREATE TABLE entry (namespace, key, value, PRIMARY KEY (namespace, key))"
 SET = "INSERT INTO entry VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
 GET = "SELECT value FROM entry WHERE namespace = ? AND key = ?"
 KEYS = [b"k%d" % number for number in range(10)]

@@ -139,5 +139,5 @@ def test_a_socket_that_may_not_be_opened_says_whose_it_is(tmp_path: Path, monkey
     monkeypatch.setattr("spyweb.cli.client.UnixConnection.connect", refuse)
     monkeypatch.setattr("os.access", lambda *_, **__: False)
     monkeypatch.setattr("os.geteuid", lambda: 54321)
-    with pytest.raises(NoAccess, match="belongs to .* use `sudo -u "):
+    with pytest.raises(NoAccess, match=r"belongs to .* use `sudo -u "):
         find_daemon(tmp_path)

@@ -14,13 +14,13 @@ from spyweb.lua.worker import limits, values
 from spyweb.lua.worker.link import Outlet
 from spyweb.lua.worker.runs import Ledger, Phase, Run, Task, Tenancy
 from spyweb.lua.worker.values import Told
-from spyweb.lua.worker.vm import LuaError
+from spyweb.lua.worker.vm import OUT_OF_MEMORY, LuaError
 
 Result = tuple[object, ...]
 
 _OP, _END, _AFTERMATH = int(Told.OP), int(Told.END), int(Told.AFTERMATH)
 _CPU, _MEMORY = int(Why.CPU), int(Why.MEMORY)
-_NO_MEMORY = b"not enough memory"
+_NO_MEMORY = OUT_OF_MEMORY.encode()
 _SHORT = 0.0005  # seconds; a shorter step used the CPU for as long as it took: asking the thread's clock costs 0.6 µs
 _BEFORE = {
     Why.CPU: (Ended.CPU, b"over its CPU limit before it began"),
@@ -92,7 +92,7 @@ class Stepper:
         vm = run.home.vm
         if run.phase is Phase.BEGUN:
             if run.why:
-                return vm.kill(run.id, run.why)
+                return self._kill(run)
             pushed, size = values.for_lua(task.values)
             if vm.has_room(size):
                 return vm.step(run.id, task.form, pushed)
@@ -118,6 +118,10 @@ class Stepper:
 
     def _end_for_memory(self, run: Run) -> Result:
         run.why = run.why or _MEMORY
+        return self._kill(run)
+
+    def _kill(self, run: Run) -> Result:
+        """The VM is lost with it, so it may have the memory that its end takes."""
         run.home.vm.stretch()
         return run.home.vm.kill(run.id, run.why)
 
@@ -144,7 +148,7 @@ class Stepper:
                 run.asks = True
                 (self._outlet.post_bulk if is_big else self._outlet.post)(message)
                 return None
-        return self._guarded(run, run.home.vm.kill, run.id, run.why)
+        return self._guarded(run, self._kill, run)
 
     def _begin_aftermath(self, run: Run, seat: Seat, told: Result) -> Result:
         if told[2] == Ended.MEMORY:
@@ -176,6 +180,8 @@ class Stepper:
         except MemoryError:
             return _end(Ended.MEMORY, _NO_MEMORY, discarded=True)
         except LuaError as error:
+            if str(error) == OUT_OF_MEMORY:
+                return _end(Ended.MEMORY, _NO_MEMORY, discarded=True)
             return _end(Ended.ERROR, str(error).encode("utf-8", "replace")[:4096], discarded=True)
 
     def _watch(self, run: Run) -> None:

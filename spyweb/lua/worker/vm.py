@@ -20,6 +20,7 @@ from spyweb.lua.worker.values import Function, Runtime, is_told
 LIBRARY = str(lua54.__file__)  # the shared object that Lua lives in
 LuaError = lua54.LuaError
 
+OUT_OF_MEMORY = "not enough memory"  # Lua's own text, and the prelude's
 MARGIN = 4096  # bytes that a call into a VM may need besides its values
 LAST_WORDS = 1 << 20  # bytes that a VM may take over its limit once its run has ended for lack of memory
 _COROUTINE_COUNT = 10_000  # instructions between two looks of a coroutine's own hook at whether its run must end
@@ -68,7 +69,19 @@ def compile_parts(folder: Path = Path(__file__).parent) -> Parts:
 class VM:
     """Raises LuaError, or the MemoryError that is one of lupa's, where a call into it fails."""
 
-    __slots__ = ("_begin", "_collect", "_compile", "_empty", "_kill", "_limit", "_parts", "_runtime", "_start", "_step", "_stretched")
+    __slots__ = (
+        "_begin",
+        "_collect",
+        "_compile",
+        "_empty",
+        "_kill",
+        "_limit",
+        "_parts",
+        "_runtime",
+        "_start",
+        "_step",
+        "_stretched",
+    )
 
     def __init__(self, parts: Parts, init: bytes, limit: int, callbacks: Callbacks, *, main_count: int) -> None:
         self._limit = limit

@@ -126,3 +126,10 @@ def test_on_windows_one_line_names_the_way_out(
 def test_without_a_command_the_help_is_shown() -> None:
     answer = spyweb()
     assert "Commands:" in answer.out + answer.err
+
+
+def test_a_unit_is_printed_for_the_project_at_hand(tmp_path: Path) -> None:
+    text = spyweb("systemd", "install", "--user", root=tmp_path)
+    lines = spyweb("systemd", "install", "--user", "-o", "json", root=tmp_path).json
+    assert (text.code, text.lines) == (0, lines)
+    assert f"WorkingDirectory={tmp_path}" in text.lines
