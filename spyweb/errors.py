@@ -18,6 +18,7 @@ SpywebError
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 
 
@@ -28,6 +29,15 @@ class SpywebError(Exception):
         super().__init__(message or (self.__doc__ or "").strip().splitlines()[0])
 
 
+class ExitCode(IntEnum):
+    """How a process of spyweb ends."""
+
+    OK = 0
+    FAILED = 1  # a job, test or check failed
+    USAGE = 2  # usage, lock, port or permission
+    INTERRUPTED = 130  # Ctrl-C, as shells count it
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
     """One thing that is wrong: what, where, and what was expected."""
@@ -36,6 +46,7 @@ class Problem:
     line: int | None
     key: str | None
     reason: str
+    is_warning: bool = False  # nothing is refused for it
 
     def __str__(self) -> str:
         where = self.file if self.line is None else f"{self.file}:{self.line}"

@@ -33,7 +33,7 @@ def check(
     output.hush_parts()
     problems = asyncio.run(check_project(root_of(context)))
     show_problems(problems, form)
-    return ExitCode.FAILED if problems else ExitCode.OK
+    return ExitCode.FAILED if any(not problem.is_warning for problem in problems) else ExitCode.OK
 
 
 def show_problems(problems: list[Problem], form: Format) -> None:
@@ -41,7 +41,11 @@ def show_problems(problems: list[Problem], form: Format) -> None:
         output.show_json(problems)
     else:
         rows = [
-            (problem.file, "" if problem.line is None else str(problem.line), problem.key or "", problem.reason)
+            (problem.file, "" if problem.line is None else str(problem.line), problem.key or "", shown_reason(problem))
             for problem in problems
         ]
         output.show_table(("file", "line", "key", "reason"), rows, empty="no problems found")
+
+
+def shown_reason(problem: Problem) -> str:
+    return f"warning: {problem.reason}" if problem.is_warning else problem.reason

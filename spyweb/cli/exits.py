@@ -1,18 +1,10 @@
-"""How a command ends: every exit code, and which error means which."""
+"""Which error means which exit code."""
 
 from __future__ import annotations
 
-from enum import IntEnum
+from spyweb.errors import ExitCode, FetchError, OpError, PoolError, ScriptError, SpywebError
 
-from spyweb.errors import FetchError, OpError, PoolError, ScriptError, SpywebError
-
-
-class ExitCode(IntEnum):
-    OK = 0
-    FAILED = 1  # a job, test or check failed
-    USAGE = 2  # usage, lock, port or permission
-    INTERRUPTED = 130  # Ctrl-C, as shells count it
-
+__all__ = ["ExitCode", "code_of"]
 
 _FAILURES = (ScriptError, OpError, FetchError, PoolError)
 

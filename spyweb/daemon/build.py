@@ -94,12 +94,13 @@ async def open_or_repair(settings: Settings, clock: Clock, *, repair: bool) -> S
     return await open_store(path, clock=clock, durability=durability)
 
 
-def hosts(world: World, job_logs: JobLogs) -> HostFor:
-    """Who answers the ops of a run, and where its log lines go."""
+def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
+    """Who answers the ops of a run, and where its log lines go; with `echo` to the daemon's own log too."""
 
     def host_for(job: LiveJob, run: Run, observer: Observer | None) -> CountingHost:
         def job_log(level: str, text: bytes) -> None:
-            note_line(job, run, level, text)
+            if echo:
+                note_line(job, run, level, text)
             if level != "print":
                 job_logs.write(job.spec.folder, level, text)
             if observer:
@@ -139,22 +140,24 @@ async def open_world(stack: AsyncExitStack, settings: Settings, clock: Clock, st
     return World(store=store, clock=clock, http=http, sources=Sources(settings.root))
 
 
-async def build(
-    stack: AsyncExitStack,
-    settings: Settings,
-    clock: Clock,
-    *,
-    workers: int,
-    server_url: str | None = None,
-    repair: bool = False,
-) -> Parts:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purpose:
+    """What the parts are for."""
+
+    workers: int
+    server_url: str | None = None  # where scripts reach the daemon's own server
+    repair: bool = False  # move a damaged database aside
+    echo: bool = True  # a script's lines go to the daemon's log too
+
+
+async def build(stack: AsyncExitStack, settings: Settings, clock: Clock, purpose: Purpose) -> Parts:
     """Everything below the scheduler."""
-    store = await open_or_repair(settings, clock, repair=repair)
+    store = await open_or_repair(settings, clock, repair=purpose.repair)
     stack.push_async_callback(store.close)
     world = await open_world(stack, settings, clock, store)
     job_logs = await stack.enter_async_context(JobLogs(settings.root, clock))
-    init = init_facts(settings, server_url)
-    pool = await stack.enter_async_context(open_pool(clock=clock, workers=workers, init=init))
+    init = init_facts(settings, purpose.server_url)
+    pool = await stack.enter_async_context(open_pool(clock=clock, workers=purpose.workers, init=init))
     tasks = await stack.enter_async_context(owned_tasks())
     live = LiveJobs()
     around = Surroundings(
@@ -162,7 +165,7 @@ async def build(
         runs=store.runs,
         live=live,
         clock=clock,
-        host_for=hosts(world, job_logs),
+        host_for=hosts(world, job_logs, echo=purpose.echo),
         random=random.random,
     )
     return Parts(

@@ -6,11 +6,11 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from spyweb.clock import Clock, RealClock
-from spyweb.daemon.build import Parts, build, init_facts
+from spyweb.daemon.build import Parts, Purpose, build, init_facts
 from spyweb.errors import ConfigError, Problem, Refused, ScriptError
 from spyweb.jobs.discover import JobFile, scan
 from spyweb.jobs.live import code_of
@@ -58,9 +58,11 @@ async def foreground(settings: Settings) -> AsyncIterator[Parts]:
     clock = RealClock()
     async with AsyncExitStack() as stack:
         stack.enter_context(hold_lock(settings.daemon.data_dir, root=settings.root, clock=clock))
-        parts = await build(stack, settings, clock, workers=1)
-        yield parts
-        await parts.runner.drain(settings.daemon.shutdown_grace_ms / 1000)
+        parts = await build(stack, settings, clock, Purpose(workers=1, echo=False))
+        try:
+            yield parts
+        finally:
+            await parts.runner.drain(0)  # Ctrl-C: what runs is stopped, and recorded so
 
 
 def find_file(root: Path, settings: Settings, job: str) -> JobFile:
@@ -75,14 +77,15 @@ def find_file(root: Path, settings: Settings, job: str) -> JobFile:
 
 
 async def check_project(root: Path) -> list[Problem]:
-    """Every problem in every file, compile errors included."""
+    """Every problem in every file, compile errors and warnings included."""
     try:
         settings = load_settings(root, environ=os.environ, flags={})
     except ConfigError as error:
         return error.problems
     found = await asyncio.to_thread(scan, root, settings)
     failed = await compile_all(settings, list(found.jobs.values()))
-    return sorted({*found.problems, *failed}, key=lambda problem: (problem.file, problem.line or 0))
+    doubts = [replace(warning, is_warning=True) for warning in found.warnings]
+    return sorted({*found.problems, *failed, *doubts}, key=lambda problem: (problem.file, problem.line or 0))
 
 
 async def compile_all(settings: Settings, files: list[JobFile]) -> list[Problem]:

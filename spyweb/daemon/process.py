@@ -11,9 +11,7 @@ from pathlib import Path
 
 from spyweb.daemon.options import Options
 from spyweb.daemon.serve import serve
-from spyweb.errors import ConfigError, SpywebError
-
-OK, REFUSED = 0, 2
+from spyweb.errors import ConfigError, ExitCode, SpywebError
 
 
 def main(argv: Sequence[str]) -> int:
@@ -22,13 +20,13 @@ def main(argv: Sequence[str]) -> int:
     except ConfigError as error:
         for problem in error.problems:
             sys.stderr.write(f"spyweb: {problem}\n")
-        return REFUSED
+        return ExitCode.USAGE
     except SpywebError as error:
         sys.stderr.write(f"spyweb: {error}\n")
-        return REFUSED
+        return ExitCode.USAGE
     except KeyboardInterrupt:
-        return 130
-    return OK
+        return ExitCode.INTERRUPTED
+    return ExitCode.OK
 
 
 def read_options(argv: Sequence[str]) -> Options:

@@ -16,7 +16,7 @@ import structlog
 
 from spyweb import __version__, logs, notify
 from spyweb.clock import Clock, RealClock
-from spyweb.daemon.build import Parts, build, owned_tasks
+from spyweb.daemon.build import Parts, Purpose, build, owned_tasks
 from spyweb.daemon.options import Options
 from spyweb.daemon.report import report_start, show
 from spyweb.errors import Refused
@@ -57,9 +57,8 @@ async def serve(options: Options) -> None:
     async with AsyncExitStack() as stack:
         stack.enter_context(hold_lock(settings.daemon.data_dir, root=options.root, clock=clock))
         url = server_url(settings)
-        parts = await build(
-            stack, settings, clock, workers=settings.daemon.workers, server_url=url, repair=options.repair
-        )
+        purpose = Purpose(workers=settings.daemon.workers, server_url=url, repair=options.repair)
+        parts = await build(stack, settings, clock, purpose)
         daemon = assemble(parts, options)
         await open_doors(stack, daemon)
         await load_jobs(daemon)

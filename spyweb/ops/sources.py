@@ -62,6 +62,17 @@ class Sources:
         """The generation is retired."""
         self._read.pop((job, generation), None)
 
+    def changed(self, job: JobId, generation: int) -> list[str]:
+        """The paths that no longer are what the generation saw.  Reads files: call it in a thread."""
+        return [path for path, digest in self.dependencies(job, generation).items() if self._standing(path) != digest]
+
+    def _standing(self, path: str) -> str | None:
+        try:
+            source = self._source(path)
+        except OpError:
+            return REFUSED
+        return None if source is None else digest_of(source)
+
     async def find(self, job: JobId, generation: int, folder: str, name: bytes) -> Module | None:
         """The module of that name, or None.  Raises OpError when it is refused."""
         candidates = [str(path) for path in candidates_of(folder, name)]

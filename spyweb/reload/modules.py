@@ -1,37 +1,29 @@
-"""Which modules that jobs loaded have changed on disk since."""
+"""Which modules that jobs loaded have changed on disk since, and their code, to be proved before it is used."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from spyweb.jobs.discover import JobFile
-from spyweb.jobs.live import code_of
+from spyweb.jobs.live import LiveJob, code_of
 from spyweb.lua.session import Code
 from spyweb.model import JobId
 
-Digests = Mapping[str, str | None]  # path relative to the project root → digest, None where there was no file
+
+class Modules(Protocol):
+    """What each generation of a job has loaded (ops/sources.py)."""
+
+    def changed(self, job: JobId, generation: int) -> list[str]: ...
+
+    def forget(self, job: JobId, generation: int) -> None: ...
 
 
-def digest_of(source: bytes) -> str:
-    return hashlib.sha256(source).hexdigest()
-
-
-def _digest_on_disk(path: Path) -> str | None:
-    try:
-        return digest_of(path.read_bytes())
-    except OSError:
-        return None
-
-
-def changed_modules(root: Path, known: Mapping[JobId, Digests]) -> dict[JobId, list[str]]:
-    """The modules of each job that are no longer what the job loaded."""
-    now: dict[str, str | None] = {}
-    for path in {path for digests in known.values() for path in digests}:
-        now[path] = _digest_on_disk(root / path)
-    changed = {job: [path for path, digest in digests.items() if now[path] != digest] for job, digests in known.items()}
+def changed_modules(modules: Modules, jobs: Iterable[LiveJob]) -> dict[JobId, list[str]]:
+    """By job, for those where something changed.  Reads files: call it in a thread."""
+    changed = {job.id: modules.changed(job.id, job.code.generation) for job in jobs}
     return {job: paths for job, paths in changed.items() if paths}
 
 

@@ -22,7 +22,7 @@ from spyweb.jobs.live import LiveJob, LiveJobs, code_of
 from spyweb.jobs.luau import explain
 from spyweb.lua.session import Code
 from spyweb.model import Cursor, JobId
-from spyweb.reload.modules import Digests, changed_modules, module_codes
+from spyweb.reload.modules import Modules, changed_modules, module_codes
 from spyweb.reload.plan import Plan, plan
 from spyweb.settings import Settings
 
@@ -38,14 +38,6 @@ class Prover(Protocol):
     async def check(self, code: Code) -> None: ...
 
     def retire(self, job: JobId, older_than: int) -> None: ...
-
-
-class Dependencies(Protocol):
-    """What a job's modules were when it loaded them (ops/sources.py)."""
-
-    def dependencies(self, job: JobId, generation: int) -> Digests: ...
-
-    def forget(self, job: JobId, older_than: int) -> None: ...
 
 
 class Schedule(Protocol):
@@ -65,7 +57,7 @@ class Parts:
     root: Path
     live: LiveJobs
     prover: Prover
-    modules: Dependencies
+    modules: Modules
     schedule: Schedule
     read_settings: Callable[[], Settings]
     forget: Callable[[LiveJob], None]  # the runner's: what waits of a deleted job
@@ -82,6 +74,7 @@ class Reloader:
         self.problems: Sequence[Problem] = ()  # everything wrong on disk, as of the last look
         self.broken: Mapping[JobId, Sequence[Problem]] = {}  # jobs whose file is wrong, live or not
         self._cursors: dict[JobId, Cursor] = {}  # of jobs that are to be welcomed, now or when they come back
+        self._warnings: Sequence[Problem] = ()
         self._one_at_a_time = asyncio.Lock()
         self._changed = asyncio.Event()
 
@@ -100,7 +93,7 @@ class Reloader:
     async def _look(self) -> None:
         async with self._one_at_a_time:
             found = await asyncio.to_thread(scan, self._parts.root, self.settings)
-            stale = await self._stale_modules()
+            stale = await asyncio.to_thread(changed_modules, self._parts.modules, list(self._live))
             todo = plan(self._live, found.jobs, found.broken, stale)
             failed = await self._prove(todo, stale)
             await self._swap(todo, failed)
@@ -112,11 +105,6 @@ class Reloader:
         except ConfigError as error:
             for problem in error.problems:
                 log.error("settings not reloaded", problem=str(problem))
-
-    async def _stale_modules(self) -> dict[JobId, list[str]]:
-        known = {job.id: self._parts.modules.dependencies(job.id, job.code.generation) for job in self._live}
-        loaded = {job: digests for job, digests in known.items() if digests}
-        return await asyncio.to_thread(changed_modules, self._parts.root, loaded) if loaded else {}
 
     async def _prove(self, todo: Plan, stale: Mapping[JobId, Sequence[str]]) -> dict[JobId, Problem]:
         """Compile what is new, in scratch VMs; gives what is wrong with those that don't."""
@@ -156,10 +144,10 @@ class Reloader:
 
     def _replace(self, job: LiveJob, file: JobFile) -> None:
         """The newer version is proved: later runs start in a fresh VM, those in flight end in theirs."""
+        self._parts.modules.forget(job.id, job.code.generation)
         job.code = code_of(file, job.code.generation + 1)
         job.digest = file.digest
         self._parts.prover.retire(job.id, job.code.generation)
-        self._parts.modules.forget(job.id, job.code.generation)
 
     async def _dismiss(self, gone: Sequence[LiveJob]) -> None:
         if not gone:
@@ -170,7 +158,7 @@ class Reloader:
             self._live.remove(job.id)
             self._parts.forget(job)
             self._parts.prover.retire(job.id, job.code.generation + 1)
-            self._parts.modules.forget(job.id, job.code.generation + 1)
+            self._parts.modules.forget(job.id, job.code.generation)
 
     def _note_problems(self, found: Scan, failed: Mapping[JobId, Problem]) -> None:
         broken = {**found.broken, **{job: [problem] for job, problem in failed.items()}}
@@ -178,9 +166,14 @@ class Reloader:
         for problem in problems:
             if problem not in self.problems:
                 log.error("not loaded", problem=str(problem))
+        for warning in found.warnings:
+            if warning not in self._warnings:
+                log.warning("doubtful", problem=str(warning))
+        for ignored in found.ignored:
+            log.debug("ignored", problem=str(ignored))
         for job in self._live:
             job.problems = broken.get(job.id, ())
-        self.problems, self.broken = problems, broken
+        self.problems, self.broken, self._warnings = problems, broken, found.warnings
 
     def wake(self) -> None:
         """Something changed, or may have (SIGHUP): look soon."""

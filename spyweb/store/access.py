@@ -6,7 +6,7 @@ import os
 import pwd
 from pathlib import Path
 
-from spyweb.errors import NoAccess
+from spyweb.errors import NoAccess, StoreError
 
 PRIVATE = 0o700
 
@@ -24,6 +24,11 @@ def no_access(path: Path) -> NoAccess | None:
     # SQLite makes files beside the database.
     places = [there] if there.is_dir() else [there, there.parent]
     return None if all(map(is_open_to_me, places)) else refusal(path, user_name(there.stat().st_uid))
+
+
+def explain(error: OSError, path: Path) -> NoAccess | StoreError:
+    """The spyweb error for one of the system's."""
+    return no_access(path) or StoreError(f"{path}: {error.strerror}")
 
 
 def is_open_to_me(place: Path) -> bool:

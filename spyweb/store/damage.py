@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from spyweb.clock import Clock, RealClock
-from spyweb.errors import StoreCorrupt, StoreError
-from spyweb.store.access import no_access
+from spyweb.errors import StoreCorrupt
+from spyweb.store.access import explain
 
 # A small file is looked at every time; after a kill, which is when a disk that lies shows, a large one too.
 # Looking at all pages takes 3 ms a MiB: at most 50 ms, after a kill 0.8 s.
@@ -42,7 +42,7 @@ def move_aside(path: Path, *, clock: Clock | None = None) -> Path:
             if file.exists():
                 os.replace(file, new)
     except OSError as error:
-        raise no_access(path) or StoreError(f"{path}: {error.strerror}") from error
+        raise explain(error, path) from error
     return aside
 
 

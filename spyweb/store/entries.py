@@ -22,7 +22,7 @@ SET = """
     VALUES (?1, ?2, 's', ?3, NULL, 1, ?4, ?4)
     ON CONFLICT (namespace, key) DO UPDATE SET
         type = 's', value = excluded.value, expires_ms = NULL, version = version + 1,
-        created_ms = iif(expires_ms <= ?4, ?4, created_ms), updated_ms = ?4
+        created_ms = CASE WHEN expires_ms <= ?4 THEN ?4 ELSE created_ms END, updated_ms = ?4
 """
 SET_KEEPING_EXPIRY = """
     UPDATE entry SET type = 's', value = ?3, version = version + 1, updated_ms = ?4

@@ -16,8 +16,8 @@ from typing import Self
 import msgspec
 
 from spyweb.clock import Clock, RealClock
-from spyweb.errors import LockHeld, StoreError
-from spyweb.store.access import make_private, no_access, user_name
+from spyweb.errors import LockHeld
+from spyweb.store.access import explain, make_private, user_name
 
 LOCK_NAME = "spyweb.lock"
 
@@ -80,7 +80,7 @@ def hold_lock(data_dir: Path, *, root: Path | None = None, clock: Clock | None =
         make_private(data_dir)
         return Lock(data_dir / LOCK_NAME, holder)
     except OSError as error:
-        raise no_access(data_dir) or StoreError(f"{data_dir}: {error.strerror}") from error
+        raise explain(error, data_dir) from error
 
 
 def open_locked(path: Path) -> int:

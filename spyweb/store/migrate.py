@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -83,12 +84,13 @@ def copy_aside(connection: sqlite3.Connection, copy: Path) -> None:
     """A copy under its final name is whole: it is made beside it and then renamed."""
     unfinished = copy.with_name(f"{copy.name}.unfinished")
     unfinished.unlink(missing_ok=True)
-    target = sqlite3.connect(unfinished)
     try:
-        connection.backup(target)
-    finally:
-        target.close()
-    os.replace(unfinished, copy)
+        with closing(sqlite3.connect(unfinished)) as target:
+            connection.backup(target)
+        os.replace(unfinished, copy)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)  # on a full disk, it is in the way
+        raise
 
 
 def apply(connection: sqlite3.Connection, migration: Migration, now_ms: int) -> None:

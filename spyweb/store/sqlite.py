@@ -16,6 +16,7 @@ from pathlib import Path
 
 from spyweb.clock import Clock
 from spyweb.errors import StoreError
+from spyweb.store.access import explain
 from spyweb.store.batch import BATCH_LIMIT, Connection, Lane
 from spyweb.store.damage import check, files_of, size_of, was_killed
 from spyweb.store.entries import SqliteEntries
@@ -97,6 +98,8 @@ async def open_lane(
         return Lane(await Connection.open(connect), path, clock, limit=limit)
     except sqlite3.Error as error:
         raise translate(error, path) from error
+    except OSError as error:
+        raise explain(error, path) from error
 
 
 def open_up_to_date(path: Path, durability: Durability, now_ms: int) -> sqlite3.Connection:

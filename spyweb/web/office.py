@@ -40,9 +40,11 @@ class Watching:
 
     clock: Clock
     events: asyncio.Queue[RunEvent] = field(default_factory=asyncio.Queue)
+    is_watched: bool = True  # whoever watches may leave before the run ends
 
     def log(self, level: str, text: bytes) -> None:
-        self.events.put_nowait(log_line(level, text, self.clock.now_ms()))
+        if self.is_watched:
+            self.events.put_nowait(log_line(level, text, self.clock.now_ms()))
 
     def ended(self, run: Run, ending: Ending) -> None:
         self.events.put_nowait(run_ended(run, ending, self.clock.now_ms()))
@@ -119,11 +121,14 @@ class Office:
         watching = Watching(self.clock)
         start = Start(trigger={"type": TriggerType.MANUAL.value}, observer=watching)
         await self.runner.start_by_hand(self._live(job), start)
-        while True:
-            event = await watching.events.get()
-            yield event
-            if isinstance(event, RunEnded):
-                return
+        try:
+            while True:
+                event = await watching.events.get()
+                yield event
+                if isinstance(event, RunEnded):
+                    return
+        finally:
+            watching.is_watched = False
 
     def _live(self, job: JobId) -> LiveJob:
         found = self.live.find(job)

@@ -91,7 +91,7 @@ def three_jobs() -> list[JobView]:
     nightly = make_spec(BACKUP, name="Backup", schedule=Cron(expression="0 3 * * *", timezone="Europe/Berlin"))
     return [
         view_job(nightly, JobFacts(cursor=paused, last=failed, generation=4)),
-        view_job(make_spec(), JobFacts(next_due_ms=NOW_MS + 30_000, last=make_run(), generation=1, vms=1)),
+        view_job(make_spec(), JobFacts(next_due_ms=NOW_MS + 30_000, last=make_run(), generation=1)),
         broken_job(TYPO, "jobs/typo.lua", "jobs/typo.lua:1: unexpected symbol near 'x'"),
     ]
 

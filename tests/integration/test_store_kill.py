@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.clock import RealClock
-from spyweb.store.protocol import GLOBAL
+from spyweb.store.protocol import GLOBAL, Store
 from spyweb.store.sqlite import open_store
 from tests.fakes.store_child import COUNTER, WRITERS
 
@@ -38,11 +38,16 @@ async def test_nothing_acknowledged_is_missing_after_a_kill(tmp_path: Path) -> N
         written |= {line for line in told if not line.startswith("=")}
         counted = max([counted, *(int(line[1:]) for line in told if line.startswith("="))])
 
-        store = await open_store(path, clock=RealClock())
-        missing = [key for key in written if await store.entries.get(GLOBAL, key.encode()) != key.encode() * 20]
-        counter = int(await store.entries.get(GLOBAL, COUNTER) or b"0")
-        await store.close()
-
-        assert missing == []
-        assert counted <= counter <= counted + WRITERS
+        # Once as the command line reads it while no daemon runs, then as the next daemon does.
+        for read_only in (True, False):
+            store = await open_store(path, clock=RealClock(), read_only=read_only)
+            missing, counter = await look(store, written)
+            await store.close()
+            assert missing == []
+            assert counted <= counter <= counted + WRITERS
         counted = counter
+
+
+async def look(store: Store, written: set[str]) -> tuple[list[str], int]:
+    missing = [key for key in written if await store.entries.get(GLOBAL, key.encode()) != key.encode() * 20]
+    return missing, int(await store.entries.get(GLOBAL, COUNTER) or b"0")

@@ -31,7 +31,7 @@ def tables(contents: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.lists(present, min_size=1, max_size=20) | st.dictionaries(keys, present, max_size=8).filter(_distinct)
 
 
-def _distinct(table: dict[object, object]) -> bool:
+def _distinct(table: Any) -> bool:
     """Python takes True for 1 and False for 0; Lua does not."""
     return not (any(type(key) is bool for key in table) and any(type(key) is int for key in table))
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -115,6 +116,7 @@ together = st.lists(calls, min_size=1, max_size=8).map(lambda asked: sorted(aske
 stories = st.lists(st.one_of(together, together, st.builds(Pass, st.integers(0, 5)), st.builds(Reopen)), max_size=20)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(stories)
 def test_entries_are_those_of_a_dictionary(story: list[list[Call] | Pass | Reopen]) -> None:
@@ -225,6 +227,7 @@ changes = st.builds(
 prunings = st.tuples(st.integers(0, 3), due)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(changes, changes, prunings), max_size=12))
 def test_runs_are_those_of_the_store_of_dictionaries(story: list[Change | tuple[int, int]]) -> None:

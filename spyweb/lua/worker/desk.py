@@ -132,7 +132,7 @@ class Desk:
 
 
 def end(run: Run, why: int) -> Task | None:
-    """Has a run end, with the ledger's lock held, for the first reason given.  Gives the task that does it, if need be."""
+    """Has a run end, with the ledger's lock held, for the first reason given.  Gives the task that does it."""
     if run.why or run.phase is Phase.ENDED:
         return None
     run.why = why

@@ -228,4 +228,4 @@ def _patience_ends(run: Run) -> float:
 
 def _cpu_so_far(run: Run) -> float:
     """With the ledger's lock held, so that the thread that steps it is still there to be asked."""
-    return run.cpu + limits.cpu_of(run.thread) - run.cpu_base
+    return run.cpu + limits.cpu_since(run.thread, run.cpu_base, run.started)

@@ -64,6 +64,8 @@ def arm(address: int) -> None:
         _hook.arm(address)
 
 
-def cpu_of(thread: int) -> float:
-    """Seconds of CPU that a living thread of this process has used."""
-    return time.clock_gettime(time.pthread_getcpuclockid(thread))
+def cpu_since(thread: int, base: float, started: float) -> float:
+    """Seconds of CPU that a living thread of this process has used since its clock showed `base`, at `started`."""
+    if not hasattr(time, "pthread_getcpuclockid"):  # macOS: as if it had the CPU to itself
+        return time.monotonic() - started
+    return time.clock_gettime(time.pthread_getcpuclockid(thread)) - base

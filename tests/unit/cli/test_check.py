@@ -27,7 +27,13 @@ def test_as_json_what_is_not_known_is_null(capsys: pytest.CaptureFixture[str]) -
         "line": None,
         "key": None,
         "reason": "is no text",
+        "is_warning": False,
     }
+
+
+def test_a_warning_is_shown_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    show_problems([Problem("jobs/a.lua", 3, None, "defines run and calls it", is_warning=True)], Format.TABLE)
+    assert "warning: defines run and calls it" in capsys.readouterr().out
 
 
 def test_nothing_wrong_is_said_and_is_an_empty_array(capsys: pytest.CaptureFixture[str]) -> None:

@@ -208,6 +208,8 @@ async def test_a_broken_module_keeps_the_old_version_of_its_job(tmp_path: Path) 
 
 async def test_nothing_changed_means_nothing_done(tmp_path: Path) -> None:
     async with world(tmp_path, {"a": HELLO}) as w:
+        w.save("lib/tools.lua", "return 1\n")
+        await w.sources.find(JobId("a"), 1, "jobs/a", b"lib.tools")
         before = w.job("a").code
         await w.look()
         assert w.job("a").code is before

@@ -7,7 +7,7 @@ from spyweb.lua.worker import values
 
 
 def test_text_is_pushed_as_bytes_and_counted() -> None:
-    assert values.for_lua([1, "ü", b"xyz", None, 2.5, True]) == ([1, b"\xc3\xbc", b"xyz", None, 2.5, True], 4)
+    assert values.for_lua([1, "ü", b"xyz", None, 2.5, True]) == ([1, b"\xc3\xbc", b"xyz", None, 2.5, True], 5)
 
 
 def test_what_is_no_scalar_is_never_pushed() -> None:

@@ -1,0 +1,232 @@
+"""What ends a run in a real worker, and what the others notice of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from spyweb.lua import wire
+from spyweb.lua.wire import Ended, FromWorker, ToWorker, Why
+from tests.fakes.worker_driver import WorkerDriver, ZygoteDriver, a_zygote
+
+SPIN = "while true do end"
+C_LOOP = "string.find(('a'):rep(30000), '.-.-.-b')"
+BLOAT = "local t = {} for i = 1, 1e9 do t[i] = {i} end"
+
+CLOSING = """
+    local spin = {__close = function() while true do end end}
+    local co = coroutine.create(function() local x <close> = setmetatable({}, spin) coroutine.yield() end)
+    coroutine.resume(co) while true do coroutine.close(co) end"""
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[ZygoteDriver]:
+    with a_zygote() as zygote:
+        yield zygote
+
+
+@pytest.fixture
+def worker(zygote: ZygoteDriver) -> Iterator[WorkerDriver]:
+    worker = zygote.fork().init()
+    yield worker
+    worker.close()
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        SPIN,
+        "local function f() while true do pcall(f) end end f()",
+        "while true do pcall(function() while true do end end) end",
+        "coroutine.wrap(function() while true do end end)()",
+        "while true do coroutine.wrap(function() while true do pcall(function() while true do end end) end end)() end",
+        "xpcall(function() while true do end end, function() while true do end end)",
+        "while true do xpcall(error, function() while true do end end) end",
+        "local function f() while true do pcall(coroutine.wrap(f)) end end f()",
+        "local x <close> = setmetatable({}, {__close = function() while true do end end}) while true do end",
+        "local x <close> = setmetatable({}, {__close = function() while true do end end}) error('x')",
+        "while true do load(function() while true do end end) end",
+        "local co = coroutine.create(function() "
+        CLOSING,
+        "while true do local s = ('a'):rep(1000000) end",
+        "while true do string.gsub(('a'):rep(1000), '.', function() while true do end end) end",
+        "while true do pcall(table.sort, {3, 2, 1}, function() while true do end end) end",
+        "setmetatable(_G, {__index = function() while true do end end}) local x = nothing",
+    ],
+)
+def test_what_spins_is_ended_by_its_cpu_limit(worker: WorkerDriver, source: str) -> None:
+    end = worker.run(source, cpu_ms=100)
+
+    assert (end.ended, end.discarded) == (Ended.CPU, True)
+    assert re.fullmatch(r"jobs/x\.lua:\d: cpu limit exceeded", end.reason)
+    assert re.match(r"stack traceback:\n\tjobs/x\.lua:\d: in ", end.traceback)
+    assert end.cpu_ms >= 90
+    assert worker.evaluate("pcall(error, 1)", run=2, vm=2) == [False, 1]
+
+
+def test_cpu_is_summed_over_the_steps_of_a_run(worker: WorkerDriver) -> None:
+    end = worker.run("while true do echo() for i = 1, 50000 do end end", cpu_ms=100)
+
+    assert end.ended == Ended.CPU
+    assert len(worker.asked) > 2
+
+
+@pytest.mark.parametrize("why", [Why.TIMEOUT, Why.CANCELLED, Why.STOPPED])
+def test_a_spinner_is_ended_by_a_cancel(worker: WorkerDriver, why: Why) -> None:
+    worker.load(1, f"echo() {SPIN}")
+    worker.begin(1, 1)
+    worker.wait_until_asked("echo")
+    worker.cancel(1, why)
+
+    assert worker.end(1).ended.name == why.name
+
+
+def test_a_run_that_waits_for_an_op_ends_at_once_when_cancelled(worker: WorkerDriver) -> None:
+    worker.load(
+        1,
+        "function on_finally() print('finally') end\nlocal co = coroutine.wrap(function() pcall(sleep, 1e6) end) co()",
+    )
+    worker.begin(1, 1)
+    worker.wait_until_asked("sleep")
+    worker.cancel(1, Why.TIMEOUT)
+    end = worker.end(1)
+
+    assert (end.ended, end.reason, end.discarded) == (Ended.TIMEOUT, "jobs/x.lua:2: timed out", True)
+    assert [text for _, _, text in worker.logs] == [b"finally"]
+
+
+def test_a_cancel_that_overtakes_its_begin_is_remembered(worker: WorkerDriver) -> None:
+    worker.load(1, SPIN)
+    worker.cancel(9)
+    worker.begin(9, 1)
+
+    assert worker.end(9).ended == Ended.CANCELLED
+
+
+def test_after_a_kill_hooks_and_defers_run_with_a_budget_of_their_own(worker: WorkerDriver) -> None:
+    end = worker.run(
+        "function on_error(err, ctx) print(err) store_set('k', ctx.error) end "
+        "function on_finally() print('finally') end"
+        f" defer(function() print('deferred') end) {SPIN}",
+        cpu_ms=50,
+    )
+
+    assert end.ended == Ended.CPU
+    assert [text for _, _, text in worker.logs] == [b"jobs/x.lua:1: cpu limit exceeded", b"finally", b"deferred"]
+    assert [asked[1] for asked in worker.asked] == ["store_set"]
+
+
+@pytest.mark.parametrize(
+    "hooks",
+    [
+        f"function on_error() {SPIN} end",
+        "function on_finally() sleep(1) end",
+        f"defer(function() {SPIN} end)",
+        f"defer(function() pcall(function() {SPIN} end) end)",
+    ],
+)
+def test_what_follows_a_kill_is_ended_as_well(worker: WorkerDriver, hooks: str) -> None:
+    end = worker.run(f"{hooks} {SPIN}", cpu_ms=50)
+
+    assert (end.ended, end.discarded) == (Ended.CPU, True)
+    assert b"took too long" in worker.logs[-1][2]
+
+
+def test_defers_that_overrun_alone_cost_the_run_and_the_vm(worker: WorkerDriver) -> None:
+    end = worker.run(f"defer(function() print('second') end) defer(function() {SPIN} end) return 1", cpu_ms=50)
+
+    assert (end.ended, end.discarded, end.result) == (Ended.CPU, True, None)
+    assert [text for _, _, text in worker.logs] == [b"second"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        BLOAT,
+        "local s = ('x'):rep(1e9)",
+        "local s = 'x' while true do s = s .. s end",
+        "local t = {} while true do t[#t + 1] = coroutine.create(print) end",
+        "local s = string.gsub(('x'):rep(1e6), '.', ('y'):rep(1e4))",
+        "return table.concat(setmetatable({}, {__len = function() return 1e9 end, __index = tostring}))",
+    ],
+)
+def test_what_needs_too_much_memory_ends(worker: WorkerDriver, source: str) -> None:
+    end = worker.run(f"function on_error(err, ctx) print(err) end\n{source}", limit=16 << 20)
+
+    assert (end.ended, end.reason, end.discarded) == (Ended.MEMORY, "not enough memory", True)
+    assert worker.logs == [(1, "print", b"not enough memory")]
+
+
+def test_an_answer_that_does_not_fit_ends_the_run_not_the_worker(worker: WorkerDriver) -> None:
+    worker.handlers["echo"] = lambda _: [b"x" * (12 << 20)]
+    end = worker.run("local s = echo() local t = echo() local u = echo() return 1", limit=16 << 20)
+
+    assert (end.ended, end.reason) == (Ended.MEMORY, "jobs/x.lua:1: not enough memory")
+    assert worker.run("return 1", run=2, vm=2).result == [1]
+
+
+def test_garbage_makes_room_for_an_answer(worker: WorkerDriver) -> None:
+    worker.handlers["echo"] = lambda _: [b"x" * (12 << 20)]
+
+    assert worker.run("for i = 1, 5 do echo() end return 1", limit=20 << 20).result == [1]
+
+
+def test_a_c_loop_is_reported_as_stuck_while_others_run_on(worker: WorkerDriver) -> None:
+    worker.load(1, C_LOOP)
+    worker.begin(1, 1, cpu_ms=50)
+    assert worker.run("return 1", run=2, vm=2).result == [1]
+    assert worker.stepped_runs() == {1}
+    worker.wait_for(FromWorker.STUCK, 1)
+
+    assert worker.run("return 1", run=3, vm=3).result == [1]
+
+
+def test_pings_are_answered_while_a_script_spins(worker: WorkerDriver) -> None:
+    worker.load(1, SPIN)
+    worker.begin(1, 1)
+    worker.say(ToWorker.PING, 5)
+    _, number, used, largest = worker.wait_for(FromWorker.PONG)
+
+    assert number == 5
+    assert largest[0] == [1, used]
+    assert 10_000 < used < 200_000
+
+
+def test_several_spinners_leave_room_for_others(worker: WorkerDriver) -> None:
+    for run in range(1, 7):
+        worker.load(run, SPIN)
+        worker.begin(run, run, cpu_ms=400)
+
+    assert worker.run("return echo(1)", run=100, vm=100).result == [1]
+    assert [worker.end(run).ended for run in range(1, 7)] == [Ended.CPU] * 6
+
+
+# Logs
+
+
+def test_a_flood_of_log_lines_waits_for_credit_and_leaves_some_to_others(worker: WorkerDriver) -> None:
+    worker.credits_logs = False
+    worker.load(1, "while true do print('x') end")
+    worker.begin(1, 1)
+    worker.expect_silence(FromWorker.END, 0.3)
+    assert len(worker.logs) <= wire.LOG_CREDIT
+    worker.cancel(1)
+
+    assert worker.end(1).ended == Ended.CANCELLED
+
+
+def test_credit_lets_a_flood_go_on(worker: WorkerDriver) -> None:
+    end = worker.run("for i = 1, 2000 do print(i) end")
+
+    assert end.ended == Ended.SUCCESS
+    assert [int(text) for _, _, text in worker.logs] == list(range(1, 2001))
+
+
+def test_a_long_log_line_is_cut_and_says_so(worker: WorkerDriver) -> None:
+    worker.run("print(('x'):rep(20000))")
+
+    assert worker.logs[0][2] == b"x" * wire.LOG_LINE + b"... (3616 bytes cut)"

@@ -1,0 +1,317 @@
+"""What a script may do in a real worker: results, ops, hooks, deferred functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from spyweb.lua import wire
+from spyweb.lua.wire import Ended, Form, ToWorker
+from tests.fakes.worker_driver import WorkerDriver, ZygoteDriver, a_zygote
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[ZygoteDriver]:
+    with a_zygote() as zygote:
+        yield zygote
+
+
+@pytest.fixture
+def worker(zygote: ZygoteDriver) -> Iterator[WorkerDriver]:
+    worker = zygote.fork().init()
+    yield worker
+    worker.close()
+
+
+# Scripts and their results
+
+
+def test_the_values_a_chunk_returns_come_with_its_end(worker: WorkerDriver) -> None:
+    end = worker.run("return 1, 'two', {3}, nil, true")
+
+    assert (end.ended, end.result, end.discarded) == (Ended.SUCCESS, [1, b"two", [3], None, True], False)
+
+
+def test_a_chunk_without_run_is_executed_for_every_run_in_the_same_vm(worker: WorkerDriver) -> None:
+    worker.load(1, "visits = (visits or 0) + 1 return visits")
+    results = []
+    for run in (1, 2, 3):
+        worker.begin(run, 1)
+        results.append(worker.end(run).result)
+
+    assert results == [[1], [2], [3]]
+
+
+def test_a_chunk_that_defines_run_is_executed_once(worker: WorkerDriver) -> None:
+    worker.load(1, "loads = (loads or 0) + 1 function run(ctx) return loads, ctx.job end")
+    results = []
+    for run in (1, 2):
+        worker.begin(run, 1)
+        results.append(worker.end(run).result)
+
+    assert results == [[1, b"x"], [1, b"x"]]
+
+
+def test_the_chunk_gets_the_context_with_a_table_to_share(worker: WorkerDriver) -> None:
+    assert worker.run("local ctx = ... return ctx.job, type(ctx.shared)").result == [b"x", b"table"]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("return false", "returned false"),
+        ("return false, 'no luck'", "no luck"),
+        ("return nil, 'gone'", "gone"),
+        ("return nil, 404", "404"),
+        ("error('boom')", "jobs/x.lua:1: boom"),
+        ("error({code = 1})", "(error object is a table value)"),
+        ("error({message = 'told'})", "told"),
+        ("error(setmetatable({}, {__tostring = function() return 'shown' end}))", "shown"),
+        ("error()", "(error object is a nil value)"),
+        ("error('\\255', 0)", "\ufffd"),
+    ],
+)
+def test_a_run_fails_with_a_reason(worker: WorkerDriver, source: str, reason: str) -> None:
+    end = worker.run(source)
+
+    assert (end.ended, end.reason, end.discarded) == (Ended.ERROR, reason, False)
+
+
+@pytest.mark.parametrize("source", ["return nil", "return nil, nil, 3", "return 0", "return ''", ""])
+def test_anything_else_is_a_success(worker: WorkerDriver, source: str) -> None:
+    assert worker.run(source).ended == Ended.SUCCESS
+
+
+def test_a_result_that_is_too_large_is_not_shown(worker: WorkerDriver) -> None:
+    end = worker.run(f"return ('x'):rep({wire.RESULT})")
+
+    assert (end.ended, end.result) == (Ended.SUCCESS, None)
+
+
+def test_a_script_that_does_not_compile_says_where(worker: WorkerDriver) -> None:
+    assert worker.load(1, "local x = 1\nlocal y = = 2") == "jobs/x.lua:2: unexpected symbol near '='"
+
+
+def test_luau_syntax_is_named(worker: WorkerDriver) -> None:
+    reason = worker.load(1, "local x = 1\nx += 1")
+
+    assert reason is not None
+    assert "compound assignment (`+=`) is Luau" in reason
+
+
+def test_bytecode_does_not_load(worker: WorkerDriver) -> None:
+    reason = worker.load(1, b"\x1bLua\x54")
+
+    assert reason is not None
+    assert "attempt to load a binary chunk" in reason
+
+
+def test_a_traceback_names_lines_of_the_script_only(worker: WorkerDriver) -> None:
+    end = worker.run(
+        "local function inner() error('boom') end\n"
+        "local function middle() local ok, e = pcall(echo, 1) inner() end\n"
+        "function run(ctx)\n  local co = coroutine.wrap(middle)\n  co()\n  return 1\nend"
+    )
+
+    assert end.traceback.splitlines() == [
+        "stack traceback:",
+        "\tjobs/x.lua:1: in upvalue 'inner'",
+        "\tjobs/x.lua:2: in function <jobs/x.lua:2>",
+        "\tjobs/x.lua:5: in function 'run'",
+    ]
+
+
+# Ops
+
+
+def test_an_op_carries_any_values_there_and_back(worker: WorkerDriver) -> None:
+    end = worker.run("return echo(1, 2.5, 'a\\0\\255', nil, true, {1, {k = 'v'}})")
+
+    assert end.result == [1, 2.5, b"a\0\xff", None, True, [1, {b"k": b"v"}]]
+
+
+def test_an_op_passes_through_coroutines_and_protected_calls(worker: WorkerDriver) -> None:
+    end = worker.run("""
+        local sum = 0
+        for i = 1, 20 do
+            local co = coroutine.wrap(function()
+                local ok, v = pcall(function() return echo(i) + echo(1) end)
+                coroutine.yield(v)
+                return select(2, xpcall(function() return coroutine.wrap(echo)(100) end, print))
+            end)
+            sum = sum + co() + co()
+        end
+        return sum""")
+
+    assert end.result == [sum(range(1, 21)) + 20 + 2000]
+
+
+def test_an_ops_error_is_raised_at_the_line_that_called_it(worker: WorkerDriver) -> None:
+    def refuse(_: object) -> list[object]:
+        raise ValueError("bad argument #1 to 'echo' (string expected, got table)")
+
+    worker.handlers["echo"] = refuse
+    end = worker.run("local x = 1\nlocal y = echo({})")
+
+    assert end.reason == "jobs/x.lua:2: bad argument #1 to 'echo' (string expected, got table)"
+
+
+def test_an_op_may_raise_a_table(worker: WorkerDriver) -> None:
+    del worker.handlers["echo"]
+    worker.load(1, "local ok, e = pcall(echo) return e.code")
+    worker.begin(1, 1)
+    worker.wait_until_asked("echo")
+    worker.say(ToWorker.RESUME, 1, int(Form.RAISE_PACKED), wire.pack([{b"code": 7}]))
+
+    assert worker.end(1).result == [7]
+
+
+def test_an_op_in_a_sort_comparator_is_refused_by_name(worker: WorkerDriver) -> None:
+    end = worker.run("table.sort({3, 2, 1}, function(a, b) echo() return a < b end)")
+
+    assert end.reason == "jobs/x.lua:1: echo can't be called inside a table.sort comparator or a string.gsub callback"
+
+
+def test_a_script_can_not_forge_the_answer_to_an_op(worker: WorkerDriver) -> None:
+    del worker.handlers["echo"]
+    worker.load(1, "inner = coroutine.create(function() return echo() end) return coroutine.resume(inner)")
+    worker.load(2, "main = coroutine.running() return echo()")
+    worker.begin(1, 1)
+    worker.wait_until_asked("echo", 1)
+    worker.load(3, "")
+    worker.say(ToWorker.RESUME, 1, int(Form.PLAIN), b"true answer")
+
+    assert worker.end(1).result == [True, b"true answer"]
+
+
+def test_another_run_in_the_vm_can_not_resume_what_waits_for_an_op(worker: WorkerDriver) -> None:
+    del worker.handlers["echo"]
+    worker.load(
+        1,
+        """
+        if main then
+            local ok, why = coroutine.resume(main, 'forged')
+            local ok2, why2 = coroutine.resume(inner, 'forged')
+            return true, ok, why, ok2, why2, coroutine.status(inner), (pcall(coroutine.close, inner))
+        end
+        main = coroutine.running()
+        inner = coroutine.create(function() return echo() end)
+        return coroutine.resume(inner)""",
+    )
+    worker.begin(1, 1)
+    worker.wait_until_asked("echo")
+    worker.begin(2, 1)
+    refusal = b"cannot resume non-suspended coroutine"
+    assert worker.end(2).result == [True, False, refusal, False, refusal, b"normal", False]
+    worker.answer(1, [b"true"])
+
+    assert worker.end(1).result == [True, b"true"]
+
+
+def test_an_equality_of_the_scripts_own_does_not_make_an_op(worker: WorkerDriver) -> None:
+    end = worker.run("""
+        local fake = setmetatable({}, {__eq = function() return true end})
+        local co = coroutine.wrap(function() coroutine.yield(fake, 'echo', 0, 1) return 'end' end)
+        return rawequal(co(), fake), co()""")
+
+    assert (end.result, worker.asked) == ([True, b"end"], [])
+
+
+def test_yielding_outside_a_coroutine_is_an_error_there(worker: WorkerDriver) -> None:
+    end = worker.run("local ok, e = pcall(coroutine.yield, 1) return e, coroutine.isyieldable()")
+
+    assert end.result == [b"jobs/x.lua:1: attempt to yield from outside a coroutine", False]
+
+
+def test_values_of_many_bytes_take_the_bulk_socket_both_ways(worker: WorkerDriver) -> None:
+    end = worker.run("local s = ('x'):rep(3000000) return #echo(s, {s})")
+
+    assert end.result == [3_000_000]
+
+
+def test_require_runs_a_module_once_and_reports_its_path(worker: WorkerDriver) -> None:
+    worker.handlers["_require"] = lambda arguments: [
+        b"lib/" + arguments[0] + b".lua",
+        b"n = (n or 0) + 1 return {n = n}",
+    ]
+    end = worker.run("return require('m').n, require('m').n, n")
+
+    assert end.result == [1, 1, 1]
+    assert [asked[1] for asked in worker.asked] == ["_require"]
+
+
+def test_two_runs_in_one_vm_interleave_at_ops(worker: WorkerDriver) -> None:
+    del worker.handlers["echo"]
+    worker.load(1, "local ctx = ... local v = echo(ctx.run_id) return v, ctx.run_id")
+    worker.begin(1, 1)
+    worker.begin(2, 1)
+    worker.wait_until_asked("echo", 2)
+    worker.answer(2, [b"second"])
+    assert worker.end(2).result == [b"second", 2]
+    worker.answer(1, [b"first"])
+
+    assert worker.end(1).result == [b"first", 1]
+
+
+# Hooks and deferred functions
+
+
+def test_hooks_see_how_the_run_ended_and_defers_follow_last_first(worker: WorkerDriver) -> None:
+    worker.run("""
+        function on_success(ctx, result) print('success', ctx.final, result) end
+        function on_error(err, ctx) print('error', err) end
+        function on_finally(ctx) print('finally', ctx.job) end
+        defer(function() print('first') end)
+        defer(function() print('second') defer(function() print('third') end) end)
+        return 42""")
+
+    lines = [text.decode().split("\t") for _, _, text in worker.logs]
+    assert [line[0] for line in lines] == ["success", "finally", "second", "third", "first"]
+    assert lines[0][1:] == ["true", "42"]
+
+
+def test_on_error_gets_the_text_and_the_context_the_value(worker: WorkerDriver) -> None:
+    source = """
+        function on_error(err, ctx) store_set(err, ctx.error.code, ctx.final) end
+        error({code = 7, message = 'seven'})"""
+    worker.run(source, may_retry=True)
+    worker.run(source, may_retry=False, run=2, vm=2)
+
+    assert [asked[2] for asked in worker.asked] == [[b"seven", 7, False], [b"seven", 7, True]]
+
+
+def test_a_failing_hook_is_logged_and_changes_nothing(worker: WorkerDriver) -> None:
+    end = worker.run("function on_success() error('oops') end function on_finally() print('still') end return 1")
+
+    assert (end.ended, end.result) == (Ended.SUCCESS, [1])
+    assert [level for _, level, _ in worker.logs] == ["error", "print"]
+    assert worker.logs[0][2].startswith(b"on_success: jobs/x.lua:1: oops\nstack traceback:\n\tjobs/x.lua:1: in ")
+
+
+def test_a_failing_deferred_function_does_not_stop_the_next(worker: WorkerDriver) -> None:
+    end = worker.run("defer(function() print('ran') end) defer(function() error('x') end) return 1")
+
+    assert end.ended == Ended.SUCCESS
+    assert [level for _, level, _ in worker.logs] == ["error", "print"]
+
+
+def test_an_op_in_a_deferred_function_is_an_error(worker: WorkerDriver) -> None:
+    worker.run("defer(function() echo(1) end)")
+
+    assert b"echo can't be called inside a deferred function" in worker.logs[0][2]
+
+
+def test_in_the_server_a_deferred_function_may_call_ops(zygote: ZygoteDriver) -> None:
+    worker = zygote.fork().init(server=True)
+    worker.run("defer(function() echo(1) end)")
+
+    assert [asked[1] for asked in worker.asked] == ["echo"]
+    worker.close()
+
+
+def test_there_is_a_limit_to_what_one_run_defers(worker: WorkerDriver) -> None:
+    end = worker.run("local function again() defer(again) end again()")
+
+    assert (end.ended, len(worker.logs)) == (Ended.SUCCESS, 1)
+    assert b"more than 1000 deferred functions" in worker.logs[0][2]

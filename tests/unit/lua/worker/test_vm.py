@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from spyweb.lua import wire
+from spyweb.lua.wire import Ended, Form, Why
+from spyweb.lua.worker.values import Told
+from spyweb.lua.worker.vm import LAST_WORDS, VM, Parts, compile_parts
+
+INIT = wire.pack([{"ops": ["echo", "state.lock"], "engine": {}, "env": {}, "server": False}])
+LIMIT = 4 << 20
+
+
+class Callbacks:
+    def __init__(self) -> None:
+        self.reason = 0
+        self.lines: list[tuple[bytes, bytes]] = []
+
+    def why(self) -> int:
+        return self.reason
+
+    def emit(self, level: bytes, text: bytes) -> int:
+        self.lines.append((level, text))
+        return 0
+
+
+@pytest.fixture(scope="module")
+def parts() -> Parts:
+    return compile_parts()
+
+
+@pytest.fixture
+def callbacks() -> Callbacks:
+    return Callbacks()
+
+
+@pytest.fixture
+def vm(parts: Parts, callbacks: Callbacks) -> Iterator[VM]:
+    vm = VM(parts, INIT, LIMIT, callbacks, main_count=1000)
+    yield vm
+    vm.close()
+
+
+def start(vm: VM, source: bytes, *, run: int = 1, may_retry: bool = False) -> tuple[object, ...]:
+    assert vm.compile(b"x.lua", source) is None
+    vm.begin(run, "run", wire.pack([{"job": "x"}, may_retry]))
+    return vm.start(run)
+
+
+def test_where_no_hook_can_be_armed_a_counting_one_ends_a_run(vm: VM, callbacks: Callbacks) -> None:
+    callbacks.reason = Why.CPU
+    told = start(vm, b"while true do end")
+
+    assert told[:3] == (Told.END, Ended.CPU, b"x.lua:1: cpu limit exceeded")
+
+
+def test_an_op_with_a_dot_is_a_function_in_a_table(vm: VM) -> None:
+    assert start(vm, b"state.lock('door')") == (Told.OP, b"state.lock", Form.PLAIN, b"door")
+
+
+def test_a_run_that_waits_for_an_op_can_be_ended(vm: VM) -> None:
+    start(vm, b"pcall(echo)")
+    told = vm.kill(1, Why.TIMEOUT)
+
+    assert told[:3] == (Told.END, Ended.TIMEOUT, b"x.lua:1: timed out")
+
+
+def test_what_follows_a_kill_gets_a_coroutine_of_its_own(vm: VM) -> None:
+    start(vm, b"function on_error(err) echo(err) end echo()")
+    told = vm.kill(1, Why.CANCELLED)
+    assert (told[0], told[2]) == (Told.AFTERMATH, Ended.CANCELLED)
+    assert vm.start(1) == (Told.OP, b"echo", Form.PLAIN, b"x.lua:1: cancelled")
+    ended = vm.step(1, Form.PLAIN, [])
+
+    assert (ended[0], ended[1], ended[5]) == (Told.END, Ended.CANCELLED, True)
+
+
+def test_there_is_no_room_for_more_than_the_limit(vm: VM) -> None:
+    assert vm.has_room(LIMIT // 2)
+    assert not vm.has_room(LIMIT)
+
+
+def test_last_words_may_go_over_the_limit(vm: VM) -> None:
+    vm.stretch()
+
+    assert vm.has_room(LIMIT + LAST_WORDS // 2)
+
+
+def test_garbage_does_not_count_against_room(vm: VM) -> None:
+    start(vm, b"t = ('x'):rep(3000000) t = nil")
+
+    assert vm.has_room(LIMIT - 300_000)
+
+
+def test_a_closed_vm_holds_nothing_and_closes_twice(vm: VM) -> None:
+    vm.close()
+    vm.close()
+
+    assert vm.used == 0
+
+
+def test_an_idle_vm_is_small(vm: VM) -> None:
+    start(vm, b"function run(ctx) return 1 end")
+
+    assert vm.used < 80_000
+
+
+def test_a_log_line_of_many_bytes_is_cut_in_lua(vm: VM, callbacks: Callbacks) -> None:
+    start(vm, b"print(('x'):rep(20000))")
+
+    assert callbacks.lines == [(b"print", b"x" * wire.LOG_LINE + b"... (3616 bytes cut)")]
+
+
+def test_an_unknown_procedure_is_refused(vm: VM) -> None:
+    with pytest.raises(Exception, match="there is no procedure nonsense"):
+        vm.begin(1, "nonsense", b"\x90")
