@@ -7,13 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import NewType
+from enum import Enum, StrEnum
+from typing import Final, NewType, TypeAlias
 
 JobId = NewType("JobId", str)
 RunId = NewType("RunId", int)
 
 MIB = 1 << 20
+
+
+class Null(Enum):
+    """JSON's null, which a Lua table can hold and nil it can't."""
+
+    NULL = "null"
+
+
+NULL: Final = Null.NULL
+
+# A value of Lua as Python sees it: strings are bytes, a table whose keys are 1..n is a list, any other a dict.
+# None is nil: it stands for "no value", and is never inside a table.
+ValueKey: TypeAlias = bytes | int | float | bool
+Value: TypeAlias = "Null | bool | int | float | bytes | list[Value] | dict[ValueKey, Value] | None"
 
 
 class Start(StrEnum):

@@ -161,16 +161,23 @@ class Reader:
         """Every message that is whole by now, in order.  Raises ValueError on a frame that can't be right."""
         buffer = self._buffer
         buffer += data
-        at, end = 0, len(buffer)
         messages: list[list[object]] = []
-        while end - at >= 4:
-            size = int.from_bytes(buffer[at : at + 4], "little")
-            if size > MAX_FRAME:
-                raise ValueError(f"a frame of {size} bytes")
-            if end - at - 4 < size:
-                break
-            messages.extend(_decoder.decode(bytes(buffer[at + 4 : at + 4 + size])))
-            at += 4 + size
-        if at:
-            del buffer[:at]
+        with memoryview(buffer) as view:
+            end = _decode_frames(view, messages)
+        if end:
+            del buffer[:end]
         return iter(messages)
+
+
+def _decode_frames(view: memoryview, messages: list[list[object]]) -> int:
+    """Gives where the last whole frame ends."""
+    at, end = 0, len(view)
+    while end - at >= 4:
+        size = int.from_bytes(view[at : at + 4], "little")
+        if size > MAX_FRAME:
+            raise ValueError(f"a frame of {size} bytes")
+        if end - at - 4 < size:
+            break
+        messages.extend(_decoder.decode(view[at + 4 : at + 4 + size]))
+        at += 4 + size
+    return at

@@ -15,6 +15,79 @@ from enum import StrEnum
 from typing import Protocol
 
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState
+from spyweb.store.values_protocol import (
+    KEEP,
+    NOBODY,
+    SCOPES,
+    STATE,
+    WRITTEN,
+    Alive,
+    ChangeEvent,
+    ChangeKind,
+    Drop,
+    Entry,
+    Events,
+    Held,
+    HistoryRule,
+    HistoryRules,
+    Item,
+    Keep,
+    Leave,
+    Loaded,
+    Locks,
+    Order,
+    Origin,
+    Put,
+    Transform,
+    Values,
+    ValueStats,
+    Watch,
+    agent_namespace,
+    scope_namespace,
+)
+
+__all__ = [
+    "GLOBAL",
+    "KEEP",
+    "NOBODY",
+    "SCOPES",
+    "STATE",
+    "WRITTEN",
+    "Alive",
+    "Begin",
+    "Change",
+    "ChangeEvent",
+    "ChangeKind",
+    "Drop",
+    "Durability",
+    "End",
+    "Entries",
+    "Entry",
+    "Events",
+    "Held",
+    "HistoryRule",
+    "HistoryRules",
+    "Item",
+    "Keep",
+    "Leave",
+    "Loaded",
+    "Locks",
+    "NewRun",
+    "Order",
+    "Origin",
+    "Put",
+    "Runs",
+    "Store",
+    "StoreStats",
+    "Stretch",
+    "Transform",
+    "ValueStats",
+    "Values",
+    "Watch",
+    "agent_namespace",
+    "job_namespace",
+    "scope_namespace",
+]
 
 GLOBAL = "global"  # the namespace of global_store_*
 
@@ -93,6 +166,7 @@ class Change:
     begin: Sequence[Begin] = field(default=())
     end: Sequence[End] = field(default=())
     stretches: Sequence[Stretch] = field(default=())
+    delivered: Sequence[int] = field(default=())  # ids of change events that have started their runs
 
 
 class Entries(Protocol):
@@ -124,6 +198,7 @@ class Runs(Protocol):
         """Commit a change; gives the id of each of `change.new`, None where (job, due_ms, attempt) stood.
 
         Applied in this order: end, begin, stretches, new, cursors.  A run ends once: what comes later is ignored.
+        The locks of a run that ends are released, and delivered change events are gone.
         """
 
     def cursors(self) -> Future[dict[JobId, Cursor]]: ...
@@ -165,6 +240,15 @@ class Store(Protocol):
 
     @property
     def runs(self) -> Runs: ...
+
+    @property
+    def values(self) -> Values: ...
+
+    @property
+    def locks(self) -> Locks: ...
+
+    @property
+    def events(self) -> Events: ...
 
     def stats(self) -> StoreStats: ...
 

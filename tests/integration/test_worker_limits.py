@@ -20,6 +20,7 @@ CLOSING = """
     local co = coroutine.create(function() local x <close> = setmetatable({}, spin) coroutine.yield() end)
     coroutine.resume(co) while true do coroutine.close(co) end"""
 
+
 @pytest.fixture(scope="module")
 def zygote() -> Iterator[ZygoteDriver]:
     with a_zygote() as zygote:
@@ -50,7 +51,6 @@ def worker(zygote: ZygoteDriver) -> Iterator[WorkerDriver]:
         "local x <close> = setmetatable({}, {__close = function() while true do end end}) while true do end",
         "local x <close> = setmetatable({}, {__close = function() while true do end end}) error('x')",
         "while true do load(function() while true do end end) end",
-        "local co = coroutine.create(function() "
         CLOSING,
         "while true do local s = ('a'):rep(1000000) end",
         "while true do string.gsub(('a'):rep(1000), '.', function() while true do end end) end",

@@ -178,10 +178,10 @@ class Stepper:
         try:
             return call(*arguments)
         except MemoryError:
-            return _end(Ended.MEMORY, _NO_MEMORY, discarded=True)
+            return _out_of_memory(run)
         except LuaError as error:
             if str(error) == OUT_OF_MEMORY:
-                return _end(Ended.MEMORY, _NO_MEMORY, discarded=True)
+                return _out_of_memory(run)
             return _end(Ended.ERROR, str(error).encode("utf-8", "replace")[:4096], discarded=True)
 
     def _watch(self, run: Run) -> None:
@@ -195,6 +195,12 @@ class Stepper:
 
 def _end(ended: Ended, reason: bytes, *, discarded: bool) -> Result:
     return (_END, int(ended), reason, b"", None, discarded, None)
+
+
+def _out_of_memory(run: Run) -> Result:
+    """There was not even enough to say why it ended."""
+    ended = _BEFORE[Why(run.why)][0] if run.why else Ended.MEMORY
+    return _end(ended, _NO_MEMORY, discarded=True)
 
 
 def _account(run: Run, seat: Seat) -> None:

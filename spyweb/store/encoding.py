@@ -1,0 +1,185 @@
+"""A value as a column and back, exactly: scalars in SQLite's own types, tables as JSON text where that loses nothing.
+
+A table goes as msgpack when it holds a string that is not UTF-8, a key that is not a string, or an infinite number.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from spyweb.errors import StoreError
+from spyweb.model import NULL, Null, Value, ValueKey
+
+MAX_DEPTH = 200  # of tables in tables
+SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
+
+Column = bytes | str | int | float | None
+Plain = object  # what msgspec reads and writes: None for NULL; in JSON text for bytes
+
+
+class Type(StrEnum):
+    """The column `type`: how `value` is to be read."""
+
+    STRING = "s"
+    INTEGER = "i"
+    FLOAT = "f"
+    BOOLEAN = "b"
+    NULL = "n"
+    JSON = "j"
+    MSGPACK = "m"
+
+
+class Cell(NamedTuple):
+    """The columns `type` and `value`."""
+
+    type: str
+    column: Column
+
+
+class NotJson(Exception):
+    """JSON would lose something."""
+
+
+def encode(value: Value) -> Cell:
+    if isinstance(value, list | dict):
+        return encode_table(value)
+    check_scalar(value)
+    match value:
+        case bytes():
+            return Cell(Type.STRING.value, value)
+        case bool():
+            return Cell(Type.BOOLEAN.value, int(value))
+        case int():
+            return Cell(Type.INTEGER.value, value)
+        case float():
+            return Cell(Type.FLOAT.value, value)
+        case _:
+            return Cell(Type.NULL.value, None)
+
+
+def decode(kind: str, column: Column) -> Value:
+    match kind:
+        case Type.STRING | Type.INTEGER | Type.FLOAT:
+            return column
+        case Type.BOOLEAN:
+            return bool(column)
+        case Type.NULL:
+            return NULL
+        case Type.JSON if isinstance(column, str):
+            return from_json(msgspec.json.decode(column))
+        case Type.MSGPACK if isinstance(column, bytes):
+            return from_msgpack(msgspec.msgpack.decode(column, strict=False))
+    raise StoreError(f"an entry of the type {kind!r} can't be read")
+
+
+def encode_table(value: Value) -> Cell:
+    try:
+        return Cell(Type.JSON.value, msgspec.json.encode(to_json(value, MAX_DEPTH)).decode())
+    except NotJson:
+        return Cell(Type.MSGPACK.value, msgspec.msgpack.encode(to_msgpack(value, MAX_DEPTH)))
+
+
+def to_json(value: Value, depth: int) -> Plain:
+    match value:
+        case bytes():
+            return text_of(value)
+        case dict():
+            inside = less(depth)
+            return {text_of(key): to_json(item, inside) for key, item in value.items()}
+        case list():
+            inside = less(depth)
+            return [to_json(item, inside) for item in value]
+    check_scalar(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise NotJson
+    return None if value is NULL else value
+
+
+def text_of(value: ValueKey) -> str:
+    try:
+        if isinstance(value, bytes):
+            return value.decode()
+    except UnicodeDecodeError:
+        pass
+    raise NotJson
+
+
+def from_json(plain: Plain) -> Value:
+    match plain:
+        case str():
+            return plain.encode()
+        case dict():
+            return {key.encode(): from_json(item) for key, item in plain.items()}
+        case list():
+            return [from_json(item) for item in plain]
+        case bool() | int() | float():
+            return plain
+    return NULL
+
+
+def to_msgpack(value: Value, depth: int) -> Plain:
+    match value:
+        case dict():
+            inside = less(depth)
+            return {checked_key(key): to_msgpack(item, inside) for key, item in value.items()}
+        case list():
+            inside = less(depth)
+            return [to_msgpack(item, inside) for item in value]
+    check_scalar(value)
+    return None if value is NULL else value
+
+
+def from_msgpack(plain: Plain) -> Value:
+    match plain:
+        case dict():
+            return {key: from_msgpack(item) for key, item in plain.items()}
+        case list():
+            return [from_msgpack(item) for item in plain]
+        case bytes() | bool() | int() | float():
+            return plain
+    return NULL
+
+
+def less(depth: int) -> int:
+    if depth == 0:
+        raise StoreError(f"the value is nested deeper than {MAX_DEPTH} tables, or inside itself")
+    return depth - 1
+
+
+def checked_key(key: ValueKey) -> ValueKey:
+    check_scalar(key)
+    return key
+
+
+def check_scalar(value: Value) -> None:
+    match value:
+        case bool() | bytes() | Null():
+            return
+        case int() if SMALLEST <= value <= LARGEST:
+            return
+        case float() if not math.isnan(value):
+            return
+        case int():
+            raise StoreError(f"the number {value} does not fit into 64 bits")
+        case float():
+            raise StoreError("NaN can't be stored")
+    raise StoreError(f"a value of the type {type(value).__name__} can't be stored")
+
+
+def as_text(value: Value) -> bytes:
+    """A typed value as store_get shows it."""
+    match value:
+        case bytes():
+            return value
+        case bool():
+            return b"true" if value else b"false"
+        case int() | float():
+            return str(value).encode()
+        case Null():
+            return b"null"
+    column = encode_table(value).column
+    return column.encode() if isinstance(column, str) else msgspec.msgpack.encode(column)

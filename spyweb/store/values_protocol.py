@@ -1,0 +1,298 @@
+"""What may be asked of a store's typed values, locks and change events.  protocol.py gives all of it on.
+
+Every call gives a future, done once what it wrote is committed.  A read of a key sees every write of that key that
+was asked for before it; a question about many keys sees every write that was asked for before it.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import Final, Protocol
+
+from spyweb.model import JobId, RunId, Value
+
+STATE = "state"  # the namespace of positional state.*
+
+
+def agent_namespace(agent: str) -> str:
+    """The namespace of an agent's positional state.*."""
+    return STATE if agent == "local" else f"{STATE}@{agent}"
+
+
+def scope_namespace(scope: str) -> str:
+    """The namespace of a scope of table-first state.*."""
+    return f"{SCOPES}{scope}"
+
+
+SCOPES = "scope:"  # what the namespaces of all scopes begin with
+
+
+# Values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One live entry, or a past version of one."""
+
+    value: Value
+    version: int  # counts the writes; never falls while the entry, or its history, exists
+    created_ms: int
+    updated_ms: int
+    expires_ms: int | None = None  # None: never
+
+
+class Keep(Enum):
+    EXPIRY = 0
+
+
+KEEP: Final = Keep.EXPIRY
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write the value."""
+
+    value: Value
+    expires_ms: int | Keep | None = None  # KEEP: that of the live entry; None: never
+    result: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Delete the entry."""
+
+    result: object = None
+    always_tell: bool = False  # watchers hear `deleted` even when there was nothing to delete, as in iii
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Change nothing."""
+
+    result: object = None
+
+
+# Called on the store's own thread, perhaps more than once, so it must be pure; None: absent or expired.
+# What it raises fails the future, and the entry stays as it is.
+Transform = Callable[[Entry | None], Put | Drop | Leave]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Who writes: goes into the change events."""
+
+    job: JobId | None = None
+    run: RunId | None = None
+    depth: int = 0  # how many triggers led to this write, one by another
+
+
+NOBODY: Final = Origin()
+
+
+class Order(StrEnum):
+    KEY = "key"  # bytewise
+    CREATED = "created"  # as they were created
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """An entry with its place: what is exported and loaded."""
+
+    namespace: str
+    key: bytes
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    written: int
+    kept: int  # live entries that were not replaced
+    expired: int  # not written, because their moment had passed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueStats:
+    """Of one namespace, or of all."""
+
+    total_keys: int  # live
+    expired_keys: int  # not yet swept
+    size_bytes: int  # of keys and values, as stored
+    last_modified_ms: int | None  # of the live keys
+    active_locks: int  # of all namespaces: locks have none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRule:
+    """Which past versions of the entries of a namespace are kept, beside the current ones."""
+
+    versions: int | None = None  # at most so many of each key
+    age_ms: int | None = None  # those replaced or deleted since so long
+
+
+HistoryRules = Mapping[str, HistoryRule]  # by namespace
+
+
+class Values(Protocol):
+    """Entries with typed values.
+
+    An expired entry is absent to every call, and what is written over it is a new entry.  Raises StoreError for what
+    is no Value, and for None at the top: what is not there is deleted, not stored.
+    """
+
+    def read(self, namespace: str, key: bytes) -> Future[Entry | None]: ...
+
+    def transform(self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY) -> Future[object]:
+        """Read, decide and write as one step; gives the decision's `result`."""
+
+    def keys(self, namespace: str, pattern: bytes = b"*") -> Future[list[bytes]]:
+        """Of live entries, sorted bytewise.  `*` is any run of characters, `?` one; all others are themselves."""
+
+    def items(
+        self, namespace: str, prefix: bytes = b"", *, limit: int | None = None, order: Order = Order.KEY
+    ) -> Future[list[tuple[bytes, Entry]]]:
+        """Live entries whose keys begin so."""
+
+    def clear(self, namespace: str, pattern: bytes = b"*", *, origin: Origin = NOBODY) -> Future[int]:
+        """Delete all live entries whose keys match; gives how many."""
+
+    def namespaces(self, prefix: str = "") -> Future[list[str]]:
+        """Those with a live entry, sorted."""
+
+    async def sweep(self, limit: int | None = None) -> int:
+        """Delete expired entries (at most `limit`) and locks, and history that has outlived its rule.
+
+        Gives how many entries.  Works in slices, and holds up no write for long.
+        """
+
+    def history(self, namespace: str, key: bytes, limit: int | None = None) -> Future[list[Entry]]:
+        """The versions that there are, newest first: the live one, then those that it replaced."""
+
+    def version(self, namespace: str, key: bytes, version: int) -> Future[Entry | None]: ...
+
+    def export(self, namespaces: Sequence[str] | None = None) -> AsyncIterator[Item]:
+        """Live entries in the order of their creation (None: of all namespaces), each as it is when it is reached."""
+
+    def load(self, items: Sequence[Item], *, replace: bool) -> Future[Loaded]:
+        """Write all of them with their times and expiries, or none.
+
+        Live entries that are there already are replaced, or with `replace=False` kept.  Watchers are not told.
+        """
+
+    def move(self, old: str, new: str) -> Future[int]:
+        """Give all entries of a namespace to another, with their history; gives how many.
+
+        Raises StoreError, and moves nothing, when a key is in both.  Watchers are not told.
+        """
+
+    def stats(self, namespace: str | None = None) -> Future[ValueStats]: ...
+
+
+# Locks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A lock that somebody has."""
+
+    name: bytes
+    holder: bytes
+    run: RunId | None  # None: not a run's, so only its lease and a release end it
+    acquired_ms: int
+    expires_ms: int
+    lease_ms: int
+
+
+Alive = Callable[[RunId], bool]
+
+
+class Locks(Protocol):
+    """Locks by name, each with a lease.
+
+    A lock whose lease has expired is free, unless its run lives.  All locks that a run has acquired since the store
+    was opened are released in the transaction that ends it (`Change.end`); those of an earlier daemon's runs last
+    until their leases expire.
+    """
+
+    def believe(self, alive: Alive) -> None:
+        """Ask this whether a run lives; without it none does.  Called on the store's own thread: it must be quick."""
+
+    def on_released(self, callback: Callable[[Sequence[bytes]], None]) -> None:
+        """Call this on the loop, after the commit, with the names of locks that may have become free."""
+
+    def acquire(self, name: bytes, holder: bytes, run: RunId | None, lease_ms: int) -> Future[Held | None]:
+        """None: it is yours.  Otherwise who has it, be it the same holder."""
+
+    def release(self, name: bytes, holder: bytes) -> Future[Held | None]:
+        """Who had it (None: nobody); it is released if that is `holder`, and stays as it is otherwise."""
+
+    def release_run(self, run: RunId) -> Future[list[bytes]]:
+        """Release all that a run holds; gives their names."""
+
+    def renew(self, runs: Sequence[RunId]) -> Future[int]:
+        """Begin the leases of all locks of these runs anew; gives how many locks."""
+
+    def holder(self, name: bytes) -> Future[Held | None]:
+        """Who has it; None when it is free."""
+
+    def list(self) -> Future[list[Held]]:
+        """All that are held, sorted by name."""
+
+    def break_(self, name: bytes) -> Future[Held | None]:
+        """Release a lock whoever has it; gives who had it."""
+
+
+# Events
+
+
+class ChangeKind(StrEnum):
+    CREATED = "created"
+    UPDATED = "updated"
+    DELETED = "deleted"
+    EXPIRED = "expired"  # found by a sweep, or by a write over it
+
+
+WRITTEN: Final = frozenset({ChangeKind.CREATED, ChangeKind.UPDATED, ChangeKind.DELETED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """Which changes are to be kept until they are delivered."""
+
+    namespace: str
+    is_prefix: bool = False  # all namespaces that begin so: SCOPES for all scopes
+    key: bytes = b"*"  # a pattern, as in Values.keys
+    kinds: frozenset[ChangeKind] = field(default=WRITTEN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeEvent:
+    """One change of an entry, as committed."""
+
+    id: int  # grows with each event: for a key, the order of its changes
+    namespace: str
+    key: bytes
+    kind: ChangeKind
+    old: Value  # None: there was none
+    new: Value  # None: there is none any more
+    version: int  # after the change (of what was deleted or expired: its last; 0: there was nothing)
+    at_ms: int
+    origin: Origin
+
+
+class Events(Protocol):
+    """The outbox: changes that somebody watches, written in the transaction of the change.
+
+    They stay until a run that they start is recorded: see `Change.delivered`.
+    """
+
+    def watch(self, watches: Sequence[Watch]) -> None:
+        """Keep these changes and no others, beginning with the writes asked for from now on."""
+
+    def pending(self, limit: int = 1000, *, after: int = 0) -> Future[list[ChangeEvent]]:
+        """Not delivered yet and with a greater id than `after`, oldest first."""
+
+    def on_committed(self, callback: Callable[[], None]) -> None:
+        """Call this on the loop each time that there may be new events, after their commit."""

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from spyweb.lua import wire
+from spyweb.lua.wire import Ext, Foreign, Reader
+
+MESSAGES: list[object] = [[1, b"\xff", "name", None, 2.5, -7], [2, [1, {b"k": True}]]]
+
+
+def test_a_frame_comes_back_whole() -> None:
+    assert list(Reader().feed(wire.frame(MESSAGES))) == MESSAGES
+
+
+def test_a_frame_may_arrive_byte_by_byte() -> None:
+    reader = Reader()
+    heard = [message for byte in wire.frame(MESSAGES) for message in reader.feed(bytes([byte]))]
+
+    assert heard == MESSAGES
+
+
+def test_several_frames_and_a_part_of_one_may_arrive_at_once() -> None:
+    reader = Reader()
+    stream = wire.frame(MESSAGES) * 3
+
+    assert list(reader.feed(stream[:-5])) == MESSAGES * 2
+    assert list(reader.feed(stream[-5:])) == MESSAGES
+
+
+def test_a_frame_that_is_too_long_is_refused() -> None:
+    with pytest.raises(ValueError, match="a frame of 4294967295 bytes"):
+        Reader().feed(b"\xff\xff\xff\xff")
+
+
+def test_a_frame_that_is_no_msgpack_is_refused() -> None:
+    with pytest.raises(ValueError, match="malformed"):
+        Reader().feed(b"\x01\x00\x00\x00\xc1")
+
+
+def test_what_only_lua_has_is_a_value_of_its_own() -> None:
+    assert wire.unpack(b"\x91\xc7\x08\x01function") == [Foreign(Ext.FOREIGN, "function")]
