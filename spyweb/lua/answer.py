@@ -22,9 +22,9 @@ _AS_THEY_ARE = frozenset({bytes, bool, float, type(None)})
 _UNSIGNED_OVERFLOW = re.compile(rb"\xcf[\x80-\xff]")  # msgpack's uint64 from 2**63 on, which Lua has no integer for
 
 
-def resume(run: int, results: Sequence[object]) -> tuple[list[object], int]:
+def resume(run: int, number: int, results: Sequence[object]) -> tuple[list[object], int]:
     """The answer to an op, and about how many bytes it takes."""
-    message: list[object] = [_RESUME, run, _PLAIN]
+    message: list[object] = [_RESUME, run, number, _PLAIN]
     size = 0
     for value in results:
         kind = type(value)
@@ -37,19 +37,19 @@ def resume(run: int, results: Sequence[object]) -> tuple[list[object], int]:
             size += len(value)
         elif kind not in _AS_THEY_ARE:
             packed = pack(results)
-            return [_RESUME, run, _PACKED, packed], len(packed)
+            return [_RESUME, run, number, _PACKED, packed], len(packed)
         message.append(value)
     return message, size
 
 
-def resume_with_error(run: int, text: str) -> tuple[list[object], int]:
+def resume_with_error(run: int, number: int, text: str) -> tuple[list[object], int]:
     data = as_bytes(text)
-    return [_RESUME, run, _RAISE, data], len(data)
+    return [_RESUME, run, number, _RAISE, data], len(data)
 
 
-def resume_with_error_value(run: int, value: object) -> tuple[list[object], int]:
+def resume_with_error_value(run: int, number: int, value: object) -> tuple[list[object], int]:
     packed = pack([value])
-    return [_RESUME, run, _RAISE_PACKED, packed], len(packed)
+    return [_RESUME, run, number, _RAISE_PACKED, packed], len(packed)
 
 
 def as_lua_integer(value: int) -> int | float:

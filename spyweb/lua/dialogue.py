@@ -58,7 +58,8 @@ class Dialogue:
         self._link = terms.link
         self._timer = terms.clock.call_later(order.request.timeout_ms / 1000, self._time_out)
         self._pending: Future[Results] | Task[Results | Exception] | None = None
-        self._op = ""  # the op under way
+        self._number = 0  # of the op under way
+        self._op = ""  # its name
 
     def begin(self) -> None:
         request = self.order.request
@@ -94,10 +95,15 @@ class Dialogue:
             log.exception("a log line was lost", run=self.run, job=self.order.request.code.job)
 
     def ask(self, message: list[object]) -> None:
-        """Answer an OP: run, name, Form, value..."""
-        self._op = name = cast(str, message[2])
+        """Answer an OP: run, number, name, Form, value..."""
+        number = cast(int, message[2])
+        if number < self._number:  # a big one, overtaken on the other socket: its run was killed and has gone on
+            return
+        self._drop_pending()
+        self._number = number
+        self._op = name = cast(str, message[3])
         try:
-            arguments = message[4:] if message[3] == _PLAIN else _unpack(message[4])
+            arguments = message[5:] if message[4] == _PLAIN else _unpack(message[5])
             awaitable = self._host.op(name, arguments)
             if not isinstance(awaitable, Future):
                 self._pending = task = self._terms.spawn(_contained(awaitable))
@@ -135,14 +141,14 @@ class Dialogue:
             self._refuse(error)
 
     def _give(self, results: Results) -> None:
-        self._link.send_sized(*answer.resume(self.run, results))
+        self._link.send_sized(*answer.resume(self.run, self._number, results))
 
     def _refuse(self, error: BaseException) -> None:
         value = getattr(error, "value", None) if isinstance(error, OpError) else None
         if value is not None:
-            self._link.send_sized(*answer.resume_with_error_value(self.run, value))
+            self._link.send_sized(*answer.resume_with_error_value(self.run, self._number, value))
         else:
-            self._link.send_sized(*answer.resume_with_error(self.run, self._text_of(error)))
+            self._link.send_sized(*answer.resume_with_error(self.run, self._number, self._text_of(error)))
 
     def _text_of(self, error: BaseException) -> str:
         if isinstance(error, OpError):

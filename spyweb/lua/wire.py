@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
+from typing import final
 
 import msgspec
 
@@ -58,7 +59,7 @@ class ToWorker(IntEnum):
     INIT = 0  # {ops: [name], engine: {..}, env: {name: value}, server: bool}; first, once
     LOAD = 1  # vm, chunk name ("jobs/x.lua"), source, memory limit in bytes; answered by LOADED
     BEGIN = 2  # run (above 0), vm, procedure ("run"), packed argument list, CPU limit in ms
-    RESUME = 3  # run, Form, value...: the answer to its OP
+    RESUME = 3  # run, number, Form, value...: the answer to its OP of that number; dropped when the run has given it up
     CANCEL = 4  # run, Why
     DROP = 5  # vm: close it once no run is left in it; a discarded VM needs none
     PING = 6  # number
@@ -70,7 +71,7 @@ class FromWorker(IntEnum):
 
     READY = 0  # {rights: [text]}: what it has given up; first, once
     LOADED = 1  # vm, None or the reason why it does not compile (text, "file:line: text"); such a VM is gone
-    OP = 2  # run, name, Form (PLAIN or PACKED), value...
+    OP = 2  # run, number (1, 2, ... in each run), name, Form (PLAIN or PACKED), value...
     END = 3  # run, Ended, reason (bytes), traceback (bytes), CPU in ms, packed result or None, is its VM discarded
     LOG = 4  # run, level, text (bytes); costs one credit
     PONG = 5  # number, bytes in use by all VMs, [[vm, bytes]] of the largest
@@ -120,20 +121,39 @@ class Ext(IntEnum):
     EMPTY_ARRAY = 5  # the sentinel for an empty array
 
 
-class Foreign(msgspec.Struct, frozen=True):
+@final
+class Foreign:
     """A Lua value that has no counterpart outside its VM."""
 
-    kind: Ext
-    name: str
+    __slots__ = ("kind", "name")
+    __match_args__ = ("kind", "name")
+
+    def __init__(self, kind: Ext, name: str = "") -> None:
+        self.kind = kind
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Foreign) and (self.kind, self.name) == (other.kind, other.name)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.name))
+
+    def __repr__(self) -> str:
+        return f"Foreign({self.kind!r}, {self.name!r})"
 
 
-_encoder = msgspec.msgpack.Encoder()
+def _write_ext(value: object) -> msgspec.msgpack.Ext:
+    """Not a Struct or dataclass: msgspec would write those as maps, and a sentinel would not come back as itself."""
+    if isinstance(value, Foreign):
+        return msgspec.msgpack.Ext(int(value.kind), value.name.encode())
+    raise TypeError(f"a {type(value).__name__} can't cross the wire")
 
 
 def _read_ext(code: int, data: memoryview) -> Foreign:
     return Foreign(Ext(code), bytes(data).decode("ascii", "replace"))
 
 
+_encoder = msgspec.msgpack.Encoder(enc_hook=_write_ext)
 _decoder = msgspec.msgpack.Decoder(ext_hook=_read_ext, strict=False)
 
 

@@ -62,6 +62,7 @@ class Op(NamedTuple):
     arguments: tuple[object, ...]
     future: Future[object]
     subject: Hashable  # what it writes to, where somebody may ask
+    after: Callable[[], None] | None = None  # called on the loop once it is committed, wanted or not
 
 
 Results = list[object]  # an op's result, or the Exception that it failed with
@@ -172,6 +173,7 @@ class Lane:
         function: Callable[[sqlite3.Connection, *Ts], T],
         *arguments: *Ts,
         subject: Hashable = None,
+        after: Callable[[], None] | None = None,
     ) -> Future[T]:
         """Queue an op; the future has its result once it is committed."""
         future = self._loop.create_future()
@@ -183,7 +185,7 @@ class Lane:
             self._wake.set()
         if subject is not None:
             self._subjects[subject] += 1
-        self._queue.append(Op(kind, function, arguments, future, subject))
+        self._queue.append(Op(kind, function, arguments, future, subject, after))
         return future
 
     def is_busy_with(self, subject: Hashable) -> bool:
@@ -240,6 +242,8 @@ class Lane:
             committed += op.kind is not Kind.READ
             if not op.future.done():  # cancelled meanwhile: the write stands, nobody wants its result
                 op.future.set_result(result)
+            if op.after:
+                op.after()
         if committed:
             self.writes += committed
             self.last_commit_ms = self._clock.now_ms()

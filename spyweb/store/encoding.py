@@ -63,7 +63,7 @@ def encode(value: Value) -> Cell:
 
 def decode(kind: str, column: Column) -> Value:
     match kind:
-        case Type.STRING | Type.INTEGER | Type.FLOAT:
+        case Type.STRING | Type.INTEGER | Type.FLOAT if not isinstance(column, str):
             return column
         case Type.BOOLEAN:
             return bool(column)
@@ -167,7 +167,7 @@ def check_scalar(value: Value) -> None:
             raise StoreError(f"the number {value} does not fit into 64 bits")
         case float():
             raise StoreError("NaN can't be stored")
-    raise StoreError(f"a value of the type {type(value).__name__} can't be stored")
+    raise StoreError(f"{'nil' if value is None else f'a value of the type {type(value).__name__}'} can't be stored")
 
 
 def as_text(value: Value) -> bytes:

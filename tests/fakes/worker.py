@@ -46,6 +46,7 @@ class FakeWorker:
         self.init: object = None
         self.answers: list[list[object]] = []  # Form, value... of each RESUME
         self._slots = mmap.mmap(slots, wire.SLOT_BYTES)
+        self._numbers = count(1)
         self._small: asyncio.Transport | None = None
         self._bulk: asyncio.Transport | None = None
 
@@ -74,7 +75,7 @@ class FakeWorker:
                 if self.answers_pings:
                     self.say(FromWorker.PONG, rest[0], self.used, self.largest)
             case ToWorker.RESUME:
-                self.answers.append(rest[1:])
+                self.answers.append(rest[2:])
                 self.story.append(f"resume {rest[0]}")
             case ToWorker.CANCEL:
                 self.story.append(f"cancel {rest[0]} {wire.Why(rest[1]).name.lower()}")  # type: ignore[arg-type]
@@ -90,7 +91,7 @@ class FakeWorker:
         self.say(FromWorker.LOADED, vm, reason)
 
     def op(self, run: int, name: str, *values: object) -> None:
-        self.say(FromWorker.OP, run, name, Form.PLAIN, *values)
+        self.say(FromWorker.OP, run, next(self._numbers), name, Form.PLAIN, *values)
 
     def end(self, run: int, ended: Ended = Ended.SUCCESS, reason: bytes = b"", *, discarded: bool = False) -> None:
         self.say(FromWorker.END, run, ended, reason, b"", 7, wire.pack([reason]), discarded)

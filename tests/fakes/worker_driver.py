@@ -101,6 +101,7 @@ class WorkerDriver:
         self._main, self._bulk = main, bulk
         self._heard: list[list[Any]] = []
         self.logs: list[tuple[int, str, bytes]] = []
+        self.numbers: dict[int, int] = {}  # of the latest op of each run
         self.asked: list[tuple[int, str, list[Any]]] = []
         self.handlers: dict[str, Handler] = {
             "echo": list,
@@ -187,7 +188,8 @@ class WorkerDriver:
 
     def _hear(self, message: list[Any]) -> None:
         if message[0] == FromWorker.OP:
-            self._answer(message[1], message[2], message[3], message[4:])
+            self.numbers[message[1]] = message[2]
+            self._answer(message[1], message[3], message[4], message[5:])
         elif message[0] == FromWorker.LOG:
             self.logs.append((message[1], message[2], message[3]))
             if self.credits_logs:
@@ -204,13 +206,13 @@ class WorkerDriver:
         try:
             self.answer(run, handler(arguments))
         except ValueError as error:
-            self.say(ToWorker.RESUME, run, int(Form.RAISE), str(error))
+            self.say(ToWorker.RESUME, run, self.numbers[run], int(Form.RAISE), str(error))
 
     def answer(self, run: int, results: Sequence[object]) -> None:
         if all(isinstance(value, bytes | int | float | None) for value in results):
-            self.say(ToWorker.RESUME, run, int(Form.PLAIN), *results)
+            self.say(ToWorker.RESUME, run, self.numbers[run], int(Form.PLAIN), *results)
         else:
-            self.say(ToWorker.RESUME, run, int(Form.PACKED), wire.pack(list(results)))
+            self.say(ToWorker.RESUME, run, self.numbers[run], int(Form.PACKED), wire.pack(list(results)))
 
     def wait_until_asked(self, name: str, run: int | None = None) -> None:
         until = time.monotonic() + PATIENCE

@@ -179,6 +179,21 @@ async def test_a_cancelled_task_leaves_its_worker_as_it_was(world: World) -> Non
     assert world.pool.stats().deaths == 0
 
 
+async def test_hooks_after_a_cancel_never_get_the_answers_of_before() -> None:
+    source = """
+        function run() local i = 0 while true do i = i + 1 assert(echo(i) == i) end end
+        function on_finally() for i = 1, 5 do print((echo("after" .. i))) end end
+        """
+    async with open_pool(clock=RealClock(), workers=2, init=InitFacts(ops=OPS)) as pool:
+        for _ in range(60):  # without the numbers of ops one in ten went wrong
+            world = World(pool)
+            running = world.start(source)
+            await asyncio.sleep(0.004)
+            pool.cancel(RunId(1), Why.CANCELLED)
+            await running
+            assert world.host.lines in ([b"after%d" % number for number in range(1, 6)], [])
+
+
 @pytest.mark.slow
 async def test_what_cannot_be_stopped_ends_in_time_and_costs_only_itself(world: World) -> None:
     other = world.start("wait() return 'fine'", "b")

@@ -9,17 +9,11 @@ local find, format, sub = raw.string.find, raw.string.format, raw.string.sub
 
 local compiler = {}
 
--- Names the construct when what does not compile is Luau rather than Lua.
-local function explained(source, chunk, message)
-  if chunk or type(source) ~= "string" or type(message) ~= "string" then return chunk, message end
-  return nil, kit.part("dialect")(kit)(source, message)
-end
-
 -- A byte order mark and a first line that begins with # are what editors and shells put there.
 function compiler.compile(source, chunkname)
   if sub(source, 1, 3) == "\xef\xbb\xbf" then source = sub(source, 4) end
   if sub(source, 1, 1) == "#" then source = "--" .. source end
-  return explained(source, load(source, chunkname, "t", env))
+  return load(source, chunkname, "t", env)
 end
 
 function compiler.load(source, chunkname, mode, ...)
@@ -29,7 +23,7 @@ function compiler.load(source, chunkname, mode, ...)
   local globals = env
   if select("#", ...) > 0 then globals = (...) end
   if chunkname == nil then chunkname = type(source) == "string" and source or "=(load)" end
-  return unless_killed(explained(source, load(source, chunkname, "t", globals)))
+  return unless_killed(load(source, chunkname, "t", globals))
 end
 
 return compiler

@@ -47,11 +47,12 @@ class Desk:
 
     def _resume(self, message: list[object]) -> Task | None:
         with self._ledger.lock:
-            run = self._ledger.runs.get(cast(int, message[1]))
-            if run is None or not run.asks:
+            run_id, number, form = cast("list[int]", message[1:4])
+            run = self._ledger.runs.get(run_id)
+            if run is None or run.asks != number:
                 return None  # it has been told to end since it asked
-            run.asks = False
-            return _claim(Task(home=run.home, run=run, form=cast(int, message[2]), values=message[3:]))
+            run.asks = 0
+            return _claim(Task(home=run.home, run=run, op=number, form=form, values=message[4:]))
 
     def _begin(self, number: int, vm: int, procedure: str, arguments: bytes, cpu_limit_ms: int) -> Task | None:
         ledger = self._ledger
@@ -136,7 +137,7 @@ def end(run: Run, why: int) -> Task | None:
     if run.why or run.phase is Phase.ENDED:
         return None
     run.why = why
-    run.asks = False
+    run.asks = 0
     run.limit_at = run.limit_at or time.monotonic()
     if run.started:
         limits.arm(run.address)

@@ -38,7 +38,7 @@ class Run:
     cpu_limit: float  # seconds
     phase: Phase = Phase.WAITING
     address: int = 0  # of its coroutine
-    asks: bool = False  # it waits for the answer to an op
+    asks: int = 0  # the number of the op whose answer it waits for
     why: int = 0  # wire.Why: it is to end
     limit_at: float = 0.0  # when it was first told to end
     deadline: float = 0.0  # of its aftermath; 0: it is not in one
@@ -47,6 +47,7 @@ class Run:
     thread: int = 0  # that steps it
     cpu_base: float = 0.0  # that thread's CPU clock before this step
     reported: bool = False  # as stuck
+    ops: int = 0  # how many it has asked for
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -55,6 +56,7 @@ class Task:
 
     home: Tenancy
     run: Run | None = None
+    op: int = 0  # the number of the op that this answers
     form: int = 0
     values: list[object] = field(default_factory=list)
 

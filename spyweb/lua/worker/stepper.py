@@ -93,6 +93,8 @@ class Stepper:
         if run.phase is Phase.BEGUN:
             if run.why:
                 return self._kill(run)
+            if task.op != run.ops:
+                return None  # it waited behind a busy VM, and a kill has cut its op short or has been done already
             pushed, size = values.for_lua(task.values)
             if vm.has_room(size):
                 return vm.step(run.id, task.form, pushed)
@@ -138,14 +140,15 @@ class Stepper:
         return None
 
     def _ask(self, run: Run, seat: Seat, told: Result) -> Result | None:
-        message = values.op_message(run.id, told)
+        run.ops += 1
+        message = values.op_message(run.id, run.ops, told)
         is_big = values.is_big(message)
         with self._ledger.lock:
             _account(run, seat)
             if run.cpu > run.cpu_limit and not run.why:
                 run.why, run.limit_at = _CPU, time.monotonic()
             if not run.why:
-                run.asks = True
+                run.asks = run.ops
                 (self._outlet.post_bulk if is_big else self._outlet.post)(message)
                 return None
         return self._guarded(run, self._kill, run)

@@ -42,8 +42,8 @@ def is_told(result: Any) -> TypeGuard[tuple[Any, ...]]:
     return type(result) is tuple and len(result) > 2
 
 
-def op_message(run: int, told: Sequence[Any]) -> list[object]:
-    return [_OP, run, told[1].decode("utf-8", "replace"), *told[2:]]
+def op_message(run: int, number: int, told: Sequence[Any]) -> list[object]:
+    return [_OP, run, number, told[1].decode("utf-8", "replace"), *told[2:]]
 
 
 def end_message(run: int, told: Sequence[Any], cpu: float) -> list[object]:

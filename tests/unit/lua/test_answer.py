@@ -7,33 +7,33 @@ from spyweb.lua.wire import Form, ToWorker
 
 
 def test_scalars_cross_one_by_one() -> None:
-    message, _ = answer.resume(7, [None, True, 3, 2.5, b"\xff\x00", "text"])
+    message, _ = answer.resume(7, 3, [None, True, 3, 2.5, b"\xff\x00", "text"])
 
-    assert message == [ToWorker.RESUME, 7, Form.PLAIN, None, True, 3, 2.5, b"\xff\x00", b"text"]
+    assert message == [ToWorker.RESUME, 7, 3, Form.PLAIN, None, True, 3, 2.5, b"\xff\x00", b"text"]
 
 
 def test_a_table_makes_the_whole_list_cross_packed() -> None:
-    message, _ = answer.resume(7, [b"\xff", {"a": [1, 2]}])
+    message, _ = answer.resume(7, 3, [b"\xff", {"a": [1, 2]}])
 
-    assert message[:3] == [ToWorker.RESUME, 7, Form.PACKED]
-    assert wire.unpack(message[3]) == [b"\xff", {"a": [1, 2]}]  # type: ignore[arg-type]
+    assert message[:4] == [ToWorker.RESUME, 7, 3, Form.PACKED]
+    assert wire.unpack(message[4]) == [b"\xff", {"a": [1, 2]}]  # type: ignore[arg-type]
 
 
 def test_the_size_of_an_answer_counts_its_strings() -> None:
-    assert answer.resume(1, [b"x" * 1000, "y" * 500])[1] == 1500
-    assert answer.resume(1, [[b"x" * 1000]])[1] > 1000
+    assert answer.resume(1, 1, [b"x" * 1000, "y" * 500])[1] == 1500
+    assert answer.resume(1, 1, [[b"x" * 1000]])[1] > 1000
 
 
 @pytest.mark.parametrize("number", [2**63 - 1, -(2**63), 0, 1 << 40])
 def test_integers_of_64_bits_stay_integers(number: int) -> None:
-    assert answer.resume(1, [number])[0][3] == number
-    assert type(answer.resume(1, [number])[0][3]) is int
+    assert answer.resume(1, 1, [number])[0][4] == number
+    assert type(answer.resume(1, 1, [number])[0][4]) is int
     assert wire.unpack(answer.pack([[number]])) == [[number]]
 
 
 @pytest.mark.parametrize("number", [2**63, 2**64, -(2**63) - 1, 10**30])
 def test_larger_integers_become_floats_at_any_depth(number: int) -> None:
-    assert answer.resume(1, [number])[0][3] == float(number)
+    assert answer.resume(1, 1, [number])[0][4] == float(number)
 
     values = wire.unpack(answer.pack([{"deep": [number]}, (number,)]))
 
@@ -48,19 +48,19 @@ def test_an_integer_beyond_all_floats_is_infinite() -> None:
 
 
 def test_a_file_name_that_is_not_utf8_gets_its_bytes_back() -> None:
-    assert answer.resume(1, ["a\udcff"])[0][3] == b"a\xff"
+    assert answer.resume(1, 1, ["a\udcff"])[0][4] == b"a\xff"
     assert wire.unpack(answer.pack([{"name": "a\udcff", "flag": True}])) == [{"name": b"a\xff", "flag": True}]
 
 
 def test_what_is_no_value_at_all_is_refused() -> None:
     with pytest.raises(TypeError):
-        answer.resume(1, [object()])
+        answer.resume(1, 1, [object()])
 
 
 def test_an_error_crosses_as_its_text_or_as_its_value() -> None:
-    assert answer.resume_with_error(2, "no")[0] == [ToWorker.RESUME, 2, Form.RAISE, b"no"]
+    assert answer.resume_with_error(2, 5, "no")[0] == [ToWorker.RESUME, 2, 5, Form.RAISE, b"no"]
 
-    message, _ = answer.resume_with_error_value(2, {"kind": "dns"})
+    message, _ = answer.resume_with_error_value(2, 5, {"kind": "dns"})
 
-    assert message[2] == Form.RAISE_PACKED
-    assert wire.unpack(message[3]) == [{"kind": "dns"}]  # type: ignore[arg-type]
+    assert message[3] == Form.RAISE_PACKED
+    assert wire.unpack(message[4]) == [{"kind": "dns"}]  # type: ignore[arg-type]

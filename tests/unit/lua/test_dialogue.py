@@ -57,13 +57,15 @@ class World:
     host: ScriptedHost
     dialogue: Dialogue
     overdue: list[Dialogue]
+    asked: int = 0
 
-    def ask(self, name: str, *values: object, form: Form = Form.PLAIN) -> None:
-        self.dialogue.ask([int(FromWorker.OP), 1, name, int(form), *values])
+    def ask(self, name: str, *values: object, form: Form = Form.PLAIN, number: int | None = None) -> None:
+        self.asked += 1
+        self.dialogue.ask([int(FromWorker.OP), 1, number or self.asked, name, int(form), *values])
 
     @property
     def answers(self) -> list[list[object]]:
-        return [message[2:] for message in self.link.sent if message[0] == ToWorker.RESUME]
+        return [message[3:] for message in self.link.sent if message[0] == ToWorker.RESUME]
 
 
 def done(*results: object) -> Future[Sequence[object]]:
@@ -330,6 +332,21 @@ async def test_hooks_that_follow_a_cancel_are_still_answered(world: World) -> No
     world.ask("echo", 1)
 
     assert world.answers == [[Form.PLAIN, 1]]
+
+
+async def test_what_was_asked_before_a_kill_does_not_answer_what_is_asked_after_it(world: World) -> None:
+    before, after = pending(), pending()
+    world.host.ops.update({"get": lambda _: before, "set": lambda _: after, "late": lambda _: done(b"late")})
+    world.dialogue.cancel(Why.TIMEOUT)
+    world.ask("get", number=2)
+    world.ask("set", number=3)
+    world.ask("late", number=1)  # it took the other socket
+
+    assert before.cancelled()
+    after.set_result([b"done"])
+    await settle()
+
+    assert [message[2:] for message in world.link.sent[1:]] == [[3, Form.PLAIN, b"done"]]
 
 
 async def test_log_lines_reach_the_host_and_a_broken_log_costs_a_line(world: World) -> None:

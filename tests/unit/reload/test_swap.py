@@ -146,6 +146,16 @@ async def test_a_new_job_that_does_not_compile_does_not_live_until_it_does(tmp_p
         assert w.names() == ["hello"]
 
 
+async def test_a_luau_construct_that_does_not_compile_is_named(tmp_path: Path) -> None:
+    async with world(tmp_path, {"hello": HELLO}) as w:
+        w.town.machine.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 5, "syntax error near '+'")
+        w.save("jobs/hello.lua", HELLO + "count += 1\n")
+        await w.look()
+        assert errors_of(w.job("hello")) == [
+            "syntax error near '+' (`+=` is Luau, not Lua 5.4: write count = count + 1)"
+        ]
+
+
 async def test_a_deleted_file_ends_the_job(tmp_path: Path) -> None:
     async with world(tmp_path, {"hello": HELLO}) as w:
         (tmp_path / "jobs/hello.lua").unlink()

@@ -16,7 +16,7 @@ def test_what_is_no_scalar_is_never_pushed() -> None:
 
 
 def test_an_op_keeps_its_values_and_gets_its_name_as_text() -> None:
-    assert values.op_message(7, (0, b"store_set", 0, b"k", 1)) == [wire.FromWorker.OP, 7, "store_set", 0, b"k", 1]
+    assert values.op_message(7, 2, (0, b"store_set", 0, b"k", 1)) == [wire.FromWorker.OP, 7, 2, "store_set", 0, b"k", 1]
 
 
 def test_a_scalar_result_is_packed_here() -> None:

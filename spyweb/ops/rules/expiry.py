@@ -1,0 +1,29 @@
+"""When what is kept ends: seconds as scripts give them, epoch milliseconds inside."""
+
+from __future__ import annotations
+
+import math
+
+from spyweb.ops.rules.values import Unstorable
+from spyweb.store.protocol import Entry
+
+NO_EXPIRY, NO_KEY = -1, -2
+_LONGEST_S = 1e12  # 30,000 years are for ever
+
+
+def expiry_of(ttl: int | float | None, now_ms: int) -> int | None:
+    """The moment, or None for never: for no ttl, none above zero, or one beyond any calendar.  Raises Unstorable."""
+    if ttl is None:
+        return None
+    if math.isnan(ttl):
+        raise Unstorable("the ttl is NaN")
+    return now_ms + math.ceil(ttl * 1000) if 0 < ttl < _LONGEST_S else None
+
+
+def remaining(entry: Entry | None, now_ms: int) -> int:
+    """Seconds, rounded up so that what lives never reports none."""
+    if entry is None:
+        return NO_KEY
+    if entry.expires_ms is None:
+        return NO_EXPIRY
+    return max(1, math.ceil((entry.expires_ms - now_ms) / 1000))

@@ -1,0 +1,80 @@
+"""Where in a value an update op works: a path of literal field names.  Dots never separate; no segment is the root."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spyweb.model import Value, ValueKey
+from spyweb.ops.rules.values import shown
+
+Path = tuple[bytes, ...]
+Object = dict[ValueKey, Value]
+
+MOST_SEGMENTS = 32
+LONGEST_SEGMENT = 256  # bytes
+FORBIDDEN = frozenset({b"__proto__", b"constructor", b"prototype"})
+
+_DIGITS = frozenset(b"0123456789")
+_LONGEST_INDEX = 18  # digits
+
+
+class Rejected(Exception):
+    """This op is skipped, for the reason that its code names."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def check_path(op: str, path: Path) -> None:
+    """Raises Rejected."""
+    if len(path) > MOST_SEGMENTS:
+        raise Rejected(f"{op}.path.too_deep", f"a path of {len(path)} segments; at most {MOST_SEGMENTS}")
+    for segment in path:
+        if not segment:
+            raise Rejected(f"{op}.path.empty_segment", "a segment of the path is empty")
+        if len(segment) > LONGEST_SEGMENT:
+            reason = f"a segment of {len(segment)} bytes; at most {LONGEST_SEGMENT}"
+            raise Rejected(f"{op}.path.segment_too_long", reason)
+        if segment in FORBIDDEN:
+            raise Rejected(f"{op}.path.proto_polluted", f"a path can't go through '{shown(segment)}'")
+
+
+def object_at_root(op: str, root: Value) -> Object:
+    """What a field op works on; a missing root is an empty object.  Raises Rejected."""
+    if root is None:
+        return {}
+    if not isinstance(root, dict):
+        raise Rejected(f"{op}.target_not_object", "the value is not an object, so it has no fields")
+    return root
+
+
+def key_of(target: Object, segment: bytes) -> ValueKey:
+    """A Lua table may have an integer for what a path can only spell as text."""
+    if segment not in target and _is_index(segment) and int(segment) in target:
+        return int(segment)
+    return segment
+
+
+def _is_index(segment: bytes) -> bool:
+    return len(segment) <= _LONGEST_INDEX and _DIGITS.issuperset(segment) and (segment == b"0" or segment[:1] != b"0")
+
+
+def with_field(target: Object, segment: bytes, value: Value) -> Object:
+    return {**target, key_of(target, segment): value}
+
+
+def field_of(target: Object, segment: bytes) -> Value:
+    """None where there is no such field."""
+    return target.get(key_of(target, segment))
+
+
+def object_in(target: Object, segment: bytes) -> Object:
+    """The object in a field; an empty one in place of anything else."""
+    inner = field_of(target, segment)
+    return inner if isinstance(inner, dict) else {}
+
+
+def spelled(path: Sequence[bytes]) -> str:
+    """For error texts."""
+    return "the value" if not path else "'" + ".".join(map(shown, path)) + "'"

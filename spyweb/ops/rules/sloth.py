@@ -1,0 +1,151 @@
+"""What positional state.* does to one entry: each rule gives a Transform, whose `result` is what the script gets.
+
+A rule never raises for what is stored: it gives the function's failure value and a reason, and leaves the entry alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from spyweb.model import Value
+from spyweb.ops.arguments import parse_number
+from spyweb.ops.rules.values import are_equal, fits, integral, kind_of, shown, size_of, to_lua
+from spyweb.store.protocol import KEEP, Drop, Entry, Leave, Put, Transform
+
+Results = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Which function was called on which key: what an error names."""
+
+    function: str
+    key: bytes
+    failure: object  # the function's failure value
+    largest: int  # bytes of a value
+
+    def refusal(self, reason: str) -> Results:
+        return (self.failure, f"{self.function}: key '{shown(self.key)}': {reason}")
+
+    def excess(self, value: Value) -> str | None:
+        """Why a value is too large, if it is."""
+        size = size_of(value)
+        return f"the value of {size} bytes is over the limit of {self.largest}" if size > self.largest else None
+
+    def put(self, value: Value, *results: object) -> Put | Leave:
+        """Write over what is there, whose expiry stays."""
+        excess = self.excess(value)
+        return Leave(self.refusal(excess)) if excess else Put(value, KEEP, results)
+
+
+def put(subject: Subject, value: Value, expires_ms: int | None) -> Transform:
+    """The expiry of what was there is replaced."""
+    return lambda _: _replacement(subject, value, expires_ms)
+
+
+def _replacement(subject: Subject, value: Value, expires_ms: int | None) -> Put | Leave:
+    excess = subject.excess(value)
+    return Leave(subject.refusal(excess)) if excess else Put(value, expires_ms, (True,))
+
+
+def delete() -> Transform:
+    """True even when there was nothing."""
+    return lambda _: Drop((True,))
+
+
+def compare_swap(subject: Subject, old: Value, new: Value) -> Transform:
+    """None, for nil, is what a missing key holds."""
+
+    def change(entry: Entry | None) -> Put | Leave:
+        if not are_equal(entry.value if entry else None, old):
+            return Leave((False,))
+        return _replacement(subject, new, None)
+
+    return change
+
+
+def increment(subject: Subject, delta: int | float) -> Transform:
+    """A missing key counts as 0, a numeric string as its number."""
+
+    def change(entry: Entry | None) -> Put | Leave:
+        number = _number_in(entry)
+        if number is None:
+            return Leave(subject.refusal(f"it holds {kind_of(entry.value if entry else None)}, not a number"))
+        total = added(number, delta)
+        if total is None:
+            return Leave(subject.refusal(f"{number} + {delta} leaves the range of numbers"))
+        return subject.put(total, total)
+
+    return change
+
+
+def _number_in(entry: Entry | None) -> int | float | None:
+    value = entry.value if entry else 0
+    if isinstance(value, bytes):
+        return parse_number(value)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def added(number: int | float, delta: int | float) -> int | float | None:
+    """The sum; None where integers leave 64 bits, or floats what is finite."""
+    try:
+        total = number + delta
+    except OverflowError:
+        return None
+    if isinstance(total, float):
+        return integral(total) if math.isfinite(total) else None
+    return total if fits(total) else None
+
+
+def append(subject: Subject, text: bytes) -> Transform:
+    """Gives the length in bytes."""
+
+    def change(entry: Entry | None) -> Put | Leave:
+        value = entry.value if entry else b""
+        if not isinstance(value, bytes):
+            return Leave(subject.refusal(f"it holds {kind_of(value)}, not a string"))
+        return subject.put(value + text, len(value) + len(text))
+
+    return change
+
+
+def list_push(subject: Subject, item: Value) -> Transform:
+    """Gives the length."""
+
+    def change(entry: Entry | None) -> Put | Leave:
+        items = list_in(entry)
+        if items is None:
+            return Leave(_no_list(subject, entry))
+        return subject.put([*items, item], len(items) + 1)
+
+    return change
+
+
+def list_pop(subject: Subject) -> Transform:
+    """Takes the last item away and gives it; nil where there is none."""
+
+    def change(entry: Entry | None) -> Put | Leave:
+        items = list_in(entry)
+        if items is None:
+            return Leave(_no_list(subject, entry))
+        return Put(items[:-1], KEEP, (to_lua(items[-1]),)) if items else Leave((None,))
+
+    return change
+
+
+def list_length(subject: Subject, entry: Entry | None) -> Results:
+    items = list_in(entry)
+    return _no_list(subject, entry) if items is None else (len(items),)
+
+
+def list_in(entry: Entry | None) -> list[Value] | None:
+    """What is missing and `{}` are empty lists."""
+    value = entry.value if entry else []
+    if isinstance(value, dict) and not value:
+        return []
+    return value if isinstance(value, list) else None
+
+
+def _no_list(subject: Subject, entry: Entry | None) -> Results:
+    return subject.refusal(f"it holds {kind_of(entry.value if entry else None)}, not a list")

@@ -1,0 +1,160 @@
+"""What a script may keep as a value: from what crossed out of Lua to a Value of the model, and back.
+
+A Value is what comes back as it was written, except that a float that is integral within 64 bits becomes the integer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from spyweb.lua import wire
+from spyweb.lua.wire import Ext, Foreign
+from spyweb.model import NULL, Null, Value, ValueKey
+from spyweb.ops.arguments import INTEGER_LIMIT
+
+SHOWN = 80  # characters of a key in an error
+_NULL_IN_LUA = msgspec.msgpack.Ext(int(Ext.NULL), b"table")  # as the VM's codec writes it
+_SCALAR_BYTES = 9
+
+_REFUSALS = {
+    Ext.CYCLE: "a table that contains itself can't be stored",
+    Ext.DEEP: "it is nested too deep",
+}
+
+
+class Unstorable(Exception):
+    """This can't be kept.  The text is the reason; `path` says where in the value."""
+
+    def __init__(self, reason: str, path: str = "") -> None:
+        super().__init__(f"{reason} (at {path})" if path else reason)
+        self.reason = reason
+        self.path = path
+
+    def inside(self, key: object) -> Unstorable:
+        """The same, seen from the table around it."""
+        return Unstorable(self.reason, _step(key) + self.path)
+
+
+def _step(key: object) -> str:
+    return f".{shown(key)}" if isinstance(key, bytes) else f"[{key!r}]"
+
+
+def shown(text: bytes) -> str:
+    """For people."""
+    decoded = text.decode("utf-8", "backslashreplace")
+    return decoded if len(decoded) <= SHOWN else f"{decoded[:SHOWN]}..."
+
+
+def value_from_lua(given: object) -> Value:
+    """Raises Unstorable."""
+    match given:
+        case bool() | bytes():
+            return given
+        case int() | float():
+            return _number(given)
+        case list():
+            return [_inside(number, item) for number, item in enumerate(given, 1)]
+        case Mapping():
+            return {_key(key): _inside(key, item) for key, item in given.items()}
+        case Foreign(kind=Ext.NULL):
+            return NULL
+        case Foreign(kind=Ext.EMPTY_ARRAY):
+            return []
+        case Foreign(kind=Ext.FOREIGN):
+            raise Unstorable(f"a {given.name} can't be stored")
+        case Foreign():
+            raise Unstorable(_REFUSALS[given.kind])
+        case _:
+            raise Unstorable("nil can't be stored")
+
+
+def _inside(key: object, item: object) -> Value:
+    try:
+        return value_from_lua(item)
+    except Unstorable as problem:
+        raise problem.inside(key) from None
+
+
+def _key(key: object) -> ValueKey:
+    if isinstance(key, bytes | int | float):
+        return key
+    kind = key.name if isinstance(key, Foreign) else type(key).__name__
+    raise Unstorable(f"a {kind} can't be a key of what is stored")
+
+
+def _number(number: int | float) -> int | float:
+    if isinstance(number, float) and not math.isfinite(number):
+        raise Unstorable("NaN can't be stored" if math.isnan(number) else "an infinite number can't be stored")
+    return integral(number)
+
+
+def integral(number: int | float) -> int | float:
+    """The integer where there is one within 64 bits."""
+    if isinstance(number, float) and number.is_integer() and fits(number):
+        return int(number)
+    return number
+
+
+def fits(number: int | float) -> bool:
+    """Within Lua's integers."""
+    return -INTEGER_LIMIT <= number < INTEGER_LIMIT
+
+
+def to_lua(value: Value) -> object:
+    """As the codec of a VM reads it; JSON's null as its sentinel."""
+    match value:
+        case Null():
+            return _NULL_IN_LUA
+        case list():
+            return [to_lua(item) for item in value]
+        case dict():
+            return {key: to_lua(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+def result_of(value: Value) -> object:
+    """A value as a function gives it: JSON's null is nil there."""
+    return None if value is NULL else to_lua(value)
+
+
+def size_of(value: Value) -> int:
+    """In bytes: of a text its length, of a table that of its msgpack."""
+    if isinstance(value, bytes):
+        return len(value)
+    return len(wire.pack(value)) if isinstance(value, list | dict) else _SCALAR_BYTES
+
+
+def are_equal(left: Value, right: Value) -> bool:
+    """Deeply, as Lua sees them: 1 is 1.0 and not true, and an empty array is an empty table."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(are_equal, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(are_equal(item, right[key]) for key, item in left.items())
+    if isinstance(left, list | dict) and isinstance(right, list | dict):
+        return not left and not right
+    return left == right
+
+
+def kind_of(value: Value) -> str:
+    """For error texts."""
+    match value:
+        case None:
+            return "nothing"
+        case Null():
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case bytes():
+            return "a string"
+        case list():
+            return "a list"
+        case dict():
+            return "a table"

@@ -1,0 +1,58 @@
+"""The key that values are encrypted with: from a file, or from a credential of systemd; never from the database."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from spyweb.errors import NoAccess, SpywebError, StoreError
+from spyweb.store.access import explain
+
+KEY_BYTES = 32
+CREDENTIAL = "credential:"  # and the name that LoadCredential= gives it
+
+
+def find_key(setting: str, root: Path, environment: Mapping[str, str]) -> bytes:
+    """The key that `[store] key_file` names.  Raises a StoreError or NoAccess with one clear line."""
+    if not setting.startswith(CREDENTIAL):
+        return read_key(root / setting)
+    directory = environment.get("CREDENTIALS_DIRECTORY")
+    if not directory:
+        raise StoreError(f"key_file = {setting!r}: systemd has given no credentials to this process")
+    return read_key(Path(directory) / setting.removeprefix(CREDENTIAL))
+
+
+def read_key(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            refuse_shared(path, os.fstat(file.fileno()).st_mode)
+            return parse_key(path, file.read(4096))
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: OSError) -> SpywebError:
+    return StoreError(f"{path}: there is no key file") if not path.exists() else explain(error, path)
+
+
+def refuse_shared(path: Path, mode: int) -> None:
+    if mode & 0o077:
+        raise NoAccess(f"{path}: others than its owner may use this key: `chmod 600 {path}`")
+
+
+def parse_key(path: Path, content: bytes) -> bytes:
+    """32 bytes as they are, or written as hex or base64."""
+    if len(content) == KEY_BYTES:
+        return content
+    text = content.strip()
+    for read in (bytes.fromhex, base64.b64decode, base64.urlsafe_b64decode):
+        try:
+            key = read(text.decode("ascii"))
+        except (ValueError, binascii.Error):
+            continue
+        if len(key) == KEY_BYTES:
+            return key
+    raise StoreError(f"{path}: a key is {KEY_BYTES} bytes, as they are or as hex or base64")

@@ -1,0 +1,124 @@
+"""Values encrypted at rest: AES-GCM, each value bound to its namespace, key and version.
+
+A value moved to another place, or an older one put back, does not open.  Namespaces, keys, types, sizes and times
+are not hidden.  No nonce is used twice, however many values are written: each opening of the store derives a key of
+its own from the file's and a random salt, and counts.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+
+from spyweb.errors import StoreError
+from spyweb.model import Value
+from spyweb.store.encoding import Cell, Column, Type, decode, encode
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+SALT_BYTES, NONCE_BYTES = 16, 12
+SALTS_REMEMBERED = 1024  # one for each opening of the store
+FLOAT = struct.Struct(">d")
+
+
+class Place(NamedTuple):
+    """Where a value stands."""
+
+    namespace: str
+    key: bytes
+    version: int
+
+
+class Codec(Protocol):
+    """How values become columns."""
+
+    @property
+    def is_plain(self) -> bool: ...
+
+    def write(self, place: Place, value: Value) -> Cell: ...
+
+    def read(self, place: Place, cell: Cell) -> Value: ...
+
+
+class PlainCodec:
+    is_plain = True
+
+    def write(self, place: Place, value: Value) -> Cell:
+        return encode(value)
+
+    def read(self, place: Place, cell: Cell) -> Value:
+        return decode(cell.type, cell.column)
+
+
+class SealingCodec:
+    is_plain = False
+
+    def __init__(self, key: bytes) -> None:
+        self._salt = os.urandom(SALT_BYTES)
+        self._count = 0
+        self._cipher = lru_cache(SALTS_REMEMBERED)(lambda salt: make_cipher(key, salt))
+
+    def write(self, place: Place, value: Value) -> Cell:
+        cell = encode(value)
+        self._count += 1
+        nonce = self._count.to_bytes(NONCE_BYTES, "big")
+        sealed = self._cipher(self._salt).encrypt(nonce, to_bytes(cell.column), bind(place, cell.type))
+        return Cell(cell.type, self._salt + nonce + sealed)
+
+    def read(self, place: Place, cell: Cell) -> Value:
+        return decode(cell.type, from_bytes(cell.type, self._open(place, cell)))
+
+    def _open(self, place: Place, cell: Cell) -> bytes:
+        from cryptography.exceptions import InvalidTag  # only who encrypts needs the library
+
+        blob = cell.column if isinstance(cell.column, bytes) else b""
+        salt, nonce, sealed = blob[:SALT_BYTES], blob[SALT_BYTES:][:NONCE_BYTES], blob[SALT_BYTES + NONCE_BYTES :]
+        try:
+            return self._cipher(salt).decrypt(nonce, sealed, bind(place, cell.type))
+        except (InvalidTag, ValueError) as error:
+            raise StoreError(f"the value of {place.key!r} in {place.namespace} can't be decrypted") from error
+
+
+def make_cipher(key: bytes, salt: bytes) -> AESGCM:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError as error:
+        raise StoreError("encrypted values need the extra `encryption`: pip install 'spyweb[encryption]'") from error
+    return AESGCM(hmac.digest(key, b"spyweb values 1" + salt, "sha256"))
+
+
+def bind(place: Place, kind: str) -> bytes:
+    return msgspec.msgpack.encode((*place, kind))
+
+
+def to_bytes(column: Column) -> bytes:
+    match column:
+        case bytes():
+            return column
+        case str():
+            return column.encode()
+        case int():
+            return b"%d" % column
+        case float():
+            return FLOAT.pack(column)
+    return b""
+
+
+def from_bytes(kind: str, data: bytes) -> Column:
+    match kind:
+        case Type.INTEGER | Type.BOOLEAN:
+            return int(data)
+        case Type.FLOAT:
+            unpacked: float = FLOAT.unpack(data)[0]
+            return unpacked
+        case Type.JSON:
+            return data.decode()
+        case Type.NULL:
+            return None
+    return data

@@ -1,0 +1,217 @@
+"""Values as JSON that people and programs read, exactly: what comes out goes back in as it was.
+
+JSON has no strings of bytes, no keys but text and no infinity.  Those are objects of one key:
+
+- `{"$base64": "/w=="}` is a string that is not UTF-8;
+- `{"$table": [[1, "a"], ["n", true]]}` is a table by its pairs, where a key is not UTF-8 text;
+- `{"$number": "inf"}` and `"-inf"` are the infinite numbers.
+
+A table that would read as one of these, because its one key is one of these names, is written as `$table` too.  null is
+JSON null, `[]` the empty array, `{}` the empty table.  Whole numbers beyond 64 bits are floats, as in Lua.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from spyweb.model import NULL, Null, Value, ValueKey
+
+BASE64, TABLE, NUMBER = "$base64", "$table", "$number"
+FORMS: Final = frozenset({BASE64, TABLE, NUMBER})
+INFINITE: Final = {"inf": math.inf, "-inf": -math.inf}
+MAX_DEPTH = 64  # of tables in tables: what a script can read
+SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
+
+Plain = object  # what JSON holds, as Python sees it
+
+
+class TypeName(StrEnum):
+    """What people are told that a value is."""
+
+    STRING = "string"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+    LIST = "list"
+    TABLE = "table"
+    NULL = "null"
+
+
+def type_of(value: Value) -> TypeName:
+    match value:
+        case bytes():
+            return TypeName.STRING
+        case bool():
+            return TypeName.BOOLEAN
+        case int() | float():
+            return TypeName.NUMBER
+        case list():
+            return TypeName.LIST
+        case dict():
+            return TypeName.TABLE
+        case _:
+            return TypeName.NULL
+
+
+def encode_value(value: Value) -> bytes:
+    """One line of JSON."""
+    return msgspec.json.encode(to_plain(value))
+
+
+def decode_value(text: bytes) -> Value:
+    """Raises ValueError, with the reason, for what is not JSON or no value."""
+    return from_plain(decode_json(text))
+
+
+def decode_json(text: bytes) -> Plain:
+    """Raises ValueError with a reason that fits on a line."""
+    try:
+        return msgspec.json.decode(text)
+    except UnicodeDecodeError as error:
+        raise ValueError("is not UTF-8") from error
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"is not JSON: {error}") from error
+    except RecursionError as error:
+        raise ValueError(f"is nested deeper than {MAX_DEPTH} tables") from error
+
+
+# -- out
+
+
+def to_plain(value: Value) -> Plain:
+    match value:
+        case bytes():
+            return _plain_string(value)
+        case float() if math.isinf(value):
+            return {NUMBER: "inf" if value > 0 else "-inf"}
+        case list():
+            return [to_plain(item) for item in value]
+        case dict():
+            return _plain_table(value)
+        case Null():
+            return None
+        case _:
+            return value
+
+
+def _plain_string(value: bytes) -> Plain:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {BASE64: base64.b64encode(value).decode()}
+
+
+def _plain_table(table: dict[ValueKey, Value]) -> Plain:
+    names = [_name(key) for key in table]
+    if None in names or (len(names) == 1 and names[0] in FORMS):
+        return {TABLE: [[to_plain(key), to_plain(item)] for key, item in table.items()]}
+    return {name: to_plain(item) for name, item in zip(names, table.values(), strict=True)}
+
+
+def _name(key: ValueKey) -> str | None:
+    """The key as JSON has keys; None when it can't."""
+    try:
+        return key.decode() if isinstance(key, bytes) else None
+    except UnicodeDecodeError:
+        return None
+
+
+# -- in
+
+
+def from_plain(plain: Plain, depth: int = MAX_DEPTH) -> Value:
+    """Raises ValueError, with the reason, for what no value is."""
+    match plain:
+        case None:
+            return NULL
+        case bool():
+            return plain
+        case str():
+            return plain.encode()
+        case int():
+            return plain if SMALLEST <= plain <= LARGEST else _as_float(plain)
+        case float():
+            return _number(plain)
+        case list():
+            return [from_plain(item, _less(depth)) for item in plain]
+        case dict():
+            return _table(plain, _less(depth))
+    raise ValueError(f"can't hold a {type(plain).__name__}")
+
+
+def _table(plain: dict[str, Plain], depth: int) -> Value:
+    if len(plain) == 1:
+        ((name, content),) = plain.items()
+        if name in FORMS:
+            return _special(name, content, depth)
+    return {name.encode(): from_plain(item, depth) for name, item in plain.items()}
+
+
+def _special(name: str, content: Plain, depth: int) -> Value:
+    match name, content:
+        case ("$base64", str()):
+            return _bytes(content)
+        case ("$table", list()):
+            return _from_pairs(content, depth)
+        case ("$number", str()) if content in INFINITE:
+            return INFINITE[content]
+    raise ValueError(f"has a {name} that says nothing: {msgspec.json.encode(content).decode()[:40]}")
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"has a {BASE64} that is not base64: {text[:40]!r}") from error
+
+
+def _from_pairs(pairs: list[Plain], depth: int) -> Value:
+    table: dict[ValueKey, Value] = {}
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise ValueError(f"has a {TABLE} that is not a list of pairs")
+        key = _key(pair[0])
+        if key in table:
+            raise ValueError(f"has a {TABLE} with the same key twice: {msgspec.json.encode(pair[0]).decode()[:40]}")
+        table[key] = from_plain(pair[1], depth)
+    return _as_list(table) if _is_sequence(table) else table
+
+
+def _key(plain: Plain) -> ValueKey:
+    key = from_plain(plain)
+    if isinstance(key, bytes | bool | int | float):
+        return key
+    raise ValueError(f"has a {TABLE} with a key that is neither text nor number nor boolean")
+
+
+def _is_sequence(table: dict[ValueKey, Value]) -> bool:
+    """Keys 1..n are an array, as everywhere."""
+    whole = all(isinstance(key, int) and not isinstance(key, bool) for key in table)
+    return bool(table) and whole and all(number in table for number in range(1, len(table) + 1))
+
+
+def _as_list(table: dict[ValueKey, Value]) -> list[Value]:
+    return [table[number] for number in range(1, len(table) + 1)]
+
+
+def _number(value: float) -> int | float:
+    """A whole number within 64 bits is an integer, as Lua scripts see it."""
+    return int(value) if value.is_integer() and SMALLEST <= value <= LARGEST else value
+
+
+def _as_float(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise ValueError("has a number that is out of range") from error
+
+
+def _less(depth: int) -> int:
+    if depth == 0:
+        raise ValueError(f"is nested deeper than {MAX_DEPTH} tables")
+    return depth - 1
