@@ -3,7 +3,7 @@
 SpywebError
 ├── ConfigError         a job file or a setting is wrong: carries every problem found
 ├── ScriptError         a Lua file is wrong: carries file, line and the reason
-├── OpError             an op was called wrongly, or refused: its text reaches the script
+├── OpError             an op was called wrongly, or refused: its text, or its value, reaches the script
 ├── FetchError          the network or the far side failed: carries kind and url
 ├── StoreError          the store refused
 │   ├── StoreClosed         used after closing
@@ -71,6 +71,10 @@ class ScriptError(SpywebError):
 
 class OpError(SpywebError):
     """An op was called wrongly, or refused."""
+
+    def __init__(self, message: str | None = None, *, value: object = None) -> None:
+        super().__init__(message)
+        self.value = value  # what is raised in the script in place of the text, where it is not None
 
 
 class FetchError(SpywebError):

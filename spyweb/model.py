@@ -87,6 +87,18 @@ class Failure(StrEnum):
     CANCELLED = "cancelled"
 
 
+class ChangeKind(StrEnum):
+    """What happened to a stored value."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    DELETED = "deleted"
+    EXPIRED = "expired"  # found by a sweep, or by a write over it
+
+
+WRITTEN: Final = frozenset({ChangeKind.CREATED, ChangeKind.UPDATED, ChangeKind.DELETED})
+
+
 class TriggerType(StrEnum):
     SCHEDULE = "schedule"
     MANUAL = "manual"
@@ -152,6 +164,17 @@ class After:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class On:
+    """Start when a stored value changes."""
+
+    namespace: str  # of the store; where `is_prefix`, what those of interest begin with
+    is_prefix: bool = False
+    key: bytes = b"*"  # a pattern: `*` is any run of characters, `?` one
+    kinds: frozenset[ChangeKind] = field(default=WRITTEN)
+    when: str | None = None  # a Lua function that may say no
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """A job's settings, after every override."""
 
@@ -173,6 +196,8 @@ class JobSpec:
     misfire: Misfire = field(default_factory=Misfire)
     retry: Retry = field(default_factory=Retry)
     after: tuple[After, ...] = ()
+    on: tuple[On, ...] = ()
+    agent: str = "local"  # whose namespace positional state.* uses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,8 @@ class Watching:
     def ended(self, run: Run, ending: Ending) -> None:
         event = run_ended(run, ending, self.clock.now_ms())
         self.on_event(event)
-        self.over.set_result(event)
+        if not self.over.done():  # Ctrl-C has ended the waiting, and this is what became of the run
+            self.over.set_result(event)
 
 
 async def run_once(root: Path, flags: Mapping[str, object], job: str, on_event: Callable[[RunEvent], None]) -> RunEnded:

@@ -52,6 +52,8 @@ def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
     problems = []
     if scheduler_lag_ms > SCHEDULER_STALLED_MS:
         problems.append(f"the scheduler is {format_duration(scheduler_lag_ms)} behind")
+    if store.failed:
+        problems.append(f"the store's writer has died: {store.failed}")
     if store.oldest_pending_s > WRITER_STALLED_S:
         problems.append(f"a write has waited {store.oldest_pending_s:.0f}s for the disk")
     return problems

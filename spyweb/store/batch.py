@@ -234,6 +234,7 @@ class Lane:
         batch, self._batch = self._batch, []
         self.batches += 1
         committed = 0
+        told: dict[Callable[[], None], None] = {}  # each once
         for op, result in zip(batch, results, strict=True):
             self._forget(op)
             if isinstance(result, Exception):
@@ -243,7 +244,9 @@ class Lane:
             if not op.future.done():  # cancelled meanwhile: the write stands, nobody wants its result
                 op.future.set_result(result)
             if op.after:
-                op.after()
+                told[op.after] = None
+        for callback in told:
+            self._loop.call_soon(callback)
         if committed:
             self.writes += committed
             self.last_commit_ms = self._clock.now_ms()

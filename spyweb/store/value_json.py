@@ -133,10 +133,8 @@ def from_plain(plain: Plain, depth: int = MAX_DEPTH) -> Value:
             return plain
         case str():
             return plain.encode()
-        case int():
-            return plain if SMALLEST <= plain <= LARGEST else _as_float(plain)
-        case float():
-            return _number(plain)
+        case int() | float():
+            return number_of(plain)
         case list():
             return [from_plain(item, _less(depth)) for item in plain]
         case dict():
@@ -153,13 +151,12 @@ def _table(plain: dict[str, Plain], depth: int) -> Value:
 
 
 def _special(name: str, content: Plain, depth: int) -> Value:
-    match name, content:
-        case ("$base64", str()):
-            return _bytes(content)
-        case ("$table", list()):
-            return _from_pairs(content, depth)
-        case ("$number", str()) if content in INFINITE:
-            return INFINITE[content]
+    if name == BASE64 and isinstance(content, str):
+        return _bytes(content)
+    if name == TABLE and isinstance(content, list):
+        return _from_pairs(content, depth)
+    if name == NUMBER and isinstance(content, str) and content in INFINITE:
+        return INFINITE[content]
     raise ValueError(f"has a {name} that says nothing: {msgspec.json.encode(content).decode()[:40]}")
 
 
@@ -199,14 +196,12 @@ def _as_list(table: dict[ValueKey, Value]) -> list[Value]:
     return [table[number] for number in range(1, len(table) + 1)]
 
 
-def _number(value: float) -> int | float:
-    """A whole number within 64 bits is an integer, as Lua scripts see it."""
-    return int(value) if value.is_integer() and SMALLEST <= value <= LARGEST else value
-
-
-def _as_float(value: int) -> float:
+def number_of(value: int | float) -> int | float:
+    """A whole number within 64 bits is an integer, any other a float, as Lua scripts see it.  Raises ValueError."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and SMALLEST <= value <= LARGEST else value
     try:
-        return float(value)
+        return value if SMALLEST <= value <= LARGEST else float(value)
     except OverflowError as error:
         raise ValueError("has a number that is out of range") from error
 

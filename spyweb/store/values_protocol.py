@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Final, Protocol
 
+from spyweb.model import WRITTEN as WRITTEN
+from spyweb.model import ChangeKind as ChangeKind
 from spyweb.model import JobId, RunId, Value
 
 STATE = "state"  # the namespace of positional state.*
@@ -245,16 +247,6 @@ class Locks(Protocol):
 
 
 # Events
-
-
-class ChangeKind(StrEnum):
-    CREATED = "created"
-    UPDATED = "updated"
-    DELETED = "deleted"
-    EXPIRED = "expired"  # found by a sweep, or by a write over it
-
-
-WRITTEN: Final = frozenset({ChangeKind.CREATED, ChangeKind.UPDATED, ChangeKind.DELETED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

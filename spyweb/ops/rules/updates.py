@@ -1,7 +1,7 @@
 """iii's update ops: set, merge, increment, decrement, append, remove, one after another on a working copy.
 
-An op that can't be done is skipped and reported, and the others still apply.  A root of None is a missing key: field ops
-begin it as an empty object.  Nothing is changed in place: what was read stays as it was.
+An op that can't be done is skipped and reported, and the others still apply.  A root of None is a missing key: field
+ops begin it as an empty object.  Nothing is changed in place: what was read stays as it was.
 """
 
 from __future__ import annotations

@@ -19,11 +19,6 @@ SHOWN = 80  # characters of a key in an error
 _NULL_IN_LUA = msgspec.msgpack.Ext(int(Ext.NULL), b"table")  # as the VM's codec writes it
 _SCALAR_BYTES = 9
 
-_REFUSALS = {
-    Ext.CYCLE: "a table that contains itself can't be stored",
-    Ext.DEEP: "it is nested too deep",
-}
-
 
 class Unstorable(Exception):
     """This can't be kept.  The text is the reason; `path` says where in the value."""
@@ -59,16 +54,24 @@ def value_from_lua(given: object) -> Value:
             return [_inside(number, item) for number, item in enumerate(given, 1)]
         case Mapping():
             return {_key(key): _inside(key, item) for key, item in given.items()}
-        case Foreign(kind=Ext.NULL):
-            return NULL
-        case Foreign(kind=Ext.EMPTY_ARRAY):
-            return []
-        case Foreign(kind=Ext.FOREIGN):
-            raise Unstorable(f"a {given.name} can't be stored")
         case Foreign():
-            raise Unstorable(_REFUSALS[given.kind])
+            return _sentinel(given)
         case _:
             raise Unstorable("nil can't be stored")
+
+
+def _sentinel(given: Foreign) -> Value:
+    match given.kind:
+        case Ext.NULL:
+            return NULL
+        case Ext.EMPTY_ARRAY:
+            return []
+        case Ext.FOREIGN:
+            raise Unstorable(f"a {given.name} can't be stored")
+        case Ext.CYCLE:
+            raise Unstorable("a table that contains itself can't be stored")
+        case Ext.DEEP:
+            raise Unstorable("it is nested too deep")
 
 
 def _inside(key: object, item: object) -> Value:

@@ -30,6 +30,10 @@ def test_a_scheduler_or_writer_that_stands_still_is_a_problem(lag_ms: int, waite
     assert len(problems) == count
 
 
+def test_a_dead_writer_is_a_problem_though_nothing_waits() -> None:
+    assert find_problems(0, make_stats(failed="out of memory")) == ["the store's writer has died: out of memory"]
+
+
 def test_a_daemon_without_problems_is_ok() -> None:
     assert view_health(make_vitals(), three_jobs()).status == "ok"
 

@@ -1,0 +1,175 @@
+"""The one table that a table-first function of state takes, read field by field, with iii's codes for what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from spyweb.errors import OpError
+from spyweb.lua.wire import Ext, Foreign
+from spyweb.model import Value
+from spyweb.ops.arguments import Mismatch, read_number, read_text, type_name
+from spyweb.ops.rules.paths import Path
+from spyweb.ops.rules.updates import Kind, Update
+from spyweb.ops.rules.values import Unstorable, fits, integral, shown, size_of, value_from_lua
+
+MALFORMED = "deserialization_error"
+TOO_LARGE = "VALUE_TOO_LARGE"
+
+_REACH_DEEPER = frozenset({Kind.MERGE, Kind.APPEND})  # their path may be an array of segments
+_NEED_A_VALUE = frozenset({Kind.MERGE, Kind.APPEND})
+_COUNT = frozenset({Kind.INCREMENT, Kind.DECREMENT})
+_KINDS = {kind.value.encode(): kind for kind in Kind}
+
+
+class Malformed(Exception):
+    """The table is not of the shape that the function wants."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payload:
+    """Every reader raises an OpError whose value is iii's {code, message}."""
+
+    function: str
+    code: str  # of what goes wrong in this function
+    fields: Mapping[object, object]
+    longest: int  # bytes of a key
+    largest: int  # bytes of a value
+
+    def refusal(self, code: str, reason: str) -> OpError:
+        message = f"{self.function}: {reason}"
+        return OpError(message, value={"code": code, "message": message})
+
+    def malformed(self, reason: str) -> OpError:
+        return self.refusal(MALFORMED, reason)
+
+    def text(self, name: str) -> bytes:
+        """A field that must be there."""
+        text = self.optional_text(name)
+        if text is None:
+            raise self.malformed(f"missing field '{name}'")
+        return text
+
+    def optional_text(self, name: str) -> bytes | None:
+        given = self.fields.get(name.encode())
+        if given is None:
+            return None
+        try:
+            return read_text(given)
+        except Mismatch as mismatch:
+            raise self.malformed(f"field '{name}': {mismatch}") from None
+
+    def scope(self) -> str:
+        scope = self._short("scope")
+        try:
+            return scope.decode()
+        except UnicodeDecodeError:
+            raise self.malformed("field 'scope': it is not UTF-8") from None
+
+    def key(self) -> bytes:
+        return self._short("key")
+
+    def _short(self, name: str) -> bytes:
+        text = self.text(name)
+        if len(text) > self.longest:
+            reason = f"{name} '{shown(text)}': {len(text)} bytes are over the limit of {self.longest}"
+            raise self.refusal(self.code, reason)
+        return text
+
+    def value(self) -> Value:
+        given = self.fields.get(b"value")
+        if given is None:
+            given = self.fields.get(b"data")
+        if given is None:
+            raise self.malformed("missing field 'value'; JSON's null is state.null")
+        try:
+            value = value_from_lua(given)
+        except Unstorable as problem:
+            raise self.malformed(f"key '{shown(self.key())}': {problem}") from None
+        self.check_size(value)
+        return value
+
+    def check_size(self, value: Value) -> None:
+        size = size_of(value)
+        if size > self.largest:
+            reason = f"key '{shown(self.key())}': the value of {size} bytes is over the limit of {self.largest}"
+            raise self.refusal(TOO_LARGE, reason)
+
+    def number(self, name: str) -> int | float | None:
+        given = self.fields.get(name.encode())
+        if given is None:
+            return None
+        try:
+            return read_number(given)
+        except Mismatch as mismatch:
+            raise self.malformed(f"field '{name}': {mismatch}") from None
+
+    def updates(self) -> list[Update]:
+        given = self.fields.get(b"ops")
+        try:
+            return [_update(number, fields) for number, fields in enumerate(_array(given))]
+        except Malformed as problem:
+            raise self.malformed(str(problem)) from None
+
+
+def _array(given: object) -> Sequence[object]:
+    if isinstance(given, list):
+        return given
+    if given == {} or _is_empty_array(given):
+        return []
+    raise Malformed(f"field 'ops': array expected, got {type_name(given)}")
+
+
+def _is_empty_array(given: object) -> bool:
+    return isinstance(given, Foreign) and given.kind is Ext.EMPTY_ARRAY
+
+
+def _update(number: int, fields: object) -> Update:
+    try:
+        return _read_update(fields)
+    except (Malformed, Mismatch, Unstorable) as problem:
+        raise Malformed(f"ops[{number}]: {problem}") from None
+
+
+def _read_update(fields: object) -> Update:
+    if not isinstance(fields, dict):
+        raise Malformed(f"object expected, got {type_name(fields)}")
+    kind = _kind(fields.get(b"type"))
+    path = _path(kind, fields.get(b"path"))
+    given = fields.get(b"value")
+    if kind in _COUNT:
+        return Update(kind=kind, path=path, by=_by(fields.get(b"by")))
+    if given is None and kind in _NEED_A_VALUE:
+        raise Malformed("missing field 'value'")
+    return Update(kind=kind, path=path) if given is None else Update(kind=kind, path=path, value=value_from_lua(given))
+
+
+def _kind(given: object) -> Kind:
+    kind = _KINDS.get(given) if isinstance(given, bytes) else None
+    if kind is None:
+        name = shown(given) if isinstance(given, bytes) else type_name(given)
+        raise Malformed(f"field 'type': one of {', '.join(Kind)} expected, got {name}")
+    return kind
+
+
+def _path(kind: Kind, given: object) -> Path:
+    """No segment, for the root, where it is left out, null, "" or empty."""
+    if (
+        given is None
+        or given in (b"", {})
+        or (isinstance(given, Foreign) and given.kind in (Ext.NULL, Ext.EMPTY_ARRAY))
+    ):
+        return ()
+    if isinstance(given, list) and kind in _REACH_DEEPER:
+        return tuple(read_text(segment) for segment in given)
+    try:
+        return (read_text(given),)
+    except Mismatch as mismatch:
+        raise Malformed(f"field 'path': {mismatch}") from None
+
+
+def _by(given: object) -> int:
+    number = integral(given) if isinstance(given, int | float) and not isinstance(given, bool) else None
+    if not isinstance(number, int) or not fits(number):
+        raise Malformed(f"field 'by': integer expected, got {given if number is not None else type_name(given)}")
+    return number

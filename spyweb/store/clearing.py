@@ -1,0 +1,116 @@
+"""Deleting many entries: what a script clears, at once; what has expired, in slices.
+
+A slice is an op of its own, small enough that the ops queued behind it hardly wait.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from spyweb.clock import Clock
+from spyweb.store.batch import Kind, Lane
+from spyweb.store.changes import Desk, Effect, Noted, Row
+from spyweb.store.events import SqliteEvents
+from spyweb.store.locks import SqliteLocks, sweep_locks
+from spyweb.store.patterns import Pattern
+from spyweb.store.protocol import NOBODY, ChangeKind, HistoryRule, HistoryRules, Origin
+from spyweb.store.recording import COLUMNS, Trail, leave_trail
+from spyweb.store.scanning import find_keys, find_rows
+from spyweb.store.sealing import Codec
+from spyweb.store.watching import Wanted, Watches, kinds_wanted
+
+SLICE = 200  # rows deleted in one op
+
+DELETE = "DELETE FROM entry WHERE namespace = ? AND key = ?"
+EXPIRED = f"""
+    SELECT namespace, key, {COLUMNS} FROM entry INDEXED BY entry_expiring
+    WHERE expires_ms <= ? ORDER BY expires_ms LIMIT ?
+"""
+DELETE_ROW = "DELETE FROM entry WHERE rowid = ?"
+FORGET = """
+    DELETE FROM past WHERE rowid IN (SELECT rowid FROM past WHERE namespace = ? AND archived_ms <= ? LIMIT ?)
+"""
+
+
+class Clearing(NamedTuple):
+    codec: Codec
+    namespace: str
+    pattern: Pattern
+    now_ms: int
+    watches: Sequence[Wanted]
+    history: HistoryRule | None
+    origin: Origin
+
+
+def clear(connection: sqlite3.Connection, clearing: Clearing) -> int:
+    namespace, now_ms = clearing.namespace, clearing.now_ms
+    if clearing.watches or clearing.history:
+        rows = find_rows(connection, namespace, clearing.pattern, now_ms)
+        for key, row in rows:
+            clear_row(connection, clearing, key, row)
+        keys = [key for key, _ in rows]
+    else:
+        keys = find_keys(connection, namespace, clearing.pattern, now_ms)
+    connection.executemany(DELETE, [(namespace, key) for key in keys])
+    return len(keys)
+
+
+def clear_row(connection: sqlite3.Connection, clearing: Clearing, key: bytes, row: Row) -> None:
+    trail = Trail(kinds_wanted(clearing.watches, key), clearing.history, clearing.origin)
+    effect = Effect(None, True, None, row, (Noted(ChangeKind.DELETED, row, None),))
+    leave_trail(connection, Desk(clearing.codec, clearing.namespace, key, clearing.now_ms), effect, trail)
+
+
+class Sweeper:
+    def __init__(
+        self, writer: Lane, codec: Codec, clock: Clock, events: SqliteEvents, locks: SqliteLocks, rules: HistoryRules
+    ) -> None:
+        self._writer = writer
+        self._codec = codec
+        self._clock = clock
+        self._events = events
+        self._locks = locks
+        self._rules = rules
+
+    async def sweep(self, limit: int | None) -> int:
+        freed = await self._writer.submit(Kind.SEVERAL, sweep_locks, self._clock.now_ms(), self._locks.alive)
+        self._locks.holdings.tell(freed)
+        await self._forget()
+        swept = 0
+        while limit is None or swept < limit:
+            size = SLICE if limit is None else min(SLICE, limit - swept)
+            deleted = await self._slice(size)
+            swept += deleted
+            if deleted < size:
+                break
+        return swept
+
+    async def _slice(self, size: int) -> int:
+        watches = self._events.watches
+        tell = self._events.tell
+        arguments = (self._codec, watches, self._clock.now_ms(), size)
+        return await self._writer.submit(Kind.SEVERAL, delete_expired, *arguments, after=tell)
+
+    async def _forget(self) -> None:
+        for namespace, rule in self._rules.items():
+            deleted = SLICE if rule.age_ms is not None else 0
+            while deleted == SLICE:
+                before_ms = self._clock.now_ms() - (rule.age_ms or 0)
+                deleted = await self._writer.submit(Kind.WRITE, forget, namespace, before_ms)
+
+
+def delete_expired(connection: sqlite3.Connection, codec: Codec, watches: Watches, now_ms: int, size: int) -> int:
+    rows = connection.execute(EXPIRED, (now_ms, size)).fetchall()
+    for namespace, key, *row in rows:
+        wanted = watches.of_key(namespace, key)
+        if ChangeKind.EXPIRED in wanted:
+            effect = Effect(None, notes=(Noted(ChangeKind.EXPIRED, Row(*row), None),))
+            leave_trail(connection, Desk(codec, namespace, key, now_ms), effect, Trail(wanted))
+    connection.executemany(DELETE_ROW, [row[-1:] for row in rows])
+    return len(rows)
+
+
+def forget(connection: sqlite3.Connection, namespace: str, before_ms: int) -> int:
+    return connection.execute(FORGET, (namespace, before_ms, SLICE)).rowcount

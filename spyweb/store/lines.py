@@ -1,0 +1,124 @@
+"""Entries as JSON Lines: one object a line, which is what `spyweb state export` writes and `import` reads.
+
+`{"namespace": "state", "key": "a", "value": 1, "expires_ms": null, "created_ms": 1, "updated_ms": 1}`.  Key and value
+are in the form of value_json.py.  The three moments may be left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from spyweb.model import Value
+from spyweb.store.protocol import GLOBAL, SCOPES, STATE, Entry, Item
+from spyweb.store.value_json import decode_json, from_plain, to_plain
+
+MOMENTS = ("expires_ms", "created_ms", "updated_ms")
+FIELDS = frozenset({"namespace", "key", "value", *MOMENTS})
+PREFIXES = (SCOPES, "job:", f"{STATE}@")  # of the namespaces that are named after something
+LATEST_MS = 1 << 53
+
+
+class BadLine(ValueError):
+    """A line that is no entry: carries its number, from 1, and why."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(f"line {number}: {reason}")
+        self.number = number
+        self.reason = reason
+
+
+def item_line(item: Item) -> bytes:
+    """With its line break."""
+    entry = item.entry
+    fields = {
+        "namespace": item.namespace,
+        "key": to_plain(item.key),
+        "value": to_plain(entry.value),
+        "expires_ms": entry.expires_ms,
+        "created_ms": entry.created_ms,
+        "updated_ms": entry.updated_ms,
+    }
+    return msgspec.json.encode(fields) + b"\n"
+
+
+def read_items(lines: Iterable[bytes], now_ms: int) -> Iterator[Item]:
+    """Blank lines are skipped.  Raises BadLine at the first that is no entry, or is one that was there before."""
+    seen: dict[tuple[str, bytes], int] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            item = parse_item(line, now_ms)
+        except ValueError as error:
+            raise BadLine(number, str(error)) from error
+        first = seen.setdefault((item.namespace, item.key), number)
+        if first != number:
+            raise BadLine(number, f"is the same key as line {first}")
+        yield item
+
+
+def parse_item(line: bytes, now_ms: int) -> Item:
+    """Raises ValueError with the reason."""
+    fields = decode_json(line)
+    if not isinstance(fields, dict):
+        raise ValueError("is not a JSON object")
+    unknown = fields.keys() - FIELDS
+    if unknown:
+        raise ValueError(f"has a field that no entry has: {min(unknown)}")
+    created_ms = _moment(fields, "created_ms") or now_ms
+    entry = Entry(
+        value=_value(fields),
+        version=1,
+        created_ms=created_ms,
+        updated_ms=_moment(fields, "updated_ms") or max(created_ms, now_ms),
+        expires_ms=_moment(fields, "expires_ms"),
+    )
+    return Item(namespace=_namespace(fields), key=_key(fields), entry=entry)
+
+
+def is_namespace(name: str) -> bool:
+    return name in (STATE, GLOBAL) or any(name.startswith(prefix) and name != prefix for prefix in PREFIXES)
+
+
+def _namespace(fields: Mapping[str, object]) -> str:
+    name = fields.get("namespace")
+    if isinstance(name, str) and is_namespace(name):
+        return name
+    raise ValueError(f"namespace: expected state, state@AGENT, scope:NAME, job:ID or global, not {_shown(name)}")
+
+
+def _key(fields: Mapping[str, object]) -> bytes:
+    if "key" not in fields:
+        raise ValueError("has no key")
+    key = _read("key", fields["key"])
+    if isinstance(key, bytes):
+        return key
+    raise ValueError(f"key: expected text, not {_shown(fields['key'])}")
+
+
+def _value(fields: Mapping[str, object]) -> Value:
+    if "value" not in fields:
+        raise ValueError("has no value")
+    return _read("value", fields["value"])
+
+
+def _read(name: str, plain: object) -> Value:
+    try:
+        return from_plain(plain)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _moment(fields: Mapping[str, object], name: str) -> int | None:
+    moment = fields.get(name)
+    if moment is None:
+        return None
+    if isinstance(moment, bool) or not isinstance(moment, int) or not 0 <= moment <= LATEST_MS:
+        raise ValueError(f"{name}: expected milliseconds since 1970, not {_shown(moment)}")
+    return moment
+
+
+def _shown(plain: object) -> str:
+    return msgspec.json.encode(plain).decode()[:40]
