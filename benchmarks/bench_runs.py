@@ -45,8 +45,9 @@ def bare(jobs: int, rate: int, seconds: float) -> Window:
 async def ours(jobs: int, rate: int, seconds: float, windows: int) -> list[Window]:
     with folder() as root:
         async with open_engine(root) as engine:
-            engine.add(small_jobs(jobs, rate))
-            await engine.warm()
+            small = small_jobs(jobs, rate)
+            engine.add(small)
+            await engine.run_all(small)
             await engine.go()
             await asyncio.sleep(1)
             return [await look(engine, seconds) for _ in range(windows)]

@@ -1,6 +1,6 @@
 """What the store costs, beside plain sqlite3 and plain aiosqlite in the same run.
 
-    python -m benchmarks.bench_store [ROUNDS]
+    python -m benchmarks.bench_store [--quick] [--rounds N]
 
 Each figure is the median over the rounds; in a round all candidates take turns, in changing order, on fresh files
 in one directory.  Two traps: SQLite does not write at all when a value is what it was, and while a write-ahead log
@@ -12,8 +12,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -21,6 +19,8 @@ from pathlib import Path
 import aiosqlite
 import uvloop
 
+from benchmarks.place import describe_disk, folder
+from benchmarks.table import read_effort
 from spyweb.clock import RealClock
 from spyweb.model import Cursor, JobId, Outcome, RunState
 from spyweb.store.protocol import Change, Durability, End, NewRun
@@ -143,9 +143,9 @@ async def measure(rounds: int, durability: Durability) -> dict[str, list[float]]
     figures: dict[str, list[float]] = {}
     candidates = [plain_sqlite3, plain_aiosqlite, the_store]
     for number in range(rounds):
-        with tempfile.TemporaryDirectory(dir=".") as directory:
+        with folder() as directory:
             for candidate in candidates[number % 3 :] + candidates[: number % 3]:
-                for what, seconds in await candidate(Path(directory) / f"{candidate.__name__}.db", durability):
+                for what, seconds in await candidate(directory / f"{candidate.__name__}.db", durability):
                     figures.setdefault(what, []).append(seconds)
     return figures
 
@@ -161,9 +161,10 @@ def show(durability: Durability, figures: dict[str, list[float]]) -> None:
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    effort = read_effort(__doc__)
+    print(describe_disk())
     for durability in Durability:
-        show(durability, uvloop.run(measure(rounds, durability)))
+        show(durability, uvloop.run(measure(effort.rounds, durability)))
 
 
 if __name__ == "__main__":

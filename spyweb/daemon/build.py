@@ -25,7 +25,6 @@ from spyweb.ops import catalog
 from spyweb.ops.environment import visible_environment
 from spyweb.ops.host import RunHost
 from spyweb.ops.network.client import open_client
-from spyweb.ops.network.request import HttpSettings
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.settings import Settings
@@ -119,16 +118,6 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
     return host_for
 
 
-def http_settings(settings: Settings) -> HttpSettings:
-    http = settings.http
-    return HttpSettings(
-        deny_private=http.deny_private,
-        user_agent=http.user_agent,
-        timeout_s=http.timeout_ms / 1000,
-        max_body_size=http.max_body_size,
-    )
-
-
 def note_line(job: LiveJob, run: Run, level: str, text: bytes) -> None:
     """A script's line in the daemon's own log."""
     structlog_level = {"print": "info", "warn": "warning"}.get(level, level)
@@ -136,7 +125,7 @@ def note_line(job: LiveJob, run: Run, level: str, text: bytes) -> None:
 
 
 async def open_world(stack: AsyncExitStack, settings: Settings, clock: Clock, store: SqliteStore) -> World:
-    http = await stack.enter_async_context(open_client(http_settings(settings), clock))
+    http = await stack.enter_async_context(open_client(settings.http, clock))
     return World(store=store, clock=clock, http=http, sources=Sources(settings.root))
 
 

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 from spyweb.errors import Problem
 from spyweb.jobs.cron import cron_after, parse_cron
+from spyweb.jobs.watches import read_on
 from spyweb.model import (
     MIB,
     After,
@@ -27,6 +28,7 @@ from spyweb.model import (
     Misfire,
     MisfirePolicy,
     Never,
+    On,
     Outcome,
     Overlap,
     Retry,
@@ -57,6 +59,7 @@ LONGEST_NAME = 200  # characters: it becomes an id, and a part of file names
 RUN_OUTCOMES = {outcome.value: outcome for outcome in (Outcome.SUCCESS, Outcome.FAILED, Outcome.LOST, Outcome.STOPPED)}
 ANY = "any"
 NO_JOBS: tuple[After, ...] = ()
+NO_CHANGES: tuple[On, ...] = ()
 
 _MOMENT = "a moment such as 2026-12-24T18:00:00Z"
 _PLAIN_ID = re.compile(r"[a-z0-9](?:[a-z0-9_]*[a-z0-9])?")
@@ -151,6 +154,7 @@ def _source(table: Table, hidden: set[str]) -> Source:
 def _spec(read: Reading, place: Place, daemon: DaemonSettings) -> JobSpec:
     name = read.take("name", _name, place.name)
     after = read.take("after", _after, NO_JOBS)
+    on = read.take("on", read_on, NO_CHANGES)
     _refuse_later_keys(read)
     return JobSpec(
         id=job_id(name),
@@ -160,7 +164,7 @@ def _spec(read: Reading, place: Place, daemon: DaemonSettings) -> JobSpec:
         description=read.take("description", text, ""),
         tags=read.take("tags", texts, ()),
         enabled=read.take("enabled", boolean, True),
-        schedule=_schedule(read, daemon, follows=bool(after)),
+        schedule=_schedule(read, daemon, follows=bool(after or on)),
         jitter_ms=read.take("jitter", _ANY_DURATION, 0),
         start=read.take("start", _START, Start.NOW),
         timeout_ms=read.take("timeout", _LIMIT, 5 * MINUTE_MS),
@@ -171,6 +175,8 @@ def _spec(read: Reading, place: Place, daemon: DaemonSettings) -> JobSpec:
         misfire=_misfire(read),
         retry=_retry(read),
         after=after,
+        on=on,
+        agent=read.take("agent", _name, "local"),
     )
 
 
@@ -207,19 +213,12 @@ def _retry(read: Reading) -> Retry:
 
 
 def _refuse_later_keys(read: Reading) -> None:
-    read.take("on", _later, None)
     read.take("history", _later, None)
-    read.take("agent", _only_local, None)
     read.take("on_hook_error", _only_skip, None)
 
 
 def _later(_value: object) -> None:
     raise ValueError("is not part of this version yet")
-
-
-def _only_local(value: object) -> None:
-    if value != "local":
-        raise ValueError('is not part of this version yet, except for "local"')
 
 
 def _only_skip(value: object) -> None:

@@ -18,6 +18,7 @@ _OUTCOMES: dict[Ended, tuple[Outcome, Failure | None]] = {
     Ended.CANCELLED: (Outcome.FAILED, Failure.CANCELLED),
     Ended.STOPPED: (Outcome.STOPPED, None),
     Ended.MEMORY: (Outcome.FAILED, Failure.MEMORY),
+    Ended.SKIPPED: (Outcome.SKIPPED, None),
 }
 
 _ENDED_FOR = {

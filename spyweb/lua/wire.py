@@ -109,6 +109,7 @@ class Ended(IntEnum):
     STOPPED = 5
     MEMORY = 6
     UNBEGUN = 7  # its VM was gone when BEGIN arrived: nothing of it has run, it may begin in another VM
+    SKIPPED = 8  # by its own condition: its handler has not run
 
 
 class Ext(IntEnum):

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from inspect import iscoroutine
 from typing import cast
 
@@ -16,9 +17,7 @@ import structlog
 from spyweb.errors import OpError, SpywebError
 from spyweb.ops.answer import NOTHING, Answer, Results
 from spyweb.ops.op import CATALOGUE, Operation
-from spyweb.ops.world import Call
-
-JobLog = Callable[[str, bytes], None]  # level, text
+from spyweb.ops.world import Call, JobLog
 
 log = structlog.get_logger()
 
@@ -27,7 +26,7 @@ class RunHost:
     """The Host of one run."""
 
     def __init__(self, call: Call, job_log: JobLog) -> None:
-        self._call = call
+        self._call = replace(call, log=job_log)
         self._metrics = call.world.metrics
         self._job_log = job_log
 

@@ -98,7 +98,7 @@ def _build(call: Call, wanted: Wanted) -> Fetch:
         headers=clean_headers(wanted.headers),
         body=wanted.body,
         proxy=None if wanted.proxy is None else parse_proxy(wanted.proxy),
-        timeout_s=settings.timeout_s if wanted.timeout_s is None else wanted.timeout_s,
+        timeout_s=settings.timeout_ms / 1000 if wanted.timeout_s is None else wanted.timeout_s,
         largest=min(largest, call.memory_limit),  # more could not be handed to the script
     )
 

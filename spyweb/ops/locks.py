@@ -1,7 +1,7 @@
 """Who waits for which lock, in memory and holding nothing else up; and the leases of those who have one.
 
-The store says who has a lock, and frees the locks of a run in the transaction that ends it.  Here is what it can't know:
-which runs live, so that their locks don't expire, and who is next in line.  A newcomer never gets past a line.
+The store says who has a lock, and frees the locks of a run in the transaction that ends it.  Here is what it can't
+know: which runs live, so that their locks don't expire, and who is next in line.  A newcomer never gets past a line.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class LockKeeper:
     async def take(self, wish: Wish) -> Held | None:
         """None: it is yours.  Otherwise who has it, or is about to."""
         if wish.name in self._lines:
-            return await self._holder_or_next(wish.name)
+            held = await self._holder_or_next(wish.name)
+            if held:
+                return held
         return await self.acquire(wish)
 
     async def wait(self, wish: Wish, patience: float) -> Held | None:
@@ -54,7 +56,92 @@ class LockKeeper:
         timer = self._clock.call_later(patience, lambda: line.lose_patience(waiter))
         try:
             is_served = await waiter.served
-            return None if is_served else line.held or await self._holder_or_next(wish.name)
         finally:
             timer.cancel()
-            self._leave(line, wish.name)
+            line.leave(waiter)
+            self._leave(wish.name, line)
+        return None if is_served else line.held or await self.take(wish)
+
+    def run_ended(self, run: RunId) -> None:
+        """Its end is committed, and so its locks are free."""
+        self._living.discard(run)
+        self._leases.pop(run, None)
+
+    def close(self) -> None:
+        """No lease is renewed any more."""
+        if self._renewal:
+            self._renewal.cancel()
+            self._renewal = None
+
+    def acquire(self, wish: Wish) -> Future[Held | None]:
+        """Ask the store, past any line."""
+        self._living.add(wish.run)
+        answer = self._locks.acquire(wish.name, wish.holder, wish.run, wish.lease_ms)
+        answer.add_done_callback(lambda answer: self._keep_alive(wish, answer))
+        return answer
+
+    def give_back(self, wish: Wish) -> None:
+        self._locks.release(wish.name, wish.holder).add_done_callback(_note_failure)
+
+    def call_when_expired(self, held: Held, callback: Callable[[], object]) -> Handle:
+        """The lock of a run that lives doesn't expire; its end is told."""
+        delay = LONGEST_RECHECK
+        if held.run not in self._living:
+            delay = min(delay, max(SHORTEST_RECHECK, (held.expires_ms - self._clock.now_ms()) / 1000))
+        return self._clock.call_later(delay, callback)
+
+    def _leave(self, name: bytes, line: Line) -> None:
+        if line.first is None and self._lines.get(name) is line:
+            del self._lines[name]
+
+    async def _holder_or_next(self, name: bytes) -> Held | None:
+        """None where it is free and nobody is in line."""
+        held = await self._locks.holder(name)
+        line = self._lines.get(name)
+        if held or line is None or line.first is None:
+            return held
+        return self._as_if_held(line.first.wish)
+
+    def _as_if_held(self, wish: Wish) -> Held:
+        now = self._clock.now_ms()
+        return Held(
+            name=wish.name,
+            holder=wish.holder,
+            run=wish.run,
+            acquired_ms=now,
+            expires_ms=now + wish.lease_ms,
+            lease_ms=wish.lease_ms,
+        )
+
+    def _released(self, names: Sequence[bytes]) -> None:
+        for name in names:
+            if name in self._lines:
+                self._lines[name].ask()
+
+    # Leases
+
+    def _keep_alive(self, wish: Wish, answer: Future[Held | None]) -> None:
+        if answer.cancelled() or answer.exception() or answer.result() or wish.run not in self._living:
+            return
+        shortest = min(self._leases.values(), default=None)
+        self._leases[wish.run] = min(wish.lease_ms, self._leases.get(wish.run, wish.lease_ms))
+        if shortest is None or wish.lease_ms < shortest:
+            self._renew_later()
+
+    def _renew_later(self) -> None:
+        self.close()
+        if self._leases:
+            shortest = min(self._leases.values()) / 1000
+            self._renewal = self._clock.call_later(max(SHORTEST_RENEWAL, shortest / RENEWALS_PER_LEASE), self._renew)
+
+    def _renew(self) -> None:
+        self._renewal = None
+        if self._leases:
+            self._locks.renew(list(self._leases)).add_done_callback(_note_failure)
+        self._renew_later()
+
+
+def _note_failure(answer: Future[Held | None] | Future[int]) -> None:
+    error = None if answer.cancelled() else answer.exception()
+    if error:
+        log.warning("lock.store_failed", error=str(error))

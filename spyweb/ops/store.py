@@ -92,12 +92,12 @@ def _settle(call: Call, name: str, otherwise: Results, source: Future[Kept]) -> 
     try:
         value = source.result()
     except StoreError as error:
-        _count_failure(call, name, error)
+        count_failure(call, name, error)
         return otherwise
     return NOTHING if otherwise is NOTHING else (value,)
 
 
-def _count_failure(call: Call, name: str, error: StoreError) -> None:
+def count_failure(call: Call, name: str, error: StoreError) -> None:
     call.tally.storage_errors += 1
     call.world.metrics.errors[name] += 1
     if call.tally.storage_errors <= LOGGED_PER_RUN:

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from spyweb.clock import Clock
 from spyweb.model import MIB, JobId, RunId
+from spyweb.ops.locks import LockKeeper
 from spyweb.ops.network.request import Http
 from spyweb.ops.sources import Sources
-from spyweb.store.protocol import Store
+from spyweb.ops.times import Times
+from spyweb.settings import StateSettings
+from spyweb.store.protocol import Origin, Store
+
+JobLog = Callable[[str, bytes], None]  # level, text
+
+
+def unheard(level: str, text: bytes) -> None:
+    """Where lines go before there is a log."""
+
+
+@dataclass(slots=True)
+class StateMetrics:
+    """What state.stats() tells."""
+
+    reads: int = 0
+    writes: int = 0
+    times: Times = field(default_factory=Times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +37,7 @@ class Metrics:
 
     calls: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)  # refused, failed, or (store_*) failed and carried on
+    state: StateMetrics = field(default_factory=StateMetrics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +48,8 @@ class World:
     clock: Clock
     http: Http
     sources: Sources
+    locks: LockKeeper = None  # type: ignore[assignment]  # until build.py passes it
+    state: StateSettings = field(default_factory=StateSettings)
     metrics: Metrics = field(default_factory=Metrics)
 
 
@@ -49,3 +71,10 @@ class Call:
     folder: str  # the job's, relative to the project root
     memory_limit: int = 64 * MIB  # bytes, of the job's VM: nothing larger could be handed to it
     tally: Tally = field(default_factory=Tally)
+    agent: str = "local"  # whose namespace positional state.* uses
+    depth: int = 0  # how many state triggers led to this run, one by another
+    log: JobLog = unheard  # the job's own
+    origin: Origin = field(init=False)  # of every write of this run
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "origin", Origin(job=self.job, run=self.run, depth=self.depth))

@@ -15,7 +15,7 @@ from spyweb.store.changes import Desk, Effect, Noted, Row
 from spyweb.store.events import SqliteEvents
 from spyweb.store.locks import SqliteLocks, sweep_locks
 from spyweb.store.patterns import Pattern
-from spyweb.store.protocol import NOBODY, ChangeKind, HistoryRule, HistoryRules, Origin
+from spyweb.store.protocol import ChangeKind, HistoryRule, HistoryRules, Origin
 from spyweb.store.recording import COLUMNS, Trail, leave_trail
 from spyweb.store.scanning import find_keys, find_rows
 from spyweb.store.sealing import Codec

@@ -1,12 +1,12 @@
 """Entries as JSON Lines: one object a line, which is what `spyweb state export` writes and `import` reads.
 
 `{"namespace": "state", "key": "a", "value": 1, "expires_ms": null, "created_ms": 1, "updated_ms": 1}`.  Key and value
-are in the form of value_json.py.  The three moments may be left out.
+are in the form of value_json.py.  The three moments may be left out: without `expires_ms` it never expires.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -18,6 +18,7 @@ MOMENTS = ("expires_ms", "created_ms", "updated_ms")
 FIELDS = frozenset({"namespace", "key", "value", *MOMENTS})
 PREFIXES = (SCOPES, "job:", f"{STATE}@")  # of the namespaces that are named after something
 LATEST_MS = 1 << 53
+UNKNOWN_MS = 0  # of a moment that a line leaves out
 
 
 class BadLine(ValueError):
@@ -43,23 +44,29 @@ def item_line(item: Item) -> bytes:
     return msgspec.json.encode(fields) + b"\n"
 
 
-def read_items(lines: Iterable[bytes], now_ms: int) -> Iterator[Item]:
-    """Blank lines are skipped.  Raises BadLine at the first that is no entry, or is one that was there before."""
-    seen: dict[tuple[str, bytes], int] = {}
-    for number, line in enumerate(lines, 1):
+class LineReader:
+    """Reads the lines of one export, in order."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._seen: dict[tuple[str, bytes], int] = {}
+
+    def read(self, line: bytes) -> Item | None:
+        """None for a blank line.  Raises BadLine when it is no entry, or one that was there before."""
+        self._number += 1
         if not line.strip():
-            continue
+            return None
         try:
-            item = parse_item(line, now_ms)
+            item = parse_item(line)
         except ValueError as error:
-            raise BadLine(number, str(error)) from error
-        first = seen.setdefault((item.namespace, item.key), number)
-        if first != number:
-            raise BadLine(number, f"is the same key as line {first}")
-        yield item
+            raise BadLine(self._number, str(error)) from error
+        first = self._seen.setdefault((item.namespace, item.key), self._number)
+        if first != self._number:
+            raise BadLine(self._number, f"has the same key as line {first}")
+        return item
 
 
-def parse_item(line: bytes, now_ms: int) -> Item:
+def parse_item(line: bytes) -> Item:
     """Raises ValueError with the reason."""
     fields = decode_json(line)
     if not isinstance(fields, dict):
@@ -67,12 +74,11 @@ def parse_item(line: bytes, now_ms: int) -> Item:
     unknown = fields.keys() - FIELDS
     if unknown:
         raise ValueError(f"has a field that no entry has: {min(unknown)}")
-    created_ms = _moment(fields, "created_ms") or now_ms
     entry = Entry(
         value=_value(fields),
         version=1,
-        created_ms=created_ms,
-        updated_ms=_moment(fields, "updated_ms") or max(created_ms, now_ms),
+        created_ms=_moment(fields, "created_ms") or UNKNOWN_MS,
+        updated_ms=_moment(fields, "updated_ms") or UNKNOWN_MS,
         expires_ms=_moment(fields, "expires_ms"),
     )
     return Item(namespace=_namespace(fields), key=_key(fields), entry=entry)

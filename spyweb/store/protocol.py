@@ -17,6 +17,7 @@ from typing import Protocol
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState
 from spyweb.store.values_protocol import (
     KEEP,
+    NO_HISTORY,
     NOBODY,
     SCOPES,
     STATE,
@@ -50,6 +51,7 @@ __all__ = [
     "GLOBAL",
     "KEEP",
     "NOBODY",
+    "NO_HISTORY",
     "SCOPES",
     "STATE",
     "WRITTEN",
@@ -170,16 +172,21 @@ class Change:
 
 
 class Entries(Protocol):
-    """Keys and values.  Keys and values are bytes; an expired entry is absent to every call."""
+    """Keys and values.  Keys and values are bytes; an expired entry is absent to every call.
+
+    The same entries as in `values`: a typed value that is put there is read here as its text.
+    """
 
     def get(self, namespace: str, key: bytes) -> Future[bytes | None]: ...
 
-    def set(self, namespace: str, key: bytes, value: bytes) -> Future[None]:
+    def set(self, namespace: str, key: bytes, value: bytes, *, origin: Origin = NOBODY) -> Future[None]:
         """Put the value and clear any expiry."""
 
-    def delete(self, namespace: str, key: bytes) -> Future[None]: ...
+    def delete(self, namespace: str, key: bytes, *, origin: Origin = NOBODY) -> Future[None]: ...
 
-    def increment(self, namespace: str, key: bytes, default: int, delta: int) -> Future[int]:
+    def increment(
+        self, namespace: str, key: bytes, default: int, delta: int, *, origin: Origin = NOBODY
+    ) -> Future[int]:
         """Add atomically and give the sum (state-semantics of `global_store_incr`).
 
         A missing entry, or a text that is not a whole 64-bit integer (an optional sign, then digits only),

@@ -50,6 +50,9 @@ class Trail:
         return Kind.SEVERAL if self.wanted or self.history else Kind.WRITE
 
 
+NO_TRAIL = Trail()
+
+
 def find_row(connection: sqlite3.Connection, namespace: str, key: bytes) -> Row | None:
     found = connection.execute(FIND, (namespace, key)).fetchone()
     return Row(*found) if found else None

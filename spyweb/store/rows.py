@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState
+from spyweb.store.locks import release_run
 from spyweb.store.protocol import Change, End, NewRun, Stretch
 
 SET_CURSOR = """
@@ -42,6 +43,7 @@ RUN_COLUMNS = """
     id, job, state, attempt, due_ms, "trigger", start_after_ms, started_ms, ended_ms, outcome, failure,
     reason, traceback, cpu_ms, storage_errors, generation, last_due_ms, count
 """
+DELIVERED = "DELETE FROM event WHERE id = ?"
 CURSOR_COLUMNS = "job, due_ms, schedule, paused, idle_since_ms"
 
 E = TypeVar("E", Outcome, Failure)
@@ -60,7 +62,16 @@ def record(connection: sqlite3.Connection, change: Change) -> list[RunId | None]
     added = [add_run(connection, run) for run in change.new]
     for cursor in change.cursors:
         set_cursor(connection, cursor)
+    for event in change.delivered:
+        connection.execute(DELIVERED, (event,))
     return added
+
+
+def record_and_release(connection: sqlite3.Connection, change: Change, holders: Sequence[RunId]) -> list[RunId | None]:
+    """With the locks of runs that end."""
+    for run in holders:
+        release_run(connection, run)
+    return record(connection, change)
 
 
 def add_run(connection: sqlite3.Connection, run: NewRun) -> RunId | None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import sqlite3
 from asyncio import Future
+from functools import partial
 
 from spyweb.model import Cursor, JobId, Run, RunId
 from spyweb.store import pruning
 from spyweb.store.batch import Kind, Lane
+from spyweb.store.locks import Holdings
 from spyweb.store.protocol import Change
-from spyweb.store.rows import CURSOR_COLUMNS, RUN_COLUMNS, read_cursor, read_run, record
+from spyweb.store.rows import CURSOR_COLUMNS, RUN_COLUMNS, read_cursor, read_run, record, record_and_release
 
 OPEN_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE state <> 'ended' ORDER BY id"
 ALL_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE id < ? ORDER BY id DESC LIMIT ?"
@@ -37,12 +39,17 @@ BEYOND_ALL = (1 << 63) - 1  # greater than any id
 
 
 class SqliteRuns:
-    def __init__(self, writer: Lane, reader: Lane) -> None:
+    def __init__(self, writer: Lane, reader: Lane, holdings: Holdings) -> None:
         self._writer = writer
         self._reader = reader
+        self._holdings = holdings
 
     def record(self, change: Change) -> Future[list[RunId | None]]:
-        return self._writer.submit(kind_of(change), record, change)
+        holders = self._holdings.any_of(end.run for end in change.end)
+        if not holders:
+            return self._writer.submit(kind_of(change), record, change)
+        tell = partial(self._holdings.ended, holders)
+        return self._writer.submit(Kind.SEVERAL, record_and_release, change, holders, after=tell)
 
     def cursors(self) -> Future[dict[JobId, Cursor]]:
         return self._reader.submit(Kind.READ, find_cursors)
@@ -62,6 +69,7 @@ class SqliteRuns:
 
 def kind_of(change: Change) -> Kind:
     writes = len(change.end) + len(change.begin) + len(change.stretches) + len(change.new) + len(change.cursors)
+    writes += len(change.delivered)
     return Kind.SEVERAL if writes > 1 else Kind.WRITE
 
 

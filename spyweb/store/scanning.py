@@ -60,7 +60,9 @@ def find_keys(connection: sqlite3.Connection, namespace: str, pattern: Pattern, 
     return [key for (key,) in rows if pattern.matches(key)]
 
 
-def find_items(connection: sqlite3.Connection, desk: Desk, limit: int | None, order: Order) -> list[tuple[bytes, Entry]]:
+def find_items(
+    connection: sqlite3.Connection, desk: Desk, limit: int | None, order: Order
+) -> list[tuple[bytes, Entry]]:
     """The desk's key is the prefix."""
     ending = f"ORDER BY {ORDERS[order]} LIMIT {NO_LIMIT if limit is None else max(limit, 0):d}"
     rows = select_prefix(connection, f"key, {COLUMNS}", desk.namespace, desk.key, desk.now_ms, ending)

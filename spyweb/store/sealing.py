@@ -11,7 +11,7 @@ import hmac
 import os
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -56,6 +56,9 @@ class PlainCodec:
         return decode(cell.type, cell.column)
 
 
+PLAIN: Final = PlainCodec()
+
+
 class SealingCodec:
     is_plain = False
 
@@ -83,6 +86,10 @@ class SealingCodec:
             return self._cipher(salt).decrypt(nonce, sealed, bind(place, cell.type))
         except (InvalidTag, ValueError) as error:
             raise StoreError(f"the value of {place.key!r} in {place.namespace} can't be decrypted") from error
+
+
+def codec_for(key: bytes | None) -> Codec:
+    return PLAIN if key is None else SealingCodec(key)
 
 
 def make_cipher(key: bytes, salt: bytes) -> AESGCM:

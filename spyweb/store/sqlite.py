@@ -10,7 +10,6 @@ import asyncio
 import sqlite3
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -20,22 +19,31 @@ from spyweb.store.access import explain
 from spyweb.store.batch import BATCH_LIMIT, Connection, Lane
 from spyweb.store.damage import check, files_of, size_of, was_killed
 from spyweb.store.entries import SqliteEntries
+from spyweb.store.events import SqliteEvents
 from spyweb.store.failures import BUSY_TIMEOUT_MS, translate
+from spyweb.store.lanes import Lanes
+from spyweb.store.locks import SqliteLocks
 from spyweb.store.migrate import load_migrations, migrate, refuse_newer, refuse_older
-from spyweb.store.protocol import Durability, StoreStats
+from spyweb.store.protocol import NO_HISTORY, Durability, HistoryRules, StoreStats
 from spyweb.store.runs import SqliteRuns
+from spyweb.store.sealing import PLAIN, Codec, codec_for
+from spyweb.store.values import SqliteValues
+from spyweb.store.vault import check_key, encrypt_first
 
 STATEMENTS_KEPT_PREPARED = 64  # more than the store has
 WAL_KEPT_BYTES = 64 << 20
 
 
 class SqliteStore:
-    def __init__(self, path: Path, lanes: Lanes, clock: Clock) -> None:
+    def __init__(self, path: Path, lanes: Lanes, clock: Clock, codec: Codec, history: HistoryRules) -> None:
         self._path = path
         self._lanes = lanes
         self._closing = asyncio.Lock()
-        self.entries = SqliteEntries(lanes.writer, lanes.reader, clock)
-        self.runs = SqliteRuns(lanes.writer, lanes.questions)
+        self.locks = SqliteLocks(lanes.writer, clock)
+        self.events = SqliteEvents(lanes.writer, codec)
+        self.values = SqliteValues(lanes, clock, codec, self.events, self.locks, history)
+        self.entries = SqliteEntries(lanes, clock, codec, self.values)
+        self.runs = SqliteRuns(lanes.writer, lanes.questions, self.locks.holdings)
 
     def stats(self) -> StoreStats:
         writer = self._lanes.writer
@@ -56,32 +64,29 @@ class SqliteStore:
             await self._lanes.close()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lanes:
-    writer: Lane
-    reader: Lane
-    questions: Lane
-
-    async def close(self) -> None:
-        """The writer last: the last connection folds the log into the database, so it must be able to write."""
-        await self.questions.close()
-        await self.reader.close()
-        await self.writer.close()
-
-
 async def open_store(
-    path: Path, *, clock: Clock, durability: Durability = Durability.FULL, read_only: bool = False
+    path: Path,
+    *,
+    clock: Clock,
+    durability: Durability = Durability.FULL,
+    read_only: bool = False,
+    key: bytes | None = None,
+    history: HistoryRules = NO_HISTORY,
 ) -> SqliteStore:
-    """Open the database, made if it is absent and brought up to date; with `read_only`, as it is or not at all."""
+    """Open the database, made if it is absent and brought up to date; with `read_only`, as it is or not at all.
+
+    With a key, values are encrypted; those that are not yet, first.
+    """
+    codec = codec_for(key)
     if read_only:
-        lane = await open_lane(path, clock, partial(open_as_it_is, path))
-        return SqliteStore(path, Lanes(writer=lane, reader=lane, questions=lane), clock)
-    return SqliteStore(path, await open_lanes(path, clock, durability), clock)
+        lane = await open_lane(path, clock, partial(open_as_it_is, path, codec))
+        return SqliteStore(path, Lanes(writer=lane, reader=lane, questions=lane), clock, codec, history)
+    return SqliteStore(path, await open_lanes(path, clock, durability, codec), clock, codec, history)
 
 
-async def open_lanes(path: Path, clock: Clock, durability: Durability) -> Lanes:
+async def open_lanes(path: Path, clock: Clock, durability: Durability, codec: Codec) -> Lanes:
     async with AsyncExitStack() as opened:
-        writer = await open_lane(path, clock, partial(open_up_to_date, path, durability, clock.now_ms()))
+        writer = await open_lane(path, clock, partial(open_up_to_date, path, durability, clock.now_ms(), codec))
         opened.push_async_callback(writer.close)
         reader = await open_lane(path, clock, partial(connect_to_read, path))
         opened.push_async_callback(reader.close)
@@ -102,23 +107,26 @@ async def open_lane(
         raise explain(error, path) from error
 
 
-def open_up_to_date(path: Path, durability: Durability, now_ms: int) -> sqlite3.Connection:
-    """1. look for damage; 2. refuse what is newer; 3. set the connection up; 4. migrate."""
+def open_up_to_date(path: Path, durability: Durability, now_ms: int, codec: Codec = PLAIN) -> sqlite3.Connection:
+    """1. look for damage; 2. refuse what is newer, or has another key; 3. set the connection up; 4. migrate;
+    5. encrypt what is to be."""
     killed = was_killed(path)
     known = load_migrations()
     connection = connect(path)
     try:
         check(connection, path, killed=killed)
         refuse_newer(connection, path, known)
+        check_key(connection, path, codec)
         set_up_writing(connection, durability)
         migrate(connection, path, known, now_ms)
+        encrypt_first(connection, codec)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def open_as_it_is(path: Path) -> sqlite3.Connection:
+def open_as_it_is(path: Path, codec: Codec = PLAIN) -> sqlite3.Connection:
     if not path.exists():
         raise StoreError(f"{path}: there is no database yet: `spyweb start` makes it")
     known = load_migrations()
@@ -126,6 +134,7 @@ def open_as_it_is(path: Path) -> sqlite3.Connection:
     try:
         refuse_newer(connection, path, known)
         refuse_older(connection, path, known)
+        check_key(connection, path, codec)
     except BaseException:
         connection.close()
         raise

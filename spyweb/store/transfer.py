@@ -86,7 +86,9 @@ def move(connection: sqlite3.Connection, codec: Codec, old: str, new: str, now_m
     if not codec.is_plain:
         for table in TABLES:
             reseal(connection, table, codec, old, new)
-    moved = [connection.execute(f"UPDATE {table} SET namespace = :new WHERE namespace = :old", names) for table in TABLES]
+    moved = [
+        connection.execute(f"UPDATE {table} SET namespace = :new WHERE namespace = :old", names) for table in TABLES
+    ]
     return moved[0].rowcount
 
 

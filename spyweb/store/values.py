@@ -8,19 +8,15 @@ and first let the writes be committed that were asked for before.
 
 from __future__ import annotations
 
-import asyncio
-import sqlite3
 from asyncio import Future
-from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
-from typing import TypeVar, TypeVarTuple
+from collections.abc import AsyncIterator, Sequence
 
 from spyweb.clock import Clock
-from spyweb.errors import StoreError
 from spyweb.store import clearing, recording, scanning, transfer
-from spyweb.store.batch import Kind, Lane
+from spyweb.store.batch import Kind
 from spyweb.store.changes import Desk
 from spyweb.store.events import SqliteEvents
+from spyweb.store.lanes import Lanes, Subject
 from spyweb.store.locks import SqliteLocks
 from spyweb.store.patterns import compile_pattern
 from spyweb.store.protocol import (
@@ -34,23 +30,90 @@ from spyweb.store.protocol import (
     Transform,
     ValueStats,
 )
-from spyweb.store.recording import Trail
+from spyweb.store.recording import NO_TRAIL, Trail
 from spyweb.store.sealing import Codec
-
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 
 class SqliteValues:
     def __init__(
         self, lanes: Lanes, clock: Clock, codec: Codec, events: SqliteEvents, locks: SqliteLocks, history: HistoryRules
     ) -> None:
-        self._writer = lanes.writer
-        self._reader = lanes.reader
-        self._questions = lanes.questions
+        self._lanes = lanes
         self._clock = clock
         self._codec = codec
         self._events = events
         self._locks = locks
         self._history = history
         self._sweeper = clearing.Sweeper(lanes.writer, codec, clock, events, locks, history)
+
+    def read(self, namespace: str, key: bytes) -> Future[Entry | None]:
+        lane = self._lanes.reading(namespace, key)
+        return lane.submit(Kind.READ, scanning.find_entry, self.desk(namespace, key))
+
+    def transform(self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY) -> Future[object]:
+        trail = self.trail(namespace, key, origin)
+        return self._lanes.writer.submit(
+            trail.kind,
+            recording.transform,
+            self.desk(namespace, key),
+            change,
+            trail,
+            subject=(namespace, key),
+            after=self._events.tell if trail.wanted else None,
+        )
+
+    def keys(self, namespace: str, pattern: bytes = b"*") -> Future[list[bytes]]:
+        return self._lanes.ask(scanning.find_keys, namespace, compile_pattern(pattern), self._clock.now_ms())
+
+    def items(
+        self, namespace: str, prefix: bytes = b"", *, limit: int | None = None, order: Order = Order.KEY
+    ) -> Future[list[tuple[bytes, Entry]]]:
+        return self._lanes.ask(scanning.find_items, self.desk(namespace, prefix), limit, order)
+
+    def clear(self, namespace: str, pattern: bytes = b"*", *, origin: Origin = NOBODY) -> Future[int]:
+        watches, rule = self._events.watches.of_namespace(namespace), self._history.get(namespace)
+        wanted = clearing.Clearing(
+            self._codec, namespace, compile_pattern(pattern), self._clock.now_ms(), watches, rule, origin
+        )
+        tell = self._events.tell if watches else None
+        return self._lanes.writer.submit(Kind.SEVERAL, clearing.clear, wanted, subject=namespace, after=tell)
+
+    def namespaces(self, prefix: str = "") -> Future[list[str]]:
+        return self._lanes.ask(scanning.find_namespaces, prefix, self._clock.now_ms())
+
+    async def sweep(self, limit: int | None = None) -> int:
+        return await self._sweeper.sweep(limit)
+
+    def history(self, namespace: str, key: bytes, limit: int | None = None) -> Future[list[Entry]]:
+        lane = self._lanes.reading(namespace, key)
+        return lane.submit(Kind.READ, scanning.find_history, self.desk(namespace, key), limit)
+
+    def version(self, namespace: str, key: bytes, version: int) -> Future[Entry | None]:
+        lane = self._lanes.reading(namespace, key)
+        return lane.submit(Kind.READ, scanning.find_version, self.desk(namespace, key), version)
+
+    async def export(self, namespaces: Sequence[str] | None = None) -> AsyncIterator[Item]:
+        after, more = 0, True
+        while more:
+            page = await self._lanes.ask(scanning.find_page, self._codec, namespaces, after, self._clock.now_ms())
+            for item in page.items:
+                yield item
+            after, more = page.after, page.after > 0
+
+    def load(self, items: Sequence[Item], *, replace: bool) -> Future[Loaded]:
+        loading = transfer.Loading(self._codec, tuple(items), replace, self._clock.now_ms(), self._history)
+        return self._lanes.writer.submit(Kind.SEVERAL, transfer.load, loading, subject=Subject.EVERYTHING)
+
+    def move(self, old: str, new: str) -> Future[int]:
+        arguments = (self._codec, old, new, self._clock.now_ms())
+        return self._lanes.writer.submit(Kind.SEVERAL, transfer.move, *arguments, subject=Subject.EVERYTHING)
+
+    def stats(self, namespace: str | None = None) -> Future[ValueStats]:
+        return self._lanes.ask(scanning.measure, namespace, self._clock.now_ms(), self._locks.alive)
+
+    def desk(self, namespace: str, key: bytes) -> Desk:
+        return Desk(self._codec, namespace, key, self._clock.now_ms())
+
+    def trail(self, namespace: str, key: bytes, origin: Origin) -> Trail:
+        wanted, rule = self._events.watches.of_key(namespace, key), self._history.get(namespace)
+        return Trail(wanted, rule, origin) if wanted or rule else NO_TRAIL

@@ -10,6 +10,7 @@ from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from spyweb.model import WRITTEN as WRITTEN
@@ -135,6 +136,7 @@ class HistoryRule:
 
 
 HistoryRules = Mapping[str, HistoryRule]  # by namespace
+NO_HISTORY: Final[HistoryRules] = MappingProxyType({})
 
 
 class Values(Protocol):

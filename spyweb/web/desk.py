@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -10,10 +10,58 @@ from aiohttp import web
 
 from spyweb.jobs.health import Health
 from spyweb.jobs.view import JobView, NextRun, RunEvent
-from spyweb.model import JobId, Run, RunId
+from spyweb.model import JobId, Run, RunId, Value
+from spyweb.store.protocol import Item
+from spyweb.web.state_view import ChangeView, EntryView, Imported, LockView, StateStats
+
+
+class StateDesk(Protocol):
+    """Stored values and locks, in any namespace."""
+
+    def entries(self, namespace: str, prefix: bytes, limit: int | None) -> AsyncIterator[EntryView]:
+        """Sorted by key, bytewise."""
+
+    async def entry(self, namespace: str, key: bytes) -> EntryView | None: ...
+
+    async def count(self, namespace: str, pattern: bytes) -> int: ...
+
+    async def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> bool:
+        """Write over what is there, expiry and all; tells whether the key is new.  Raises Refused beyond the limits."""
+
+    async def delete(self, namespace: str, key: bytes) -> bool:
+        """Whether there was anything to delete."""
+
+    async def clear(self, namespace: str, pattern: bytes) -> int: ...
+
+    async def stats(self, namespace: str | None) -> StateStats: ...
+
+    async def history(self, namespace: str, key: bytes, limit: int | None) -> list[EntryView]:
+        """Newest first."""
+
+    async def rollback(self, namespace: str, key: bytes, version: int) -> bool:
+        """Write the value of that version again, as a new one.  Raises Refused when it is not kept."""
+
+    async def locks(self) -> list[LockView]: ...
+
+    async def break_lock(self, name: bytes) -> LockView | None:
+        """Who had it; None when nobody did."""
+
+    def export(self, namespace: str | None) -> AsyncIterator[Item]: ...
+
+    async def load(self, items: Sequence[Item], *, dry_run: bool) -> Imported:
+        """All of them or none.  Raises Refused when one is beyond the limits."""
+
+    async def move(self, old: str, new: str) -> int:
+        """Raises StoreError, and moves nothing, when a key is in both."""
+
+    def watch(self, namespace: str | None, pattern: bytes) -> AsyncGenerator[ChangeView, None]:
+        """Every change of such a key from now on, after its commit."""
 
 
 class Desk(Protocol):
+    @property
+    def state(self) -> StateDesk: ...
+
     def find(self, name_or_id: str) -> JobId | None: ...
 
     def jobs(self) -> list[JobView]: ...

@@ -109,7 +109,7 @@ def _why_not(error: OSError, host: str, port: int) -> str:
             return f"{where} is in use by another program: choose another with --port"
         case errno.EACCES:
             return f"{where} needs rights that this user lacks: choose one above 1023 with --port"
-        case errno.EADDRNOTAVAIL:
+        case errno.EADDRNOTAVAIL | None:  # Python 3.13 says "could not bind on any address", without a number
             return f"{host} is not an address of this machine: choose another with --host"
         case _:
             return f"can't listen on {where}: {error.strerror}"

@@ -12,8 +12,8 @@ from spyweb.model import MIB
 from spyweb.ops import catalog
 from spyweb.ops.host import RunHost
 from spyweb.ops.network.client import open_client
-from spyweb.ops.network.request import HttpSettings
 from spyweb.ops.network.resolver import Lookup, ask_system
+from spyweb.settings import HttpSettings
 from tests.fakes.ops import make_call, make_world
 from tests.fakes.web_server import headers_of
 

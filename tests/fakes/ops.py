@@ -9,9 +9,10 @@ from pathlib import Path
 from spyweb.clock import Clock
 from spyweb.errors import FetchError
 from spyweb.model import JobId, RunId
-from spyweb.ops.network.request import Fetch, Http, HttpSettings, Response
+from spyweb.ops.network.request import Fetch, Http, Response
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
+from spyweb.settings import HttpSettings
 from spyweb.store.memory import MemoryStore
 from spyweb.store.protocol import Store
 from tests.fakes.clock import FakeClock

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 import pytest
 import trustme
 
-from spyweb.ops.network.request import HttpSettings
 from spyweb.ops.network.resolver import Address
+from spyweb.settings import HttpSettings
 from tests.fakes.http_script import Script, open_script
 from tests.fakes.web_server import WebServer, open_proxy, open_raw_server, open_web_server
 
@@ -32,7 +32,7 @@ async def server() -> AsyncIterator[WebServer]:
 
 @pytest.fixture
 async def script() -> AsyncIterator[Script]:
-    async with open_script(HttpSettings(timeout_s=5), lookup=lookup) as script:
+    async with open_script(HttpSettings(timeout_ms=5_000), lookup=lookup) as script:
         yield script
 
 

@@ -10,12 +10,12 @@ from urllib.parse import quote
 import pytest
 
 from spyweb.ops.network import client
-from spyweb.ops.network.request import HttpSettings
 from spyweb.ops.network.resolver import Address, ask_system
+from spyweb.settings import HttpSettings
 from tests.fakes.http_script import Script, open_script
 from tests.fakes.web_server import WebServer, open_web_server
 
-STRICT = HttpSettings(deny_private=True, timeout_s=5)
+STRICT = HttpSettings(deny_private=True, timeout_ms=5_000)
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
--- What a BEGIN may name: procedures, of which `run` is a script job's run, with its hooks and what it deferred.
+-- What a BEGIN may name: procedures, of which `run` is a script job's run, with its hooks and what it deferred, and
+-- `trigger` the same for a change of state (trigger.lua).
 -- The chunk takes the kit and returns the procedures, by name.
 
 local kit = ...
@@ -38,24 +39,37 @@ local function judge(run, ok, ...)
   if first == false or first == nil and second ~= nil then
     return border.failed(run, second == nil and "returned false" or second, nil)
   end
+  if run.declined then return end   -- by a condition: it has ended already
   run.ended, run.reason, run.traceback = SUCCESS, "", ""
   run.result = first
   show(run, ...)
 end
 
-local defines_run = false           -- the chunk has run, and defined `run`
+local is_loaded = false             -- the chunk has run to its end
+local defines_run = false           -- and defined `run`
+
+local function loaded(...)
+  is_loaded = true
+  defines_run = type(rawget(env, "run")) == "function"
+  return ...
+end
+
+local function load_chunk(ctx) return loaded(kit.script(ctx)) end
 
 local function after_chunk(ctx, ...)
-  local f = rawget(env, "run")
-  if type(f) ~= "function" then return ... end
-  defines_run = true
-  return f(ctx)
+  if not defines_run then return ... end
+  return rawget(env, "run")(ctx)
 end
 
 local function script(ctx)
   local f = defines_run and rawget(env, "run")
   if type(f) == "function" then return f(ctx) end
-  return after_chunk(ctx, kit.script(ctx))
+  return after_chunk(ctx, load_chunk(ctx))
+end
+
+local function set_out(run, ctx, may_retry)
+  ctx.shared = {}
+  run.ctx, run.may_retry = ctx, may_retry
 end
 
 -- What BEGIN may name.  A procedure runs in the run's coroutine and leaves in the run how it ended; where it sets
@@ -63,9 +77,18 @@ end
 local procedures = {}
 
 function procedures.run(run, ctx, may_retry)
-  ctx.shared = {}
-  run.ctx, run.may_retry = ctx, may_retry
+  set_out(run, ctx, may_retry)
   judge(run, traced(run, script, ctx))
+end
+
+local react                         -- of trigger.lua, once it is loaded
+
+-- `conditions`: the names of functions of which one must let it run, if there are any.
+function procedures.trigger(run, ctx, may_retry, event, conditions)
+  react = react or kit.part("trigger")(kit, { script = script, load = load_chunk, is_loaded = function() return is_loaded end })
+  if ctx.trigger.type == "retry" then ctx.trigger.event = event else ctx.trigger = event end
+  set_out(run, ctx, may_retry)
+  judge(run, traced(run, react, run, event, conditions))
 end
 
 return procedures

@@ -23,8 +23,9 @@ from spyweb.errors import FetchError
 from spyweb.model import MIB
 from spyweb.ops.network.addresses import is_public
 from spyweb.ops.network.failures import translated
-from spyweb.ops.network.request import Fetch, HttpSettings, Response
+from spyweb.ops.network.request import Fetch, Response
 from spyweb.ops.network.resolver import Lookup, Resolver, ask_system
+from spyweb.settings import HttpSettings
 
 MOST_CONNECTIONS = 4096
 MOST_CONNECTIONS_PER_HOST = 128  # so that one slow host leaves room for the others

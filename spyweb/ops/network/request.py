@@ -12,25 +12,14 @@ from typing import Protocol
 
 from yarl import URL
 
-from spyweb import __version__
 from spyweb.errors import FetchError
-from spyweb.model import MIB
+from spyweb.settings import HttpSettings
 
 LONGEST_URL = 65_536  # bytes
 
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNSAFE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _OURS = frozenset({"content-length", "transfer-encoding"})  # said by the client, who knows the body
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpSettings:
-    """`[http]` in config.toml."""
-
-    deny_private: bool = False
-    user_agent: str = f"spyweb/{__version__}"
-    timeout_s: float = 30.0
-    max_body_size: int = 10 * MIB  # bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

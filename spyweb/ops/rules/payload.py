@@ -152,13 +152,14 @@ def _kind(given: object) -> Kind:
     return kind
 
 
+def _is_nothing(given: object) -> bool:
+    is_sentinel = isinstance(given, Foreign) and given.kind in (Ext.NULL, Ext.EMPTY_ARRAY)
+    return is_sentinel or given is None or given in (b"", {})
+
+
 def _path(kind: Kind, given: object) -> Path:
     """No segment, for the root, where it is left out, null, "" or empty."""
-    if (
-        given is None
-        or given in (b"", {})
-        or (isinstance(given, Foreign) and given.kind in (Ext.NULL, Ext.EMPTY_ARRAY))
-    ):
+    if _is_nothing(given):
         return ()
     if isinstance(given, list) and kind in _REACH_DEEPER:
         return tuple(read_text(segment) for segment in given)

@@ -9,7 +9,8 @@ from spyweb.errors import FetchError, OpError
 from spyweb.model import MIB
 from spyweb.ops import catalog
 from spyweb.ops.host import RunHost
-from spyweb.ops.network.request import Fetch, HttpSettings
+from spyweb.ops.network.request import Fetch
+from spyweb.settings import HttpSettings
 from tests.fakes.ops import FakeHttp, make_call, make_response, make_world
 
 URL_TEXT = b"http://example.com/"
@@ -66,7 +67,7 @@ async def test_a_get_is_a_get_with_the_defaults() -> None:
 
 
 async def test_the_defaults_are_the_daemons() -> None:
-    fetch = await asked("http_get", URL_TEXT, settings=HttpSettings(timeout_s=3, max_body_size=MIB))
+    fetch = await asked("http_get", URL_TEXT, settings=HttpSettings(timeout_ms=3_000, max_body_size=MIB))
     assert (fetch.timeout_s, fetch.largest) == (3, MIB)
 
 

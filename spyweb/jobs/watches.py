@@ -1,0 +1,101 @@
+"""Which changes of stored values start a job: read from its `on`, and matched with what has changed.  Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Protocol
+
+from spyweb.model import WRITTEN, ChangeKind, JobId, On
+from spyweb.settings.reading import nearest, unknown
+from spyweb.settings.values import choice, text, wrong
+from spyweb.store.patterns import compile_pattern
+from spyweb.store.protocol import GLOBAL, SCOPES, STATE, Watch, agent_namespace, job_namespace, scope_namespace
+
+KEYS = ("scope", "key", "events", "when")
+KINDS = {kind.value: kind for kind in ChangeKind}
+AGENT, JOB = f"{STATE}@", job_namespace(JobId(""))
+
+_EXPECTED = '{ scope = "name", key = "*", events = ["created"], when = "function" }, or a list of such'
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RESERVED = frozenset(
+    ["and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto", "if", "in", "local", "nil"]
+    + ["not", "or", "repeat", "return", "then", "true", "until", "while"]
+)
+
+
+class Changed(Protocol):
+    """What is asked of a change."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def key(self) -> bytes: ...
+    @property
+    def kind(self) -> ChangeKind: ...
+
+
+def read_on(value: object) -> tuple[On, ...]:
+    """Raises ValueError with what was expected."""
+    return tuple(_read_one(item) for item in (value if isinstance(value, list) else [value]))
+
+
+def _read_one(value: object) -> On:
+    if not isinstance(value, Mapping):
+        raise wrong(_EXPECTED, value)
+    for key in value:
+        if key not in KEYS:
+            raise ValueError(f"{unknown('key', key, KEYS)} ({key!r})")
+    namespace = _namespace(text(value["scope"])) if "scope" in value else SCOPES
+    return On(
+        namespace=namespace,
+        is_prefix="scope" not in value,
+        key=text(value.get("key", "*")).encode(),
+        kinds=_kinds(value["events"]) if "events" in value else WRITTEN,
+        when=_function(value["when"]) if "when" in value else None,
+    )
+
+
+def _namespace(scope: str) -> str:
+    """The name of another family stands for that family; `scope:` before a name makes it a scope's in any case."""
+    if scope in (AGENT, JOB):
+        raise ValueError(f"scope {scope!r} must go on with a name")
+    if scope.startswith(AGENT):
+        return agent_namespace(scope.removeprefix(AGENT))
+    if scope in (STATE, GLOBAL) or scope.startswith((SCOPES, JOB)):
+        return scope
+    return scope_namespace(scope)
+
+
+def _kinds(value: object) -> frozenset[ChangeKind]:
+    names = value if isinstance(value, list) else [value]
+    if not names:
+        raise ValueError("events can't be an empty list")
+    return frozenset(_kind(name) for name in names)
+
+
+def _kind(name: object) -> ChangeKind:
+    if not isinstance(name, str) or name not in KINDS:
+        raise ValueError(f"{wrong(f'an event: {choice([*KINDS])}, or a list of them', name)}{nearest(name, KINDS)}")
+    return KINDS[name]
+
+
+def _function(value: object) -> str:
+    name = text(value)
+    if not _NAME.fullmatch(name) or name in _RESERVED:
+        raise wrong("the name of a global Lua function", name)
+    return name
+
+
+def watch_of(on: On) -> Watch:
+    return Watch(namespace=on.namespace, is_prefix=on.is_prefix, key=on.key, kinds=on.kinds)
+
+
+def concerns(on: On, change: Changed) -> bool:
+    in_scope = change.namespace.startswith(on.namespace) if on.is_prefix else change.namespace == on.namespace
+    return in_scope and change.kind in on.kinds and compile_pattern(on.key).matches(change.key)
+
+
+def scope_of(namespace: str) -> str:
+    """The scope as scripts and people know it."""
+    return namespace.removeprefix(SCOPES)

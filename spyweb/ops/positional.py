@@ -1,0 +1,167 @@
+"""How positional functions of `state` are made: timed, counted, and never raising for what a key holds or a disk does.
+
+They give their failure value and a text instead.  Only an argument of the wrong type raises.  They are plain functions
+that hand the store's future on (see ops/answer.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial, wraps
+from typing import Annotated, Concatenate, Generic, ParamSpec, TypeVar
+
+from spyweb.errors import OpError, StoreError
+from spyweb.lua.wire import Ext, Foreign
+from spyweb.model import NULL, Value
+from spyweb.ops.answer import Answer, Results
+from spyweb.ops.arguments import Reader, read_text
+from spyweb.ops.op import op
+from spyweb.ops.rules.expiry import expiry_of
+from spyweb.ops.rules.sloth import Subject
+from spyweb.ops.rules.values import Unstorable, value_from_lua
+from spyweb.ops.store import count_failure
+from spyweb.ops.world import Call
+from spyweb.store.protocol import Entry, Transform, agent_namespace
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Fields = Mapping[object, object]  # the one table of a table-first call
+
+
+def read_key(value: object) -> bytes | Fields:
+    """A text, or the table of a table-first call."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, list):
+        return dict(enumerate(value, 1))
+    if isinstance(value, Foreign) and value.kind is Ext.EMPTY_ARRAY:
+        return {}
+    return read_text(value)
+
+
+KeyOrTable = Annotated[bytes | Fields, Reader("string", "string", read_key)]
+
+
+class Failed(Exception):
+    """The call ends here, with these results."""
+
+    def __init__(self, results: Results) -> None:
+        super().__init__()
+        self.results = results
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[T]):
+    """What the store was asked, and what its answer means to the script."""
+
+    source: Future[T]
+    results: Callable[[T], Results]
+    refusal: Callable[[StoreError], Results] | None = None  # None: the function's failure value, and the text
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """One call of a positional function."""
+
+    call: Call
+    function: str
+    failure: object
+
+    @property
+    def namespace(self) -> str:
+        return agent_namespace(self.call.agent)
+
+    @property
+    def now_ms(self) -> int:
+        return self.call.world.clock.now_ms()
+
+    def subject(self, key: bytes) -> Subject:
+        """Raises Failed for a key that is too long."""
+        limits = self.call.world.state
+        subject = Subject(self.function, key, self.failure, limits.max_value_bytes)
+        if len(key) > limits.max_key_bytes:
+            raise Failed(subject.refusal(f"{len(key)} bytes are over the limit of {limits.max_key_bytes}"))
+        return subject
+
+    def value(self, subject: Subject, given: object, position: int) -> Value:
+        """What is to be kept under a key; raises OpError for nil, Failed for what can't be kept."""
+        if given is None:
+            raise OpError(f"bad argument #{position} to '{self.function}' (value expected, got nil)")
+        try:
+            value = value_from_lua(given)
+        except Unstorable as problem:
+            raise Failed(subject.refusal(str(problem))) from None
+        if value is NULL:
+            raise Failed(subject.refusal("JSON's null can only be kept inside a table"))
+        return value
+
+    def expiry(self, subject: Subject, ttl: float | None) -> int | None:
+        try:
+            return expiry_of(ttl, self.now_ms)
+        except Unstorable as problem:
+            raise Failed(subject.refusal(str(problem))) from None
+
+    def change(self, key: bytes, transform: Transform) -> Asked[object]:
+        """Apply a rule, whose result is what the script gets."""
+        values = self.call.world.store.values
+        return Asked(values.transform(self.namespace, key, transform, origin=self.call.origin), as_they_are)
+
+    def read(self, key: bytes, results: Callable[[Entry | None], Results]) -> Asked[Entry | None]:
+        return Asked(self.call.world.store.values.read(self.namespace, key), results)
+
+
+def as_they_are(results: object) -> Results:
+    if not isinstance(results, tuple):
+        raise TypeError(f"a rule gave {results!r}")
+    return results
+
+
+def positional(
+    name: str, *, failure: object, writes: bool = False
+) -> Callable[[Callable[Concatenate[Here, P], Asked[T]]], Callable[Concatenate[Call, P], Answer[T]]]:
+    """Make an op of a function that asks the store."""
+
+    def decorate(handler: Callable[Concatenate[Here, P], Asked[T]]) -> Callable[Concatenate[Call, P], Answer[T]]:
+        @op(name)
+        @wraps(handler)
+        def begin(call: Call, *arguments: P.args, **named: P.kwargs) -> Answer[T]:
+            here = Here(call, name, failure)
+            metrics = call.world.metrics.state
+            metrics.writes += writes
+            metrics.reads += not writes
+            return _answer(here, partial(handler, here, *arguments, **named))
+
+        return begin
+
+    return decorate
+
+
+def _answer(here: Here, ask: Callable[[], Asked[T]]) -> Answer[T]:
+    began = here.call.world.clock.monotonic()
+    try:
+        asked = ask()
+    except Failed as failed:
+        return _done(failed.results)
+    return Answer(asked.source, partial(_settle, here, began, asked))
+
+
+def _settle(here: Here, began: float, asked: Asked[T], source: Future[T]) -> Results:
+    world = here.call.world
+    world.metrics.state.times.note(world.clock.monotonic() - began)
+    try:
+        return asked.results(source.result())
+    except StoreError as error:
+        count_failure(here.call, here.function, error)
+        if asked.refusal:
+            return asked.refusal(error)
+        return here.failure, f"{here.function}: {error}"
+
+
+def _done(results: Results) -> Answer[T]:
+    source: Future[T] = asyncio.get_running_loop().create_future()
+    source.set_exception(Failed(results))
+    return Answer(source, _give)

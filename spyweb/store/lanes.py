@@ -1,0 +1,81 @@
+"""The connections of a store: which of them answers what, so that each answer sees the writes asked for before."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from asyncio import Future
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar, TypeVarTuple
+
+from spyweb.store.batch import Kind, Lane
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Subject(Enum):
+    """What an op writes to, where that is more than a (namespace, key) or a namespace."""
+
+    EVERYTHING = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    writer: Lane
+    reader: Lane
+    questions: Lane
+
+    def reading(self, namespace: str, key: bytes) -> Lane:
+        """Reads have a connection of their own, so that they wait for no commit; but one of a key that is just
+        being written queues behind that write.
+
+        Measured with half the callers reading, half writing, on a disk that takes 10 ms to sync: 0.1 to 0.3 ms a
+        read instead of 11.  On a fast disk the throughput is the same either way.
+        """
+        busy = self.writer.is_busy_with
+        is_written = busy((namespace, key)) or busy(namespace) or busy(Subject.EVERYTHING)
+        return self.writer if is_written else self.reader
+
+    def ask(self, function: Callable[[sqlite3.Connection, *Ts], T], *arguments: *Ts) -> Future[T]:
+        """A question about many keys: put once the writes asked for so far are committed."""
+        if not self.writer.pending:
+            return self.questions.submit(Kind.READ, function, *arguments)
+        barrier = self.writer.submit(Kind.READ, do_nothing)
+        return chain(barrier, lambda: self.questions.submit(Kind.READ, function, *arguments))
+
+    async def close(self) -> None:
+        """The writer last: the last connection folds the log into the database, so it must be able to write."""
+        await self.questions.close()
+        await self.reader.close()
+        await self.writer.close()
+
+
+def do_nothing(connection: sqlite3.Connection) -> None:
+    pass
+
+
+def chain(first: Future[None], follow: Callable[[], Future[T]]) -> Future[T]:
+    """What the second future comes to, begun when the first is done."""
+    result: Future[T] = asyncio.get_running_loop().create_future()
+
+    def give(second: Future[T]) -> None:
+        if result.done() or second.cancelled():
+            return
+        if error := second.exception():
+            result.set_exception(error)
+        else:
+            result.set_result(second.result())
+
+    def go_on(done: Future[None]) -> None:
+        if result.done():
+            return
+        if error := done.exception():
+            result.set_exception(error)
+        else:
+            follow().add_done_callback(give)
+
+    first.add_done_callback(go_on)
+    return result

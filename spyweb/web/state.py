@@ -1,0 +1,204 @@
+"""Stored values and locks: looked at, changed, exported, imported, watched.
+
+A key or pattern is a parameter of percent-encoded bytes, which need not be UTF-8.  A value is a body, in the form of
+store/value_json.py.  Long answers are one JSON object a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+
+from aiohttp import web
+
+from spyweb.errors import SpywebError
+from spyweb.jobs.view import to_json
+from spyweb.model import Value
+from spyweb.store.lines import BadLine, LineReader, is_namespace, item_line
+from spyweb.store.protocol import STATE, Item
+from spyweb.store.value_json import decode_value
+from spyweb.web.answer import json_answer, number_in_query
+from spyweb.web.desk import DESK, StateDesk
+from spyweb.web.errors import describe
+from spyweb.web.query import bytes_in_query, text_in_query
+from spyweb.web.state_view import EntryView
+
+MOST = (1 << 63) - 1
+NDJSON = {"Content-Type": "application/x-ndjson"}
+FLUSH = 1 << 16  # bytes of lines sent at a time
+
+
+def desk_of(request: web.Request) -> StateDesk:
+    return request.app[DESK].state
+
+
+async def list_entries(request: web.Request) -> web.StreamResponse:
+    limit = number_in_query(request, "limit", 0, least=0, most=MOST) or None
+    entries = desk_of(request).entries(_namespace(request), bytes_in_query(request, "prefix", b""), limit)
+    return await _stream(request, (to_json(entry) + b"\n" async for entry in entries))
+
+
+async def read_entry(request: web.Request) -> web.Response:
+    return _found(await desk_of(request).entry(_namespace(request), bytes_in_query(request, "key")))
+
+
+async def put_entry(request: web.Request) -> web.Response:
+    ttl_ms = number_in_query(request, "ttl_ms", 0, least=0, most=MOST) or None
+    value = _value(b"".join([chunk async for chunk in request.content.iter_any()]))
+    created = await desk_of(request).put(_namespace(request), bytes_in_query(request, "key"), value, ttl_ms)
+    return json_answer({"created": created})
+
+
+async def delete_entry(request: web.Request) -> web.Response:
+    return json_answer({"deleted": await desk_of(request).delete(_namespace(request), bytes_in_query(request, "key"))})
+
+
+async def count_entries(request: web.Request) -> web.Response:
+    pattern = bytes_in_query(request, "pattern", b"*")
+    return json_answer({"count": await desk_of(request).count(_namespace(request), pattern)})
+
+
+async def clear_entries(request: web.Request) -> web.Response:
+    pattern = bytes_in_query(request, "pattern", b"*")
+    return json_answer({"deleted": await desk_of(request).clear(_namespace(request), pattern)})
+
+
+async def show_stats(request: web.Request) -> web.Response:
+    return json_answer(await desk_of(request).stats(_maybe_namespace(request)))
+
+
+async def list_history(request: web.Request) -> web.Response:
+    limit = number_in_query(request, "limit", 0, least=0, most=MOST) or None
+    return json_answer(await desk_of(request).history(_namespace(request), bytes_in_query(request, "key"), limit))
+
+
+async def roll_back(request: web.Request) -> web.Response:
+    version = number_in_query(request, "version", 0, least=0, most=MOST)
+    created = await desk_of(request).rollback(_namespace(request), bytes_in_query(request, "key"), version)
+    return json_answer({"created": created})
+
+
+async def list_locks(request: web.Request) -> web.Response:
+    return json_answer(await desk_of(request).locks())
+
+
+async def break_lock(request: web.Request) -> web.Response:
+    return json_answer({"broken": await desk_of(request).break_lock(bytes_in_query(request, "name"))})
+
+
+async def export_entries(request: web.Request) -> web.StreamResponse:
+    items = desk_of(request).export(_maybe_namespace(request))
+    return await _stream(request, (item_line(item) async for item in items))
+
+
+async def import_entries(request: web.Request) -> web.Response:
+    """The body is what an export gave."""
+    dry_run = text_in_query(request, "dry_run", "") == "true"
+    items = await _read_items(request)
+    return json_answer(await desk_of(request).load(items, dry_run=dry_run))
+
+
+async def move_entries(request: web.Request) -> web.Response:
+    old, new = (_checked(text_in_query(request, name)) for name in ("old", "new"))
+    return json_answer({"moved": await desk_of(request).move(old, new)})
+
+
+async def watch_changes(request: web.Request) -> web.StreamResponse:
+    """Never ends by itself.  The first line is empty: from then on nothing is missed."""
+    changes = desk_of(request).watch(_maybe_namespace(request), bytes_in_query(request, "pattern", b"*"))
+    async with aclosing(changes):
+        response = await _begin(request)
+        await response.write(b"\n")
+        async for change in changes:
+            await response.write(to_json(change) + b"\n")
+    return response
+
+
+def _namespace(request: web.Request) -> str:
+    return _checked(text_in_query(request, "namespace", STATE))
+
+
+def _maybe_namespace(request: web.Request) -> str | None:
+    """None: all of them."""
+    name = text_in_query(request, "namespace", "")
+    return _checked(name) if name else None
+
+
+def _checked(name: str) -> str:
+    if not is_namespace(name):
+        raise web.HTTPBadRequest(text=f"{name!r} is no namespace")
+    return name
+
+
+def _found(entry: EntryView | None) -> web.Response:
+    return json_answer({"entry": entry})
+
+
+def _value(body: bytes) -> Value:
+    try:
+        return decode_value(body)
+    except ValueError as error:
+        raise web.HTTPBadRequest(text=f"the value {error}") from error
+
+
+async def _read_items(request: web.Request) -> list[Item]:
+    reader = LineReader()
+    try:
+        return [item async for line in _lines(request) if (item := reader.read(line)) is not None]
+    except BadLine as error:
+        raise web.HTTPBadRequest(text=str(error)) from error
+
+
+async def _lines(request: web.Request) -> AsyncIterator[bytes]:
+    """Of the body.  Lines may be longer than what `readline` takes."""
+    rest: list[bytes] = []
+    async for chunk in request.content.iter_any():
+        first, *more = chunk.split(b"\n")
+        rest.append(first)
+        for line in more:
+            yield b"".join(rest)
+            rest = [line]
+    yield b"".join(rest)
+
+
+async def _begin(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers=NDJSON)
+    await response.prepare(request)
+    return response
+
+
+async def _stream(request: web.Request, lines: AsyncGenerator[bytes, None]) -> web.StreamResponse:
+    """An error before the first line is an answer of its own; after it, a line of its own."""
+    async with aclosing(lines):
+        sent = await anext(lines, b"")
+        response = await _begin(request)
+        try:
+            async for line in lines:
+                sent += line
+                if len(sent) >= FLUSH:
+                    await response.write(sent)
+                    sent = b""
+        except SpywebError as error:
+            sent += to_json(describe(error)) + b"\n"
+        await response.write(sent)
+    await response.write_eof()
+    return response
+
+
+routes = [
+    web.get("/api/state/entries", list_entries),
+    web.delete("/api/state/entries", clear_entries),
+    web.get("/api/state/entry", read_entry),
+    web.put("/api/state/entry", put_entry),
+    web.delete("/api/state/entry", delete_entry),
+    web.get("/api/state/count", count_entries),
+    web.get("/api/state/stats", show_stats),
+    web.get("/api/state/history", list_history),
+    web.post("/api/state/rollback", roll_back),
+    web.get("/api/state/locks", list_locks),
+    web.delete("/api/state/locks", break_lock),
+    web.get("/api/state/export", export_entries),
+    web.post("/api/state/import", import_entries),
+    web.post("/api/state/move", move_entries),
+    web.get("/api/state/watch", watch_changes),
+]

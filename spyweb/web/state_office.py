@@ -1,0 +1,160 @@
+"""Stored values and locks as the command line and the HTTP door see them: over a store, wherever it is open.
+
+A running daemon has one for its socket; without a daemon a command makes one over the database that it opened itself.
+So both answer alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from itertools import islice
+
+from spyweb.clock import Clock
+from spyweb.errors import Refused
+from spyweb.model import Value
+from spyweb.ops.rules.values import shown, size_of
+from spyweb.settings import StateSettings
+from spyweb.store.lines import UNKNOWN_MS
+from spyweb.store.protocol import Drop, Entry, Item, Leave, Put, Store, Transform
+from spyweb.web.state_view import EntryView, Imported, LockView, StateStats, view_entry, view_lock
+
+CHUNK = 200  # entries read at a time: an answer of a million holds up nothing else
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateOffice:
+    store: Store
+    clock: Clock
+    limits: StateSettings
+    backend: str = "sqlite"
+
+    async def entries(self, namespace: str, prefix: bytes, limit: int | None) -> AsyncIterator[EntryView]:
+        """Sorted by key, bytewise."""
+        keys = [key for key in await self.store.values.keys(namespace, prefix + b"*") if key.startswith(prefix)]
+        for start in range(0, len(keys[:limit]), CHUNK):
+            chunk = keys[:limit][start : start + CHUNK]
+            found = await asyncio.gather(*(self.store.values.read(namespace, key) for key in chunk))
+            for key, entry in zip(chunk, found, strict=True):
+                if entry:
+                    yield view_entry(namespace, key, entry)
+
+    async def entry(self, namespace: str, key: bytes) -> EntryView | None:
+        found = await self.store.values.read(namespace, key)
+        return view_entry(namespace, key, found) if found else None
+
+    async def count(self, namespace: str, pattern: bytes) -> int:
+        return len(await self.store.values.keys(namespace, pattern))
+
+    async def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> bool:
+        """Write over what is there, expiry and all; tells whether the key is new.  Raises Refused beyond the limits."""
+        self._check(key, value)
+        expires_ms = self.clock.now_ms() + ttl_ms if ttl_ms else None
+        return bool(await self.store.values.transform(namespace, key, _replace(value, expires_ms)))
+
+    async def delete(self, namespace: str, key: bytes) -> bool:
+        """Whether there was anything to delete."""
+        return bool(await self.store.values.transform(namespace, key, _delete))
+
+    async def clear(self, namespace: str, pattern: bytes) -> int:
+        return await self.store.values.clear(namespace, pattern)
+
+    async def stats(self, namespace: str | None) -> StateStats:
+        counted, store = await self.store.values.stats(namespace), self.store.stats()
+        return StateStats(
+            total_keys=counted.total_keys,
+            expired_keys=counted.expired_keys,
+            active_locks=counted.active_locks,
+            size_bytes=counted.size_bytes,
+            db_size_bytes=store.size_bytes,
+            db_path=store.path,
+            backend=self.backend,
+            last_modified_ms=counted.last_modified_ms,
+        )
+
+    async def history(self, namespace: str, key: bytes, limit: int | None) -> list[EntryView]:
+        """Newest first; the first of a live entry is what it is now."""
+        versions = await self.store.values.history(namespace, key, limit)
+        return [view_entry(namespace, key, entry) for entry in versions]
+
+    async def rollback(self, namespace: str, key: bytes, version: int) -> bool:
+        """Write the value of that version again, as a new one without expiry.  Raises Refused when it is not kept."""
+        found = await self.store.values.version(namespace, key, version)
+        if found is None:
+            raise Refused(f"{shown(key)}: version {version} is not kept: `spyweb state history` shows what is")
+        return bool(await self.store.values.transform(namespace, key, _replace(found.value, None)))
+
+    async def locks(self) -> list[LockView]:
+        return [view_lock(held) for held in await self.store.locks.list()]
+
+    async def break_lock(self, name: bytes) -> LockView | None:
+        """Who had it; None when nobody did."""
+        held = await self.store.locks.break_(name)
+        return view_lock(held) if held else None
+
+    def export(self, namespace: str | None) -> AsyncIterator[Item]:
+        return self.store.values.export(None if namespace is None else [namespace])
+
+    async def load(self, items: Sequence[Item], *, dry_run: bool) -> Imported:
+        """All of them or none.  Raises Refused when one is beyond the limits."""
+        now_ms = self.clock.now_ms()
+        found = await self._survey(items, now_ms)
+        if not dry_run:
+            await self.store.values.load([_dated(item, now_ms) for item in items], replace=True)
+        return found
+
+    async def move(self, old: str, new: str) -> int:
+        return await self.store.values.move(old, new)
+
+    async def _survey(self, items: Sequence[Item], now_ms: int) -> Imported:
+        """What loading them comes to.  Raises Refused when one is beyond the limits."""
+        fates: Counter[Fate] = Counter()
+        rest = iter(items)
+        while chunk := list(islice(rest, CHUNK)):
+            for item in chunk:
+                self._check(item.key, item.entry.value)
+            found = await asyncio.gather(*(self.store.values.read(item.namespace, item.key) for item in chunk))
+            fates.update(map(partial(_fate, now_ms), chunk, found))
+        return Imported(added=fates[Fate.ADDED], replaced=fates[Fate.REPLACED], expired=fates[Fate.EXPIRED])
+
+    def _check(self, key: bytes, value: Value) -> None:
+        if len(key) > self.limits.max_key_bytes:
+            raise Refused(f"{shown(key)}: the key of {len(key)} bytes is over the limit of {self.limits.max_key_bytes}")
+        size = size_of(value)
+        if size > self.limits.max_value_bytes:
+            raise Refused(f"{shown(key)}: the value of {size} bytes is over the limit of {self.limits.max_value_bytes}")
+
+
+class Fate(Enum):
+    """What becomes of an imported entry."""
+
+    ADDED = 0
+    REPLACED = 1  # one that was there
+    EXPIRED = 2
+
+
+def _fate(now_ms: int, item: Item, found: Entry | None) -> Fate:
+    if item.entry.expires_ms is not None and item.entry.expires_ms <= now_ms:
+        return Fate.EXPIRED
+    return Fate.REPLACED if found else Fate.ADDED
+
+
+def _dated(item: Item, now_ms: int) -> Item:
+    """Moments that a line left out are now."""
+    if item.entry.created_ms != UNKNOWN_MS and item.entry.updated_ms != UNKNOWN_MS:
+        return item
+    created_ms = item.entry.created_ms or item.entry.updated_ms or now_ms
+    updated_ms = item.entry.updated_ms or max(created_ms, now_ms)
+    return replace(item, entry=replace(item.entry, created_ms=created_ms, updated_ms=updated_ms))
+
+
+def _replace(value: Value, expires_ms: int | None) -> Transform:
+    return lambda entry: Put(value, expires_ms, entry is None)
+
+
+def _delete(entry: Entry | None) -> Drop | Leave:
+    return Drop(True) if entry else Leave(False)
