@@ -35,8 +35,8 @@ format: $(VENV)/installed-dev  ## put the code into shape
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/installed-dev  ## every benchmark, one after another
-	@for file in $$(grep -l __main__ benchmarks/*.py); do echo "== $$file"; $(BIN)/python "$$file" $(ARGS) || exit 1; done
+bench: $(VENV)/installed-dev  ## every benchmark beside its peer (ARGS=--quick: do they still work? ARGS="ops runs": only those)
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 setup: $(VENV)/installed-dev  ## only make the environment
 

@@ -30,6 +30,14 @@ ValueKey: TypeAlias = bytes | int | float | bool
 Value: TypeAlias = "Null | bool | int | float | bytes | list[Value] | dict[ValueKey, Value] | None"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRule:
+    """Which past versions of the entries of a namespace are kept, beside the current ones."""
+
+    versions: int | None = None  # at most so many of each key, at least 1
+    age_ms: int | None = None  # those replaced or deleted since so long
+
+
 class Start(StrEnum):
     """When a job that has no cursor yet is first due."""
 

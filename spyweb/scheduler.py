@@ -18,6 +18,7 @@ import structlog
 from apscheduler.executors.base import BaseExecutor
 from apscheduler.jobstores.memory import MemoryJobStore
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.schedulers.base import STATE_RUNNING
 from apscheduler.triggers.base import BaseTrigger
 
 from spyweb.clock import Clock
@@ -85,7 +86,8 @@ class _Coarse(AsyncIOScheduler):  # type: ignore[misc]  # apscheduler has no typ
     """Wakes at most every TICK and at least every WAKE_AT_LEAST."""
 
     def _start_timer(self, wait_seconds: float | None) -> None:
-        super()._start_timer(WAKE_AT_LEAST if wait_seconds is None else min(max(wait_seconds, TICK), WAKE_AT_LEAST))
+        if self.state == STATE_RUNNING:  # not by a wake-up that was on its way when it was stopped
+            super()._start_timer(WAKE_AT_LEAST if wait_seconds is None else min(max(wait_seconds, TICK), WAKE_AT_LEAST))
 
 
 class ApschedulerTimers:
@@ -100,6 +102,7 @@ class ApschedulerTimers:
 
     def stop(self) -> None:
         if self._scheduler.running:
+            self._scheduler.pause()  # at once: a wake-up may be on its way, before the shutdown
             self._scheduler.shutdown(wait=False)
 
     def set(self, job: JobId, next_ms: Callable[[int], int | None], fire: Callable[[], None]) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import http.client
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote, urlencode
@@ -22,8 +22,10 @@ from spyweb.web.address import find_socket
 
 PATIENCE = 30.0  # seconds for an answer; a daemon answers in milliseconds
 NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)  # no daemon listens there
+ERROR = b'{"error":'  # how a line begins that is no part of the answer
 
 T = TypeVar("T")
+Body = bytes | Iterable[bytes] | None
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -61,25 +63,25 @@ class Daemon:
         self._path = path
 
     def jobs(self) -> list[JobView]:
-        return self._ask("GET", "/api/jobs", list[JobView])
+        return self.ask("GET", "/api/jobs", list[JobView])
 
     def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
-        return self._ask("GET", _with_query("/api/next", job=job, count=count), list[NextRun])
+        return self.ask("GET", _with_query("/api/next", job=job, count=count), list[NextRun])
 
     def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
-        return self._ask("GET", _with_query("/api/runs", job=job, limit=limit, before=before), list[Run])
+        return self.ask("GET", _with_query("/api/runs", job=job, limit=limit, before=before), list[Run])
 
     def health(self) -> Health:
-        return self._ask("GET", "/api/health", Health)
+        return self.ask("GET", "/api/health", Health)
 
     def trigger(self, job: JobId) -> RunId | None:
-        return self._ask("POST", _of_job(job, "trigger"), dict[str, RunId | None])["run"]
+        return self.ask("POST", _of_job(job, "trigger"), dict[str, RunId | None])["run"]
 
     def pause(self, job: JobId) -> None:
-        self._ask("POST", _of_job(job, "pause"), dict[str, object])
+        self.ask("POST", _of_job(job, "pause"), dict[str, object])
 
     def resume(self, job: JobId) -> None:
-        self._ask("POST", _of_job(job, "resume"), dict[str, object])
+        self.ask("POST", _of_job(job, "resume"), dict[str, object])
 
     def run_once(self, job: JobId, watch: Callable[[RunEvent], None]) -> RunEnded:
         """Run a job by hand; whoever watches is told each log line as it comes, then its end."""
@@ -92,16 +94,27 @@ class Daemon:
         # A stream that is cut off looks like one that is over.
         raise Refused("the daemon ended before the run did: `spyweb runs` tells what became of it")
 
-    def _ask(self, method: str, target: str, kind: type[T]) -> T:
-        with self._answer(method, target, timeout=PATIENCE) as answer:
+    def ask(self, method: str, target: str, kind: type[T], *, body: Body = None, timeout: float | None = PATIENCE) -> T:
+        """One question whose answer is of a known kind."""
+        with self._answer(method, target, timeout=timeout, body=body) as answer:
             return msgspec.json.decode(answer.read(), type=kind)
 
+    def lines(self, target: str, *, timeout: float | None = PATIENCE) -> Iterator[bytes]:
+        """An answer of one JSON object a line.  Raises Refused at a line that is an error."""
+        with self._answer("GET", target, timeout=timeout) as answer:
+            for line in answer:
+                if line.startswith(ERROR):
+                    raise Refused(_reason(line))
+                yield line
+
     @contextlib.contextmanager
-    def _answer(self, method: str, target: str, *, timeout: float | None) -> Iterator[http.client.HTTPResponse]:
+    def _answer(
+        self, method: str, target: str, *, timeout: float | None, body: Body = None
+    ) -> Iterator[http.client.HTTPResponse]:
         with contextlib.closing(UnixConnection(self._path, PATIENCE)) as connection, _clear_words():
             connection.connect()
             connection.sock.settimeout(timeout)
-            connection.request(method, target)
+            connection.request(method, target, body)
             answer = connection.getresponse()
             if answer.status != 200:
                 raise Refused(_reason(answer.read()))

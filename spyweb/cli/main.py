@@ -22,6 +22,7 @@ from spyweb.cli.run import debug, run
 from spyweb.cli.runs import runs
 from spyweb.cli.service import install, uninstall
 from spyweb.cli.start import start
+from spyweb.cli.state.commands import STATE
 from spyweb.cli.steer import pause, resume, trigger
 from spyweb.errors import NoAccess, SpywebError
 
@@ -71,15 +72,21 @@ def build() -> typer.Typer:
     app.callback()(_project)
     _add(app, COMMANDS)
     _add(app, HIDDEN, hidden=True)
-    service = typer.Typer(no_args_is_help=True, rich_markup_mode=None, epilog=EXIT_CODES)
-    _add(service, SYSTEMD)
-    app.add_typer(service, name="systemd", help="Run the project as a service.")
+    _add_group(app, "state", STATE, "Look at and change what scripts keep.")
+    _add_group(app, "systemd", SYSTEMD, "Run the project as a service.")
     return app
+
+
+def _add_group(app: typer.Typer, name: str, commands: dict[str, Command], summary: str) -> None:
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, epilog=EXIT_CODES)
+    _add(group, commands)
+    app.add_typer(group, name=name, help=summary)
 
 
 def _add(app: typer.Typer, commands: dict[str, Command], *, hidden: bool = False) -> None:
     for name, command in commands.items():
-        app.command(name, hidden=hidden, epilog=EXIT_CODES)(_guarded(command))
+        settings = getattr(command, "context_settings", None)
+        app.command(name, hidden=hidden, epilog=EXIT_CODES, context_settings=settings)(_guarded(command))
 
 
 def _show_version(wanted: bool) -> None:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TextIO
 
 import msgspec
 
-from spyweb.errors import ConfigError, SpywebError
+from spyweb.errors import ConfigError, Refused, SpywebError
 from spyweb.jobs.view import to_json
 
 Rows = Sequence[Sequence[str]]
+Further = Callable[[int], None]  # told how much further something has got
 
 GOOD, BAD, CARE, BUSY, FAINT = "32", "31", "33", "36", "2"
 COLOURS = {
@@ -77,6 +79,38 @@ def show_json(value: object) -> None:
 
 def show_json_line(line: bytes) -> None:
     print(line.decode(), flush=True)
+
+
+def show_bytes(data: bytes) -> None:
+    """A script's text: in a pipe byte for byte, on a terminal as it can be shown."""
+    if sys.stdout.isatty():
+        say(data.decode("utf-8", "backslashreplace"))
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def confirm(question: str) -> bool:
+    """Ask whoever sits there.  Raises Refused when nobody does."""
+    if not sys.stdin.isatty():
+        raise Refused(f"{question} There is nobody to ask here: -y goes ahead")
+    print(f"{clean(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+@contextmanager
+def progress(label: str, total: int) -> Iterator[Further]:
+    """On a terminal a bar; gives what moves it."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bars:
+        bar = bars.add_task(label, total=total)
+        yield lambda further: bars.advance(bar, further)
 
 
 def show_table(header: Sequence[str], rows: Rows, *, empty: str) -> None:

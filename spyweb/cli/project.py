@@ -6,11 +6,12 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from spyweb.cli.client import Daemon, find_daemon
-from spyweb.clock import RealClock
+from spyweb.clock import Clock, RealClock
 from spyweb.errors import Refused
 from spyweb.jobs.cursor import Welcome, dismissed, welcome
 from spyweb.jobs.discover import Scan, scan
@@ -29,6 +30,7 @@ from spyweb.jobs.view import (
 from spyweb.model import Cursor, JobId, JobSpec, Run, RunId
 from spyweb.settings import Settings, load_settings
 from spyweb.store.access import no_access, refusal, user_name
+from spyweb.store.keys import find_key
 from spyweb.store.lock import hold_lock
 from spyweb.store.protocol import Change, Durability, Store
 from spyweb.store.sqlite import open_store
@@ -59,7 +61,7 @@ class Project:
 
     def __init__(self, settings: Settings, clock: RealClock) -> None:
         self.settings = settings
-        self._clock = clock
+        self.clock = clock
 
     @property
     def root(self) -> Path:
@@ -96,7 +98,7 @@ class Project:
         return sorted(found, key=lambda run: (run.due_ms, run.job))[:count]
 
     def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
-        return self._read(lambda store: store.runs.list(job, limit=limit, before=before), [])
+        return self.read(lambda store: store.runs.list(job, limit=limit, before=before), [])
 
     def pause(self, job: JobId) -> None:
         self._change(job, paused=True)
@@ -108,7 +110,7 @@ class Project:
         return scan(self.root, self.settings)
 
     def _known(self) -> Known:
-        return self._read(_known, Known(cursors={}, latest={}))
+        return self.read(_known, Known(cursors={}, latest={}))
 
     def _facts(self, spec: JobSpec, known: Known) -> JobFacts:
         due = self._next_of(spec, known, 1)
@@ -123,20 +125,38 @@ class Project:
         cursor = known.cursors.get(spec.id)
         if not spec.enabled or (cursor and cursor.paused):
             return []
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         from_ms = settle(spec, welcome(spec, cursor, now_ms, SPREAD_MS).cursor.due_ms, now_ms).cursor_ms
         zone = zone_of(spec.schedule, self.settings.daemon.timezone)
         return [next_run(spec.id, due_ms, zone) for due_ms in upcoming(spec, from_ms, count)]
 
-    def _read(self, ask: Callable[[Store], Awaitable[T]], otherwise: T) -> T:
+    def read(self, ask: Callable[[Store], Awaitable[T]], otherwise: T) -> T:
         """Ask the database; before the first start there is none."""
         path = self.settings.store.path
         if self.settings.daemon.data_dir.exists():
             self.refuse_strangers()
-        return asyncio.run(self._ask(path, ask)) if path.exists() else otherwise
+        return asyncio.run(self._ask(ask, read_only=True)) if path.exists() else otherwise
 
-    async def _ask(self, path: Path, ask: Callable[[Store], Awaitable[T]]) -> T:
-        store = await open_store(path, clock=self._clock, read_only=True)
+    def write(self, ask: Callable[[Store], Awaitable[T]]) -> T:
+        """Ask the database for a change, under the lock.  Raises LockHeld when somebody has it."""
+        with hold_lock(self.settings.daemon.data_dir, root=self.root, clock=self.clock):
+            return asyncio.run(self._ask(ask, read_only=False))
+
+    def key(self) -> bytes | None:
+        """What values are encrypted with; None: they are not.  Raises StoreError or NoAccess."""
+        key_file = self.settings.store.key_file
+        return find_key(key_file, self.root, os.environ) if key_file else None
+
+    async def _ask(self, ask: Callable[[Store], Awaitable[T]], *, read_only: bool) -> T:
+        settings = self.settings.store
+        store = await open_store(
+            settings.path,
+            clock=self.clock,
+            durability=Durability(settings.durability),
+            read_only=read_only,
+            key=self.key(),
+            history=self.settings.state.history,
+        )
         try:
             return await ask(store)
         finally:
@@ -146,19 +166,14 @@ class Project:
         file = self._scan().jobs.get(job)
         if file is None:
             raise Refused(f"{job} does not load: `spyweb check` says why")
-        with hold_lock(self.settings.daemon.data_dir, root=self.root, clock=self._clock):
-            asyncio.run(self._set_paused(file.spec, paused=paused))
+        self.write(partial(_set_paused, file.spec, self.clock, paused=paused))
 
-    async def _set_paused(self, spec: JobSpec, *, paused: bool) -> None:
-        """The next daemon takes the cursor up as it stands, and records the due times in between as paused."""
-        durability = Durability(self.settings.store.durability)
-        store = await open_store(self.settings.store.path, clock=self._clock, durability=durability)
-        try:
-            cursor = (await store.runs.cursors()).get(spec.id)
-            if cursor is None or cursor.paused is not paused:
-                await store.runs.record(_paused(spec, cursor, self._clock.now_ms(), paused=paused))
-        finally:
-            await store.close()
+
+async def _set_paused(spec: JobSpec, clock: Clock, store: Store, *, paused: bool) -> None:
+    """The next daemon takes the cursor up as it stands, and records the due times in between as paused."""
+    cursor = (await store.runs.cursors()).get(spec.id)
+    if cursor is None or cursor.paused is not paused:
+        await store.runs.record(_paused(spec, cursor, clock.now_ms(), paused=paused))
 
 
 def _paused(spec: JobSpec, cursor: Cursor | None, now_ms: int, *, paused: bool) -> Change:

@@ -15,8 +15,10 @@ import structlog
 from spyweb import __version__
 from spyweb.clock import Clock
 from spyweb.errors import StoreCorrupt
+from spyweb.jobs.attempt import CountingHost, HostFor, Observer, Surroundings
+from spyweb.jobs.cause import depth_of
 from spyweb.jobs.live import LiveJob, LiveJobs
-from spyweb.jobs.run import CountingHost, HostFor, Observer, Runner, Surroundings
+from spyweb.jobs.run import Runner
 from spyweb.logs import JobLogs
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.lua.session import InitFacts
@@ -24,6 +26,7 @@ from spyweb.model import Run
 from spyweb.ops import catalog
 from spyweb.ops.environment import visible_environment
 from spyweb.ops.host import RunHost
+from spyweb.ops.locks import LockKeeper
 from spyweb.ops.network.client import open_client
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
@@ -112,6 +115,8 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             generation=run.generation or job.code.generation,
             folder=job.spec.folder,
             memory_limit=job.spec.memory_limit,
+            agent=job.spec.agent,
+            depth=depth_of(run.trigger),
         )
         return RunHost(call, job_log)
 
@@ -126,7 +131,10 @@ def note_line(job: LiveJob, run: Run, level: str, text: bytes) -> None:
 
 async def open_world(stack: AsyncExitStack, settings: Settings, clock: Clock, store: SqliteStore) -> World:
     http = await stack.enter_async_context(open_client(settings.http, clock))
-    return World(store=store, clock=clock, http=http, sources=Sources(settings.root))
+    locks = LockKeeper(store.locks, clock)
+    stack.callback(locks.close)
+    sources = Sources(settings.root)
+    return World(store=store, clock=clock, http=http, sources=sources, locks=locks, state=settings.state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +160,7 @@ async def build(stack: AsyncExitStack, settings: Settings, clock: Clock, purpose
     around = Surroundings(
         machine=pool,
         runs=store.runs,
+        events=store.events,
         live=live,
         clock=clock,
         host_for=hosts(world, job_logs, echo=purpose.echo),

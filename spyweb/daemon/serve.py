@@ -21,6 +21,7 @@ from spyweb.daemon.options import Options
 from spyweb.daemon.report import report_start, show
 from spyweb.errors import Refused
 from spyweb.jobs.health import Vitals, find_problems
+from spyweb.jobs.triggers import Triggers
 from spyweb.reload.swap import Parts as ReloadParts
 from spyweb.reload.swap import Reloader
 from spyweb.reload.watch import Watcher
@@ -29,6 +30,7 @@ from spyweb.settings import LogLevel, Settings, load_settings
 from spyweb.store.lock import hold_lock
 from spyweb.web.office import Office
 from spyweb.web.serve import serve_socket, serve_tcp, url_of
+from spyweb.web.state_office import StateOffice
 
 log = structlog.get_logger()
 
@@ -43,6 +45,7 @@ class Daemon:
 
     parts: Parts
     scheduler: Scheduler
+    triggers: Triggers
     reloader: Reloader
     office: Office
     notifier: notify.Notifier
@@ -92,6 +95,7 @@ def free_port(host: str) -> int:
 def assemble(parts: Parts, options: Options) -> Daemon:
     clock, live, runs = parts.clock, parts.live, parts.store.runs
     scheduler = Scheduler(timers=ApschedulerTimers(), live=live, runner=parts.runner, runs=runs, clock=clock)
+    triggers = Triggers(store=parts.store, live=live, runner=parts.runner, clock=clock)
     reloader = Reloader(
         ReloadParts(
             root=options.root,
@@ -113,13 +117,22 @@ def assemble(parts: Parts, options: Options) -> Daemon:
         scheduler=scheduler,
         reloader=reloader,
         runs_record=runs,
+        state=StateOffice(store=parts.store, clock=clock, limits=parts.settings.state),
         clock=clock,
         vitals=partial(vitals, parts, scheduler, clock.monotonic()),
     )
     stop = asyncio.Event()
     catch_signals(stop, reloader)
     notifier = notify.from_environment(os.environ)
-    return Daemon(parts=parts, scheduler=scheduler, reloader=reloader, office=office, notifier=notifier, stop=stop)
+    return Daemon(
+        parts=parts,
+        scheduler=scheduler,
+        triggers=triggers,
+        reloader=reloader,
+        office=office,
+        notifier=notifier,
+        stop=stop,
+    )
 
 
 def catch_signals(stop: asyncio.Event, reloader: Reloader) -> None:
@@ -168,6 +181,7 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[asyncio.Task[None
         tasks.create_task(watcher.watch(), name="watch files"),
         tasks.create_task(daemon.reloader.keep_up(), name="reload"),
         tasks.create_task(daemon.scheduler.watch_the_clock(), name="watch the clock"),
+        tasks.create_task(daemon.triggers.deliver(), name="hand out changes"),
         tasks.create_task(prune(daemon), name="prune runs"),
         tasks.create_task(feed_watchdog(daemon), name="watchdog"),
     ]
@@ -189,6 +203,7 @@ async def wind_down(daemon: Daemon) -> None:
     running = len(daemon.parts.live.running())
     log.info("stopping", running=running)
     daemon.scheduler.stop()
+    daemon.triggers.stop()
     await daemon.parts.runner.drain(daemon.parts.settings.daemon.shutdown_grace_ms / 1000)
     log.info("stopped")
 

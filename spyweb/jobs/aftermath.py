@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from spyweb.jobs.cause import cause_of, depth_of, event_of, is_caused
 from spyweb.jobs.live import LiveJob
 from spyweb.jobs.retry import retry_delay_ms
 from spyweb.model import Ending, Failure, JobId, Outcome, Retry, Run, RunState, TriggerType
@@ -22,8 +23,8 @@ def may_retry(run: Run, retry: Retry) -> bool:
 
 def _retry_trigger(run: Run, lost: int) -> Mapping[str, object]:
     first = run.trigger.get("of", run.id) if run.trigger.get("type") == TriggerType.RETRY else run.id
-    trigger: dict[str, object] = {"type": TriggerType.RETRY.value, "of": first}
-    return {**trigger, "lost": lost} if lost else trigger
+    carried = {"lost": lost, "depth": depth_of(run.trigger), "cause": cause_of(run.trigger)}
+    return {"type": TriggerType.RETRY.value, "of": first, **{name: value for name, value in carried.items() if value}}
 
 
 def _next_attempt(run: Run, start_after_ms: int | None, lost: int) -> NewRun:
@@ -34,6 +35,7 @@ def _next_attempt(run: Run, start_after_ms: int | None, lost: int) -> NewRun:
         attempt=run.attempt + 1,
         due_ms=run.due_ms,
         start_after_ms=start_after_ms,
+        event=event_of(run.trigger),
     )
 
 
@@ -56,14 +58,21 @@ def next_attempt(run: Run, ending: Ending, retry: Retry, now_ms: int, random: Ca
     return None
 
 
+def after_stop(run: Run) -> NewRun | None:
+    """A change of state comes only once: a run of it that a planned stop cut short begins again."""
+    return _next_attempt(run, None, losses(run) + 1) if is_caused(run) else None
+
+
 def dependents(run: Run, ending: Ending, jobs: Iterable[LiveJob]) -> list[NewRun]:
     """A start for each job that waits for this job to end so."""
-    trigger = {
+    trigger: dict[str, object] = {
         "type": TriggerType.AFTER.value,
         "job": str(run.job),
         "run_id": int(run.id),
         "outcome": ending.outcome.value,
     }
+    if depth_of(run.trigger):
+        trigger["depth"] = depth_of(run.trigger)
     return [
         NewRun(job=job.id, state=RunState.WAITING, trigger=trigger)
         for job in jobs

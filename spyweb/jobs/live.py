@@ -6,7 +6,7 @@ Only the event loop touches these; nothing here waits.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from spyweb.clock import Handle
@@ -14,6 +14,14 @@ from spyweb.errors import Problem
 from spyweb.jobs.discover import JobFile
 from spyweb.lua.session import Code
 from spyweb.model import Cursor, JobId, JobSpec, Never, Run, RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """A retry, until its delay has passed."""
+
+    run: Run
+    timer: Handle
 
 
 @dataclass(slots=True, eq=False)
@@ -27,7 +35,8 @@ class LiveJob:
     in_flight: dict[RunId, Run] = field(default_factory=dict)
     claiming: int = 0  # starts whose claim is not committed yet
     waiting: deque[Run] = field(default_factory=deque)  # for the job to be idle
-    delayed: dict[RunId, Handle] = field(default_factory=dict)  # retries, until their delay has passed
+    delayed: dict[RunId, Delay] = field(default_factory=dict)  # retries, until their delay has passed
+    serving: bool = False  # a run that a change of state has started is about to start, or runs
     problems: Sequence[Problem] = ()  # of the file now on disk, when it is not the version that runs
     not_before_ms: int = 0  # catching up after a start, or after the store refused, is put off until then
     last: Run | None = None  # the newest that ran and ended
@@ -65,6 +74,7 @@ class LiveJobs:
     def __init__(self) -> None:
         self._jobs: dict[JobId, LiveJob] = {}
         self._dependents: dict[JobId, list[JobId]] = {}
+        self._listeners: list[Callable[[], None]] = []
 
     def __iter__(self) -> Iterator[LiveJob]:
         return iter(list(self._jobs.values()))
@@ -87,6 +97,12 @@ class LiveJobs:
         for job in self._jobs.values():
             for after in job.spec.after:
                 self._dependents.setdefault(after.job, []).append(job.id)
+        for listener in self._listeners:
+            listener()
+
+    def on_linked(self, listener: Callable[[], None]) -> None:
+        """Call this each time that specs have changed."""
+        self._listeners.append(listener)
 
     def after(self, job_id: JobId) -> list[LiveJob]:
         """The enabled jobs that name this one in their `after`."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from spyweb.model import Ending, Outcome, Run, RunId, RunState
+from spyweb.jobs.cause import event_of
+from spyweb.model import Ending, Outcome, Run, RunId, RunState, TriggerType
 from spyweb.store.protocol import End, NewRun, Stretch
 
 
@@ -23,9 +24,9 @@ def run_of(run_id: RunId, new: NewRun) -> Run:
     )
 
 
-def end_of(run: RunId, ending: Ending, now_ms: int, storage_errors: int = 0) -> End:
+def end_of(run: Run, ending: Ending, now_ms: int, storage_errors: int = 0) -> End:
     return End(
-        run=run,
+        run=run.id,
         ended_ms=now_ms,
         outcome=ending.outcome,
         failure=ending.failure,
@@ -33,6 +34,7 @@ def end_of(run: RunId, ending: Ending, now_ms: int, storage_errors: int = 0) -> 
         traceback=ending.traceback,
         cpu_ms=ending.cpu_ms,
         storage_errors=storage_errors,
+        event=event_of(run.trigger),
     )
 
 
@@ -51,8 +53,8 @@ def ended(run: Run, end: End) -> Run:
     )
 
 
-def never_ran(run_id: RunId, now_ms: int, reason: str) -> End:
-    return End(run=run_id, ended_ms=now_ms, outcome=Outcome.SKIPPED, reason=reason)
+def never_ran(run: Run, now_ms: int, reason: str) -> End:
+    return end_of(run, Ending(outcome=Outcome.SKIPPED, reason=reason), now_ms)
 
 
 def skip_of(new: NewRun, now_ms: int, reason: str) -> Stretch:
@@ -81,5 +83,12 @@ def ctx_of(run: Run) -> Mapping[str, object]:
         "attempt": run.attempt,
         "scheduled_at": _seconds(started_ms if run.due_ms is None else run.due_ms),
         "started_at": _seconds(started_ms),
-        "trigger": dict(run.trigger),
+        "trigger": _told(run.trigger),
     }
+
+
+def _told(trigger: Mapping[str, object]) -> dict[str, object]:
+    """Less what is only for us; where a change of state was the cause, the VM adds the event."""
+    if trigger.get("type") == TriggerType.STATE:
+        return {"type": TriggerType.STATE.value}
+    return {name: value for name, value in trigger.items() if name not in ("cause", "depth")}

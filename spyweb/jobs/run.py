@@ -8,49 +8,29 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future, TaskGroup
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import structlog
 
-from spyweb.clock import Clock
-from spyweb.errors import PoolError, Refused, StoreError
-from spyweb.jobs.aftermath import dependents, may_retry, next_attempt
-from spyweb.jobs.live import LiveJob, LiveJobs
+from spyweb.errors import Refused, StoreError
+from spyweb.jobs.aftermath import after_stop, dependents, next_attempt
+from spyweb.jobs.attempt import STORE_PATIENCE, Observer, Surroundings, attempt
+from spyweb.jobs.cause import event_of, is_caused
+from spyweb.jobs.lineup import line_up, may_start_at_once, queued, take_next
+from spyweb.jobs.live import Delay, LiveJob
 from spyweb.jobs.overlap import QUEUE_LIMIT, Admission, admit
-from spyweb.jobs.records import ctx_of, end_of, ended, never_ran, run_of, skip_of
-from spyweb.lua.session import Host, Request
+from spyweb.jobs.records import end_of, ended, never_ran, run_of, skip_of
 from spyweb.lua.wire import Why
 from spyweb.model import Cursor, Ending, Failure, MisfirePolicy, Outcome, Overlap, Run, RunId, RunState
-from spyweb.store.protocol import Begin, Change, End, NewRun, Runs, Stretch
+from spyweb.store.protocol import Begin, Change, End, NewRun, Stretch
 
 log = structlog.get_logger()
 
-STORE_PATIENCE = 5.0  # seconds between attempts to record what the store refused
 STOP_PATIENCE = 3.0  # seconds for runs to end once they have been told to stop
-
-
-class Machine(Protocol):
-    """What steps VMs (lua/pool.py)."""
-
-    async def run(self, request: Request, host: Host) -> Ending: ...
-
-    def cancel(self, run: RunId, why: Why) -> None: ...
-
-
-class CountingHost(Host, Protocol):
-    @property
-    def storage_errors(self) -> int: ...
-
-
-class Observer(Protocol):
-    """Who watches one run, line by line."""
-
-    def log(self, level: str, text: bytes) -> None: ...
-
-    def ended(self, run: Run, ending: Ending) -> None: ...
+REPLACED = "replaced by a newer start"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,23 +47,9 @@ class Start:
 class Claim:
     """A start on its way to the store."""
 
+    job: LiveJob
     new: NewRun
     observer: Observer | None = None
-
-
-HostFor = Callable[[LiveJob, Run, Observer | None], CountingHost]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What runs need; all of it is built by daemon.py."""
-
-    machine: Machine
-    runs: Runs
-    live: LiveJobs
-    clock: Clock
-    host_for: HostFor
-    random: Callable[[], float]
 
 
 class Runner:
@@ -95,6 +61,7 @@ class Runner:
         self._live = around.live
         self._tasks = tasks
         self._observers: dict[RunId, Observer] = {}
+        self._listeners: list[Callable[[LiveJob], None]] = []
         self._stopping = False
         self._idle = asyncio.Event()
 
@@ -113,7 +80,7 @@ class Runner:
         claims: list[Claim] = []
         skipped = list(stretches)
         ends: list[End] = []
-        waiting = len(job.waiting)
+        waiting = queued(job)
         for wish in starts:
             verdict = admit(job.spec.overlap, busy=job.busy, waiting=waiting, patient=wish.patient)
             claim = self._claim(job, wish, starting=verdict is Admission.START)
@@ -121,7 +88,7 @@ class Runner:
                 skipped.append(skip_of(claim.new, self._clock.now_ms(), _busy_with(job)))
                 continue
             if verdict is Admission.REPLACE:
-                ends += self._clear(job)
+                ends += [never_ran(run, self._clock.now_ms(), REPLACED) for run in self._clear(job)]
             job.claiming += verdict is Admission.START
             waiting += verdict is not Admission.START
             claims.append(claim)
@@ -131,13 +98,30 @@ class Runner:
             end=ends,
             stretches=skipped,
         )
+        return self._record(change, claims)
+
+    def start_for_events(
+        self, starts: Sequence[tuple[LiveJob, Mapping[str, object]]], change: Change
+    ) -> Future[list[RunId | None]]:
+        """Claim a run for each of these jobs and triggers, in the commit of this change.
+
+        One that can't start at once waits for its turn, whatever `overlap` says.
+        """
+        claims = [self._claim_for_event(job, trigger) for job, trigger in starts]
+        return self._record(replace(change, new=[claim.new for claim in claims]), claims)
+
+    def on_served(self, listener: Callable[[LiveJob], None]) -> None:
+        """Call this each time that a run which a change of state had started has ended."""
+        self._listeners.append(listener)
+
+    def _record(self, change: Change, claims: Sequence[Claim]) -> Future[list[RunId | None]]:
         future = self._around.runs.record(change)
-        future.add_done_callback(partial(self._claimed, job, claims))
+        future.add_done_callback(partial(self._claimed, claims))
         return future
 
     def start_by_hand(self, job: LiveJob, start: Start) -> Future[list[RunId | None]]:
         """As `start`, for a person: raises Refused where a due time would be skipped."""
-        if admit(job.spec.overlap, busy=job.busy, waiting=len(job.waiting)) is Admission.SKIP:
+        if admit(job.spec.overlap, busy=job.busy, waiting=queued(job)) is Admission.SKIP:
             raise Refused(f"{job.id}: {_busy_with(job)}")
         return self.start(job, [start])
 
@@ -149,44 +133,60 @@ class Runner:
             due_ms=wish.due_ms,
             started_ms=self._clock.now_ms() if starting else None,
             generation=job.code.generation,
+            event=event_of(wish.trigger),
         )
-        return Claim(new=new, observer=wish.observer)
+        return Claim(job=job, new=new, observer=wish.observer)
 
-    def _clear(self, job: LiveJob) -> list[End]:
-        """Make way for a newcomer: cancel what runs, drop what waits."""
-        for run in job.in_flight:
-            self._around.machine.cancel(run, Why.CANCELLED)
-        now = self._clock.now_ms()
-        dropped = [never_ran(run.id, now, "replaced by a newer start") for run in job.waiting]
-        job.waiting.clear()
+    def _claim_for_event(self, job: LiveJob, trigger: Mapping[str, object]) -> Claim:
+        candidate = Run(id=RunId(0), job=job.id, state=RunState.WAITING, trigger=trigger)
+        starting = may_start_at_once(job, candidate) and not self._stopping
+        job.claiming += starting
+        job.serving |= starting
+        return self._claim(job, Start(trigger=trigger), starting=starting)
+
+    def _clear(self, job: LiveJob) -> list[Run]:
+        """Make way for a newcomer: cancel what runs, give up what waits.
+
+        Not what changes of state have started: a change comes only once.
+        """
+        for run in job.in_flight.values():
+            if not is_caused(run):
+                self._around.machine.cancel(run.id, Why.CANCELLED)
+        dropped = [run for run in job.waiting if not is_caused(run)]
+        job.waiting = deque(run for run in job.waiting if is_caused(run))
         return dropped
 
-    def _claimed(self, job: LiveJob, claims: Sequence[Claim], future: Future[list[RunId | None]]) -> None:
-        job.claiming -= sum(claim.new.state is RunState.RUNNING for claim in claims)
-        if future.cancelled() or future.exception() is not None:
-            return  # whoever asked sees the error
+    def _claimed(self, claims: Sequence[Claim], future: Future[list[RunId | None]]) -> None:
+        refused = future.cancelled() or future.exception() is not None  # whoever asked sees the error
+        for claim in claims:
+            if claim.new.state is RunState.RUNNING:
+                claim.job.claiming -= 1
+                claim.job.serving &= not (refused and claim.new.event is not None)
+        if refused:
+            return
         for claim, run_id in zip(claims, future.result(), strict=True):
             if run_id is not None:
-                self._take(job, run_of(run_id, claim.new), claim.observer)
-        self._start_next(job)
+                self._take(claim.job, run_of(run_id, claim.new), claim.observer)
+        for job in {claim.job.id: claim.job for claim in claims}.values():
+            self._start_next(job)
 
     def _take(self, job: LiveJob, run: Run, observer: Observer | None) -> None:
         if observer:
             self._observers[run.id] = observer
         if run.state is RunState.RUNNING:
             job.in_flight[run.id] = run
-            self._spawn(job, run.id, self._live_through(job, run))
+            self._spawn(job, run, self._live_through(job, run))
         else:
-            job.waiting.append(run)
+            line_up(job, run)
 
-    def _spawn(self, job: LiveJob, run: RunId, story: Coroutine[object, object, object]) -> None:
-        self._tasks.create_task(self._contain(job, run, story), name=f"run {run} of {job.id}")
+    def _spawn(self, job: LiveJob, run: Run, story: Coroutine[object, object, object]) -> None:
+        self._tasks.create_task(self._contain(job, run, story), name=f"run {run.id} of {job.id}")
 
-    async def _contain(self, job: LiveJob, run: RunId, story: Coroutine[object, object, object]) -> None:
+    async def _contain(self, job: LiveJob, run: Run, story: Coroutine[object, object, object]) -> None:
         try:
             await story
         except Exception:
-            log.exception("a run met a bug in spyweb", job=job.id, run=run)
+            log.exception("a run met a bug in spyweb", job=job.id, run=run.id)
             bug = Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason="a bug in spyweb: see its log")
             await self._commit(Change(end=[end_of(run, bug, self._clock.now_ms())]))
 
@@ -195,12 +195,13 @@ class Runner:
         observer = self._observers.pop(run.id, None)
         host = self._around.host_for(job, run, observer)
         try:
-            ending = await self._attempt(job, run, host)
+            ending = await attempt(self._around, job, run, host)
             follow = self._followers(job, run, ending, chained=observer is None)
-            end = end_of(run.id, ending, self._clock.now_ms(), host.storage_errors)
+            end = end_of(run, ending, self._clock.now_ms(), host.storage_errors)
             ids = await self._commit(Change(end=[end], new=follow))
         finally:
             job.in_flight.pop(run.id, None)
+            job.serving &= not is_caused(run)
             self._wake_if_idle()
         job.last = ended(run, end)
         _tell(run, ending)
@@ -208,24 +209,15 @@ class Runner:
             observer.ended(run, ending)
         self._line_up(follow, ids)
         self._start_next(job)
-
-    async def _attempt(self, job: LiveJob, run: Run, host: Host) -> Ending:
-        request = Request(
-            run=run.id,
-            code=job.code,
-            timeout_ms=job.spec.timeout_ms,
-            cpu_limit_ms=job.spec.cpu_limit_ms,
-            arguments=(ctx_of(run), may_retry(run, job.spec.retry) and not job.gone),
-        )
-        try:
-            return await self._around.machine.run(request, host)
-        except PoolError as error:
-            return Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason=str(error))
+        if is_caused(run):
+            for listener in self._listeners:
+                listener(job)
 
     def _followers(self, job: LiveJob, run: Run, ending: Ending, *, chained: bool) -> list[NewRun]:
         """What is claimed together with the end of a run: its next attempt, or the jobs that follow it."""
         if ending.outcome is Outcome.STOPPED:
-            return []
+            again = None if job.gone else after_stop(run)
+            return [again] if again else []
         if not job.gone:
             retry = next_attempt(run, ending, job.spec.retry, self._clock.now_ms(), self._around.random)
             if retry:
@@ -251,7 +243,8 @@ class Runner:
         """Let a claimed run wait for its delay, then for its turn."""
         delay_ms = max(0, (run.start_after_ms or 0) - self._clock.now_ms())
         if delay_ms:
-            job.delayed[run.id] = self._clock.call_later(delay_ms / 1000, partial(self._ready, job, run))
+            timer = self._clock.call_later(delay_ms / 1000, partial(self._ready, job, run))
+            job.delayed[run.id] = Delay(run, timer)
         else:
             self._ready(job, run)
 
@@ -259,24 +252,32 @@ class Runner:
         job.delayed.pop(run.id, None)
         if self._stopping:
             return  # it is recorded as waiting, and is taken up at the next start
-        verdict = admit(job.spec.overlap, busy=job.busy, waiting=len(job.waiting))
-        if verdict is Admission.SKIP:
-            self._write_off(job, [never_ran(run.id, self._clock.now_ms(), _busy_with(job))])
-            return
-        if verdict is Admission.REPLACE:
-            self._write_off(job, self._clear(job))
-        job.waiting.append(run)
+        if self._admits(job, run):
+            line_up(job, run)
         self._start_next(job)
 
-    def _write_off(self, job: LiveJob, ends: Sequence[End]) -> None:
-        if ends:
-            self._spawn(job, ends[0].run, self._commit(Change(end=ends)))
+    def _admits(self, job: LiveJob, run: Run) -> bool:
+        """Whether `overlap` lets it wait for its turn; what a change of state has started may in any case."""
+        if is_caused(run):
+            return True
+        verdict = admit(job.spec.overlap, busy=job.busy, waiting=queued(job))
+        if verdict is Admission.SKIP:
+            self._write_off(job, [run], _busy_with(job))
+        elif verdict is Admission.REPLACE:
+            self._write_off(job, self._clear(job), REPLACED)
+        return verdict is not Admission.SKIP
+
+    def _write_off(self, job: LiveJob, runs: Sequence[Run], reason: str) -> None:
+        if runs:
+            ends = [never_ran(run, self._clock.now_ms(), reason) for run in runs]
+            self._spawn(job, runs[0], self._commit(Change(end=ends)))
 
     def _start_next(self, job: LiveJob) -> None:
-        while job.waiting and not self._stopping and (not job.busy or job.spec.overlap is Overlap.ALLOW):
-            run = replace(job.waiting.popleft(), state=RunState.RUNNING, started_ms=self._clock.now_ms())
+        while not self._stopping and (waited := take_next(job)) is not None:
+            run = replace(waited, state=RunState.RUNNING, started_ms=self._clock.now_ms())
             job.claiming += 1
-            self._spawn(job, run.id, self._begin(job, run))
+            job.serving |= is_caused(run)
+            self._spawn(job, run, self._begin(job, run))
 
     async def _begin(self, job: LiveJob, run: Run) -> None:
         begin = Begin(run=run.id, started_ms=run.started_ms or 0, generation=job.code.generation)
@@ -289,13 +290,13 @@ class Runner:
 
     async def take_up(self, open_runs: Sequence[Run]) -> None:
         """Go on with what an earlier daemon left: its running runs are lost, its waiting ones still wait."""
-        for run in open_runs:
+        for run in sorted(open_runs, key=_in_order_of_changes):
             job = self._live.find(run.job)
             if run.state is RunState.RUNNING:
                 await self._bury(job, run)
             elif job is None or not job.spec.enabled:
                 reason = "the job is gone or disabled"
-                await self._commit(Change(end=[never_ran(run.id, self._clock.now_ms(), reason)]))
+                await self._commit(Change(end=[never_ran(run, self._clock.now_ms(), reason)]))
             else:
                 self._wait(job, run)
 
@@ -303,21 +304,21 @@ class Runner:
         now = self._clock.now_ms()
         ending = Ending(outcome=Outcome.LOST, reason="the daemon died")
         again = None
-        if job and job.spec.enabled and job.spec.misfire.policy is not MisfirePolicy.SKIP:
+        wanted = is_caused(run) or (job and job.spec.misfire.policy is not MisfirePolicy.SKIP)
+        if job and job.spec.enabled and wanted:
             again = next_attempt(run, ending, job.spec.retry, now, self._around.random)
         new = [again] if again else []
-        self._line_up(new, await self._commit(Change(end=[end_of(run.id, ending, now)], new=new)))
+        self._line_up(new, await self._commit(Change(end=[end_of(run, ending, now)], new=new)))
 
     def forget(self, job: LiveJob) -> None:
         """A job is gone: what waits will not run; what runs ends on its VM."""
         job.gone = True
-        now = self._clock.now_ms()
-        for handle in job.delayed.values():
-            handle.cancel()
-        waiting = [*job.delayed, *(run.id for run in job.waiting)]
+        for delay in job.delayed.values():
+            delay.timer.cancel()
+        waiting = [*(delay.run for delay in job.delayed.values()), *job.waiting]
         job.delayed.clear()
         job.waiting.clear()
-        self._write_off(job, [never_ran(run, now, "the job was deleted") for run in waiting])
+        self._write_off(job, waiting, "the job was deleted")
 
     async def drain(self, grace: float) -> None:
         """Start nothing more; let runs end within `grace` seconds, then have the rest stopped."""
@@ -346,8 +347,13 @@ def _busy_with(job: LiveJob) -> str:
     return f"overlap: the job is busy (run {running})"
 
 
+def _in_order_of_changes(run: Run) -> int:
+    return event_of(run.trigger) or 0
+
+
 def _tell(run: Run, ending: Ending) -> None:
-    level = log.debug if ending.outcome is Outcome.SUCCESS else log.warning
+    quiet = ending.outcome in (Outcome.SUCCESS, Outcome.SKIPPED)
+    level = log.debug if quiet else log.warning
     facts = {
         "failure": ending.failure and ending.failure.value,
         "reason": ending.reason,

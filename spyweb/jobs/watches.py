@@ -19,8 +19,10 @@ AGENT, JOB = f"{STATE}@", job_namespace(JobId(""))
 _EXPECTED = '{ scope = "name", key = "*", events = ["created"], when = "function" }, or a list of such'
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED = frozenset(
-    ["and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto", "if", "in", "local", "nil"]
-    + ["not", "or", "repeat", "return", "then", "true", "until", "while"]
+    [
+        *("and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto", "if", "in", "local"),
+        *("nil", "not", "or", "repeat", "return", "then", "true", "until", "while"),
+    ]
 )
 
 

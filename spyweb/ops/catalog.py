@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spyweb.ops import http, store, system
+from spyweb.ops import http, state, state_locks, store, system
 from spyweb.ops.op import CATALOGUE, Operation
 
-FAMILIES = (http, store, system)
+FAMILIES = (http, state, state_locks, store, system)
 
 
 def names() -> list[str]:

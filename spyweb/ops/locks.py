@@ -66,6 +66,8 @@ class LockKeeper:
         """Its end is committed, and so its locks are free."""
         self._living.discard(run)
         self._leases.pop(run, None)
+        if not self._leases:
+            self.close()
 
     def close(self) -> None:
         """No lease is renewed any more."""

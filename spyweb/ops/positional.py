@@ -87,14 +87,18 @@ class Here:
             raise Failed(subject.refusal(f"{len(key)} bytes are over the limit of {limits.max_key_bytes}"))
         return subject
 
-    def value(self, subject: Subject, given: object, position: int) -> Value:
-        """What is to be kept under a key; raises OpError for nil, Failed for what can't be kept."""
+    def item(self, subject: Subject, given: object, position: int) -> Value:
+        """What is to be kept inside a table; raises OpError for nil, Failed for what can't be kept."""
         if given is None:
             raise OpError(f"bad argument #{position} to '{self.function}' (value expected, got nil)")
         try:
-            value = value_from_lua(given)
+            return value_from_lua(given)
         except Unstorable as problem:
             raise Failed(subject.refusal(str(problem))) from None
+
+    def value(self, subject: Subject, given: object, position: int) -> Value:
+        """What is to be kept under a key; raises as `item` does."""
+        value = self.item(subject, given, position)
         if value is NULL:
             raise Failed(subject.refusal("JSON's null can only be kept inside a table"))
         return value
@@ -104,6 +108,11 @@ class Here:
             return expiry_of(ttl, self.now_ms)
         except Unstorable as problem:
             raise Failed(subject.refusal(str(problem))) from None
+
+    def trouble(self, error: StoreError) -> Results:
+        """The store failed."""
+        count_failure(self.call, self.function, error)
+        return self.failure, f"{self.function}: {error}"
 
     def change(self, key: bytes, transform: Transform) -> Asked[object]:
         """Apply a rule, whose result is what the script gets."""
@@ -122,13 +131,13 @@ def as_they_are(results: object) -> Results:
 
 def positional(
     name: str, *, failure: object, writes: bool = False
-) -> Callable[[Callable[Concatenate[Here, P], Asked[T]]], Callable[Concatenate[Call, P], Answer[T]]]:
+) -> Callable[[Callable[Concatenate[Here, P], Asked[T]]], Callable[Concatenate[Call, P], Future[Results]]]:
     """Make an op of a function that asks the store."""
 
-    def decorate(handler: Callable[Concatenate[Here, P], Asked[T]]) -> Callable[Concatenate[Call, P], Answer[T]]:
+    def decorate(handler: Callable[Concatenate[Here, P], Asked[T]]) -> Callable[Concatenate[Call, P], Future[Results]]:
         @op(name)
         @wraps(handler)
-        def begin(call: Call, *arguments: P.args, **named: P.kwargs) -> Answer[T]:
+        def begin(call: Call, /, *arguments: P.args, **named: P.kwargs) -> Future[Results]:
             here = Here(call, name, failure)
             metrics = call.world.metrics.state
             metrics.writes += writes
@@ -140,7 +149,7 @@ def positional(
     return decorate
 
 
-def _answer(here: Here, ask: Callable[[], Asked[T]]) -> Answer[T]:
+def _answer(here: Here, ask: Callable[[], Asked[T]]) -> Future[Results]:
     began = here.call.world.clock.monotonic()
     try:
         asked = ask()
@@ -155,13 +164,11 @@ def _settle(here: Here, began: float, asked: Asked[T], source: Future[T]) -> Res
     try:
         return asked.results(source.result())
     except StoreError as error:
-        count_failure(here.call, here.function, error)
-        if asked.refusal:
-            return asked.refusal(error)
-        return here.failure, f"{here.function}: {error}"
+        trouble = here.trouble(error)
+        return asked.refusal(error) if asked.refusal else trouble
 
 
-def _done(results: Results) -> Answer[T]:
-    source: Future[T] = asyncio.get_running_loop().create_future()
-    source.set_exception(Failed(results))
-    return Answer(source, _give)
+def _done(results: Results) -> Future[Results]:
+    future: Future[Results] = asyncio.get_running_loop().create_future()
+    future.set_result(results)
+    return future

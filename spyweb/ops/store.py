@@ -32,7 +32,9 @@ log = structlog.get_logger()
 @op
 def store_set(call: Call, key: Text, value: Text) -> Answer[None]:
     """Keep a text, or a number as its text, under a key of this job's own."""
-    return _ask(call, "store_set", NOTHING, call.world.store.entries.set, job_namespace(call.job), key, value)
+    return _ask(
+        call, "store_set", NOTHING, _whose(call, call.world.store.entries.set), job_namespace(call.job), key, value
+    )
 
 
 @op
@@ -44,13 +46,15 @@ def store_get(call: Call, key: Text) -> Answer[bytes | None]:
 @op
 def store_delete(call: Call, key: Text) -> Answer[None]:
     """Forget a key of this job's own; a missing one is fine."""
-    return _ask(call, "store_delete", NOTHING, call.world.store.entries.delete, job_namespace(call.job), key)
+    return _ask(
+        call, "store_delete", NOTHING, _whose(call, call.world.store.entries.delete), job_namespace(call.job), key
+    )
 
 
 @op
 def global_store_set(call: Call, key: Text, value: Text) -> Answer[None]:
     """Keep a text, or a number as its text, under a key that all jobs share."""
-    return _ask(call, "global_store_set", NOTHING, call.world.store.entries.set, GLOBAL, key, value)
+    return _ask(call, "global_store_set", NOTHING, _whose(call, call.world.store.entries.set), GLOBAL, key, value)
 
 
 @op
@@ -62,7 +66,7 @@ def global_store_get(call: Call, key: Text) -> Answer[bytes | None]:
 @op
 def global_store_delete(call: Call, key: Text) -> Answer[None]:
     """Forget a key that all jobs share; a missing one is fine."""
-    return _ask(call, "global_store_delete", NOTHING, call.world.store.entries.delete, GLOBAL, key)
+    return _ask(call, "global_store_delete", NOTHING, _whose(call, call.world.store.entries.delete), GLOBAL, key)
 
 
 @op
@@ -72,8 +76,13 @@ def global_store_incr(call: Call, key: Text, default: Int, delta: Int) -> Answer
     A missing key, or a text that is not a whole number, counts as `default`.  When the sum leaves 64 bits, nothing is
     written and `default` is given.
     """
-    increment = call.world.store.entries.increment
+    increment = _whose(call, call.world.store.entries.increment)
     return _ask(call, "global_store_incr", (default,), increment, GLOBAL, key, default, delta)
+
+
+def _whose(call: Call, write: Callable[..., Future[Kept]]) -> Callable[..., Future[Kept]]:
+    """A write of this run's, for those who watch."""
+    return partial(write, origin=call.origin)
 
 
 def _ask(

@@ -48,7 +48,7 @@ class World:
     clock: Clock
     http: Http
     sources: Sources
-    locks: LockKeeper = None  # type: ignore[assignment]  # until build.py passes it
+    locks: LockKeeper
     state: StateSettings = field(default_factory=StateSettings)
     metrics: Metrics = field(default_factory=Metrics)
 

@@ -16,6 +16,7 @@ from spyweb.model import MIB
 from spyweb.settings.reading import Reading, Source, unknown
 from spyweb.settings.sections import (
     FILE,
+    MEMORY,
     SHORTEST_PERIOD_MS,
     DaemonSettings,
     Durability,
@@ -30,7 +31,19 @@ from spyweb.settings.sections import (
 )
 from spyweb.settings.tables import Table, parse_table
 from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
-from spyweb.settings.values import boolean, duration, is_timezone, one_line, one_of, size, texts, timezone, whole
+from spyweb.settings.values import (
+    boolean,
+    duration,
+    history,
+    is_timezone,
+    one_line,
+    one_of,
+    size,
+    text,
+    texts,
+    timezone,
+    whole,
+)
 
 SECTIONS = ("daemon", "server", "store", "state", "runs", "http", "security", "defaults", "jobs")
 
@@ -193,10 +206,11 @@ def _server(read: Reading, environ: Mapping[str, str]) -> ServerSettings:
 
 
 def _store(read: Reading, root: Path, data_dir: Path) -> StoreSettings:
-    path = read.take("url", _sqlite_path, "")
+    path = read.take("url", _store_path, "")
     return StoreSettings(
-        url=f"sqlite:///{root / path if path else data_dir / 'spyweb.db'}",
+        url=MEMORY if path == MEMORY else f"sqlite:///{root / path if path else data_dir / 'spyweb.db'}",
         durability=read.take("durability", one_of(Durability), Durability.FULL),
+        key_file=read.take("key_file", text, ""),
     )
 
 
@@ -206,6 +220,7 @@ def _state(read: Reading) -> StateSettings:
         max_value_bytes=read.take("max_value_bytes", size(1, GIB), MIB),
         max_key_bytes=read.take("max_key_bytes", size(1, MIB), 512),
         strict_locks=read.take("strict_locks", boolean, False),
+        history=read.take("history", history, {}),
     )
 
 
@@ -233,10 +248,12 @@ def _log_level(value: object) -> LogLevel:
     return one_of(LogLevel)("warning" if value == "warn" else value)
 
 
-def _sqlite_path(value: object) -> str:
+def _store_path(value: object) -> str:
     url = one_line(value)
+    if url == MEMORY:
+        return url
     if not url.startswith("sqlite:///") or url == "sqlite:///":
-        raise ValueError(f'expected "sqlite:///" and the path of a file, not {url[:80]!r}')
+        raise ValueError(f'expected "sqlite:///" and the path of a file, or "{MEMORY}", not {url[:80]!r}')
     return url.removeprefix("sqlite:///")
 
 

@@ -8,11 +8,12 @@ from enum import StrEnum
 from pathlib import Path
 
 from spyweb import __version__
-from spyweb.model import MIB
+from spyweb.model import MIB, HistoryRule
 from spyweb.settings.tables import Table
 from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
 
 FILE = "config.toml"
+MEMORY = "memory:"  # the url of a store that leaves nothing behind
 SHORTEST_PERIOD_MS = 10  # the scheduler wakes no more often
 
 
@@ -50,6 +51,11 @@ class ServerSettings:
 class StoreSettings:
     url: str
     durability: Durability = Durability.FULL
+    key_file: str = ""  # a path relative to the root, or credential:NAME; empty: values are not encrypted
+
+    @property
+    def is_memory(self) -> bool:
+        return self.url == MEMORY
 
     @property
     def path(self) -> Path:
@@ -62,6 +68,7 @@ class StateSettings:
     max_value_bytes: int = MIB
     max_key_bytes: int = 512
     strict_locks: bool = False
+    history: Mapping[str, HistoryRule] = field(default_factory=dict)  # by namespace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

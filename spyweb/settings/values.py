@@ -3,12 +3,13 @@ was expected."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from typing import TypeVar
 from zoneinfo import ZoneInfo, available_timezones
 
+from spyweb.model import HistoryRule
 from spyweb.settings.reading import nearest
 from spyweb.settings.units import (
     DURATION_EXPECTED,
@@ -99,6 +100,23 @@ def one_of(kind: type[E]) -> Callable[[object], E]:
 def choice(names: list[str]) -> str:
     quoted = [f'"{name}"' for name in names]
     return " or ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
+
+
+def history(value: object) -> Mapping[str, HistoryRule]:
+    """Of each namespace that keeps past versions: how many of a key, or for how long."""
+    if not isinstance(value, dict):
+        raise wrong("a table of namespaces", value)
+    return {str(namespace): _history_rule(str(namespace), rule) for namespace, rule in value.items()}
+
+
+def _history_rule(namespace: str, value: object) -> HistoryRule:
+    try:
+        if isinstance(value, str):
+            return HistoryRule(age_ms=duration(1000)(value))
+        return HistoryRule(versions=whole(1, 1_000_000)(value))
+    except ValueError as error:
+        reason = f'{error}; a number of versions or a time like "7d"'
+        raise ValueError(f"{namespace}: {reason}") from error
 
 
 def timezone(value: object) -> str:

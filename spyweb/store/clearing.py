@@ -13,6 +13,7 @@ from spyweb.clock import Clock
 from spyweb.store.batch import Kind, Lane
 from spyweb.store.changes import Desk, Effect, Noted, Row
 from spyweb.store.events import SqliteEvents
+from spyweb.store.following import Hearing
 from spyweb.store.locks import SqliteLocks, sweep_locks
 from spyweb.store.patterns import Pattern
 from spyweb.store.protocol import ChangeKind, HistoryRule, HistoryRules, Origin
@@ -42,11 +43,14 @@ class Clearing(NamedTuple):
     watches: Sequence[Wanted]
     history: HistoryRule | None
     origin: Origin
+    hearing: Hearing | None
 
 
 def clear(connection: sqlite3.Connection, clearing: Clearing) -> int:
     namespace, now_ms = clearing.namespace, clearing.now_ms
-    if clearing.watches or clearing.history:
+    if clearing.hearing:
+        clearing.hearing.begin()
+    if clearing.watches or clearing.history or clearing.hearing:
         rows = find_rows(connection, namespace, clearing.pattern, now_ms)
         for key, row in rows:
             clear_row(connection, clearing, key, row)
@@ -58,7 +62,7 @@ def clear(connection: sqlite3.Connection, clearing: Clearing) -> int:
 
 
 def clear_row(connection: sqlite3.Connection, clearing: Clearing, key: bytes, row: Row) -> None:
-    trail = Trail(kinds_wanted(clearing.watches, key), clearing.history, clearing.origin)
+    trail = Trail(kinds_wanted(clearing.watches, key), clearing.history, clearing.origin, clearing.hearing)
     effect = Effect(None, True, None, row, (Noted(ChangeKind.DELETED, row, None),))
     leave_trail(connection, Desk(clearing.codec, clearing.namespace, key, clearing.now_ms), effect, trail)
 
@@ -88,10 +92,10 @@ class Sweeper:
         return swept
 
     async def _slice(self, size: int) -> int:
-        watches = self._events.watches
-        tell = self._events.tell
-        arguments = (self._codec, watches, self._clock.now_ms(), size)
-        return await self._writer.submit(Kind.SEVERAL, delete_expired, *arguments, after=tell)
+        hearing = self._events.followers.hearing_all()
+        arguments = (self._codec, self._events.watches, hearing, self._clock.now_ms(), size)
+        after = self._events.after(is_kept=True, hearing=hearing)
+        return await self._writer.submit(Kind.SEVERAL, delete_expired, *arguments, after=after)
 
     async def _forget(self) -> None:
         for namespace, rule in self._rules.items():
@@ -101,13 +105,17 @@ class Sweeper:
                 deleted = await self._writer.submit(Kind.WRITE, forget, namespace, before_ms)
 
 
-def delete_expired(connection: sqlite3.Connection, codec: Codec, watches: Watches, now_ms: int, size: int) -> int:
+def delete_expired(
+    connection: sqlite3.Connection, codec: Codec, watches: Watches, hearing: Hearing | None, now_ms: int, size: int
+) -> int:
+    if hearing:
+        hearing.begin()
     rows = connection.execute(EXPIRED, (now_ms, size)).fetchall()
     for namespace, key, *row in rows:
         wanted = watches.of_key(namespace, key)
-        if ChangeKind.EXPIRED in wanted:
+        if ChangeKind.EXPIRED in wanted or hearing:
             effect = Effect(None, notes=(Noted(ChangeKind.EXPIRED, Row(*row), None),))
-            leave_trail(connection, Desk(codec, namespace, key, now_ms), effect, Trail(wanted))
+            leave_trail(connection, Desk(codec, namespace, key, now_ms), effect, Trail(wanted, hearing=hearing))
     connection.executemany(DELETE_ROW, [row[-1:] for row in rows])
     return len(rows)
 

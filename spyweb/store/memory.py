@@ -5,111 +5,24 @@ Every future is done when it is given.
 
 from __future__ import annotations
 
-import asyncio
 from asyncio import Future
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
-from typing import TypeVar, TypeVarTuple
 
 from spyweb.clock import Clock
-from spyweb.errors import StoreClosed, StoreError
 from spyweb.model import Cursor, JobId, Run, RunId, RunState
-from spyweb.store.entries import add
-from spyweb.store.protocol import Begin, Change, End, NewRun, StoreStats, Stretch
-
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
-
-
-class Desk:
-    """Answers at once, and keeps count."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self.closed = False
-        self.writes = 0
-        self.last_commit_ms: int | None = None
-
-    def read(self, function: Callable[[*Ts], T], *arguments: *Ts) -> Future[T]:
-        future = asyncio.get_running_loop().create_future()
-        try:
-            future.set_result(self.call(function, *arguments))
-        except StoreError as error:
-            future.set_exception(error)
-        return future
-
-    def write(self, function: Callable[[*Ts], T], *arguments: *Ts) -> Future[T]:
-        future = self.read(function, *arguments)
-        if future.exception() is None:
-            self.writes += 1
-            self.last_commit_ms = self.clock.now_ms()
-        return future
-
-    def call(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-        if self.closed:
-            raise StoreClosed
-        return function(*arguments)
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    value: bytes
-    expires_ms: int | None = None
-
-
-class MemoryEntries:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._entries: dict[tuple[str, bytes], Entry] = {}
-
-    def get(self, namespace: str, key: bytes) -> Future[bytes | None]:
-        return self._desk.read(self._find_value, namespace, key)
-
-    def set(self, namespace: str, key: bytes, value: bytes) -> Future[None]:
-        return self._desk.write(self._put, namespace, key, value)
-
-    def delete(self, namespace: str, key: bytes) -> Future[None]:
-        return self._desk.write(self._delete, namespace, key)
-
-    def increment(self, namespace: str, key: bytes, default: int, delta: int) -> Future[int]:
-        return self._desk.write(self._increment, namespace, key, default, delta)
-
-    def expire(self, namespace: str, key: bytes, at_ms: int | None) -> Future[bool]:
-        return self._desk.write(self._expire, namespace, key, at_ms)
-
-    def _find(self, namespace: str, key: bytes) -> Entry | None:
-        entry = self._entries.get((namespace, key))
-        if entry and entry.expires_ms is not None and entry.expires_ms <= self._desk.clock.now_ms():
-            return None
-        return entry
-
-    def _find_value(self, namespace: str, key: bytes) -> bytes | None:
-        entry = self._find(namespace, key)
-        return entry.value if entry else None
-
-    def _put(self, namespace: str, key: bytes, value: bytes) -> None:
-        self._entries[namespace, key] = Entry(value)
-
-    def _delete(self, namespace: str, key: bytes) -> None:
-        self._entries.pop((namespace, key), None)
-
-    def _increment(self, namespace: str, key: bytes, default: int, delta: int) -> int:
-        entry = self._find(namespace, key)
-        total = add(entry.value if entry else None, default, delta)
-        self._entries[namespace, key] = Entry(b"%d" % total, entry.expires_ms if entry else None)
-        return total
-
-    def _expire(self, namespace: str, key: bytes, at_ms: int | None) -> bool:
-        entry = self._find(namespace, key)
-        if entry:
-            self._entries[namespace, key] = replace(entry, expires_ms=at_ms)
-        return entry is not None
+from spyweb.store.memory_desk import Desk
+from spyweb.store.memory_events import MemoryEvents
+from spyweb.store.memory_locks import MemoryLocks
+from spyweb.store.memory_values import MemoryEntries, MemoryValues, Table
+from spyweb.store.protocol import NO_HISTORY, Begin, Change, End, HistoryRules, NewRun, StoreStats, Stretch
 
 
 class MemoryRuns:
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, locks: MemoryLocks, events: MemoryEvents) -> None:
         self._desk = desk
+        self._locks = locks
+        self._events = events
         self._runs: dict[RunId, Run] = {}  # by id, oldest first
         self._open_runs: dict[RunId, None] = {}  # ids, oldest first
         self._newest: dict[JobId, RunId] = {}
@@ -141,6 +54,11 @@ class MemoryRuns:
             self._stretch(stretch)
         added = [self._add(run) for run in change.new]
         self._cursors |= {cursor.job: cursor for cursor in change.cursors}
+        self._locks.ended(end.run for end in change.end)
+        self._events.deliver(change.delivered, self._open_runs.__contains__)
+        for end in change.end:
+            if end.event is not None:
+                self._events.end_if_over(end.event, self._open_runs.__contains__)
         return added
 
     def _end(self, end: End) -> None:
@@ -189,6 +107,8 @@ class MemoryRuns:
             generation=new.generation,
         )
         self._put(run)
+        if new.event is not None:
+            self._events.note_started(new.event, new.job, run.id)
         return run.id
 
     def _put(self, run: Run) -> None:
@@ -270,10 +190,14 @@ def lengthen(run: Run, stretch: Stretch) -> Run:
 
 
 class MemoryStore:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, history: HistoryRules = NO_HISTORY) -> None:
         self._desk = Desk(clock)
-        self.entries = MemoryEntries(self._desk)
-        self.runs = MemoryRuns(self._desk)
+        self.locks = MemoryLocks(self._desk)
+        self.events = MemoryEvents(self._desk)
+        table = Table(self._desk, self.events, history)
+        self.values = MemoryValues(self._desk, table, self.locks)
+        self.entries = MemoryEntries(self._desk, table)
+        self.runs = MemoryRuns(self._desk, self.locks, self.events)
 
     def stats(self) -> StoreStats:
         return StoreStats(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState
+from spyweb.model import Cursor, Failure, HistoryRule, JobId, Outcome, Run, RunId, RunState
 from spyweb.store.values_protocol import (
     KEEP,
     NO_HISTORY,
@@ -29,7 +29,6 @@ from spyweb.store.values_protocol import (
     Entry,
     Events,
     Held,
-    HistoryRule,
     HistoryRules,
     Item,
     Keep,
@@ -118,6 +117,7 @@ class NewRun:
     start_after_ms: int | None = None
     started_ms: int | None = None
     generation: int = 0
+    event: int | None = None  # the change event that starts it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +141,7 @@ class End:
     traceback: str = ""
     cpu_ms: int = 0
     storage_errors: int = 0
+    event: int | None = None  # the change event that had started it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +169,7 @@ class Change:
     begin: Sequence[Begin] = field(default=())
     end: Sequence[End] = field(default=())
     stretches: Sequence[Stretch] = field(default=())
-    delivered: Sequence[int] = field(default=())  # ids of change events that have started their runs
+    delivered: Sequence[int] = field(default=())  # ids of change events that start no more runs
 
 
 class Entries(Protocol):
@@ -204,8 +205,9 @@ class Runs(Protocol):
     def record(self, change: Change) -> Future[list[RunId | None]]:
         """Commit a change; gives the id of each of `change.new`, None where (job, due_ms, attempt) stood.
 
-        Applied in this order: end, begin, stretches, new, cursors.  A run ends once: what comes later is ignored.
-        The locks of a run that ends are released, and delivered change events are gone.
+        Applied in this order: end, begin, stretches, new, cursors, delivered.  A run ends once: what comes later is
+        ignored.  The locks of a run that ends are released.  A delivered change event is pending no more, and gone
+        as soon as no run that it started is open.
         """
 
     def cursors(self) -> Future[dict[JobId, Cursor]]: ...

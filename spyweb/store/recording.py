@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from spyweb.store.batch import Kind
 from spyweb.store.changes import Desk, Effect, Noted, Row, decide
+from spyweb.store.following import Hearing
 from spyweb.store.protocol import NOBODY, ChangeKind, HistoryRule, Origin, Transform
 
 COLUMNS = "type, value, expires_ms, version, created_ms, updated_ms, rowid"
@@ -44,6 +45,7 @@ class Trail:
     wanted: frozenset[ChangeKind] = frozenset()
     history: HistoryRule | None = None
     origin: Origin = NOBODY
+    hearing: Hearing | None = None
 
     @property
     def kind(self) -> Kind:
@@ -59,12 +61,14 @@ def find_row(connection: sqlite3.Connection, namespace: str, key: bytes) -> Row 
 
 
 def transform(connection: sqlite3.Connection, desk: Desk, change: Transform, trail: Trail) -> object:
+    if trail.hearing:
+        trail.hearing.begin()
     row = find_row(connection, desk.namespace, desk.key)
     last_version = find_last_version(connection, desk) if row is None and trail.history else 0
     effect = decide(desk, row, change, last_version)
     if effect.changes:
         put_row(connection, desk, effect.row)
-    if trail.wanted or trail.history:
+    if trail is not NO_TRAIL:
         leave_trail(connection, desk, effect, trail)
     return effect.result
 
@@ -84,6 +88,8 @@ def leave_trail(connection: sqlite3.Connection, desk: Desk, effect: Effect, trai
     for noted in effect.notes:
         if noted.kind in trail.wanted:
             note(connection, desk, noted, trail.origin)
+    if trail.hearing:
+        trail.hearing.note(desk, effect.notes, trail.origin)
 
 
 def archive(connection: sqlite3.Connection, desk: Desk, row: Row, rule: HistoryRule) -> None:

@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState
+from spyweb.store.deliveries import deliver, end_if_over, note_started
 from spyweb.store.locks import release_run
 from spyweb.store.protocol import Change, End, NewRun, Stretch
 
@@ -43,7 +44,6 @@ RUN_COLUMNS = """
     id, job, state, attempt, due_ms, "trigger", start_after_ms, started_ms, ended_ms, outcome, failure,
     reason, traceback, cpu_ms, storage_errors, generation, last_due_ms, count
 """
-DELIVERED = "DELETE FROM event WHERE id = ?"
 CURSOR_COLUMNS = "job, due_ms, schedule, paused, idle_since_ms"
 
 E = TypeVar("E", Outcome, Failure)
@@ -62,8 +62,10 @@ def record(connection: sqlite3.Connection, change: Change) -> list[RunId | None]
     added = [add_run(connection, run) for run in change.new]
     for cursor in change.cursors:
         set_cursor(connection, cursor)
-    for event in change.delivered:
-        connection.execute(DELIVERED, (event,))
+    deliver(connection, change.delivered)
+    for end in change.end:
+        if end.event is not None:
+            end_if_over(connection, end.event)
     return added
 
 
@@ -81,7 +83,11 @@ def add_run(connection: sqlite3.Connection, run: NewRun) -> RunId | None:
         run.start_after_ms, run.started_ms, run.generation,
     )  # fmt: skip
     added = connection.execute(ADD_RUN, row)
-    return RunId(added.lastrowid) if added.rowcount == 1 and added.lastrowid else None
+    if added.rowcount != 1 or not added.lastrowid:
+        return None
+    if run.event is not None:
+        note_started(connection, run.event, run.job, RunId(added.lastrowid))
+    return RunId(added.lastrowid)
 
 
 def end_run(connection: sqlite3.Connection, end: End) -> None:

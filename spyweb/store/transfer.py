@@ -80,7 +80,7 @@ def loaded_row(desk: Desk, item: Item, live: Row | None, last_version: int) -> R
 def move(connection: sqlite3.Connection, codec: Codec, old: str, new: str, now_ms: int) -> int:
     names = {"old": old, "new": new, "now": now_ms}
     if clash := connection.execute(IN_BOTH, names).fetchone():
-        raise StoreError(f"{old} can't be moved to {new}: both have the key {clash[0].decode('utf-8', 'replace')!r}")
+        raise in_both(old, new, clash[0])
     for statement in MAKE_ROOM:
         connection.execute(statement, names)
     if not codec.is_plain:
@@ -90,6 +90,10 @@ def move(connection: sqlite3.Connection, codec: Codec, old: str, new: str, now_m
         connection.execute(f"UPDATE {table} SET namespace = :new WHERE namespace = :old", names) for table in TABLES
     ]
     return moved[0].rowcount
+
+
+def in_both(old: str, new: str, key: bytes) -> StoreError:
+    return StoreError(f"{old} can't be moved to {new}: both have the key {key.decode('utf-8', 'replace')!r}")
 
 
 def reseal(connection: sqlite3.Connection, table: str, codec: Codec, old: str, new: str) -> None:

@@ -136,7 +136,8 @@ def from_plain(plain: Plain, depth: int = MAX_DEPTH) -> Value:
         case int() | float():
             return number_of(plain)
         case list():
-            return [from_plain(item, _less(depth)) for item in plain]
+            inside = _less(depth)
+            return [from_plain(item, inside) for item in plain]
         case dict():
             return _table(plain, _less(depth))
     raise ValueError(f"can't hold a {type(plain).__name__}")

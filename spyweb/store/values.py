@@ -59,7 +59,7 @@ class SqliteValues:
             change,
             trail,
             subject=(namespace, key),
-            after=self._events.tell if trail.wanted else None,
+            after=self._events.after(is_kept=bool(trail.wanted), hearing=trail.hearing),
         )
 
     def keys(self, namespace: str, pattern: bytes = b"*") -> Future[list[bytes]]:
@@ -72,11 +72,12 @@ class SqliteValues:
 
     def clear(self, namespace: str, pattern: bytes = b"*", *, origin: Origin = NOBODY) -> Future[int]:
         watches, rule = self._events.watches.of_namespace(namespace), self._history.get(namespace)
+        hearing = self._events.followers.hearing(namespace)
         wanted = clearing.Clearing(
-            self._codec, namespace, compile_pattern(pattern), self._clock.now_ms(), watches, rule, origin
+            self._codec, namespace, compile_pattern(pattern), self._clock.now_ms(), watches, rule, origin, hearing
         )
-        tell = self._events.tell if watches else None
-        return self._lanes.writer.submit(Kind.SEVERAL, clearing.clear, wanted, subject=namespace, after=tell)
+        after = self._events.after(is_kept=bool(watches), hearing=hearing)
+        return self._lanes.writer.submit(Kind.SEVERAL, clearing.clear, wanted, subject=namespace, after=after)
 
     def namespaces(self, prefix: str = "") -> Future[list[str]]:
         return self._lanes.ask(scanning.find_namespaces, prefix, self._clock.now_ms())
@@ -116,4 +117,5 @@ class SqliteValues:
 
     def trail(self, namespace: str, key: bytes, origin: Origin) -> Trail:
         wanted, rule = self._events.watches.of_key(namespace, key), self._history.get(namespace)
-        return Trail(wanted, rule, origin) if wanted or rule else NO_TRAIL
+        hearing = self._events.followers.hearing(namespace)
+        return Trail(wanted, rule, origin, hearing) if wanted or rule or hearing else NO_TRAIL

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from spyweb.model import WRITTEN as WRITTEN
 from spyweb.model import ChangeKind as ChangeKind
-from spyweb.model import JobId, RunId, Value
+from spyweb.model import HistoryRule, JobId, RunId, Value
 
 STATE = "state"  # the namespace of positional state.*
 
@@ -125,14 +125,6 @@ class ValueStats:
     size_bytes: int  # of keys and values, as stored
     last_modified_ms: int | None  # of the live keys
     active_locks: int  # of all namespaces: locks have none
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryRule:
-    """Which past versions of the entries of a namespace are kept, beside the current ones."""
-
-    versions: int | None = None  # at most so many of each key
-    age_ms: int | None = None  # those replaced or deleted since so long
 
 
 HistoryRules = Mapping[str, HistoryRule]  # by namespace
@@ -274,12 +266,13 @@ class ChangeEvent:
     version: int  # after the change (of what was deleted or expired: its last; 0: there was nothing)
     at_ms: int
     origin: Origin
+    started: frozenset[JobId] = frozenset()  # jobs whose runs it has started already
 
 
 class Events(Protocol):
     """The outbox: changes that somebody watches, written in the transaction of the change.
 
-    They stay until a run that they start is recorded: see `Change.delivered`.
+    They stay until they are delivered, see `Change.delivered`, and the runs that they started have ended.
     """
 
     def watch(self, watches: Sequence[Watch]) -> None:
@@ -288,5 +281,14 @@ class Events(Protocol):
     def pending(self, limit: int = 1000, *, after: int = 0) -> Future[list[ChangeEvent]]:
         """Not delivered yet and with a greater id than `after`, oldest first."""
 
+    def find(self, event: int) -> Future[ChangeEvent | None]:
+        """One that is pending, or delivered to runs that have not ended."""
+
     def on_committed(self, callback: Callable[[], None]) -> None:
         """Call this on the loop each time that there may be new events, after their commit."""
+
+    def follow(self, watch: Watch, hear: Callable[[ChangeEvent], None]) -> Callable[[], None]:
+        """Call this on the loop with each such change after its commit; gives the way to stop.
+
+        Nothing is kept for it: these events have no id, and come of writes asked for from now on.
+        """

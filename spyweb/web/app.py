@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from spyweb.web import health, jobs, runs
+from spyweb.web import health, jobs, runs, state
 from spyweb.web.auth import require_key, require_loopback_host
 from spyweb.web.desk import DESK, Desk
 from spyweb.web.errors import answer_errors
@@ -22,5 +22,5 @@ def socket_app(desk: Desk) -> web.Application:
     """Every command.  No key: the socket's mode lets nobody in but the daemon's own user."""
     app = web.Application(middlewares=[answer_errors])
     app[DESK] = desk
-    app.add_routes([*health.routes, *jobs.routes, *runs.routes])
+    app.add_routes([*health.routes, *jobs.routes, *runs.routes, *state.routes])
     return app

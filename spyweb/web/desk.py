@@ -54,8 +54,9 @@ class StateDesk(Protocol):
     async def move(self, old: str, new: str) -> int:
         """Raises StoreError, and moves nothing, when a key is in both."""
 
-    def watch(self, namespace: str | None, pattern: bytes) -> AsyncGenerator[ChangeView, None]:
-        """Every change of such a key from now on, after its commit."""
+    def watch(self, namespace: str | None, pattern: bytes) -> AsyncGenerator[ChangeView | None, None]:
+        """Each change of such a key after its commit, beginning with the first None; None again now and then, so that
+        whoever hands it on notices when nobody is there any more."""
 
 
 class Desk(Protocol):

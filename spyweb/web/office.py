@@ -32,6 +32,7 @@ from spyweb.model import Ending, JobId, Run, RunId, TriggerType
 from spyweb.reload.swap import Reloader
 from spyweb.scheduler import Scheduler
 from spyweb.store.protocol import Runs
+from spyweb.web.state_office import StateOffice
 
 
 @dataclass(slots=True)
@@ -59,6 +60,7 @@ class Office:
     scheduler: Scheduler
     reloader: Reloader
     runs_record: Runs
+    state: StateOffice
     clock: Clock
     vitals: Callable[[], Vitals]
 

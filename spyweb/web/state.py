@@ -104,13 +104,16 @@ async def move_entries(request: web.Request) -> web.Response:
 
 
 async def watch_changes(request: web.Request) -> web.StreamResponse:
-    """Never ends by itself.  The first line is empty: from then on nothing is missed."""
-    changes = desk_of(request).watch(_maybe_namespace(request), bytes_in_query(request, "pattern", b"*"))
-    async with aclosing(changes):
+    """Never ends by itself.  The first line is blank: from then on nothing is missed.  Others are a sign of life."""
+    async with aclosing(
+        desk_of(request).watch(_maybe_namespace(request), bytes_in_query(request, "pattern", b"*"))
+    ) as changes:
         response = await _begin(request)
-        await response.write(b"\n")
-        async for change in changes:
-            await response.write(to_json(change) + b"\n")
+        try:
+            async for change in changes:
+                await response.write((to_json(change) if change else b"") + b"\n")
+        except SpywebError as error:
+            await response.write(to_json(describe(error)) + b"\n")
     return response
 
 
@@ -168,21 +171,33 @@ async def _begin(request: web.Request) -> web.StreamResponse:
 
 
 async def _stream(request: web.Request, lines: AsyncGenerator[bytes, None]) -> web.StreamResponse:
-    """An error before the first line is an answer of its own; after it, a line of its own."""
+    """The last line tells how many there were, so that a stream that was cut off is not taken for a whole one."""
     async with aclosing(lines):
-        sent = await anext(lines, b"")
+        first = await anext(lines, None)  # an error before it is an answer of its own
         response = await _begin(request)
         try:
-            async for line in lines:
-                sent += line
-                if len(sent) >= FLUSH:
-                    await response.write(sent)
-                    sent = b""
+            count = await _write(response, first, lines)
+            await response.write(to_json({"end": count}) + b"\n")
         except SpywebError as error:
-            sent += to_json(describe(error)) + b"\n"
-        await response.write(sent)
+            await response.write(to_json(describe(error)) + b"\n")
     await response.write_eof()
     return response
+
+
+async def _write(response: web.StreamResponse, first: bytes | None, lines: AsyncGenerator[bytes, None]) -> int:
+    """Many lines at a time; gives how many."""
+    if first is None:
+        return 0
+    count, gathered, size = 1, [first], len(first)
+    async for line in lines:
+        count += 1
+        gathered.append(line)
+        size += len(line)
+        if size >= FLUSH:
+            await response.write(b"".join(gathered))
+            gathered, size = [], 0
+    await response.write(b"".join(gathered))
+    return count
 
 
 routes = [

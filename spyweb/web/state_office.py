@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -21,8 +21,10 @@ from spyweb.ops.rules.values import shown, size_of
 from spyweb.settings import StateSettings
 from spyweb.store.lines import UNKNOWN_MS
 from spyweb.store.protocol import Drop, Entry, Item, Leave, Put, Store, Transform
-from spyweb.web.state_view import EntryView, Imported, LockView, StateStats, view_entry, view_lock
+from spyweb.web.state_view import ChangeView, EntryView, Imported, LockView, StateStats, view_entry, view_lock
+from spyweb.web.state_watch import watch
 
+IN_MEMORY = ":memory:"  # what such a store calls its path
 CHUNK = 200  # entries read at a time: an answer of a million holds up nothing else
 
 
@@ -31,13 +33,13 @@ class StateOffice:
     store: Store
     clock: Clock
     limits: StateSettings
-    backend: str = "sqlite"
 
     async def entries(self, namespace: str, prefix: bytes, limit: int | None) -> AsyncIterator[EntryView]:
         """Sorted by key, bytewise."""
+        # A star in the prefix would match more.
         keys = [key for key in await self.store.values.keys(namespace, prefix + b"*") if key.startswith(prefix)]
-        for start in range(0, len(keys[:limit]), CHUNK):
-            chunk = keys[:limit][start : start + CHUNK]
+        chosen = iter(keys[:limit])
+        while chunk := list(islice(chosen, CHUNK)):
             found = await asyncio.gather(*(self.store.values.read(namespace, key) for key in chunk))
             for key, entry in zip(chunk, found, strict=True):
                 if entry:
@@ -72,7 +74,7 @@ class StateOffice:
             size_bytes=counted.size_bytes,
             db_size_bytes=store.size_bytes,
             db_path=store.path,
-            backend=self.backend,
+            backend="memory" if store.path == IN_MEMORY else "sqlite",
             last_modified_ms=counted.last_modified_ms,
         )
 
@@ -102,24 +104,28 @@ class StateOffice:
     async def load(self, items: Sequence[Item], *, dry_run: bool) -> Imported:
         """All of them or none.  Raises Refused when one is beyond the limits."""
         now_ms = self.clock.now_ms()
-        found = await self._survey(items, now_ms)
+        ready: list[Item] = []
+        fates: Counter[Fate] = Counter()
+        rest = iter(items)
+        while chunk := list(islice(rest, CHUNK)):
+            fates.update(await self._fates(chunk, now_ms))
+            ready += [_dated(item, now_ms) for item in chunk]
         if not dry_run:
-            await self.store.values.load([_dated(item, now_ms) for item in items], replace=True)
-        return found
+            await self.store.values.load(ready, replace=True)
+        return Imported(added=fates[Fate.ADDED], replaced=fates[Fate.REPLACED], expired=fates[Fate.EXPIRED])
 
     async def move(self, old: str, new: str) -> int:
         return await self.store.values.move(old, new)
 
-    async def _survey(self, items: Sequence[Item], now_ms: int) -> Imported:
-        """What loading them comes to.  Raises Refused when one is beyond the limits."""
-        fates: Counter[Fate] = Counter()
-        rest = iter(items)
-        while chunk := list(islice(rest, CHUNK)):
-            for item in chunk:
-                self._check(item.key, item.entry.value)
-            found = await asyncio.gather(*(self.store.values.read(item.namespace, item.key) for item in chunk))
-            fates.update(map(partial(_fate, now_ms), chunk, found))
-        return Imported(added=fates[Fate.ADDED], replaced=fates[Fate.REPLACED], expired=fates[Fate.EXPIRED])
+    def watch(self, namespace: str | None, pattern: bytes) -> AsyncGenerator[ChangeView | None, None]:
+        return watch(self.store.events, self.clock, namespace, pattern)
+
+    async def _fates(self, items: Sequence[Item], now_ms: int) -> Iterator[Fate]:
+        """What is to become of them.  Raises Refused when one is beyond the limits."""
+        for item in items:
+            self._check(item.key, item.entry.value)
+        found = await asyncio.gather(*(self.store.values.read(item.namespace, item.key) for item in items))
+        return map(partial(_fate, now_ms), items, found)
 
     def _check(self, key: bytes, value: Value) -> None:
         if len(key) > self.limits.max_key_bytes:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
-
-from spyweb.model import NULL, JobId, RunId, Value
+from spyweb.model import JobId, RunId
 from spyweb.store.protocol import ChangeEvent, ChangeKind, Entry, Held
 from spyweb.store.value_json import TypeName, from_plain, to_plain, type_of
 
@@ -114,16 +112,9 @@ def view_change(event: ChangeEvent) -> ChangeView:
     )
 
 
-def key_of(plain: Plain) -> bytes:
-    """A key, or the name of a lock, as it is."""
-    key = from_plain(plain)
-    assert isinstance(key, bytes)
-    return key
-
-
-def value_of(plain: Plain) -> Value:
-    return NULL if plain is None else from_plain(plain)
-
-
-def change_to_json(change: ChangeView) -> bytes:
-    return msgspec.json.encode(change)
+def bytes_of(plain: Plain) -> bytes:
+    """A key, the name of a lock, or a value that is a string, as it is."""
+    text = from_plain(plain)
+    if not isinstance(text, bytes):
+        raise TypeError(f"{plain!r} is no string")
+    return text

@@ -12,14 +12,16 @@ import typer
 
 from spyweb.cli.exits import ExitCode
 from spyweb.cli.main import COMMANDS, EXIT_CODES, HIDDEN, build
+from spyweb.cli.state.commands import STATE
 from spyweb.jobs.view import JobState
 from spyweb.model import Outcome
-from spyweb.web import health, jobs, runs
+from spyweb.web import health, jobs, runs, state
 from tests.fakes.command import spyweb
 from tests.fakes.repository import read
 
 PAGE = read("docs/reference/cli.md")
 EVERYWHERE = {"-h", "--help", "-o", "--output"}  # explained once, at the top of the page
+OF_STATE = {"--job", "--scope", "--agent", "--global", "--yes"}  # explained once, before the commands about state
 
 
 class Parameter(Protocol):
@@ -68,7 +70,8 @@ def section_of(command: str) -> str:
 
 
 def test_all_commands_are_looked_at() -> None:
-    assert {*COMMANDS, "systemd install", "systemd uninstall"} == set(NAMES)
+    of_state = {f"state {name}" for name in STATE}
+    assert {*COMMANDS, *of_state, "systemd install", "systemd uninstall"} == set(NAMES)
 
 
 @pytest.mark.parametrize("command", ALL, ids=NAMES)
@@ -90,7 +93,8 @@ def test_every_command_answers_when_asked_for_help(command: str) -> None:
 @pytest.mark.parametrize("command", ALL, ids=NAMES)
 def test_every_command_and_option_is_on_the_page(command: Command) -> None:
     words = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", section_of(command.name)))
-    assert command.options - EVERYWHERE <= words
+    elsewhere = EVERYWHERE | OF_STATE if command.name.startswith("state ") else EVERYWHERE
+    assert command.options - elsewhere <= words
     assert "-o" in words or "--output" not in command.options
 
 
@@ -120,7 +124,7 @@ def test_every_state_and_outcome_is_on_the_page() -> None:
 
 
 def test_every_address_is_on_the_page() -> None:
-    routes = [*health.routes, *jobs.routes, *runs.routes]
+    routes = [*health.routes, *jobs.routes, *runs.routes, *state.routes]
     served = {f"{route.method} {route.path.replace('{job}', 'JOB')}" for route in routes}
-    told = {words.partition("?")[0] for words in re.findall(r"`((?:GET|POST) [^`]+)`", PAGE)}
+    told = {words.partition("?")[0] for words in re.findall(r"`((?:GET|PUT|POST|DELETE) [^`]+)`", PAGE)}
     assert told == served

@@ -21,6 +21,11 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     # A command is a thin layer: each is typed for real, with and without a daemon.
     "tests/integration/test_cli_offline.py": ("cli/options", "cli/project", "cli/steer"),
     "tests/integration/test_cli_online.py": ("cli/health", "cli/logs", "cli/run"),
+    "tests/integration/test_state_commands.py": (
+        "cli/state/commands", "cli/state/locks", "cli/state/look", "cli/state/options", "cli/state/rekey",
+        "cli/state/remote", "cli/state/source", "cli/state/transfer", "web/query", "web/state_view",
+    ),
+    "tests/integration/test_state_process.py": ("cli/state/watch",),
     "tests/integration/test_web_client.py": ("cli/client",),
     "tests/integration/test_web_serve.py": ("web/desk", "web/serve"),
     "tests/unit/cli/test_main.py": ("cli/about",),

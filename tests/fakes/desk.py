@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from spyweb.clock import Clock
 from spyweb.errors import Refused, SpywebError
 from spyweb.jobs.health import Health, Vitals, view_health
 from spyweb.jobs.view import (
@@ -28,7 +29,12 @@ from spyweb.jobs.view import (
 )
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import Cron, Cursor, Every, Failure, JobId, JobSpec, Outcome, Run, RunId, RunState
-from spyweb.store.protocol import StoreStats
+from spyweb.settings import StateSettings
+from spyweb.store.memory import MemoryStore
+from spyweb.store.protocol import NO_HISTORY, HistoryRules, StoreStats
+from spyweb.web.desk import StateDesk
+from spyweb.web.state_office import StateOffice
+from tests.fakes.clock import FakeClock
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 PRICES, BACKUP, TYPO = JobId("prices"), JobId("backup"), JobId("typo")
@@ -112,6 +118,13 @@ def a_watched_run() -> list[RunEvent]:
     ]
 
 
+def make_state(clock: Clock | None = None, history: HistoryRules = NO_HISTORY) -> StateOffice:
+    """A real one, over a store in memory."""
+    clock = clock or FakeClock()
+    limits = StateSettings(max_value_bytes=1000, max_key_bytes=20)
+    return StateOffice(store=MemoryStore(clock, history=history), clock=clock, limits=limits)
+
+
 @dataclass
 class FakeDesk:
     root: Path = field(default_factory=Path)
@@ -123,6 +136,7 @@ class FakeDesk:
     trouble: Exception | None = None  # of every question
     next_id: RunId | None = NINTH
     story: list[str] = field(default_factory=list)
+    state: StateDesk = field(default_factory=make_state)
     closed: asyncio.Event = field(default_factory=asyncio.Event)  # nobody watches the run any more
 
     def find(self, name_or_id: str) -> JobId | None:

@@ -36,7 +36,8 @@ class FakeMachine:
         if request.code.job not in self.held:
             planned = self.endings.get(request.code.job)
             return planned.pop(0) if planned else SUCCESS
-        future = self._in_flight[request.run] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._in_flight[request.run] = future
         return await future
 
     def finish(self, run: int, ending: Ending = SUCCESS) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from spyweb.clock import Clock
 from spyweb.errors import FetchError
 from spyweb.model import JobId, RunId
+from spyweb.ops.host import RunHost
+from spyweb.ops.locks import LockKeeper
 from spyweb.ops.network.request import Fetch, Http, Response
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
-from spyweb.settings import HttpSettings
+from spyweb.settings import HttpSettings, StateSettings
 from spyweb.store.memory import MemoryStore
 from spyweb.store.protocol import Store
 from tests.fakes.clock import FakeClock
@@ -49,11 +51,30 @@ def make_world(
     clock: Clock | None = None,
     http: Http | None = None,
     root: Path = NOWHERE,
+    state: StateSettings | None = None,
 ) -> World:
     clock = clock or FakeClock()
-    return World(store=store or MemoryStore(clock), clock=clock, http=http or FakeHttp(), sources=Sources(root))
+    store = store or MemoryStore(clock)
+    return World(
+        store=store,
+        clock=clock,
+        http=http or FakeHttp(),
+        sources=Sources(root),
+        locks=LockKeeper(store.locks, clock),
+        state=state or StateSettings(),
+    )
 
 
 def make_call(world: World | None = None, job: JobId = PRICES, **changes: object) -> Call:
     call = Call(world=world or make_world(), job=job, run=RunId(1), generation=1, folder=f"jobs/{job}")
     return replace(call, **changes)  # type: ignore[arg-type]
+
+
+async def ask(call: Call, name: str, *arguments: object) -> Sequence[object]:
+    """What the script gets of an op."""
+    return list(await RunHost(call, call.log).op(name, arguments))
+
+
+def table(**fields: object) -> dict[object, object]:
+    """As a script's table crosses."""
+    return {name.encode(): value for name, value in fields.items()}

@@ -1,12 +1,14 @@
 """A process that uses the store until it is killed, and says on its standard output what was acknowledged.
 
 python -m tests.fakes.store_child write DATABASE NAME     a line for each acknowledged write
+python -m tests.fakes.store_child watched DATABASE NAME   the same, of changes that are kept for somebody to handle
 python -m tests.fakes.store_child hold DIRECTORY          a line once the lock is held
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import sys
@@ -14,7 +16,7 @@ from pathlib import Path
 
 from spyweb.clock import RealClock
 from spyweb.store.lock import hold_lock
-from spyweb.store.protocol import GLOBAL, Store
+from spyweb.store.protocol import GLOBAL, SCOPES, Put, Store, Watch
 from spyweb.store.sqlite import open_store
 
 WRITERS = 8
@@ -43,6 +45,16 @@ async def write_for_ever(store: Store, name: str) -> None:
         tell(f"={await store.entries.increment(GLOBAL, COUNTER, 0, 1)}")
 
 
+async def write_watched(path: Path, name: str) -> None:
+    """As a daemon that is killed before it could hand anything out."""
+    store = await open_store(path, clock=RealClock())
+    store.events.watch([Watch(namespace=SCOPES, is_prefix=True)])
+    for number in itertools.count(1):
+        key = f"{name}-{number}"
+        await store.values.transform("scope:orders", key.encode(), lambda _: Put(b"\xff" * 10))
+        tell(key)
+
+
 def hold(directory: Path) -> None:
     with hold_lock(directory):
         tell("held")
@@ -53,5 +65,7 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["write", path, name]:
             asyncio.run(write(Path(path), name))
+        case ["watched", path, name]:
+            asyncio.run(write_watched(Path(path), name))
         case ["hold", directory]:
             hold(Path(directory))

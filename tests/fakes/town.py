@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
+from spyweb.jobs.attempt import CountingHost, Observer, Surroundings
 from spyweb.jobs.due import schedule_text
 from spyweb.jobs.live import LiveJob, LiveJobs
-from spyweb.jobs.run import CountingHost, Observer, Runner, Surroundings
+from spyweb.jobs.run import Runner
 from spyweb.lua.session import Code
 from spyweb.model import Cursor, Every, JobId, JobSpec, Run
 from spyweb.scheduler import Scheduler
@@ -94,7 +95,13 @@ async def town(store: MemoryStore | None = None, clock: FakeClock | None = None)
     store = store or MemoryStore(clock)
     live, machine = LiveJobs(), FakeMachine()
     around = Surroundings(
-        machine=machine, runs=store.runs, live=live, clock=clock, host_for=silent_host, random=lambda: 0.5
+        machine=machine,
+        runs=store.runs,
+        events=store.events,
+        live=live,
+        clock=clock,
+        host_for=silent_host,
+        random=lambda: 0.5,
     )
     async with TaskGroup() as tasks:
         runner = Runner(around, tasks)

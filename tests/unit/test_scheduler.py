@@ -91,12 +91,12 @@ async def test_misfire_skip_records_and_does_not_run() -> None:
 
 
 async def test_misfire_all_makes_up_for_each_one_after_the_other() -> None:
-    spec = {"misfire": Misfire(policy=MisfirePolicy.ALL, limit=3)}
+    misfire = Misfire(policy=MisfirePolicy.ALL, limit=3)
     store = MemoryStore(clock := FakeClock())
     async with town(store, clock) as t:
-        await t.settle(make_job(**spec))
+        await t.settle(make_job(misfire=misfire))
         await clock.turn(1)
-    assert await restart(store, clock, 300, make_job(**spec)) == [
+    assert await restart(store, clock, 300, make_job(misfire=misfire)) == [
         "prices schedule success",
         "prices schedule missed x2",
         *["prices schedule success"] * 3,
@@ -239,6 +239,17 @@ async def test_the_real_timers_fire_at_the_moment_asked_for_and_stop_at_none() -
     assert timers.next_wake_ms is None
     timers.drop(JobId("prices"))
     timers.stop()
+
+
+async def test_the_real_timers_fire_nothing_once_they_are_stopped() -> None:
+    timers, fired = ApschedulerTimers(), asyncio.Event()
+    offsets = iter([-1000])
+    timers.set(JobId("prices"), lambda now_ms: now_ms + next(offsets, 60_000), fired.set)
+    timers.start()  # the first wake-up is on its way, and the job is due
+    timers.stop()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not fired.is_set()
 
 
 def test_a_run_is_told_in_one_line() -> None:

@@ -15,7 +15,7 @@ local raw_date, math_type, tointeger = raw.os.date, raw.math.type, raw.math.toin
 local next, pcall, rawget, rawlen, rawset = raw.next, raw.pcall, raw.rawget, raw.rawlen, raw.rawset
 local select, setmetatable, tostring, type = raw.select, raw.setmetatable, raw.tostring, raw.type
 
-kit.setmetatable = env.setmetatable  -- the prelude's, which refuses __gc
+kit.setmetatable, kit.pcall = env.setmetatable, env.pcall  -- the prelude's: no __gc, and a kill passes through
 
 -- Parts that load at first use -------------------------------------------------------------------------------------
 
@@ -40,8 +40,9 @@ kit.bad_argument = bad_argument
 
 -- Tables that get the functions of a part as soon as something is looked up that they don't have.  What a script has put
 -- there itself stays.
-env.bit32 = {}
+env.bit32, env.state = {}, {}
 local incomplete = { [env.string] = "text", [env.table] = "tables", [env.math] = "numbers", [env.bit32] = "bit32" }
+incomplete[env.state] = "state"
 
 local function complete(target)
   local functions = part(incomplete[target])

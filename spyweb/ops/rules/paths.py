@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from spyweb.model import Value, ValueKey
@@ -14,8 +15,7 @@ MOST_SEGMENTS = 32
 LONGEST_SEGMENT = 256  # bytes
 FORBIDDEN = frozenset({b"__proto__", b"constructor", b"prototype"})
 
-_DIGITS = frozenset(b"0123456789")
-_LONGEST_INDEX = 18  # digits
+_INTEGER = re.compile(rb"0|[1-9][0-9]{0,17}")
 
 
 class Rejected(Exception):
@@ -51,13 +51,9 @@ def object_at_root(op: str, root: Value) -> Object:
 
 def key_of(target: Object, segment: bytes) -> ValueKey:
     """A Lua table may have an integer for what a path can only spell as text."""
-    if segment not in target and _is_index(segment) and int(segment) in target:
+    if segment not in target and _INTEGER.fullmatch(segment) and int(segment) in target:
         return int(segment)
     return segment
-
-
-def _is_index(segment: bytes) -> bool:
-    return len(segment) <= _LONGEST_INDEX and _DIGITS.issuperset(segment) and (segment == b"0" or segment[:1] != b"0")
 
 
 def with_field(target: Object, segment: bytes, value: Value) -> Object:

@@ -12,6 +12,7 @@ from spyweb.model import (
     After,
     At,
     Backoff,
+    ChangeKind,
     Cron,
     Every,
     Isolation,
@@ -20,6 +21,7 @@ from spyweb.model import (
     Misfire,
     MisfirePolicy,
     Never,
+    On,
     Outcome,
     Overlap,
     Retry,
@@ -114,7 +116,8 @@ retry_backoff = "linear"
 retry_max_delay = "1m"
 retry_jitter = false
 after = ["one", { job = "Job Two", outcome = "failed" }]
-agent = "local"
+on = [{ scope = "orders", key = "a*", events = ["deleted", "expired"], when = "is_big" }]
+agent = "web-01"
 on_hook_error = "skip"
 """
     assert spec(text) == JobSpec(
@@ -136,6 +139,15 @@ on_hook_error = "skip"
         misfire=Misfire(policy=MisfirePolicy.ALL, grace_ms=3_600_000, limit=7),
         retry=Retry(retries=3, delay_ms=1_000, backoff=Backoff.LINEAR, max_delay_ms=60_000, jitter=False),
         after=(After(job=JobId("one")), After(job=JobId("job_two"), outcomes=frozenset({Outcome.FAILED}))),
+        on=(
+            On(
+                namespace="scope:orders",
+                key=b"a*",
+                kinds=frozenset({ChangeKind.DELETED, ChangeKind.EXPIRED}),
+                when="is_big",
+            ),
+        ),
+        agent="web-01",
     )
 
 
@@ -164,6 +176,9 @@ def test_the_job_s_section_beats_its_file_beats_the_defaults(
         ("after = 'x'", "", "every = 7", Never()),
         ("after = 'x'\nevery = 5", "", "", Every(period_ms=5_000)),
         ("after = []", "", "", Every(period_ms=77_000)),
+        ("on = {}", "", "every = 7", Never()),
+        ("on = [{ scope = 'x' }]\nevery = 5", "", "", Every(period_ms=5_000)),
+        ("on = []", "", "", Every(period_ms=77_000)),
     ],
 )
 def test_a_schedule_hides_weaker_ones_of_any_kind(block: str, override: str, defaults: str, schedule: object) -> None:
@@ -247,9 +262,19 @@ def test_after_may_wait_for_other_outcomes(outcome: str, expected: set[Outcome])
         ("after = { job = 'x', outcome = 'maybe' }", "after: expected an outcome"),
         ("after = { job = 'x', outcome = [[]] }", "after: expected an outcome"),
         ("after = { job = 'x', outcome = [] }", "after: outcome can't be an empty list"),
-        ("on = [{ scope = 'x' }]", "on: is not part of this version yet"),
+        ("on = 'orders'", "on: expected { scope = "),
+        ("on = [5]", "on: expected { scope = "),
+        ("on = [{ scop = 'x' }]", 'on: unknown key; did you mean "scope"?'),
+        ("on = [{ scope = 5 }]", "on: expected text, not 5"),
+        ("on = [{ scope = 'job:' }]", "on: scope 'job:' must go on with a name"),
+        ("on = [{ key = 5 }]", "on: expected text, not 5"),
+        ("on = [{ events = ['updatd'] }]", 'on: expected an event: .* did you mean "updated"?'),
+        ("on = [{ events = [] }]", "on: events can't be an empty list"),
+        ("on = [{ events = [[]] }]", "on: expected an event: "),
+        ("on = [{ when = 'not a name' }]", "on: expected the name of a global Lua function, not 'not a name'"),
+        ("on = [{ when = 'end' }]", "on: expected the name of a global Lua function"),
         ("history = 5", "history: is not part of this version yet"),
-        ("agent = 'far'", "agent: is not part of this version yet"),
+        ("agent = ''", "agent: can't be blank"),
         ("on_hook_error = 'stop'", "on_hook_error: is not part of this version yet"),
         ("[retry]\ndelay = 5", 'retry: unknown key; did you mean "retries"?'),
     ],
@@ -309,7 +334,8 @@ def test_the_example_shows_every_key_that_a_job_may_have() -> None:
     documented = {
         *("description", "tags", "enabled", "every", "cron", "at", "timezone", "jitter", "start", "timeout"),
         *("cpu_limit", "memory_limit", "isolation", "overlap", "misfire", "misfire_grace", "misfire_limit", "retries"),
-        *("retry_delay", "retry_backoff", "retry_max_delay", "retry_jitter", "after", "agent", "on_hook_error"),
+        *("retry_delay", "retry_backoff", "retry_max_delay", "retry_jitter", "after", "on", "agent"),
+        "on_hook_error",
     }
 
     assert shown == documented

@@ -28,7 +28,7 @@ def test_a_run_by_hand_was_scheduled_when_it_started() -> None:
 
 
 def test_an_ended_run_reads_as_it_is_recorded() -> None:
-    run = ended(run_of(RunId(3), NEW), end_of(RunId(3), FAILED, 70_000, storage_errors=2))
+    run = ended(run_of(RunId(3), NEW), end_of(run_of(RunId(3), NEW), FAILED, 70_000, storage_errors=2))
     assert (run.state, run.outcome, run.reason, run.storage_errors) == (
         RunState.ENDED,
         Outcome.FAILED,
@@ -41,4 +41,4 @@ def test_what_is_skipped_names_its_due_time_or_the_moment() -> None:
     assert skip_of(NEW, 99, "busy").first_due_ms == 61_500
     by_hand = NewRun(job=JobId("prices"), state=RunState.WAITING, trigger={"type": "after"})
     assert skip_of(by_hand, 99, "busy").last_due_ms == 99
-    assert never_ran(RunId(3), 99, "gone").outcome is Outcome.SKIPPED
+    assert never_ran(run_of(RunId(3), NEW), 99, "gone").outcome is Outcome.SKIPPED

@@ -150,16 +150,16 @@ async def test_after_a_crash_running_runs_are_lost_and_start_again_once() -> Non
 
 async def test_after_a_crash_a_waiting_retry_still_comes() -> None:
     store = MemoryStore(clock := FakeClock())
-    spec = {"schedule": Never(), "retry": Retry(retries=1, delay_ms=60_000, jitter=False)}
+    retry = Retry(retries=1, delay_ms=60_000, jitter=False)
     async with town(store, clock) as t:
         t.machine.endings[PRICES] = [FAILED]
-        job = make_job(**spec)
+        job = make_job(schedule=Never(), retry=retry)
         await t.settle(job)
         t.runner.start_by_hand(job, BY_HAND)
         await clock.turn()
         await t.runner.drain(0)
     async with town(store, clock) as after:
-        await after.settle(make_job(**spec))
+        await after.settle(make_job(schedule=Never(), retry=retry))
         await after.runner.take_up(await store.runs.open())
         await clock.turn(59)
         assert after.machine.story == []
@@ -218,7 +218,7 @@ async def test_a_bug_in_one_run_does_not_end_the_others() -> None:
         async def broken(_request: Request, _host: Host) -> Ending:
             raise RuntimeError("a bug")
 
-        t.machine.run = broken  # type: ignore[method-assign]
+        t.machine.run = broken  # type: ignore[method-assign, assignment]
         job = make_job(schedule=Never())
         await t.settle(job)
         t.runner.start_by_hand(job, BY_HAND)

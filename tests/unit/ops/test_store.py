@@ -170,7 +170,7 @@ async def test_a_cancelled_run_drops_its_write() -> None:
         """Answers nothing by itself."""
 
     store = Slow(FakeClock())
-    store.entries.increment = lambda *_: source  # type: ignore[method-assign]
+    store.entries.increment = lambda *_, **__: source  # type: ignore[method-assign]
     answer = global_store_incr(make_call(make_world(store=store)), b"n", 0, 1)
     answer.cancel()
     assert source.cancelled()

@@ -201,8 +201,8 @@ def test_the_example_names_every_key_of_every_section(tmp_path: Path) -> None:
     for section, fields in {
         "daemon": 6,
         "server": 3,
-        "store": 2,
-        "state": 4,
+        "store": 3,
+        "state": 5,
         "runs": 2,
         "http": 4,
         "security": 1,

@@ -102,7 +102,7 @@ def test_state_is_built_in_unless_the_project_has_one() -> None:
     vm, _ = make_vm(state=b"return 'mine'")
     assert vm.run("state = {} return require('state')") == [b"mine"]
     vm, _ = make_vm()
-    assert vm.error("require('state')") == "script.lua:1: module 'state' not found"
+    assert vm.error("state = nil require('state')") == "script.lua:1: module 'state' not found"
 
 
 @pytest.mark.parametrize("value", ["nil", "{}", "5"])

@@ -1,0 +1,190 @@
+"""From the write of a value to the job that it starts, beside the same job started by hand; and what watching costs.
+
+Durable (the write, then the claim of the run, committed with synchronous = FULL) and real: the handler is Lua, in
+workers.  A start is measured from the moment a write is asked for to the arrival of the handler's first op.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+
+import uvloop
+
+from benchmarks.engine import Engine, make_job, open_engine, small_jobs
+from benchmarks.place import folder
+from benchmarks.table import Effort, Row, median, percentile, read_effort, show
+from spyweb.jobs.live import LiveJob
+from spyweb.jobs.run import Start
+from spyweb.jobs.watches import read_on
+from spyweb.model import TriggerType
+from spyweb.ops.op import CATALOGUE
+from spyweb.ops.world import Call
+from spyweb.store.protocol import Put
+
+SIGN = "store_get"  # the handler's first op
+HANDLER = b"function on_state(event) store_get('id:' .. event.new_value) end function run() store_get('id:-1') end"
+PACE = 0.01  # seconds between two writes
+
+
+@dataclass(slots=True)
+class Starts:
+    """When each handler began to speak, in milliseconds since its write was asked for."""
+
+    asked: dict[int, float] = field(default_factory=dict)
+    seen: list[float] = field(default_factory=list)
+    expected: int = 0
+    all_seen: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def ask(self, number: int) -> None:
+        self.asked[number] = time.perf_counter()
+
+    def note(self, number: int) -> None:
+        self.seen.append((time.perf_counter() - self.asked[number]) * 1000)
+        if len(self.seen) == self.expected:
+            self.all_seen.set()
+
+    async def take(self, count: int, step: Callable[[int], object], pace: float) -> list[float]:
+        """Do it so many times, and wait for what each has started."""
+        self.asked, self.seen, self.expected = {}, [], count
+        self.all_seen.clear()
+        for number in range(count):
+            self.ask(number)
+            step(number)
+            if pace:
+                await asyncio.sleep(pace)
+        async with asyncio.timeout(60):
+            await self.all_seen.wait()
+        return self.seen
+
+
+@contextmanager
+def listening(starts: Starts) -> Iterator[None]:
+    operation = CATALOGUE[SIGN]
+
+    def handler(call: Call, key: bytes) -> object:
+        if key.startswith(b"id:"):
+            number = int(key[3:])
+            starts.note(number if number >= 0 else len(starts.seen))
+        return operation.handler(call, key)
+
+    CATALOGUE[SIGN] = replace(operation, handler=handler)
+    try:
+        yield
+    finally:
+        CATALOGUE[SIGN] = operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    engine: Engine
+    starts: Starts
+    jobs: list[LiveJob]
+
+    def write(self, number: int) -> None:
+        """Values that change, of keys that come again."""
+        values = self.engine.parts.store.values
+        values.transform(f"scope:s{number % len(self.jobs)}", b"k%d" % (number % 7), lambda _: Put(number))
+
+    def start(self, number: int) -> None:
+        trigger = {"type": TriggerType.MANUAL.value}
+        self.engine.parts.runner.start(self.jobs[number % len(self.jobs)], [Start(trigger=trigger, patient=True)])
+
+
+@asynccontextmanager
+async def open_bench(listeners: int) -> AsyncIterator[Bench]:
+    with folder() as root:
+        async with open_engine(root) as engine:
+            jobs = [make_job(f"on{n}", HANDLER, on=read_on({"scope": f"s{n}"})) for n in range(listeners)]
+            engine.add(jobs)
+            engine.parts.live.link()
+            handing_out = engine.parts.tasks.create_task(engine.daemon.triggers.deliver())
+            starts = Starts()
+            with listening(starts):
+                bench = Bench(engine=engine, starts=starts, jobs=jobs)
+                await starts.take(listeners, bench.write, 0)  # a job's VM is made at its first run
+                yield bench
+            engine.daemon.triggers.stop()
+            handing_out.cancel()
+
+
+async def quiet(effort: Effort) -> tuple[list[float], list[float]]:
+    """p99 of writes and of starts by hand, taking turns."""
+    changes, hands = [], []
+    async with open_bench(1) as bench:
+        for _ in range(effort.rounds):
+            count = effort.of(300, 20)
+            changes.append(percentile(await bench.starts.take(count, bench.write, PACE), 0.99))
+            hands.append(percentile(await bench.starts.take(count, bench.start, PACE), 0.99))
+    return changes, hands
+
+
+async def beside_others(effort: Effort) -> list[float]:
+    async with open_bench(10) as bench:
+        others = small_jobs(100, 500)
+        bench.engine.add(others)
+        await bench.engine.run_all(others)
+        await bench.engine.go()
+        return [
+            percentile(await bench.starts.take(effort.of(300, 20), bench.write, PACE), 0.99)
+            for _ in range(effort.rounds)
+        ]
+
+
+async def burst(effort: Effort) -> list[float]:
+    """Milliseconds a run, of many changes at once for ten jobs."""
+    count = effort.of(2000, 100)
+    figures = []
+    async with open_bench(10) as bench:
+        for _ in range(effort.rounds):
+            began = time.perf_counter()
+            await bench.starts.take(count, bench.write, 0)
+            figures.append((time.perf_counter() - began) * 1000 / count)
+    return figures
+
+
+async def write_cost(effort: Effort, *, watched: bool) -> list[float]:
+    """Microseconds a write, of 64 callers."""
+    count = effort.of(100, 5)
+    namespace = "scope:watched" if watched else "scope:alone"
+    figures = []
+    with folder() as root:
+        async with open_engine(root) as engine:
+            engine.add([make_job("on", HANDLER, on=read_on({"scope": "watched"}))])
+            engine.parts.live.link()
+            values = engine.parts.store.values
+
+            async def writer(name: int) -> None:
+                for number in range(count):
+                    await values.transform(namespace, b"%d" % name, lambda _, number=number: Put(number))  # type: ignore[misc]
+
+            for _ in range(effort.rounds):
+                began = time.perf_counter()
+                await asyncio.gather(*map(writer, range(64)))
+                figures.append((time.perf_counter() - began) * 1e6 / (64 * count))
+    return figures
+
+
+def main() -> None:
+    effort = read_effort(__doc__)
+    changes, hands = uvloop.run(quiet(effort))
+    beside = uvloop.run(beside_others(effort))
+    crowd = uvloop.run(burst(effort))
+    watched = uvloop.run(write_cost(effort, watched=True))
+    alone = uvloop.run(write_cost(effort, watched=False))
+    rows = [
+        Row(figure="write to job start, p99", ours=median(changes), unit="ms", peer="started by hand",
+            theirs=median(hands), limit=50),
+        Row(figure="write to job start beside 500 runs/s, p99", ours=median(beside), unit="ms", limit=50),
+        Row(figure="a burst of changes for 10 jobs, a run", ours=median(crowd), unit="ms"),
+        Row(figure="a write that is watched, 64 callers", ours=median(watched), unit="us", peer="one that is not",
+            theirs=median(alone)),
+    ]  # fmt: skip
+    show("Changes that start jobs, FULL, 2 workers", effort, rows)
+
+
+if __name__ == "__main__":
+    main()

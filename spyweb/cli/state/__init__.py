@@ -1,0 +1,1 @@
+"""`spyweb state`: what scripts keep, looked at and changed from outside."""

@@ -1,0 +1,146 @@
+"""`spyweb state set`, `delete`, `clear`, `rollback` and `move`: change what there is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.exits import ExitCode
+from spyweb.cli.options import root_of
+from spyweb.cli.output import Format
+from spyweb.cli.project import open_project
+from spyweb.cli.state.options import Key, Place, StateOutput, Yes, agree, as_bytes, placed, spelt
+from spyweb.cli.state.source import find_state
+from spyweb.errors import Refused
+from spyweb.model import NULL, JobId, Value
+from spyweb.settings.units import parse_duration
+from spyweb.store.protocol import SCOPES, job_namespace
+from spyweb.store.value_json import decode_value, to_plain
+
+TAKES_ANYTHING = {"ignore_unknown_options": True}  # `state set n -5`: a negative number is no option
+
+Pattern = Annotated[str, typer.Argument(metavar="PATTERN", help="Which keys: * is any run, ? one character.")]
+
+
+@placed
+def set_entry(  # noqa: PLR0913 - each parameter is an option
+    context: typer.Context,
+    place: Place,
+    key: Key,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON, or text that is not JSON.")],
+    string: Annotated[bool, typer.Option("--string", help="VALUE is text, whatever it looks like.")] = False,
+    ttl: Annotated[
+        str, typer.Option(metavar="SECONDS", help="How long it lives: 90, or 1h30m.", show_default=False)
+    ] = "",
+    form: StateOutput = Format.TABLE,
+) -> None:
+    """Keep a value, in place of what was there."""
+    parsed = as_bytes(value) if string or place.keeps_text else parse_value(value)
+    if parsed is NULL and not place.namespace.startswith(SCOPES):
+        raise Refused(f"{spelt(key)}: JSON's null can only be kept inside a table; --string keeps it as text")
+    created = place.state().put(place.namespace, as_bytes(key), parsed, parse_ttl(ttl))
+    tell_of(key, form, f"is {'new' if created else 'replaced'}", created=created)
+
+
+@placed
+def delete(
+    context: typer.Context, place: Place, key: Key, yes: Yes = False, form: StateOutput = Format.TABLE
+) -> ExitCode:
+    """Delete an entry."""
+    if not agree(f"Delete {spelt(key)} of {place.namespace}?", yes=yes):
+        return ExitCode.FAILED
+    deleted = place.state().delete(place.namespace, as_bytes(key))
+    tell_of(key, form, "is deleted" if deleted else "was not there", deleted=deleted)
+    return ExitCode.OK
+
+
+@placed
+def clear(
+    context: typer.Context, place: Place, pattern: Pattern = "*", yes: Yes = False, form: StateOutput = Format.TABLE
+) -> ExitCode:
+    """Delete all entries, or those whose keys match.
+
+    Locks stay, and so does what other namespaces keep.
+    """
+    state = place.state()
+    if not yes:
+        count = state.count(place.namespace, as_bytes(pattern))
+        if count and not agree(f"Delete {entries(count)} of {place.namespace}?", yes=False):
+            return ExitCode.FAILED
+    deleted = state.clear(place.namespace, as_bytes(pattern))
+    tell(form, f"{entries(deleted)} deleted", {"deleted": deleted})
+    return ExitCode.OK
+
+
+@placed
+def rollback(
+    context: typer.Context,
+    place: Place,
+    key: Key,
+    version: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="As `spyweb state history` shows it.")],
+    yes: Yes = False,
+    form: StateOutput = Format.TABLE,
+) -> ExitCode:
+    """Keep the value of an earlier version again.
+
+    It becomes a new version, without an expiry.
+    """
+    if not agree(f"Put {spelt(key)} of {place.namespace} back to version {version}?", yes=yes):
+        return ExitCode.FAILED
+    place.state().rollback(place.namespace, as_bytes(key), version)
+    tell_of(key, form, f"is as it was in version {version}", version=version)
+    return ExitCode.OK
+
+
+def move(
+    context: typer.Context,
+    old: Annotated[str, typer.Argument(metavar="OLD", help="The job's id as it was.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The job's id as it is now.")],
+    form: StateOutput = Format.TABLE,
+) -> None:
+    """Give a renamed job the keys that it had.
+
+    With their history.  Moves nothing when both have a key.
+    """
+    moved = find_state(open_project(root_of(context))).move(*(job_namespace(JobId(name)) for name in (old, new)))
+    tell(form, f"{entries(moved)} moved from {old} to {new}", {"moved": moved})
+
+
+def parse_value(text: str) -> Value:
+    """JSON if it parses, else text."""
+    given = as_bytes(text)
+    try:
+        return decode_value(given)
+    except ValueError:
+        return given
+
+
+def parse_ttl(text: str) -> int | None:
+    """None: for ever.  Raises Refused."""
+    if not text:
+        return None
+    try:
+        return parse_duration(text) or None
+    except ValueError as error:
+        raise Refused(f"--ttl: {error}") from error
+
+
+def entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"
+
+
+def tell_of(key: str, form: Format, what: str, **fields: object) -> None:
+    """What became of a key."""
+    tell(form, f"{spelt(key)} {what}", {"key": to_plain(as_bytes(key)), **fields})
+
+
+def tell(form: Format, line: str, fields: dict[str, object]) -> None:
+    if form is Format.JSON:
+        output.show_json(fields)
+    else:
+        output.say(line)
+
+
+set_entry.context_settings = TAKES_ANYTHING  # type: ignore[attr-defined]

@@ -1,0 +1,67 @@
+"""`spyweb state locks`: who holds what, and the way out when nobody lets go."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.exits import ExitCode
+from spyweb.cli.options import root_of
+from spyweb.cli.output import Format
+from spyweb.cli.project import Project, open_project
+from spyweb.cli.state import render
+from spyweb.cli.state.change import tell
+from spyweb.cli.state.options import StateOutput, Yes, agree, as_bytes, spelt
+from spyweb.cli.state.source import find_state
+from spyweb.errors import Refused
+from spyweb.store.value_json import to_plain
+
+
+class What(StrEnum):
+    BREAK = "break"
+
+
+def locks(
+    context: typer.Context,
+    what: Annotated[What | None, typer.Argument(metavar="break", help="`break NAME` takes a lock away.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The lock's name.", show_default=False)] = "",
+    yes: Yes = False,
+    form: StateOutput = Format.TABLE,
+) -> ExitCode:
+    """List the locks that are held, or break one.
+
+    Whoever held a broken lock is not told, and may still be at work.
+    """
+    project = open_project(root_of(context))
+    if what is None:
+        return _list(project, form)
+    if not name:
+        raise Refused("`spyweb state locks break` needs the lock's NAME")
+    return _break(project, name, form, yes=yes)
+
+
+def _list(project: Project, form: Format) -> ExitCode:
+    found = find_state(project).locks()
+    if form is Format.JSON:
+        output.show_json(found)
+        return ExitCode.OK
+    now_ms, timezone = project.clock.now_ms(), project.settings.daemon.timezone
+    rows = [render.lock_row(lock, now_ms, timezone) for lock in found]
+    output.show_table(render.LOCKS_HEADER, rows, empty="no lock is held")
+    return ExitCode.OK
+
+
+def _break(project: Project, name: str, form: Format, *, yes: bool) -> ExitCode:
+    shown = spelt(name)
+    if not agree(f"Break the lock {shown}?", yes=yes):
+        return ExitCode.FAILED
+    broken = find_state(project).break_lock(as_bytes(name))
+    fields = {"name": to_plain(as_bytes(name)), "holder": broken.holder if broken else None}
+    if broken is None:
+        tell(form, f"nobody held {shown}", fields)
+    else:
+        tell(form, f"{shown} is free: {render.shown_key(broken.holder)} held it", fields)
+    return ExitCode.OK

@@ -1,0 +1,108 @@
+"""`spyweb state list`, `show`, `get`, `stats` and `history`: what there is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.exits import ExitCode
+from spyweb.cli.output import Format
+from spyweb.cli.state import render
+from spyweb.cli.state.options import Key, Place, StateOutput, as_bytes, placed, spelt
+from spyweb.clock import RealClock
+from spyweb.jobs.view import to_json
+from spyweb.store.value_json import TypeName
+from spyweb.web.state_view import bytes_of
+
+Prefix = Annotated[str, typer.Argument(metavar="PREFIX", help="Only keys that begin so.", show_default=False)]
+
+
+@placed
+def list_entries(
+    context: typer.Context,
+    place: Place,
+    prefix: Prefix = "",
+    count: Annotated[int | None, typer.Option("-n", metavar="N", min=1, help="At most so many.")] = None,
+    form: StateOutput = Format.TABLE,
+) -> None:
+    """List the entries, sorted by key."""
+    found = place.state().entries(place.namespace, as_bytes(prefix), count)
+    if form is Format.JSON:
+        output.show_json(found)
+        return
+    now_ms, timezone = RealClock().now_ms(), place.project.settings.daemon.timezone
+    rows = [render.entry_row(entry, now_ms, timezone) for entry in found]
+    output.show_table(render.HEADER, rows, empty=f"nothing is kept in {place.namespace}")
+    if rows:
+        output.say(render.total(len(rows)))
+
+
+@placed
+def show(context: typer.Context, place: Place, key: Key, form: StateOutput = Format.TABLE) -> ExitCode:
+    """Show all that is known of an entry."""
+    entry = place.state().entry(place.namespace, as_bytes(key))
+    if entry is None:
+        return missing(place, key)
+    if form is Format.JSON:
+        output.show_json(entry)
+    else:
+        output.show_fields(render.entry_fields(entry, RealClock().now_ms(), place.project.settings.daemon.timezone))
+    return ExitCode.OK
+
+
+@placed
+def get(context: typer.Context, place: Place, key: Key, form: StateOutput = Format.TABLE) -> ExitCode:
+    """Print an entry's value, for other programs.
+
+    A string as it is, anything else as JSON.  Exit code 1 when there is no such key.
+    """
+    entry = place.state().entry(place.namespace, as_bytes(key))
+    if entry is None:
+        return missing(place, key)
+    if form is Format.JSON:
+        output.show_json(entry.value)
+    elif entry.type is TypeName.STRING:
+        output.show_bytes(bytes_of(entry.value))
+    else:
+        output.show_json_line(to_json(entry.value))
+    return ExitCode.OK
+
+
+@placed
+def stats(context: typer.Context, place: Place, form: StateOutput = Format.TABLE) -> None:
+    """Count entries and locks, and measure them.
+
+    Of all namespaces, unless one is chosen.
+    """
+    found = place.state().stats(place.chosen)
+    if form is Format.JSON:
+        output.show_json(found)
+    else:
+        output.show_fields(render.stats_fields(found, place.project.settings.daemon.timezone))
+
+
+@placed
+def history(
+    context: typer.Context,
+    place: Place,
+    key: Key,
+    count: Annotated[int | None, typer.Option("-n", metavar="N", min=1, help="At most so many.")] = None,
+    form: StateOutput = Format.TABLE,
+) -> None:
+    """List the versions of an entry that are kept.
+
+    Newest first.
+    """
+    found = place.state().history(place.namespace, as_bytes(key), count)
+    if form is Format.JSON:
+        output.show_json(found)
+        return
+    rows = [render.history_row(entry, place.project.settings.daemon.timezone) for entry in found]
+    output.show_table(render.HISTORY_HEADER, rows, empty=f"no version of {spelt(key)} is kept in {place.namespace}")
+
+
+def missing(place: Place, key: str) -> ExitCode:
+    output.complain(f"there is no key {spelt(key)} in {place.namespace}")
+    return ExitCode.FAILED

@@ -1,0 +1,109 @@
+"""Stored values as a running daemon gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from spyweb.cli.client import Daemon
+from spyweb.errors import Refused
+from spyweb.model import Value
+from spyweb.store.lines import item_line, parse_item
+from spyweb.store.protocol import Item
+from spyweb.store.value_json import encode_value
+from spyweb.web.state_view import ChangeView, EntryView, Imported, LockView, StateStats
+
+T = TypeVar("T")
+
+END = b'{"end":'  # how the line begins that tells how many there were
+
+
+class RemoteState:
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+
+    def entries(self, namespace: str, prefix: bytes, limit: int | None) -> list[EntryView]:
+        target = _of("entries", namespace=namespace, prefix=prefix, limit=limit)
+        return [msgspec.json.decode(line, type=EntryView) for line in self._whole(target)]
+
+    def entry(self, namespace: str, key: bytes) -> EntryView | None:
+        target = _of("entry", namespace=namespace, key=key)
+        return self._daemon.ask("GET", target, dict[str, EntryView | None])["entry"]
+
+    def count(self, namespace: str, pattern: bytes) -> int:
+        return self._ask("GET", _of("count", namespace=namespace, pattern=pattern), "count", int)
+
+    def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> bool:
+        target = _of("entry", namespace=namespace, key=key, ttl_ms=ttl_ms)
+        return self._daemon.ask("PUT", target, dict[str, bool], body=encode_value(value))["created"]
+
+    def delete(self, namespace: str, key: bytes) -> bool:
+        return self._ask("DELETE", _of("entry", namespace=namespace, key=key), "deleted", bool)
+
+    def clear(self, namespace: str, pattern: bytes) -> int:
+        return self._ask("DELETE", _of("entries", namespace=namespace, pattern=pattern), "deleted", int)
+
+    def stats(self, namespace: str | None) -> StateStats:
+        return self._daemon.ask("GET", _of("stats", namespace=namespace), StateStats, timeout=None)
+
+    def history(self, namespace: str, key: bytes, limit: int | None) -> list[EntryView]:
+        target = _of("history", namespace=namespace, key=key, limit=limit)
+        return self._daemon.ask("GET", target, list[EntryView])
+
+    def rollback(self, namespace: str, key: bytes, version: int) -> bool:
+        return self._ask("POST", _of("rollback", namespace=namespace, key=key, version=version), "created", bool)
+
+    def locks(self) -> list[LockView]:
+        return self._daemon.ask("GET", _of("locks"), list[LockView])
+
+    def break_lock(self, name: bytes) -> LockView | None:
+        return self._daemon.ask("DELETE", _of("locks", name=name), dict[str, LockView | None])["broken"]
+
+    def export(self, namespace: str | None, each: Callable[[Item], None]) -> None:
+        for line in self._whole(_of("export", namespace=namespace)):
+            each(parse_item(line))
+
+    def load(self, items: Sequence[Item], *, dry_run: bool, each: Callable[[Item], None]) -> Imported:
+        target = _of("import", dry_run="true" if dry_run else None)
+        return self._daemon.ask("POST", target, Imported, body=_told(items, each), timeout=None)
+
+    def move(self, old: str, new: str) -> int:
+        return self._ask("POST", _of("move", old=old, new=new), "moved", int)
+
+    def watch(
+        self, namespace: str | None, pattern: bytes, each: Callable[[ChangeView], None], began: Callable[[], None]
+    ) -> None:
+        """Until the daemon ends, which raises Refused."""
+        lines = self._daemon.lines(_of("watch", namespace=namespace, pattern=pattern), timeout=None)
+        next(lines, None)
+        began()
+        for line in lines:
+            if line.strip():
+                each(msgspec.json.decode(line, type=ChangeView))
+        raise Refused("the daemon has ended")
+
+    def _ask(self, method: str, target: str, field: str, kind: type[T]) -> T:
+        """An answer of one field, however long it takes."""
+        return self._daemon.ask(method, target, dict[str, kind], timeout=None)[field]  # type: ignore[valid-type]
+
+    def _whole(self, target: str) -> Iterator[bytes]:
+        """Raises Refused when the stream was cut off: it would look like one that is over."""
+        for line in self._daemon.lines(target, timeout=None):
+            if line.startswith(END):
+                return
+            yield line
+        raise Refused("the daemon ended before it had told all")
+
+
+def _of(what: str, **parameters: bytes | str | int | None) -> str:
+    given = {name: value for name, value in parameters.items() if value is not None}
+    return f"/api/state/{what}?{urlencode(given)}"
+
+
+def _told(items: Sequence[Item], each: Callable[[Item], None]) -> Iterator[bytes]:
+    for item in items:
+        yield item_line(item)
+        each(item)

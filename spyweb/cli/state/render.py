@@ -1,0 +1,119 @@
+"""Stored values as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spyweb.cli.jobs import rounded
+from spyweb.jobs.view import describe_moment, to_json
+from spyweb.settings.units import HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
+from spyweb.store.value_json import TypeName
+from spyweb.web.state_view import ChangeView, EntryView, LockView, StateStats, bytes_of
+
+WIDEST = 50  # characters of a value in a list
+HEADER = ("KEY", "VALUE", "TYPE", "TTL", "UPDATED")
+HISTORY_HEADER = ("VERSION", "VALUE", "TYPE", "UPDATED")
+LOCKS_HEADER = ("NAME", "HOLDER", "RUN", "SINCE", "LEASE")
+NONE = "-"
+
+Fields = list[tuple[str, str]]
+Row = tuple[str, ...]
+
+
+def shown_key(key: object) -> str:
+    """Bytes that are no text are spelt out."""
+    return key if isinstance(key, str) else bytes_of(key).decode("utf-8", "backslashreplace")
+
+
+def shown_value(value: object, kind: TypeName) -> str:
+    """A string as it is, everything else as JSON."""
+    return shown_key(value) if kind is TypeName.STRING else to_json(value).decode()
+
+
+def cut(text: str) -> str:
+    """In one line, and no longer than a list has room for."""
+    line = text[: WIDEST + 1].replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t")
+    return line if len(line) <= WIDEST and len(text) <= WIDEST else f"{line[: WIDEST - 3]}..."
+
+
+def moment(ms: int, timezone: str) -> str:
+    return describe_moment(ms // 1000 * 1000, timezone)
+
+
+def ttl(expires_ms: int | None, now_ms: int) -> str:
+    """Rounded up, so that what lives is never shown as over."""
+    if expires_ms is None:
+        return NONE
+    left_ms = max(1, expires_ms - now_ms)
+    grain_ms = SECOND_MS if left_ms <= HOUR_MS else MINUTE_MS
+    return format_duration(-(-left_ms // grain_ms) * grain_ms)
+
+
+def entry_row(entry: EntryView, now_ms: int, timezone: str) -> Row:
+    return (
+        shown_key(entry.key),
+        cut(shown_value(entry.value, entry.type)),
+        entry.type,
+        ttl(entry.expires_ms, now_ms),
+        moment(entry.updated_ms, timezone),
+    )
+
+
+def entry_fields(entry: EntryView, now_ms: int, timezone: str) -> Fields:
+    return [
+        ("Key:", shown_key(entry.key)),
+        ("Value:", shown_value(entry.value, entry.type)),
+        ("Type:", entry.type),
+        ("Created:", moment(entry.created_ms, timezone)),
+        ("Updated:", moment(entry.updated_ms, timezone)),
+        ("TTL:", ttl(entry.expires_ms, now_ms)),
+        ("Version:", str(entry.version)),
+    ]
+
+
+def history_row(entry: EntryView, timezone: str) -> Row:
+    value = cut(shown_value(entry.value, entry.type))
+    return (str(entry.version), value, entry.type, moment(entry.updated_ms, timezone))
+
+
+def lock_row(lock: LockView, now_ms: int, timezone: str) -> Row:
+    return (
+        shown_key(lock.name),
+        shown_key(lock.holder),
+        NONE if lock.run is None else str(lock.run),
+        moment(lock.acquired_ms, timezone),
+        rounded(lock.expires_ms - now_ms),
+    )
+
+
+def stats_fields(stats: StateStats, timezone: str) -> Fields:
+    modified = stats.last_modified_ms
+    return [
+        ("Total Keys:", str(stats.total_keys)),
+        ("Expired Keys:", str(stats.expired_keys)),
+        ("Active Locks:", str(stats.active_locks)),
+        ("Size:", f"{stats.size_bytes:,} bytes"),
+        ("Database Size:", f"{stats.db_size_bytes:,} bytes"),
+        ("Database:", stats.db_path),
+        ("Backend:", stats.backend),
+        ("Last Modified:", NONE if modified is None else moment(modified, timezone)),
+    ]
+
+
+def total(count: int) -> str:
+    return f"Total: {count} {'key' if count == 1 else 'keys'}"
+
+
+def change_line(change: ChangeView) -> str:
+    """`updated state counter 1 -> 2`"""
+    sides: Sequence[object] = (change.old, change.new)
+    old, new = (cut(shown_key(side) if isinstance(side, str) else to_json(side).decode()) for side in sides)
+    match change.kind:
+        case "created":
+            what = new
+        case "updated":
+            what = f"{old} -> {new}"
+        case _:
+            what = f"was {old}"
+    by = f"  by {change.job}" if change.job else ""
+    return f"{change.kind} {change.namespace} {shown_key(change.key)}  {what}{by}"

@@ -1,0 +1,147 @@
+"""Where stored values are asked for: the daemon that has the project; without one its database.
+
+Reading the database takes no lock.  Changing it does, so that nothing is changed behind a daemon that can't be reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from spyweb.cli.project import Project
+from spyweb.cli.state.remote import RemoteState
+from spyweb.errors import Refused
+from spyweb.model import Value
+from spyweb.store.protocol import Item, Store
+from spyweb.web.state_view import EntryView, Imported, LockView, StateStats
+
+if TYPE_CHECKING:
+    from spyweb.web.state_office import StateOffice
+
+T = TypeVar("T")
+
+
+class State(Protocol):
+    """StateDesk for a command, which blocks."""
+
+    def entries(self, namespace: str, prefix: bytes, limit: int | None) -> list[EntryView]: ...
+
+    def entry(self, namespace: str, key: bytes) -> EntryView | None: ...
+
+    def count(self, namespace: str, pattern: bytes) -> int: ...
+
+    def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> bool: ...
+
+    def delete(self, namespace: str, key: bytes) -> bool: ...
+
+    def clear(self, namespace: str, pattern: bytes) -> int: ...
+
+    def stats(self, namespace: str | None) -> StateStats: ...
+
+    def history(self, namespace: str, key: bytes, limit: int | None) -> list[EntryView]: ...
+
+    def rollback(self, namespace: str, key: bytes, version: int) -> bool: ...
+
+    def locks(self) -> list[LockView]: ...
+
+    def break_lock(self, name: bytes) -> LockView | None: ...
+
+    def export(self, namespace: str | None, each: Callable[[Item], None]) -> None: ...
+
+    def load(self, items: Sequence[Item], *, dry_run: bool, each: Callable[[Item], None]) -> Imported: ...
+
+    def move(self, old: str, new: str) -> int: ...
+
+
+def find_state(project: Project) -> State:
+    daemon = project.find_daemon()
+    if daemon:
+        return RemoteState(daemon)
+    if project.settings.store.is_memory:
+        raise Refused(f"no daemon runs in {project.root}, and what it kept in memory went with it")
+    return LocalState(project)
+
+
+class LocalState:
+    """The database itself.  Before the first start, an empty store stands in for it."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+
+    def entries(self, namespace: str, prefix: bytes, limit: int | None) -> list[EntryView]:
+        return self._read(lambda office: _all(office.entries(namespace, prefix, limit)))
+
+    def entry(self, namespace: str, key: bytes) -> EntryView | None:
+        return self._read(lambda office: office.entry(namespace, key))
+
+    def count(self, namespace: str, pattern: bytes) -> int:
+        return self._read(lambda office: office.count(namespace, pattern))
+
+    def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> bool:
+        return self._write(lambda office: office.put(namespace, key, value, ttl_ms))
+
+    def delete(self, namespace: str, key: bytes) -> bool:
+        return self._write(lambda office: office.delete(namespace, key))
+
+    def clear(self, namespace: str, pattern: bytes) -> int:
+        return self._write(lambda office: office.clear(namespace, pattern))
+
+    def stats(self, namespace: str | None) -> StateStats:
+        found = self._read(lambda office: office.stats(namespace))
+        return replace(found, db_path=str(self._project.settings.store.path), backend="sqlite")
+
+    def history(self, namespace: str, key: bytes, limit: int | None) -> list[EntryView]:
+        return self._read(lambda office: office.history(namespace, key, limit))
+
+    def rollback(self, namespace: str, key: bytes, version: int) -> bool:
+        return self._write(lambda office: office.rollback(namespace, key, version))
+
+    def locks(self) -> list[LockView]:
+        return self._read(lambda office: office.locks())
+
+    def break_lock(self, name: bytes) -> LockView | None:
+        return self._write(lambda office: office.break_lock(name))
+
+    def export(self, namespace: str | None, each: Callable[[Item], None]) -> None:
+        self._read(lambda office: _tell(office.export(namespace), each))
+
+    def load(self, items: Sequence[Item], *, dry_run: bool, each: Callable[[Item], None]) -> Imported:
+        ask = self._read if dry_run else self._write
+        found = ask(lambda office: office.load(items, dry_run=dry_run))
+        for item in items:
+            each(item)
+        return found
+
+    def move(self, old: str, new: str) -> int:
+        return self._write(lambda office: office.move(old, new))
+
+    def _read(self, ask: Callable[[StateOffice], Awaitable[T]]) -> T:
+        async def answer(store: Store) -> tuple[T]:
+            return (await ask(self._office(store)),)
+
+        async def nothing_yet() -> tuple[T]:
+            from spyweb.store.memory import MemoryStore
+
+            return await answer(MemoryStore(self._project.clock))
+
+        found = self._project.read(answer, None) or asyncio.run(nothing_yet())
+        return found[0]
+
+    def _write(self, ask: Callable[[StateOffice], Awaitable[T]]) -> T:
+        return self._project.write(lambda store: ask(self._office(store)))
+
+    def _office(self, store: Store) -> StateOffice:
+        from spyweb.web.state_office import StateOffice  # where a daemon runs, it is the one that needs it
+
+        return StateOffice(store=store, clock=self._project.clock, limits=self._project.settings.state)
+
+
+async def _all(entries: AsyncIterator[EntryView]) -> list[EntryView]:
+    return [entry async for entry in entries]
+
+
+async def _tell(items: AsyncIterator[Item], each: Callable[[Item], None]) -> None:
+    async for item in items:
+        each(item)

@@ -1,0 +1,179 @@
+"""`spyweb state export` and `import`: everything in a file of JSON Lines, and back, all or nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.exits import ExitCode
+from spyweb.cli.options import root_of
+from spyweb.cli.output import Format
+from spyweb.cli.project import open_project
+from spyweb.cli.state.change import entries, tell
+from spyweb.cli.state.options import Agent, Place, StateOutput, Yes, agree, placed
+from spyweb.cli.state.source import State, find_state
+from spyweb.errors import Refused
+from spyweb.store.foreign import read_sloth, read_spyweb
+from spyweb.store.lines import BadLine, LineReader, item_line
+from spyweb.store.protocol import Item, agent_namespace
+from spyweb.web.state_view import Imported
+
+PIPE = "-"
+PRIVATE = 0o600
+
+
+class Origin(StrEnum):
+    """Whose file it is."""
+
+    SLOTH = "sloth"
+    SPYWEB = "spyweb"
+
+
+@placed
+def export(
+    context: typer.Context,
+    place: Place,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - is stdout.")],
+    form: StateOutput = Format.TABLE,
+) -> None:
+    """Write entries to a file, one JSON object a line.
+
+    Those of all namespaces, unless one is chosen.
+    """
+    state = place.state()
+    count = 0
+    with output.progress("export", state.stats(place.chosen).total_keys) as further, _target(file) as target:
+
+        def write(item: Item) -> None:
+            nonlocal count
+            target.write(item_line(item))
+            count += 1
+            further(1)
+
+        state.export(place.chosen, write)
+    if file == PIPE:
+        output.note(f"{entries(count)} exported")
+    else:
+        tell(form, f"{entries(count)} exported to {file}", {"exported": count, "file": file})
+
+
+def import_file(  # noqa: PLR0913 - each parameter is an option
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="What an export wrote; - is stdin.")],
+    origin: Annotated[
+        Origin | None, typer.Option("--from", help="FILE is the SQLite database of another program.")
+    ] = None,
+    agent: Agent = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would come to.")] = False,
+    yes: Yes = False,
+    form: StateOutput = Format.TABLE,
+) -> ExitCode:
+    """Read entries from a file: all of them, or none.
+
+    Entries with the same key are replaced, others stay.
+    """
+    if agent is not None and origin is not Origin.SLOTH:
+        raise Refused("--agent goes with --from sloth: other files say themselves where each entry belongs")
+    project = open_project(root_of(context))
+    items, expired = read(file, origin, agent or "local", project.clock.now_ms())
+    state = find_state(project)
+    found = load(state, items, dry_run=dry_run, yes=yes)
+    if found is None:
+        return ExitCode.FAILED
+    report(found, expired, form, dry_run=dry_run)
+    return ExitCode.OK
+
+
+def read(file: str, origin: Origin | None, agent: str, now_ms: int) -> tuple[list[Item], int]:
+    """The entries, and how many were left out because they have expired.  Raises Refused."""
+    match origin:
+        case Origin.SLOTH:
+            found = read_sloth(Path(file), agent_namespace(agent), now_ms)
+            return list(found.items), found.expired
+        case Origin.SPYWEB:
+            return list(read_spyweb(Path(file), now_ms).items), 0
+        case None:
+            return read_lines(file), 0
+
+
+def read_lines(file: str) -> list[Item]:
+    """Raises Refused with the line that is no entry."""
+    reader = LineReader()
+    name = "stdin" if file == PIPE else file
+    try:
+        with _source(file) as source, output.progress("read", _size(file)) as further:
+            return [item for line in _counted(source, further) if (item := reader.read(line)) is not None]
+    except BadLine as error:
+        raise Refused(f"{name}:{error.number}: {error.reason}; nothing was imported") from error
+    except OSError as error:
+        raise Refused(f"{name}: {error.strerror}") from error
+
+
+def load(state: State, items: list[Item], *, dry_run: bool, yes: bool) -> Imported | None:
+    """None: whoever was asked said no."""
+    if dry_run or not yes:
+        planned = _load(state, items, dry_run=True)
+        if dry_run:
+            return planned
+        if planned.replaced and not agree(f"Replace {entries(planned.replaced)}?", yes=False):
+            return None
+    return _load(state, items, dry_run=False)
+
+
+def _load(state: State, items: list[Item], *, dry_run: bool) -> Imported:
+    with output.progress("check" if dry_run else "import", len(items)) as further:
+        return state.load(items, dry_run=dry_run, each=lambda _: further(1))
+
+
+def report(found: Imported, expired: int, form: Format, *, dry_run: bool) -> None:
+    left_out = found.expired + expired
+    counts = {"added": found.added, "replaced": found.replaced, "expired": left_out}
+    words = f"{found.added} added, {found.replaced} replaced" + (f", {left_out} left out: expired" if left_out else "")
+    tell(form, f"it would be {words}" if dry_run else words, {**counts, "dry_run": dry_run})
+
+
+@contextmanager
+def _target(file: str) -> Iterator[BinaryIO]:
+    """A file under its final name is whole, and its owner's alone: values may be secret."""
+    if file == PIPE:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    unfinished = Path(f"{file}.unfinished")
+    try:
+        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE), "wb") as target:
+            yield target
+            target.flush()
+            os.fsync(target.fileno())
+        unfinished.replace(file)
+    except OSError as error:
+        raise Refused(f"{file}: {error.strerror}") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def _source(file: str) -> Iterator[BinaryIO]:
+    if file == PIPE:
+        yield sys.stdin.buffer
+        return
+    with Path(file).open("rb") as source:
+        yield source
+
+
+def _size(file: str) -> int:
+    return 0 if file == PIPE else Path(file).stat().st_size
+
+
+def _counted(lines: Iterable[bytes], further: output.Further) -> Iterator[bytes]:
+    for line in lines:
+        further(len(line))
+        yield line

@@ -1,0 +1,43 @@
+"""`spyweb state watch`: changes as they are committed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.output import Format
+from spyweb.cli.state import render
+from spyweb.cli.state.change import Pattern
+from spyweb.cli.state.options import Place, StateOutput, as_bytes, placed
+from spyweb.cli.state.remote import RemoteState
+from spyweb.errors import Refused
+from spyweb.jobs.view import to_json
+from spyweb.web.state_view import ChangeView
+
+
+@placed
+def watch(context: typer.Context, place: Place, pattern: Pattern = "*", form: StateOutput = Format.TABLE) -> None:
+    """Show changes as they happen, until Ctrl-C.
+
+    Of all namespaces, unless one is chosen.  Needs a daemon.
+    """
+    daemon = place.project.find_daemon()
+    if daemon is None:
+        raise Refused(f"no daemon runs in {place.project.root}, so nothing changes: `spyweb start` starts one")
+    each = _show_json if form is Format.JSON else _show
+    RemoteState(daemon).watch(place.chosen, as_bytes(pattern), each, lambda: _note(place))
+
+
+def _note(place: Place) -> None:
+    output.note(f"watching {place.chosen or 'all namespaces'}: Ctrl-C ends it")
+
+
+def _show_json(change: ChangeView) -> None:
+    output.show_json_line(to_json(change))
+
+
+def _show(change: ChangeView) -> None:
+    at = datetime.fromtimestamp(change.at_ms // 1000, tz=UTC).astimezone()
+    output.say(f"{at:%H:%M:%S}.{change.at_ms % 1000:03d} {render.change_line(change)}")

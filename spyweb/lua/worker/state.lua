@@ -1,0 +1,70 @@
+-- The global `state`: a function for each op of that family, and on top of them what takes a Lua function or must not
+-- cross to the daemon.  Loads when something of it is looked up.
+
+local kit = ...
+local raw, call, emit, pcall = kit.raw, kit.call, kit.emit, kit.pcall
+local format, match, ipairs, rawget = raw.string.format, raw.string.match, raw.ipairs, raw.rawget
+local select, tostring, type = raw.select, raw.tostring, raw.type
+
+local TIMEOUT = 30                  -- seconds, ops/state_locks.py
+
+local state = { null = kit.null }
+
+for _, name in ipairs(kit.init.ops) do
+  local member = match(name, "^state%.(.+)$")
+  if member then state[member] = function(...) return call(name, ...) end end
+end
+
+-- The default stays here: a table remains the same table, and a function may be one.
+local function or_default(default, value, ...)
+  if value == nil then return default, ... end
+  return value, ...
+end
+
+function state.get(key, default)
+  return or_default(default, call("state.get", key))
+end
+
+local function text_of(value)
+  if type(value) == "table" and type(rawget(value, "message")) == "string" then return rawget(value, "message") end
+  local ok, text = pcall(tostring, value)
+  return ok and text or format("(error object is a %s value)", type(value))
+end
+
+-- What the function gave, or nil, the text of its error and the error.  A kill doesn't come here: it ends the run, which
+-- gives the lock back.
+local function release(name, holder, ok, ...)
+  local released, problem = call("state.unlock", name, holder)
+  if not released then emit("warn", problem) end
+  if ok then return ... end
+  local text = text_of((...))
+  emit("error", format("state.with_lock: lock '%s': %s", name, text))
+  return nil, text, (...)
+end
+
+-- The function, the timeout and the holder, told apart by their types.
+local function sort_out(...)
+  local f, timeout, holder
+  for i = 1, select("#", ...) do
+    local value = select(i, ...)
+    local kind = type(value)
+    if kind == "function" then f = f or value
+    elseif kind == "number" then timeout = timeout or value
+    elseif kind == "string" then holder = holder or value end
+  end
+  return f, timeout, holder
+end
+
+function state.with_lock(name, ...)
+  local f, timeout, holder = sort_out(...)
+  if type(name) ~= "string" and type(name) ~= "number" then kit.bad_argument(1, "state.with_lock", "string", name) end
+  if not f then kit.bad_argument(2, "state.with_lock", "function", (...)) end
+  pcall(type, f)                    -- raises where protected calls nest too deep: not once the lock is ours
+  local locked, problem
+  if holder then locked, problem = call("state.lock", name, holder, timeout or TIMEOUT)
+  else locked, problem = call("state.lock", name, timeout) end
+  if not locked then return nil, problem end
+  return release(name, holder, pcall(f))
+end
+
+return state

@@ -1,0 +1,133 @@
+"""The table-first forms of `state`, as iii has them: keys in scopes, updates with paths, and errors as {code, message}.
+
+Only what the store itself does later is not raised at once, and it too comes as {code, message}.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from spyweb.errors import StoreError
+from spyweb.model import Value
+from spyweb.ops.answer import Results
+from spyweb.ops.positional import Asked, Fields, Here
+from spyweb.ops.rules import updates
+from spyweb.ops.rules.expiry import expiry_of
+from spyweb.ops.rules.payload import Payload
+from spyweb.ops.rules.updates import Problem, Update
+from spyweb.ops.rules.values import Unstorable, result_of, to_lua
+from spyweb.store.protocol import KEEP, SCOPES, Drop, Entry, Order, Put, Transform, scope_namespace
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """One call of a table-first function."""
+
+    here: Here
+    payload: Payload
+
+    @property
+    def namespace(self) -> str:
+        return scope_namespace(self.payload.scope())
+
+    def ask(self, source: Future[T], results: Callable[[T], Results]) -> Asked[T]:
+        return Asked(source, results, self.refuse)
+
+    def refuse(self, error: StoreError) -> Results:
+        raise self.payload.refusal(self.payload.code, str(error))
+
+    def change(self, transform: Transform) -> Asked[object]:
+        call, key = self.here.call, self.payload.key()
+        source = call.world.store.values.transform(self.namespace, key, transform, origin=call.origin)
+        return self.ask(source, lambda result: (result,))
+
+    def expiry(self) -> int | None:
+        try:
+            return expiry_of(self.payload.number("ttl"), self.here.now_ms)
+        except Unstorable as problem:
+            raise self.payload.malformed(str(problem)) from None
+
+
+def there(here: Here, code: str, fields: Fields) -> There:
+    """`code` is iii's for what goes wrong in this function."""
+    limits = here.call.world.state
+    payload = Payload(
+        function=here.function,
+        code=code,
+        fields=fields,
+        longest=limits.max_key_bytes,
+        largest=limits.max_value_bytes,
+    )
+    return There(here, payload)
+
+
+def put(here: Here, fields: Fields) -> Asked[object]:
+    call = there(here, "SET_ERROR", fields)
+    value, expires_ms = call.payload.value(), call.expiry()
+    return call.change(lambda entry: Put(value, expires_ms, change_of(entry, value)))
+
+
+def change_of(entry: Entry | None, value: Value) -> dict[str, object]:
+    """What a write gives; nil stands for nothing there, and for JSON's null at the top."""
+    return {"old_value": result_of(entry.value if entry else None), "new_value": result_of(value)}
+
+
+def get(here: Here, fields: Fields) -> Asked[Entry | None]:
+    call = there(here, "GET_ERROR", fields)
+    source = here.call.world.store.values.read(call.namespace, call.payload.key())
+    return call.ask(source, lambda entry: (result_of(entry.value if entry else None),))
+
+
+def delete(here: Here, fields: Fields) -> Asked[object]:
+    """Watchers hear of it even when there was nothing."""
+    call = there(here, "DELETE_ERROR", fields)
+    return call.change(lambda entry: Drop(result_of(entry.value if entry else None), always_tell=True))
+
+
+def update(here: Here, fields: Fields) -> Asked[object]:
+    call = there(here, "UPDATE_ERROR", fields)
+    ops = call.payload.updates()
+
+    def change(entry: Entry | None) -> Put:
+        return _apply(call.payload, entry, ops)
+
+    return call.change(change)
+
+
+def _apply(payload: Payload, entry: Entry | None, ops: Sequence[Update]) -> Put:
+    """Written even when nothing changed, as in iii: watchers hear of every update."""
+    updated = updates.apply(entry.value if entry else None, ops)
+    payload.check_size(updated.value)
+    result = change_of(entry, updated.value)
+    if updated.problems:
+        result["errors"] = [_told(problem) for problem in updated.problems]
+    return Put(updated.value, KEEP, result)
+
+
+def _told(problem: Problem) -> dict[str, object]:
+    return {"op_index": problem.op_index, "code": problem.code, "message": problem.message}
+
+
+def list_values(here: Here, fields: Fields) -> Asked[list[tuple[bytes, Entry]]]:
+    """In the order of their creation."""
+    call = there(here, "LIST_ERROR", fields)
+    source = here.call.world.store.values.items(call.namespace, order=Order.CREATED)
+    return call.ask(source, lambda items: ([to_lua(entry.value) for _, entry in items],))
+
+
+def keys(here: Here, fields: Fields) -> Asked[list[bytes]]:
+    call = there(here, "LIST_ERROR", fields)
+    pattern = call.payload.optional_text("pattern")
+    source = here.call.world.store.values.keys(call.namespace, b"*" if pattern is None else pattern)
+    return call.ask(source, lambda found: (found,))
+
+
+def list_groups(here: Here) -> Asked[list[str]]:
+    call = there(here, "LIST_GROUPS_ERROR", {})
+    source = here.call.world.store.values.namespaces(SCOPES)
+    return call.ask(source, lambda names: ({"groups": [name.removeprefix(SCOPES) for name in names]},))

@@ -1,0 +1,264 @@
+"""state.*: typed values that all jobs share, with expiry, counters, lists and history.
+
+A text first is sloth-runner's form, in the namespace of the job's agent; a table first is iii's, in a scope.
+"""
+
+from __future__ import annotations
+
+from spyweb.errors import StoreError
+from spyweb.model import Value as Kept
+from spyweb.ops import scopes
+from spyweb.ops.answer import Results
+from spyweb.ops.arguments import Int, Number, Table, Text, Value
+from spyweb.ops.op import op
+from spyweb.ops.positional import Asked, Failed, Here, KeyOrTable, as_they_are, positional
+from spyweb.ops.rules import sloth
+from spyweb.ops.rules.expiry import remaining
+from spyweb.ops.rules.values import Unstorable, to_lua, value_from_lua
+from spyweb.ops.world import Call
+from spyweb.store.protocol import Entry, ValueStats
+
+IN_MEMORY = ":memory:"  # what a store without a file calls its path
+SMALLEST_ITEM = 64  # bytes that an entry of a listing takes in a VM at least
+
+
+@positional("state.set", failure=False, writes=True)
+def put(here: Here, key: KeyOrTable, value: Value, ttl: Number | None = None) -> Asked[object]:
+    """Keep a value, for good or for `ttl` seconds; whatever expiry the key had is replaced.
+
+    With a table `{scope, key, value, ttl?}` it gives `{old_value, new_value}`.
+    """
+    if not isinstance(key, bytes):
+        return scopes.put(here, key)
+    subject = here.subject(key)
+    kept = here.value(subject, value, 2)
+    return here.change(key, sloth.put(subject, kept, here.expiry(subject, ttl)))
+
+
+@positional("state.set_with_ttl", failure=False, writes=True)
+def put_with_ttl(here: Here, key: Text, value: Value, ttl: Number) -> Asked[object]:
+    """Keep a value for `ttl` seconds."""
+    subject = here.subject(key)
+    kept = here.value(subject, value, 2)
+    return here.change(key, sloth.put(subject, kept, here.expiry(subject, ttl)))
+
+
+@positional("state.get", failure=None)
+def get(here: Here, key: KeyOrTable, default: Value = None) -> Asked[Entry | None]:
+    """The value of a key, or the default.
+
+    With a table `{scope, key}` the value or nil.
+    """
+    if not isinstance(key, bytes):
+        return scopes.get(here, key)
+    here.subject(key)
+    return here.read(key, lambda entry: (to_lua(entry.value) if entry else default,))
+
+
+@positional("state.exists", failure=False)
+def exists(here: Here, key: Text) -> Asked[Entry | None]:
+    """Whether there is such a key."""
+    here.subject(key)
+    return here.read(key, lambda entry: (entry is not None,))
+
+
+@positional("state.delete", failure=False, writes=True)
+def delete(here: Here, key: KeyOrTable) -> Asked[object]:
+    """Forget a key; true even when there was none.
+
+    With a table `{scope, key}` it gives the old value.
+    """
+    if not isinstance(key, bytes):
+        return scopes.delete(here, key)
+    here.subject(key)
+    return here.change(key, sloth.delete())
+
+
+@positional("state.clear", failure=False, writes=True)
+def clear(here: Here, pattern: Text = b"*") -> Asked[int]:
+    """Forget every key that matches, or all of them; never locks, and nothing of store_* or of scopes."""
+    values = here.call.world.store.values
+    return Asked(values.clear(here.namespace, pattern, origin=here.call.origin), lambda _: (True,))
+
+
+@positional("state.keys", failure=None)
+def keys(here: Here, pattern: KeyOrTable = b"*") -> Asked[list[bytes]]:
+    """All keys that match, sorted; `*` is any run of characters, `?` one.
+
+    With a table `{scope, pattern?}` those of a scope.
+    """
+    if not isinstance(pattern, bytes):
+        return scopes.keys(here, pattern)
+    return Asked(here.call.world.store.values.keys(here.namespace, pattern), lambda found: (found,))
+
+
+@positional("state.list", failure=None)
+def list_items(here: Here, prefix: KeyOrTable = b"") -> Asked[list[tuple[bytes, Entry]]]:
+    """A table of the keys that begin so, each with its value.
+
+    With a table `{scope}` an array of values, in the order of their creation.
+    """
+    if not isinstance(prefix, bytes):
+        return scopes.list_values(here, prefix)
+    most = here.call.memory_limit // SMALLEST_ITEM
+    source = here.call.world.store.values.items(here.namespace, prefix, limit=most + 1)
+    return Asked(source, lambda items: _map_of(here, items, most))
+
+
+def _map_of(here: Here, items: list[tuple[bytes, Entry]], most: int) -> Results:
+    if len(items) > most:
+        return here.failure, f"{here.function}: more than {most} keys don't fit into this job's memory"
+    return ({key: to_lua(entry.value) for key, entry in items},)
+
+
+@positional("state.list_groups", failure=None)
+def list_groups(here: Here) -> Asked[list[str]]:
+    """All scopes that hold something: `{groups = {...}}`, sorted."""
+    return scopes.list_groups(here)
+
+
+@positional("state.update", failure=None, writes=True)
+def update(here: Here, options: Table) -> Asked[object]:
+    """Apply `ops` to the value of `key` in `scope`, all in one step; gives `{old_value, new_value, errors?}`."""
+    return scopes.update(here, options)
+
+
+@positional("state.set_ttl", failure=False, writes=True)
+def set_ttl(here: Here, key: Text, seconds: Number) -> Asked[bool]:
+    """Let a key end in so many seconds; never, for zero and less."""
+    subject = here.subject(key)
+    expires_ms = here.expiry(subject, seconds)
+    source = here.call.world.store.entries.expire(here.namespace, key, expires_ms)
+    return Asked(source, lambda is_there: (True,) if is_there else subject.refusal("there is no such key"))
+
+
+@positional("state.get_ttl", failure=-1)
+def get_ttl(here: Here, key: Text) -> Asked[Entry | None]:
+    """Seconds that a key has left, rounded up; -1 when it never ends, -2 when it is not there."""
+    here.subject(key)
+    return here.read(key, lambda entry: (remaining(entry, here.now_ms),))
+
+
+@positional("state.increment", failure=None, writes=True)
+def increment(here: Here, key: Text, delta: Number = 1) -> Asked[object]:
+    """Add to a number, atomically, and give the sum; a missing key counts as 0."""
+    subject = here.subject(key)
+    return here.change(key, sloth.increment(subject, delta))
+
+
+@positional("state.decrement", failure=None, writes=True)
+def decrement(here: Here, key: Text, delta: Number = 1) -> Asked[object]:
+    """Subtract from a number, atomically, and give the difference; a missing key counts as 0."""
+    subject = here.subject(key)
+    return here.change(key, sloth.increment(subject, -delta))
+
+
+@positional("state.append", failure=-1, writes=True)
+def append(here: Here, key: Text, value: Text) -> Asked[object]:
+    """Add to the end of a text, and give its length in bytes; a missing key is an empty text."""
+    return here.change(key, sloth.append(here.subject(key), value))
+
+
+@positional("state.compare_swap", failure=False, writes=True)
+def compare_swap(here: Here, key: Text, old: Value, new: Value) -> Asked[object]:
+    """Put `new` in the place of `old`, if that is what is there, and say whether it was.
+
+    nil is what a missing key holds; tables are compared deeply.
+    """
+    subject = here.subject(key)
+    kept = here.value(subject, new, 3)
+    return here.change(key, sloth.compare_swap(subject, _expected(here, subject, old), kept))
+
+
+def _expected(here: Here, subject: sloth.Subject, old: object) -> Kept:
+    if old is None:
+        return None
+    try:
+        return value_from_lua(old)
+    except Unstorable as problem:
+        raise Failed(subject.refusal(str(problem))) from None
+
+
+@positional("state.list_push", failure=-1, writes=True)
+def list_push(here: Here, key: Text, item: Value) -> Asked[object]:
+    """Add to the end of a list, and give its length; a missing key is an empty list."""
+    subject = here.subject(key)
+    return here.change(key, sloth.list_push(subject, here.item(subject, item, 2)))
+
+
+@positional("state.list_pop", failure=None, writes=True)
+def list_pop(here: Here, key: Text) -> Asked[object]:
+    """Take the last item of a list away and give it; nil when there is none."""
+    return here.change(key, sloth.list_pop(here.subject(key)))
+
+
+@positional("state.list_length", failure=0)
+def list_length(here: Here, key: Text) -> Asked[Entry | None]:
+    """How many items a list has; none for a missing key."""
+    subject = here.subject(key)
+    return here.read(key, lambda entry: sloth.list_length(subject, entry))
+
+
+@positional("state.history", failure=None)
+def history(here: Here, key: Text, count: Int | None = None) -> Asked[list[Entry]]:
+    """The versions of a key, newest first: an array of `{version, value, updated_at}`.
+
+    Past ones are kept where `[state.history]` in the settings says so.
+    """
+    here.subject(key)
+    limit = None if count is None else max(0, count)
+    source = here.call.world.store.values.history(here.namespace, key, limit)
+    return Asked(source, lambda entries: ([_version(entry) for entry in entries],))
+
+
+def _version(entry: Entry) -> dict[str, object]:
+    return {"version": entry.version, "value": to_lua(entry.value), "updated_at": entry.updated_ms / 1000}
+
+
+@positional("state.get_version", failure=None)
+def get_version(here: Here, key: Text, version: Int) -> Asked[Entry | None]:
+    """The value that a key had in that version; nil when it is not kept."""
+    here.subject(key)
+    source = here.call.world.store.values.version(here.namespace, key, version)
+    return Asked(source, lambda entry: (to_lua(entry.value) if entry else None,))
+
+
+@op("state.rollback")
+async def rollback(call: Call, key: Text, version: Int) -> Results:
+    """Put the value back that a key had in that version, as a newer version and without an expiry."""
+    here = Here(call, "state.rollback", False)
+    try:
+        subject = here.subject(key)
+        past = await call.world.store.values.version(here.namespace, key, version)
+        if past is None:
+            return subject.refusal(f"version {version} is not kept")
+        write = sloth.put(subject, past.value, None)
+        return as_they_are(await call.world.store.values.transform(here.namespace, key, write, origin=call.origin))
+    except Failed as failed:
+        return failed.results
+    except StoreError as error:
+        return here.trouble(error)
+
+
+@positional("state.stats", failure=None)
+def stats(here: Here) -> Asked[ValueStats]:
+    """What there is of stored values, and how long the functions of `state` took since start."""
+    return Asked(here.call.world.store.values.stats(here.namespace), lambda found: (_stats(here, found),))
+
+
+def _stats(here: Here, found: ValueStats) -> dict[str, object]:
+    store, metrics = here.call.world.store.stats(), here.call.world.metrics.state
+    return {
+        "total_keys": found.total_keys,
+        "expired_keys": found.expired_keys,
+        "active_locks": found.active_locks,
+        "db_size_bytes": store.size_bytes,
+        "total_size": store.size_bytes,
+        "db_path": store.path,
+        "backend": "memory" if store.path == IN_MEMORY else "sqlite",
+        "last_modified": None if found.last_modified_ms is None else found.last_modified_ms / 1000,
+        "reads": metrics.reads,
+        "writes": metrics.writes,
+        "op_ms_p50": round(metrics.times.percentile(50) * 1000, 3),
+        "op_ms_p99": round(metrics.times.percentile(99) * 1000, 3),
+    }

@@ -1,0 +1,148 @@
+"""state.lock and its kin: named locks between runs.
+
+A lock is free again when its run ends, however it ends; its lease is only how long it outlasts a crash of the daemon.
+There are two forms.  With a timeout alone the holder is the run, and `lock` waits; with a holder nothing ever waits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from spyweb.errors import OpError, StoreError
+from spyweb.ops.answer import Results
+from spyweb.ops.arguments import Mismatch, Text, Value, parse_number, read_number
+from spyweb.ops.lines import Wish
+from spyweb.ops.op import op
+from spyweb.ops.positional import Failed, Here
+from spyweb.ops.rules.values import shown
+from spyweb.ops.world import Call
+from spyweb.store.protocol import Held
+
+DEFAULT_TIMEOUT = 30
+LONGEST_TIMEOUT = 366 * 86_400.0  # seconds: more than any run lasts; keeps infinity away from the timers
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the arguments after a lock's name come to."""
+
+    holder: bytes | None  # None: the run itself
+    timeout: float  # seconds
+
+
+@op("state.try_lock")
+async def try_lock(call: Call, name: Text, holder: Value = None, ttl: Value = None) -> Results:
+    """Take a lock if it is free: true, or false and who has it.  `ttl` seconds are how long it outlasts a crash."""
+    here = Here(call, "state.try_lock", False)
+    try:
+        wish = _wish(here, name, terms_of(here.function, holder, ttl))
+        held = await call.world.locks.take(wish)
+    except Failed as failed:
+        return failed.results
+    except StoreError as error:
+        return here.trouble(error)
+    return (True,) if held is None else (False, _refusal(here, held))
+
+
+@op("state.lock")
+async def lock(call: Call, name: Text, holder: Value = None, timeout: Value = None) -> Results:
+    """Take a lock: true, or false and who has it.
+
+    Without a holder it waits for the lock, up to `timeout` seconds.  With one it doesn't wait, and a lock that is not
+    to be had is logged as well.
+    """
+    here = Here(call, "state.lock", False)
+    try:
+        terms = terms_of(here.function, holder, timeout)
+        held = await _lock(call, _wish(here, name, terms), terms)
+    except Failed as failed:
+        return failed.results
+    except StoreError as error:
+        return here.trouble(error)
+    return (True,) if held is None else (False, _complain(here, terms, held))
+
+
+async def _lock(call: Call, wish: Wish, terms: Terms) -> Held | None:
+    if terms.holder is None:
+        return await call.world.locks.wait(wish, terms.timeout)
+    return await call.world.locks.take(wish)
+
+
+@op("state.unlock")
+async def unlock(call: Call, name: Text, holder: Text | None = None) -> Results:
+    """Give a lock back: true, or false and a text when somebody else has it, or nobody."""
+    here = Here(call, "state.unlock", False)
+    own = _own_name(call) if holder is None else holder
+    try:
+        held = await call.world.store.locks.release(name, own)
+    except StoreError as error:
+        return here.trouble(error)
+    if held is None:
+        return False, f"{here.function}: lock '{shown(name)}' is not held"
+    if held.holder != own:
+        return False, f"{_refusal(here, held)}, not by '{shown(own)}'"
+    return (True,)
+
+
+@op("state.is_locked")
+async def is_locked(call: Call, name: Text) -> Results:
+    """Whether somebody has a lock, and who."""
+    here = Here(call, "state.is_locked", False)
+    try:
+        held = await call.world.store.locks.holder(name)
+    except StoreError as error:
+        return here.trouble(error)
+    return (False, None) if held is None else (True, held.holder)
+
+
+def terms_of(function: str, holder: object, timeout: object) -> Terms:
+    """A number is a timeout, and so is a numeric text alone; any other text is a holder.  Raises OpError, Failed."""
+    if holder is None:
+        return Terms(None, _seconds(function, 3, timeout))
+    if isinstance(holder, bytes) and (timeout is not None or parse_number(holder) is None):
+        return Terms(holder, _seconds(function, 3, timeout))
+    return Terms(None, _seconds(function, 2, holder))
+
+
+def _seconds(function: str, position: int, given: object) -> float:
+    if given is None:
+        return DEFAULT_TIMEOUT
+    try:
+        seconds = read_number(given)
+    except Mismatch as mismatch:
+        raise OpError(f"bad argument #{position} to '{function}' ({mismatch})") from None
+    if math.isnan(seconds):
+        raise Failed((False, f"{function}: the timeout is NaN"))
+    return min(max(float(seconds), 0.0), LONGEST_TIMEOUT)
+
+
+def _wish(here: Here, name: bytes, terms: Terms) -> Wish:
+    """Raises Failed for names that are too long."""
+    holder = _own_name(here.call) if terms.holder is None else terms.holder
+    limit = here.call.world.state.max_key_bytes
+    for text in (name, terms.holder or b""):
+        if len(text) > limit:
+            reason = f"lock '{shown(text)}': {len(text)} bytes are over the limit of {limit}"
+            raise Failed((False, f"{here.function}: {reason}"))
+    return Wish(name=name, holder=holder, run=here.call.run, lease_ms=math.ceil(terms.timeout * 1000))
+
+
+def _own_name(call: Call) -> bytes:
+    return f"{call.job}#{call.run}".encode()
+
+
+def _complain(here: Here, terms: Terms, held: Held) -> str:
+    """A script that names a holder may well not look at what it is given: it is told in other ways too."""
+    reason = _refusal(here, held)
+    if terms.holder is not None:
+        if here.call.world.state.strict_locks:
+            raise OpError(reason)
+        here.call.log("warn", reason.encode())
+    return reason
+
+
+def _refusal(here: Here, held: Held) -> str:
+    if held.run == here.call.run and here.function != "state.unlock":
+        return f"{here.function}: lock '{shown(held.name)}' is held by this run already, as '{shown(held.holder)}'"
+    return f"{here.function}: lock '{shown(held.name)}' is held by '{shown(held.holder)}'"

@@ -1,0 +1,31 @@
+"""The store that `[store] url` names.  A third kind is one module with a Store, and one line here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spyweb.clock import Clock
+from spyweb.errors import StoreError
+from spyweb.store.memory import MemoryStore
+from spyweb.store.protocol import NO_HISTORY, Durability, HistoryRules, Store
+from spyweb.store.sqlite import open_store
+
+SQLITE = "sqlite:///"
+MEMORY = "memory:"
+
+
+async def open_any(
+    url: str,
+    *,
+    clock: Clock,
+    durability: Durability = Durability.FULL,
+    key: bytes | None = None,
+    history: HistoryRules = NO_HISTORY,
+) -> Store:
+    """Open, or make, the store.  Memory needs no key: nothing of it reaches a disk."""
+    if url == MEMORY:
+        return MemoryStore(clock, history=history)
+    if url.startswith(SQLITE):
+        path = Path(url.removeprefix(SQLITE))
+        return await open_store(path, clock=clock, durability=durability, key=key, history=history)
+    raise StoreError(f"{url[:80]}: expected {SQLITE!r} and the path of a file, or {MEMORY!r}")

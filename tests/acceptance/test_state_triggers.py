@@ -1,0 +1,242 @@
+"""Changes of stored values start jobs, in the real daemon."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spyweb.model import Outcome, Run
+from tests.fakes.project import PATIENCE, Project, eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+# Keeps what it is told, in its own words.
+KEEP_ALL = """
+function on_state(event, ctx)
+  state.list_push("told", ctx.trigger.event_type:sub(7) .. " " .. event.scope .. " " .. event.key .. " "
+    .. tostring(event.old_value) .. " " .. tostring(event.new_value))
+end
+"""
+TOLD = 'return state.get("told") or {}'
+ON_ORDERS = 'on = [{ scope = "orders" }]'
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "jobs").mkdir()
+    project = Project(tmp_path)
+    project.job("told", TOLD)
+    return project
+
+
+def told(project: Project, count: int) -> list[str]:
+    """What KEEP_ALL has been told, once it is that much."""
+
+    def enough() -> list[str] | None:
+        answer = project.result("told")
+        assert isinstance(answer, list)
+        return answer if len(answer) >= count else None
+
+    return eventually(enough, f"{count} changes told")
+
+
+def outcomes(runs: list[Run]) -> set[Outcome | None]:
+    return {run.outcome for run in runs}
+
+
+def test_every_kind_of_change_is_told_in_order(project: Project) -> None:
+    project.job("orders", KEEP_ALL, ON_ORDERS)
+    project.job(
+        "shop",
+        """
+        state.set { scope = "orders", key = "1", value = "new" }
+        state.update { scope = "orders", key = "2", ops = { { type = "increment", path = "", by = 5 } } }
+        state.set { scope = "users", key = "1", value = "not an order" }
+        state.set { scope = "orders", key = "1", value = "paid" }
+        state.delete { scope = "orders", key = "1" }
+        """,
+    )
+    with project.daemon():
+        project.result("shop")
+        assert told(project, 4) == [
+            "created orders 1 nil new",
+            "created orders 2 nil 5",
+            "updated orders 1 new paid",
+            "deleted orders 1 paid nil",
+        ]
+        runs = project.ended("orders", 4)
+        assert [(run.trigger["type"], run.trigger["key"]) for run in runs] == [
+            ("state", "1"), ("state", "1"), ("state", "2"), ("state", "1"),
+        ]  # fmt: skip
+
+
+def test_other_families_are_heard_where_they_are_named(project: Project) -> None:
+    watched = '[{ scope = "global" }, { scope = "job:shop", key = "a*" }, { scope = "state", key = "count" }]'
+    project.job("orders", KEEP_ALL, f"on = {watched}")
+    project.job(
+        "shop", 'global_store_incr("n", 1, 1) store_set("ab", "x") store_set("b", "y") state.increment("count")'
+    )
+    with project.daemon():
+        project.result("shop")
+        assert told(project, 3) == ["created global n nil 2", "created job:shop ab nil x", "created state count nil 1"]
+
+
+def test_values_arrive_as_they_were_written(project: Project) -> None:
+    project.job(
+        "orders",
+        """
+        function on_state(event)
+          local v = event.new_value
+          state.set("same", #v.big == 900000 and v.bytes == "\\255\\0" and v.list[3] == 3 and v[2.5] == true
+            and v.null == state.null and math.type(v.list[1]) == "integer" and event.key == "\\255")
+        end
+        """,
+        ON_ORDERS,
+    )
+    project.job(
+        "shop",
+        """
+        state.set { scope = "orders", key = "\\255", value = {
+          big = ("x"):rep(900000), bytes = "\\255\\0", list = { 1, 2, 3 }, [2.5] = true, null = state.null } }
+        """,
+    )
+    project.job("told", 'return state.get("same")')
+    with project.daemon():
+        project.result("shop")
+        assert outcomes(project.ended("orders")) == {Outcome.SUCCESS}
+        assert project.result("told") is True
+
+
+def test_only_false_keeps_a_run_from_starting_and_the_history_says_so(project: Project) -> None:
+    project.job(
+        "orders",
+        "function is_big(event) if event.key == 'nil' then return nil end return event.new_value > 10 end" + KEEP_ALL,
+        'on = [{ scope = "orders", when = "is_big" }]',
+    )
+    project.job(
+        "shop",
+        """
+        state.set { scope = "orders", key = "small", value = 1 }
+        state.set { scope = "orders", key = "nil", value = 1 }
+        state.set { scope = "orders", key = "text", value = "x" }
+        state.set { scope = "orders", key = "large", value = 11 }
+        """,
+    )
+    with project.daemon():
+        project.result("shop")
+        assert told(project, 2) == ["created orders nil nil 1", "created orders large nil 11"]
+        runs = {run.trigger["key"]: run for run in eventually(lambda: all_over(project.runs("orders"), 4))}
+        assert (runs["small"].outcome, runs["small"].reason) == (Outcome.SKIPPED, "is_big returned false")
+        assert runs["text"].outcome is Outcome.FAILED
+        assert "attempt to compare" in runs["text"].reason
+
+
+def all_over(runs: list[Run], count: int) -> list[Run] | None:
+    return runs if len([run for run in runs if run.outcome]) >= count else None
+
+
+@pytest.mark.parametrize(
+    ("scope", "again"),
+    [
+        ("orders", 'state.update { scope = "orders", key = "k", ops = { { type = "increment", path = "", by = 1 } } }'),
+        ("global", 'global_store_incr("k", 0, 1)'),
+    ],
+)
+def test_a_job_that_starts_itself_is_stopped_at_depth_16(project: Project, scope: str, again: str) -> None:
+    project.job("loop", f"function on_state() {again} end", f'on = [{{ scope = "{scope}" }}]')
+    project.job("shop", again)
+    with project.daemon() as daemon:
+        project.result("shop")
+        eventually(lambda: daemon.has_said("jobs that start each other were stopped"))
+        runs = project.ended("loop", 16)
+        assert len(runs) == 16
+        assert daemon.has_said(" → ".join(["loop"] * 17))
+        skipped = [run for run in project.runs("loop") if run.outcome is Outcome.SKIPPED]
+        assert [run.reason for run in skipped] == ["the last of 16 changes that led to each other"]
+
+
+def test_an_edit_of_on_counts_from_then_on(project: Project) -> None:
+    path = project.job("orders", KEEP_ALL, 'on = [{ scope = "nothing" }]')
+    project.job("shop", 'state.set { scope = "orders", key = "1", value = 1 }')
+    with project.daemon() as daemon:
+        project.result("shop")
+        path.write_text(path.read_text().replace('"nothing"', '"orders"'))
+        eventually(lambda: daemon.has_said("job reloaded"))
+        project.result("shop")
+        assert told(project, 1) == ["updated orders 1 1 1"]
+
+
+def test_a_burst_is_handled_whole_and_in_order_by_each_job(project: Project) -> None:
+    body = 'function on_state(event) state.list_push("{name}", event.new_value) end'
+    for name in ("one", "two"):
+        project.job(name, body.replace("{name}", name), ON_ORDERS)
+    project.job("shop", 'for i = 1, 500 do state.set { scope = "orders", key = "k" .. i % 7, value = i } end')
+    project.job("told", 'return { state.get("one", {}), state.get("two", {}) }')
+    with project.daemon():
+        project.result("shop")
+
+        def both() -> bool:
+            answer = project.result("told")
+            assert isinstance(answer, list)
+            return all(list(each) == list(range(1, 501)) for each in answer)
+
+        eventually(both, patience=3 * PATIENCE)
+
+
+def test_what_was_written_before_a_crash_is_handed_out_after_it(project: Project) -> None:
+    (project.root / "data").mkdir()
+    command = [sys.executable, "-m", "tests.fakes.store_child", "watched", str(project.root / "data/spyweb.db"), "k"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as child:
+        assert child.stdout
+        acknowledged = [child.stdout.readline().strip() for _ in range(40)]
+        child.kill()
+    project.job("orders", 'function on_state(event) state.set("seen:" .. event.key, event.new_value) end', ON_ORDERS)
+    project.job("told", 'return #state.keys("seen:*")')
+    with project.daemon():
+        eventually(lambda: int(str(project.result("told"))) >= 40)
+        keys = {run.trigger["key"] for run in eventually(lambda: all_over(project.runs("orders"), 40))}
+    assert set(acknowledged) <= keys
+
+
+def test_killed_again_and_again_it_forgets_no_change(project: Project) -> None:
+    project.job("orders", 'function on_state(event) state.increment("seen:" .. event.key) end', ON_ORDERS)
+    project.job(
+        "shop",
+        """
+        for i = 1, 20 do
+          local n = state.increment("written")
+          state.set { scope = "orders", key = tostring(n), value = n }
+        end
+        """,
+        'every = "100ms"',
+    )
+    project.job(
+        "told",
+        """
+        local orders, missing = state.keys { scope = "orders" }, 0
+        for _, key in ipairs(orders) do
+          if not state.exists("seen:" .. key) then missing = missing + 1 end
+        end
+        return { #orders, missing }
+        """,
+    )
+
+    def counted() -> tuple[int, int]:
+        answer = project.result("told")
+        assert isinstance(answer, list)
+        return answer[0], answer[1]
+
+    written = 0
+    for _ in range(3):
+        with project.daemon() as daemon:
+            goal = written + 60
+            eventually(lambda goal=goal: counted()[0] >= goal)  # type: ignore[misc]
+            written = counted()[0]
+            daemon.kill()
+    (project.root / "jobs/shop.lua").unlink()
+    with project.daemon():
+        eventually(lambda: counted()[1] == 0, patience=3 * PATIENCE)
+        assert counted()[0] >= written

@@ -1,0 +1,118 @@
+"""Scripts in real workers, with real ops over a real database; only the scheduler is left out."""
+
+from __future__ import annotations
+
+from asyncio import TaskGroup
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spyweb.clock import Clock, RealClock
+from spyweb.lua.pool import Pool, open_pool
+from spyweb.lua.session import Code, InitFacts, Request
+from spyweb.lua.wire import Why
+from spyweb.model import Ending, JobId, Outcome, RunId, RunState
+from spyweb.ops import catalog
+from spyweb.ops.host import RunHost
+from spyweb.ops.locks import LockKeeper
+from spyweb.ops.sources import Sources
+from spyweb.ops.world import Call, World
+from spyweb.settings import StateSettings
+from spyweb.store.protocol import Change, End, NewRun
+from spyweb.store.sqlite import SqliteStore, open_store
+from tests.fakes.ops import FakeHttp
+
+Line = tuple[str, str]  # level, text
+
+
+@dataclass(kw_only=True)
+class Scripts:
+    store: SqliteStore
+    world: World
+    pool: Pool
+    clock: Clock
+    lines: list[Line] = field(default_factory=list)  # of all runs
+    generations: dict[str, int] = field(default_factory=dict)  # a source is a generation of its job
+
+    async def run(self, source: str, job: str = "a", *, agent: str = "local", timeout_ms: int = 20_000) -> Ending:
+        """One run, from its claim to its record."""
+        run = await self.begin(job)
+        return await self.live_through(run, source, job, agent=agent, timeout_ms=timeout_ms)
+
+    async def succeed(self, source: str, job: str = "a", *, agent: str = "local") -> object:
+        """The first value that a script returned."""
+        ending = await self.run(source, job, agent=agent)
+        assert ending.outcome is Outcome.SUCCESS, f"{ending.reason}\n{ending.traceback}"
+        return ending.result
+
+    async def begin(self, job: str) -> RunId:
+        new = NewRun(job=JobId(job), state=RunState.RUNNING, trigger={})
+        (run,) = await self.store.runs.record(Change(new=[new]))
+        assert run is not None
+        return run
+
+    async def live_through(
+        self, run: RunId, source: str, job: str, *, agent: str = "local", timeout_ms: int = 20_000
+    ) -> Ending:
+        ending = await self.pool.run(self.request(run, source, job, timeout_ms), self.host(run, job, agent))
+        end = End(run=run, ended_ms=self.clock.now_ms(), outcome=ending.outcome)
+        await self.store.runs.record(Change(end=[end]))
+        self.world.locks.run_ended(run)
+        return ending
+
+    async def together(self, jobs: Iterable[tuple[str, str]]) -> Sequence[Ending]:
+        """Runs of several jobs side by side: job, source."""
+        async with TaskGroup() as tasks:
+            running = [tasks.create_task(self.run(source, job)) for job, source in jobs]
+        return [task.result() for task in running]
+
+    def cancel(self, run: RunId, why: Why = Why.CANCELLED) -> None:
+        self.pool.cancel(run, why)
+
+    def request(self, run: RunId, source: str, job: str, timeout_ms: int) -> Request:
+        generation = self.generations.setdefault(source, len(self.generations) + 1)
+        code = Code(job=JobId(job), generation=generation, chunk=f"jobs/{job}.lua", source=source.encode())
+        arguments = ({"job": job}, False)
+        return Request(run=run, code=code, timeout_ms=timeout_ms, cpu_limit_ms=10_000, arguments=arguments)
+
+    def host(self, run: RunId, job: str, agent: str) -> RunHost:
+        call = Call(world=self.world, job=JobId(job), run=run, generation=1, folder=f"jobs/{job}", agent=agent)
+        return RunHost(call, self._note)
+
+    def _note(self, level: str, text: bytes) -> None:
+        self.lines.append((level, text.decode("utf-8", "replace")))
+
+    def texts(self, level: str) -> list[str]:
+        return [text for found, text in self.lines if found == level]
+
+    async def set_up(self) -> None:
+        """As at the beginning: nothing is kept, nothing was said."""
+        for namespace in await self.store.values.namespaces():
+            await self.store.values.clear(namespace)
+        for held in await self.store.locks.list():
+            await self.store.locks.break_(held.name)
+        self.lines.clear()
+
+
+@asynccontextmanager
+async def open_scripts(
+    folder: Path, *, workers: int = 2, state: StateSettings | None = None, clock: Clock | None = None
+) -> AsyncIterator[Scripts]:
+    clock = clock or RealClock()
+    store = await open_store(folder / "spyweb.db", clock=clock)
+    locks = LockKeeper(store.locks, clock)
+    world = World(
+        store=store,
+        clock=clock,
+        http=FakeHttp(),
+        sources=Sources(folder),
+        locks=locks,
+        state=state or StateSettings(),
+    )
+    try:
+        async with open_pool(clock=clock, workers=workers, init=InitFacts(ops=catalog.names())) as pool:
+            yield Scripts(store=store, world=world, pool=pool, clock=clock)
+    finally:
+        locks.close()
+        await store.close()

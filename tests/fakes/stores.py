@@ -1,0 +1,83 @@
+"""Every kind of store, for tests that hold for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from spyweb.clock import Clock
+from spyweb.model import HistoryRule, Value
+from spyweb.store.memory import MemoryStore
+from spyweb.store.protocol import (
+    KEEP,
+    NO_HISTORY,
+    Drop,
+    Durability,
+    Entry,
+    HistoryRules,
+    Keep,
+    Put,
+    Store,
+    Transform,
+)
+from spyweb.store.sqlite import open_store
+
+KINDS = ["sqlite", "sealed", "memory"]
+KEY = bytes(range(32))
+
+LOGGED = "scope:logged"  # keeps three past versions of each key
+AGED = "scope:aged"  # keeps past versions for an hour
+RULES: HistoryRules = {LOGGED: HistoryRule(versions=3), AGED: HistoryRule(age_ms=3_600_000)}
+
+
+@asynccontextmanager
+async def opened(kind: str, path: Path, clock: Clock, history: HistoryRules = NO_HISTORY) -> AsyncIterator[Store]:
+    key = KEY if kind == "sealed" else None
+    store: Store = (
+        MemoryStore(clock, history=history)
+        if kind == "memory"
+        else await open_store(path, clock=clock, durability=Durability.NORMAL, key=key, history=history)
+    )
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def putting(value: Value, expires_ms: int | Keep | None = None) -> Transform:
+    return lambda entry: Put(value, expires_ms)
+
+
+def dropping() -> Transform:
+    return lambda entry: Drop()
+
+
+def adding(number: int) -> Transform:
+    """Add to an integer, keep the expiry and give the sum."""
+
+    def add(entry: Entry | None) -> Put:
+        before = entry.value if entry else 0
+        assert isinstance(before, int)
+        return Put(before + number, KEEP, before + number)
+
+    return add
+
+
+async def put(
+    store: Store, key: bytes, value: Value, *, namespace: str = "state", expires_ms: int | None = None
+) -> None:
+    await store.values.transform(namespace, key, putting(value, expires_ms))
+
+
+async def look(store: Store, key: bytes, *, namespace: str = "state") -> Value:
+    """The value; None when there is none."""
+    entry = await store.values.read(namespace, key)
+    return entry.value if entry else None
+
+
+async def until_told() -> None:
+    """Let callbacks that were put off to the loop's next round be called."""
+    for _ in range(3):
+        await asyncio.sleep(0)

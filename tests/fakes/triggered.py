@@ -1,0 +1,85 @@
+"""The small world of town.py, where changes of stored values start jobs too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import msgspec
+
+from spyweb.jobs.live import LiveJob
+from spyweb.jobs.triggers import Triggers
+from spyweb.jobs.watches import read_on
+from spyweb.model import Never, On, Value
+from spyweb.store.memory import MemoryStore
+from spyweb.store.protocol import NOBODY, Drop, Origin, Put, scope_namespace
+from tests.fakes.clock import FakeClock
+from tests.fakes.town import Town, make_job, town
+
+
+def on(**settings: object) -> tuple[On, ...]:
+    return read_on(settings)
+
+
+def make_listener(name: str = "orders", **settings: object) -> LiveJob:
+    """A job that starts with every change of the scope `orders`."""
+    return make_job(name, **{"schedule": Never(), "on": on(scope="orders"), **settings})
+
+
+@dataclass(slots=True, kw_only=True)
+class TriggeredTown:
+    town: Town
+    triggers: Triggers
+    handing_out: asyncio.Task[None] | None = None
+
+    async def settle(self, *jobs: LiveJob) -> None:
+        """As the daemon does it: the jobs, what an earlier daemon left open, then the changes."""
+        await self.town.settle(*jobs)
+        await self.town.runner.take_up(await self.town.store.runs.open())
+        self.handing_out = self.town.tasks.create_task(self.triggers.deliver())
+        await self.town.clock.turn()
+
+    async def write(self, key: str, value: Value = 1, *, scope: str = "orders", origin: Origin = NOBODY) -> None:
+        namespace = scope_namespace(scope)
+        await self.town.store.values.transform(namespace, key.encode(), lambda _: Put(value), origin=origin)
+
+    async def delete(self, key: str, *, scope: str = "orders") -> None:
+        await self.town.store.values.transform(scope_namespace(scope), key.encode(), lambda _: Drop())
+
+    async def change(self, key: str, value: Value = 1, **how: object) -> None:
+        """Write, and let what follows come to rest."""
+        await self.write(key, value, **how)  # type: ignore[arg-type]  # a test names real parameters
+        await self.town.clock.turn()
+
+    def handled(self, job: str | None = None) -> list[str]:
+        """The keys of the changes that runs were started for, in their order."""
+        return [str(event["key"]) for event in self.events(job)]
+
+    def events(self, job: str | None = None) -> list[dict[str, object]]:
+        """What the scripts were told, as text."""
+        requests = [each for each in self.town.machine.requests if each.procedure == "trigger"]
+        chosen = [each for each in requests if job in (None, each.code.job)]
+        return [as_text(msgspec.msgpack.decode(msgspec.msgpack.encode(each.arguments[2]))) for each in chosen]
+
+    async def left(self) -> list[str]:
+        """The keys of changes that wait in the store."""
+        return [event.key.decode() for event in await self.town.store.events.pending()]
+
+
+def as_text(told: dict[str, object]) -> dict[str, object]:
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in told.items()}
+
+
+@asynccontextmanager
+async def triggered_town(
+    store: MemoryStore | None = None, clock: FakeClock | None = None
+) -> AsyncIterator[TriggeredTown]:
+    async with town(store, clock) as t:
+        triggers = Triggers(store=t.store, live=t.live, runner=t.runner, clock=t.clock)
+        triggered = TriggeredTown(town=t, triggers=triggers)
+        yield triggered
+        triggers.stop()
+        if triggered.handing_out:
+            triggered.handing_out.cancel()

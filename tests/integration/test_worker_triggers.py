@@ -1,0 +1,182 @@
+"""What a script does that a change of state has started: in a real worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from spyweb.lua import wire
+from spyweb.lua.wire import Ended, FromWorker, ToWorker
+from tests.fakes.worker_driver import End, WorkerDriver, ZygoteDriver, a_zygote
+
+EVENT = {"type": "state", "event_type": "state:updated", "scope": "orders", "key": b"\xff\0", "new_value": {b"n": 2}}
+ON_STATE = "function on_state(event, ctx) handled = (handled or 0) + 1 return event.new_value.n, handled end\n"
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[ZygoteDriver]:
+    with a_zygote() as zygote:
+        yield zygote
+
+
+@pytest.fixture
+def worker(zygote: ZygoteDriver) -> Iterator[WorkerDriver]:
+    worker = zygote.fork().init()
+    yield worker
+    worker.close()
+
+
+def react(
+    worker: WorkerDriver, run: int = 1, *, conditions: Sequence[str] = (), trigger: dict[str, object] | None = None
+) -> End:
+    """Let the script in VM 1 react to EVENT."""
+    ctx = {"job": "x", "run_id": run, "trigger": trigger or {"type": "state"}}
+    arguments = wire.pack([ctx, False, EVENT, list(conditions)])
+    worker.say(ToWorker.BEGIN, run, 1, "trigger", arguments, 10_000)
+    return worker.end(run)
+
+
+def test_on_state_gets_the_event_and_the_context_that_has_it_too(worker: WorkerDriver) -> None:
+    worker.load(1, "function on_state(event, ctx) return event, ctx.trigger == event, ctx.job, type(ctx.shared) end")
+
+    end = react(worker)
+
+    told = {name.encode(): value.encode() if isinstance(value, str) else value for name, value in EVENT.items()}
+    assert end.result == [told, True, b"x", b"table"]
+
+
+def test_a_retry_finds_the_event_in_its_trigger(worker: WorkerDriver) -> None:
+    worker.load(
+        1, "function on_state(event, ctx) return ctx.trigger.type, ctx.trigger.of, ctx.trigger.event == event end"
+    )
+
+    assert react(worker, trigger={"type": "retry", "of": 7}).result == [b"retry", 7, True]
+
+
+def test_the_file_runs_once_and_then_the_handler_for_each_change(worker: WorkerDriver) -> None:
+    worker.load(1, "loads = (loads or 0) + 1 function on_state() return loads end")
+
+    assert [react(worker, run).result for run in (1, 2, 3)] == [[1], [1], [1]]
+
+
+def test_without_on_state_run_is_called(worker: WorkerDriver) -> None:
+    worker.load(1, "function run(ctx) return ctx.trigger.key end")
+
+    assert [react(worker, run).result for run in (1, 2)] == [[b"\xff\0"], [b"\xff\0"]]
+
+
+def test_without_either_the_file_runs_for_each_change(worker: WorkerDriver) -> None:
+    worker.load(1, "local ctx = ... visits = (visits or 0) + 1 return visits, ctx.trigger.scope")
+
+    assert [react(worker, run).result for run in (1, 2)] == [[1, b"orders"], [2, b"orders"]]
+
+
+def test_runs_of_other_kinds_see_the_same_file(worker: WorkerDriver) -> None:
+    worker.load(
+        1, "loads = (loads or 0) + 1 function on_state() return 's', loads end function run() return 'r', loads end"
+    )
+    first = react(worker, 1).result
+    worker.begin(2, 1)
+
+    assert (first, worker.end(2).result, react(worker, 3).result) == ([b"s", 1], [b"r", 1], [b"s", 1])
+
+
+def test_a_file_that_failed_half_way_is_run_again(worker: WorkerDriver) -> None:
+    worker.load(
+        1, "function on_state() return 'handled' end tries = (tries or 0) + 1 if tries == 1 then error('no') end"
+    )
+
+    assert react(worker, 1).ended == Ended.ERROR
+    assert react(worker, 2).result == [b"handled"]
+
+
+@pytest.mark.parametrize("answer", ["nil", "0", "''", "{}", "true", ""])
+def test_a_condition_that_does_not_say_false_lets_it_run(worker: WorkerDriver, answer: str) -> None:
+    worker.load(1, f"{ON_STATE} function ok(event, ctx) asked = event.key == ctx.trigger.key return {answer} end")
+
+    assert react(worker, conditions=["ok"]).ended == Ended.SUCCESS
+
+
+def test_only_false_blocks_and_the_record_says_who_did(worker: WorkerDriver) -> None:
+    worker.load(1, f"{ON_STATE} function no() return false end function count() return handled end")
+    end = react(worker, conditions=["no"])
+
+    assert (end.ended, end.reason, end.traceback, end.discarded) == (Ended.SKIPPED, "no returned false", "", False)
+    assert react(worker, 2).result == [2, 1]
+
+
+def test_of_several_conditions_one_is_enough(worker: WorkerDriver) -> None:
+    worker.load(1, f"{ON_STATE} function no() return false end function yes() end")
+
+    assert react(worker, 1, conditions=["no", "yes"]).ended == Ended.SUCCESS
+    assert react(worker, 2, conditions=["no", "no"]).ended == Ended.SKIPPED
+
+
+def test_a_condition_may_call_async_functions(worker: WorkerDriver) -> None:
+    worker.load(1, f"{ON_STATE} function ok() return store_get('k') == 'something else' end")
+
+    assert react(worker, conditions=["ok"]).ended == Ended.SKIPPED
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("function ok() error('boom') end", "jobs/x.lua:2: boom"),
+        ("", "`when` names ok, and there is no such function"),
+        ("ok = true", "`when` names ok, and there is no such function"),
+    ],
+)
+def test_a_condition_that_fails_fails_the_run_and_the_handler_is_not_called(
+    worker: WorkerDriver, body: str, reason: str
+) -> None:
+    worker.load(1, f"{ON_STATE}{body}")
+    end = react(worker, conditions=["ok"])
+
+    assert (end.ended, end.reason) == (Ended.ERROR, reason)
+    assert react(worker, 2).result == [2, 1]
+
+
+def test_a_condition_without_a_handler_is_an_error_that_says_so(worker: WorkerDriver) -> None:
+    worker.load(1, "function ok() return false end")
+    end = react(worker, conditions=["ok"])
+
+    assert end.ended == Ended.ERROR
+    assert "needs a handler" in end.reason
+
+
+HOOKS = """
+function on_success() log("success") end
+function on_error(err) log("error " .. err) end
+function on_finally() log("finally") end
+"""
+
+
+def test_hooks_follow_as_for_any_run(worker: WorkerDriver) -> None:
+    worker.load(1, f"{HOOKS} function on_state(event) if event.key == 'x' then return 1 end error('bad', 0) end")
+    end = react(worker)
+
+    assert (end.ended, end.reason) == (Ended.ERROR, "bad")
+    assert [text for _, _, text in worker.logs] == [b"error bad", b"finally"]
+
+
+def test_no_hook_follows_a_no_but_what_was_deferred_runs(worker: WorkerDriver) -> None:
+    worker.load(1, f"{HOOKS} {ON_STATE} function no() defer(function() log('deferred') end) return false end")
+    end = react(worker, conditions=["no"])
+
+    assert end.ended == Ended.SKIPPED
+    assert [text for _, _, text in worker.logs] == [b"deferred"]
+
+
+def test_a_result_of_false_is_a_failure(worker: WorkerDriver) -> None:
+    worker.load(1, "function on_state() return nil, 'not now' end")
+
+    assert (react(worker).ended, worker.stepped_runs()) == (Ended.ERROR, set())
+
+
+def test_a_handler_that_never_ends_is_killed(worker: WorkerDriver) -> None:
+    worker.load(1, "function on_state() while true do end end")
+    ctx = {"job": "x", "run_id": 1, "trigger": {"type": "state"}}
+    worker.say(ToWorker.BEGIN, 1, 1, "trigger", wire.pack([ctx, False, EVENT, []]), 50)
+
+    assert worker.wait_for(FromWorker.END, 1)[2] == Ended.CPU

@@ -1,0 +1,143 @@
+"""Whatever is written and however runs end: every change is handled, each key in the order of its changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from itertools import groupby
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spyweb.jobs.cause import event_of
+from spyweb.model import JobId, Outcome, Overlap, Retry, Run, RunId
+from spyweb.store.memory import MemoryStore
+from tests.fakes.clock import FakeClock
+from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS
+from tests.fakes.triggered import TriggeredTown, make_listener, on, triggered_town
+
+JOBS: dict[str, dict[str, object]] = {
+    "all": {"on": on(), "retry": Retry(retries=2, delay_ms=1000, jitter=False)},
+    "some": {"on": on(key="a*"), "overlap": Overlap.ALLOW, "retry": Retry(retries=1, delay_ms=0, jitter=False)},
+    "other": {"on": on(scope="other"), "overlap": Overlap.REPLACE},
+}
+KEYS = ("a", "ab", "b")
+ENDINGS = (SUCCESS, SUCCESS, FAILED, LOST, GUILTY)
+
+Step = tuple[str, int]
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.integers(0, 5)),
+        st.tuples(st.just("end"), st.integers(0, 20)),
+        st.tuples(st.just("wait"), st.integers(0, 3)),
+        st.tuples(st.sampled_from(["stop", "crash"]), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+class World:
+    """Lives of a daemon over one store, one after another."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.store = MemoryStore(self.clock)
+        self.written: dict[int, tuple[str, str]] = {}  # by event: scope and key
+        self.started: list[RunId] = []  # in their order, over all lives
+
+    async def live(self, steps: Iterator[Step], stack: AsyncExitStack) -> None:
+        """Until the next stop or crash; a crashed town stays as it is, and never says a word again."""
+        t = await stack.enter_async_context(triggered_town(self.store, self.clock))
+        t.town.machine.held |= {JobId(name) for name in JOBS}
+        await t.settle(*(make_listener(name, **how) for name, how in JOBS.items()))
+        stack.callback(lambda: self.started.extend(request.run for request in t.town.machine.requests))
+        for kind, number in steps:
+            if kind in ("stop", "crash"):
+                await self.end_life(t, kind)
+                return
+            await self.step(t, kind, number)
+        t.town.machine.held.clear()
+        for run in t.town.live.running():
+            t.town.machine.finish(run.id)
+        await self.clock.turn(600)
+
+    async def step(self, t: TriggeredTown, kind: str, number: int) -> None:
+        if kind == "write":
+            scope, key = ("orders", "other")[number % 2], KEYS[number % 3]
+            await t.write(key, number, scope=scope)
+            self.written[len(self.written) + 1] = (scope, key)
+        elif kind == "wait":
+            await self.clock.turn(number)
+        elif kind == "end" and (running := t.town.live.running()):
+            t.town.machine.finish(running[number % len(running)].id, ENDINGS[number % len(ENDINGS)])
+        await self.clock.turn()
+
+    async def end_life(self, t: TriggeredTown, kind: str) -> None:
+        t.triggers.stop()
+        if kind == "stop":
+            await asyncio.gather(t.town.runner.drain(0), self.clock.turn(1))
+            return
+        for task in list(t.town.tasks._tasks):  # nothing of what it still does is recorded
+            task.cancel()
+        for job in t.town.live:
+            for delay in job.delayed.values():
+                delay.timer.cancel()
+        await self.clock.turn()
+
+
+WANTED: dict[str, Callable[[str, str], bool]] = {
+    "all": lambda _scope, _key: True,
+    "some": lambda _scope, key: key.startswith("a"),
+    "other": lambda scope, _key: scope == "other",
+}
+
+
+def expected(written: dict[int, tuple[str, str]], job: str) -> list[int]:
+    return [event for event, change in written.items() if WANTED[job](*change)]
+
+
+def events_in_order(runs: Sequence[Run]) -> list[int]:
+    """The changes that these runs were for; attempts at one change, one after another, count once."""
+    return [event for event, _ in groupby(event_of(run.trigger) or 0 for run in runs)]
+
+
+async def run_story(steps: list[Step]) -> None:
+    world = World()
+    left = iter(steps)
+    lives = 1 + sum(kind in ("stop", "crash") for kind, _ in steps)
+    async with asyncio.timeout(20):
+        for _ in range(lives):
+            async with AsyncExitStack() as stack:
+                await world.live(left, stack)
+    recorded = {run.id: run for run in await world.store.runs.list(limit=10_000)}
+    runs = [recorded[run] for run in world.started]
+    assert set(recorded) == set(world.started)
+    assert await world.store.events.pending() == []
+    assert await world.store.runs.open() == []
+    for job in JOBS:
+        check(world, job, [run for run in runs if run.job == job])
+    assert [await world.store.events.find(event) for event in world.written] == [None] * len(world.written)
+
+
+def check(world: World, job: str, runs: list[Run]) -> None:
+    handled = {event_of(run.trigger) for run in runs}
+    assert handled == set(expected(world.written, job))
+    for key in set(world.written.values()):
+        of_key = [run for run in runs if world.written[event_of(run.trigger) or 0] == key]
+        order = events_in_order(of_key)
+        assert order == sorted(order)
+    for event in handled:
+        first, *others = [run for run in runs if event_of(run.trigger) == event]
+        assert (first.attempt, first.trigger["type"]) == (1, "state")
+        assert all(run.attempt > 1 for run in others), "started twice"
+        assert all(run.outcome is not Outcome.SKIPPED for run in (first, *others))
+        assert (others or [first])[-1].outcome is not Outcome.STOPPED, "cut short, and not begun again"
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_every_change_is_handled_and_each_key_in_order(steps: list[Step]) -> None:
+    asyncio.run(run_story(steps))

@@ -1,0 +1,4 @@
+local locked, holder = state.is_locked("deployment")
+if locked then
+print("Locked by: " .. holder)
+end

@@ -1,0 +1,102 @@
+"""The daemon is killed in the middle of its commits, again and again.
+
+Nothing that a script was told is stored is missing, no counter is ahead by more than the op in flight at each kill, and
+no due time is without a record or has two first attempts.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.fakes.ledger import Ledger
+from tests.fakes.project import Project
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+PERIOD_MS = 100
+JOBS = [f"count{number}" for number in range(8)]
+SETTINGS = f'every = "{PERIOD_MS}ms"'
+SCRIPT = """
+function run(ctx)
+    local n = tonumber(store_get("n") or "0") + 1
+    store_set("n", tostring(n))  -- what follows happens only once this is acknowledged
+    local due = math.floor(ctx.scheduled_at * 1000 + 0.5)
+    http_get("http://127.0.0.1:{port}/?job=" .. ctx.job .. "&n=" .. n .. "&due=" .. due .. "&attempt=" .. ctx.attempt)
+    sleep(40)
+end
+"""
+
+
+class Witness:
+    """A server beside the daemon: what scripts tell it, it remembers."""
+
+    def __init__(self) -> None:
+        self.counted: Counter[str] = Counter()  # job → the greatest number told
+        self.told: Counter[tuple[str, str, str]] = Counter()  # job, due time, attempt
+        self._lock = threading.Lock()
+        witness = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                witness.hear(parse_qs(urlsplit(self.path).query))
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_request(self, *_: object) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.port = self.server.server_address[1]
+
+    def hear(self, query: dict[str, list[str]]) -> None:
+        job, number, due, attempt = (query[name][0] for name in ("job", "n", "due", "attempt"))
+        with self._lock:
+            self.counted[job] = max(self.counted[job], int(number))
+            self.told[job, due, attempt] += 1
+
+
+@pytest.fixture
+def witness() -> Iterator[Witness]:
+    witness = Witness()
+    thread = threading.Thread(target=witness.server.serve_forever)
+    thread.start()
+    yield witness
+    witness.server.shutdown()
+    thread.join()
+    witness.server.server_close()
+
+
+def test_a_daemon_killed_in_mid_commit_forgets_nothing_it_acknowledged(
+    tmp_path: Path, witness: Witness, torture: bool
+) -> None:
+    project, ledger = Project(tmp_path), Ledger(tmp_path)
+    dice = random.Random(5)
+    kills = 20 if torture else 2
+    for name in JOBS:
+        project.job(name, SCRIPT.replace("{port}", str(witness.port)), SETTINGS)
+    for kill in range(1, kills + 1):
+        with project.daemon() as daemon:
+            time.sleep(dice.uniform(0.2, 0.8))
+            daemon.kill()
+        for name in JOBS:
+            stored = int(ledger.value(f"job:{name}", "n") or b"0")
+            assert witness.counted[name] <= stored, f"{name}: acknowledged, and missing after kill {kill}"
+            assert stored <= witness.counted[name] + kill, f"{name}: ahead by more than the op in flight"
+    with project.daemon() as daemon:
+        project.ended(JOBS[0])
+        assert daemon.stop() == 0
+    for name in JOBS:
+        assert ledger.gaps(name, PERIOD_MS) == [], name
+        assert not [row for row in ledger.rows(name) if row.state != "ended"], "still open after a planned stop"
+    assert not [what for what, times in witness.told.items() if times > 1], "an attempt was begun twice"
+    assert sum(ledger.outcomes(name)["lost"] for name in JOBS) > 0, "no kill met a run: the test proves nothing"

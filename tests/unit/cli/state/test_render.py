@@ -1,0 +1,142 @@
+"""Stored values as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from spyweb.cli.state import render
+from spyweb.model import JobId, RunId
+from spyweb.store.protocol import ChangeKind, Entry
+from spyweb.store.value_json import TypeName
+from spyweb.web.state_view import ChangeView, LockView, StateStats, view_entry
+
+NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+
+
+def change(kind: ChangeKind, old: object, new: object, job: str | None = None) -> ChangeView:
+    return ChangeView(
+        namespace="state",
+        key="n",
+        kind=kind,
+        old=old,
+        new=new,
+        version=1,
+        at_ms=NOW_MS,
+        job=None if job is None else JobId(job),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("short", "short"),
+        ("x" * 50, "x" * 50),
+        ("x" * 51, "x" * 47 + "..."),
+        ("a\nb\tc\r", "a\\nb\\tc\\r"),
+        ("\n" * 30, "\\n" * 23 + "\\..."),
+    ],
+)
+def test_a_value_in_a_list_is_one_line_of_50_characters_at_most(text: str, shown: str) -> None:
+    assert render.cut(text) == shown
+    assert len(render.cut(text)) <= render.WIDEST
+
+
+@pytest.mark.parametrize(
+    ("left_ms", "shown"),
+    [
+        (None, "-"),
+        (1, "1s"),
+        (1_000, "1s"),
+        (1_001, "2s"),
+        (3_599_500, "1h"),
+        (3_600_001, "1h1m"),
+        (90 * 86_400_000, "90d"),
+        (-5, "1s"),
+    ],
+)
+def test_how_long_an_entry_lives_is_rounded_up(left_ms: int | None, shown: str) -> None:
+    assert render.ttl(None if left_ms is None else NOW_MS + left_ms, NOW_MS) == shown
+
+
+def test_an_entry_is_shown_with_labels_and_its_whole_value() -> None:
+    entry = Entry(value=b"v\n" * 40, version=7, created_ms=NOW_MS, updated_ms=NOW_MS + 1_500, expires_ms=None)
+    assert render.entry_fields(view_entry("state", b"k\xff", entry), NOW_MS, "UTC") == [
+        ("Key:", "k\\xff"),
+        ("Value:", "v\n" * 40),
+        ("Type:", "string"),
+        ("Created:", "Thu 2026-01-01 00:00:00 UTC"),
+        ("Updated:", "Thu 2026-01-01 00:00:01 UTC"),
+        ("TTL:", "-"),
+        ("Version:", "7"),
+    ]
+
+
+def test_an_entry_in_a_list_has_the_columns_of_the_header() -> None:
+    entry = Entry(value={b"a": [1]}, version=1, created_ms=0, updated_ms=NOW_MS, expires_ms=NOW_MS + 60_000)
+    row = render.entry_row(view_entry("state", b"k", entry), NOW_MS, "Europe/Berlin")
+    assert dict(zip(render.HEADER, row, strict=True)) == {
+        "KEY": "k",
+        "VALUE": '{"a":[1]}',
+        "TYPE": "table",
+        "TTL": "1m",
+        "UPDATED": "Thu 2026-01-01 01:00:00 CET",
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "shown"),
+    [
+        ("5", TypeName.STRING, "5"),
+        ({"$base64": "/w=="}, TypeName.STRING, "\\xff"),
+        ({"$base64": "/w=="}, TypeName.TABLE, '{"$base64":"/w=="}'),
+        (None, TypeName.NULL, "null"),
+        (True, TypeName.BOOLEAN, "true"),
+    ],
+)
+def test_a_string_is_shown_as_it_is_and_all_else_as_json(value: object, kind: TypeName, shown: str) -> None:
+    assert render.shown_value(value, kind) == shown
+
+
+@pytest.mark.parametrize(
+    ("seen", "line"),
+    [
+        (change(ChangeKind.CREATED, None, 5, "tick"), "created state n  5  by tick"),
+        (change(ChangeKind.UPDATED, "a", {"b": 1}), 'updated state n  a -> {"b":1}'),
+        (change(ChangeKind.DELETED, [1], None), "deleted state n  was [1]"),
+        (change(ChangeKind.EXPIRED, 5, None), "expired state n  was 5"),
+        (change(ChangeKind.UPDATED, "x" * 60, 1), f"updated state n  {'x' * 47}... -> 1"),
+    ],
+)
+def test_a_change_is_one_line(seen: ChangeView, line: str) -> None:
+    assert render.change_line(seen) == line
+
+
+def test_a_lock_is_shown_with_its_holder_and_how_long_it_outlasts_a_crash() -> None:
+    lock = LockView(
+        name="deploy",
+        holder="tick#3",
+        run=RunId(3),
+        acquired_ms=NOW_MS,
+        expires_ms=NOW_MS + 30_000,
+        lease_ms=30_000,
+    )
+    assert render.lock_row(lock, NOW_MS, "UTC") == ("deploy", "tick#3", "3", "Thu 2026-01-01 00:00:00 UTC", "30s")
+
+
+def test_stats_have_labels() -> None:
+    stats = StateStats(
+        total_keys=3,
+        expired_keys=1,
+        active_locks=0,
+        size_bytes=1234,
+        db_size_bytes=8192,
+        db_path="data/spyweb.db",
+        backend="sqlite",
+    )
+    fields = dict(render.stats_fields(stats, "UTC"))
+    assert (fields["Total Keys:"], fields["Size:"], fields["Last Modified:"]) == ("3", "1,234 bytes", "-")
+
+
+@pytest.mark.parametrize(("count", "line"), [(0, "Total: 0 keys"), (1, "Total: 1 key"), (2, "Total: 2 keys")])
+def test_the_total_counts_as_people_do(count: int, line: str) -> None:
+    assert render.total(count) == line

@@ -1,0 +1,247 @@
+"""Every row of iii's table of edge cases, by its own words."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from spyweb.model import NULL, Value
+from spyweb.ops.rules.updates import DEEPEST_MERGE, MOST_MERGED_KEYS, Kind, Update, apply
+
+LARGEST = 2**63 - 1
+MISSING: Value = None
+
+
+def op(kind: str, *path: bytes, value: Value = NULL, by: int = 0) -> Update:
+    return Update(kind=Kind(kind), path=path, value=value, by=by)
+
+
+def outcome(root: Value, *updates: Update) -> tuple[Value, list[str]]:
+    """What it becomes, and the codes of what could not be done."""
+    before = copy.deepcopy(root)
+    updated = apply(root, updates)
+    assert root == before, "what was read must stay as it was"
+    return updated.value, [problem.code for problem in updated.problems]
+
+
+@pytest.mark.parametrize("root", [NULL, 5, b"text", True, [1]])
+@pytest.mark.parametrize("kind", ["set", "increment", "decrement", "append", "remove"])
+def test_a_field_op_on_a_root_that_is_no_object_is_an_error(kind: str, root: Value) -> None:
+    assert outcome(root, op(kind, b"a", value=b"x", by=1)) == (root, [f"{kind}.target_not_object"])
+
+
+@pytest.mark.parametrize("root", [MISSING, NULL, 5, {b"a": 1}])
+@pytest.mark.parametrize("value", [7, b"x", [1], {b"b": 2}, NULL])
+def test_set_without_a_path_replaces_the_root_with_anything(root: Value, value: Value) -> None:
+    assert outcome(root, op("set", value=value)) == (value, [])
+
+
+def test_set_makes_or_replaces_one_field() -> None:
+    assert outcome({b"a": 1}, op("set", b"b", value=2)) == ({b"a": 1, b"b": 2}, [])
+    assert outcome({b"a": 1}, op("set", b"a", value=[])) == ({b"a": []}, [])
+    assert outcome(MISSING, op("set", b"a", value=1)) == ({b"a": 1}, [])
+    assert outcome({b"a": 1}, op("set", b"a")) == ({b"a": NULL}, [])
+
+
+def test_dots_do_not_separate() -> None:
+    assert outcome({b"user": {b"name": 1}}, op("set", b"user.name", value=2)) == (
+        {b"user": {b"name": 1}, b"user.name": 2},
+        [],
+    )
+    assert outcome({}, op("merge", b"a.b", value={b"c": 1})) == ({b"a.b": {b"c": 1}}, [])
+
+
+@pytest.mark.parametrize("value", [NULL, 1, b"x", True, [], [1]])
+def test_only_an_object_can_be_merged(value: Value) -> None:
+    assert outcome({b"a": 1}, op("merge", value=value)) == ({b"a": 1}, ["merge.value.not_an_object"])
+    assert outcome({b"a": 1}, op("merge", b"a", value=value)) == ({b"a": 1}, ["merge.value.not_an_object"])
+
+
+@pytest.mark.parametrize("root", [NULL, 5, b"text", [1]])
+def test_a_merge_onto_a_root_that_is_no_object_silently_does_nothing(root: Value) -> None:
+    assert outcome(root, op("merge", value={b"a": 1})) == (root, [])
+
+
+@pytest.mark.parametrize("root", [MISSING, NULL, 5, [1], {}])
+def test_a_nested_merge_makes_objects_of_all_that_is_on_its_way_the_root_included(root: Value) -> None:
+    assert outcome(root, op("merge", b"a", b"b", value={b"c": 1})) == ({b"a": {b"b": {b"c": 1}}}, [])
+
+
+def test_a_nested_merge_replaces_what_is_no_object_and_keeps_the_rest() -> None:
+    root: Value = {b"a": {b"b": [1], b"keep": 1}, b"keep": 2}
+    merged = {b"a": {b"b": {b"c": 1}, b"keep": 1}, b"keep": 2}
+    assert outcome(root, op("merge", b"a", b"b", value={b"c": 1})) == (merged, [])
+
+
+def test_a_merge_is_shallow_where_it_lands() -> None:
+    root: Value = {b"a": {b"x": 1, b"y": 2}, b"b": 3}
+    assert outcome(root, op("merge", value={b"a": {b"x": 9}})) == ({b"a": {b"x": 9}, b"b": 3}, [])
+    assert outcome(root, op("merge", b"a", value={b"x": 9})) == ({b"a": {b"x": 9, b"y": 2}, b"b": 3}, [])
+    assert outcome(root, op("merge", value={b"b": NULL})) == ({b"a": {b"x": 1, b"y": 2}, b"b": NULL}, [])
+
+
+def test_counting_a_missing_field_begins_with_by() -> None:
+    assert outcome({}, op("increment", b"n", by=5)) == ({b"n": 5}, [])
+    assert outcome({}, op("decrement", b"n", by=5)) == ({b"n": -5}, [])
+    assert outcome(MISSING, op("increment", b"n", by=5)) == ({b"n": 5}, [])
+
+
+def test_counting_the_root_of_a_missing_key_begins_with_by() -> None:
+    assert outcome(MISSING, op("increment", by=5)) == (5, [])
+    assert outcome(MISSING, op("decrement", by=5)) == (-5, [])
+    assert outcome(MISSING, op("increment", by=5), op("decrement", by=2)) == (3, [])
+
+
+def test_a_missing_root_that_an_op_has_made_an_object_is_no_number() -> None:
+    assert outcome(MISSING, op("set", b"a", value=1), op("increment", by=1)) == ({b"a": 1}, ["increment.not_number"])
+
+
+@pytest.mark.parametrize("held", [NULL, b"5", True, [], {}])
+@pytest.mark.parametrize("kind", ["increment", "decrement"])
+def test_only_a_number_can_be_counted_even_by_zero(kind: str, held: Value) -> None:
+    assert outcome({b"n": held}, op(kind, b"n", by=0)) == ({b"n": held}, [f"{kind}.not_number"])
+    assert outcome(held, op(kind, by=1)) == (held, [f"{kind}.not_number"])
+
+
+def test_a_float_stays_a_float_unless_it_comes_out_even() -> None:
+    assert outcome({b"n": 1.5}, op("increment", b"n", by=2)) == ({b"n": 3.5}, [])
+    assert outcome(1.5, op("decrement", by=1)) == (0.5, [])
+
+
+@pytest.mark.parametrize(
+    ("held", "kind", "by"), [(LARGEST, "increment", 1), (-LARGEST - 1, "decrement", 1), (0, "decrement", -LARGEST - 1)]
+)
+def test_a_sum_that_leaves_64_bits_is_an_error_and_never_wraps(held: int, kind: str, by: int) -> None:
+    assert outcome({b"n": held}, op(kind, b"n", by=by)) == ({b"n": held}, [f"{kind}.not_number"])
+    assert outcome(held, op(kind, by=by)) == (held, [f"{kind}.not_number"])
+
+
+def test_appending_to_an_array_adds_one_element_even_an_array() -> None:
+    assert outcome([1], op("append", value=2)) == ([1, 2], [])
+    assert outcome({b"a": [1]}, op("append", b"a", value=[2, 3])) == ({b"a": [1, [2, 3]]}, [])
+    assert outcome([], op("append", value=b"x")) == ([b"x"], [])
+
+
+def test_appending_a_string_to_a_string_joins_them() -> None:
+    assert outcome(b"ab", op("append", value=b"cd")) == (b"abcd", [])
+    assert outcome({b"a": b"ab"}, op("append", b"a", value=b"cd")) == ({b"a": b"abcd"}, [])
+
+
+@pytest.mark.parametrize(
+    ("held", "value"),
+    [(b"ab", 1), (b"ab", [b"x"]), (5, b"x"), (5, 5), (True, 1), ({}, 1), ({b"x": 1}, {b"y": 2})],
+)
+def test_other_types_do_not_meet(held: Value, value: Value) -> None:
+    assert outcome({b"a": held}, op("append", b"a", value=value)) == ({b"a": held}, ["append.type_mismatch"])
+    assert outcome(held, op("append", value=value)) == (held, ["append.type_mismatch"])
+
+
+@pytest.mark.parametrize(("value", "begun"), [(b"x", b"x"), (1, [1]), ([1], [[1]]), ({}, [{}]), (NULL, [NULL])])
+def test_appending_to_null_or_a_missing_field_or_root_begins_a_text_or_an_array(value: Value, begun: Value) -> None:
+    assert outcome(NULL, op("append", value=value)) == (begun, [])
+    assert outcome({b"a": NULL}, op("append", b"a", value=value)) == ({b"a": begun}, [])
+    assert outcome({}, op("append", b"a", value=value)) == ({b"a": begun}, [])
+    assert outcome(MISSING, op("append", b"a", value=value)) == ({b"a": begun}, [])
+    assert outcome(MISSING, op("append", value=value)) == (begun, [])
+
+
+def test_a_missing_leaf_below_a_longer_path_always_begins_an_array() -> None:
+    assert outcome({}, op("append", b"a", b"b", value=b"x")) == ({b"a": {b"b": [b"x"]}}, [])
+    assert outcome({b"a": {}}, op("append", b"a", b"b", value=1)) == ({b"a": {b"b": [1]}}, [])
+
+
+def test_a_null_leaf_below_a_longer_path_begins_a_text() -> None:
+    assert outcome({b"a": {b"b": NULL}}, op("append", b"a", b"b", value=b"x")) == ({b"a": {b"b": b"x"}}, [])
+
+
+@pytest.mark.parametrize("middle", [[1, 2], 5, b"text", NULL])
+def test_an_append_on_its_way_replaces_what_is_no_object(middle: Value) -> None:
+    root: Value = {b"a": middle, b"keep": 1}
+    assert outcome(root, op("append", b"a", b"b", value=1)) == ({b"a": {b"b": [1]}, b"keep": 1}, [])
+
+
+def test_an_append_that_fails_has_replaced_nothing() -> None:
+    root: Value = {b"a": {b"b": {b"c": 5}}}
+    assert outcome(root, op("append", b"a", b"b", b"c", value=1)) == (root, ["append.type_mismatch"])
+
+
+def test_removing_a_field() -> None:
+    assert outcome({b"a": 1, b"b": 2}, op("remove", b"a")) == ({b"b": 2}, [])
+    assert outcome({b"b": 2}, op("remove", b"a")) == ({b"b": 2}, [])
+    assert outcome(MISSING, op("remove", b"a")) == ({}, [])
+
+
+@pytest.mark.parametrize("root", [MISSING, 5, {b"a": 1}, NULL])
+def test_removing_the_root_leaves_null(root: Value) -> None:
+    assert outcome(root, op("remove")) == (NULL, [])
+
+
+def test_a_missing_key_becomes_an_empty_object_even_when_nothing_is_done() -> None:
+    assert outcome(MISSING) == ({}, [])
+    assert outcome(MISSING, op("merge", value=5)) == ({}, ["merge.value.not_an_object"])
+
+
+def test_a_failed_op_is_reported_with_its_own_index_and_does_not_stop_the_others() -> None:
+    updated = apply(
+        {b"n": 1, b"s": b"x"},
+        [
+            op("increment", b"n", by=1),
+            op("increment", b"s", by=1),
+            op("set", b"t", value=True),
+            op("append", b"n", value=1),
+        ],
+    )
+    assert updated.value == {b"n": 2, b"s": b"x", b"t": True}
+    assert [(problem.op_index, problem.code) for problem in updated.problems] == [
+        (1, "increment.not_number"),
+        (3, "append.type_mismatch"),
+    ]
+    assert updated.problems[0].message == "'s' holds a string, not a number"
+    assert updated.problems[1].message == "'n': a number can't be appended to a number"
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize(
+    ("segment", "code"),
+    [
+        (b"x" * 257, "segment_too_long"),
+        (b"__proto__", "proto_polluted"),
+        (b"constructor", "proto_polluted"),
+        (b"prototype", "proto_polluted"),
+    ],
+)
+def test_every_op_checks_its_path(kind: Kind, segment: bytes, code: str) -> None:
+    assert outcome({}, op(kind, segment, value={}, by=1)) == ({}, [f"{kind}.path.{code}"])
+
+
+@pytest.mark.parametrize("kind", ["merge", "append"])
+def test_long_paths_have_their_limits(kind: str) -> None:
+    assert outcome({}, op(kind, *[b"a"] * 33, value={}))[1] == [f"{kind}.path.too_deep"]
+    assert outcome({}, op(kind, *[b"a"] * 32, value={}))[1] == []
+    assert outcome({}, op(kind, b"a", b"", value={}))[1] == [f"{kind}.path.empty_segment"]
+    assert outcome({}, op(kind, b"a", b"x" * 256, value={}))[1] == []
+
+
+def test_what_is_merged_has_its_limits() -> None:
+    many: Value = {b"%d" % number: 1 for number in range(MOST_MERGED_KEYS + 1)}
+    assert outcome({}, op("merge", value=many)) == ({}, ["merge.value.too_many_keys"])
+    assert outcome({}, op("merge", value=nested(DEEPEST_MERGE)))[1] == []
+    assert outcome({}, op("merge", value=nested(DEEPEST_MERGE + 1))) == ({}, ["merge.value.too_deep"])
+    assert outcome({}, op("merge", value={b"a": [{b"__proto__": 1}]})) == ({}, ["merge.value.proto_polluted"])
+    assert outcome({}, op("merge", value={b"constructor": 1})) == ({}, ["merge.value.proto_polluted"])
+
+
+def nested(levels: int) -> Value:
+    """Objects and arrays in turn, an object outermost."""
+    value: Value = {}
+    for level in range(levels - 1):
+        value = {b"a": value} if level % 2 == levels % 2 else [value]
+    return value
+
+
+def test_a_key_that_lua_wrote_as_a_number_is_reached_by_its_text() -> None:
+    assert outcome({200: 5}, op("increment", b"200", by=1)) == ({200: 6}, [])
+    assert outcome({200: 5}, op("remove", b"200")) == ({}, [])
+    assert outcome({200: 5, b"200": 1}, op("increment", b"200", by=1)) == ({200: 5, b"200": 2}, [])
+    assert outcome({200: 5}, op("increment", b"0200", by=1)) == ({200: 5, b"0200": 1}, [])

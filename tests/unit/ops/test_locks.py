@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future, Task
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from structlog.testing import capture_logs
+
+from spyweb.errors import StoreClosed
+from spyweb.model import JobId, Outcome, RunId, RunState
+from spyweb.ops.lines import Wish
+from spyweb.ops.locks import LONGEST_RECHECK, LockKeeper
+from spyweb.store.memory import MemoryStore
+from spyweb.store.protocol import Change, End, Held, NewRun
+from tests.fakes.clock import FakeClock
+
+LEASE_MS = 30_000
+
+
+class Square:
+    """Runs that meet around locks, each step of theirs a word of the story."""
+
+    def __init__(self, store: MemoryStore | None = None) -> None:
+        self.clock = FakeClock()
+        self.store = store or MemoryStore(self.clock)
+        self.keeper = LockKeeper(self.store.locks, self.clock)
+        self.story: list[str] = []
+        self._tasks: list[Task[None]] = []
+
+    async def run(self) -> RunId:
+        new = NewRun(job=JobId("a"), state=RunState.RUNNING, trigger={})
+        (run,) = await self.store.runs.record(Change(new=[new]))
+        assert run is not None
+        return run
+
+    def wish(self, run: int, name: bytes = b"door", lease_ms: int = LEASE_MS) -> Wish:
+        return Wish(name=name, holder=b"a#%d" % run, run=RunId(run), lease_ms=lease_ms)
+
+    async def waits(
+        self, run: int, patience: float = 60, name: bytes = b"door", lease_ms: int = LEASE_MS
+    ) -> Task[None]:
+        """The run gets in line, and everything settles."""
+        task = asyncio.create_task(self._wait(run, patience, name, lease_ms))
+        self._tasks.append(task)
+        await self.clock.turn()
+        return task
+
+    async def _wait(self, run: int, patience: float, name: bytes, lease_ms: int) -> None:
+        held = await self.keeper.wait(self.wish(run, name, lease_ms), patience)
+        self.story.append(f"{run} has it" if held is None else f"{run} lost to {held.holder.decode()}")
+
+    async def releases(self, run: int, name: bytes = b"door") -> None:
+        await self.store.locks.release(name, b"a#%d" % run)
+        await self.clock.turn()
+
+    async def ends(self, run: int) -> None:
+        end = End(run=RunId(run), ended_ms=self.clock.now_ms(), outcome=Outcome.SUCCESS)
+        await self.store.runs.record(Change(end=[end]))
+        self.keeper.run_ended(RunId(run))
+        await self.clock.turn()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.keeper.close()
+
+
+@pytest.fixture
+async def square() -> AsyncIterator[Square]:
+    square = Square()
+    for _ in range(9):
+        await square.run()
+    yield square
+    await square.close()
+
+
+async def test_a_free_lock_is_had_at_once(square: Square) -> None:
+    await square.waits(1)
+    assert square.story == ["1 has it"]
+    assert await square.keeper.take(square.wish(2, b"other")) is None
+
+
+async def test_those_who_wait_get_it_in_the_order_in_which_they_came(square: Square) -> None:
+    for run in (1, 2, 3, 4):
+        await square.waits(run)
+    for run in (1, 2, 3):
+        await square.releases(run)
+    assert square.story == ["1 has it", "2 has it", "3 has it", "4 has it"]
+
+
+async def test_locks_of_different_names_do_not_meet(square: Square) -> None:
+    await square.waits(1)
+    await square.waits(2)
+    await square.waits(3, name=b"window")
+    assert square.story == ["1 has it", "3 has it"]
+
+
+async def test_whoever_does_not_wait_is_told_who_has_it(square: Square) -> None:
+    await square.waits(1)
+    held = await square.keeper.take(square.wish(2))
+    assert held is not None
+    assert (held.holder, held.run) == (b"a#1", 1)
+
+
+async def test_a_newcomer_does_not_get_past_the_line(square: Square) -> None:
+    await square.waits(1)
+    await square.waits(2)
+    releasing = square.store.locks.release(b"door", b"a#1")
+    held = await square.keeper.take(square.wish(3))  # asked before the first in line could move
+    await releasing
+    await square.clock.turn()
+    assert held is not None
+    assert held.holder == b"a#2"
+    assert square.story == ["1 has it", "2 has it"]
+
+
+async def test_patience_ends(square: Square) -> None:
+    await square.waits(1)
+    await square.waits(2, patience=5)
+    await square.waits(3, patience=60)
+    await square.clock.turn(4.9)
+    assert square.story == ["1 has it"]
+    await square.clock.turn(0.2)
+    assert square.story == ["1 has it", "2 lost to a#1"]
+    await square.releases(1)
+    assert square.story[-1] == "3 has it"
+
+
+async def test_without_patience_a_free_lock_is_still_had(square: Square) -> None:
+    await square.waits(1, patience=0)
+    await square.waits(2, patience=0)
+    assert square.story == ["1 has it", "2 lost to a#1"]
+
+
+async def test_who_gives_up_is_told_of_the_one_who_had_it_last(square: Square) -> None:
+    await square.waits(1)
+    await square.waits(2)
+    await square.waits(3, patience=5)
+    await square.releases(1)
+    await square.clock.turn(6)
+    assert square.story == ["1 has it", "2 has it", "3 lost to a#2"]
+
+
+async def test_a_run_that_waits_for_itself_fails_at_once(square: Square) -> None:
+    await square.waits(1)
+    await square.waits(1)
+    assert square.story == ["1 has it", "1 lost to a#1"]
+
+
+async def test_a_run_that_waits_for_itself_behind_others_fails_at_once_too(square: Square) -> None:
+    await square.waits(1)
+    await square.waits(2)
+    await square.waits(1)
+    assert square.story == ["1 has it", "1 lost to a#1"]
+
+
+async def test_a_run_waits_for_itself_whatever_it_calls_itself(square: Square) -> None:
+    assert await square.keeper.take(Wish(name=b"door", holder=b"task-9", run=RunId(1), lease_ms=LEASE_MS)) is None
+    await square.waits(1)
+    assert square.story == ["1 lost to task-9"]
+
+
+async def test_a_cancelled_waiter_leaves_the_line(square: Square) -> None:
+    await square.waits(1)
+    second = await square.waits(2)
+    await square.waits(3)
+    second.cancel()
+    await square.clock.turn()
+    await square.releases(1)
+    assert square.story == ["1 has it", "3 has it"]
+
+
+async def test_the_last_to_leave_leaves_nothing_behind(square: Square) -> None:
+    await square.waits(1)
+    square.keeper.run_ended(RunId(1))  # as if its end had been lost: now its lease counts
+    waiter = await square.waits(2, patience=3600)
+    waiter.cancel()
+    await square.ends(2)
+    assert square.clock.pending == 0
+
+
+async def test_the_end_of_a_run_frees_its_locks(square: Square) -> None:
+    await square.waits(1)
+    await square.waits(1, name=b"window")
+    await square.waits(2)
+    await square.waits(3, name=b"window")
+    await square.ends(1)
+    assert square.story == ["1 has it", "1 has it", "2 has it", "3 has it"]
+
+
+async def test_the_lock_of_a_run_that_lives_does_not_expire(square: Square) -> None:
+    await square.waits(1, lease_ms=1000)
+    await square.waits(2, patience=10_000)
+    await square.clock.turn(5000)
+    assert square.story == ["1 has it"]
+    assert (await square.store.locks.holder(b"door")) is not None
+
+
+async def test_a_lease_is_renewed_while_its_run_lives(square: Square) -> None:
+    await square.waits(1, lease_ms=9000)
+    for _ in range(5):
+        await square.clock.turn(10)
+        held = await square.store.locks.holder(b"door")
+        assert held is not None
+        assert held.expires_ms > square.clock.now_ms() + 5900
+    await square.ends(1)
+    await square.clock.turn(20)
+    assert square.clock.pending == 0, "nothing is left to renew"
+
+
+async def test_the_shortest_lease_sets_the_pace_of_renewal(square: Square) -> None:
+    await square.waits(1, lease_ms=3_600_000)
+    await square.waits(2, name=b"window", lease_ms=6000)
+    await square.clock.turn(5)
+    held = await square.store.locks.holder(b"window")
+    assert held is not None
+    assert held.expires_ms >= square.clock.now_ms() + 5000
+
+
+async def make_crash(lease_ms: int) -> Square:
+    """A daemon has died with run 1 holding the door; this is the next one."""
+    before = Square()
+    await before.run()
+    assert await before.keeper.take(before.wish(1, lease_ms=lease_ms)) is None
+    await before.clock.turn()
+    after = Square(before.store)
+    after.clock = before.clock
+    after.keeper = LockKeeper(before.store.locks, before.clock)
+    before.keeper.close()
+    for _ in range(3):
+        await after.run()
+    return after
+
+
+async def test_the_lock_of_a_dead_daemon_goes_to_who_waits_when_its_lease_ends() -> None:
+    square = await make_crash(lease_ms=5000)
+    await square.waits(2)
+    await square.waits(3)
+    await square.clock.turn(4.99)
+    assert square.story == []
+    await square.clock.turn(0.02)
+    assert square.story == ["2 has it"]
+    await square.close()
+
+
+async def test_a_lease_is_looked_at_again_in_case_the_clock_on_the_wall_has_jumped() -> None:
+    square = await make_crash(lease_ms=3_600_000)
+    await square.waits(2, patience=7200)
+    square.clock.jump(3600)
+    await square.clock.turn(LONGEST_RECHECK)
+    assert square.story == ["2 has it"]
+    await square.close()
+
+
+async def test_a_broken_lock_goes_to_the_next_in_line(square: Square) -> None:
+    await square.waits(1)
+    await square.waits(2)
+    await square.store.locks.break_(b"door")
+    await square.clock.turn()
+    assert square.story == ["1 has it", "2 has it"]
+
+
+class SlowLocks:
+    """A store that answers an `acquire` when it is told to."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._locks = store.locks
+        self.held_up: list[tuple[Future[Held | None], Future[Held | None]]] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._locks, name)
+
+    def acquire(self, name: bytes, holder: bytes, run: RunId | None, lease_ms: int) -> Future[Held | None]:
+        future: Future[Held | None] = asyncio.get_running_loop().create_future()
+        self.held_up.append((future, self._locks.acquire(name, holder, run, lease_ms)))
+        return future
+
+    def answer(self) -> None:
+        future, result = self.held_up.pop(0)
+        future.set_result(result.result())
+
+
+@pytest.fixture
+async def slow() -> AsyncIterator[tuple[Square, SlowLocks]]:
+    square = Square()
+    locks = SlowLocks(square.store)
+    square.keeper = LockKeeper(locks, square.clock)  # type: ignore[arg-type]
+    for _ in range(4):
+        await square.run()
+    yield square, locks
+    await square.close()
+
+
+async def test_a_lock_that_comes_for_a_waiter_that_is_gone_is_given_back(slow: tuple[Square, SlowLocks]) -> None:
+    square, locks = slow
+    first = await square.waits(1)
+    await square.waits(2)
+    first.cancel()
+    await square.clock.turn()
+    locks.answer()  # the first has it by now, and is gone
+    await square.clock.turn()
+    locks.answer()
+    await square.clock.turn()
+    assert square.story == ["2 has it"]
+
+
+async def test_a_lock_that_comes_as_patience_ends_is_kept(slow: tuple[Square, SlowLocks]) -> None:
+    square, locks = slow
+    await square.waits(1, patience=5)
+    await square.clock.turn(6)
+    locks.answer()
+    await square.clock.turn()
+    assert square.story == ["1 has it"]
+
+
+async def test_a_release_while_the_store_is_being_asked_is_not_missed(slow: tuple[Square, SlowLocks]) -> None:
+    square, locks = slow
+    await square.store.locks.acquire(b"door", b"x", None, LEASE_MS)
+    await square.waits(1)
+    await square.store.locks.release(b"door", b"x")  # after the answer was made, before it was heard
+    await square.clock.turn()
+    locks.answer()
+    await square.clock.turn()
+    locks.answer()
+    await square.clock.turn()
+    assert square.story == ["1 has it"]
+
+
+async def test_a_store_that_fails_is_told_to_everybody_in_line() -> None:
+    square = Square()
+    await square.store.locks.acquire(b"door", b"x", None, LEASE_MS)
+    waiters = [await square.waits(run) for run in (1, 2)]
+    await square.store.close()
+    await square.clock.turn(LONGEST_RECHECK)
+    outcomes: Sequence[object] = await asyncio.gather(*waiters, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [StoreClosed, StoreClosed]
+
+
+async def test_a_renewal_that_fails_is_logged_and_tried_again(square: Square) -> None:
+    await square.waits(1, lease_ms=9000)
+    await square.store.close()
+    with capture_logs() as logs:
+        await square.clock.turn(10)
+    assert [line["event"] for line in logs] == ["lock.store_failed"] * 3
+
+
+async def test_many_waiters_and_many_locks_find_an_end(square: Square) -> None:
+    for round_ in range(20):
+        for run in range(1, 10):
+            await square.waits(run, name=b"n%d" % (round_ % 3))
+            await square.releases(run, name=b"n%d" % (round_ % 3))
+    assert square.story == [f"{run} has it" for run in list(range(1, 10)) * 20]

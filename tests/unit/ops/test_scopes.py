@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from spyweb.errors import OpError
+from spyweb.lua.wire import Ext, Foreign
+from spyweb.model import RunId
+from spyweb.ops import catalog
+from spyweb.ops.world import Call
+from spyweb.settings import StateSettings
+from spyweb.store.memory import MemoryStore
+from spyweb.store.protocol import SCOPES, ChangeKind, Watch
+from tests.fakes.clock import FakeClock
+from tests.fakes.ops import PRICES, ask, make_call, make_world, table
+
+assert catalog.names()
+
+NULL = Foreign(Ext.NULL, "table")
+NULL_BACK = msgspec.msgpack.Ext(int(Ext.NULL), b"table")
+
+
+def at(key: str = "k", scope: str = "orders", **fields: object) -> dict[object, object]:
+    return table(scope=scope.encode(), key=key.encode(), **fields)
+
+
+def step(kind: str, **fields: object) -> dict[object, object]:
+    return table(type=kind.encode(), **fields)
+
+
+async def code_of(call: Call, name: str, options: object) -> str:
+    with pytest.raises(OpError) as caught:
+        await ask(call, name, options)
+    value = caught.value.value
+    assert isinstance(value, dict)
+    assert value["message"] == str(caught.value)
+    assert value["message"].startswith(f"{name}: ")
+    return str(value["code"])
+
+
+async def test_a_set_gives_the_old_and_the_new_value() -> None:
+    call = make_call()
+    assert await ask(call, "state.set", at(value=1.0)) == [{"old_value": None, "new_value": 1}]
+    assert await ask(call, "state.set", at(data={b"a": 1})) == [{"old_value": 1, "new_value": {b"a": 1}}]
+    assert await ask(call, "state.get", at()) == [{b"a": 1}]
+    assert await ask(call, "state.get", at("other")) == [None]
+
+
+async def test_null_is_kept_and_is_nil_at_the_top() -> None:
+    call = make_call()
+    assert await ask(call, "state.set", at(value=NULL)) == [{"old_value": None, "new_value": None}]
+    assert await ask(call, "state.get", at()) == [None]
+    assert await ask(call, "state.keys", table(scope=b"orders")) == [[b"k"]]
+    await ask(call, "state.set", at(value={b"a": NULL}))
+    assert await ask(call, "state.get", at()) == [{b"a": NULL_BACK}]
+
+
+async def test_a_delete_gives_the_old_value() -> None:
+    call = make_call()
+    await ask(call, "state.set", at(value=[1]))
+    assert await ask(call, "state.delete", at()) == [[1]]
+    assert await ask(call, "state.delete", at()) == [None]
+    assert await ask(call, "state.get", at()) == [None]
+
+
+async def test_a_scope_lists_its_values_in_the_order_of_their_creation_and_its_keys_sorted() -> None:
+    call = make_call()
+    for key, value in (("z", 1), ("a", [2]), ("m", NULL)):
+        await ask(call, "state.set", at(key, value=value))
+    await ask(call, "state.set", at("z", value=9))
+    assert await ask(call, "state.list", table(scope=b"orders")) == [[9, [2], NULL_BACK]]
+    assert await ask(call, "state.list", table(scope=b"nothing")) == [[]]
+    assert await ask(call, "state.keys", table(scope=b"orders")) == [[b"a", b"m", b"z"]]
+    assert await ask(call, "state.keys", table(scope=b"orders", pattern=b"?")) == [[b"a", b"m", b"z"]]
+    assert await ask(call, "state.keys", table(scope=b"orders", pattern=b"m*")) == [[b"m"]]
+
+
+async def test_groups_are_the_scopes_that_hold_something_and_nothing_else() -> None:
+    call = make_call()
+    assert await ask(call, "state.list_groups") == [{"groups": []}]
+    await ask(call, "state.set", b"positional", 1)
+    await ask(call, "store_set", b"text", b"1")
+    for scope in ("users", "config", "gone"):
+        await ask(call, "state.set", at(scope=scope, value=1))
+    await ask(call, "state.delete", at(scope="gone"))
+    assert await ask(call, "state.list_groups") == [{"groups": ["config", "users"]}]
+
+
+async def test_a_scope_is_no_way_into_another_namespace() -> None:
+    call = make_call()
+    await ask(call, "state.set", b"k", 1)
+    await ask(call, "store_set", b"k", b"1")
+    for scope in ("state", "job:prices", "global", "scope:orders", ""):
+        assert await ask(call, "state.get", at(scope=scope)) == [None]
+
+
+async def test_an_update_applies_its_ops_and_reports_what_it_skipped() -> None:
+    call = make_call()
+    await ask(call, "state.set", at(value={b"n": 1, b"s": b"x"}))
+    ops = [
+        step("increment", path=b"n", by=2),
+        step("increment", path=b"s", by=1),
+        step("append", path=[b"log", b"lines"], value=b"hello"),
+    ]
+    (result,) = await ask(call, "state.update", at(ops=ops))
+    new = {b"n": 3, b"s": b"x", b"log": {b"lines": [b"hello"]}}
+    skipped = {"op_index": 1, "code": "increment.not_number", "message": "'s' holds a string, not a number"}
+    assert result == {"old_value": {b"n": 1, b"s": b"x"}, "new_value": new, "errors": [skipped]}
+    assert await ask(call, "state.get", at()) == [new]
+
+
+async def test_an_update_without_ops_or_a_path_and_on_a_missing_key() -> None:
+    call = make_call()
+    assert await ask(call, "state.update", at(ops={})) == [{"old_value": None, "new_value": {}}]
+    assert await ask(call, "state.get", at()) == [{}]
+    counted = {"old_value": None, "new_value": 5}
+    assert await ask(call, "state.update", at("n", ops=[step("increment", by=5)])) == [counted]
+    removed = {"old_value": 5, "new_value": None}
+    assert await ask(call, "state.update", at("n", ops=[step("remove")])) == [removed]
+    assert await ask(call, "state.keys", table(scope=b"orders")) == [[b"k", b"n"]]
+
+
+async def test_a_set_replaces_the_expiry_and_an_update_keeps_it() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    call = make_call(make_world(store=store, clock=clock))
+    now = clock.now_ms()
+
+    async def expiry() -> int | None:
+        entry = await store.values.read("scope:orders", b"k")
+        assert entry is not None
+        return entry.expires_ms
+
+    await ask(call, "state.set", at(value={}, ttl=60))
+    assert await expiry() == now + 60_000
+    await ask(call, "state.update", at(ops=[step("set", path=b"a", value=1)]))
+    assert await expiry() == now + 60_000
+    await ask(call, "state.set", at(value=1))
+    assert await expiry() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "code"),
+    [
+        ("state.set", table(scope=b"s", key=b"k"), "deserialization_error"),
+        ("state.set", table(scope=b"s", value=1), "deserialization_error"),
+        ("state.set", table(key=b"k", value=1), "deserialization_error"),
+        ("state.set", [b"s", b"k", 1], "deserialization_error"),
+        ("state.set", {}, "deserialization_error"),
+        ("state.set", Foreign(Ext.EMPTY_ARRAY, "table"), "deserialization_error"),
+        ("state.set", at(value=1, ttl=float("nan")), "deserialization_error"),
+        ("state.set", at("x" * 513, value=1), "SET_ERROR"),
+        ("state.set", at(value=b"x" * 101), "VALUE_TOO_LARGE"),
+        ("state.get", at("x" * 513), "GET_ERROR"),
+        ("state.delete", at("x" * 513), "DELETE_ERROR"),
+        ("state.update", at("x" * 513, ops={}), "UPDATE_ERROR"),
+        ("state.update", at(), "deserialization_error"),
+        ("state.update", at(ops=[step("increment", by=1.5)]), "deserialization_error"),
+        ("state.update", at(ops=[step("append", value=b"x" * 101)]), "VALUE_TOO_LARGE"),
+        ("state.list", table(scope=b"x" * 513), "LIST_ERROR"),
+        ("state.list", table(), "deserialization_error"),
+        ("state.keys", table(scope=b"s", pattern={}), "deserialization_error"),
+    ],
+)
+async def test_what_is_wrong_raises_a_table_with_a_code_and_writes_nothing(
+    name: str, options: object, code: str
+) -> None:
+    call = make_call(make_world(state=StateSettings(max_value_bytes=100)))
+    assert await code_of(call, name, options) == code
+    assert await ask(call, "state.list_groups") == [{"groups": []}]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "code"),
+    [
+        ("state.set", at(value=1), "SET_ERROR"),
+        ("state.get", at(), "GET_ERROR"),
+        ("state.delete", at(), "DELETE_ERROR"),
+        ("state.update", at(ops={}), "UPDATE_ERROR"),
+        ("state.list", table(scope=b"s"), "LIST_ERROR"),
+        ("state.keys", table(scope=b"s"), "LIST_ERROR"),
+    ],
+)
+async def test_a_failing_store_raises_a_table_too(name: str, options: object, code: str) -> None:
+    store = MemoryStore(FakeClock())
+    await store.close()
+    call = make_call(make_world(store=store))
+    assert await code_of(call, name, options) == code
+    assert call.tally.storage_errors == 1
+
+
+async def test_a_failing_store_can_not_list_groups() -> None:
+    store = MemoryStore(FakeClock())
+    await store.close()
+    with pytest.raises(OpError) as caught:
+        await ask(make_call(make_world(store=store)), "state.list_groups")
+    assert caught.value.value == {"code": "LIST_GROUPS_ERROR", "message": "state.list_groups: The store is closed."}
+
+
+async def test_watchers_hear_of_every_write_even_of_a_delete_of_nothing() -> None:
+    store = MemoryStore(FakeClock())
+    store.events.watch([Watch(namespace=SCOPES, is_prefix=True)])
+    call = make_call(make_world(store=store), depth=2)
+    await ask(call, "state.delete", at())
+    await ask(call, "state.set", at(value=1))
+    await ask(call, "state.set", at(value=1))
+    await ask(call, "state.update", at(ops={}))
+    await ask(call, "state.delete", at())
+    events = await store.events.pending()
+    created, updated, deleted = ChangeKind.CREATED, ChangeKind.UPDATED, ChangeKind.DELETED
+    assert [(event.kind, event.old, event.new) for event in events] == [
+        (deleted, None, None),
+        (created, None, 1),
+        (updated, 1, 1),
+        (updated, 1, 1),
+        (deleted, 1, None),
+    ]
+    origin = events[0].origin
+    assert (origin.job, origin.run, origin.depth) == (PRICES, RunId(1), 2)

@@ -1,0 +1,386 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from structlog.testing import capture_logs
+
+from spyweb.errors import OpError
+from spyweb.lua.wire import Ext, Foreign
+from spyweb.ops import catalog
+from spyweb.ops.state import SMALLEST_ITEM
+from spyweb.ops.world import Call
+from spyweb.settings import StateSettings
+from spyweb.store.memory import MemoryStore
+from spyweb.store.protocol import HistoryRule
+from tests.fakes.clock import FakeClock
+from tests.fakes.ops import BACKUP, PRICES, ask, make_call, make_world
+
+A_FUNCTION = Foreign(Ext.FOREIGN, "function")
+NULL = Foreign(Ext.NULL, "table")
+LARGEST = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"\x00\xff", True, False, 0, -5, LARGEST, 2.5, [1, [2]], {b"a": {b"b": [True]}, 5: b"x"}, {}]
+)
+async def test_values_come_back_as_they_were(value: object) -> None:
+    call = make_call()
+    assert await ask(call, "state.set", b"k", value) == [True]
+    assert await ask(call, "state.get", b"k") == [value]
+
+
+async def test_an_integral_float_comes_back_as_the_integer() -> None:
+    call = make_call()
+    await ask(call, "state.set", b"k", [3.0, {b"x": 2.0}])
+    (value,) = await ask(call, "state.get", b"k")
+    assert repr(value) == "[3, {b'x': 2}]"
+
+
+async def test_a_missing_key_is_nil_or_the_default() -> None:
+    call = make_call()
+    assert await ask(call, "state.get", b"k") == [None]
+    assert await ask(call, "state.get", b"k", 7) == [7]
+    await ask(call, "state.set", b"k", False)
+    assert await ask(call, "state.get", b"k", 7) == [False]
+
+
+async def test_all_jobs_share_the_values_of_one_agent() -> None:
+    world = make_world()
+    await ask(make_call(world, PRICES), "state.set", b"k", 1)
+    assert await ask(make_call(world, BACKUP), "state.get", b"k") == [1]
+    assert await ask(make_call(world, BACKUP, agent="berlin"), "state.get", b"k") == [None]
+    await ask(make_call(world, BACKUP, agent="berlin"), "state.set", b"k", 2)
+    assert await ask(make_call(world, PRICES), "state.get", b"k") == [1]
+
+
+async def test_a_number_is_a_key_as_its_text() -> None:
+    call = make_call()
+    await ask(call, "state.set", 5.0, b"x")
+    assert await ask(call, "state.keys") == [[b"5"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "text"),
+    [
+        ("state.set", [b"k"], "bad argument #2 to 'state.set' (value expected, got nil)"),
+        ("state.set", [b"k", None], "bad argument #2 to 'state.set' (value expected, got nil)"),
+        ("state.set", [], "bad argument #1 to 'state.set' (string expected, got no value)"),
+        ("state.set", [True, 1], "bad argument #1 to 'state.set' (string expected, got boolean)"),
+        ("state.set", [NULL, 1], "bad argument #1 to 'state.set' (string expected, got null)"),
+        ("state.set", [b"k", 1, {}], "bad argument #3 to 'state.set' (number expected, got table)"),
+        (
+            "state.set_with_ttl",
+            [b"k", 1],
+            "bad argument #3 to 'state.set_with_ttl' (number expected, got no value)",
+        ),
+        ("state.set_with_ttl", [b"k", None, 1], "bad argument #2 to 'state.set_with_ttl' (value expected, got nil)"),
+        ("state.exists", [{}], "bad argument #1 to 'state.exists' (string expected, got table)"),
+        ("state.increment", [b"k", b"x"], "bad argument #2 to 'state.increment' (number expected, got string)"),
+        ("state.append", [b"k", {}], "bad argument #2 to 'state.append' (string expected, got table)"),
+        ("state.compare_swap", [b"k", 1], "bad argument #3 to 'state.compare_swap' (value expected, got nil)"),
+        ("state.list_push", [b"k"], "bad argument #2 to 'state.list_push' (value expected, got nil)"),
+        ("state.update", [b"k"], "bad argument #1 to 'state.update' (table expected, got string)"),
+        ("state.rollback", [b"k"], "bad argument #2 to 'state.rollback' (number expected, got no value)"),
+    ],
+)
+async def test_a_wrong_type_raises(name: str, arguments: Sequence[object], text: str) -> None:
+    with pytest.raises(OpError) as caught:
+        await ask(make_call(), name, *arguments)
+    assert (str(caught.value), caught.value.value) == (text, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "results"),
+    [
+        ("state.set", [b"k", A_FUNCTION], [False, "key 'k': a function can't be stored"]),
+        ("state.set", [b"k", {b"a": math.nan}], [False, "key 'k': NaN can't be stored (at .a)"]),
+        ("state.set", [b"k", NULL], [False, "key 'k': JSON's null can only be kept inside a table"]),
+        ("state.set", [b"k", 1, math.nan], [False, "key 'k': the ttl is NaN"]),
+        ("state.set_with_ttl", [b"k", A_FUNCTION, 5], [False, "key 'k': a function can't be stored"]),
+        ("state.set_ttl", [b"k", math.nan], [False, "key 'k': the ttl is NaN"]),
+        ("state.set", [b"k", b"x" * 101], [False, "key 'k': the value of 101 bytes is over the limit of 100"]),
+        ("state.compare_swap", [b"k", None, A_FUNCTION], [False, "key 'k': a function can't be stored"]),
+        ("state.compare_swap", [b"k", A_FUNCTION, 1], [False, "key 'k': a function can't be stored"]),
+        ("state.list_push", [b"k", A_FUNCTION], [-1, "key 'k': a function can't be stored"]),
+    ],
+)
+async def test_what_can_not_be_kept_gives_a_reason_and_writes_nothing(
+    name: str, arguments: Sequence[object], results: list[object]
+) -> None:
+    call = make_call(make_world(state=StateSettings(max_value_bytes=100)))
+    results[1] = f"{name}: {results[1]}"
+    assert await ask(call, name, *arguments) == results
+    assert await ask(call, "state.keys") == [[]]
+
+
+TOO_LONG = "key '1234567890x': 11 bytes are over the limit of 10"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "failure"),
+    [
+        ("state.set", [1], False),
+        ("state.set_with_ttl", [1, 5], False),
+        ("state.get", [], None),
+        ("state.exists", [], False),
+        ("state.delete", [], False),
+        ("state.set_ttl", [5], False),
+        ("state.get_ttl", [], -1),
+        ("state.increment", [], None),
+        ("state.decrement", [], None),
+        ("state.append", [b"x"], -1),
+        ("state.compare_swap", [None, 1], False),
+        ("state.list_push", [1], -1),
+        ("state.list_pop", [], None),
+        ("state.list_length", [], 0),
+        ("state.history", [], None),
+        ("state.get_version", [1], None),
+        ("state.rollback", [1], False),
+    ],
+)
+async def test_a_key_that_is_too_long_gives_the_failure_value_and_a_reason(
+    name: str, arguments: list[object], failure: object
+) -> None:
+    call = make_call(make_world(state=StateSettings(max_key_bytes=10)))
+    assert await ask(call, name, b"1234567890x", *arguments) == [failure, f"{name}: {TOO_LONG}"]
+    results = await ask(call, name, b"1234567890", *arguments)
+    assert TOO_LONG not in str(results)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "failure"),
+    [
+        ("state.set", [b"k", 1], False),
+        ("state.get", [b"k"], None),
+        ("state.exists", [b"k"], False),
+        ("state.delete", [b"k"], False),
+        ("state.clear", [], False),
+        ("state.keys", [], None),
+        ("state.list", [], None),
+        ("state.set_ttl", [b"k", 1], False),
+        ("state.get_ttl", [b"k"], -1),
+        ("state.increment", [b"k"], None),
+        ("state.append", [b"k", b"x"], -1),
+        ("state.compare_swap", [b"k", None, 1], False),
+        ("state.list_push", [b"k", 1], -1),
+        ("state.list_pop", [b"k"], None),
+        ("state.list_length", [b"k"], 0),
+        ("state.history", [b"k"], None),
+        ("state.rollback", [b"k", 1], False),
+        ("state.stats", [], None),
+        ("state.lock", [b"k"], False),
+        ("state.try_lock", [b"k"], False),
+        ("state.unlock", [b"k"], False),
+        ("state.is_locked", [b"k"], False),
+    ],
+)
+async def test_a_failing_store_gives_the_failure_value_and_its_text_and_is_counted(
+    name: str, arguments: Sequence[object], failure: object
+) -> None:
+    store = MemoryStore(FakeClock())
+    await store.close()
+    call = make_call(make_world(store=store))
+    with capture_logs() as logs:
+        results = await ask(call, name, *arguments)
+    assert results == [failure, f"{name}: The store is closed."]
+    assert call.tally.storage_errors == 1
+    assert [(line["event"], line["op"]) for line in logs] == [("store.failed", name)]
+
+
+async def test_a_ttl_counts_down_and_then_the_key_is_gone_for_every_function() -> None:
+    clock = FakeClock()
+    call = make_call(make_world(clock=clock))
+    await ask(call, "state.set", b"k", [1], 60)
+    assert await ask(call, "state.get_ttl", b"k") == [60]
+    clock.advance(59.5)
+    assert await ask(call, "state.get_ttl", b"k") == [1]
+    clock.advance(0.5)
+    assert await ask(call, "state.get_ttl", b"k") == [-2]
+    assert await ask(call, "state.get", b"k") == [None]
+    assert await ask(call, "state.exists", b"k") == [False]
+    assert await ask(call, "state.keys") == [[]]
+    assert await ask(call, "state.list") == [{}]
+    assert await ask(call, "state.list_length", b"k") == [0]
+    assert await ask(call, "state.set_ttl", b"k", 5) == [False, "state.set_ttl: key 'k': there is no such key"]
+    assert await ask(call, "state.list_push", b"k", 7) == [1]
+    assert await ask(call, "state.get_ttl", b"k") == [-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "left"),
+    [
+        ("state.set", [b"1"], -1),
+        ("state.set", [b"1", 0], -1),
+        ("state.set", [b"1", -5], -1),
+        ("state.set", [b"1", 7], 7),
+        ("state.set_with_ttl", [b"1", 7.5], 8),
+        ("state.compare_swap", [b"1", b"2"], -1),
+        ("state.increment", [], 60),
+        ("state.decrement", [5], 60),
+        ("state.append", [b"1"], 60),
+        ("state.set_ttl", [0.25], 1),
+        ("state.set_ttl", [0], -1),
+        ("state.set_ttl", [-1], -1),
+        ("state.get", [], 60),
+    ],
+)
+async def test_which_functions_keep_the_ttl_and_which_replace_it(
+    name: str, arguments: Sequence[object], left: int
+) -> None:
+    call = make_call()
+    await ask(call, "state.set", b"k", b"1", 60)
+    results = await ask(call, name, b"k", *arguments)
+    assert results[0] not in (False, None, -1)
+    assert await ask(call, "state.get_ttl", b"k") == [left]
+
+
+async def test_lists_keep_the_ttl() -> None:
+    call = make_call()
+    await ask(call, "state.set", b"k", [1], 60)
+    await ask(call, "state.list_push", b"k", 2)
+    await ask(call, "state.list_pop", b"k")
+    assert await ask(call, "state.get_ttl", b"k") == [60]
+
+
+async def test_a_ttl_beyond_any_calendar_is_none() -> None:
+    call = make_call()
+    assert await ask(call, "state.set", b"k", 1, math.inf) == [True]
+    assert await ask(call, "state.get_ttl", b"k") == [-1]
+
+
+async def test_counting() -> None:
+    call = make_call()
+    assert await ask(call, "state.increment", b"n") == [1]
+    assert await ask(call, "state.increment", b"n", 0.5) == [1.5]
+    assert await ask(call, "state.decrement", b"n", b"0.5") == [1]
+    assert await ask(call, "state.decrement", b"m") == [-1]
+    await ask(call, "state.set", b"k", b"word")
+    refusal = [None, "state.increment: key 'k': it holds a string, not a number"]
+    assert await ask(call, "state.increment", b"k") == refusal
+    assert await ask(call, "state.get", b"k") == [b"word"]
+
+
+async def test_lists() -> None:
+    call = make_call()
+    assert await ask(call, "state.list_push", b"l", {b"a": 1}) == [1]
+    assert await ask(call, "state.list_push", b"l", b"x") == [2]
+    assert await ask(call, "state.list_length", b"l") == [2]
+    assert await ask(call, "state.list_pop", b"l") == [b"x"]
+    assert await ask(call, "state.list_pop", b"l") == [{b"a": 1}]
+    assert await ask(call, "state.list_pop", b"l") == [None]
+    assert await ask(call, "state.get", b"l") == [[]]
+    assert await ask(call, "state.list_push", b"l", 1) == [1]
+
+
+async def test_swapping() -> None:
+    call = make_call()
+    assert await ask(call, "state.compare_swap", b"k", None, {b"v": 1}) == [True]
+    assert await ask(call, "state.compare_swap", b"k", None, 2) == [False]
+    assert await ask(call, "state.compare_swap", b"k", {b"v": 1.0}, 2) == [True]
+    assert await ask(call, "state.get", b"k") == [2]
+
+
+async def test_keys_match_patterns_and_are_sorted() -> None:
+    call = make_call()
+    for key in [b"user:2", b"USER:1", b"user:1", b"axb", b"a_b", b"100%", b"1000"]:
+        await ask(call, "state.set", key, 1)
+    assert await ask(call, "state.keys", b"user:*") == [[b"user:1", b"user:2"]]
+    assert await ask(call, "state.keys", b"a_b") == [[b"a_b"]]
+    assert await ask(call, "state.keys", b"a?b") == [[b"a_b", b"axb"]]
+    assert await ask(call, "state.keys", b"100%") == [[b"100%"]]
+    assert len((await ask(call, "state.keys"))[0]) == 7  # type: ignore[arg-type]
+
+
+async def test_a_listing_is_a_map_by_prefix() -> None:
+    call = make_call()
+    for key in [b"a:1", b"a:2", b"b"]:
+        await ask(call, "state.set", key, key)
+    assert await ask(call, "state.list", b"a:") == [{b"a:1": b"a:1", b"a:2": b"a:2"}]
+    assert await ask(call, "state.list", b"a*") == [{}]
+    assert len((await ask(call, "state.list"))[0]) == 3  # type: ignore[arg-type]
+
+
+async def test_a_listing_that_no_vm_could_hold_is_refused() -> None:
+    call = make_call(memory_limit=2 * SMALLEST_ITEM)
+    for key in [b"a", b"b", b"c"]:
+        await ask(call, "state.set", key, key)
+    assert await ask(call, "state.list") == [None, "state.list: more than 2 keys don't fit into this job's memory"]
+
+
+async def test_clearing_spares_locks_and_all_other_namespaces() -> None:
+    world = make_world()
+    call = make_call(world)
+    await ask(call, "store_set", b"a", b"1")
+    await ask(call, "global_store_set", b"a", b"1")
+    await ask(call, "state.set", {b"scope": b"s", b"key": b"a", b"value": 1})
+    await ask(make_call(world, agent="other"), "state.set", b"a", 1)
+    await ask(call, "state.try_lock", b"a")
+    for key in [b"a:1", b"a:2", b"b"]:
+        await ask(call, "state.set", key, 1)
+
+    assert await ask(call, "state.clear", b"a:*") == [True]
+    assert await ask(call, "state.keys") == [[b"b"]]
+    assert await ask(call, "state.clear") == [True]
+    assert await ask(call, "state.keys") == [[]]
+    assert await ask(call, "store_get", b"a") == [b"1"]
+    assert await ask(call, "global_store_get", b"a") == [b"1"]
+    assert await ask(call, "state.get", {b"scope": b"s", b"key": b"a"}) == [1]
+    assert await ask(make_call(world, agent="other"), "state.get", b"a") == [1]
+    assert await ask(call, "state.is_locked", b"a") == [True, b"prices#1"]
+
+
+async def test_versions_are_kept_and_come_back_where_there_is_a_history() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock, history={"state": HistoryRule(versions=5)})
+    call = make_call(make_world(store=store, clock=clock))
+    for value in (b"one", {b"two": 2}):
+        await ask(call, "state.set", b"k", value, 60)
+        clock.advance(1)
+    (versions,) = await ask(call, "state.history", b"k")
+    started = clock.now_ms() / 1000
+    assert versions == [
+        {"version": 2, "value": {b"two": 2}, "updated_at": started - 1},
+        {"version": 1, "value": b"one", "updated_at": started - 2},
+    ]
+    assert len((await ask(call, "state.history", b"k", 1))[0]) == 1  # type: ignore[arg-type]
+    assert await ask(call, "state.get_version", b"k", 1) == [b"one"]
+    assert await ask(call, "state.get_version", b"k", 9) == [None]
+    assert await ask(call, "state.rollback", b"k", 1) == [True]
+    assert await ask(call, "state.get", b"k") == [b"one"]
+    assert await ask(call, "state.get_ttl", b"k") == [-1]
+    assert await ask(call, "state.rollback", b"k", 9) == [False, "state.rollback: key 'k': version 9 is not kept"]
+
+
+async def test_the_statistics_have_the_fields_of_both_generations_and_ours() -> None:
+    clock = FakeClock()
+    call = make_call(make_world(clock=clock))
+    await ask(call, "state.set", b"a", 1)
+    await ask(call, "state.set", b"b", 1, 1)
+    await ask(call, "state.get", b"a")
+    await ask(call, "state.try_lock", b"l")
+    clock.advance(2)
+    (stats,) = await ask(call, "state.stats")
+    assert isinstance(stats, dict)
+    assert (stats["total_keys"], stats["expired_keys"], stats["active_locks"]) == (1, 1, 1)
+    assert (stats["db_path"], stats["backend"]) == (":memory:", "memory")
+    assert stats["total_size"] == stats["db_size_bytes"]
+    assert stats["last_modified"] == clock.now_ms() / 1000 - 2
+    assert (stats["reads"], stats["writes"]) == (2, 2)
+    assert stats["op_ms_p50"] <= stats["op_ms_p99"]
+
+
+async def test_last_modified_is_nil_where_there_is_nothing() -> None:
+    (stats,) = await ask(make_call(), "state.stats")
+    assert isinstance(stats, dict)
+    assert stats["last_modified"] is None
+
+
+async def test_every_write_says_whose_it_is() -> None:
+    call: Call = make_call(depth=3)
+    assert (call.origin.job, call.origin.run, call.origin.depth) == (call.job, call.run, 3)
+
+
+def test_every_function_has_a_line_for_the_reference() -> None:
+    assert all(operation.doc for name, operation in catalog.operations().items() if name.startswith("state."))

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from spyweb.errors import OpError
+from spyweb.model import RunId
+from spyweb.ops import catalog
+from spyweb.ops.positional import Failed
+from spyweb.ops.state_locks import LONGEST_TIMEOUT, Terms, terms_of
+from spyweb.ops.world import Call, World
+from spyweb.settings import StateSettings
+from spyweb.store.memory import MemoryStore
+from tests.fakes.clock import FakeClock
+from tests.fakes.ops import BACKUP, PRICES, ask, make_call, make_world
+
+assert catalog.names()
+
+
+@pytest.mark.parametrize(
+    ("holder", "timeout", "terms"),
+    [
+        (None, None, Terms(None, 30)),
+        (60, None, Terms(None, 60)),
+        (0.5, None, Terms(None, 0.5)),
+        (60, 5, Terms(None, 60)),
+        (None, 5, Terms(None, 5)),
+        (b"60", None, Terms(None, 60)),
+        (b" 1.5 ", None, Terms(None, 1.5)),
+        (b"task-9", None, Terms(b"task-9", 30)),
+        (b"task-9", 300, Terms(b"task-9", 300)),
+        (b"task-9", b"300", Terms(b"task-9", 300)),
+        (b"60", 300, Terms(b"60", 300)),
+        (b"", None, Terms(b"", 30)),
+        (-5, None, Terms(None, 0)),
+        (math.inf, None, Terms(None, LONGEST_TIMEOUT)),
+    ],
+)
+def test_what_follows_the_name_is_told_apart_by_its_type(holder: object, timeout: object, terms: Terms) -> None:
+    assert terms_of("state.lock", holder, timeout) == terms
+
+
+@pytest.mark.parametrize(
+    ("holder", "timeout", "text"),
+    [
+        (True, None, "bad argument #2 to 'state.lock' (number expected, got boolean)"),
+        ({}, 5, "bad argument #2 to 'state.lock' (number expected, got table)"),
+        (b"me", {}, "bad argument #3 to 'state.lock' (number expected, got table)"),
+        (b"me", b"you", "bad argument #3 to 'state.lock' (number expected, got string)"),
+    ],
+)
+def test_anything_else_raises(holder: object, timeout: object, text: str) -> None:
+    with pytest.raises(OpError) as caught:
+        terms_of("state.lock", holder, timeout)
+    assert str(caught.value) == text
+
+
+def test_a_timeout_that_is_no_number_gives_a_reason() -> None:
+    with pytest.raises(Failed) as caught:
+        terms_of("state.lock", math.nan, None)
+    assert caught.value.results == (False, "state.lock: the timeout is NaN")
+
+
+def two_runs(world: World | None = None, **changes: object) -> tuple[Call, Call]:
+    world = world or make_world()
+    return make_call(world, PRICES, **changes), make_call(world, BACKUP, run=RunId(2), **changes)
+
+
+async def test_a_lock_has_one_holder_until_it_is_given_back() -> None:
+    one, two = two_runs()
+    assert await ask(one, "state.try_lock", b"l") == [True]
+    assert await ask(two, "state.try_lock", b"l") == [False, "state.try_lock: lock 'l' is held by 'prices#1'"]
+    assert await ask(two, "state.is_locked", b"l") == [True, b"prices#1"]
+    assert await ask(one, "state.unlock", b"l") == [True]
+    assert await ask(two, "state.is_locked", b"l") == [False, None]
+    assert await ask(two, "state.try_lock", b"l") == [True]
+
+
+async def test_a_run_that_has_it_fails_at_once_by_every_way() -> None:
+    one, _ = two_runs()
+    await ask(one, "state.lock", b"l", 60)
+    for name, *arguments in (
+        ("state.lock", 60),
+        ("state.try_lock",),
+        ("state.lock", b"me", 60),
+        ("state.try_lock", b"me"),
+    ):
+        results = await ask(one, str(name), b"l", *arguments)
+        assert results == [False, f"{name}: lock 'l' is held by this run already, as 'prices#1'"]
+
+
+async def test_nobody_gives_back_what_another_has() -> None:
+    one, two = two_runs()
+    await ask(one, "state.lock", b"l")
+    text = "state.unlock: lock 'l' is held by 'prices#1', not by 'backup#2'"
+    assert await ask(two, "state.unlock", b"l") == [False, text]
+    text = "state.unlock: lock 'l' is held by 'prices#1', not by 'me'"
+    assert await ask(two, "state.unlock", b"l", b"me") == [False, text]
+    assert await ask(two, "state.unlock", b"m") == [False, "state.unlock: lock 'm' is not held"]
+    assert await ask(one, "state.is_locked", b"l") == [True, b"prices#1"]
+
+
+async def test_whoever_names_the_holder_may_give_it_back() -> None:
+    one, two = two_runs()
+    assert await ask(one, "state.lock", b"l", b"task-9", 300) == [True]
+    assert await ask(one, "state.unlock", b"l") == [
+        False,
+        "state.unlock: lock 'l' is held by 'task-9', not by 'prices#1'",
+    ]
+    assert await ask(two, "state.unlock", b"l", b"task-9") == [True]
+
+
+async def test_without_a_holder_it_waits_as_long_as_its_timeout() -> None:
+    clock = FakeClock()
+    one, two = two_runs(make_world(clock=clock))
+    await ask(one, "state.lock", b"l")
+    waiting = asyncio.create_task(ask(two, "state.lock", b"l", 5))
+    await clock.turn(4.9)
+    assert not waiting.done()
+    await clock.turn(0.2)
+    assert waiting.result() == [False, "state.lock: lock 'l' is held by 'prices#1'"]
+    waiting = asyncio.create_task(ask(two, "state.lock", b"l", 5))
+    await clock.turn(1)
+    await ask(one, "state.unlock", b"l")
+    await clock.turn()
+    assert waiting.result() == [True]
+
+
+async def test_with_a_holder_it_does_not_wait_and_says_so_in_the_log() -> None:
+    lines: list[tuple[str, bytes]] = []
+    one, two = two_runs(log=lambda level, text: lines.append((level, text)))
+    await ask(one, "state.lock", b"l", b"task-9", 300)
+    text = "state.lock: lock 'l' is held by 'task-9'"
+    assert await ask(two, "state.lock", b"l", b"task-8", 300) == [False, text]
+    assert lines == [("warn", text.encode())]
+    await ask(two, "state.try_lock", b"l", b"task-8", 300)
+    await ask(two, "state.lock", b"l", 0)
+    assert len(lines) == 1, "those who are expected to look are not told twice"
+
+
+async def test_strict_locks_raise_where_a_holder_is_named() -> None:
+    one, two = two_runs(make_world(state=StateSettings(strict_locks=True)))
+    await ask(one, "state.lock", b"l", b"task-9", 300)
+    with pytest.raises(OpError, match="lock 'l' is held by 'task-9'"):
+        await ask(two, "state.lock", b"l", b"task-8", 300)
+    assert (await ask(two, "state.lock", b"l", 0))[0] is False
+    assert (await ask(two, "state.try_lock", b"l", b"task-8"))[0] is False
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "lease_ms"),
+    [
+        ("state.try_lock", [], 30_000),
+        ("state.try_lock", [5], 5000),
+        ("state.try_lock", [b"me", 0.0001], 1),
+        ("state.lock", [60], 60_000),
+        ("state.lock", [b"me", 300], 300_000),
+        ("state.lock", [-1], 0),
+    ],
+)
+async def test_the_timeout_is_how_long_it_outlasts_a_crash(
+    name: str, arguments: Sequence[object], lease_ms: int
+) -> None:
+    store = MemoryStore(FakeClock())
+    call = make_call(make_world(store=store))
+    assert await ask(call, name, b"l", *arguments) == [True]
+    held = await store.locks.holder(b"l")
+    assert held is not None
+    assert (held.lease_ms, held.run) == (lease_ms, call.run)
+
+
+async def test_names_have_the_limit_of_keys() -> None:
+    call = make_call(make_world(state=StateSettings(max_key_bytes=3)))
+    long = "lock 'abcd': 4 bytes are over the limit of 3"
+    assert await ask(call, "state.lock", b"abcd") == [False, f"state.lock: {long}"]
+    assert await ask(call, "state.try_lock", b"l", b"abcd", 1) == [False, f"state.try_lock: {long}"]
+    assert await ask(call, "state.lock", b"abc") == [True]
+
+
+async def test_a_name_may_be_a_number_and_any_bytes() -> None:
+    call = make_call()
+    assert await ask(call, "state.lock", 7) == [True]
+    assert await ask(call, "state.is_locked", b"7") == [True, b"prices#1"]
+    assert await ask(call, "state.lock", b"\xff\x00") == [True]
+    with pytest.raises(OpError, match=r"bad argument #1 to 'state\.lock'"):
+        await ask(call, "state.lock", None)

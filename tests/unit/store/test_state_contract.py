@@ -1,0 +1,613 @@
+"""What every store promises about typed values: the same tests against SQLite, encrypted SQLite, and dictionaries."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from spyweb.errors import StoreClosed, StoreError
+from spyweb.model import NULL, Value
+from spyweb.store.protocol import (
+    GLOBAL,
+    KEEP,
+    Drop,
+    Entry,
+    Item,
+    Leave,
+    Order,
+    Put,
+    Store,
+)
+from tests.fakes.clock import FakeClock
+from tests.fakes.stores import AGED, KINDS, LOGGED, RULES, adding, dropping, look, opened, put, putting
+
+STATE = "state"
+LARGEST = (1 << 63) - 1
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=KINDS)
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
+    async with opened(request.param, tmp_path / "spyweb.db", clock, RULES) as store:
+        yield store
+
+
+def nested(depth: int) -> Value:
+    value: Value = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        True,
+        False,
+        0,
+        LARGEST,
+        -LARGEST - 1,
+        1.5,
+        -0.0,
+        1e300,
+        5e-324,
+        math.inf,
+        2.0**53,
+        b"",
+        b"text",
+        b"a\0b",
+        b"\xff\xfe",
+        "naïve 漢字".encode(),
+        bytes(range(256)),
+        NULL,
+        [],
+        {},
+        [[], {}],
+        [1, 1.0, True, b"1", NULL],
+        {b"a": {b"b": [NULL, b"c"]}, b"": b""},
+        {b"n": LARGEST, b"f": 1e16, b"minus": -0.0},
+        {1: b"integer", b"1": b"string"},
+        {1.5: b"float key", True: b"boolean key"},
+        {b"\xff": b"bytes", b"\0": b"\0"},
+        [math.inf, -math.inf],
+        {b"deep": nested(199)},
+    ],
+    ids=repr,
+)
+async def test_every_value_comes_back_exactly(store: Store, value: Value) -> None:
+    await put(store, b"k", value)
+
+    found = await look(store, b"k")
+
+    assert found == value
+    assert repr(found) == repr(value)  # 1, 1.0 and true are equal, and not the same
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, "nil"),
+        (1 << 63, "64 bits"),
+        ([1 << 64], "64 bits"),
+        (math.nan, "NaN"),
+        ([{b"a": math.nan}], "NaN"),
+        ([None], "nil"),
+        ("text", "type str"),
+        ({b"a": object()}, "type object"),
+        (nested(202), "nested deeper than 200"),
+    ],
+    ids=["nil", "wide", "wide inside", "nan", "nan inside", "nil inside", "str", "object", "deep"],
+)
+async def test_what_is_no_value_is_refused_and_nothing_is_written(store: Store, value: Value, reason: str) -> None:
+    await put(store, b"k", b"before")
+
+    with pytest.raises(StoreError, match=reason):
+        await put(store, b"k", value)
+
+    assert await look(store, b"k") == b"before"
+
+
+async def test_a_value_that_is_changed_later_is_stored_as_it_was(store: Store) -> None:
+    value: list[Value] = [1]
+    await put(store, b"k", value)
+    value.append(2)
+
+    assert await look(store, b"k") == [1]
+
+
+async def test_a_text_entry_and_a_typed_one_are_the_same_entry(store: Store) -> None:
+    await store.entries.set(GLOBAL, b"k", b"7")
+    assert await look(store, b"k", namespace=GLOBAL) == b"7"
+
+    await put(store, b"k", b"8", namespace=GLOBAL)
+    assert await store.entries.get(GLOBAL, b"k") == b"8"
+    assert await store.entries.increment(GLOBAL, b"k", 0, 1) == 9
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(7, b"7"), (1.5, b"1.5"), (True, b"true"), (NULL, b"null"), ([1, b"a"], b'[1,"a"]'), ({b"a": 1}, b'{"a":1}')],
+)
+async def test_a_typed_value_is_read_as_text_where_texts_are_read(store: Store, value: Value, text: bytes) -> None:
+    await put(store, b"k", value, namespace=GLOBAL)
+
+    assert await store.entries.get(GLOBAL, b"k") == text
+
+
+async def test_a_number_that_was_stored_as_one_can_be_counted_up_as_text(store: Store) -> None:
+    await put(store, b"k", 7, namespace=GLOBAL)
+
+    assert await store.entries.increment(GLOBAL, b"k", 100, 1) == 8
+
+
+# Transforms
+
+
+async def test_a_transform_is_handed_the_entry_and_its_result_is_given(store: Store, clock: FakeClock) -> None:
+    await put(store, b"k", 1)
+    clock.advance(1)
+    seen: list[Entry | None] = []
+
+    def change(entry: Entry | None) -> Put:
+        seen.append(entry)
+        return Put(2, result=b"done")
+
+    assert await store.values.transform(STATE, b"k", change) == b"done"
+    now_ms = clock.now_ms()
+    assert seen[-1] == Entry(value=1, version=1, created_ms=now_ms - 1000, updated_ms=now_ms - 1000)
+    assert await store.values.read(STATE, b"k") == Entry(
+        value=2, version=2, created_ms=now_ms - 1000, updated_ms=now_ms
+    )
+
+
+async def test_a_transform_of_nothing_is_handed_none(store: Store) -> None:
+    assert await store.values.transform(STATE, b"k", lambda entry: Leave(entry is None)) is True
+    assert await store.values.read(STATE, b"k") is None
+
+
+async def test_a_transform_may_leave_the_entry_as_it_is(store: Store, clock: FakeClock) -> None:
+    await put(store, b"k", 1)
+    before = await store.values.read(STATE, b"k")
+    clock.advance(1)
+
+    assert await store.values.transform(STATE, b"k", lambda entry: Leave(b"left")) == b"left"
+    assert await store.values.read(STATE, b"k") == before
+
+
+async def test_a_transform_may_delete(store: Store) -> None:
+    await put(store, b"k", 1)
+
+    assert await store.values.transform(STATE, b"k", lambda entry: Drop(entry and entry.value)) == 1
+    assert await store.values.read(STATE, b"k") is None
+    assert await store.values.transform(STATE, b"k", lambda entry: Drop(entry and entry.value)) is None
+
+
+async def test_a_transform_that_raises_fails_alone_and_leaves_the_entry(store: Store) -> None:
+    await put(store, b"k", 1)
+
+    def refuse(entry: Entry | None) -> Put:
+        raise LookupError("no such thing")
+
+    before = store.values.transform(STATE, b"a", putting(1))
+    refused = store.values.transform(STATE, b"k", refuse)
+    after = store.values.transform(STATE, b"b", putting(1))
+
+    with pytest.raises(LookupError, match="no such thing"):
+        await refused
+    await before
+    await after
+    assert await store.values.keys(STATE) == [b"a", b"b", b"k"]
+    assert await look(store, b"k") == 1
+
+
+async def test_concurrent_transforms_all_count(store: Store) -> None:
+    sums = [store.values.transform(STATE, b"k", adding(1)) for _ in range(200)]
+
+    assert [await each for each in sums] == list(range(1, 201))
+
+
+async def test_a_read_sees_the_writes_asked_for_before_it_without_waiting_for_them(store: Store) -> None:
+    for number in range(20):
+        store.values.transform(STATE, b"k", putting(number))
+    assert await look(store, b"k") == 19
+
+    store.values.clear(STATE)
+    assert await look(store, b"k") is None
+
+    store.values.load([item(b"k", 5)], replace=True)
+    assert await look(store, b"k") == 5
+    store.values.move(STATE, "state@b")
+    assert await look(store, b"k", namespace="state@b") == 5
+
+
+async def test_questions_about_many_keys_see_the_writes_asked_for_before_them(store: Store) -> None:
+    for number in range(20):
+        store.values.transform(STATE, b"%02d" % number, putting(number))
+
+    keys, items = store.values.keys(STATE), store.values.items(STATE)
+    namespaces, stats = store.values.namespaces(), store.values.stats(STATE)
+
+    assert len(await keys) == len(await items) == (await stats).total_keys == 20
+    assert await namespaces == [STATE]
+
+
+# Expiry
+
+
+async def test_an_expired_entry_is_absent_to_everything_from_the_very_moment(store: Store, clock: FakeClock) -> None:
+    await put(store, b"k", 1, expires_ms=clock.now_ms() + 1000)
+    clock.advance(0.999)
+    assert await look(store, b"k") == 1
+    assert await store.values.keys(STATE) == [b"k"]
+
+    clock.advance(0.001)
+    assert await look(store, b"k") is None
+    assert await store.values.keys(STATE) == []
+    assert await store.values.items(STATE) == []
+    assert await store.values.namespaces() == []
+    assert await store.values.clear(STATE) == 0
+    assert [each async for each in store.values.export()] == []
+    assert await store.entries.get(STATE, b"k") is None
+    assert not await store.entries.expire(STATE, b"k", None)
+    assert await store.values.transform(STATE, b"k", lambda entry: Leave(entry)) is None
+
+
+async def test_a_put_replaces_the_expiry_or_keeps_it_as_it_says(store: Store, clock: FakeClock) -> None:
+    later = clock.now_ms() + 1000
+    await put(store, b"k", 1, expires_ms=later)
+
+    await store.values.transform(STATE, b"k", putting(2, KEEP))
+    entry = await store.values.read(STATE, b"k")
+    assert entry
+    assert entry.expires_ms == later
+
+    await store.values.transform(STATE, b"k", putting(3))
+    entry = await store.values.read(STATE, b"k")
+    assert entry
+    assert entry.expires_ms is None
+
+
+async def test_what_is_put_over_an_expired_entry_is_new_and_does_not_expire_with_it(
+    store: Store, clock: FakeClock
+) -> None:
+    await put(store, b"k", 41, expires_ms=clock.now_ms() + 1000)
+    clock.advance(5)
+
+    assert await store.values.transform(STATE, b"k", adding(1)) == 1
+
+    entry = await store.values.read(STATE, b"k")
+    assert entry == Entry(value=1, version=2, created_ms=clock.now_ms(), updated_ms=clock.now_ms(), expires_ms=None)
+
+
+async def test_the_expiry_alone_can_be_set_and_counts_as_a_version(store: Store, clock: FakeClock) -> None:
+    await put(store, b"k", [1])
+
+    assert await store.entries.expire(STATE, b"k", clock.now_ms() + 1000)
+
+    entry = await store.values.read(STATE, b"k")
+    assert entry
+    assert (entry.value, entry.version, entry.expires_ms) == ([1], 2, clock.now_ms() + 1000)
+
+
+async def test_a_sweep_deletes_what_has_expired_and_nothing_else(store: Store, clock: FakeClock) -> None:
+    now_ms = clock.now_ms()
+    for number in range(450):  # more than a slice
+        store.values.transform(STATE, b"old%03d" % number, putting(number, now_ms + 1000))
+    await put(store, b"late", 1, expires_ms=now_ms + 2000)
+    await put(store, b"never", 1)
+    clock.advance(1)
+    assert (await store.values.stats(STATE)).expired_keys == 450
+
+    assert await store.values.sweep() == 450
+    assert await store.values.sweep() == 0
+
+    assert (await store.values.stats(STATE)).expired_keys == 0
+    assert await store.values.keys(STATE) == [b"late", b"never"]
+
+
+async def test_a_sweep_stops_at_its_limit(store: Store, clock: FakeClock) -> None:
+    for number in range(5):
+        await put(store, b"%d" % number, 1, expires_ms=clock.now_ms() + 1)
+    clock.advance(1)
+
+    assert await store.values.sweep(3) == 3
+    assert await store.values.sweep(3) == 2
+    assert await store.values.sweep(0) == 0
+
+
+# Many keys
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        (b"*", [b"", b"100%", b"USER:1", b"[a]", b"a_b", b"axb", b"user:1", b"user:12", "ü".encode(), b"\xff\0x"]),
+        (b"user:*", [b"user:1", b"user:12"]),
+        (b"user:?", [b"user:1"]),
+        (b"*:1", [b"USER:1", b"user:1"]),
+        (b"a_b", [b"a_b"]),
+        (b"a?b", [b"a_b", b"axb"]),
+        (b"100%", [b"100%"]),
+        (b"[a]", [b"[a]"]),
+        (b"[a]*", [b"[a]"]),
+        (b"?", ["ü".encode()]),
+        (b"\xff*", [b"\xff\0x"]),
+        (b"*\0*", [b"\xff\0x"]),
+        (b"*r*1*", [b"user:1", b"user:12"]),
+        (b"", [b""]),
+        (b"**", [b"", b"100%", b"USER:1", b"[a]", b"a_b", b"axb", b"user:1", b"user:12", "ü".encode(), b"\xff\0x"]),
+        (b"none*", []),
+    ],
+)
+async def test_keys_are_found_by_pattern_sorted_bytewise(store: Store, pattern: bytes, found: list[bytes]) -> None:
+    for key in [b"user:12", b"user:1", b"USER:1", b"a_b", b"axb", b"100%", b"[a]", "ü".encode(), b"\xff\0x", b""]:
+        await put(store, key, 1)
+    await put(store, b"user:other", 1, namespace="scope:a")
+
+    assert await store.values.keys(STATE, pattern) == found
+    assert await store.values.clear(STATE, pattern) == len(found)
+    assert await store.values.keys(STATE, pattern) == []
+    assert len(await store.values.keys(STATE)) == 10 - len(found)
+    assert await look(store, b"user:other", namespace="scope:a") == 1
+
+
+async def test_items_are_given_by_key_or_by_creation(store: Store, clock: FakeClock) -> None:
+    for key in [b"b", b"c", b"a", b"\xff", b"\xff\xff"]:
+        await put(store, key, key)
+    await put(store, b"b", b"again")  # keeps its place
+    await store.values.transform(STATE, b"c", dropping())
+    await put(store, b"c", b"anew")  # loses it
+
+    by_key = await store.values.items(STATE)
+    by_creation = await store.values.items(STATE, order=Order.CREATED)
+
+    assert [key for key, _ in by_key] == [b"a", b"b", b"c", b"\xff", b"\xff\xff"]
+    assert [(key, entry.value) for key, entry in by_creation] == [
+        (b"b", b"again"),
+        (b"a", b"a"),
+        (b"\xff", b"\xff"),
+        (b"\xff\xff", b"\xff\xff"),
+        (b"c", b"anew"),
+    ]
+    assert [key for key, _ in await store.values.items(STATE, b"\xff")] == [b"\xff", b"\xff\xff"]
+    assert [key for key, _ in await store.values.items(STATE, b"b", limit=5)] == [b"b"]
+    assert [key for key, _ in await store.values.items(STATE, limit=2, order=Order.CREATED)] == [b"b", b"a"]
+    assert await store.values.items(STATE, limit=0) == []
+
+
+async def test_what_is_put_over_an_expired_entry_comes_last(store: Store, clock: FakeClock) -> None:
+    await put(store, b"a", 1, expires_ms=clock.now_ms() + 1)
+    await put(store, b"b", 1)
+    clock.advance(1)
+    await put(store, b"a", 2)
+
+    assert [key for key, _ in await store.values.items(STATE, order=Order.CREATED)] == [b"b", b"a"]
+
+
+async def test_namespaces_are_those_with_a_live_entry(store: Store, clock: FakeClock) -> None:
+    for namespace in ["scope:b", "scope:a", "scope:", "global", "scope:gone", "scopeless"]:
+        await put(store, b"k", 1, namespace=namespace)
+    await put(store, b"old", 1, namespace="scope:old", expires_ms=clock.now_ms())
+    await store.values.transform("scope:gone", b"k", dropping())
+
+    assert await store.values.namespaces("scope:") == ["scope:", "scope:a", "scope:b"]
+    assert await store.values.namespaces() == ["global", "scope:", "scope:a", "scope:b", "scopeless"]
+    assert await store.values.namespaces("z") == []
+
+
+async def test_stats_count_one_namespace_or_all(store: Store, clock: FakeClock) -> None:
+    await put(store, b"a", b"12345")
+    await put(store, b"old", 1, expires_ms=clock.now_ms() + 1)
+    clock.advance(1)
+    await put(store, b"b", 1)
+    await put(store, b"c", 1, namespace="scope:a")
+    await store.locks.acquire(b"l", b"me", None, 1000)
+    empty = await store.values.stats("scope:empty")
+
+    stats, everything = await store.values.stats(STATE), await store.values.stats()
+
+    assert (stats.total_keys, stats.expired_keys, stats.active_locks) == (2, 1, 1)
+    assert stats.last_modified_ms == clock.now_ms()
+    assert stats.size_bytes >= 11
+    assert (everything.total_keys, everything.expired_keys) == (3, 1)
+    assert (empty.total_keys, empty.size_bytes, empty.last_modified_ms) == (0, 0, None)
+
+
+# History
+
+
+def told(entries: list[Entry]) -> list[tuple[int, Value]]:
+    return [(entry.version, entry.value) for entry in entries]
+
+
+async def test_a_namespace_without_a_rule_keeps_no_history(store: Store) -> None:
+    await put(store, b"k", 1)
+    await put(store, b"k", 2)
+
+    assert told(await store.values.history(STATE, b"k")) == [(2, 2)]
+    assert await store.values.version(STATE, b"k", 1) is None
+    assert await store.values.history(STATE, b"absent") == []
+
+
+async def test_past_versions_are_kept_up_to_their_number(store: Store, clock: FakeClock) -> None:
+    began_ms = clock.now_ms()
+    for number in range(1, 7):
+        await put(store, b"k", [number], namespace=LOGGED)
+        clock.advance(1)
+
+    assert told(await store.values.history(LOGGED, b"k")) == [(6, [6]), (5, [5]), (4, [4]), (3, [3])]
+    assert told(await store.values.history(LOGGED, b"k", 2)) == [(6, [6]), (5, [5])]
+    assert await store.values.history(LOGGED, b"k", 0) == []
+    assert await store.values.version(LOGGED, b"k", 2) is None
+    assert await store.values.version(LOGGED, b"k", 4) == Entry(
+        value=[4], version=4, created_ms=began_ms, updated_ms=began_ms + 3000
+    )
+    live = await store.values.version(LOGGED, b"k", 6)
+    assert live
+    assert live.value == [6]
+
+
+async def test_the_last_version_of_a_deleted_entry_is_history_and_the_next_one_counts_on(store: Store) -> None:
+    await put(store, b"k", 1, namespace=LOGGED)
+    await store.entries.set(LOGGED, b"k", b"2")
+    await store.entries.delete(LOGGED, b"k")
+    assert told(await store.values.history(LOGGED, b"k")) == [(2, b"2"), (1, 1)]
+
+    await put(store, b"k", 3, namespace=LOGGED)
+    assert await store.values.clear(LOGGED) == 1
+
+    assert told(await store.values.history(LOGGED, b"k")) == [(3, 3), (2, b"2"), (1, 1)]
+
+
+async def test_past_versions_are_swept_at_their_age(store: Store, clock: FakeClock) -> None:
+    await put(store, b"k", 1, namespace=AGED)
+    await put(store, b"k", 2, namespace=AGED)
+    clock.advance(1800)
+    await put(store, b"k", 3, namespace=AGED)
+    clock.advance(1800)
+
+    await store.values.sweep()
+
+    assert told(await store.values.history(AGED, b"k")) == [(3, 3), (2, 2)]
+
+
+async def test_an_expired_value_is_not_history(store: Store, clock: FakeClock) -> None:
+    await put(store, b"k", 1, namespace=LOGGED, expires_ms=clock.now_ms() + 1)
+    clock.advance(1)
+    await put(store, b"k", 2, namespace=LOGGED)
+
+    assert told(await store.values.history(LOGGED, b"k")) == [(2, 2)]
+
+
+# From and to elsewhere
+
+
+def item(key: bytes, value: Value, *, namespace: str = STATE, expires_ms: int | None = None) -> Item:
+    entry = Entry(value=value, version=4, created_ms=10, updated_ms=20, expires_ms=expires_ms)
+    return Item(namespace=namespace, key=key, entry=entry)
+
+
+async def test_an_export_gives_live_entries_in_the_order_of_creation(store: Store, clock: FakeClock) -> None:
+    for number in range(600):  # more than a page
+        store.values.transform(STATE, b"%03d" % (599 - number), putting(number))
+    await put(store, b"other", 1, namespace="scope:a")
+    await put(store, b"old", 1, expires_ms=clock.now_ms())
+
+    everything = [each async for each in store.values.export()]
+    some = [each async for each in store.values.export(["scope:a", "none"])]
+
+    assert [each.entry.value for each in everything] == [*range(600), 1]
+    assert [(each.namespace, each.key) for each in some] == [("scope:a", b"other")]
+    assert [each async for each in store.values.export([])] == []
+
+
+async def test_what_was_exported_can_be_loaded_elsewhere(store: Store, tmp_path: Path, clock: FakeClock) -> None:
+    await put(store, b"a", {1: b"x"}, expires_ms=clock.now_ms() + 1000)
+    await put(store, b"b\xff", [NULL, 1.5], namespace="scope:a")
+    exported = [each async for each in store.values.export()]
+
+    async with opened("sqlite", tmp_path / "other.db", clock) as other:
+        loaded = await other.values.load(exported, replace=False)
+        assert (loaded.written, loaded.kept, loaded.expired) == (2, 0, 0)
+        assert [each async for each in other.values.export()] == exported
+
+
+async def test_loading_keeps_or_replaces_what_is_there_and_leaves_out_what_has_expired(
+    store: Store, clock: FakeClock
+) -> None:
+    await put(store, b"a", 1)
+    await put(store, b"gone", 1, expires_ms=clock.now_ms())
+    items = [item(b"a", 2), item(b"b", 2), item(b"gone", 2), item(b"old", 2, expires_ms=clock.now_ms())]
+
+    kept = await store.values.load(items, replace=False)
+    assert (kept.written, kept.kept, kept.expired) == (2, 1, 1)
+    assert (await look(store, b"a"), await look(store, b"b"), await look(store, b"gone")) == (1, 2, 2)
+
+    replaced = await store.values.load(items, replace=True)
+    assert (replaced.written, replaced.kept, replaced.expired) == (3, 0, 1)
+    assert await store.values.read(STATE, b"a") == Entry(value=2, version=2, created_ms=10, updated_ms=20)
+
+
+async def test_loading_is_all_or_nothing(store: Store) -> None:
+    await put(store, b"a", 1)
+
+    with pytest.raises(StoreError, match="NaN"):
+        await store.values.load([item(b"a", 2), item(b"b", 2), item(b"c", math.nan)], replace=True)
+
+    assert await store.values.keys(STATE) == [b"a"]
+    assert await look(store, b"a") == 1
+
+
+async def test_what_loading_replaces_is_history(store: Store) -> None:
+    await put(store, b"a", 1, namespace=LOGGED)
+    await store.values.load([item(b"a", 2, namespace=LOGGED)], replace=True)
+
+    assert told(await store.values.history(LOGGED, b"a")) == [(2, 2), (1, 1)]
+
+
+async def test_a_namespace_moves_with_its_history(store: Store, clock: FakeClock) -> None:
+    await put(store, b"a", [1], namespace=LOGGED)
+    await put(store, b"a", [2], namespace=LOGGED)
+    await put(store, b"b", {b"x": 1}, namespace=LOGGED)
+    await put(store, b"old", 1, namespace=LOGGED, expires_ms=clock.now_ms())
+    await put(store, b"a", b"expired", namespace=AGED, expires_ms=clock.now_ms())
+
+    assert await store.values.move(LOGGED, AGED) == 2
+
+    assert await store.values.keys(LOGGED) == []
+    assert await store.values.history(LOGGED, b"a") == []
+    assert told(await store.values.history(AGED, b"a")) == [(2, [2]), (1, [1])]
+    assert await look(store, b"b", namespace=AGED) == {b"x": 1}
+    assert await store.values.move("none", AGED) == 0
+
+
+async def test_a_namespace_does_not_move_over_another(store: Store) -> None:
+    await put(store, b"a", 1, namespace="job:a")
+    await put(store, b"b", 1, namespace="job:a")
+    await put(store, b"b", 2, namespace="job:b")
+
+    with pytest.raises(StoreError, match="both have the key 'b'"):
+        await store.values.move("job:a", "job:b")
+
+    assert await store.values.keys("job:a") == [b"a", b"b"]
+    assert await look(store, b"b", namespace="job:b") == 2
+
+
+# Closing
+
+
+async def test_a_closed_store_refuses_everything(store: Store) -> None:
+    await store.close()
+
+    for asked in (
+        store.values.read(STATE, b"k"),
+        store.values.transform(STATE, b"k", putting(1)),
+        store.values.keys(STATE),
+        store.values.sweep(),
+        store.locks.acquire(b"l", b"me", None, 1),
+        store.locks.list(),
+        store.events.pending(),
+    ):
+        with pytest.raises(StoreClosed):
+            await asked
+
+
+async def test_a_question_whose_asker_has_gone_harms_nobody(store: Store) -> None:
+    write = store.values.transform(STATE, b"k", putting(1))
+    asked = store.values.keys(STATE)
+    asked.cancel()
+    await write
+    await asyncio.sleep(0)
+
+    assert await store.values.keys(STATE) == [b"k"]

@@ -1,0 +1,201 @@
+"""Stored values over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from io import BytesIO
+
+import pytest
+
+from spyweb.model import HistoryRule
+from spyweb.web.app import socket_app, tcp_app
+from tests.fakes.client import Client, client_of, get_json, post_json
+from tests.fakes.desk import NOW_MS, FakeDesk, make_state
+
+STATE = "/api/state"
+RULES = {"state": HistoryRule(versions=5)}
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with client_of(socket_app(FakeDesk(state=make_state(history=RULES)))) as client:
+        yield client
+
+
+async def put(client: Client, key: str, body: bytes, more: str = "") -> tuple[int, object]:
+    async with client.put(f"{STATE}/entry?key={key}{more}", data=body) as answer:
+        return answer.status, await answer.json()
+
+
+async def delete(client: Client, path: str) -> tuple[int, object]:
+    async with client.delete(f"{STATE}/{path}") as answer:
+        return answer.status, await answer.json()
+
+
+async def lines(client: Client, path: str) -> list[dict[str, object]]:
+    async with client.get(f"{STATE}/{path}") as answer:
+        assert answer.status == 200
+        assert answer.content_type == "application/x-ndjson"
+        return [json.loads(line) for line in (await answer.text()).splitlines()]
+
+
+async def test_an_entry_is_put_and_read(client: Client) -> None:
+    assert await put(client, "a", b'{"b":[1]}', "&ttl_ms=5000") == (200, {"created": True})
+    assert await put(client, "a", b'{"b":[2]}', "&ttl_ms=5000") == (200, {"created": False})
+    status, answer = await get_json(client, f"{STATE}/entry?key=a")
+    assert (status, answer) == (
+        200,
+        {
+            "entry": {
+                "namespace": "state",
+                "key": "a",
+                "value": {"b": [2]},
+                "type": "table",
+                "version": 2,
+                "created_ms": NOW_MS,
+                "updated_ms": NOW_MS,
+                "expires_ms": NOW_MS + 5000,
+            }
+        },
+    )
+
+
+async def test_what_is_not_there_is_null(client: Client) -> None:
+    assert await get_json(client, f"{STATE}/entry?key=a") == (200, {"entry": None})
+    assert await delete(client, "entry?key=a") == (200, {"deleted": False})
+    assert await delete(client, "locks?name=a") == (200, {"broken": None})
+
+
+async def test_a_key_may_be_any_bytes(client: Client) -> None:
+    await put(client, "%FF%00%2B+", b"1")
+    (entry, end) = await lines(client, "entries?prefix=%FF")
+    assert entry["key"] == {"$base64": "/wArIA=="}
+    assert end == {"end": 1}
+    assert await delete(client, "entry?key=%FF%00%2B+") == (200, {"deleted": True})
+
+
+async def test_entries_are_listed_by_namespace_prefix_and_limit(client: Client) -> None:
+    for key in ("a*2", "a*1", "ab", "c"):
+        await put(client, key, b"1")
+    await put(client, "a", b"1", "&namespace=scope:x")
+    assert [line.get("key") for line in await lines(client, "entries?prefix=a*")] == ["a*1", "a*2", None]
+    assert await lines(client, "entries?limit=3") == [*(await lines(client, "entries"))[:3], {"end": 3}]
+    assert [line.get("key") for line in await lines(client, "entries?namespace=scope:x")] == ["a", None]
+    assert await lines(client, "entries?namespace=job:none") == [{"end": 0}]
+
+
+async def test_many_entries_are_counted_and_cleared_by_pattern(client: Client) -> None:
+    for number in range(450):
+        await put(client, f"k{number}", b"1")
+    assert len(await lines(client, "entries")) == 451
+    assert await get_json(client, f"{STATE}/count?pattern=k1*") == (200, {"count": 111})
+    assert await delete(client, "entries?pattern=k1*") == (200, {"deleted": 111})
+    assert await delete(client, "entries") == (200, {"deleted": 339})
+
+
+async def test_history_and_rollback(client: Client) -> None:
+    for body in (b"1", b"2", b"3"):
+        await put(client, "a", body)
+    _, versions = await get_json(client, f"{STATE}/history?key=a&limit=2")
+    assert [(entry["version"], entry["value"]) for entry in versions] == [(3, 3), (2, 2)]  # type: ignore[attr-defined]
+    assert await post_json(client, f"{STATE}/rollback?key=a&version=1") == (200, {"created": False})
+    status, refused = await post_json(client, f"{STATE}/rollback?key=a&version=99")
+    assert (status, refused) == (
+        409,
+        {"error": "a: version 99 is not kept: `spyweb state history` shows what is", "code": "refused"},
+    )
+    _, now = await get_json(client, f"{STATE}/entry?key=a")
+    assert (now["entry"]["version"], now["entry"]["value"]) == (4, 1)  # type: ignore[index]
+
+
+async def test_an_export_is_imported_again(client: Client) -> None:
+    await put(client, "a", b'{"$base64":"/w=="}')
+    await put(client, "b", b"1", "&namespace=global")
+    async with client.get(f"{STATE}/export") as answer:
+        *entries, end = (await answer.read()).splitlines(keepends=True)
+    assert json.loads(end) == {"end": 2}
+    body = b"".join(entries)
+    await delete(client, "entries")
+    for query, counts in [("?dry_run=true", (1, 1)), ("", (1, 1)), ("", (0, 2))]:
+        async with client.post(f"{STATE}/import{query}", data=body) as imported:
+            assert await imported.json() == {"added": counts[0], "replaced": counts[1], "expired": 0}
+    assert len(await lines(client, "export?namespace=global")) == 2
+
+
+async def test_a_damaged_import_changes_nothing(client: Client) -> None:
+    good = b'{"namespace":"state","key":"a","value":1}\n'
+    async with client.post(f"{STATE}/import", data=good + b"\n" + good.replace(b"1}", b"1")) as answer:
+        assert (answer.status, (await answer.json())["error"][:22]) == (400, "line 3: is not JSON: I")
+    large = b'{"namespace":"state","key":"b","value":"%s"}' % (b"x" * 2000)
+    async with client.post(f"{STATE}/import", data=good + large) as answer:
+        text = "b: the value of 2000 bytes is over the limit of 1000"
+        assert (answer.status, (await answer.json())["error"]) == (409, text)
+    assert await lines(client, "entries") == [{"end": 0}]
+
+
+async def test_keys_are_moved_from_job_to_job(client: Client) -> None:
+    await put(client, "a", b'"1"', "&namespace=job:old")
+    assert await post_json(client, f"{STATE}/move?old=job:old&new=job:new") == (200, {"moved": 1})
+    await put(client, "a", b'"2"', "&namespace=job:old")
+    status, answer = await post_json(client, f"{STATE}/move?old=job:old&new=job:new")
+    assert status == 503
+    assert "both have the key" in answer["error"]  # type: ignore[index]
+
+
+async def test_stats_count_one_namespace_or_all(client: Client) -> None:
+    await put(client, "a", b"1")
+    await put(client, "a", b"1", "&namespace=global")
+    for query, count in (("", 2), ("?namespace=global", 1)):
+        _, stats = await get_json(client, f"{STATE}/stats{query}")
+        assert (stats["total_keys"], stats["backend"]) == (count, "memory")  # type: ignore[index]
+
+
+async def test_a_watch_tells_that_it_has_begun_then_each_change(client: Client) -> None:
+    async with client.get(f"{STATE}/watch?pattern=a*") as answer:
+        assert await answer.content.readline() == b"\n"
+        await put(client, "b", b"1")
+        await put(client, "a", b"1")
+        change = json.loads(await answer.content.readline())
+    assert (change["key"], change["kind"], change["old"], change["new"]) == ("a", "created", None, 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("entry", "key: is missing"),
+        ("entry?key=a&namespace=jobs:x", "'jobs:x' is no namespace"),
+        ("entry?key=a&namespace=%FF", "namespace: expected UTF-8"),
+        ("entries?limit=-1", "limit: expected a whole number"),
+        ("stats?namespace=x", "'x' is no namespace"),
+    ],
+)
+async def test_wrong_parameters_are_named(client: Client, path: str, reason: str) -> None:
+    status, answer = await get_json(client, f"{STATE}/{path}")
+    assert status == 400
+    assert reason in answer["error"]  # type: ignore[index]
+
+
+async def test_wrong_values_are_refused_and_nothing_is_written(client: Client) -> None:
+    assert await put(client, "a", b"{") == (400, {"error": "the value is not JSON: Input data was truncated"})
+    status, answer = await put(client, "k" * 21, b"1")
+    assert (status, answer) == (
+        409,
+        {"error": f"{'k' * 21}: the key of 21 bytes is over the limit of 20", "code": "refused"},
+    )
+    assert await lines(client, "entries") == [{"end": 0}]
+
+
+async def test_lines_longer_than_one_read_are_taken_whole(client: Client) -> None:
+    space = b" " * 300_000
+    line = b'{"namespace":"state","key":"%b",' + space + b'"value":1}\n'
+    body = BytesIO(line.replace(b"%b", b"a") + line.replace(b"%b", b"b"))
+    async with client.post(f"{STATE}/import", data=body) as answer:
+        assert await answer.json() == {"added": 2, "replaced": 0, "expired": 0}
+    async with client.put(f"{STATE}/entry?key=c", data=BytesIO(space * 10 + b"1")) as answer:
+        assert answer.status == 200
+
+
+async def test_tcp_serves_none_of_it() -> None:
+    async with client_of(tcp_app(FakeDesk(), None)) as client, client.get(f"{STATE}/entries") as answer:
+        assert answer.status == 404

@@ -1,0 +1,132 @@
+"""Stored values and locks, over each kind of store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from spyweb.errors import Refused, StoreError
+from spyweb.model import HistoryRule, RunId, Value
+from spyweb.settings import StateSettings
+from spyweb.store.lines import UNKNOWN_MS
+from spyweb.store.protocol import Entry, Item
+from spyweb.web.state_office import StateOffice
+from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.stores import KINDS, opened
+
+RULES = {"state": HistoryRule(versions=3)}
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=KINDS)
+async def office(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[StateOffice]:
+    async with opened(request.param, tmp_path / "spyweb.db", clock, RULES) as store:
+        yield StateOffice(store=store, clock=clock, limits=StateSettings(max_value_bytes=100, max_key_bytes=10))
+
+
+def item(key: bytes, value: Value = 1, *, expires_ms: int | None = None, created_ms: int = UNKNOWN_MS) -> Item:
+    entry = Entry(value=value, version=1, created_ms=created_ms, updated_ms=created_ms, expires_ms=expires_ms)
+    return Item(namespace="state", key=key, entry=entry)
+
+
+async def keys(office: StateOffice, prefix: bytes = b"", limit: int | None = None) -> list[object]:
+    return [entry.key async for entry in office.entries("state", prefix, limit)]
+
+
+async def test_a_prefix_is_taken_literally_and_a_limit_counts(office: StateOffice) -> None:
+    for key in (b"a*1", b"ab", b"a*2", b"a?"):
+        await office.put("state", key, 1, None)
+    assert await keys(office, b"a*") == ["a*1", "a*2"]
+    assert await keys(office, b"a", 2) == ["a*1", "a*2"]
+    assert await keys(office, b"a?") == ["a?"]
+
+
+async def test_a_value_lives_as_long_as_it_is_told_to(office: StateOffice, clock: FakeClock) -> None:
+    await office.put("state", b"a", 1, 1_000)
+    found = await office.entry("state", b"a")
+    assert found is not None
+    assert found.expires_ms == START_MS + 1_000
+    clock.advance(1)
+    assert await office.entry("state", b"a") is None
+    assert await office.put("state", b"a", 1, None)
+
+
+@pytest.mark.parametrize(("key", "value"), [(b"k" * 11, 1), (b"k", b"x" * 101), (b"k", [b"x" * 99])])
+async def test_nothing_beyond_the_limits_is_written(office: StateOffice, key: bytes, value: Value) -> None:
+    with pytest.raises(Refused, match="over the limit of"):
+        await office.put("state", key, value, None)
+    with pytest.raises(Refused, match="over the limit of"):
+        await office.load([item(b"good"), item(key, value)], dry_run=False)
+    assert await keys(office) == []
+
+
+async def test_a_rollback_is_a_new_version_without_expiry(office: StateOffice) -> None:
+    await office.put("state", b"a", [1], 5_000)
+    await office.put("state", b"a", [2], 5_000)
+    assert not await office.rollback("state", b"a", 1)
+    found = await office.entry("state", b"a")
+    assert found is not None
+    assert (found.value, found.version, found.expires_ms) == ([1], 3, None)
+
+
+async def test_what_was_deleted_can_be_rolled_back(office: StateOffice) -> None:
+    await office.put("state", b"a", 1, None)
+    await office.delete("state", b"a")
+    assert await office.rollback("state", b"a", 1)
+    assert [entry.version for entry in await office.history("state", b"a", None)] == [2, 1]
+
+
+async def test_a_version_that_is_not_kept_is_refused(office: StateOffice) -> None:
+    with pytest.raises(Refused, match="a: version 7 is not kept"):
+        await office.rollback("state", b"a", 7)
+
+
+async def test_moments_that_a_line_left_out_are_now(office: StateOffice) -> None:
+    await office.load([item(b"a"), item(b"b", created_ms=5)], dry_run=False)
+    found = [entry async for entry in office.entries("state", b"", None)]
+    assert [(entry.created_ms, entry.updated_ms) for entry in found] == [(START_MS, START_MS), (5, 5)]
+
+
+async def test_an_import_counts_what_is_new_what_is_replaced_and_what_has_expired(office: StateOffice) -> None:
+    await office.put("state", b"k1", 0, None)
+    items = [item(b"k%d" % n) for n in range(450)] + [item(b"old", expires_ms=START_MS)]
+    for dry_run in (True, False):
+        found = await office.load(items, dry_run=dry_run)
+        assert (found.added, found.replaced, found.expired) == (449, 1, 1)
+    assert await office.count("state", b"*") == 450
+
+
+async def test_held_locks_are_listed_and_broken(office: StateOffice) -> None:
+    await office.store.locks.acquire(b"deploy", b"tick#3", RunId(3), 30_000)
+    (lock,) = await office.locks()
+    assert (lock.name, lock.holder, lock.run, lock.expires_ms) == ("deploy", "tick#3", 3, START_MS + 30_000)
+    assert await office.break_lock(b"deploy") == lock
+    assert await office.break_lock(b"deploy") is None
+    assert await office.store.locks.acquire(b"deploy", b"other", None, 1) is None
+
+
+async def test_a_move_is_all_or_nothing(office: StateOffice) -> None:
+    for namespace, key in [("job:a", b"x"), ("job:a", b"y"), ("job:b", b"y")]:
+        await office.put(namespace, key, b"1", None)
+    with pytest.raises(StoreError, match="both have the key 'y'"):
+        await office.move("job:a", "job:b")
+    assert await office.count("job:a", b"*") == 2
+    await office.delete("job:b", b"y")
+    assert await office.move("job:a", "job:b") == 2
+    assert await office.count("job:a", b"*") == 0
+
+
+async def test_stats_tell_what_lives_and_what_is_still_to_be_removed(office: StateOffice, clock: FakeClock) -> None:
+    await office.put("state", b"a", 1, None)
+    await office.put("state", b"b", 1, 1_000)
+    clock.advance(2)
+    stats = await office.stats(None)
+    assert (stats.total_keys, stats.expired_keys, stats.active_locks) == (1, 1, 0)
+    assert stats.last_modified_ms == START_MS
+    assert stats.backend == ("memory" if stats.db_path == ":memory:" else "sqlite")
