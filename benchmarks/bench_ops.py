@@ -23,7 +23,7 @@ from spyweb.clock import RealClock
 from spyweb.store.protocol import Durability
 from spyweb.store.sqlite import SqliteStore, open_store
 
-CROWDS = {1: 300, 8: 150, 64: 100, 512: 25}  # jobs → pairs of ops of each
+CROWDS = {1: 300, 8: 100, 64: 60, 512: 15}  # jobs → pairs of ops of each
 QUICK = {1: 5, 8: 3, 64: 2}
 
 OURS = b"""

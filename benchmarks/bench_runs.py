@@ -72,7 +72,7 @@ def middle(windows: Sequence[Window]) -> Window:
 
 def measure(case: Case, effort: Effort) -> tuple[Window, Window]:
     """Ours, and the peer's before and after it, so that a machine that gets slower is slow for both."""
-    seconds = 0.5 if effort.quick else 2.5
+    seconds = 0.5 if effort.quick else 1.5
     before = bare(*case, seconds)
     mine = uvloop.run(ours(*case, seconds, effort.rounds))
     return middle(mine), middle([before, *(bare(*case, seconds) for _ in range(effort.rounds - 1))])

@@ -102,7 +102,8 @@ def start_rows(jobs: int, rounds: int) -> list[Row]:
     limit = 2.0 if jobs == 1000 else None
 
     def row(what: str, seconds: float) -> Row:
-        return Row(figure=f"{what}, {jobs:,} jobs", ours=seconds, unit="s", peer=PEER, theirs=plain, limit=limit)
+        once = " (once)" if rounds == 1 else ""
+        return Row(figure=f"{what}, {jobs:,} jobs{once}", ours=seconds, unit="s", peer=PEER, theirs=plain, limit=limit)
 
     return [
         row("start, jobs never seen before", median(first for first, _ in starts)),

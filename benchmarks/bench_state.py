@@ -126,7 +126,7 @@ async def by_size(directory: Path, rounds: int) -> None:
         await fill(store, count)
     asks: dict[str, Callable[[SqliteStore, bytes], Awaitable[object]]] = {
         "increment": lambda store, key: store.values.transform(NAMESPACE, key, increment),
-        "set": lambda store, key: store.values.transform(NAMESPACE, key, lambda entry: Put(random.random())),
+        "set": lambda store, key: store.values.transform(NAMESPACE, key, lambda entry: Put(random.getrandbits(40))),
         "get": lambda store, key: store.values.read(NAMESPACE, key),
     }
     for used in (CALLERS, None):
@@ -163,8 +163,7 @@ async def sweep(directory: Path) -> None:
             Item(namespace=NAMESPACE, key=key_name(key), entry=expired) for key in keys[start : start + LOADED_AT_ONCE]
         ]
         await store.values.load(some, replace=True)
-    while (await store.values.stats(NAMESPACE)).total_keys:
-        await asyncio.sleep(0.1)
+    await asyncio.sleep(expired_after_s(expired))
     sweeping = asyncio.ensure_future(store.values.sweep())
     times: list[Seconds] = []
     began = time.perf_counter()
@@ -178,6 +177,10 @@ async def sweep(directory: Path) -> None:
         f"median {statistics.median(times) * 1e3:.1f} ms, longest {max(times) * 1e3:.1f} ms, {len(times)} of them"
     )
     await store.close()
+
+
+def expired_after_s(entry: Entry) -> Seconds:
+    return max((entry.expires_ms or 0) - RealClock().now_ms() + 1, 0) / 1000
 
 
 async def main(rounds: int) -> None:

@@ -32,8 +32,9 @@ from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.settings import Settings
 from spyweb.store.damage import move_aside
-from spyweb.store.protocol import Durability
-from spyweb.store.sqlite import SqliteStore, open_store
+from spyweb.store.keys import find_key
+from spyweb.store.opening import open_any
+from spyweb.store.protocol import Durability, Store
 
 log = structlog.get_logger()
 
@@ -44,7 +45,7 @@ class Parts:
 
     settings: Settings
     clock: Clock
-    store: SqliteStore
+    store: Store
     world: World
     pool: Pool
     live: LiveJobs
@@ -85,15 +86,23 @@ async def owned_tasks() -> AsyncIterator[TaskGroup]:
         raise
 
 
-async def open_or_repair(settings: Settings, clock: Clock, *, repair: bool) -> SqliteStore:
-    path, durability = settings.store.path, Durability(settings.store.durability)
+async def open_or_repair(settings: Settings, clock: Clock, *, repair: bool) -> Store:
     try:
-        return await open_store(path, clock=clock, durability=durability)
+        return await open_configured(settings, clock)
     except StoreCorrupt as error:
         if not repair:
             raise
-        log.error("the damaged database is moved aside, a new one begins", reason=str(error), now=str(move_aside(path)))
-    return await open_store(path, clock=clock, durability=durability)
+        aside = move_aside(settings.store.path)
+        log.error("the damaged database is moved aside, a new one begins", reason=str(error), now=str(aside))
+    return await open_configured(settings, clock)
+
+
+async def open_configured(settings: Settings, clock: Clock) -> Store:
+    store = settings.store
+    key = find_key(store.key_file, settings.root, os.environ) if store.key_file else None
+    return await open_any(
+        store.url, clock=clock, durability=Durability(store.durability), key=key, history=settings.state.history
+    )
 
 
 def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
@@ -129,7 +138,7 @@ def note_line(job: LiveJob, run: Run, level: str, text: bytes) -> None:
     getattr(log, structlog_level)(text.decode("utf-8", "replace"), job=job.id, run=run.id)
 
 
-async def open_world(stack: AsyncExitStack, settings: Settings, clock: Clock, store: SqliteStore) -> World:
+async def open_world(stack: AsyncExitStack, settings: Settings, clock: Clock, store: Store) -> World:
     http = await stack.enter_async_context(open_client(settings.http, clock))
     locks = LockKeeper(store.locks, clock)
     stack.callback(locks.close)
@@ -163,6 +172,7 @@ async def build(stack: AsyncExitStack, settings: Settings, clock: Clock, purpose
         events=store.events,
         live=live,
         clock=clock,
+        run_ended=world.locks.run_ended,
         host_for=hosts(world, job_logs, echo=purpose.echo),
         random=random.random,
     )

@@ -12,10 +12,11 @@ from pathlib import Path
 from spyweb.clock import Clock, RealClock
 from spyweb.daemon.build import Parts, Purpose, build, init_facts
 from spyweb.errors import ConfigError, Problem, Refused, ScriptError
-from spyweb.jobs.discover import JobFile, scan
+from spyweb.jobs.discover import JobFile, Scan, scan
 from spyweb.jobs.live import code_of
 from spyweb.jobs.run import Start
 from spyweb.jobs.view import RunEnded, RunEvent, find_job, log_line, run_ended
+from spyweb.jobs.watches import watches_of
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.model import Ending, Run, TriggerType
 from spyweb.reload.swap import newcomer, with_hint
@@ -32,20 +33,30 @@ class Watching:
     over: asyncio.Future[RunEnded] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def log(self, level: str, text: bytes) -> None:
-        self.on_event(log_line(level, text, self.clock.now_ms()))
+        self._show(log_line(level, text, self.clock.now_ms()))
 
     def ended(self, run: Run, ending: Ending) -> None:
         event = run_ended(run, ending, self.clock.now_ms())
-        self.on_event(event)
+        self._show(event)
         if not self.over.done():  # Ctrl-C has ended the waiting, and this is what became of the run
             self.over.set_result(event)
+
+    def _show(self, event: RunEvent) -> None:
+        """Where nobody reads any more (`spyweb run JOB | head`) the waiting ends."""
+        try:
+            self.on_event(event)
+        except OSError as error:
+            if not self.over.done():
+                self.over.set_exception(error)
 
 
 async def run_once(root: Path, flags: Mapping[str, object], job: str, on_event: Callable[[RunEvent], None]) -> RunEnded:
     """Run a job once, by name or id, in this process's own workers.  Recorded as manual; nothing follows it."""
     settings = load_settings(root, environ=os.environ, flags=flags)
-    file = find_file(root, settings, job)
+    found = scan(root, settings)
+    file = find_file(found, job)
     async with foreground(settings) as parts:
+        parts.store.events.watch(watches_of(each.spec for each in found.jobs.values()))  # for the next daemon
         watching = Watching(on_event, parts.clock)
         live = newcomer(file)
         parts.live.add(live)
@@ -66,8 +77,7 @@ async def foreground(settings: Settings) -> AsyncIterator[Parts]:
             await parts.runner.drain(0)  # Ctrl-C: what runs is stopped, and recorded so
 
 
-def find_file(root: Path, settings: Settings, job: str) -> JobFile:
-    found = scan(root, settings)
+def find_file(found: Scan, job: str) -> JobFile:
     job_id = find_job([file.spec for file in found.jobs.values()], job)
     if job_id is not None:
         return found.jobs[job_id]

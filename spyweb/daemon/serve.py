@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from asyncio import TaskGroup
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +20,7 @@ from spyweb.clock import Clock, RealClock
 from spyweb.daemon.build import Parts, Purpose, build, owned_tasks
 from spyweb.daemon.options import Options
 from spyweb.daemon.report import report_start, show
-from spyweb.errors import Refused
+from spyweb.errors import Refused, StoreError
 from spyweb.jobs.health import Vitals, find_problems
 from spyweb.jobs.triggers import Triggers
 from spyweb.reload.swap import Parts as ReloadParts
@@ -34,8 +35,7 @@ from spyweb.web.state_office import StateOffice
 
 log = structlog.get_logger()
 
-PRUNE_SECONDS = 3600.0
-FIRST_PRUNE_SECONDS = 60.0  # not while everything starts
+PRUNE_SECONDS = 600.0
 STATUS_SECONDS = 10.0
 
 
@@ -174,7 +174,8 @@ async def load_jobs(daemon: Daemon) -> None:
 
 
 def start_background(daemon: Daemon, tasks: TaskGroup) -> list[asyncio.Task[None]]:
-    settings = daemon.parts.settings
+    settings, clock, store = daemon.parts.settings, daemon.parts.clock, daemon.parts.store
+    sweep_s = settings.state.sweep_interval_ms / 1000
     watcher = Watcher(settings.root, [settings.daemon.data_dir], daemon.reloader.wake)
     daemon.scheduler.start()
     return [
@@ -182,7 +183,9 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[asyncio.Task[None
         tasks.create_task(daemon.reloader.keep_up(), name="reload"),
         tasks.create_task(daemon.scheduler.watch_the_clock(), name="watch the clock"),
         tasks.create_task(daemon.triggers.deliver(), name="hand out changes"),
-        tasks.create_task(prune(daemon), name="prune runs"),
+        tasks.create_task(repeat(clock, PRUNE_SECONDS, partial(prune, daemon)), name="prune runs"),
+        # Expired entries are absent already: this gives their room back, and tells whoever asked for `expired`.
+        tasks.create_task(repeat(clock, sweep_s, store.values.sweep), name="sweep expired state"),
         tasks.create_task(feed_watchdog(daemon), name="watchdog"),
     ]
 
@@ -216,7 +219,7 @@ def vitals(parts: Parts, scheduler: Scheduler, started: float) -> Vitals:
         scheduler_lag_ms=scheduler.lag_ms,
         store=parts.store.stats(),
         pool=parts.pool.stats(),
-        storage_errors=sum(parts.world.metrics.errors.values()),
+        storage_errors=parts.world.metrics.storage_errors.total(),
     )
 
 
@@ -239,11 +242,18 @@ async def feed_watchdog(daemon: Daemon) -> None:
         daemon.notifier.status(status_line(daemon))
 
 
-async def prune(daemon: Daemon) -> None:
-    clock: Clock = daemon.parts.clock
-    await clock.sleep(FIRST_PRUNE_SECONDS)
+async def repeat(clock: Clock, seconds: float, work: Callable[[], Awaitable[object]]) -> None:
+    """What a full or locked disk keeps from being done now is done the next time."""
     while True:
-        keep = daemon.reloader.settings.runs
-        gone = await daemon.parts.store.runs.prune(keep=keep.keep, older_than_ms=clock.now_ms() - keep.keep_for_ms)
-        log.debug("runs pruned", gone=gone)
-        await clock.sleep(PRUNE_SECONDS)
+        await clock.sleep(seconds)
+        try:
+            await work()
+        except StoreError as error:
+            log.error("put off", reason=str(error), by_s=seconds)
+
+
+async def prune(daemon: Daemon) -> None:
+    """Keep the history within its bounds."""
+    keep = daemon.reloader.settings.runs
+    oldest_ms = daemon.parts.clock.now_ms() - keep.keep_for_ms
+    await daemon.parts.store.runs.prune(keep=keep.keep, older_than_ms=oldest_ms)

@@ -12,26 +12,36 @@ from spyweb.store.protocol import NewRun
 
 
 def losses(run: Run) -> int:
-    """How many attempts before this one were lost without fault: they don't count as retries."""
-    lost = run.trigger.get("lost", 0)
-    return lost if isinstance(lost, int) else 0
+    """How many attempts before this one were lost without fault."""
+    return _count(run, "lost")
+
+
+def tries(run: Run) -> int:
+    """Which attempt this is, without those that were lost without fault or cut short: they don't count as retries."""
+    return run.attempt - losses(run) - _count(run, "cut_short")
+
+
+def _count(run: Run, name: str) -> int:
+    count = run.trigger.get(name, 0)
+    return count if isinstance(count, int) else 0
 
 
 def may_retry(run: Run, retry: Retry) -> bool:
-    return run.attempt - losses(run) <= retry.retries
+    return tries(run) <= retry.retries
 
 
-def _retry_trigger(run: Run, lost: int) -> Mapping[str, object]:
+def _retry_trigger(run: Run, lost: int, cut_short: int) -> Mapping[str, object]:
     first = run.trigger.get("of", run.id) if run.trigger.get("type") == TriggerType.RETRY else run.id
-    carried = {"lost": lost, "depth": depth_of(run.trigger), "cause": cause_of(run.trigger)}
+    counts = {"lost": losses(run) + lost, "cut_short": _count(run, "cut_short") + cut_short}
+    carried = {**counts, "depth": depth_of(run.trigger), "cause": cause_of(run.trigger)}
     return {"type": TriggerType.RETRY.value, "of": first, **{name: value for name, value in carried.items() if value}}
 
 
-def _next_attempt(run: Run, start_after_ms: int | None, lost: int) -> NewRun:
+def _next_attempt(run: Run, start_after_ms: int | None = None, *, lost: int = 0, cut_short: int = 0) -> NewRun:
     return NewRun(
         job=run.job,
         state=RunState.WAITING,
-        trigger=_retry_trigger(run, lost),
+        trigger=_retry_trigger(run, lost, cut_short),
         attempt=run.attempt + 1,
         due_ms=run.due_ms,
         start_after_ms=start_after_ms,
@@ -51,16 +61,18 @@ def next_attempt(run: Run, ending: Ending, retry: Retry, now_ms: int, random: Ca
     An innocent loss starts again once, at once; a failure is retried after its delay.
     """
     if ending.outcome is Outcome.LOST and not ending.guilty and not losses(run):
-        return _next_attempt(run, None, 1)
+        return _next_attempt(run, lost=1)
     if _is_failure(ending) and may_retry(run, retry):
-        attempt = run.attempt - losses(run)
-        return _next_attempt(run, now_ms + retry_delay_ms(retry, attempt, random), losses(run))
+        return _next_attempt(run, now_ms + retry_delay_ms(retry, tries(run), random))
     return None
 
 
-def after_stop(run: Run) -> NewRun | None:
-    """A change of state comes only once: a run of it that a planned stop cut short begins again."""
-    return _next_attempt(run, None, losses(run) + 1) if is_caused(run) else None
+def begin_again(run: Run) -> NewRun | None:
+    """The attempt that follows one that was cut short by the end of its daemon, planned or not.
+
+    A change of state comes only once, so a run of it begins again however often that happens.
+    """
+    return _next_attempt(run, cut_short=1) if is_caused(run) else None
 
 
 def dependents(run: Run, ending: Ending, jobs: Iterable[LiveJob]) -> list[NewRun]:

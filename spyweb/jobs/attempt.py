@@ -58,17 +58,18 @@ class Surroundings:
     live: LiveJobs
     clock: Clock
     host_for: HostFor
+    run_ended: Callable[[RunId], None]  # told of every run whose end is committed
     random: Callable[[], float]
 
 
-async def attempt(around: Surroundings, job: LiveJob, run: Run, host: Host) -> Ending:
-    """Run it in its job's VM; how it ended, whatever went wrong."""
+async def attempt(around: Surroundings, job: LiveJob, run: Run, host: Host, *, once: bool = False) -> Ending:
+    """Run it in its job's VM; how it ended, whatever went wrong.  `once`: no attempt follows, come what may."""
     request = Request(
         run=run.id,
         code=job.code,
         timeout_ms=job.spec.timeout_ms,
         cpu_limit_ms=job.spec.cpu_limit_ms,
-        arguments=(ctx_of(run), may_retry(run, job.spec.retry) and not job.gone),
+        arguments=(ctx_of(run), may_retry(run, job.spec.retry) and not (once or job.gone)),
     )
     event_id = event_of(run.trigger)
     if event_id is not None:

@@ -31,7 +31,8 @@ class Block:
     """What a file says of its job; an empty table when it has no block."""
 
     table: Table
-    end: int = 0  # the offset in the file where the block ends
+    start: int = 0  # offsets in the file, of what is between the markers
+    end: int = 0
 
 
 def read_block(source: bytes, file: str) -> Block | Problem:
@@ -83,7 +84,7 @@ def _read_content(source: bytes, start: int, file: str, opening_line: int) -> Bl
         line_end = len(source) if line_end < 0 else line_end
         raw = source[position:line_end].strip()
         if marker := _MARKER.fullmatch(raw):
-            return unterminated if marker[1] else _finish(lines, line_end, file, opening_line + 1)
+            return unterminated if marker[1] else _finish(lines, (start, line_end), file, opening_line + 1)
         if not raw.startswith(b"--"):
             return unterminated
         try:
@@ -98,6 +99,15 @@ def _content(raw: bytes) -> str:
     return raw.decode("utf-8")[2:].removeprefix(" ")
 
 
-def _finish(lines: list[str], end: int, file: str, first_line: int) -> Block | Problem:
+def _finish(lines: list[str], span: tuple[int, int], file: str, first_line: int) -> Block | Problem:
     table = parse_table("\n".join(lines), file, first_line)
-    return table if isinstance(table, Problem) else Block(table=table, end=end)
+    return table if isinstance(table, Problem) else Block(table=table, start=span[0], end=span[1])
+
+
+def code_of_file(source: bytes, block: Block) -> bytes:
+    """The file less what its settings say: equal for two versions of which only the settings differ.
+
+    Lines are still where they were: a traceback of the one is right for the other.
+    """
+    settings = source[block.start : block.end]
+    return source[: block.start] + b"\n" * settings.count(b"\n") + source[block.end :]

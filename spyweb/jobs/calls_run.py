@@ -6,20 +6,13 @@ A guess from the file's words, for a warning: nothing is run, and a text that is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+
+from spyweb.jobs.words import TEXT, line_at, words_of
 
 _CALL_LIKE = re.compile(rb"\brun\s*[({\"'\[]")
-_TOKEN = re.compile(
-    rb"(?P<skip>\s+|--(?!\[=*\[)[^\n]*)"
-    rb"|(?P<long>(?:--)?\[(?P<level>=*)\[)"
-    rb"|(?P<text>\"(?:[^\"\\\n]|\\.)*+\"|'(?:[^'\\\n]|\\.)*+')"
-    rb"|(?P<word>[A-Za-z_][A-Za-z0-9_]*|[=~<>]=|.)",
-    re.DOTALL,
-)
 _OPENERS = (b"function", b"if", b"do", b"repeat")
 _CLOSERS = (b"end", b"until")
-_TEXT = b'""'
-_ARGUMENTS = (b"(", b"{", _TEXT)
+_ARGUMENTS = (b"(", b"{", TEXT)
 
 
 def find_own_call(source: bytes) -> int | None:
@@ -28,7 +21,7 @@ def find_own_call(source: bytes) -> int | None:
         return None
     defined, call, depth = False, None, 0
     trail = (b"", b"", b"", 0)  # the two words before, the word and its offset
-    for after, after_offset in _words(source):
+    for after, after_offset in words_of(source):
         first, before, word, offset = trail
         if word == b"run":
             defined = defined or _defines(first, before, after, depth)
@@ -36,7 +29,7 @@ def find_own_call(source: bytes) -> int | None:
                 call = offset
         depth += (after in _OPENERS) - (after in _CLOSERS)
         trail = (before, word, after, after_offset)
-    return source.count(b"\n", 0, call) + 1 if defined and call is not None else None
+    return line_at(source, call) if defined and call is not None else None
 
 
 def _defines(first: bytes, before: bytes, after: bytes, depth: int) -> bool:
@@ -44,21 +37,3 @@ def _defines(first: bytes, before: bytes, after: bytes, depth: int) -> bool:
     if before == b"function":
         return depth == 1 and first != b"local"
     return depth == 0 and after == b"=" and before not in (b".", b":", b"local")
-
-
-def _words(source: bytes) -> Iterator[tuple[bytes, int]]:
-    position = 0
-    while token := _TOKEN.match(source, position):
-        position = token.end()
-        if token["long"] is not None:
-            closing = b"]" + token["level"] + b"]"
-            found = source.find(closing, position)
-            if found < 0:
-                return
-            position = found + len(closing)
-            if not token["long"].startswith(b"--"):
-                yield _TEXT, token.start()
-        elif token["text"] is not None:
-            yield _TEXT, token.start()
-        elif token["word"] is not None:
-            yield token["word"], token.start()

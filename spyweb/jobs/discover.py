@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spyweb.errors import Problem
-from spyweb.jobs.block import Block, find_misplaced_block, read_block
+from spyweb.jobs.absent import find_absent
+from spyweb.jobs.block import Block, code_of_file, find_misplaced_block, read_block
 from spyweb.jobs.calls_run import find_own_call
 from spyweb.jobs.follow import find_cycles
 from spyweb.jobs.parse import Draft, Place, job_id, parse_job, usable_defaults
@@ -35,7 +36,7 @@ class JobFile:
 
     spec: JobSpec
     source: bytes = field(repr=False)  # fit for a Lua loader: no byte order mark, a `#!` line made a comment
-    digest: str  # of the source
+    digest: str  # of the code: a change of the settings alone leaves it as it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,7 @@ class _Candidate:
     source: bytes
     draft: Draft | None  # None: its settings could not even be read
     problems: list[Problem]
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,14 @@ def _candidate(place: Place, context: _Context) -> _Candidate:
         defaults=context.defaults,
         daemon=context.daemon,
     )
-    return _Candidate(id=draft.spec.id, file=place.file, source=source, draft=draft, problems=draft.problems)
+    return _Candidate(
+        id=draft.spec.id,
+        file=place.file,
+        source=source,
+        draft=draft,
+        problems=draft.problems,
+        digest=_digest(source, block),
+    )
 
 
 def _unread(job: JobId, source: bytes, problem: Problem) -> _Candidate:
@@ -133,6 +142,8 @@ def _doubts(source: bytes, block: Block, file: str) -> Iterator[Problem]:
         yield Problem(file, line, None, "this settings block is not at the top of the file and has no effect")
     if line := find_own_call(source):
         yield Problem(file, line, None, "the file defines run and calls it; spyweb calls it too")
+    for line, name in find_absent(source):
+        yield Problem(file, line, None, f"{name} is not part of this version")
 
 
 def _by_id(candidates: Sequence[_Candidate]) -> dict[JobId, list[_Candidate]]:
@@ -187,7 +198,7 @@ def _result(candidates: Sequence[_Candidate], groups: Mapping[JobId, Sequence[_C
     every = [*notes.problems, *(problem for each in candidates for problem in each.problems)]
     return Scan(
         jobs={
-            job: _version(group[0].draft, group[0].source)
+            job: JobFile(spec=group[0].draft.spec, source=group[0].source, digest=group[0].digest)
             for job, group in groups.items()
             if group[0].draft and not problems[job]
         },
@@ -198,6 +209,5 @@ def _result(candidates: Sequence[_Candidate], groups: Mapping[JobId, Sequence[_C
     )
 
 
-def _version(draft: Draft, source: bytes) -> JobFile:
-    digest = hashlib.blake2b(source, digest_size=16).hexdigest()
-    return JobFile(spec=draft.spec, source=source, digest=digest)
+def _digest(source: bytes, block: Block) -> str:
+    return hashlib.blake2b(code_of_file(source, block), digest_size=16).hexdigest()

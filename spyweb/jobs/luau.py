@@ -181,6 +181,9 @@ def _opens_parameters(tokens: _Sentence, at: int) -> bool:
 
 
 def _cast(tokens: _Sentence, at: int) -> str | None:
+    """Lua takes `:: number` for a label that is not closed, and may notice only on the next line."""
+    if tokens[at].kind == "word" and _near(tokens, at - 1).text == "::":
+        at -= 1
     if tokens[at].text != "::" or _near(tokens, at + 2).text == "::":
         return None
     if _near(tokens, at - 2).text == "::" or _near(tokens, at + 1).kind not in ("word", "sign"):

@@ -87,8 +87,11 @@ def ctx_of(run: Run) -> Mapping[str, object]:
     }
 
 
+FOR_US = frozenset({"cause", "depth", "cut_short"})  # in a trigger
+
+
 def _told(trigger: Mapping[str, object]) -> dict[str, object]:
     """Less what is only for us; where a change of state was the cause, the VM adds the event."""
     if trigger.get("type") == TriggerType.STATE:
         return {"type": TriggerType.STATE.value}
-    return {name: value for name, value in trigger.items() if name not in ("cause", "depth")}
+    return {name: value for name, value in trigger.items() if name not in FOR_US}

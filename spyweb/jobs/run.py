@@ -16,7 +16,7 @@ from functools import partial
 import structlog
 
 from spyweb.errors import Refused, StoreError
-from spyweb.jobs.aftermath import after_stop, dependents, next_attempt
+from spyweb.jobs.aftermath import begin_again, dependents, next_attempt
 from spyweb.jobs.attempt import STORE_PATIENCE, Observer, Surroundings, attempt
 from spyweb.jobs.cause import event_of, is_caused
 from spyweb.jobs.lineup import line_up, may_start_at_once, queued, take_next
@@ -40,7 +40,7 @@ class Start:
     trigger: Mapping[str, object]
     due_ms: int | None = None
     patient: bool = False  # made up for: waits where another would be skipped
-    observer: Observer | None = None  # a watched run (`spyweb run`) starts no other job
+    observer: Observer | None = None  # a watched run (`spyweb run`) is one attempt, and starts no other job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,8 +195,8 @@ class Runner:
         observer = self._observers.pop(run.id, None)
         host = self._around.host_for(job, run, observer)
         try:
-            ending = await attempt(self._around, job, run, host)
-            follow = self._followers(job, run, ending, chained=observer is None)
+            ending = await attempt(self._around, job, run, host, once=observer is not None)
+            follow = [] if observer else self._followers(job, run, ending)
             end = end_of(run, ending, self._clock.now_ms(), host.storage_errors)
             ids = await self._commit(Change(end=[end], new=follow))
         finally:
@@ -213,25 +213,29 @@ class Runner:
             for listener in self._listeners:
                 listener(job)
 
-    def _followers(self, job: LiveJob, run: Run, ending: Ending, *, chained: bool) -> list[NewRun]:
+    def _followers(self, job: LiveJob, run: Run, ending: Ending) -> list[NewRun]:
         """What is claimed together with the end of a run: its next attempt, or the jobs that follow it."""
         if ending.outcome is Outcome.STOPPED:
-            again = None if job.gone else after_stop(run)
+            again = None if job.gone else begin_again(run)
             return [again] if again else []
         if not job.gone:
             retry = next_attempt(run, ending, job.spec.retry, self._clock.now_ms(), self._around.random)
             if retry:
                 return [retry]
-        return dependents(run, ending, self._live.after(job.id)) if chained else []
+        return dependents(run, ending, self._live.after(job.id))
 
     async def _commit(self, change: Change) -> list[RunId | None]:
         """Record a change however long the store refuses: what has happened can't be undone."""
         while True:
             try:
-                return await self._around.runs.record(change)
+                ids = await self._around.runs.record(change)
+                break
             except StoreError as error:
                 log.error("not recorded yet", reason=str(error), again_in_s=STORE_PATIENCE)
                 await self._clock.sleep(STORE_PATIENCE)
+        for end in change.end:
+            self._around.run_ended(end.run)
+        return ids
 
     def _line_up(self, claims: Sequence[NewRun], ids: Sequence[RunId | None]) -> None:
         for new, run_id in zip(claims, ids, strict=True):
@@ -303,12 +307,16 @@ class Runner:
     async def _bury(self, job: LiveJob | None, run: Run) -> None:
         now = self._clock.now_ms()
         ending = Ending(outcome=Outcome.LOST, reason="the daemon died")
-        again = None
-        wanted = is_caused(run) or (job and job.spec.misfire.policy is not MisfirePolicy.SKIP)
-        if job and job.spec.enabled and wanted:
-            again = next_attempt(run, ending, job.spec.retry, now, self._around.random)
+        again = self._again(job, run, ending) if job and job.spec.enabled else None
         new = [again] if again else []
         self._line_up(new, await self._commit(Change(end=[end_of(run, ending, now)], new=new)))
+
+    def _again(self, job: LiveJob, run: Run, ending: Ending) -> NewRun | None:
+        if is_caused(run):
+            return begin_again(run)
+        if job.spec.misfire.policy is MisfirePolicy.SKIP:
+            return None
+        return next_attempt(run, ending, job.spec.retry, self._clock.now_ms(), self._around.random)
 
     def forget(self, job: LiveJob) -> None:
         """A job is gone: what waits will not run; what runs ends on its VM."""

@@ -20,7 +20,7 @@ from spyweb.jobs.cause import Trigger, caused_by, trigger_of
 from spyweb.jobs.lineup import room_for_caused
 from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.jobs.run import Runner
-from spyweb.jobs.watches import concerns, scope_of, watch_of
+from spyweb.jobs.watches import concerns, scope_of, watches_of
 from spyweb.model import JobId, On, Outcome, RunId
 from spyweb.store.protocol import Change, ChangeEvent, Store, Stretch
 
@@ -39,7 +39,7 @@ class Listeners:
 
     def __init__(self, jobs: Sequence[LiveJob]) -> None:
         self.jobs = {job.id for job in jobs}
-        self.watches = list(dict.fromkeys(watch_of(on) for job in jobs for on in job.spec.on))
+        self.watches = watches_of(job.spec for job in jobs)
         self._exact: dict[str, list[Listener]] = {}
         self._prefixes: list[Listener] = []
         for job in jobs:

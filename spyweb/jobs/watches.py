@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from spyweb.model import WRITTEN, ChangeKind, JobId, On
+from spyweb.model import WRITTEN, ChangeKind, JobId, JobSpec, On
 from spyweb.settings.reading import nearest, unknown
 from spyweb.settings.values import choice, text, wrong
 from spyweb.store.patterns import compile_pattern
@@ -91,6 +91,11 @@ def _function(value: object) -> str:
 
 def watch_of(on: On) -> Watch:
     return Watch(namespace=on.namespace, is_prefix=on.is_prefix, key=on.key, kinds=on.kinds)
+
+
+def watches_of(specs: Iterable[JobSpec]) -> list[Watch]:
+    """What the store has to keep for these jobs."""
+    return list(dict.fromkeys(watch_of(on) for spec in specs if spec.enabled for on in spec.on))
 
 
 def concerns(on: On, change: Changed) -> bool:

@@ -25,7 +25,8 @@ from spyweb.logs.render import stamp
 
 NAME = "hooks.log"
 FLUSH_DELAY_S = 0.2  # lets lines share a write: opening a file costs ten times as much as adding a line
-PENDING_PER_JOB = 1 << 20  # bytes
+PENDING_PER_JOB = 4 << 20  # bytes
+SOON_PER_JOB = 1 << 18  # bytes that do not wait for more
 PENDING = 16 << 20  # bytes, of all jobs together
 
 LEVELS = {"debug": b"DEBUG", "info": b"INFO", "print": b"INFO", "warn": b"WARN", "warning": b"WARN", "error": b"ERROR"}
@@ -81,7 +82,9 @@ class JobLogs:
             pending.lines.append(line)
             pending.size += len(line)
             self._size += len(line)
-        if self._timer is None:
+        if pending.size > SOON_PER_JOB:
+            self._wake()
+        elif self._timer is None:
             self._timer = self._clock.call_later(FLUSH_DELAY_S, self._wake)
 
     async def flush(self) -> None:

@@ -94,7 +94,7 @@ class Writer:
 def _route_libraries(lowest: int) -> None:
     root = logging.getLogger()
     root.handlers[:] = [Route()]
-    root.setLevel(max(lowest, logging.WARNING) if lowest > logging.DEBUG else logging.DEBUG)
+    root.setLevel(max(lowest, logging.WARNING))  # their debug lines are thousands, and hold what scripts store
     logging.getLogger("spyweb").setLevel(lowest)
     logging.captureWarnings(True)
 

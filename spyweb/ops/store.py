@@ -109,5 +109,6 @@ def _settle(call: Call, name: str, otherwise: Results, source: Future[Kept]) -> 
 def count_failure(call: Call, name: str, error: StoreError) -> None:
     call.tally.storage_errors += 1
     call.world.metrics.errors[name] += 1
+    call.world.metrics.storage_errors[name] += 1
     if call.tally.storage_errors <= LOGGED_PER_RUN:
         log.error("store.failed", op=name, job=call.job, run=call.run, error=str(error))

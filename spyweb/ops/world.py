@@ -37,6 +37,7 @@ class Metrics:
 
     calls: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)  # refused, failed, or (store_*) failed and carried on
+    storage_errors: Counter[str] = field(default_factory=Counter)  # the store failed, the script went on
     state: StateMetrics = field(default_factory=StateMetrics)
 
 

@@ -80,6 +80,7 @@ class Watcher:
             debounce=DEBOUNCE_MS,
             step=STEP_MS,
             recursive=recursive,
+            ignore_permission_denied=True,  # one closed folder must not blind it to all the others
             stop_event=stop,
             rust_timeout=BEGUN_MS,
             yield_on_timeout=True,

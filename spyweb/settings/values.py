@@ -27,8 +27,14 @@ _TOML_NAMES = {bool: "a boolean", int: "a number", float: "a number", str: "text
 
 
 def wrong(expected: str, value: object) -> ValueError:
-    shown = repr(value) if isinstance(value, bool | int | float | str) else _TOML_NAMES.get(type(value), "a date")
+    shown = _shown(value)
     return ValueError(f"expected {expected}, not {shown if len(shown) <= 80 else shown[:77] + '...'}")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, int | float | str) else _TOML_NAMES.get(type(value), "a date")
 
 
 def boolean(value: object) -> bool:

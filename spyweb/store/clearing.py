@@ -17,14 +17,13 @@ from spyweb.store.following import Hearing
 from spyweb.store.locks import SqliteLocks, sweep_locks
 from spyweb.store.patterns import Pattern
 from spyweb.store.protocol import ChangeKind, HistoryRule, HistoryRules, Origin
-from spyweb.store.recording import COLUMNS, Trail, leave_trail
+from spyweb.store.recording import COLUMNS, DELETE, Trail, leave_trail
 from spyweb.store.scanning import find_keys, find_rows
 from spyweb.store.sealing import Codec
 from spyweb.store.watching import Wanted, Watches, kinds_wanted
 
 SLICE = 200  # rows deleted in one op
 
-DELETE = "DELETE FROM entry WHERE namespace = ? AND key = ?"
 EXPIRED = f"""
     SELECT namespace, key, {COLUMNS} FROM entry INDEXED BY entry_expiring
     WHERE expires_ms <= ? ORDER BY expires_ms LIMIT ?

@@ -123,6 +123,9 @@ class MemoryRuns:
 
     def _drop(self, run: Run) -> None:
         del self._runs[run.id]
+        if self._newest.get(run.job) == run.id:
+            left = (other.id for other in self._runs.values() if other.job == run.job)
+            self._newest[run.job] = max(left, default=RunId(0))
         if run.due_ms is not None and run.last_due_ms is None:
             self._claimed.discard((run.job, run.due_ms, run.attempt))
 

@@ -46,6 +46,24 @@ def test_state_survives_kill_9_and_globals_do_not(project: Project) -> None:
         assert project.result("count") == {"n": 3, "visits": 1, "version": "one"}
 
 
+def test_an_edit_of_the_settings_alone_keeps_globals(project: Project) -> None:
+    path = project.job("count", COUNT)
+    with project.daemon():
+        assert project.result("count") == {"n": 1, "visits": 1, "version": "one"}
+        path.write_text(path.read_text().replace('every = "never"', 'every = "1h"'))
+        eventually(lambda: project.shown("count").schedule == "every 1h")
+        assert project.shown("count").generation == 1
+        visits = project.result("count")["visits"]  # type: ignore[index]  # the table that it returns
+        assert visits > 1
+
+
+def test_only_a_failing_store_counts_as_a_storage_error(project: Project) -> None:
+    project.job("wrong", 'pcall(require, "nothing") pcall(store_set, {}, 1)')
+    with project.daemon():
+        project.result("wrong")
+        assert '"storage_errors": 0' in project.spyweb("health", "-o", "json").stdout
+
+
 def test_an_edit_is_picked_up_without_a_restart_and_a_broken_one_is_not(project: Project) -> None:
     path = project.job("count", COUNT)
     with project.daemon():

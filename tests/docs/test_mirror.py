@@ -16,6 +16,14 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/fakes/test_clock.py": ("clock",),  # the fake's promises; the real one only hands through
     "tests/unit/jobs/test_parse.py": ("model",),
     "tests/unit/store/test_contract.py": ("store/protocol",),
+    # What holds for every kind of store is tested on all of them.
+    "tests/unit/store/test_state_contract.py": (
+        "store/changes", "store/memory_desk", "store/memory_values", "store/scanning", "store/transfer",
+        "store/values", "store/values_protocol",
+    ),
+    "tests/unit/store/test_locks_contract.py": ("store/memory_locks",),
+    "tests/unit/store/test_events_contract.py": ("store/memory_events", "store/watching"),
+    "tests/unit/store/test_vault.py": ("store/rotation",),
     "tests/unit/reload/test_swap.py": ("reload/modules",),
     "tests/unit/lua/test_pool.py": ("lua/process", "lua/remote", "lua/session", "lua/staff"),
     # A command is a thin layer: each is typed for real, with and without a daemon.
@@ -43,6 +51,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "lua/worker/prelude", "lua/worker/run",
         "lua/worker/stepper", "lua/worker/trace", "lua/worker/zygote",
     ),
+    "tests/integration/test_worker_triggers.py": ("lua/worker/trigger",),
     # The library's files are one thing to a script, and tested by what a script sees of them.
     "tests/property/test_codec.py": ("lua/worker/codec", "lua/worker/encode"),
     "tests/unit/lua/worker/test_library_json.py": ("lua/worker/json",),
@@ -55,7 +64,10 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 # a test file without a module → why
-MORE_THAN_A_MODULE: dict[str, str] = {"store/contract": "the SQLite store and its fake pass the same tests"}
+MORE_THAN_A_MODULE: dict[str, str] = {
+    "store/contract": "the SQLite store and its fake pass the same tests",
+    "store/state_contract": "so do typed values, in SQLite, encrypted, and in the fake",
+}
 
 NO_CODE = {"__init__.py", "__main__.py"}
 

@@ -101,6 +101,7 @@ async def town(store: MemoryStore | None = None, clock: FakeClock | None = None)
         live=live,
         clock=clock,
         host_for=silent_host,
+        run_ended=lambda _run: None,
         random=lambda: 0.5,
     )
     async with TaskGroup() as tasks:

@@ -12,9 +12,9 @@ import msgspec
 from spyweb.jobs.live import LiveJob
 from spyweb.jobs.triggers import Triggers
 from spyweb.jobs.watches import read_on
-from spyweb.model import Never, On, Value
+from spyweb.model import ChangeKind, JobId, Never, On, RunId, Value
 from spyweb.store.memory import MemoryStore
-from spyweb.store.protocol import NOBODY, Drop, Origin, Put, scope_namespace
+from spyweb.store.protocol import NOBODY, ChangeEvent, Drop, Origin, Put, scope_namespace
 from tests.fakes.clock import FakeClock
 from tests.fakes.town import Town, make_job, town
 
@@ -26,6 +26,22 @@ def on(**settings: object) -> tuple[On, ...]:
 def make_listener(name: str = "orders", **settings: object) -> LiveJob:
     """A job that starts with every change of the scope `orders`."""
     return make_job(name, **{"schedule": Never(), "on": on(scope="orders"), **settings})
+
+
+def make_event(
+    key: bytes = b"42", *, namespace: str = "scope:orders", old: Value = None, new: Value = b"v", depth: int = 0
+) -> ChangeEvent:
+    return ChangeEvent(
+        id=9,
+        namespace=namespace,
+        key=key,
+        kind=ChangeKind.CREATED,
+        old=old,
+        new=new,
+        version=1,
+        at_ms=1,
+        origin=Origin(job=JobId("shop"), run=RunId(7), depth=depth),
+    )
 
 
 @dataclass(slots=True, kw_only=True)

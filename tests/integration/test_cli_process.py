@@ -122,6 +122,17 @@ def test_ctrl_c_leaves_a_run_to_the_daemon_that_runs_it(project: Path) -> None:
         first.kill()
 
 
+def test_a_reader_that_goes_away_ends_a_run_in_the_foreground(project: Path) -> None:
+    (project / "jobs" / "talker.lua").write_text("while true do log('on and on') sleep(5) end")
+    with process([*SPYWEB, "-C", str(project), "run", "talker"]) as started:
+        assert started.stdout is not None
+        assert "on and on" in started.stdout.readline()
+        started.stdout.close()
+        assert started.stderr is not None
+        assert "Traceback" not in started.stderr.read()
+        assert started.wait(PATIENCE) == 1
+
+
 def test_a_reader_that_goes_away_is_no_error_message(project: Path) -> None:
     with process([*SPYWEB, "-C", str(project), "--help"]) as started:
         assert started.stdout is not None

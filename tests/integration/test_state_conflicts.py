@@ -222,6 +222,24 @@ async def test_rule_07_a_lock_is_free_when_its_run_has_ended_however_it_ended(sc
     assert (await waiter).result is True
 
 
+async def test_rule_07_a_lock_outlasts_a_crash_of_the_daemon_by_its_timeout(tmp_path: Path) -> None:
+    async with open_scripts(tmp_path) as before:
+        run = await before.begin("holder")  # whose end is never recorded
+        request = before.request(run, "assert(state.lock('l', 0.4))", "holder", 20_000)
+        assert (await before.pool.run(request, before.host(run, "holder", "local"))).outcome is Outcome.SUCCESS
+    async with open_scripts(tmp_path) as after:
+        await check(
+            after,
+            """
+            local began = os.clock()
+            local locked, who = state.is_locked("l")
+            assert(not locked or string.find(who, "^holder#"), who)
+            assert(state.lock("l", 20))
+            assert(os.clock() - began < 10)
+            """,
+        )
+
+
 async def test_rule_08_a_holder_that_does_not_get_it_is_told_the_other_and_the_log_too(scripts: Scripts) -> None:
     holder = await held(scripts, "deployment")
     await check(
@@ -297,6 +315,27 @@ async def test_rule_10_a_kill_inside_with_lock_gives_it_back(scripts: Scripts) -
     killed = await scripts.run("state.with_lock('l', function() sleep(1) while true do end end)", timeout_ms=200)
     assert killed.outcome is Outcome.FAILED
     await check(scripts, "is({state.is_locked('l')}, false, nil)")
+
+
+async def test_rule_10_with_lock_where_ops_can_not_be_called_takes_no_lock(scripts: Scripts) -> None:
+    await check(
+        scripts,
+        """
+        local function inside() state.with_lock("l", function() end) end
+        raises("can't be called inside a table.sort comparator", table.sort, {2, 1}, inside)
+        raises("can't be called inside a table.sort comparator", string.gsub, "x", "x", inside)
+        local function deeper(level)
+          local ok, err = pcall(level > 0 and deeper or inside, level - 1)
+          if not ok then error(err, 0) end
+        end
+        raises("too many nested protected calls", deeper, 148)
+        is({state.is_locked("l")}, false, nil)
+        local function slowly() sleep(1) return "in a coroutine" end
+        local co = coroutine.wrap(function() return state.with_lock("l", slowly) end)
+        is({co()}, "in a coroutine")
+        is({state.is_locked("l")}, false, nil)
+        """,
+    )
 
 
 async def test_rule_11_unlock_without_a_holder_is_the_callers_own(scripts: Scripts) -> None:

@@ -99,6 +99,19 @@ def test_a_run_that_waits_for_an_op_ends_at_once_when_cancelled(worker: WorkerDr
     assert [text for _, _, text in worker.logs] == [b"finally"]
 
 
+@pytest.mark.parametrize(("why", "final"), [(Why.TIMEOUT, b"false"), (Why.CANCELLED, b"true"), (Why.STOPPED, b"true")])
+def test_a_script_is_told_that_nothing_follows_a_cancelled_or_stopped_run(
+    worker: WorkerDriver, why: Why, final: bytes
+) -> None:
+    worker.load(1, "function on_error(_, ctx) print(ctx.final) end sleep(1e6)")
+    worker.begin(1, 1, may_retry=True)
+    worker.wait_until_asked("sleep")
+    worker.cancel(1, why)
+    worker.end(1)
+
+    assert [text for _, _, text in worker.logs] == [final]
+
+
 def test_a_cancel_that_overtakes_its_begin_is_remembered(worker: WorkerDriver) -> None:
     worker.load(1, SPIN)
     worker.cancel(9)

@@ -7,7 +7,7 @@ local now, stop, trace, traced = border.now, border.stop, border.trace, border.t
 local pcall, rawget, rawset, tostring, type = raw.pcall, raw.rawget, raw.rawset, raw.tostring, raw.type
 local format, getmetatable = raw.string.format, raw.getmetatable
 
-local SUCCESS, ERROR = 0, 1                                     -- wire.Ended
+local SUCCESS, ERROR, CANCELLED, STOPPED = 0, 1, 4, 5           -- wire.Ended
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
 
 local ending = {}
@@ -80,6 +80,7 @@ end
 function ending.killed(run, ended, text, frames)
   run.ended, run.reason, run.traceback = ended, trace().position(frames) .. text, trace().text(frames)
   run.value = run.reason
+  run.may_retry = run.may_retry and ended ~= CANCELLED and ended ~= STOPPED
 end
 
 -- No hook may run any more: hence not kit.emit.

@@ -15,7 +15,7 @@ local tointeger, utf8_char = raw.math.tointeger, raw.utf8.char
 local error, next, rawlen, tonumber, tostring, type = raw.error, raw.next, raw.rawlen, raw.tonumber, raw.tostring, raw.type
 
 local MAX_DEPTH = 1000
-local MAX_INPUT = 10000000  -- bytes
+local MAX_INPUT = 10 << 20  -- bytes
 
 -- Encoding ---------------------------------------------------------------------------------------------------------
 

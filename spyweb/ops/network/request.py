@@ -100,7 +100,7 @@ def clean_headers(headers: Mapping[bytes, bytes]) -> dict[str, str]:
     cleaned = {}
     for name, value in headers.items():
         if not _TOKEN.fullmatch(name):
-            raise FetchError("http", f"bad header name {name[:80]!r}")
+            raise FetchError("http", f"bad header name {name[:80].decode('utf-8', 'replace')!r}")
         if _UNSAFE.search(value):
             raise FetchError("http", f"header {name.decode()} has control characters in it")
         if name.decode().lower() not in _OURS:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.errors import Problem
-from spyweb.jobs.block import Block, find_misplaced_block, read_block
+from spyweb.jobs.block import Block, code_of_file, find_misplaced_block, read_block
 
 
 def block(source: str | bytes) -> Block:
@@ -105,3 +105,20 @@ def test_a_block_that_is_not_utf8_names_the_line() -> None:
 )
 def test_a_block_in_the_wrong_place_is_found(source: str, line: int | None) -> None:
     assert find_misplaced_block(source.encode(), block(source)) == line
+
+
+def code(source: str) -> bytes:
+    return code_of_file(source.encode(), block(source))
+
+
+def test_versions_that_differ_in_their_settings_alone_have_the_same_code() -> None:
+    first, second = (f"-- /// job\n-- every = {seconds}\n-- ///\nlog(1)\n" for seconds in (1, "'5m'  # slower"))
+    assert code(first) == code(second) == b"-- /// job\n\n\nlog(1)\n"
+    assert code(first) != code(first + "log(2)")
+    assert code("log(1)") == b"log(1)"
+
+
+def test_a_line_more_in_the_settings_is_another_code_for_the_lines_below_have_moved() -> None:
+    assert code("-- /// job\n-- every = 1\n-- ///\nlog(1)") != code(
+        "-- /// job\n-- every = 1\n-- tags = []\n-- ///\nlog(1)"
+    )

@@ -16,24 +16,8 @@ from spyweb.jobs.cause import (
     trigger_of,
 )
 from spyweb.jobs.watches import read_on
-from spyweb.model import NULL, ChangeKind, JobId, Run, RunId, RunState, Value
-from spyweb.store.protocol import ChangeEvent, Origin
-
-
-def make_event(
-    key: bytes = b"42", *, namespace: str = "scope:orders", old: Value = None, new: Value = b"v", depth: int = 0
-) -> ChangeEvent:
-    return ChangeEvent(
-        id=9,
-        namespace=namespace,
-        key=key,
-        kind=ChangeKind.CREATED,
-        old=old,
-        new=new,
-        version=1,
-        at_ms=1,
-        origin=Origin(job=JobId("shop"), run=RunId(7), depth=depth),
-    )
+from spyweb.model import NULL, JobId, Run, RunId, RunState, Value
+from tests.fakes.triggered import make_event
 
 
 def make_run(trigger: dict[str, object]) -> Run:

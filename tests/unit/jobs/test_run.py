@@ -113,23 +113,39 @@ async def test_a_job_starts_after_another_has_succeeded() -> None:
         assert trigger == {"type": "after", "job": "prices", "run_id": 2, "outcome": "success"}
 
 
+class Watcher:
+    """Sees how runs end."""
+
+    def __init__(self) -> None:
+        self.seen: list[Ending] = []
+
+    def log(self, level: str, text: bytes) -> None: ...
+
+    def ended(self, run: Run, ending: Ending) -> None:
+        self.seen.append(ending)
+
+
+async def test_a_watched_run_is_one_attempt_and_says_so_to_its_script() -> None:
+    async with town() as t:
+        t.machine.endings[PRICES] = [FAILED]
+        job = make_job(schedule=Never(), retry=Retry(retries=2, jitter=False))
+        await t.settle(job)
+        t.runner.start_by_hand(job, Start(trigger={"type": "manual"}, observer=Watcher()))
+        await t.clock.turn(60)
+        assert await t.record() == ["prices manual failed"]
+        assert [request.arguments[1] for request in t.machine.requests] == [False]
+
+
 async def test_a_watched_run_starts_no_other_job_and_is_seen_to_its_end() -> None:
-    seen: list[Ending] = []
-
-    class Watcher:
-        def log(self, level: str, text: bytes) -> None: ...
-
-        def ended(self, run: Run, ending: Ending) -> None:
-            seen.append(ending)
-
+    watcher = Watcher()
     async with town() as t:
         first = make_job(schedule=Never())
         second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
         await t.settle(first, second)
-        t.runner.start_by_hand(first, Start(trigger={"type": "manual"}, observer=Watcher()))
+        t.runner.start_by_hand(first, Start(trigger={"type": "manual"}, observer=watcher))
         await t.clock.turn()
         assert await t.record() == ["prices manual success"]
-        assert seen == [SUCCESS]
+        assert watcher.seen == [SUCCESS]
 
 
 async def test_after_a_crash_running_runs_are_lost_and_start_again_once() -> None:

@@ -142,6 +142,19 @@ async def test_a_disabled_job_does_not_listen_and_a_paused_one_is_told_so_in_its
         assert await t.left() == []
 
 
+async def test_an_expiry_starts_only_who_names_it() -> None:
+    async with triggered_town() as t:
+        await t.settle(make_listener(), make_listener("late", on=on(scope="orders", events=["expired"])))
+        expires_ms = t.town.clock.now_ms() + 1000
+        await t.town.store.values.transform("scope:orders", b"a", lambda _: Put(b"v", expires_ms))
+        await t.town.clock.turn(2)
+        await t.town.store.values.sweep()
+        await t.town.clock.turn()
+
+        assert [event["event_type"] for event in t.events("orders")] == ["state:created"]
+        assert [(event["event_type"], event["old_value"]) for event in t.events("late")] == [("state:expired", "v")]
+
+
 # Order and room
 
 

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from spyweb.logs import job as module
 from spyweb.logs.files import append
-from spyweb.logs.job import FLUSH_DELAY_S, PENDING_PER_JOB, JobLogs
+from spyweb.logs.job import FLUSH_DELAY_S, PENDING_PER_JOB, SOON_PER_JOB, JobLogs
 from tests.fakes.clock import START_MS, FakeClock
 
 STAMP = "2026-01-01T00:00:00.000Z"
@@ -142,6 +142,14 @@ async def test_one_job_that_fails_does_not_take_the_lines_of_another(tmp_path: P
         logs.write("jobs/broken", "info", "lost")
         logs.write("jobs/prices", "info", "kept")
     assert read(tmp_path) == [f"{STAMP} INFO kept"]
+
+
+async def test_a_burst_does_not_wait_until_there_is_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written, loop = asyncio.Event(), asyncio.get_running_loop()
+    monkeypatch.setattr(module, "append", lambda *_: loop.call_soon_threadsafe(written.set))
+    async with JobLogs(tmp_path, FakeClock()) as logs, asyncio.timeout(5):
+        logs.write("jobs/prices", "info", b"x" * SOON_PER_JOB)
+        await written.wait()
 
 
 async def test_what_a_slow_disk_can_not_take_is_dropped_and_counted(tmp_path: Path) -> None:

@@ -104,6 +104,14 @@ def test_what_libraries_log_takes_the_same_way() -> None:
     ]
 
 
+def test_the_debug_lines_of_libraries_are_never_heard_for_they_hold_what_scripts_store() -> None:
+    stream = io.StringIO()
+    set_up(level="debug", stream=stream)
+    logging.getLogger("aiosqlite").debug("executing commit of [b'a secret']")
+    structlog.get_logger().debug("ours")
+    assert [line["event"] for line in lines(stream)] == ["ours"]
+
+
 def test_a_library_that_misformats_its_message_loses_nothing() -> None:
     stream = io.StringIO()
     set_up(stream=stream)

@@ -187,7 +187,7 @@ async def test_an_op_error_raised_by_the_call_itself_is_raised_in_lua(world: Wor
 
 async def test_an_op_error_with_a_value_is_raised_as_that_value(world: World) -> None:
     error = OpError("failed")
-    error.value = {"kind": "dns"}  # type: ignore[attr-defined]
+    error.value = {"kind": "dns"}
     future = pending()
     future.set_exception(error)
     world.host.ops["x"] = lambda _: future

@@ -12,6 +12,7 @@ from spyweb.ops.op import CATALOGUE
 from spyweb.ops.store import LOGGED_PER_RUN, global_store_incr
 from spyweb.ops.world import Call
 from spyweb.store.memory import MemoryStore
+from spyweb.store.protocol import Watch
 from tests.fakes.clock import FakeClock
 from tests.fakes.ops import BACKUP, PRICES, make_call, make_world
 
@@ -125,6 +126,7 @@ async def test_a_failing_store_is_logged_and_counted_and_never_raises(
         assert await ask(call, name, *arguments) == otherwise
     assert call.tally.storage_errors == 1
     assert call.world.metrics.errors[name] == 1
+    assert call.world.metrics.storage_errors == {name: 1}
     assert [(line["event"], line["op"], line["job"]) for line in logs] == [("store.failed", name, "prices")]
 
 
@@ -178,3 +180,24 @@ async def test_a_cancelled_run_drops_its_write() -> None:
 
 def test_every_store_op_has_a_line_for_the_reference() -> None:
     assert all(operation.doc for name, operation in CATALOGUE.items() if "store_" in name)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("store_set", [b"k", b"1"]),
+        ("store_delete", [b"k"]),
+        ("global_store_set", [b"k", b"1"]),
+        ("global_store_delete", [b"k"]),
+        ("global_store_incr", [b"k", 0, 1]),
+    ],
+)
+async def test_a_watched_write_says_whose_it_is(name: str, arguments: Sequence[object]) -> None:
+    store = MemoryStore(FakeClock())
+    call = make_call(make_world(store=store), depth=3)
+    await store.entries.set("job:prices", b"k", b"0")
+    await store.entries.set("global", b"k", b"0")
+    store.events.watch([Watch(namespace="job:prices"), Watch(namespace="global")])
+    await ask(call, name, *arguments)
+    (event,) = await store.events.pending()
+    assert (event.origin.job, event.origin.run, event.origin.depth) == (PRICES, call.run, 3)

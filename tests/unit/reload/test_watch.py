@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,6 +41,37 @@ async def watch(root: Path, told: Told, tasks: asyncio.TaskGroup) -> asyncio.Tas
     while await told.within(0.3):
         pass
     return task
+
+
+HEADER = struct.pack("=Ii", 0x20080522, 0)  # of capget and capset: their version, this thread
+FILE_RIGHTS = 0b110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+
+
+@contextmanager
+def bound_by_file_modes() -> Iterator[None]:
+    """Root may enter every folder: this thread, and those that it starts, may not."""
+    libc, rights = ctypes.CDLL(None), ctypes.create_string_buffer(24)
+    libc.capget(HEADER, rights)
+    effective, *others = struct.unpack("=6I", rights)
+    assert libc.capset(HEADER, struct.pack("=6I", effective & ~FILE_RIGHTS, *others)) == 0
+    try:
+        yield
+    finally:
+        libc.capset(HEADER, rights)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells these rights apart")
+async def test_a_folder_that_may_not_be_entered_hides_no_other_one(tmp_path: Path) -> None:
+    for folder in ("jobs", "jobs/closed", "jobs/open"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "jobs" / "closed").chmod(0)
+    told = Told()
+    with bound_by_file_modes():
+        async with asyncio.TaskGroup() as tasks:
+            task = await watch(tmp_path, told, tasks)
+            (tmp_path / "jobs" / "open" / "init.lua").write_text("x")
+            assert await told.within(5)
+            task.cancel()
 
 
 async def test_it_tells_of_files_in_folders_old_and_new_and_not_of_data_or_logs(tmp_path: Path) -> None:

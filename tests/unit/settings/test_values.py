@@ -18,7 +18,7 @@ from spyweb.settings.values import boolean, duration, one_line, one_of, size, te
         (one_line, "a\nb", "line breaks"),
         (texts, "a", "expected a list of texts, not 'a'"),
         (texts, ["a", 1], "expected a list of texts, not a list"),
-        (whole(1, 9), True, "expected a whole number, not True"),
+        (whole(1, 9), True, "expected a whole number, not true"),
         (whole(1, 9), 1.0, "expected a whole number, not 1.0"),
         (whole(1, 9), 0, "must be at least 1, not 0"),
         (whole(1, 9), 10, "must be at most 9, not 10"),

@@ -192,6 +192,40 @@ async def test_an_op_cancelled_after_its_batch_began_stands(lane: Lane) -> None:
     assert lane.writes == 2
 
 
+async def test_who_asked_to_be_told_is_told_once_a_batch_after_its_commit_and_not_of_failures(lane: Lane) -> None:
+    told: list[str] = []
+
+    def tell() -> None:
+        told.append("told")
+
+    def tell_not() -> None:
+        told.append("told of a failure")
+
+    first = lane.submit(Kind.WRITE, put, 1, after=tell)
+    second = lane.submit(Kind.WRITE, put, 2, after=tell)
+    failed = lane.submit(Kind.WRITE, put, 5000, after=tell_not)
+    await first
+    await second
+    with pytest.raises(StoreError):
+        await failed
+    await asyncio.sleep(0)
+
+    assert told == ["told"]
+
+
+async def test_who_asked_to_be_told_is_told_though_the_op_was_cancelled_meanwhile(lane: Lane) -> None:
+    told = asyncio.Event()
+    gate = Gate()
+    held = lane.submit(Kind.WRITE, gate.hold)
+    written = lane.submit(Kind.WRITE, put, 1, after=told.set)
+    await asyncio.to_thread(gate.wait_until_entered)
+    written.cancel()
+    gate.open()
+
+    await held
+    await told.wait()
+
+
 async def test_how_long_the_oldest_op_has_waited_shows_a_stuck_disk(lane: Lane, clock: FakeClock) -> None:
     gate = Gate()
     held = lane.submit(Kind.WRITE, gate.hold)

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from spyweb.model import JobId, RunId
+from spyweb.store.changes import Desk, Noted, Row
+from spyweb.store.following import Hearing
 from spyweb.store.protocol import ChangeEvent, ChangeKind, Origin, Store, Watch
+from spyweb.store.sealing import PLAIN
+from spyweb.store.watching import Watches
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KINDS, adding, dropping, opened, put, putting, until_told
 
@@ -135,3 +139,12 @@ async def test_the_outbox_keeps_what_it_is_told_to_beside(store: Store) -> None:
     assert [event.key for event in await store.events.pending()] == [b"a"]
     assert calls == ["committed"]
     assert told(heard) == ["created state a None 1", "created state b None 1"]
+
+
+def test_an_op_that_is_tried_again_is_heard_once() -> None:
+    hearing = Hearing(Watches([Watch(namespace="state")]))
+    row = Row("i", 1, None, 1, 5, 5)
+    for _ in range(2):
+        hearing.begin()
+        hearing.note(Desk(PLAIN, "state", b"a", 5), [Noted(ChangeKind.CREATED, None, row)], Origin())
+    assert told(hearing.events) == ["created state a None 1"]

@@ -75,7 +75,7 @@ def test_an_error_of_the_store_comes_after_the_default() -> None:
 
 
 def test_a_table_first_is_handed_on() -> None:
-    vm = LuaKit(ops={"state.get": lambda *given: [given[0][b"scope"]]})  # type: ignore[index]
+    vm = LuaKit(ops={"state.get": lambda *given: [given[0][b"scope"]]})
     assert vm.run("return state.get{scope = 's', key = 'k'}") == [b"s"]
 
 

@@ -101,3 +101,4 @@ def test_a_header_that_could_begin_another_is_http(name: bytes, value: bytes) ->
     with pytest.raises(FetchError) as error:
         clean_headers({name: value})
     assert error.value.kind == "http"
+    assert "b'" not in str(error.value)

@@ -1,0 +1,112 @@
+"""What a worker is asked for one attempt at a run."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from spyweb.errors import PoolError, StoreError
+from spyweb.jobs.attempt import Surroundings, attempt
+from spyweb.jobs.live import LiveJobs
+from spyweb.lua.session import Host, Request
+from spyweb.model import Ending, Outcome, Retry, Run, RunId, RunState
+from spyweb.store.memory import MemoryStore
+from spyweb.store.protocol import ChangeEvent
+from tests.fakes.clock import FakeClock
+from tests.fakes.machine import SUCCESS, FakeMachine
+from tests.fakes.town import SilentHost, make_job, silent_host
+from tests.fakes.triggered import make_event
+
+CAUSED: dict[str, object] = {"type": "state", "scope": "orders", "key": "42", "event": 9, "when": ["f"]}
+
+
+@dataclass(slots=True)
+class World:
+    clock: FakeClock
+    machine: FakeMachine
+    around: Surroundings
+
+    async def attempt(self, trigger: dict[str, object], number: int = 1) -> Ending:
+        job = make_job(retry=Retry(retries=1))
+        run = Run(id=RunId(1), job=job.id, state=RunState.RUNNING, attempt=number, trigger=trigger)
+        return await attempt(self.around, job, run, SilentHost())
+
+
+@pytest.fixture
+def world() -> World:
+    clock, machine = FakeClock(), FakeMachine()
+    store = MemoryStore(clock)
+    around = Surroundings(
+        machine=machine,
+        runs=store.runs,
+        events=store.events,
+        live=LiveJobs(),
+        clock=clock,
+        host_for=silent_host,
+        run_ended=lambda _run: None,
+        random=lambda: 0.5,
+    )
+    return World(clock, machine, around)
+
+
+def answering(*answers: ChangeEvent | StoreError | None) -> Callable[[int], Future[ChangeEvent | None]]:
+    left = list(answers)
+
+    def find(_event: int) -> Future[ChangeEvent | None]:
+        future: Future[ChangeEvent | None] = Future()
+        answer = left.pop(0)
+        if isinstance(answer, StoreError):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+        return future
+
+    return find
+
+
+async def test_a_script_is_told_its_context_and_whether_another_attempt_may_follow(world: World) -> None:
+    await world.attempt({"type": "manual"})
+    await world.attempt({"type": "retry", "of": 1}, number=2)
+
+    first, second = world.machine.requests
+    assert (first.procedure, len(first.arguments), first.arguments[1], second.arguments[1]) == ("run", 2, True, False)
+
+
+async def test_for_a_change_it_is_told_the_event_and_the_conditions(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.around.events, "find", answering(make_event()))
+    await world.attempt(CAUSED)
+
+    (request,) = world.machine.requests
+    assert (request.procedure, request.arguments[3]) == ("trigger", ["f"])
+
+
+async def test_a_store_that_refuses_the_event_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world.around.events, "find", answering(StoreError("busy"), make_event()))
+    async with asyncio.TaskGroup() as tasks:
+        attempt_of_it = tasks.create_task(world.attempt(CAUSED))
+        await world.clock.turn(10)
+
+    assert attempt_of_it.result() == SUCCESS
+
+
+async def test_a_change_that_is_gone_fails_the_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world.around.events, "find", answering(None))
+    ending = await world.attempt(CAUSED)
+
+    assert (ending.outcome, ending.reason) == (Outcome.FAILED, "the change that started it is not stored any more")
+    assert world.machine.requests == []
+
+
+async def test_without_a_worker_the_run_has_failed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(_request: Request, _host: Host) -> Ending:
+        raise PoolError("no worker could be started")
+
+    monkeypatch.setattr(world.machine, "run", refuse)
+
+    assert (await world.attempt({"type": "manual"})).reason == "no worker could be started"

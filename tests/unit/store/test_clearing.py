@@ -1,0 +1,35 @@
+"""A sweep in slices: each its own batch, so that what is asked for meanwhile gets between."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from spyweb.store.clearing import SLICE
+from spyweb.store.sqlite import open_store
+from tests.fakes.clock import FakeClock
+from tests.fakes.stores import putting
+
+
+async def test_a_write_gets_between_two_slices_of_a_sweep(tmp_path: Path) -> None:
+    clock = FakeClock()
+    store = await open_store(tmp_path / "spyweb.db", clock=clock)
+    expiring = [
+        store.values.transform("state", b"%d" % number, putting(1, clock.now_ms() + 1)) for number in range(5 * SLICE)
+    ]
+    for write in expiring:
+        await write
+    clock.advance(1)
+    left: list[int] = []
+
+    async def meanwhile() -> None:
+        await store.values.transform("other", b"k", putting(1))
+        left.append((await store.values.stats("state")).expired_keys)
+
+    async with asyncio.TaskGroup() as tasks:
+        swept = tasks.create_task(store.values.sweep())
+        tasks.create_task(meanwhile())
+
+    assert swept.result() == 5 * SLICE
+    assert left[0] > 0
+    await store.close()
