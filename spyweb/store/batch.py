@@ -38,6 +38,11 @@ class Connection(aiosqlite.Connection):
         result: T = await self._execute(function, self._conn, *arguments)  # type: ignore[no-untyped-call]
         return result
 
+    async def close(self) -> None:
+        """Gone with its thread, which by then has only to end."""
+        await super().close()
+        self._thread.join()
+
     @classmethod
     async def open(cls, connect: Callable[[], sqlite3.Connection]) -> Self:
         connection = cls(connect, ROWS_AT_ONCE)
