@@ -20,7 +20,7 @@ from spyweb.jobs.watches import watches_of
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.model import Ending, Run, TriggerType
 from spyweb.reload.swap import newcomer, with_hint
-from spyweb.settings import Settings, load_settings
+from spyweb.settings import Settings, examine_settings, load_settings
 from spyweb.store.lock import hold_lock
 
 
@@ -89,14 +89,11 @@ def find_file(found: Scan, job: str) -> JobFile:
 
 async def check_project(root: Path) -> list[Problem]:
     """Every problem in every file, compile errors and warnings included."""
-    try:
-        settings = load_settings(root, environ=os.environ, flags={})
-    except ConfigError as error:
-        return error.problems
+    settings, problems = examine_settings(root, environ=os.environ, flags={})
     found = await asyncio.to_thread(scan, root, settings)
     failed = await compile_all(settings, list(found.jobs.values()))
     doubts = [replace(warning, is_warning=True) for warning in found.warnings]
-    return sorted({*found.problems, *failed, *doubts}, key=lambda problem: (problem.file, problem.line or 0))
+    return sorted({*problems, *found.problems, *failed, *doubts}, key=lambda problem: (problem.file, problem.line or 0))
 
 
 async def compile_all(settings: Settings, files: list[JobFile]) -> list[Problem]:

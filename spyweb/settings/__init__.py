@@ -1,6 +1,6 @@
 """What can be set, and where from.  `load_settings` is the way in."""
 
-from spyweb.settings.load import load_settings
+from spyweb.settings.load import examine_settings, load_settings
 from spyweb.settings.sections import (
     DaemonSettings,
     Durability,
@@ -25,5 +25,6 @@ __all__ = [
     "Settings",
     "StateSettings",
     "StoreSettings",
+    "examine_settings",
     "load_settings",
 ]

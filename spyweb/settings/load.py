@@ -72,13 +72,21 @@ def load_settings(root: Path, *, environ: Mapping[str, str], flags: Mapping[str,
 
     Flags are `host`, `port`, `no_server`, `workers` and `log_level`; None means that the flag was not given.
     """
+    settings, problems = examine_settings(root, environ=environ, flags=flags)
+    if problems:
+        raise ConfigError(problems)
+    return settings
+
+
+def examine_settings(
+    root: Path, *, environ: Mapping[str, str], flags: Mapping[str, object]
+) -> tuple[Settings, list[Problem]]:
+    """As `load_settings`, but with everything that is wrong beside settings that have the default in its place."""
     problems: list[Problem] = []
     file = _read_file(root, problems)
     sections = _Sections(file, environ, flags, problems)
     settings = _settings(root, sections, environ)
-    if problems:
-        raise ConfigError(sorted(problems, key=lambda problem: (problem.file, problem.line or 0)))
-    return settings
+    return settings, sorted(problems, key=lambda problem: (problem.file, problem.line or 0))
 
 
 def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Settings:

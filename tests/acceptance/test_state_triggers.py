@@ -164,7 +164,7 @@ def test_an_edit_of_on_counts_from_then_on(project: Project) -> None:
     with project.daemon() as daemon:
         project.result("shop")
         path.write_text(path.read_text().replace('"nothing"', '"orders"'))
-        eventually(lambda: daemon.has_said("job reloaded"))
+        eventually(lambda: daemon.has_said("settings reloaded"))
         project.result("shop")
         assert told(project, 1) == ["updated orders 1 1 1"]
 

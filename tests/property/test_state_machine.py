@@ -9,12 +9,12 @@ from asyncio import Task
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import JobId, Outcome, RunId, RunState
@@ -36,6 +36,7 @@ KEYS = st.sampled_from([b"a", b"user:1"])  # few, so that steps meet
 PATTERNS = st.sampled_from([b"*", b"a", b"?", b"user:*", b"*1", b"[a]"])
 NUMBERS = st.sampled_from([0, 1, -2, 0.5, -1.25, 3.0, LARGEST, SMALLEST, 2**62, 1e300])
 TEXTS = st.sampled_from([b"", b"x", b"41", b"1.5", b"\xff"])
+LOOK_ALIKES = st.sampled_from([1, 1.0, True, b"1", 0, False, b"", {}, [1], [True], {b"x": 0}, {b"x": False}])
 SCALARS = st.one_of(NUMBERS, TEXTS, st.booleans())
 VALUES = st.recursive(
     SCALARS,
@@ -166,50 +167,42 @@ class Waiting:
     task: Task[Sequence[object]]
 
 
-class StateMachine(RuleBasedStateMachine):
+class Machine(RuleBasedStateMachine):
+    """A world of its own, on a loop and a clock of its own."""
+
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.clock = FakeClock()
         self.store = MemoryStore(self.clock, history={"state": HistoryRule(versions=VERSIONS_KEPT)})
-        self.model = Model(self.clock.now_ms())
-        self.scopes: dict[bytes, object] = {}
-        self.calls: list[Call] = []
-        self.held: dict[bytes, tuple[bytes, int]] = {}  # name → holder, run
-        self.lines: dict[bytes, list[Waiting]] = {}
-
-    @initialize()
-    def begin(self) -> None:
         self.world = self.do(self._make_world())
-        for _ in range(4):
-            self.calls.append(make_call(self.world, run=self.do(self._new_run())))
 
     async def _make_world(self) -> World:
         return make_world(store=self.store, clock=self.clock)
 
     def teardown(self) -> None:
-        for line in self.lines.values():
-            for waiting in line:
-                waiting.task.cancel()
         self.do(self.clock.turn())
         self.loop.close()
 
     def do(self, work: Coroutine[object, object, T]) -> T:
         return self.loop.run_until_complete(work)
 
-    def ask(self, name: str, *arguments: object, run: int | None = None) -> object:
+    def ask_as(self, call: Call, name: str, *arguments: object) -> object:
         """The first result; what comes after it is a text that says why."""
-        free = [number for number in range(4) if not self._is_waiting(number)]
-        if run is None and not free:
-            return self._of_a_fifth(name, *arguments)
-        first, *rest = self.do(ask(self.calls[free[0] if run is None else run], f"state.{name}", *arguments))
+        first, *rest = self.do(ask(call, f"state.{name}", *arguments))
         assert not rest or first in (None, False, -1, 0, True), rest
         return first
 
-    def _of_a_fifth(self, name: str, *arguments: object) -> object:
-        return self.do(ask(make_call(self.world), f"state.{name}", *arguments))[0]
 
-    # Entries
+class Values(Machine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Model(self.clock.now_ms())
+        self.scopes: dict[bytes, object] = {}
+        self.call = make_call(self.world)
+
+    def ask(self, name: str, *arguments: object) -> object:
+        return self.ask_as(self.call, name, *arguments)
 
     @rule(key=KEYS, value=VALUES, ttl=TTLS)
     def set_value(self, key: bytes, value: object, ttl: float | None) -> None:
@@ -248,6 +241,11 @@ class StateMachine(RuleBasedStateMachine):
         if total is not None:
             self.model.change(key, total)
 
+    @rule(key=KEYS, start=NUMBERS, delta=NUMBERS, up=st.booleans())
+    def count_from(self, key: bytes, start: float, delta: float, up: bool) -> None:
+        self.set(key, start, None)
+        self.count(key, delta, up)
+
     @rule(key=KEYS, text=TEXTS)
     def append(self, key: bytes, text: bytes) -> None:
         value = self.model.value(key)
@@ -279,6 +277,11 @@ class StateMachine(RuleBasedStateMachine):
         if fits:
             self.model.put(key, plain(new), None)
 
+    @rule(key=KEYS, held=LOOK_ALIKES, old=LOOK_ALIKES)
+    def swap_look_alikes(self, key: bytes, held: object, old: object) -> None:
+        self.set(key, held, None)
+        self.swap(key, old, b"new")
+
     @rule(key=KEYS, new=VALUES)
     def swap_what_was_read(self, key: bytes, new: object) -> None:
         assert self.ask("compare_swap", key, self.ask("get", key), new) is True
@@ -307,10 +310,6 @@ class StateMachine(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.do(self.clock.turn(seconds))
         self.model.now_ms = self.clock.now_ms()
-        for name, line in list(self.lines.items()):
-            for waiting in [waiting for waiting in line if waiting.deadline_ms <= self.model.now_ms]:
-                assert waiting.task.result()[0] is False
-                self._leave(name, waiting)
 
     @rule()
     def sweep(self) -> None:
@@ -349,7 +348,53 @@ class StateMachine(RuleBasedStateMachine):
     def delete_in_scope(self, key: bytes) -> None:
         assert same(self.ask("delete", {b"scope": b"s", b"key": key}), self.scopes.pop(key, None))
 
-    # Locks
+    @invariant()
+    def everything_that_is_kept_can_be_read(self) -> None:
+        assert self.ask("keys") == self.model.matching()
+        listed = self.ask("list")
+        assert isinstance(listed, dict)
+        for key in self.model.matching():
+            kept = self.model.live(key)
+            assert kept is not None
+            assert same(listed[key], kept.value)
+            left = -1 if kept.expires_ms is None else math.ceil((kept.expires_ms - self.model.now_ms) / 1000)
+            assert self.ask("get_ttl", key) == left
+            assert self.ask("exists", key) is True
+
+    @invariant()
+    def versions_are_those_that_were_written(self) -> None:
+        for key in (b"a", b"user:1"):
+            found = self.ask("history", key)
+            assert isinstance(found, list)
+            told = [(version["version"], version["value"]) for version in found]
+            assert same([list(pair) for pair in told], [list(pair) for pair in self.model.versions(key)])
+
+
+class Locks(Machine):
+    """Four runs at a time, and two doors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = [self._new_call() for _ in range(4)]
+        self.held: dict[bytes, tuple[bytes, int]] = {}  # name → holder, run
+        self.lines: dict[bytes, list[Waiting]] = {}
+
+    def _new_call(self) -> Call:
+        return make_call(self.world, run=self.do(self._new_run()))
+
+    def teardown(self) -> None:
+        for line in self.lines.values():
+            for waiting in line:
+                waiting.task.cancel()
+        super().teardown()
+
+    @rule(seconds=st.sampled_from([0.4, 9.5, 30]))
+    def time_passes(self, seconds: float) -> None:
+        self.do(self.clock.turn(seconds))
+        for name, line in list(self.lines.items()):
+            for waiting in [waiting for waiting in line if waiting.deadline_ms <= self.clock.now_ms()]:
+                assert waiting.task.result()[0] is False
+                self._leave(name, waiting)
 
     def _is_waiting(self, run: int) -> bool:
         return any(waiting.run == run for line in self.lines.values() for waiting in line)
@@ -363,11 +408,11 @@ class StateMachine(RuleBasedStateMachine):
             return
         arguments = [] if holder is None else [holder, 30]
         free = name not in self.held
-        assert self.ask("try_lock", name, *arguments, run=run) is free
+        assert self.ask_as(self.calls[run], "try_lock", name, *arguments) is free
         if free:
             self.held[name] = (self._holder(run, holder), run)
 
-    @rule(run=RUNS, name=LOCKS, patience=st.sampled_from([0, 5, 40]))
+    @rule(run=RUNS, name=LOCKS, patience=st.sampled_from([0, 5, 40, 300]))
     def lock(self, run: int, name: bytes, patience: float) -> None:
         if self._is_waiting(run):
             return
@@ -380,7 +425,7 @@ class StateMachine(RuleBasedStateMachine):
             assert task.result()[0] is False
         else:
             assert not task.done()
-            deadline = self.model.now_ms + round(patience * 1000)
+            deadline = self.clock.now_ms() + round(patience * 1000)
             self.lines.setdefault(name, []).append(Waiting(run, deadline, task))
 
     @rule(run=RUNS, name=LOCKS, holder=HOLDERS)
@@ -389,7 +434,7 @@ class StateMachine(RuleBasedStateMachine):
             return
         mine = name in self.held and self.held[name][0] == self._holder(run, holder)
         arguments = [] if holder is None else [holder]
-        assert self.ask("unlock", name, *arguments, run=run) is mine
+        assert self.ask_as(self.calls[run], "unlock", name, *arguments) is mine
         self.do(self.clock.turn())
         if mine:
             self._pass_on(name)
@@ -404,7 +449,7 @@ class StateMachine(RuleBasedStateMachine):
         self.do(self._end(self.calls[run].run))
         for name in [name for name, (_, holding) in self.held.items() if holding == run]:
             self._pass_on(name)
-        self.calls[run] = make_call(self.world, run=self.do(self._new_run()))
+        self.calls[run] = self._new_call()
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
@@ -447,44 +492,24 @@ class StateMachine(RuleBasedStateMachine):
     async def _holder_of(self, name: bytes) -> Held | None:
         return await self.store.locks.holder(name)
 
-    # What must hold at any time
-
-    @invariant()
-    def everything_that_is_kept_can_be_read(self) -> None:
-        if not self.calls:
-            return
-        assert self.ask("keys") == self.model.matching()
-        listed = self.ask("list")
-        assert isinstance(listed, dict)
-        for key in self.model.matching():
-            kept = self.model.live(key)
-            assert kept is not None
-            assert same(listed[key], kept.value)
-            left = -1 if kept.expires_ms is None else math.ceil((kept.expires_ms - self.model.now_ms) / 1000)
-            assert self.ask("get_ttl", key) == left
-            assert self.ask("exists", key) is True
-
-    @invariant()
-    def versions_are_those_that_were_written(self) -> None:
-        for key in (b"a", b"user:1") if self.calls else ():
-            found = self.ask("history", key)
-            assert isinstance(found, list)
-            told = [(version["version"], version["value"]) for version in found]
-            assert same([list(pair) for pair in told], [list(pair) for pair in self.model.versions(key)])
-
     @invariant()
     def locks_are_held_by_those_who_should(self) -> None:
-        if not self.calls:
-            return
         for name in (b"door", b"window"):
             held = self.do(self._holder_of(name))
             assert (held and held.holder) == self.held.get(name, (None,))[0]
         assert not any(waiting.task.done() for line in self.lines.values() for waiting in line)
 
 
-TestStateMachine = pytest.mark.slow(
-    pytest.mark.timeout(300)(StateMachine.TestCase)
-)  # to find a short failure takes long
-TestStateMachine.settings = settings(
-    max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+def as_test(machine: type[Machine], examples: int, steps: int) -> type:
+    case = machine.TestCase
+    case.settings = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    return cast(type, pytest.mark.slow(pytest.mark.timeout(300)(case)))  # to find a short failure takes long
+
+
+TestValues = as_test(Values, 150, 50)
+TestLocks = as_test(Locks, 150, 50)

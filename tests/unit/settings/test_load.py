@@ -8,7 +8,7 @@ import pytest
 
 from spyweb import __version__
 from spyweb.errors import ConfigError
-from spyweb.settings import Durability, LogLevel, Settings, load_settings
+from spyweb.settings import Durability, LogLevel, Settings, examine_settings, load_settings
 from spyweb.settings.load import machine_timezone
 
 EXAMPLE = Path(__file__).parents[3] / "config.example.toml"
@@ -208,3 +208,10 @@ def test_the_example_names_every_key_of_every_section(tmp_path: Path) -> None:
         "security": 1,
     }.items():
         assert len(shown[section]) == fields, section
+
+
+def test_settings_can_be_examined_with_defaults_in_place_of_what_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[server]\nport = 'x'\nhost = '::1'\n")
+    settings, problems = examine_settings(tmp_path, environ={}, flags={})
+    assert (settings.server.port, settings.server.host) == (7979, "::1")
+    assert [problem.key for problem in problems] == ["server.port"]
