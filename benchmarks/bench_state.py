@@ -1,6 +1,6 @@
 """What typed state costs in the store, beside plain sqlite3 in the same run.
 
-    python -m benchmarks.bench_state [ROUNDS]
+    python -m benchmarks.bench_state [--quick] [--rounds N]
 
 1. A counter: 64 callers that each add to a counter of their own, or all to one, against plain sqlite3 that commits
    each of its `INSERT … ON CONFLICT DO UPDATE … RETURNING`; both with every commit synced.
@@ -17,24 +17,27 @@ import asyncio
 import random
 import sqlite3
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import uvloop
 
+from benchmarks.place import folder
+from benchmarks.table import Effort, Row, read_effort, show
 from spyweb.clock import RealClock
 from spyweb.store.protocol import KEEP, Durability, Entry, Item, Put
 from spyweb.store.sqlite import SqliteStore, open_store
 
 CALLERS = 64
 COUNT = 20_000
+QUICK_COUNT = 640
 PLAIN_COUNT = 1_500
 FEW, MANY = 1_000, 1_000_000
+QUICK_MANY = 4_000
 LOADED_AT_ONCE = 20_000
 EXPIRING = 100_000
+QUICK_EXPIRING = 2_000
 NAMESPACE = "state"
 GROWTH = bytes(5 << 20)  # more than the log holds between two checkpoints
 
@@ -66,12 +69,12 @@ def plain_increments(path: Path, key_of: Callable[[int], bytes]) -> Seconds:
     return taken
 
 
-async def spyweb_increments(path: Path, key_of: Callable[[int], bytes]) -> Seconds:
+async def spyweb_increments(path: Path, key_of: Callable[[int], bytes], count: int) -> Seconds:
     store = await opened(path)
     await store.values.transform("", b"", lambda entry: Put(GROWTH))
-    taken = await drive(lambda number: store.values.transform(NAMESPACE, key_of(number), increment), COUNT)
+    taken = await drive(lambda number: store.values.transform(NAMESPACE, key_of(number), increment), count)
     counted = [entry.value for _, entry in await store.values.items(NAMESPACE)]
-    assert sum(value for value in counted if isinstance(value, int)) == COUNT
+    assert sum(value for value in counted if isinstance(value, int)) == count
     await store.close()
     return taken
 
@@ -94,16 +97,17 @@ async def drive(ask: Callable[[int], Awaitable[object]], count: int) -> Seconds:
     return (time.perf_counter() - began) / count
 
 
-async def counters(directory: Path, rounds: int) -> None:
+async def counters(directory: Path, effort: Effort) -> list[Row]:
+    count, rows = effort.of(COUNT, QUICK_COUNT), []
     for name, key_of in (("64 counters", lambda number: b"%d" % (number % CALLERS)), ("1 counter", lambda _: b"one")):
         plain, ours = [], []
-        for number in range(rounds):
+        for number in range(effort.rounds):
             plain.append(plain_increments(directory / f"plain{name}{number}.db", key_of))
-            ours.append(await spyweb_increments(directory / f"ours{name}{number}.db", key_of))
-        before, after = statistics.median(plain), statistics.median(ours)
-        print(
-            f"{name:12} sqlite3 {before * 1e6:7.1f} us   store {after * 1e6:7.1f} us   {before / after:5.2f} x as fast"
-        )
+            ours.append(await spyweb_increments(directory / f"ours{name}{number}.db", key_of, count))
+        before, after = statistics.median(plain) * 1e6, statistics.median(ours) * 1e6
+        figure = f"increment, 64 callers, {name}"
+        rows.append(Row(figure=figure, ours=after, unit="us", peer="sqlite3", theirs=before, faster=True, reach=1.0))
+    return rows
 
 
 async def fill(store: SqliteStore, count: int) -> None:
@@ -120,32 +124,39 @@ def key_name(number: int) -> bytes:
     return b"user:%08d:visits" % number
 
 
-async def by_size(directory: Path, rounds: int) -> None:
-    stores = {count: await opened(directory / f"size{count}.db") for count in (FEW, MANY)}
+ASKS: dict[str, Callable[[SqliteStore, bytes], Awaitable[object]]] = {
+    "increment": lambda store, key: store.values.transform(NAMESPACE, key, increment),
+    "set": lambda store, key: store.values.transform(NAMESPACE, key, lambda entry: Put(random.getrandbits(40))),
+    "get": lambda store, key: store.values.read(NAMESPACE, key),
+}
+
+
+async def by_size(directory: Path, effort: Effort) -> list[Row]:
+    many = effort.of(MANY, QUICK_MANY)
+    stores = {count: await opened(directory / f"size{count}.db") for count in (FEW, many)}
     for count, store in stores.items():
         await fill(store, count)
-    asks: dict[str, Callable[[SqliteStore, bytes], Awaitable[object]]] = {
-        "increment": lambda store, key: store.values.transform(NAMESPACE, key, increment),
-        "set": lambda store, key: store.values.transform(NAMESPACE, key, lambda entry: Put(random.getrandbits(40))),
-        "get": lambda store, key: store.values.read(NAMESPACE, key),
-    }
-    for used in (CALLERS, None):
-        for name, ask in asks.items():
-            found: dict[int, list[Seconds]] = {count: [] for count in stores}
-            for number in range(rounds):
-                for count, store in stores.items():
-                    found[count].append(await measure(ask, store, pick(count, used, number)))
-            few, many = (statistics.median(found[count]) * 1e6 for count in (FEW, MANY))
-            which = f"{name}, {f'{used} in use' if used else 'any key'}"
-            print(f"{which:24} {FEW:,} keys {few:6.1f} us   {MANY:,} keys {many:6.1f} us   {many / few:4.2f} x")
+    rows = [await of_sizes(stores, name, used, effort) for used in (CALLERS, None) for name in ASKS]
     for store in stores.values():
         await store.close()
+    return rows
 
 
-def pick(count: int, used: int | None, seed: int) -> list[bytes]:
+async def of_sizes(stores: dict[int, SqliteStore], name: str, used: int | None, effort: Effort) -> Row:
+    found: dict[int, list[Seconds]] = {count: [] for count in stores}
+    for number in range(effort.rounds):
+        for count, store in stores.items():
+            keys = pick(count, used, number, effort.of(COUNT, QUICK_COUNT))
+            found[count].append(await measure(ASKS[name], store, keys))
+    few, many = (statistics.median(found[count]) * 1e6 for count in sorted(stores))
+    figure = f"{name}, {f'{used} keys in use' if used else 'any key'} of {max(stores):,}"
+    return Row(figure=figure, ours=many, unit="us", peer=f"of {FEW:,}", theirs=few, reach=1.5)
+
+
+def pick(count: int, used: int | None, seed: int, asked: int) -> list[bytes]:
     dice = random.Random(seed)
     among = [dice.randrange(count) for _ in range(used)] if used else range(count)
-    return [key_name(dice.choice(among)) for _ in range(COUNT)]
+    return [key_name(dice.choice(among)) for _ in range(asked)]
 
 
 async def measure(
@@ -154,42 +165,48 @@ async def measure(
     return await drive(lambda number: ask(store, keys[number]), len(keys))
 
 
-async def sweep(directory: Path) -> None:
+async def sweep(directory: Path, effort: Effort) -> list[Row]:
     store = await opened(directory / "sweep.db")
-    expired = Entry(value=b"x" * 50, version=1, created_ms=0, updated_ms=0, expires_ms=RealClock().now_ms() + 5000)
-    keys = random.Random(2).sample(range(EXPIRING), EXPIRING)
-    for start in range(0, EXPIRING, LOADED_AT_ONCE):
+    count = effort.of(EXPIRING, QUICK_EXPIRING)
+    lasts_ms = effort.of(5000, 200)
+    expired = Entry(value=b"x" * 50, version=1, created_ms=0, updated_ms=0, expires_ms=RealClock().now_ms() + lasts_ms)
+    keys = random.Random(2).sample(range(count), count)
+    for start in range(0, count, LOADED_AT_ONCE):
         some = [
             Item(namespace=NAMESPACE, key=key_name(key), entry=expired) for key in keys[start : start + LOADED_AT_ONCE]
         ]
         await store.values.load(some, replace=True)
     await asyncio.sleep(expired_after_s(expired))
-    sweeping = asyncio.ensure_future(store.values.sweep())
+    times = await increments_during(store, asyncio.ensure_future(store.values.sweep()))
+    await store.close()
+    longest, middle = max(times) * 1e3, statistics.median(times) * 1e3
+    return [
+        Row(figure=f"increment during a sweep of {count:,}, longest", ours=longest, unit="ms", limit=50),
+        Row(figure=f"increment during a sweep of {count:,}, median", ours=middle, unit="ms"),
+    ]
+
+
+async def increments_during(store: SqliteStore, sweeping: asyncio.Future[int]) -> list[Seconds]:
     times: list[Seconds] = []
-    began = time.perf_counter()
-    while not sweeping.done():
+    while not sweeping.done() or not times:
         asked = time.perf_counter()
         await store.values.transform("other", b"k", increment)
         times.append(time.perf_counter() - asked)
-    took = time.perf_counter() - began
-    print(
-        f"sweep of {await sweeping:,} keys: {took:.2f} s; an increment meanwhile: "
-        f"median {statistics.median(times) * 1e3:.1f} ms, longest {max(times) * 1e3:.1f} ms, {len(times)} of them"
-    )
-    await store.close()
+    await sweeping
+    return times
 
 
 def expired_after_s(entry: Entry) -> Seconds:
     return max((entry.expires_ms or 0) - RealClock().now_ms() + 1, 0) / 1000
 
 
-async def main(rounds: int) -> None:
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
-        directory = Path(name)
-        await counters(directory, rounds)
-        await sweep(directory)
-        await by_size(directory, rounds)
+async def main(effort: Effort) -> None:
+    with folder() as directory:
+        rows = await counters(directory, effort)
+        rows += await sweep(directory, effort)
+        rows += await by_size(directory, effort)
+    show("typed state in the store", effort, rows)
 
 
 if __name__ == "__main__":
-    uvloop.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 3))
+    uvloop.run(main(read_effort(__doc__)))
