@@ -120,6 +120,7 @@ def assemble(parts: Parts, options: Options) -> Daemon:
         state=StateOffice(store=parts.store, clock=clock, limits=parts.settings.state),
         clock=clock,
         vitals=partial(vitals, parts, scheduler, clock.monotonic()),
+        vms_of=parts.pool.loads_of,
     )
     stop = asyncio.Event()
     catch_signals(stop, reloader)

@@ -24,7 +24,7 @@ from spyweb.jobs.live import Delay, LiveJob
 from spyweb.jobs.overlap import QUEUE_LIMIT, Admission, admit
 from spyweb.jobs.records import end_of, ended, never_ran, run_of, skip_of
 from spyweb.lua.wire import Why
-from spyweb.model import Cursor, Ending, Failure, MisfirePolicy, Outcome, Overlap, Run, RunId, RunState
+from spyweb.model import Cursor, Ending, Failure, Outcome, Overlap, Run, RunId, RunState
 from spyweb.store.protocol import Begin, Change, End, NewRun, Stretch
 
 log = structlog.get_logger()
@@ -306,7 +306,8 @@ class Runner:
 
     async def _bury(self, job: LiveJob | None, run: Run) -> None:
         now = self._clock.now_ms()
-        ending = Ending(outcome=Outcome.LOST, reason="the daemon died")
+        # Nobody can tell what it had done, nor whether it was to blame: it repeats only where its job allows retries.
+        ending = Ending(outcome=Outcome.LOST, reason="the daemon died", guilty=True)
         again = self._again(job, run, ending) if job and job.spec.enabled else None
         new = [again] if again else []
         self._line_up(new, await self._commit(Change(end=[end_of(run, ending, now)], new=new)))
@@ -314,8 +315,6 @@ class Runner:
     def _again(self, job: LiveJob, run: Run, ending: Ending) -> NewRun | None:
         if is_caused(run):
             return begin_again(run)
-        if job.spec.misfire.policy is MisfirePolicy.SKIP:
-            return None
         return next_attempt(run, ending, job.spec.retry, self._clock.now_ms(), self._around.random)
 
     def forget(self, job: LiveJob) -> None:

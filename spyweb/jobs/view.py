@@ -74,6 +74,7 @@ class JobView:
     in_flight: int = 0
     waiting: int = 0
     generation: int = 0  # 0: no daemon has loaded it
+    vms: int = 0  # made for its runs since the daemon started
     error: str = ""  # what is wrong with the file now on disk
     tags: tuple[str, ...] = ()
     description: str = ""
@@ -89,6 +90,7 @@ class JobFacts:
     in_flight: int = 0
     waiting: int = 0
     generation: int = 0
+    vms: int = 0
     error: str = ""
 
 
@@ -143,6 +145,7 @@ def view_job(spec: JobSpec, facts: JobFacts) -> JobView:
         in_flight=facts.in_flight,
         waiting=facts.waiting,
         generation=facts.generation,
+        vms=facts.vms,
         error=facts.error,
         tags=spec.tags,
         description=spec.description,

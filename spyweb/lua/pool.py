@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from asyncio import CancelledError, TaskGroup, get_running_loop
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -76,7 +77,7 @@ class Pool:
         self._patience: dict[RunId, Handle] = {}  # of the orders that have not begun
         self._vms: dict[JobId, dict[int, Vm]] = {}  # by generation: where the next run begins
         self._retired: dict[JobId, int] = {}  # generations below are not kept
-        self._loads = 0
+        self._loads: Counter[JobId] = Counter()
         self._is_stopping = False
         self._idle = get_running_loop().create_future()
 
@@ -136,6 +137,10 @@ class Pool:
                 return
         raise PoolError(f"{code.chunk} could not be compiled: {verdict.exception()}")
 
+    def loads_of(self, job: JobId) -> int:
+        """How many VMs have been made for its runs since start."""
+        return self._loads[job]
+
     def retire(self, job: JobId, older_than: int) -> None:
         """Generations below are not wanted any more: each VM goes with its last run."""
         self._retired[job] = older_than
@@ -152,7 +157,7 @@ class Pool:
             workers=workers,
             quarantined=self._quarantine.reasons,
             deaths=self._staff.deaths,
-            loads=self._loads,
+            loads=self._loads.total(),
         )
 
     async def stop(self, grace: float) -> None:
@@ -215,7 +220,7 @@ class Pool:
         worker = self._staff.own_worker(code.job) if own else self._staff.least_loaded()
         vm = worker.load_vm(code)
         self._vms.setdefault(code.job, {})[code.generation] = vm
-        self._loads += 1
+        self._loads[code.job] += 1
         if code.generation < self._retired.get(code.job, 0):
             worker.doom(vm)
         return vm

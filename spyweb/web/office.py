@@ -63,6 +63,7 @@ class Office:
     state: StateOffice
     clock: Clock
     vitals: Callable[[], Vitals]
+    vms_of: Callable[[JobId], int]
 
     def find(self, name_or_id: str) -> JobId | None:
         return find_job((job.spec for job in self.live), name_or_id)
@@ -84,6 +85,7 @@ class Office:
             in_flight=len(job.in_flight),
             waiting=len(job.waiting) + len(job.delayed),
             generation=job.code.generation,
+            vms=self.vms_of(job.id),
             error=_first(job.problems),
         )
         return view_job(job.spec, facts)

@@ -71,6 +71,7 @@ def test_an_edit_is_picked_up_without_a_restart_and_a_broken_one_is_not(project:
         path.write_text(path.read_text().replace('"one"', '"two"'))
         eventually(lambda: project.shown("count").generation == 2)
         assert project.result("count") == {"n": 2, "visits": 1, "version": "two"}
+        assert project.shown("count").vms == 2
         path.write_text(path.read_text().replace("return {", "return return {"))
         eventually(lambda: "jobs/count.lua:" in project.shown("count").error)
         assert project.result("count") == {"n": 3, "visits": 2, "version": "two"}
@@ -113,17 +114,19 @@ def test_settings_in_config_toml_take_effect_at_once(project: Project) -> None:
         assert project.shown("tick").generation == 1
 
 
-def test_after_kill_9_a_run_in_flight_is_lost_and_starts_again(project: Project) -> None:
-    project.job(
-        "slow", 'if store_get("seen") then return "again" end store_set("seen", "1") log("marked") sleep(60000)'
-    )
+def test_after_kill_9_a_run_in_flight_is_lost_and_starts_again_where_it_may_be_retried(project: Project) -> None:
+    body = 'if store_get("seen") then return "again" end store_set("seen", "1") log(ctx.job .. " marked") sleep(60000)'
+    project.job("once", f"local ctx = ... {body}")
+    project.job("twice", f"local ctx = ... {body}", 'every = "never"\nretries = 1\nretry_delay = "100ms"')
     with project.daemon() as daemon:
-        project.desk().trigger(JobId("slow"))
-        eventually(lambda: daemon.has_said("marked"))
+        for job in ("once", "twice"):
+            project.desk().trigger(JobId(job))
+        eventually(lambda: daemon.has_said("once marked") and daemon.has_said("twice marked"))
         daemon.kill()
     with project.daemon():
-        runs = project.ended("slow", 2)
+        runs = project.ended("twice", 2)
         assert [(run.outcome, run.attempt) for run in runs] == [("success", 2), ("lost", 1)]
+        assert [(run.outcome, run.attempt) for run in project.runs("once")] == [("lost", 1)]
 
 
 def test_no_worker_outlives_a_killed_daemon(project: Project) -> None:

@@ -148,20 +148,30 @@ async def test_a_watched_run_starts_no_other_job_and_is_seen_to_its_end() -> Non
         assert watcher.seen == [SUCCESS]
 
 
-async def test_after_a_crash_running_runs_are_lost_and_start_again_once() -> None:
+@pytest.mark.parametrize(
+    ("retries", "record"),
+    [
+        (0, ["prices manual lost"]),
+        (1, ["prices manual lost", "prices retry success attempt 2"]),
+    ],
+)
+async def test_after_a_crash_running_runs_are_lost_and_repeat_only_under_retries(
+    retries: int, record: list[str]
+) -> None:
     store = MemoryStore(clock := FakeClock())
+    retry = Retry(retries=retries, delay_ms=1_000, jitter=False)
     async with town(store, clock) as t:
         t.machine.held.add(PRICES)
-        job = make_job(schedule=Never())
+        job = make_job(schedule=Never(), retry=retry)
         await t.settle(job)
         t.runner.start_by_hand(job, BY_HAND)
         await clock.turn()
         left = await store.runs.open()
         async with town(store, clock) as after:
-            await after.settle(make_job(schedule=Never()))
+            await after.settle(make_job(schedule=Never(), retry=retry))
             await after.runner.take_up(left)
-            await clock.turn()
-            assert await after.record() == ["prices manual lost", "prices retry success attempt 2"]
+            await clock.turn(2)
+            assert await after.record() == record
 
 
 async def test_after_a_crash_a_waiting_retry_still_comes() -> None:
