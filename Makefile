@@ -22,7 +22,7 @@ test: $(VENV)/installed-dev  ## the whole test suite (TESTS=tests/unit for a par
 	$(BIN)/pytest -q -n 2 --dist loadfile $(ARGS) $(TESTS)
 
 torture: $(VENV)/installed-dev  ## the stress tests, at length
-	$(BIN)/pytest -q --torture $(ARGS) tests/stress
+	$(BIN)/pytest -q --torture $(ARGS) tests/stress tests/integration/test_worker_hostile.py
 
 check: $(VENV)/installed-dev  ## format, lint, types, floors, docs
 	$(BIN)/ruff format --check .

@@ -43,4 +43,4 @@ def test_the_circuit_breaker_compiles_and_checks(tmp_path: Path) -> None:
     project = Project(tmp_path)
     for number, script in enumerate(LUA):
         project.save(f"jobs/job{number}.lua", script)
-    assert "no problems" in project.spyweb("check").stdout
+    assert "no problems" in project.spyweb("check").stderr

@@ -11,7 +11,7 @@ from spyweb.lua.wire import Ended, FromWorker, ToWorker
 from tests.fakes.worker_driver import WorkerDriver, a_zygote
 
 LIMIT = 1 << 20
-VMS = 300
+VMS, TORTURED_VMS = 3_000, 10_000
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +92,14 @@ DEEDS = [
 ]
 
 
-def test_vms_at_their_memory_limit_do_not_end_the_process(worker: WorkerDriver) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_vms_at_their_memory_limit_do_not_end_the_process(worker: WorkerDriver, torture: bool) -> None:
     """lupa pushes values unprotected: one push too many and the process aborts."""
     choice = random.Random(20260514)
     worker.handlers["echo"] = lambda _: [b"z" * choice.choice([0, 10, 1000, 50_000, 500_000])]
     worker.handlers["_require"] = lambda _: [b"m.lua", b"return 1"]
-    for number in range(1, VMS + 1):
+    for number in range(1, (TORTURED_VMS if torture else VMS) + 1):
         fill = FILL.format(size=choice.choice([1, 40, 1000, 30_000]))
         source = f"{fill} {choice.choice(DEEDS)}"
         assert worker.load(number, source, limit=choice.randrange(LIMIT, 2 * LIMIT)) is None
