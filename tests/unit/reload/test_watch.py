@@ -14,6 +14,8 @@ import pytest
 
 from spyweb.reload.watch import Watcher
 
+QUIET = 1.2  # seconds: longer than a watch takes to say that it has begun
+
 pytestmark = pytest.mark.slow
 
 
@@ -38,7 +40,7 @@ async def watch(root: Path, told: Told, tasks: asyncio.TaskGroup) -> asyncio.Tas
     probe = root / "probe.lua"
     while not await told.within(0.2):  # the watcher says nothing of being ready
         probe.write_text(str(asyncio.get_running_loop().time()))
-    while await told.within(0.3):
+    while await told.within(QUIET):
         pass
     return task
 
@@ -83,12 +85,12 @@ async def test_it_tells_of_files_in_folders_old_and_new_and_not_of_data_or_logs(
         (tmp_path / "data" / "spyweb.db").write_text("x")
         (tmp_path / "jobs" / "hooks.log").write_text("x")
         (tmp_path / "jobs" / ".hidden.lua").write_text("x")
-        assert not await told.within(0.4)
+        assert not await told.within(QUIET)
         (tmp_path / "jobs" / "a.lua").write_text("x")
         assert await told.within(5)
         (tmp_path / "lib").mkdir()
         assert await told.within(5)
-        while await told.within(0.3):
+        while await told.within(QUIET):
             pass
         (tmp_path / "lib" / "tools.lua").write_text("x")
         assert await told.within(5)
