@@ -109,19 +109,7 @@ def assemble(parts: Parts, options: Options) -> Daemon:
         ),
         parts.settings,
     )
-    office = Office(
-        root=options.root,
-        timezone=parts.settings.daemon.timezone,
-        live=live,
-        runner=parts.runner,
-        scheduler=scheduler,
-        reloader=reloader,
-        runs_record=runs,
-        state=StateOffice(store=parts.store, clock=clock, limits=parts.settings.state),
-        clock=clock,
-        vitals=partial(vitals, parts, scheduler, clock.monotonic()),
-        vms_of=parts.pool.loads_of,
-    )
+    office = open_office(parts, options, scheduler, reloader)
     stop = asyncio.Event()
     catch_signals(stop, reloader)
     notifier = notify.from_environment(os.environ)
@@ -133,6 +121,23 @@ def assemble(parts: Parts, options: Options) -> Daemon:
         office=office,
         notifier=notifier,
         stop=stop,
+    )
+
+
+def open_office(parts: Parts, options: Options, scheduler: Scheduler, reloader: Reloader) -> Office:
+    """What answers the command line and the HTTP door."""
+    return Office(
+        root=options.root,
+        timezone=parts.settings.daemon.timezone,
+        live=parts.live,
+        runner=parts.runner,
+        scheduler=scheduler,
+        reloader=reloader,
+        runs_record=parts.store.runs,
+        state=StateOffice(store=parts.store, clock=parts.clock, limits=parts.settings.state),
+        clock=parts.clock,
+        vitals=partial(vitals, parts, scheduler, parts.clock.monotonic()),
+        vms_of=parts.pool.loads_of,
     )
 
 
