@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from spyweb.jobs.cause import event_of
-from spyweb.model import Ending, Outcome, Run, RunId, RunState, TriggerType
+from spyweb.model import Ending, Outcome, Run, RunId, TriggerType
 from spyweb.store.protocol import End, NewRun, Stretch
 
 
@@ -35,21 +34,6 @@ def end_of(run: Run, ending: Ending, now_ms: int, storage_errors: int = 0) -> En
         cpu_ms=ending.cpu_ms,
         storage_errors=storage_errors,
         event=event_of(run.trigger),
-    )
-
-
-def ended(run: Run, end: End) -> Run:
-    """The run as it stands on record now."""
-    return replace(
-        run,
-        state=RunState.ENDED,
-        ended_ms=end.ended_ms,
-        outcome=end.outcome,
-        failure=end.failure,
-        reason=end.reason,
-        traceback=end.traceback,
-        cpu_ms=end.cpu_ms,
-        storage_errors=end.storage_errors,
     )
 
 

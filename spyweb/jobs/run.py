@@ -22,7 +22,7 @@ from spyweb.jobs.cause import event_of, is_caused
 from spyweb.jobs.lineup import line_up, may_start_at_once, queued, take_next
 from spyweb.jobs.live import Delay, LiveJob
 from spyweb.jobs.overlap import QUEUE_LIMIT, Admission, admit
-from spyweb.jobs.records import end_of, ended, never_ran, run_of, skip_of
+from spyweb.jobs.records import end_of, never_ran, run_of, skip_of
 from spyweb.lua.wire import Why
 from spyweb.model import Cursor, Ending, Failure, Outcome, Overlap, Run, RunId, RunState
 from spyweb.store.protocol import Begin, Change, End, NewRun, Stretch
@@ -203,7 +203,7 @@ class Runner:
             job.in_flight.pop(run.id, None)
             job.serving &= not is_caused(run)
             self._wake_if_idle()
-        job.last = ended(run, end)
+        job.last = end.applied_to(run)
         _tell(run, ending)
         if observer:
             observer.ended(run, ending)

@@ -64,7 +64,7 @@ class MemoryRuns:
     def _end(self, end: End) -> None:
         run = self._runs.get(end.run)
         if run and run.state is not RunState.ENDED:
-            self._put(end_of(run, end))
+            self._put(end.applied_to(run))
 
     def _begin(self, begin: Begin) -> None:
         run = self._runs.get(begin.run)
@@ -160,20 +160,6 @@ class MemoryRuns:
 
     def list(self, job: JobId | None = None, *, limit: int = 30, before: RunId | None = None) -> Future[list[Run]]:
         return self._desk.read(self._list, job, limit, before)
-
-
-def end_of(run: Run, end: End) -> Run:
-    return replace(
-        run,
-        state=RunState.ENDED,
-        ended_ms=end.ended_ms,
-        outcome=end.outcome,
-        failure=end.failure,
-        reason=end.reason,
-        traceback=end.traceback,
-        cpu_ms=end.cpu_ms,
-        storage_errors=end.storage_errors,
-    )
 
 
 def is_same_stretch(run: Run, stretch: Stretch) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -142,6 +142,20 @@ class End:
     cpu_ms: int = 0
     storage_errors: int = 0
     event: int | None = None  # the change event that had started it
+
+    def applied_to(self, run: Run) -> Run:
+        """The run as it stands on record then."""
+        return replace(
+            run,
+            state=RunState.ENDED,
+            ended_ms=self.ended_ms,
+            outcome=self.outcome,
+            failure=self.failure,
+            reason=self.reason,
+            traceback=self.traceback,
+            cpu_ms=self.cpu_ms,
+            storage_errors=self.storage_errors,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

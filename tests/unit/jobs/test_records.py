@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from spyweb.jobs.records import ctx_of, end_of, ended, never_ran, run_of, skip_of
+from spyweb.jobs.records import ctx_of, end_of, never_ran, run_of, skip_of
 from spyweb.model import JobId, Outcome, RunId, RunState
 from spyweb.store.protocol import NewRun
 from tests.fakes.machine import FAILED
@@ -28,7 +28,7 @@ def test_a_run_by_hand_was_scheduled_when_it_started() -> None:
 
 
 def test_an_ended_run_reads_as_it_is_recorded() -> None:
-    run = ended(run_of(RunId(3), NEW), end_of(run_of(RunId(3), NEW), FAILED, 70_000, storage_errors=2))
+    run = end_of(run_of(RunId(3), NEW), FAILED, 70_000, storage_errors=2).applied_to(run_of(RunId(3), NEW))
     assert (run.state, run.outcome, run.reason, run.storage_errors) == (
         RunState.ENDED,
         Outcome.FAILED,
