@@ -182,13 +182,78 @@ class On:
     when: str | None = None  # a Lua function that may say no
 
 
+class Rotation(StrEnum):
+    """Which proxy the next request takes."""
+
+    ROUND_ROBIN = "RoundRobin"
+    STICKY = "Sticky"  # one for each worker, for as long as the job's version lives
+    RANDOM = "Random"
+
+
+class OnHookError(StrEnum):
+    """What an error in a hook does to its cycle."""
+
+    SKIP = "skip"  # it is logged, and the cycle goes on as if the hook were absent
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One value of each item."""
+
+    name: str
+    selector: str  # empty: the item itself
+    attribute: str | None = None  # None: its text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proxies:
+    urls: tuple[str, ...]
+    rotation: Rotation = Rotation.ROUND_ROBIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    url: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """Texts may hold {job_name} {url} {item_count} {timestamp} {matches} {match_count} and {FIELD}."""
+
+    title: str | None = None  # None: the built-in text
+    body: str | None = None
+    timeout_ms: int | None = None  # None: the desktop's own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Monitor:
+    """What a monitor job watches, and what it does with what it finds."""
+
+    urls: tuple[str, ...]  # at least one
+    is_queue: bool = False  # written as `urls`: each is fetched once; a single `url` is fetched by every worker
+    selector: str
+    fields: tuple[Field, ...]
+    workers: int = 1
+    keywords: tuple[str, ...] = ()
+    search_fields: tuple[str, ...] = ()  # empty: all fields
+    hash_fields: tuple[str, ...] = ()  # empty: all fields
+    headers: tuple[tuple[str, str], ...] = ()
+    proxies: Proxies | None = None
+    webhook: Webhook | None = None
+    notification: Notification | None = None
+    debug: bool = False  # each cycle leaves ID-response.html and ID-fields.json in the job's folder
+    on_hook_error: OnHookError = OnHookError.SKIP
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """A job's settings, after every override."""
 
     id: JobId
     name: str
-    path: str  # its Lua file, relative to the project root
+    path: str  # its Lua file, a monitor's config.toml or jobs.toml, relative to the project root
     folder: str  # its folder, relative to the project root; may not exist yet
     description: str = ""
     tags: tuple[str, ...] = ()
@@ -206,6 +271,7 @@ class JobSpec:
     after: tuple[After, ...] = ()
     on: tuple[On, ...] = ()
     agent: str = "local"  # whose namespace positional state.* uses
+    monitor: Monitor | None = None  # None: a script job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ class JobFile:
     spec: JobSpec
     source: bytes = field(repr=False)  # fit for a Lua loader: no byte order mark, a `#!` line made a comment
     digest: str  # of the code: a change of the settings alone leaves it as it is
+    more: tuple[tuple[str, bytes], ...] = ()  # path and source of its further Lua files, in the order they are executed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

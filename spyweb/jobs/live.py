@@ -63,6 +63,7 @@ def code_of(file: JobFile, generation: int) -> Code:
         generation=generation,
         chunk=spec.path,
         source=file.source,
+        more=file.more,
         memory_limit=spec.memory_limit,
         isolation=spec.isolation,
     )

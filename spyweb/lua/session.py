@@ -18,6 +18,7 @@ class Code:
     generation: int
     chunk: str  # the name Lua shows in errors: the file's path relative to the project root
     source: bytes
+    more: tuple[tuple[str, bytes], ...] = ()  # chunk and source of its further files, in the order they are executed
     memory_limit: int = 64 * MIB  # bytes
     isolation: Isolation = Isolation.SHARED
 
