@@ -271,6 +271,7 @@ class JobSpec:
     after: tuple[After, ...] = ()
     on: tuple[On, ...] = ()
     agent: str = "local"  # whose namespace positional state.* uses
+    history: HistoryRule | None = None  # of what it keeps with store_*
     monitor: Monitor | None = None  # None: a script job
 
 

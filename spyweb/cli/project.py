@@ -16,6 +16,7 @@ from spyweb.errors import Refused
 from spyweb.jobs.cursor import Welcome, dismissed, welcome
 from spyweb.jobs.discover import Scan, scan
 from spyweb.jobs.due import SPREAD_MS, settle, upcoming
+from spyweb.jobs.history import history_rules
 from spyweb.jobs.view import (
     JobFacts,
     JobView,
@@ -27,6 +28,7 @@ from spyweb.jobs.view import (
     view_job,
     zone_of,
 )
+from spyweb.jobs.watches import watches_of
 from spyweb.model import Cursor, JobId, JobSpec, Run, RunId
 from spyweb.settings import Settings, load_settings
 from spyweb.store.access import no_access, refusal, user_name
@@ -146,6 +148,18 @@ class Project:
         """What values are encrypted with; None: they are not.  Raises StoreError or NoAccess."""
         key_file = self.settings.store.key_file
         return find_key(key_file, self.root, os.environ) if key_file else None
+
+    def change_values(self, ask: Callable[[Store], Awaitable[T]]) -> T:
+        """As `write`, with what the jobs say of stored values: which past versions are kept, which changes start a
+        job once a daemon runs."""
+        specs = _specs(self._scan())
+
+        def change(store: Store) -> Awaitable[T]:
+            store.events.watch(watches_of(specs))
+            store.values.keep_history(history_rules(self.settings.state.history, specs))
+            return ask(store)
+
+        return self.write(change)
 
     async def _ask(self, ask: Callable[[Store], Awaitable[T]], *, read_only: bool) -> T:
         settings = self.settings.store

@@ -17,6 +17,7 @@ from spyweb.clock import Clock
 from spyweb.errors import StoreCorrupt
 from spyweb.jobs.attempt import CountingHost, HostFor, Observer, Surroundings
 from spyweb.jobs.cause import depth_of
+from spyweb.jobs.history import history_rules
 from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.jobs.run import Runner
 from spyweb.logs import JobLogs
@@ -166,6 +167,7 @@ async def build(stack: AsyncExitStack, settings: Settings, clock: Clock, purpose
     pool = await stack.enter_async_context(open_pool(clock=clock, workers=purpose.workers, init=init))
     tasks = await stack.enter_async_context(owned_tasks())
     live = LiveJobs()
+    live.on_linked(lambda: store.values.keep_history(history_rules(settings.state.history, (job.spec for job in live))))
     around = Surroundings(
         machine=pool,
         runs=store.runs,

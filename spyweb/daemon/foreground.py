@@ -60,6 +60,7 @@ async def run_once(root: Path, flags: Mapping[str, object], job: str, on_event: 
         watching = Watching(on_event, parts.clock)
         live = newcomer(file)
         parts.live.add(live)
+        parts.live.link()
         start = Start(trigger={"type": TriggerType.MANUAL.value}, observer=watching)
         await parts.runner.start_by_hand(live, start)
         return await watching.over

@@ -43,6 +43,7 @@ from spyweb.settings.values import (
     boolean,
     choice,
     duration,
+    history_rule,
     one_line,
     one_of,
     size,
@@ -177,6 +178,7 @@ def _spec(read: Reading, place: Place, daemon: DaemonSettings) -> JobSpec:
         after=after,
         on=on,
         agent=read.take("agent", _name, "local"),
+        history=read.take("history", history_rule, None),
     )
 
 
@@ -213,12 +215,7 @@ def _retry(read: Reading) -> Retry:
 
 
 def _refuse_later_keys(read: Reading) -> None:
-    read.take("history", _later, None)
     read.take("on_hook_error", _only_skip, None)
-
-
-def _later(_value: object) -> None:
-    raise ValueError("is not part of this version yet")
 
 
 def _only_skip(value: object) -> None:

@@ -51,6 +51,7 @@ def skip_of(new: NewRun, now_ms: int, reason: str) -> Stretch:
         count=1,
         reason=reason,
         at_ms=now_ms,
+        trigger=TriggerType(str(new.trigger.get("type", TriggerType.SCHEDULE))),
     )
 
 

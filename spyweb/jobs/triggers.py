@@ -21,7 +21,7 @@ from spyweb.jobs.lineup import room_for_caused
 from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.jobs.run import Runner
 from spyweb.jobs.watches import concerns, scope_of, watches_of
-from spyweb.model import JobId, On, Outcome, RunId
+from spyweb.model import JobId, On, Outcome, RunId, TriggerType
 from spyweb.store.protocol import Change, ChangeEvent, Store, Stretch
 
 log = structlog.get_logger()
@@ -232,4 +232,5 @@ def passed_over(job: LiveJob, event: ChangeEvent, outcome: Outcome, reason: str)
         count=1,
         reason=reason,
         at_ms=event.at_ms,
+        trigger=TriggerType.STATE,
     )

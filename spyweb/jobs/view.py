@@ -137,7 +137,7 @@ def view_job(spec: JobSpec, facts: JobFacts) -> JobView:
         name=spec.name,
         enabled=spec.enabled,
         state=_state(spec, facts),
-        schedule=describe_schedule(spec.schedule),
+        schedule=describe_start(spec),
         path=spec.path,
         folder=spec.folder,
         next_due_ms=facts.next_due_ms,
@@ -208,6 +208,15 @@ def describe_schedule(schedule: Schedule) -> str:
             return "never"
         case _:
             assert_never(schedule)
+
+
+def describe_start(spec: JobSpec) -> str:
+    """What starts a job: its schedule; without one, the jobs that it follows and the changes that it hears of."""
+    if not isinstance(spec.schedule, Never):
+        return describe_schedule(spec.schedule)
+    after = [f"after {', '.join(after.job for after in spec.after)}"] if spec.after else []
+    on = ["on state"] if spec.on else []
+    return ", ".join(after + on) or describe_schedule(spec.schedule)
 
 
 def describe_moment(ms: int, timezone: str) -> str:

@@ -112,17 +112,24 @@ def history(value: object) -> Mapping[str, HistoryRule]:
     """Of each namespace that keeps past versions: how many of a key, or for how long."""
     if not isinstance(value, dict):
         raise wrong("a table of namespaces", value)
-    return {str(namespace): _history_rule(str(namespace), rule) for namespace, rule in value.items()}
+    return {str(namespace): _history_of(str(namespace), rule) for namespace, rule in value.items()}
 
 
-def _history_rule(namespace: str, value: object) -> HistoryRule:
+def _history_of(namespace: str, value: object) -> HistoryRule:
+    try:
+        return history_rule(value)
+    except ValueError as error:
+        raise ValueError(f"{namespace}: {error}") from error
+
+
+def history_rule(value: object) -> HistoryRule:
+    """How many past versions of a key are kept, or for how long."""
     try:
         if isinstance(value, str):
             return HistoryRule(age_ms=duration(1000)(value))
         return HistoryRule(versions=whole(1, 1_000_000)(value))
     except ValueError as error:
-        reason = f'{error}; a number of versions or a time like "7d"'
-        raise ValueError(f"{namespace}: {reason}") from error
+        raise ValueError(f'{error}; a number of versions or a time like "7d"') from error
 
 
 def timezone(value: object) -> str:

@@ -75,7 +75,7 @@ class Sweeper:
         self._clock = clock
         self._events = events
         self._locks = locks
-        self._rules = rules
+        self.rules = rules  # the history of each namespace
 
     async def sweep(self, limit: int | None) -> int:
         freed = await self._writer.submit(Kind.SEVERAL, sweep_locks, self._clock.now_ms(), self._locks.alive)
@@ -97,7 +97,7 @@ class Sweeper:
         return await self._writer.submit(Kind.SEVERAL, delete_expired, *arguments, after=after)
 
     async def _forget(self) -> None:
-        for namespace, rule in self._rules.items():
+        for namespace, rule in self.rules.items():
             deleted = SLICE if rule.age_ms is not None else 0
             while deleted == SLICE:
                 before_ms = self._clock.now_ms() - (rule.age_ms or 0)

@@ -83,7 +83,7 @@ class MemoryRuns:
                 job=stretch.job,
                 state=RunState.ENDED,
                 due_ms=stretch.first_due_ms,
-                trigger={"type": "schedule"},
+                trigger={"type": stretch.trigger.value},
                 ended_ms=stretch.at_ms,
                 outcome=stretch.outcome,
                 reason=stretch.reason,
@@ -163,7 +163,9 @@ class MemoryRuns:
 
 
 def is_same_stretch(run: Run, stretch: Stretch) -> bool:
-    return run.last_due_ms is not None and (run.outcome, run.reason) == (stretch.outcome, stretch.reason)
+    if run.last_due_ms is None or run.trigger != {"type": stretch.trigger.value}:
+        return False
+    return (run.outcome, run.reason) == (stretch.outcome, stretch.reason)
 
 
 def lengthen(run: Run, stretch: Stretch) -> Run:

@@ -155,6 +155,9 @@ class MemoryValues:
     async def sweep(self, limit: int | None = None) -> int:
         return await self._desk.write(self._sweep, limit)
 
+    def keep_history(self, rules: HistoryRules) -> None:
+        self._table.history = rules
+
     def history(self, namespace: str, key: bytes, limit: int | None = None) -> Future[list[Entry]]:
         return self._desk.read(self._history, (namespace, key), limit)
 

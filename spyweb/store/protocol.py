@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
-from spyweb.model import Cursor, Failure, HistoryRule, JobId, Outcome, Run, RunId, RunState
+from spyweb.model import Cursor, Failure, HistoryRule, JobId, Outcome, Run, RunId, RunState, TriggerType
 from spyweb.store.values_protocol import (
     KEEP,
     NO_HISTORY,
@@ -160,7 +160,7 @@ class End:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Due times that do not run, and why.
+    """Due times, or changes of state, that start no run, and why.
 
     One row for a whole stretch: it lengthens the newest row of its job when that has its outcome and reason.
     """
@@ -172,6 +172,7 @@ class Stretch:
     count: int
     reason: str
     at_ms: int  # when it was dealt with
+    trigger: TriggerType = TriggerType.SCHEDULE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,9 @@ END_RUN = """
         cpu_ms = ?, storage_errors = ?
     WHERE id = ? AND state <> 'ended'
 """
-NEWEST_ROW = "SELECT id, outcome, reason, last_due_ms FROM run WHERE job = ? ORDER BY id DESC LIMIT 1"
+NEWEST_ROW = """
+    SELECT id, outcome, reason, "trigger", last_due_ms FROM run WHERE job = ? ORDER BY id DESC LIMIT 1
+"""
 LENGTHEN_STRETCH = """
     UPDATE run SET
         due_ms = min(due_ms, ?2), last_due_ms = max(last_due_ms, ?3), count = count + ?4, ended_ms = ?5
@@ -38,7 +40,7 @@ LENGTHEN_STRETCH = """
 """
 ADD_STRETCH = """
     INSERT INTO run (job, state, attempt, due_ms, "trigger", ended_ms, outcome, reason, last_due_ms, count)
-    VALUES (?, 'ended', 1, ?, '{"type":"schedule"}', ?, ?, ?, ?, ?)
+    VALUES (?, 'ended', 1, ?, ?, ?, ?, ?, ?, ?)
 """
 RUN_COLUMNS = """
     id, job, state, attempt, due_ms, "trigger", start_after_ms, started_ms, ended_ms, outcome, failure,
@@ -101,11 +103,12 @@ def end_run(connection: sqlite3.Connection, end: End) -> None:
 def record_stretch(connection: sqlite3.Connection, stretch: Stretch) -> None:
     first, last, count, at_ms = stretch.first_due_ms, stretch.last_due_ms, stretch.count, stretch.at_ms
     outcome, reason = stretch.outcome.value, storable(stretch.reason)
+    trigger = encode_trigger({"type": stretch.trigger.value}).decode()
     newest = connection.execute(NEWEST_ROW, (stretch.job,)).fetchone()
-    if newest and newest[1:3] == (outcome, reason) and newest[3] is not None:
+    if newest and newest[1:4] == (outcome, reason, trigger) and newest[4] is not None:
         connection.execute(LENGTHEN_STRETCH, (newest[0], first, last, count, at_ms))
     else:
-        connection.execute(ADD_STRETCH, (stretch.job, first, at_ms, outcome, reason, last, count))
+        connection.execute(ADD_STRETCH, (stretch.job, first, trigger, at_ms, outcome, reason, last, count))
 
 
 def set_cursor(connection: sqlite3.Connection, cursor: Cursor) -> None:

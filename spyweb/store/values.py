@@ -85,6 +85,9 @@ class SqliteValues:
     async def sweep(self, limit: int | None = None) -> int:
         return await self._sweeper.sweep(limit)
 
+    def keep_history(self, rules: HistoryRules) -> None:
+        self._history = self._sweeper.rules = rules
+
     def history(self, namespace: str, key: bytes, limit: int | None = None) -> Future[list[Entry]]:
         lane = self._lanes.reading(namespace, key)
         return lane.submit(Kind.READ, scanning.find_history, self.desk(namespace, key), limit)

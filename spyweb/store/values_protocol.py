@@ -163,6 +163,9 @@ class Values(Protocol):
         Gives how many entries.  Works in slices, and holds up no write for long.
         """
 
+    def keep_history(self, rules: HistoryRules) -> None:
+        """From now on keep past versions by these rules; what is kept already stays until it outlives its own."""
+
     def history(self, namespace: str, key: bytes, limit: int | None = None) -> Future[list[Entry]]:
         """The versions that there are, newest first: the live one, then those that it replaced."""
 

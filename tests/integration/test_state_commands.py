@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -263,6 +265,20 @@ def test_an_earlier_version_is_put_back_as_a_new_one(state: State) -> None:
     assert state("get", "a").out == "one\n"
     versions = listed(state("history", "a", "-n", "2", "-o", "json"))
     assert [(entry["version"], entry["value"]) for entry in versions] == [(4, "one"), (3, "three")]
+
+
+def test_a_change_without_a_daemon_starts_a_job_once_one_runs_and_keeps_the_history_that_jobs_ask_for(
+    root: Path,
+) -> None:
+    (root / "jobs" / "hears.lua").write_text('-- /// job\n-- on = [{ scope = "state" }]\n-- history = 3\n-- ///\n')
+    for value in ("one", "two"):
+        assert spyweb("state", "set", "a", value, root=root).code == 0
+        assert spyweb("state", "set", "a", value, "--job", "hears", root=root).code == 0
+    with closing(sqlite3.connect(root / "data" / "spyweb.db")) as database:
+        pending = database.execute("SELECT namespace, key, kind FROM event WHERE NOT delivered ORDER BY id").fetchall()
+    assert pending == [("state", b"a", "created"), ("state", b"a", "updated")]
+    versions = listed(spyweb("state", "history", "a", "--job", "hears", "-o", "json", root=root))
+    assert [entry["value"] for entry in versions] == ["two", "one"]
 
 
 def test_breaking_a_lock_that_nobody_holds_says_so(state: State) -> None:

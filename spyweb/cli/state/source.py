@@ -130,7 +130,7 @@ class LocalState:
         return found[0]
 
     def _write(self, ask: Callable[[StateOffice], Awaitable[T]]) -> T:
-        return self._project.write(lambda store: ask(self._office(store)))
+        return self._project.change_values(lambda store: ask(self._office(store)))
 
     def _office(self, store: Store) -> StateOffice:
         from spyweb.web.state_office import StateOffice  # where a daemon runs, it is the one that needs it

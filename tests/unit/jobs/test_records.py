@@ -41,4 +41,5 @@ def test_what_is_skipped_names_its_due_time_or_the_moment() -> None:
     assert skip_of(NEW, 99, "busy").first_due_ms == 61_500
     by_hand = NewRun(job=JobId("prices"), state=RunState.WAITING, trigger={"type": "after"})
     assert skip_of(by_hand, 99, "busy").last_due_ms == 99
+    assert (skip_of(NEW, 99, "busy").trigger, skip_of(by_hand, 99, "busy").trigger) == ("schedule", "after")
     assert never_ran(run_of(RunId(3), NEW), 99, "gone").outcome is Outcome.SKIPPED

@@ -138,7 +138,7 @@ async def test_a_disabled_job_does_not_listen_and_a_paused_one_is_told_so_in_its
         for _ in range(3):
             await t.change("42")
 
-        assert await t.town.record() == ["paused schedule paused x3"]
+        assert await t.town.record() == ["paused state paused x3"]
         assert await t.left() == []
 
 
@@ -299,7 +299,7 @@ async def test_a_job_that_starts_itself_is_stopped_at_depth_16() -> None:
                 await t.change("k", depth, origin=Origin(job=job.id, run=runs[0].id, depth=depth))
 
         assert len(t.events("loop")) == MOST_DEPTH
-        assert (await t.town.record())[-1] == "loop schedule skipped"
+        assert (await t.town.record())[-1] == "loop state skipped"
         (error,) = [line for line in logged if line["log_level"] == "error"]
         assert error["chain"] == " → ".join(["loop"] * (MOST_DEPTH + 1))
         assert (error["scope"], error["key"]) == ("orders", "k")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,7 @@ from spyweb.jobs.view import (
     broken_job,
     describe_moment,
     describe_schedule,
+    describe_start,
     event_from_json,
     event_to_json,
     find_job,
@@ -35,9 +37,24 @@ from spyweb.jobs.view import (
 )
 from spyweb.logs.job import NAME
 from spyweb.lua.wire import Ext, Foreign
-from spyweb.model import At, Cron, Cursor, Ending, Every, Failure, JobId, Never, Outcome, RunState, Schedule
+from spyweb.model import (
+    After,
+    At,
+    Cron,
+    Cursor,
+    Ending,
+    Every,
+    Failure,
+    JobId,
+    Never,
+    On,
+    Outcome,
+    RunState,
+    Schedule,
+)
 from tests.fakes.desk import NOW_MS, PRICES, a_watched_run, make_run, make_spec, three_jobs
 
+NEWS = JobId("news")
 PAUSED = Cursor(job=PRICES, due_ms=NOW_MS, schedule="", paused=True)
 
 
@@ -89,6 +106,23 @@ def test_a_file_that_does_not_load_is_shown_with_its_error() -> None:
 )
 def test_a_schedule_reads_as_in_a_job_file(schedule: Schedule, text: str) -> None:
     assert describe_schedule(schedule) == text
+
+
+@pytest.mark.parametrize(
+    ("schedule", "after", "on", "text"),
+    [
+        (Every(period_ms=1000), (After(job=PRICES),), (On(namespace="state"),), "every 1s"),
+        (Never(), (After(job=PRICES),), (), "after prices"),
+        (Never(), (), (On(namespace="state"),), "on state"),
+        (Never(), (After(job=PRICES), After(job=NEWS)), (On(namespace="state"),), "after prices, news, on state"),
+        (Never(), (), (), "never"),
+    ],
+)
+def test_a_job_without_a_schedule_shows_what_starts_it(
+    schedule: Schedule, after: tuple[After, ...], on: tuple[On, ...], text: str
+) -> None:
+    spec = replace(make_spec(PRICES), schedule=schedule, after=after, on=on)
+    assert describe_start(spec) == text
 
 
 @pytest.mark.parametrize(

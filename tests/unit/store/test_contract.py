@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from spyweb.errors import StoreClosed, StoreError
-from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState
+from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState, TriggerType
 from spyweb.store.memory import MemoryStore
 from spyweb.store.protocol import GLOBAL, Begin, Change, End, NewRun, Store, job_namespace
 from spyweb.store.sqlite import open_store
@@ -309,6 +310,14 @@ async def test_a_stretch_of_the_same_reason_lengthens_the_newest_row(store: Stor
     (told,) = await store.runs.list(PRICES)
     assert (told.due_ms, told.last_due_ms, told.count, told.ended_ms) == (1000, 5000, 5, 5500)
     assert (told.outcome, told.reason, told.state) == (Outcome.MISSED, "the daemon was down", RunState.ENDED)
+
+
+async def test_a_stretch_of_another_trigger_begins_anew(store: Store) -> None:
+    stretch = make_stretch(first=1000, last=3000, count=3)
+    await store.runs.record(Change(stretches=[stretch]))
+    await store.runs.record(Change(stretches=[replace(stretch, trigger=TriggerType.STATE)]))
+
+    assert [run.trigger["type"] for run in await store.runs.list()] == ["state", "schedule"]
 
 
 async def test_a_stretch_begins_anew_after_another_reason_or_a_run(store: Store) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import StoreClosed, StoreError
-from spyweb.model import NULL, Value
+from spyweb.model import NULL, HistoryRule, Value
 from spyweb.store.protocol import (
     GLOBAL,
     KEEP,
@@ -438,6 +438,16 @@ async def test_a_namespace_without_a_rule_keeps_no_history(store: Store) -> None
     assert told(await store.values.history(STATE, b"k")) == [(2, 2)]
     assert await store.values.version(STATE, b"k", 1) is None
     assert await store.values.history(STATE, b"absent") == []
+
+
+async def test_a_rule_holds_from_when_it_is_made_until_it_is_withdrawn(store: Store) -> None:
+    await put(store, b"k", 1)
+    store.values.keep_history({STATE: HistoryRule(versions=5)})
+    await put(store, b"k", 2)
+    store.values.keep_history({})
+    await put(store, b"k", 3)
+
+    assert told(await store.values.history(STATE, b"k")) == [(3, 3), (1, 1)]
 
 
 async def test_past_versions_are_kept_up_to_their_number(store: Store, clock: FakeClock) -> None:
