@@ -1,0 +1,78 @@
+"""A lock and the deaths of whoever holds it, in the real daemon."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from spyweb.model import Outcome
+from tests.fakes.project import Project, eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+# What was lost with its worker starts again: the second time it leaves the door alone.
+HOLD = (
+    'if store_get("held") then return end store_set("held", "yes") assert(state.lock("door", 1)) log("mine") sleep(%d)'
+)
+TAKE = 'return state.lock("door", 15)'
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "jobs").mkdir()
+    project = Project(tmp_path)
+    project.job("holder", HOLD % 60_000)
+    project.job("taker", TAKE)
+    return project
+
+
+def hold(project: Project) -> None:
+    project.spyweb("trigger", "holder")
+    log = project.root / "jobs" / "holder" / "hooks.log"
+    eventually(lambda: log.exists() and "mine" in log.read_text(), "the lock to be held")
+
+
+def test_a_lock_is_free_again_after_a_kill_of_the_daemon(project: Project) -> None:
+    with project.daemon() as daemon:
+        hold(project)
+        daemon.kill()
+    with project.daemon():
+        assert project.result("taker") is True
+        (holder,) = project.ended("holder")
+        assert holder.outcome is Outcome.LOST
+
+
+def test_a_lock_is_free_again_after_a_kill_of_the_worker_that_holds_it(project: Project) -> None:
+    with project.daemon("--workers", "1") as daemon:
+        hold(project)
+        for worker in workers_of(daemon.pid):
+            os.kill(worker, signal.SIGKILL)
+        eventually(lambda: project.runs("holder")[-1].outcome, "the run that held it to be recorded as lost")
+        assert project.result("taker") is True
+
+
+def test_an_edit_lets_the_run_that_holds_a_lock_go_on_and_a_deletion_does_too(project: Project) -> None:
+    project.job("holder", HOLD % 1_500)
+    with project.daemon() as daemon:
+        hold(project)
+        project.job("holder", 'log("another version")')
+        (project.root / "jobs" / "holder.lua").unlink()
+        eventually(lambda: "job gone" in daemon.said(), "the deletion to be seen")
+        assert project.result("taker") is True
+        ended = {run.job: run.outcome for run in project.desk().runs(None, limit=10, before=None)}
+        assert ended["holder"] is Outcome.SUCCESS
+
+
+def workers_of(daemon: int) -> list[int]:
+    """The children of the zygote, the daemon's only child."""
+    return [worker for zygote in children(daemon) for worker in children(zygote)]
+
+
+def children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(child) for child in (task / "children").read_text().split()]
+    return found
