@@ -23,6 +23,7 @@ from spyweb.clock import RealClock
 from spyweb.daemon.build import Parts, Purpose, build, hosts
 from spyweb.daemon.options import Options
 from spyweb.daemon.serve import Daemon, assemble, read_settings
+from spyweb.daemon.server import open_server
 from spyweb.jobs.attempt import HostFor
 from spyweb.jobs.discover import JobFile
 from spyweb.jobs.live import LiveJob, LiveJobs
@@ -152,7 +153,7 @@ async def open_engine(
         parts = await build(stack, settings, RealClock(), Purpose(workers=workers, echo=False))
         lateness, plain = Lateness(), hosts(parts.world, parts.job_logs, echo=False)
         stack.enter_context(timed(parts.live, lateness))
-        daemon = assemble(parts, options)
+        daemon = assemble(parts, options, await open_server(stack, parts))
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().remove_signal_handler(number)  # Ctrl-C ends a benchmark
         try:

@@ -5,6 +5,7 @@ SpywebError
 ├── ScriptError         a Lua file is wrong: carries file, line and the reason
 ├── OpError             an op was called wrongly, or refused: its text, or its value, reaches the script
 ├── FetchError          the network or the far side failed: carries kind and url
+├── ExtractionError     a page could not be taken apart, or a selector is none
 ├── StoreError          the store refused
 │   ├── StoreClosed         used after closing
 │   ├── StoreCorrupt        the file is damaged: carries the path
@@ -85,6 +86,10 @@ class FetchError(SpywebError):
         self.kind = kind
         self.url = url
         self.proxy = proxy
+
+
+class ExtractionError(SpywebError):
+    """A page could not be taken apart."""
 
 
 class StoreError(SpywebError):

@@ -189,8 +189,17 @@ class Scheduler:
         job.not_before_ms = self._clock.now_ms() + CLAIM_PATIENCE_MS
         self.watch(job)
 
+    def catch_up(self, jobs: Sequence[LiveJob]) -> None:
+        """Deal with what is due, ahead of the timers: these jobs' schedules are about to change."""
+        now_ms = self._clock.now_ms()
+        for job in jobs:
+            if job.scheduled and not job.gone and job.not_before_ms <= now_ms:
+                self._fire(job)
+
     async def welcome(self, jobs: Sequence[LiveJob], known: Mapping[JobId, Cursor]) -> None:
         """Take up jobs that have come to life: new, edited, enabled again, or there before a restart."""
+        for job in jobs:
+            self.drop(job)  # a timer that fired until the store has answered would be overruled by what it answers
         now_ms = self._clock.now_ms()
         newcomers = sum(job.id not in known for job in jobs)
         spread_ms = min(CATCH_UP_MOST_MS, newcomers * CATCH_UP_MS)

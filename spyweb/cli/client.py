@@ -15,6 +15,7 @@ import msgspec
 
 from spyweb.errors import NoAccess, Refused
 from spyweb.jobs.health import Health
+from spyweb.jobs.record_view import RecordView
 from spyweb.jobs.view import JobView, NextRun, RunEnded, RunEvent, event_from_json
 from spyweb.model import JobId, Run, RunId
 from spyweb.store.access import no_access
@@ -26,6 +27,10 @@ ERROR = b'{"error":'  # how a line begins that is no part of the answer
 
 T = TypeVar("T")
 Body = bytes | Iterable[bytes] | None
+
+
+class Page(msgspec.Struct):
+    records: list[RecordView]
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -71,6 +76,9 @@ class Daemon:
     def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         return self.ask("GET", _with_query("/api/runs", job=job, limit=limit, before=before), list[Run])
 
+    def records(self, job: JobId, *, limit: int, before_ns: int | None) -> list[RecordView]:
+        return self.ask("GET", _with_query("/api/records", job_id=job, limit=limit, after=before_ns), Page).records
+
     def health(self) -> Health:
         return self.ask("GET", "/api/health", Health)
 
@@ -83,9 +91,10 @@ class Daemon:
     def resume(self, job: JobId) -> None:
         self.ask("POST", _of_job(job, "resume"), dict[str, object])
 
-    def run_once(self, job: JobId, watch: Callable[[RunEvent], None]) -> RunEnded:
+    def run_once(self, job: JobId, watch: Callable[[RunEvent], None], *, debug: bool = False) -> RunEnded:
         """Run a job by hand; whoever watches is told each log line as it comes, then its end."""
-        with self._answer("POST", _of_job(job, "run"), timeout=None) as answer:
+        target = _of_job(job, "run")
+        with self._answer("POST", f"{target}?debug=1" if debug else target, timeout=None) as answer:
             for line in answer:
                 event = _event(line)
                 watch(event)

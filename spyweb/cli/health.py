@@ -35,6 +35,7 @@ def _show(health: Health) -> None:
     output.show_verdict(health.status, "; ".join(health.problems))
     output.show_fields(
         [
+            *[("warning", warning) for warning in health.warnings],
             ("daemon", f"spyweb {health.version}, pid {health.pid}, up {format_duration(_ms(health.uptime_s))}"),
             ("scheduler", f"{format_duration(health.scheduler_lag_ms)} behind"),
             ("jobs", ", ".join(f"{count} {state}" for state, count in health.jobs.items() if count) or "none"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import StrEnum
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
@@ -13,36 +15,49 @@ from spyweb.cli import output
 from spyweb.cli.options import root_of
 from spyweb.errors import NoAccess, Refused
 
-TEMPLATE = {
-    "config.toml": "config.toml",
-    ".gitignore": "gitignore",
-    "jobs/hello.lua": "hello.lua",
-    "jobs/check-site.lua": "check-site.lua",
+
+class Kind(StrEnum):
+    SCRIPTS = "scripts"
+    MONITOR = "monitor"
+
+
+COMMON = {"config.toml": "config.toml", ".gitignore": "gitignore"}
+TEMPLATES: Mapping[Kind, Mapping[str, str]] = {
+    Kind.SCRIPTS: {**COMMON, "jobs/hello.lua": "hello.lua", "jobs/check-site.lua": "check-site.lua"},
+    Kind.MONITOR: {
+        **COMMON,
+        "jobs/page/config.toml": "monitor.toml",
+        "jobs/page/hooks.lua": "hooks.lua",
+        "jobs/page/tests.lua": "tests.lua",
+    },
 }  # where each file goes, and its name in the template
+FIRST = {Kind.SCRIPTS: "hello", Kind.MONITOR: "page"}  # the job to begin with
 
 
 def init(
     context: typer.Context,
     directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="Made if it is absent.")] = Path(),
+    template: Annotated[Kind, typer.Option(help="Two scripts, or a monitor of a page.")] = Kind.SCRIPTS,
 ) -> None:
     """Make a small working project.
 
-    Settings, and two jobs to start from.  Overwrites nothing.
+    Settings, and jobs to start from: two scripts, or a monitor with hooks and tests.  Overwrites nothing.
     """
     root = root_of(context) / directory
-    make_project(root)
-    output.say(f"made {', '.join(TEMPLATE)} in {root}")
+    made = TEMPLATES[template]
+    make_project(root, made)
+    output.say(f"made {', '.join(made)} in {root}")
     where = "" if root.resolve() == Path.cwd() else f" -C {directory}"
-    output.say(f"next: `spyweb{where} run hello` runs a job once, `spyweb{where} start` runs them all")
+    output.say(f"next: `spyweb{where} run {FIRST[template]}` runs a job once, `spyweb{where} start` runs them all")
 
 
-def make_project(root: Path) -> None:
+def make_project(root: Path, made: Mapping[str, str]) -> None:
     """Raises Refused, and writes nothing, when any of the files is there already."""
-    there = [name for name in TEMPLATE if (root / name).exists()]
+    there = [name for name in made if (root / name).exists()]
     if there:
         raise Refused(f"{root} has {', '.join(there)} already: nothing was written")
     try:
-        for name, source in TEMPLATE.items():
+        for name, source in made.items():
             _write(root / PurePosixPath(name), _template() / source)
     except OSError as error:
         raise NoAccess(f"{error.filename}: {error.strerror}") from error

@@ -13,13 +13,16 @@ import typer
 from spyweb.cli import output
 from spyweb.cli.about import profile, update, version
 from spyweb.cli.check import check
+from spyweb.cli.debug import debug
 from spyweb.cli.exits import ExitCode, code_of
 from spyweb.cli.health import health
 from spyweb.cli.init import init
 from spyweb.cli.jobs import jobs, next_runs
 from spyweb.cli.logs import logs
-from spyweb.cli.run import debug, run
+from spyweb.cli.records import records
+from spyweb.cli.run import run
 from spyweb.cli.runs import runs
+from spyweb.cli.schema import schema
 from spyweb.cli.service import install, uninstall
 from spyweb.cli.start import start
 from spyweb.cli.state.commands import STATE
@@ -36,6 +39,7 @@ COMMANDS: dict[str, Command] = {
     "check": check,
     "jobs": jobs,
     "runs": runs,
+    "records": records,
     "next": next_runs,
     "logs": logs,
     "trigger": trigger,
@@ -43,6 +47,7 @@ COMMANDS: dict[str, Command] = {
     "resume": resume,
     "health": health,
     "init": init,
+    "schema": schema,
     "version": version,
 }
 SYSTEMD: dict[str, Command] = {"install": install, "uninstall": uninstall}

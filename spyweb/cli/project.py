@@ -17,6 +17,7 @@ from spyweb.jobs.cursor import Welcome, dismissed, welcome
 from spyweb.jobs.discover import Scan, scan
 from spyweb.jobs.due import SPREAD_MS, settle, upcoming
 from spyweb.jobs.history import history_rules
+from spyweb.jobs.record_view import RecordView, view_record
 from spyweb.jobs.view import (
     JobFacts,
     JobView,
@@ -34,7 +35,7 @@ from spyweb.settings import Settings, load_settings
 from spyweb.store.access import no_access, refusal, user_name
 from spyweb.store.keys import find_key
 from spyweb.store.lock import hold_lock
-from spyweb.store.protocol import Change, Durability, Store
+from spyweb.store.protocol import Change, Durability, Record, Store
 from spyweb.store.sqlite import open_store
 
 T = TypeVar("T")
@@ -48,6 +49,8 @@ class Source(Protocol):
     def next_runs(self, job: JobId | None, count: int) -> list[NextRun]: ...
 
     def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]: ...
+
+    def records(self, job: JobId, *, limit: int, before_ns: int | None) -> list[RecordView]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +104,10 @@ class Project:
 
     def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         return self.read(lambda store: store.runs.list(job, limit=limit, before=before), [])
+
+    def records(self, job: JobId, *, limit: int, before_ns: int | None) -> list[RecordView]:
+        found: list[Record] = self.read(lambda store: store.records.list(job, limit=limit, before_ns=before_ns), [])
+        return [view_record(record) for record in found]
 
     def pause(self, job: JobId) -> None:
         self._change(job, paused=True)

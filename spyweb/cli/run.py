@@ -1,4 +1,4 @@
-"""`spyweb run` and `spyweb debug`: one run in the foreground, by the daemon where one has the project."""
+"""`spyweb run`: one run in the foreground, by the daemon where one has the project."""
 
 from __future__ import annotations
 
@@ -26,37 +26,29 @@ def run(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> Ex
     Shows its log, its result and how long it took.  Where a daemon has the project, it is the one that runs the job.
     The run is recorded as manual and moves no schedule.
     """
-    return run_watched(open_project(root_of(context)), job, _json_lines if form is Format.JSON else Screen())
+    return run_watched(open_project(root_of(context)), job, show_json_lines if form is Format.JSON else Screen())
 
 
-def debug(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> ExitCode:
-    """Run a job once and show all there is to see.
-
-    When within the run each line came, CPU, generation, the reason and the whole traceback.
-    """
-    return run_watched(open_project(root_of(context)), job, _json_lines if form is Format.JSON else DebugScreen())
-
-
-def run_watched(project: Project, name_or_id: str, watch: Watcher) -> ExitCode:
+def run_watched(project: Project, name_or_id: str, watch: Watcher, *, debug: bool = False) -> ExitCode:
     """Show each event as it comes; the last one is the run's end."""
     daemon = project.find_daemon()
     if daemon is None:
-        ended = _run_here(project, name_or_id, watch)
+        ended = _run_here(project, name_or_id, watch, debug)
     else:
-        ended = daemon.run_once(find_in(daemon.jobs(), name_or_id), watch)
+        ended = daemon.run_once(find_in(daemon.jobs(), name_or_id), watch, debug=debug)
     return ExitCode.OK if ended.outcome is Outcome.SUCCESS else ExitCode.FAILED
 
 
-def _run_here(project: Project, name_or_id: str, watch: Watcher) -> RunEnded:
+def _run_here(project: Project, name_or_id: str, watch: Watcher, debug: bool) -> RunEnded:
     """Without a daemon: with workers and a store of its own, under the lock."""
     from spyweb.daemon.foreground import run_once  # every other command does without the machine room
 
     output.hush_parts()
     job = project.find(name_or_id)
-    return asyncio.run(run_once(project.root, {}, job, watch))
+    return asyncio.run(run_once(project.root, {}, job, watch, debug=debug))
 
 
-def _json_lines(event: RunEvent) -> None:
+def show_json_lines(event: RunEvent) -> None:
     output.show_json_line(event_to_json(event))
 
 
@@ -80,30 +72,6 @@ class Screen:
             output.say(_why(ended))
         cause = f" ({ended.failure})" if ended.failure else ""
         output.show_verdict(ended.outcome, f"{ended.job}{cause} in {format_duration(ended.duration_ms)}")
-
-
-class DebugScreen(Screen):
-    """The same with everything that is known; times count from the first line."""
-
-    def __init__(self) -> None:
-        self._first_ms: int | None = None
-
-    def stamp(self, line: LogLine) -> str:
-        self._first_ms = line.at_ms if self._first_ms is None else self._first_ms
-        return f"+{(line.at_ms - self._first_ms) / 1000:8.3f}s"
-
-    def end(self, ended: RunEnded) -> None:
-        super().end(ended)
-        output.show_fields(
-            [
-                ("run", "-" if ended.run is None else str(ended.run)),
-                ("took", format_duration(ended.duration_ms)),
-                ("CPU", format_duration(ended.cpu_ms)),
-                ("generation", str(ended.generation or "-")),
-                ("reason", ended.reason or "-"),
-                ("globals", "reset: the VM was discarded" if ended.globals_reset else "kept"),
-            ]
-        )
 
 
 def _why(ended: RunEnded) -> str:

@@ -9,26 +9,37 @@ from asyncio import TaskGroup
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import structlog
 
 from spyweb import __version__
 from spyweb.clock import Clock
 from spyweb.errors import StoreCorrupt
+from spyweb.extraction.page import Extractor
+from spyweb.extraction.pool import Pool as Extraction
+from spyweb.extraction.pool import open_extractor
 from spyweb.jobs.attempt import CountingHost, HostFor, Observer, Surroundings
 from spyweb.jobs.cause import depth_of
 from spyweb.jobs.history import history_rules
 from spyweb.jobs.live import LiveJob, LiveJobs
+from spyweb.jobs.monitor.course import Means
+from spyweb.jobs.monitor.monitors import Monitors
+from spyweb.jobs.outbox_courier import Courier
+from spyweb.jobs.outbox_send import Channels
 from spyweb.jobs.run import Runner
 from spyweb.logs import JobLogs
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.lua.session import InitFacts
 from spyweb.model import Run
 from spyweb.ops import catalog
+from spyweb.ops.disk import Files
 from spyweb.ops.environment import visible_environment
 from spyweb.ops.host import RunHost
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.network.client import open_client
+from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.settings import Settings
@@ -36,6 +47,12 @@ from spyweb.store.damage import move_aside
 from spyweb.store.keys import find_key
 from spyweb.store.opening import open_any
 from spyweb.store.protocol import Durability, Store
+from spyweb.store.sealing import codec_for
+from spyweb.store.user_connection import Opening
+from spyweb.store.user_db import UserDatabase
+from spyweb.store.user_views import Engine
+
+USER_DB = "user.db"  # the scripts' own tables
 
 log = structlog.get_logger()
 
@@ -51,6 +68,8 @@ class Parts:
     pool: Pool
     live: LiveJobs
     runner: Runner
+    courier: Courier
+    extractor: Extraction
     job_logs: JobLogs
     tasks: TaskGroup
 
@@ -100,10 +119,16 @@ async def open_or_repair(settings: Settings, clock: Clock, *, repair: bool) -> S
 
 async def open_configured(settings: Settings, clock: Clock) -> Store:
     store = settings.store
-    key = find_key(store.key_file, settings.root, os.environ) if store.key_file else None
+    key = store_key(settings)
     return await open_any(
         store.url, clock=clock, durability=Durability(store.durability), key=key, history=settings.state.history
     )
+
+
+def store_key(settings: Settings) -> bytes | None:
+    """What values are encrypted with."""
+    key_file = settings.store.key_file
+    return find_key(key_file, settings.root, os.environ) if key_file else None
 
 
 def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
@@ -144,7 +169,48 @@ async def open_world(stack: AsyncExitStack, settings: Settings, clock: Clock, st
     locks = LockKeeper(store.locks, clock)
     stack.callback(locks.close)
     sources = Sources(settings.root)
-    return World(store=store, clock=clock, http=http, sources=sources, locks=locks, state=settings.state)
+    files = Files(settings.root, clock)
+    return World(
+        store=store,
+        clock=clock,
+        http=http,
+        sources=sources,
+        files=files,
+        locks=locks,
+        sql=await stack.enter_async_context(UserDatabase(sql_opening(stack, settings, clock))),
+        desktop=Desktop(os.environ),
+        state=settings.state,
+    )
+
+
+def means_of(world: World, extractor: Extractor, settings: Settings) -> Means:
+    """What the cycles of monitor jobs lean on."""
+    return Means(
+        http=world.http,
+        extractor=extractor,
+        records=world.store.records,
+        outbox=world.store.outbox,
+        clock=world.clock,
+        files=world.files,
+        timezone=settings.daemon.timezone,
+        random=random.random,
+    )
+
+
+def sql_opening(stack: AsyncExitStack, settings: Settings, clock: Clock) -> Opening:
+    """Where scripts' own tables are: beside the engine's, or for a store in memory in a folder that goes with it."""
+    store, durability = settings.store, Durability(settings.store.durability)
+    if store.is_memory:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="spyweb-")))
+        return Opening(path=folder / USER_DB, engine=None, clock=clock, durability=durability)
+    engine = Engine(path=store.path, codec=codec_for(store_key(settings)))
+    return Opening(path=settings.daemon.data_dir / USER_DB, engine=engine, clock=clock, durability=durability)
+
+
+def open_courier(world: World) -> Courier:
+    """Who sends the messages of the outbox."""
+    channels = Channels(http=world.http, desktop=world.desktop, clock=world.clock)
+    return Courier(outbox=world.store.outbox, send=channels.send, clock=world.clock, random=random.random)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,13 +234,15 @@ async def build(stack: AsyncExitStack, settings: Settings, clock: Clock, purpose
     tasks = await stack.enter_async_context(owned_tasks())
     live = LiveJobs()
     live.on_linked(lambda: store.values.keep_history(history_rules(settings.state.history, (job.spec for job in live))))
+    extractor = await stack.enter_async_context(open_extractor(clock))
     around = Surroundings(
         machine=pool,
+        monitors=Monitors(means_of(world, extractor, settings), pool),
         runs=store.runs,
         events=store.events,
         live=live,
         clock=clock,
-        run_ended=world.locks.run_ended,
+        run_ended=world.run_ended,
         host_for=hosts(world, job_logs, echo=purpose.echo),
         random=random.random,
     )
@@ -186,6 +254,8 @@ async def build(stack: AsyncExitStack, settings: Settings, clock: Clock, purpose
         pool=pool,
         live=live,
         runner=Runner(around, tasks),
+        courier=open_courier(world),
+        extractor=extractor,
         job_logs=job_logs,
         tasks=tasks,
     )

@@ -11,17 +11,24 @@ from pathlib import Path
 
 from spyweb.clock import Clock, RealClock
 from spyweb.daemon.build import Parts, Purpose, build, init_facts
-from spyweb.errors import ConfigError, Problem, Refused, ScriptError
+from spyweb.daemon.proving import find_selector_problems
+from spyweb.errors import ConfigError, Problem, Refused
+from spyweb.extraction.pool import open_extractor
 from spyweb.jobs.discover import JobFile, Scan, scan
 from spyweb.jobs.live import code_of
-from spyweb.jobs.run import Start
+from spyweb.jobs.run import by_hand
+from spyweb.jobs.tree import EMPTY, read_source
 from spyweb.jobs.view import RunEnded, RunEvent, find_job, log_line, run_ended
 from spyweb.jobs.watches import watches_of
-from spyweb.lua.pool import Pool, open_pool
-from spyweb.model import Ending, Run, TriggerType
-from spyweb.reload.swap import newcomer, with_hint
+from spyweb.lua.pool import open_pool
+from spyweb.lua.session import Code
+from spyweb.model import Ending, Run
+from spyweb.reload.swap import is_emptied, newcomer, verdict
 from spyweb.settings import Settings, examine_settings, load_settings
+from spyweb.settings.sections import FILE
 from spyweb.store.lock import hold_lock
+
+TESTS = "tests.lua"
 
 
 @dataclass(slots=True)
@@ -50,7 +57,9 @@ class Watching:
                 self.over.set_exception(error)
 
 
-async def run_once(root: Path, flags: Mapping[str, object], job: str, on_event: Callable[[RunEvent], None]) -> RunEnded:
+async def run_once(
+    root: Path, flags: Mapping[str, object], job: str, on_event: Callable[[RunEvent], None], *, debug: bool = False
+) -> RunEnded:
     """Run a job once, by name or id, in this process's own workers.  Recorded as manual; nothing follows it."""
     settings = load_settings(root, environ=os.environ, flags=flags)
     found = scan(root, settings)
@@ -61,9 +70,10 @@ async def run_once(root: Path, flags: Mapping[str, object], job: str, on_event: 
         live = newcomer(file)
         parts.live.add(live)
         parts.live.link()
-        start = Start(trigger={"type": TriggerType.MANUAL.value}, observer=watching)
-        await parts.runner.start_by_hand(live, start)
-        return await watching.over
+        await parts.runner.start_by_hand(live, by_hand(watching, debug=debug))
+        over = await watching.over
+        await parts.courier.send_due()
+        return over
 
 
 @asynccontextmanager
@@ -92,20 +102,42 @@ async def check_project(root: Path) -> list[Problem]:
     """Every problem in every file, compile errors and warnings included."""
     settings, problems = examine_settings(root, environ=os.environ, flags={})
     found = await asyncio.to_thread(scan, root, settings)
-    failed = await compile_all(settings, list(found.jobs.values()))
+    files = list(found.jobs.values())
+    failed = [*await compile_all(settings, files), *await parse_selectors(files)]
     doubts = [replace(warning, is_warning=True) for warning in found.warnings]
-    return sorted({*problems, *found.problems, *failed, *doubts}, key=lambda problem: (problem.file, problem.line or 0))
+    if is_emptied(root):
+        doubts.append(Problem(FILE, None, None, EMPTY, is_warning=True))
+    return sorted({*problems, *found.problems, *failed, *doubts}, key=_where)
+
+
+def _where(problem: Problem) -> tuple[object, ...]:
+    return problem.file, problem.line or 0, problem.key or "", problem.reason
+
+
+def tests_of(root: Path, file: JobFile) -> list[Code]:
+    """A job's own tests; what can't be read is told by whoever runs them."""
+    path = f"{file.spec.folder}/{TESTS}"
+    source = read_source(root, path) if (root / path).is_file() else b""
+    return (
+        []
+        if isinstance(source, Problem) or not source
+        else [replace(code_of(file, 0), chunk=path, source=source, more=())]
+    )
+
+
+async def parse_selectors(files: list[JobFile]) -> list[Problem]:
+    async with open_extractor(RealClock()) as selectors:
+        return [
+            Problem(file.spec.path, None, key, reason)
+            for file in files
+            if file.spec.monitor
+            for key, reason in await find_selector_problems(selectors, file.spec.monitor)
+        ]
 
 
 async def compile_all(settings: Settings, files: list[JobFile]) -> list[Problem]:
     async with open_pool(clock=RealClock(), workers=1, init=init_facts(settings, None)) as pool:
-        problems = [await compile_one(pool, file) for file in files]
+        codes = [code_of(file, 0) for file in files if file.source]
+        codes += [code for file in files for code in tests_of(settings.root, file)]
+        problems = [await verdict(pool.check(code), code) for code in codes]
     return [problem for problem in problems if problem]
-
-
-async def compile_one(pool: Pool, file: JobFile) -> Problem | None:
-    try:
-        await pool.check(code_of(file, 0))
-    except ScriptError as error:
-        return with_hint(error.problem, file.source)
-    return None

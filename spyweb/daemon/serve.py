@@ -19,7 +19,9 @@ from spyweb import __version__, logs, notify
 from spyweb.clock import Clock, RealClock
 from spyweb.daemon.build import Parts, Purpose, build, owned_tasks
 from spyweb.daemon.options import Options
+from spyweb.daemon.proving import execute, find_selector_problems
 from spyweb.daemon.report import report_start, show
+from spyweb.daemon.server import Server, open_server
 from spyweb.errors import Refused, StoreError
 from spyweb.jobs.health import Vitals, find_problems
 from spyweb.jobs.triggers import Triggers
@@ -28,6 +30,7 @@ from spyweb.reload.swap import Reloader
 from spyweb.reload.watch import Watcher
 from spyweb.scheduler import ApschedulerTimers, Scheduler
 from spyweb.settings import LogLevel, Settings, load_settings
+from spyweb.settings.units import DAY_MS
 from spyweb.store.lock import hold_lock
 from spyweb.web.office import Office
 from spyweb.web.serve import serve_socket, serve_tcp, url_of
@@ -36,6 +39,8 @@ from spyweb.web.state_office import StateOffice
 log = structlog.get_logger()
 
 PRUNE_SECONDS = 600.0
+LAST_SENDING_S = 2.0  # for messages that are just being sent at a stop: what is cut off is sent twice
+DEAD_KEPT_MS = 7 * DAY_MS  # messages that were given up, for whoever looks for them
 STATUS_SECONDS = 10.0
 
 
@@ -47,6 +52,7 @@ class Daemon:
     scheduler: Scheduler
     triggers: Triggers
     reloader: Reloader
+    server: Server
     office: Office
     notifier: notify.Notifier
     stop: asyncio.Event
@@ -62,7 +68,7 @@ async def serve(options: Options) -> None:
         url = server_url(settings)
         purpose = Purpose(workers=settings.daemon.workers, server_url=url, repair=options.repair)
         parts = await build(stack, settings, clock, purpose)
-        daemon = assemble(parts, options)
+        daemon = assemble(parts, options, await open_server(stack, parts))
         await open_doors(stack, daemon)
         await load_jobs(daemon)
         background = await stack.enter_async_context(owned_tasks())
@@ -92,7 +98,7 @@ def free_port(host: str) -> int:
         return int(probe.getsockname()[1])
 
 
-def assemble(parts: Parts, options: Options) -> Daemon:
+def assemble(parts: Parts, options: Options, server: Server) -> Daemon:
     clock, live, runs = parts.clock, parts.live, parts.store.runs
     scheduler = Scheduler(timers=ApschedulerTimers(), live=live, runner=parts.runner, runs=runs, clock=clock)
     triggers = Triggers(store=parts.store, live=live, runner=parts.runner, clock=clock)
@@ -101,30 +107,35 @@ def assemble(parts: Parts, options: Options) -> Daemon:
             root=options.root,
             live=live,
             prover=parts.pool,
+            execute=partial(execute, parts),
             modules=parts.world.sources,
             schedule=scheduler,
             read_settings=partial(read_settings, options),
             forget=parts.runner.forget,
             clock=clock,
+            find_selector_problems=partial(find_selector_problems, parts.extractor),
         ),
         parts.settings,
     )
-    office = open_office(parts, options, scheduler, reloader)
+    office = open_office(parts, options, scheduler, reloader, server)
     stop = asyncio.Event()
-    catch_signals(stop, reloader)
+    catch_signals(stop, partial(wake, reloader, server))
     notifier = notify.from_environment(os.environ)
     return Daemon(
         parts=parts,
         scheduler=scheduler,
         triggers=triggers,
         reloader=reloader,
+        server=server,
         office=office,
         notifier=notifier,
         stop=stop,
     )
 
 
-def open_office(parts: Parts, options: Options, scheduler: Scheduler, reloader: Reloader) -> Office:
+def open_office(
+    parts: Parts, options: Options, scheduler: Scheduler, reloader: Reloader, server: Server
+) -> Office:
     """What answers the command line and the HTTP door."""
     return Office(
         root=options.root,
@@ -134,14 +145,21 @@ def open_office(parts: Parts, options: Options, scheduler: Scheduler, reloader: 
         scheduler=scheduler,
         reloader=reloader,
         runs_record=parts.store.runs,
+        found=parts.store.records,
         state=StateOffice(store=parts.store, clock=parts.clock, limits=parts.settings.state),
         clock=parts.clock,
-        vitals=partial(vitals, parts, scheduler, parts.clock.monotonic()),
+        vitals=partial(vitals, parts, scheduler, server, parts.clock.monotonic()),
         vms_of=parts.pool.loads_of,
     )
 
 
-def catch_signals(stop: asyncio.Event, reloader: Reloader) -> None:
+def wake(reloader: Reloader, server: Server) -> None:
+    """Files have changed, or may have."""
+    reloader.wake()
+    server.reloader.wake()
+
+
+def catch_signals(stop: asyncio.Event, look_again: Callable[[], None]) -> None:
     """SIGTERM and Ctrl-C stop; a second one ends at once.  SIGHUP looks at the files again."""
     loop = asyncio.get_running_loop()
 
@@ -152,7 +170,7 @@ def catch_signals(stop: asyncio.Event, reloader: Reloader) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ask, number)
-    loop.add_signal_handler(signal.SIGHUP, reloader.wake)
+    loop.add_signal_handler(signal.SIGHUP, look_again)
 
 
 def server_url(settings: Settings) -> str | None:
@@ -164,13 +182,15 @@ async def open_doors(stack: AsyncExitStack, daemon: Daemon) -> None:
     server = daemon.parts.settings.server
     await stack.enter_async_context(serve_socket(daemon.office, daemon.parts.settings.daemon.data_dir))
     if server.enabled:
-        door = serve_tcp(daemon.office, host=server.host, port=server.port, api_key=server.api_key)
+        site = daemon.server.site(daemon.parts.settings.root)
+        door = serve_tcp(daemon.office, host=server.host, port=server.port, api_key=server.api_key, site=site)
         await stack.enter_async_context(door)
 
 
 async def load_jobs(daemon: Daemon) -> None:
     """The files as they are now, then what an earlier daemon left open."""
     runs = daemon.parts.store.runs
+    await daemon.server.reloader.look()
     left_open = await runs.open()
     await daemon.reloader.load(await runs.cursors())
     latest = await runs.latest()
@@ -182,14 +202,16 @@ async def load_jobs(daemon: Daemon) -> None:
 def start_background(daemon: Daemon, tasks: TaskGroup) -> list[asyncio.Task[None]]:
     settings, clock, store = daemon.parts.settings, daemon.parts.clock, daemon.parts.store
     sweep_s = settings.state.sweep_interval_ms / 1000
-    watcher = Watcher(settings.root, [settings.daemon.data_dir], daemon.reloader.wake)
+    watcher = Watcher(settings.root, [settings.daemon.data_dir], partial(wake, daemon.reloader, daemon.server))
     daemon.scheduler.start()
     return [
         tasks.create_task(watcher.watch(), name="watch files"),
         tasks.create_task(daemon.reloader.keep_up(), name="reload"),
+        tasks.create_task(daemon.server.reloader.keep_up(), name="reload the server"),
         tasks.create_task(daemon.scheduler.watch_the_clock(), name="watch the clock"),
         tasks.create_task(daemon.triggers.deliver(), name="hand out changes"),
-        tasks.create_task(repeat(clock, PRUNE_SECONDS, partial(prune, daemon)), name="prune runs"),
+        tasks.create_task(daemon.parts.courier.deliver(), name="deliver messages"),
+        tasks.create_task(repeat(clock, PRUNE_SECONDS, partial(prune, daemon)), name="prune"),
         # Expired entries are absent already: this gives their room back, and tells whoever asked for `expired`.
         tasks.create_task(repeat(clock, sweep_s, store.values.sweep), name="sweep expired state"),
         tasks.create_task(feed_watchdog(daemon), name="watchdog"),
@@ -213,11 +235,13 @@ async def wind_down(daemon: Daemon) -> None:
     log.info("stopping", running=running)
     daemon.scheduler.stop()
     daemon.triggers.stop()
-    await daemon.parts.runner.drain(daemon.parts.settings.daemon.shutdown_grace_ms / 1000)
+    grace = daemon.parts.settings.daemon.shutdown_grace_ms / 1000
+    await asyncio.gather(daemon.parts.runner.drain(grace), daemon.server.endpoints.close(grace))
+    await daemon.parts.courier.wind_down(LAST_SENDING_S)
     log.info("stopped")
 
 
-def vitals(parts: Parts, scheduler: Scheduler, started: float) -> Vitals:
+def vitals(parts: Parts, scheduler: Scheduler, server: Server, started: float) -> Vitals:
     return Vitals(
         version=__version__,
         pid=os.getpid(),
@@ -226,6 +250,8 @@ def vitals(parts: Parts, scheduler: Scheduler, started: float) -> Vitals:
         store=parts.store.stats(),
         pool=parts.pool.stats(),
         storage_errors=parts.world.metrics.storage_errors.total(),
+        dead_messages=parts.courier.dead,
+        server_is_broken=server.problem is not None,
     )
 
 
@@ -259,7 +285,13 @@ async def repeat(clock: Clock, seconds: float, work: Callable[[], Awaitable[obje
 
 
 async def prune(daemon: Daemon) -> None:
-    """Keep the history within its bounds."""
-    keep = daemon.reloader.settings.runs
-    oldest_ms = daemon.parts.clock.now_ms() - keep.keep_for_ms
-    await daemon.parts.store.runs.prune(keep=keep.keep, older_than_ms=oldest_ms)
+    """Keep the history, the records and the dead messages within their bounds."""
+    now_ms, settings, store = daemon.parts.clock.now_ms(), daemon.reloader.settings, daemon.parts.store
+    await store.runs.prune(keep=settings.runs.keep, older_than_ms=now_ms - settings.runs.keep_for_ms)
+    kept_for_ms = settings.records.keep_for_ms
+    await store.records.prune(
+        keep=settings.records.keep,
+        older_than_ms=None if kept_for_ms is None else now_ms - kept_for_ms,
+        unseen_since_ms=now_ms - settings.records.seen_for_ms,
+    )
+    await daemon.parts.courier.prune(now_ms - DEAD_KEPT_MS)

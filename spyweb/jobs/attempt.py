@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, cast
 
 import structlog
 
@@ -16,11 +16,12 @@ from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.jobs.records import ctx_of
 from spyweb.lua.session import Host, Request
 from spyweb.lua.wire import Why
-from spyweb.model import Ending, Failure, Outcome, Run, RunId
+from spyweb.model import Ending, Failure, Outcome, Run, RunId, TriggerType
 from spyweb.store.protocol import ChangeEvent, Events, Runs
 
 log = structlog.get_logger()
 
+DEBUG = "debug"  # in a trigger: of a monitor job's run, show what it finds and keep nothing of it
 STORE_PATIENCE = 5.0  # seconds before the store is asked again what it refused
 
 
@@ -35,6 +36,14 @@ class Machine(Protocol):
 class CountingHost(Host, Protocol):
     @property
     def storage_errors(self) -> int: ...
+
+
+class Monitors(Protocol):
+    """What carries out the runs of monitor jobs (jobs/monitor/)."""
+
+    async def iterate(self, job: LiveJob, run: Run, host: CountingHost, ctx: Mapping[str, object]) -> Ending: ...
+
+    def cancel(self, run: RunId, why: Why) -> None: ...
 
 
 class Observer(Protocol):
@@ -53,6 +62,7 @@ class Surroundings:
     """What runs need; all of it is built by daemon.py."""
 
     machine: Machine
+    monitors: Monitors
     runs: Runs
     events: Events
     live: LiveJobs
@@ -62,25 +72,47 @@ class Surroundings:
     random: Callable[[], float]
 
 
-async def attempt(around: Surroundings, job: LiveJob, run: Run, host: Host, *, once: bool = False) -> Ending:
-    """Run it in its job's VM; how it ended, whatever went wrong.  `once`: no attempt follows, come what may."""
-    request = Request(
-        run=run.id,
-        code=job.code,
-        timeout_ms=job.spec.timeout_ms,
-        cpu_limit_ms=job.spec.cpu_limit_ms,
-        arguments=(ctx_of(run), may_retry(run, job.spec.retry) and not (once or job.gone)),
-    )
-    event_id = event_of(run.trigger)
+async def attempt(around: Surroundings, job: LiveJob, run: Run, host: CountingHost, *, once: bool = False) -> Ending:
+    """Run it; how it ended, whatever went wrong.  `once`: no attempt follows, come what may."""
+    event_id, event = event_of(run.trigger), None
     if event_id is not None:
         event = await find(around, event_id)
         if event is None:
             return failed("the change that started it is not stored any more")
-        request = with_event(request, run, event)
+    if job.spec.monitor:
+        return await around.monitors.iterate(job, run, host, monitor_ctx(run, event))
+    request = script_request(job, run, is_last=once or job.gone)
     try:
-        return await around.machine.run(request, host)
+        return await around.machine.run(with_event(request, run, event) if event else request, host)
     except PoolError as error:
         return failed(str(error))
+
+
+def cancel(around: Surroundings, run: RunId, why: Why) -> None:
+    """Have it end; a run that is not known has ended already."""
+    around.machine.cancel(run, why)
+    around.monitors.cancel(run, why)
+
+
+def script_request(job: LiveJob, run: Run, *, is_last: bool) -> Request:
+    return Request(
+        run=run.id,
+        code=job.code,
+        timeout_ms=job.spec.timeout_ms,
+        cpu_limit_ms=job.spec.cpu_limit_ms,
+        arguments=(ctx_of(run), may_retry(run, job.spec.retry) and not is_last),
+    )
+
+
+def monitor_ctx(run: Run, event: ChangeEvent | None) -> Mapping[str, object]:
+    """What the cycles of a run begin with; a script's VM puts the event in by itself (trigger.lua)."""
+    ctx = ctx_of(run)
+    if event is None:
+        return ctx
+    told: object = told_to_lua(event)
+    if run.trigger.get("type") == TriggerType.RETRY:
+        told = {**cast("Mapping[str, object]", ctx["trigger"]), "event": told}
+    return {**ctx, "trigger": told}
 
 
 def failed(reason: str) -> Ending:

@@ -9,6 +9,7 @@ from spyweb.jobs.due import (
     after_edit,
     already_past,
     first_cursor,
+    next_due,
     parse_schedule_text,
     schedule_text,
     stretch_until,
@@ -85,10 +86,12 @@ def _after_edit(spec: JobSpec, known: Cursor, now_ms: int) -> Welcome:
         schedule=schedule_text(spec.schedule),
         due_ms=after_edit(earlier, spec.schedule, known.due_ms, now_ms),
     )
-    missed = stretch_until(earlier, known.due_ms, now_ms)
+    following_ms = next_due(spec.schedule, cursor.due_ms)  # from there on the new schedule answers
+    until_ms = now_ms if following_ms is None else min(now_ms, following_ms - 1)
+    missed = stretch_until(earlier, known.due_ms, until_ms)
     if missed is None:
         return Welcome(cursor=cursor)
-    reason = "due under the schedule before the edit, while the daemon was down"
+    reason = "due under the schedule before the edit"
     return Welcome(cursor=cursor, stretches=(stretch_of(spec.id, Outcome.MISSED, missed, now_ms, reason),))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,14 +17,15 @@ from spyweb.jobs.block import Block, code_of_file, find_misplaced_block, read_bl
 from spyweb.jobs.calls_run import find_own_call
 from spyweb.jobs.follow import find_cycles
 from spyweb.jobs.parse import Draft, Place, job_id, parse_job, usable_defaults
-from spyweb.jobs.tree import Notes, find_job_files, read_source
+from spyweb.jobs.tree import LIST, Notes, find_job_files, read_list, read_source, read_toml
 from spyweb.model import JobId, JobSpec
 from spyweb.settings import DaemonSettings, Settings
-from spyweb.settings.reading import nearest
+from spyweb.settings.reading import nearest, unknown
 from spyweb.settings.sections import FILE
 from spyweb.settings.tables import Table
 
-_NAME_LINE = re.compile(rb"^[ \t]*--[ \t]*name[ \t]*=[ \t]*[\"']([^\"'\r\n]*)[\"']", re.MULTILINE)
+_JOBS = "jobs"  # the only key of jobs.toml
+_NAME_LINE = re.compile(rb"^[ \t]*(?:--[ \t]*)?name[ \t]*=[ \t]*[\"']([^\"'\r\n]*)[\"']", re.MULTILINE)
 _HEAD = 4_096  # bytes in which the name of a broken block is looked for
 _TOLD = 8  # jobs of a cycle, before it is cut short
 _NOTHING = Table(file=FILE)
@@ -36,8 +37,18 @@ class JobFile:
 
     spec: JobSpec
     source: bytes = field(repr=False)  # fit for a Lua loader: no byte order mark, a `#!` line made a comment
-    digest: str  # of the code: a change of the settings alone leaves it as it is
+    digest: str  # of all its code: a change of the settings alone leaves it as it is
+    chunk: str = ""  # the path that `source` was read from, where that is not the spec's: a monitor's
     more: tuple[tuple[str, bytes], ...] = ()  # path and source of its further Lua files, in the order they are executed
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether it is a monitor with Lua: one without needs no VM."""
+        return self.spec.monitor is not None and bool(self.source)
+
+    def source_of(self, path: str) -> bytes:
+        """Of one of its Lua files."""
+        return dict(self.more).get(path, self.source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +57,7 @@ class Scan:
 
     jobs: Mapping[JobId, JobFile]
     broken: Mapping[JobId, Sequence[Problem]]  # the file is there, and wrong
+    unsure: Mapping[str, Sequence[Problem]]  # by file or folder, of those that don't tell for sure whose they are
     problems: Sequence[Problem]  # all of them, those in `broken` included
     warnings: Sequence[Problem]
     ignored: Sequence[Problem]  # files that are no jobs, worth a debug line
@@ -53,13 +65,13 @@ class Scan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """One file that wants to be a job."""
+    """What wants to be a job."""
 
     id: JobId
     file: str
-    source: bytes
     draft: Draft | None  # None: its settings could not even be read
     problems: list[Problem]
+    sources: tuple[tuple[str, bytes], ...] = ()  # path and source of its Lua files
     digest: str = ""
 
 
@@ -81,6 +93,7 @@ def scan(root: Path, settings: Settings) -> Scan:
     overrides = _overrides(settings.jobs, notes)
     context = _Context(root=root, daemon=settings.daemon, defaults=defaults, overrides=overrides, notes=notes)
     candidates = [_candidate(place, context) for place in find_job_files(root, notes)]
+    candidates += _listed(context)
     groups = _by_id(candidates)
     _refuse_duplicates(groups)
     _refuse_unknown_after(groups)
@@ -99,32 +112,77 @@ def _overrides(tables: Mapping[str, Table], notes: Notes) -> dict[JobId, Table]:
 
 
 def _candidate(place: Place, context: _Context) -> _Candidate:
+    return _monitor(place, context) if place.is_monitor else _script(place, context)
+
+
+def _script(place: Place, context: _Context) -> _Candidate:
     source = read_source(context.root, place.file)
     if isinstance(source, Problem):
-        return _unread(job_id(place.name), b"", source)
+        return _unread(job_id(place.name), source)
     block = read_block(source, place.file)
     if isinstance(block, Problem):
-        return _unread(_guess_id(source, place), source, block)
+        return _unread(_guess_id(source, place), block)
     context.notes.warnings.extend(_doubts(source, block, place.file))
-    draft = parse_job(
-        block.table,
-        place,
-        override=context.overrides.get(_id_of(block.table, place), _NOTHING),
-        defaults=context.defaults,
-        daemon=context.daemon,
-    )
+    draft = _draft(block.table, place, context)
     return _Candidate(
         id=draft.spec.id,
         file=place.file,
-        source=source,
         draft=draft,
         problems=draft.problems,
-        digest=_digest(source, block),
+        sources=((place.file, source),),
+        digest=_digest(code_of_file(source, block)),
     )
 
 
-def _unread(job: JobId, source: bytes, problem: Problem) -> _Candidate:
-    return _Candidate(id=job, file=problem.file, source=source, draft=None, problems=[problem])
+def _monitor(place: Place, context: _Context) -> _Candidate:
+    table = read_toml(context.root, place.file)
+    if isinstance(table, Problem):
+        return _unread(job_id(place.name), table)
+    return _watching(table, place, context)
+
+
+def _listed(context: _Context) -> list[_Candidate]:
+    """The jobs of jobs.toml."""
+    table = read_list(context.root)
+    if isinstance(table, Problem):
+        context.notes.refused.append(table)
+        return []
+    found = table.tables(_JOBS)
+    given = table.values.get(_JOBS, [])
+    if not isinstance(given, list) or len(found) < len(given):
+        context.notes.refused.append(table.problem("expected tables, each headed [[jobs]]", _JOBS))
+    strangers = (key for key in table.values if key != _JOBS)
+    context.notes.warnings.extend(table.problem(unknown("key", key, [_JOBS]), key) for key in strangers)
+    place = Place(file=LIST, folder="", name="", is_monitor=True)
+    return [_watching(inner, place, context) for inner in found]
+
+
+def _watching(table: Table, place: Place, context: _Context) -> _Candidate:
+    """A monitor, with its Lua files."""
+    draft = _draft(table, place, context)
+    read = [(path, read_source(context.root, path)) for path in place.hooks]
+    sources = tuple((path, source) for path, source in read if not isinstance(source, Problem))
+    for path, source in sources:
+        context.notes.warnings.extend(_doubts_of_hooks(source, path))
+    return _Candidate(
+        id=draft.spec.id,
+        file=place.file,
+        draft=draft,
+        problems=[*draft.problems, *(source for _, source in read if isinstance(source, Problem))],
+        sources=sources,
+        digest=_digest(*(part for path, source in sources for part in (path.encode(), source))),
+    )
+
+
+def _draft(own: Table, place: Place, context: _Context) -> Draft:
+    override = context.overrides.get(_id_of(own, place), _NOTHING)
+    draft = parse_job(own, place, override=override, defaults=context.defaults, daemon=context.daemon)
+    context.notes.warnings.extend(draft.warnings)
+    return draft
+
+
+def _unread(job: JobId, problem: Problem) -> _Candidate:
+    return _Candidate(id=job, file=problem.file, draft=None, problems=[problem])
 
 
 def _guess_id(source: bytes, place: Place) -> JobId:
@@ -147,6 +205,13 @@ def _doubts(source: bytes, block: Block, file: str) -> Iterator[Problem]:
         yield Problem(file, line, None, f"{name} is not part of this version")
 
 
+def _doubts_of_hooks(source: bytes, file: str) -> Iterator[Problem]:
+    if line := find_misplaced_block(source, Block(table=_NOTHING)):
+        yield Problem(file, line, None, "a settings block has no effect here: a monitor's settings are in config.toml")
+    for line, name in find_absent(source):
+        yield Problem(file, line, None, f"{name} is not part of this version")
+
+
 def _by_id(candidates: Sequence[_Candidate]) -> dict[JobId, list[_Candidate]]:
     groups: dict[JobId, list[_Candidate]] = {}
     for candidate in candidates:
@@ -158,8 +223,10 @@ def _by_id(candidates: Sequence[_Candidate]) -> dict[JobId, list[_Candidate]]:
 def _refuse_duplicates(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
     for job, (first, *others) in groups.items():
         for other in others:
-            reason = f'gives the id "{job}", and so does {first.file}; ids must differ'
-            other.problems.append(Problem(other.file, None, None, reason))
+            where = "another job of this file" if other.file == first.file else first.file
+            reason = f'gives the id "{job}", and so does {where}; ids must differ'
+            told = other.draft.problem(reason, "name") if other.draft and other.file == LIST else None
+            other.problems.append(told or Problem(other.file, None, None, reason))
 
 
 def _refuse_unknown_after(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
@@ -196,19 +263,40 @@ def _warn_of_unused(overrides: Mapping[JobId, Table], groups: Mapping[JobId, obj
 
 def _result(candidates: Sequence[_Candidate], groups: Mapping[JobId, Sequence[_Candidate]], notes: Notes) -> Scan:
     problems = {job: [problem for each in group for problem in each.problems] for job, group in groups.items()}
-    every = [*notes.problems, *(problem for each in candidates for problem in each.problems)]
+    every = [*notes.problems, *notes.refused, *(problem for each in candidates for problem in each.problems)]
     return Scan(
         jobs={
-            job: JobFile(spec=group[0].draft.spec, source=group[0].source, digest=group[0].digest)
+            job: _job_file(group[0].draft.spec, group[0])
             for job, group in groups.items()
             if group[0].draft and not problems[job]
         },
         broken={job: found for job, found in problems.items() if found},
+        unsure=_unsure(candidates, notes.refused),
         problems=sorted(every, key=lambda problem: (problem.file, problem.line or 0)),
         warnings=notes.warnings,
         ignored=notes.ignored,
     )
 
 
-def _digest(source: bytes, block: Block) -> str:
-    return hashlib.blake2b(code_of_file(source, block), digest_size=16).hexdigest()
+def _unsure(candidates: Iterable[_Candidate], refused: Iterable[Problem]) -> dict[str, list[Problem]]:
+    """A file that is wrong may have had another name a moment ago; in jobs.toml, only a job without a name may."""
+    unsure = {problem.file: [problem] for problem in refused}
+    for each in candidates:
+        if each.problems and (each.file != LIST or not each.id):
+            unsure.setdefault(each.file, []).extend(each.problems)
+    return unsure
+
+
+def _job_file(spec: JobSpec, found: _Candidate) -> JobFile:
+    if not found.sources:
+        return JobFile(spec=spec, source=b"", digest=found.digest)
+    (path, source), *more = found.sources
+    chunk = "" if path == spec.path else path
+    return JobFile(spec=spec, source=source, digest=found.digest, chunk=chunk, more=tuple(more))
+
+
+def _digest(*parts: bytes) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(b"%d:" % len(part) + part)
+    return digest.hexdigest()

@@ -28,6 +28,8 @@ class Vitals:
     store: StoreStats
     pool: PoolStats
     storage_errors: int  # store calls of scripts that failed since the start
+    dead_messages: int = 0  # webhooks and notifications that were given up
+    server_is_broken: bool = False  # server/init.lua as it is on disk does not load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,7 @@ class Health:
     rights: Sequence[str]  # what workers have given up, and what could not be
     jobs: Mapping[str, int]  # how many in each state
     storage_errors: int
+    warnings: Sequence[str] = ()  # what somebody should look at, though the daemon makes progress
 
 
 def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
@@ -57,6 +60,17 @@ def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
     if store.oldest_pending_s > WRITER_STALLED_S:
         problems.append(f"a write has waited {store.oldest_pending_s:.0f}s for the disk")
     return problems
+
+
+def find_warnings(vitals: Vitals) -> list[str]:
+    warnings = []
+    count = vitals.dead_messages
+    if count:
+        plural, were = ("s", "were") if count > 1 else ("", "was")
+        warnings.append(f"{count} message{plural} never arrived and {were} given up")
+    if vitals.server_is_broken:
+        warnings.append("the server's file does not load: `spyweb check` says why")
+    return warnings
 
 
 def view_health(vitals: Vitals, jobs: Iterable[JobView]) -> Health:
@@ -75,6 +89,7 @@ def view_health(vitals: Vitals, jobs: Iterable[JobView]) -> Health:
         rights=vitals.pool.rights,
         jobs=count_states(jobs),
         storage_errors=vitals.storage_errors,
+        warnings=find_warnings(vitals),
     )
 
 
@@ -91,6 +106,7 @@ def summarize(health: Health) -> dict[str, object]:
     return {
         "status": health.status,
         "problems": list(health.problems),
+        "warnings": list(health.warnings),
         "version": health.version,
         "uptime_s": health.uptime_s,
         "scheduler_lag_ms": health.scheduler_lag_ms,

@@ -61,7 +61,7 @@ def code_of(file: JobFile, generation: int) -> Code:
     return Code(
         job=spec.id,
         generation=generation,
-        chunk=spec.path,
+        chunk=file.chunk or spec.path,
         source=file.source,
         more=file.more,
         memory_limit=spec.memory_limit,

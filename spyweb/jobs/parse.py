@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from spyweb.errors import Problem
 from spyweb.jobs.cron import cron_after, parse_cron
+from spyweb.jobs.monitor_file import ADDRESSES, take_monitor
 from spyweb.jobs.watches import read_on
 from spyweb.model import (
     MIB,
@@ -29,6 +31,7 @@ from spyweb.model import (
     MisfirePolicy,
     Never,
     On,
+    OnHookError,
     Outcome,
     Overlap,
     Retry,
@@ -37,6 +40,7 @@ from spyweb.model import (
 )
 from spyweb.settings.reading import Reading, Source, unknown
 from spyweb.settings.sections import SHORTEST_PERIOD_MS, DaemonSettings
+from spyweb.settings.shapes import NOT_BLANK, Schema, one_or_many, shaped, table_of
 from spyweb.settings.tables import Table
 from spyweb.settings.units import MINUTE_MS, SECOND_MS
 from spyweb.settings.values import (
@@ -54,11 +58,13 @@ from spyweb.settings.values import (
     wrong,
 )
 
-SCHEDULES = ("every", "cron", "at")
+SCHEDULES = ("every", "interval", "cron", "at")  # `interval` is `every` in a monitor's words
+FOLDER = "jobs"
 LONGEST_NAME = 200  # characters: it becomes an id, and a part of file names
 
 RUN_OUTCOMES = {outcome.value: outcome for outcome in (Outcome.SUCCESS, Outcome.FAILED, Outcome.LOST, Outcome.STOPPED)}
 ANY = "any"
+_OUTCOMES = one_or_many({"enum": [*RUN_OUTCOMES, ANY]})
 NO_JOBS: tuple[After, ...] = ()
 NO_CHANGES: tuple[On, ...] = ()
 
@@ -70,6 +76,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ANY_DURATION = duration()
 _LIMIT = duration(1)
 _PERIOD = duration(SHORTEST_PERIOD_MS)
+_ON_HOOK_ERROR = one_of(OnHookError)
 _MEMORY = size(MIB, 65_536 * MIB)
 _START, _ISOLATION, _OVERLAP = one_of(Start), one_of(Isolation), one_of(Overlap)
 _MISFIRE, _BACKOFF = one_of(MisfirePolicy), one_of(Backoff)
@@ -81,8 +88,10 @@ class Place:
     """Where a job lives, relative to the project root, and what it is called when it does not say."""
 
     file: str
-    folder: str
+    folder: str  # empty: it follows from the id
     name: str
+    is_monitor: bool = False
+    hooks: tuple[str, ...] = ()  # a monitor's Lua files, in the order in which they are executed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +100,7 @@ class Draft:
 
     spec: JobSpec
     problems: list[Problem]
+    warnings: list[Problem]
     sources: tuple[Source, ...]
 
     def problem(self, reason: str, key: str) -> Problem:
@@ -109,13 +119,22 @@ def job_id(name: str) -> JobId:
 def parse_job(block: Table, place: Place, *, override: Table, defaults: Table, daemon: DaemonSettings) -> Draft:
     """Everything but what depends on other jobs: whether those in `after` exist."""
     problems: list[Problem] = []
-    sources = tuple(_sources(override, block, defaults, problems))
-    reading = Reading(sources, problems)
+    warnings: list[Problem] = []
+    sources = tuple(_sources(override, block, defaults, problems, forgiving=place.is_monitor))
+    reading = Reading(sources, problems, warnings)
     spec = _spec(reading, place, daemon)
     reading.finish()
-    if not spec.id:
+    if not spec.id and spec.name:
         problems.append(block.problem(f"the name {spec.name!r} holds no letter or digit, so it gives no id", "name"))
-    return Draft(spec=spec, problems=problems, sources=sources)
+    return Draft(spec=spec, problems=problems, warnings=warnings, sources=sources)
+
+
+def job_keys(*, is_monitor: bool) -> Mapping[str, Schema]:
+    """What every key of a job takes."""
+    reading = Reading([Source.of(Table())], [])
+    place = Place(file="", folder="", name="", is_monitor=is_monitor)
+    _spec(reading, place, DaemonSettings(data_dir=Path()))
+    return reading.schema()
 
 
 def usable_defaults(defaults: Table, daemon: DaemonSettings) -> tuple[Table, list[Problem]]:
@@ -129,43 +148,50 @@ def usable_defaults(defaults: Table, daemon: DaemonSettings) -> tuple[Table, lis
     return defaults.with_values(good), problems
 
 
-def _sources(override: Table, block: Table, defaults: Table, problems: list[Problem]) -> Iterator[Source]:
-    """The strongest first.  A schedule hides those of weaker sources, whichever key it uses; a job that follows
-    another has none by default."""
+def _sources(
+    override: Table, block: Table, defaults: Table, problems: list[Problem], *, forgiving: bool
+) -> Iterator[Source]:
+    """The strongest first.  A schedule, or an address, hides those of weaker sources, whichever key it uses; a job that
+    follows another has no schedule by default."""
     follows = any(key in table.values for table in (override, block) for key in ("after", "on"))
-    scheduled = False
+    hidden: set[str] = set()
     for table in (override, block, defaults):
-        hidden = set(SCHEDULES) if scheduled or (follows and table is defaults) else set()
+        if follows and table is defaults:
+            hidden.update(SCHEDULES)
         given = [key for key in SCHEDULES if key in table.values]
         if len(given) > 1:
             problems.append(table.problem(f"a job has one schedule; this one has {' and '.join(given)}", given[1]))
-        if table is not block and "name" in table.values:
+        is_own = table is block
+        if not is_own and "name" in table.values:
             problems.append(table.problem("a name can't be set here, only in the job's own file", "name"))
-            hidden.add("name")
-        scheduled = scheduled or bool(given)
-        yield _source(table, hidden)
+        yield _source(table, hidden if is_own else hidden | {"name"}, forgiving=forgiving and is_own)
+        for group in (SCHEDULES, ADDRESSES):
+            if not table.values.keys().isdisjoint(group):
+                hidden.update(group)
 
 
-def _source(table: Table, hidden: set[str]) -> Source:
+def _source(table: Table, hidden: set[str], *, forgiving: bool) -> Source:
     if hidden.isdisjoint(table.values):
-        return Source.of(table)
-    return Source({key: value for key, value in table.values.items() if key not in hidden}, table.problem)
+        return Source.of(table, forgiving=forgiving)
+    kept = {key: value for key, value in table.values.items() if key not in hidden}
+    return Source(kept, table.problem, forgiving)
 
 
 def _spec(read: Reading, place: Place, daemon: DaemonSettings) -> JobSpec:
-    name = read.take("name", _name, place.name)
+    name = _take_name(read, place)
     after = read.take("after", _after, NO_JOBS)
     on = read.take("on", read_on, NO_CHANGES)
-    _refuse_later_keys(read)
+    on_hook_error = read.take("on_hook_error", _ON_HOOK_ERROR, OnHookError.SKIP)  # a script has no hooks
+    job = job_id(name)
     return JobSpec(
-        id=job_id(name),
+        id=job,
         name=name,
         path=place.file,
-        folder=place.folder,
+        folder=place.folder or f"{FOLDER}/{job}",
         description=read.take("description", text, ""),
         tags=read.take("tags", texts, ()),
         enabled=read.take("enabled", boolean, True),
-        schedule=_schedule(read, daemon, follows=bool(after or on)),
+        schedule=_schedule(read, daemon, follows=bool(after or on), is_monitor=place.is_monitor),
         jitter_ms=read.take("jitter", _ANY_DURATION, 0),
         start=read.take("start", _START, Start.NOW),
         timeout_ms=read.take("timeout", _LIMIT, 5 * MINUTE_MS),
@@ -179,12 +205,21 @@ def _spec(read: Reading, place: Place, daemon: DaemonSettings) -> JobSpec:
         on=on,
         agent=read.take("agent", _name, "local"),
         history=read.take("history", history_rule, None),
+        monitor=take_monitor(read, on_hook_error) if place.is_monitor else None,
     )
 
 
-def _schedule(read: Reading, daemon: DaemonSettings, *, follows: bool) -> Schedule:
+def _take_name(read: Reading, place: Place) -> str:
+    name = read.take("name", _name, place.name)
+    if place.is_monitor and not read.has("name"):
+        read.refuse("is required", "name")
+    return name
+
+
+def _schedule(read: Reading, daemon: DaemonSettings, *, follows: bool, is_monitor: bool) -> Schedule:
     zone = read.take("timezone", timezone, daemon.timezone)
-    every = read.take("every", _every, None)
+    every: Every | Never | None = read.take("interval", _interval, None) if is_monitor else None
+    every = read.take("every", _every, every)
     cron = read.take("cron", _cron, None)
     moment = read.take("at", _moment, None)
     if every is not None:
@@ -214,15 +249,7 @@ def _retry(read: Reading) -> Retry:
     )
 
 
-def _refuse_later_keys(read: Reading) -> None:
-    read.take("on_hook_error", _only_skip, None)
-
-
-def _only_skip(value: object) -> None:
-    if value != "skip":
-        raise ValueError('is not part of this version yet, except for "skip"')
-
-
+@shaped({**NOT_BLANK, "maxLength": LONGEST_NAME})
 def _name(value: object) -> str:
     name = one_line(value).strip()
     if len(name) > LONGEST_NAME:
@@ -230,10 +257,17 @@ def _name(value: object) -> str:
     return name
 
 
+@shaped(_PERIOD.schema)
+def _interval(value: object) -> Every:
+    return Every(period_ms=_PERIOD(value))
+
+
+@shaped({"anyOf": [{"const": "never"}, _PERIOD.schema]})
 def _every(value: object) -> Every | Never:
     return Never() if value == "never" else Every(period_ms=_PERIOD(value))
 
 
+@shaped(NOT_BLANK)
 def _cron(value: object) -> str:
     expression = " ".join(text(value).split())
     _prove_due(expression)
@@ -247,6 +281,7 @@ def _prove_due(expression: str) -> None:
         raise ValueError(f"{expression!r} is never due: no such day")
 
 
+@shaped({"type": "string", "pattern": r"^\d{4}-\d\d-\d\d."})
 def _moment(value: object) -> datetime:
     if isinstance(value, datetime):
         return value
@@ -263,10 +298,12 @@ def _epoch_ms(moment: datetime, zone: str) -> int:
     return (aware - _EPOCH) // timedelta(milliseconds=1)
 
 
+@shaped({"anyOf": [{"const": "none"}, _ANY_DURATION.schema]})
 def _grace(value: object) -> int | None:
     return None if value == "none" else _ANY_DURATION(value)
 
 
+@shaped(one_or_many({"anyOf": [NOT_BLANK, table_of({"job": NOT_BLANK, "outcome": _OUTCOMES}, "job")]}))
 def _after(value: object) -> tuple[After, ...]:
     return tuple(_one_after(item) for item in (value if isinstance(value, list) else [value]))
 

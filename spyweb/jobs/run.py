@@ -17,14 +17,14 @@ import structlog
 
 from spyweb.errors import Refused, StoreError
 from spyweb.jobs.aftermath import begin_again, dependents, next_attempt
-from spyweb.jobs.attempt import STORE_PATIENCE, Observer, Surroundings, attempt
+from spyweb.jobs.attempt import DEBUG, STORE_PATIENCE, Observer, Surroundings, attempt, cancel
 from spyweb.jobs.cause import event_of, is_caused
 from spyweb.jobs.lineup import line_up, may_start_at_once, queued, take_next
 from spyweb.jobs.live import Delay, LiveJob
 from spyweb.jobs.overlap import QUEUE_LIMIT, Admission, admit
 from spyweb.jobs.records import end_of, never_ran, run_of, skip_of
 from spyweb.lua.wire import Why
-from spyweb.model import Cursor, Ending, Failure, Outcome, Overlap, Run, RunId, RunState
+from spyweb.model import Cursor, Ending, Failure, Outcome, Overlap, Run, RunId, RunState, TriggerType
 from spyweb.store.protocol import Begin, Change, End, NewRun, Stretch
 
 log = structlog.get_logger()
@@ -41,6 +41,12 @@ class Start:
     due_ms: int | None = None
     patient: bool = False  # made up for: waits where another would be skipped
     observer: Observer | None = None  # a watched run (`spyweb run`) is one attempt, and starts no other job
+
+
+def by_hand(observer: Observer, *, debug: bool) -> Start:
+    """A person's wish to see the job run; with `debug`, what a monitor job finds, and nothing of it kept."""
+    trigger: dict[str, object] = {"type": TriggerType.MANUAL.value}
+    return Start(trigger={**trigger, DEBUG: True} if debug else trigger, observer=observer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +157,7 @@ class Runner:
         """
         for run in job.in_flight.values():
             if not is_caused(run):
-                self._around.machine.cancel(run.id, Why.CANCELLED)
+                cancel(self._around, run.id, Why.CANCELLED)
         dropped = [run for run in job.waiting if not is_caused(run)]
         job.waiting = deque(run for run in job.waiting if is_caused(run))
         return dropped
@@ -332,7 +338,7 @@ class Runner:
         self._stopping = True
         await self._idle_within(grace)
         for run in self._live.running():
-            self._around.machine.cancel(run.id, Why.STOPPED)
+            cancel(self._around, run.id, Why.STOPPED)
         await self._idle_within(STOP_PATIENCE)
 
     async def _idle_within(self, seconds: float) -> None:

@@ -8,12 +8,14 @@ from typing import Protocol
 
 from spyweb.model import WRITTEN, ChangeKind, JobId, JobSpec, On
 from spyweb.settings.reading import nearest, unknown
+from spyweb.settings.shapes import TEXT, one_or_many, shaped, table_of
 from spyweb.settings.values import choice, text, wrong
 from spyweb.store.patterns import compile_pattern
 from spyweb.store.protocol import GLOBAL, SCOPES, STATE, Watch, agent_namespace, job_namespace, scope_namespace
 
 KEYS = ("scope", "key", "events", "when")
 KINDS = {kind.value: kind for kind in ChangeKind}
+_EVENTS = one_or_many({"enum": [*KINDS]})
 AGENT, JOB = f"{STATE}@", job_namespace(JobId(""))
 
 _EXPECTED = '{ scope = "name", key = "*", events = ["created"], when = "function" }, or a list of such'
@@ -37,6 +39,7 @@ class Changed(Protocol):
     def kind(self) -> ChangeKind: ...
 
 
+@shaped(one_or_many(table_of({"scope": TEXT, "key": TEXT, "events": _EVENTS, "when": TEXT})))
 def read_on(value: object) -> tuple[On, ...]:
     """Raises ValueError with what was expected."""
     return tuple(_read_one(item) for item in (value if isinstance(value, list) else [value]))

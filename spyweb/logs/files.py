@@ -29,7 +29,7 @@ def append(root: Path, folder: str, name: str, data: bytes) -> None:
                 file = -1
                 _rotate(place, name)
                 file = _open_file(place, name)
-            _write_whole(file, data)
+            write_whole(file, data)
         finally:
             if file >= 0:
                 os.close(file)
@@ -82,7 +82,8 @@ def _rename(folder: int, old: str, new: str) -> None:
         os.rename(old, new, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def _write_whole(file: int, data: bytes) -> None:
+def write_whole(file: int, data: bytes) -> None:
+    """All of it at the end of the file, or an OSError and none."""
     before = os.fstat(file).st_size
     rest = memoryview(data)
     try:

@@ -1,4 +1,5 @@
-"""Each job's hooks.log: stamped lines, written in batches by a thread, so that no run ever waits for the disk.
+"""Each job's hooks.log: stamped lines, written in batches by a thread, so that no run ever waits for the disk.  The logs
+of the project's own server, which has other names for them, are written in the same way.
 
 `write` never blocks and never raises.  What a slow disk can't take in time is dropped, and a line says how much.  A
 folder that can't be written to costs one warning and its lines, and is tried again with the next line.
@@ -45,9 +46,10 @@ class Pending:
 
 
 class JobLogs:
-    def __init__(self, root: Path, clock: Clock) -> None:
+    def __init__(self, root: Path, clock: Clock, name: str = NAME) -> None:
         self._root = root
         self._clock = clock
+        self._name = name
         self._pending: dict[str, Pending] = {}
         self._size = 0  # of what waits and of what is being written
         self._due = Event()
@@ -140,7 +142,7 @@ class JobLogs:
         failures: dict[str, OSError] = {}
         for folder, data in batches.items():
             try:
-                append(self._root, folder, NAME, data)
+                append(self._root, folder, self._name, data)
             except OSError as error:
                 failures[folder] = error
         return failures
@@ -148,5 +150,5 @@ class JobLogs:
     def _warn(self, failures: dict[str, OSError], written: set[str]) -> None:
         for folder, error in failures.items():
             if folder not in self._failing:
-                log.warning("job log can't be written", file=f"{folder}/{NAME}", reason=str(error))
+                log.warning("job log can't be written", file=f"{folder}/{self._name}", reason=str(error))
         self._failing = (self._failing | failures.keys()) - written

@@ -16,13 +16,12 @@ from asyncio import Future
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from typing import Protocol, cast
 
 import structlog
 
-import spyweb
 from spyweb.clock import Clock
+from spyweb.confined.birth import bare_environment, describe_exit
 from spyweb.errors import PoolError
 from spyweb.lua import wire
 from spyweb.lua.patience import within
@@ -34,8 +33,6 @@ START_LIMIT = 10.0  # seconds for a zygote to be ready: it takes 0.1 on an idle 
 BIRTH_LIMIT = 10.0  # seconds for one fork: it takes 0.002
 END_LIMIT = 2.0  # seconds for a zygote to end its workers and itself
 CHUNK = 65_536  # bytes read at once
-
-INHERITED = ("LD_LIBRARY_PATH", "PYTHONHOME")  # without these this Python may not start at all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,21 +226,10 @@ def launch_zygote(timezone: str) -> Zygote:
 
 
 def zygote_environment(timezone: str) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    return kept | {
+    return bare_environment() | {
         "TZ": timezone,  # without files to look at, local time would silently be UTC
         "MALLOC_ARENA_MAX": "2",  # else glibc keeps an arena for every thread
-        "PYTHONPATH": str(Path(spyweb.__file__).parents[1]),
     }
-
-
-def describe_exit(code: int) -> str:
-    if code >= 0:
-        return f"it ended with exit code {code}"
-    try:
-        return f"it was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"it was ended by signal {-code}"
 
 
 def _open_pidfd(pid: int) -> int:

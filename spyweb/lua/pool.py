@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import count
 
 import structlog
 
@@ -27,11 +28,14 @@ from spyweb.lua.process import Death
 from spyweb.lua.quarantine import Quarantine
 from spyweb.lua.remote import Around, RemoteWorker, Vm
 from spyweb.lua.session import Code, Host, InitFacts, Order, PoolStats, Request
+from spyweb.lua.spares import Spares
 from spyweb.lua.staff import Staff
 from spyweb.lua.wire import Why
 from spyweb.model import MIB, Ending, Isolation, JobId, Outcome, RunId
 
 log = structlog.get_logger()
+
+FIRST_ID = (1 << 52) + 1  # of calls that are no recorded run: no store ever counts that far
 
 PATIENCE = 10.0  # seconds that a run waits for a worker and a loaded VM
 STOP_LIMIT = 1.5  # seconds for runs that were told to stop
@@ -78,6 +82,8 @@ class Pool:
         self._vms: dict[JobId, dict[int, Vm]] = {}  # by generation: where the next run begins
         self._retired: dict[JobId, int] = {}  # generations below are not kept
         self._loads: Counter[JobId] = Counter()
+        self._spares = Spares(self._load_unlisted)
+        self._ids = count(FIRST_ID)
         self._is_stopping = False
         self._idle = get_running_loop().create_future()
 
@@ -88,13 +94,32 @@ class Pool:
 
     # What can be asked
 
+    def new_id(self) -> RunId:
+        """For a call that is no recorded run: a cycle, a request, a test."""
+        return RunId(next(self._ids))
+
     async def run(self, request: Request, host: Host) -> Ending:
         """Cancelling this cancels the run, and waits until it has ended; doing so twice does not wait."""
+        return await self._carry_out(Order(request=request, host=host, ending=get_running_loop().create_future()))
+
+    async def run_fresh(self, request: Request, host: Host) -> Ending:
+        """As `run`, in a VM of its own that goes with it."""
+        future = get_running_loop().create_future()
+        return await self._carry_out(Order(request=request, host=host, ending=future, is_fresh=True))
+
+    def keep_spares(self, code: Code, count: int) -> None:
+        """Hold that many loaded VMs of this code ready for `run_fresh`; those of an older code of its job go."""
+        if self._is_stopping:
+            return
+        for vm in self._spares.keep(code, count):
+            self._let_go(vm)
+
+    async def _carry_out(self, order: Order) -> Ending:
+        request = order.request
         if self._is_stopping:
             return endings.never_begun(Why.STOPPED)
         if request.run in self._orders:
             raise ValueError(f"run {request.run} is under way")
-        order = Order(request=request, host=host, ending=get_running_loop().create_future())
         self._orders[request.run] = order
         try:
             self._admit(order)
@@ -125,7 +150,9 @@ class Pool:
             order.end(endings.never_begun(why))
 
     async def check(self, code: Code) -> None:
-        """Compile it in a scratch VM; raises ScriptError."""
+        """Compile all of its files in a scratch VM; raises ScriptError."""
+        if not code.source and not code.more:
+            return
         if self._is_stopping:
             raise PoolError("the workers are being stopped")
         for _ in range(TRIES):
@@ -145,9 +172,15 @@ class Pool:
         """Generations below are not wanted any more: each VM goes with its last run."""
         self._retired[job] = older_than
         self._quarantine.renew(job, older_than)
-        for generation, vm in list(self._vms.get(job, {}).items()):
-            if generation < older_than:
-                self._let_go(vm)
+        vms = [vm for generation, vm in self._vms.get(job, {}).items() if generation < older_than]
+        for vm in [*vms, *self._spares.retire(job, older_than)]:
+            self._let_go(vm)
+
+    def discard(self, job: JobId, generation: int) -> None:
+        """This one was tried and is not wanted; those before and after it are."""
+        vm = self._vms.get(job, {}).get(generation)
+        if vm is not None:
+            self._let_go(vm)
 
     def stats(self) -> PoolStats:
         workers = [worker.info for worker in self._staff]
@@ -167,6 +200,7 @@ class Pool:
         4. and what does not is cut off  5. the workers die
         """
         self._is_stopping = True
+        self._spares.clear()
         await self._wait_until_idle(grace)
         for run in list(self._orders):
             self.cancel(run, Why.STOPPED)
@@ -184,7 +218,19 @@ class Pool:
     def _admit(self, order: Order) -> None:
         if order.ending.done():
             return
-        vm = self._vm_for(order.request.code)
+        if order.is_fresh:
+            self._begin_fresh(order)
+        else:
+            self._begin_or_wait(self._vm_for(order.request.code), order)
+
+    def _begin_fresh(self, order: Order) -> None:
+        code = order.request.code
+        vm = self._fresh_vm(code)
+        self._begin_or_wait(vm, order)
+        vm.worker.doom(vm)
+        self._spares.fill(code)
+
+    def _begin_or_wait(self, vm: Vm, order: Order) -> None:
         if vm.is_loaded:
             self._begin(vm, order)
             return
@@ -205,10 +251,27 @@ class Pool:
         if timer is not None:
             timer.cancel()
 
+    def _fresh_vm(self, code: Code) -> Vm:
+        own = self._needs_own_worker(code)
+        while (vm := self._spares.take(code)) is not None:
+            if own is (vm.worker.job is not None):
+                return vm
+            self._let_go(vm)
+        return self._load_unlisted(code)
+
+    def _load_unlisted(self, code: Code) -> Vm:
+        return self._worker_for(code, own=self._needs_own_worker(code)).load_vm(code)
+
+    def _needs_own_worker(self, code: Code) -> bool:
+        return code.isolation is Isolation.PROCESS or self._quarantine.holds(code)
+
+    def _worker_for(self, code: Code, *, own: bool) -> RemoteWorker:
+        return self._staff.own_worker(code.job) if own else self._staff.least_loaded()
+
     def _vm_for(self, code: Code) -> Vm:
         vms = self._vms.get(code.job)
         vm = vms.get(code.generation) if vms else None
-        own = code.isolation is Isolation.PROCESS or self._quarantine.holds(code)
+        own = self._needs_own_worker(code)
         if vm is None:
             return self._make_vm(code, own=own)
         if own is (vm.worker.job is not None):
@@ -217,7 +280,7 @@ class Pool:
         return self._make_vm(code, own=own)
 
     def _make_vm(self, code: Code, *, own: bool) -> Vm:
-        worker = self._staff.own_worker(code.job) if own else self._staff.least_loaded()
+        worker = self._worker_for(code, own=own)
         vm = worker.load_vm(code)
         self._vms.setdefault(code.job, {})[code.generation] = vm
         self._loads[code.job] += 1
@@ -232,6 +295,7 @@ class Pool:
         self._dismiss_if_empty(vm.worker)
 
     def _unlist(self, vm: Vm) -> None:
+        self._spares.remove(vm)
         vms = self._vms.get(vm.code.job, {})
         if vms.get(vm.code.generation) is vm:
             del vms[vm.code.generation]
@@ -247,6 +311,7 @@ class Pool:
     def loaded(self, vm: Vm, reason: str | None) -> None:
         waiting, vm.waiting = vm.waiting, []
         if reason is not None:
+            self._spares.give_up(vm.code)
             self._unlist(vm)
             self._dismiss_if_empty(vm.worker)
         for order in waiting:

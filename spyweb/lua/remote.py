@@ -145,8 +145,8 @@ class RemoteWorker:
         return verdict
 
     def _send_load(self, number: int, code: Code) -> None:
-        message = [int(ToWorker.LOAD), number, code.chunk, code.source, code.memory_limit]
-        self._link.send_sized(message, len(code.source))
+        message = [int(ToWorker.LOAD), number, code.chunk, code.source, code.memory_limit, code.more]
+        self._link.send_sized(message, len(code.source) + sum(len(source) for _, source in code.more))
 
     def begin(self, vm: Vm, order: Order) -> None:
         dialogue = Dialogue(order, vm.number, self._terms)
@@ -301,4 +301,4 @@ class RemoteWorker:
 
 
 def init_message(init: InitFacts) -> dict[str, object]:
-    return {"ops": list(init.ops), "engine": dict(init.engine), "env": dict(init.env), "server": init.server}
+    return {"ops": list(init.ops), "engine": dict(init.engine), "env": dict(init.env)}

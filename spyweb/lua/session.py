@@ -31,8 +31,8 @@ class Request:
     code: Code
     timeout_ms: int
     cpu_limit_ms: int
-    procedure: str = "run"  # which procedure of the prelude
-    arguments: Sequence[object] = field(default=())  # for `run`: the ctx table, and whether a failure is final
+    procedure: str = "run"  # see procedures.py, for its arguments too
+    arguments: Sequence[object] = field(default=())
 
 
 class Host(Protocol):
@@ -55,7 +55,6 @@ class InitFacts:
     ops: Sequence[str]  # the names that become functions in Lua
     engine: Mapping[str, object] = field(default_factory=dict)  # the `engine` table
     env: Mapping[str, str] = field(default_factory=dict)  # what `env_get` shows
-    server: bool = False
     timezone: str = "UTC"
 
 
@@ -87,6 +86,7 @@ class Order:
     request: Request
     host: Host
     ending: Future[Ending]
+    is_fresh: bool = False  # it has a VM of its own
     tries: int = 0  # how many VMs were lost before it could begin in them
 
     def end(self, ending: Ending) -> None:

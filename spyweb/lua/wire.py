@@ -56,9 +56,10 @@ class FromZygote(IntEnum):
 class ToWorker(IntEnum):
     """What the daemon says."""
 
-    INIT = 0  # {ops: [name], engine: {..}, env: {name: value}, server: bool}; first, once
-    LOAD = 1  # vm, chunk name ("jobs/x.lua"), source, memory limit in bytes; answered by LOADED
-    BEGIN = 2  # run (above 0), vm, procedure ("run"), packed argument list, CPU limit in ms
+    INIT = 0  # {ops: [name], engine: {..}, env: {name: value}}; first, once
+    LOAD = 1  # vm, chunk name ("jobs/x.lua"), source, memory limit in bytes, [[chunk name, source]...] of its further
+    # files; answered by LOADED
+    BEGIN = 2  # run (above 0), vm, procedure (procedures.py), packed argument list, CPU limit in ms
     RESUME = 3  # run, number, Form, value...: the answer to its OP of that number; dropped when the run has given it up
     CANCEL = 4  # run, Why
     DROP = 5  # vm: close it once no run is left in it; a discarded VM needs none

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spyweb.ops import http, state, state_locks, store, system
+from spyweb.ops import files, http, notify, sql, state, state_locks, store, system, tls
 from spyweb.ops.op import CATALOGUE, Operation
 
-FAMILIES = (http, state, state_locks, store, system)
+FAMILIES = (files, http, notify, sql, state, state_locks, store, system, tls)
 
 
 def names() -> list[str]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from spyweb.clock import Clock
 from spyweb.model import MIB, JobId, RunId
+from spyweb.ops.disk import Files
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.network.request import Http
+from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
 from spyweb.ops.times import Times
 from spyweb.settings import StateSettings
 from spyweb.store.protocol import Origin, Store
+from spyweb.store.user_db import UserDatabase
 
 JobLog = Callable[[str, bytes], None]  # level, text
 
@@ -49,9 +53,17 @@ class World:
     clock: Clock
     http: Http
     sources: Sources
+    files: Files
     locks: LockKeeper
+    sql: UserDatabase
+    desktop: Desktop = field(default_factory=partial(Desktop, {}))  # none
     state: StateSettings = field(default_factory=StateSettings)
     metrics: Metrics = field(default_factory=Metrics)
+
+    def run_ended(self, run: RunId) -> None:
+        """Tell whoever keeps something for a run that its end is committed."""
+        self.locks.run_ended(run)
+        self.sql.run_ended(run)
 
 
 @dataclass(slots=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from spyweb.jobs.discover import JobFile
+from spyweb.errors import Problem
+from spyweb.jobs.discover import JobFile, Scan
 from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.model import JobId
 
@@ -20,11 +21,40 @@ class Plan:
     same: list[LiveJob] = field(default_factory=list)
     gone: list[LiveJob] = field(default_factory=list)
 
+    @property
+    def is_empty(self) -> bool:
+        return not (self.new or self.recoded or self.respecified or self.gone)
+
+    def files(self) -> list[JobFile]:
+        """Those that hold something that does not live yet."""
+        return [*self.new, *(file for _, file in self.recoded), *(file for _, file in self.respecified)]
+
+    def without(self, jobs: Collection[JobId]) -> Plan:
+        """As if these jobs had not changed."""
+        return replace(
+            self,
+            new=[file for file in self.new if file.spec.id not in jobs],
+            recoded=[(job, file) for job, file in self.recoded if job.id not in jobs],
+            respecified=[(job, file) for job, file in self.respecified if job.id not in jobs],
+        )
+
+    def executing(self) -> Plan:
+        """The part of it whose files have to be executed before they live."""
+        return Plan(
+            new=[file for file in self.new if must_execute(file)],
+            recoded=[(job, file) for job, file in self.recoded if must_execute(file)],
+        )
+
+
+def must_execute(file: JobFile) -> bool:
+    return file.has_hooks and file.spec.enabled
+
 
 def _needs_new_vm(job: LiveJob, file: JobFile, stale: bool) -> bool:
     old, new = job.spec, file.spec
     vm_changed = (old.memory_limit, old.isolation, old.path) != (new.memory_limit, new.isolation, new.path)
-    return stale or vm_changed or job.digest != file.digest
+    wakes = must_execute(file) and not old.enabled
+    return stale or vm_changed or wakes or job.digest != file.digest
 
 
 def plan(live: LiveJobs, files: Mapping[JobId, JobFile], broken: Iterable[JobId], stale: Iterable[JobId]) -> Plan:
@@ -42,3 +72,27 @@ def plan(live: LiveJobs, files: Mapping[JobId, JobFile], broken: Iterable[JobId]
             what.same.append(job)
     what.gone = [job for job in live if job.id not in files and job.id not in broken_ids]
     return what
+
+
+def whose(live: Iterable[LiveJob], found: Scan) -> dict[JobId, Sequence[Problem]]:
+    """What is wrong, by job.
+
+    A file that is wrong may not tell its job's name any more: then it is that of the live job that came from it.
+    """
+    broken, claimed = dict(found.broken), set()
+    for job in live:
+        if job.id in found.jobs or job.id in found.broken:
+            continue
+        for path in (path for path in found.unsure if _came_from(job, path)):
+            broken[job.id] = found.unsure[path]
+            claimed.add(path)
+    return {job: problems for job, problems in broken.items() if not _is_other_name(job, problems, live, claimed)}
+
+
+def _came_from(job: LiveJob, path: str) -> bool:
+    return job.spec.path == path or job.spec.path.startswith(path.rstrip("/") + "/")
+
+
+def _is_other_name(job: JobId, problems: Sequence[Problem], live: Iterable[LiveJob], claimed: Collection[str]) -> bool:
+    """Whether all that is known of it is a file that is a live job's under another name."""
+    return all(each.id != job for each in live) and {problem.file for problem in problems} <= set(claimed)

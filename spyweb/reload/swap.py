@@ -1,47 +1,60 @@
 """Newer versions in place of older ones, or not at all.
 
 Load, prove, swap, retire: the files are read and compared with the jobs that live; a newer version compiles in a
-scratch VM before it takes the place of the older one, whose runs in flight end on the VM they began on.  What does not
-load leaves the old version running and its problems on show.
+scratch VM before it takes the place of the older one, whose runs in flight end on the VM they began on.  A monitor's
+files must also have been executed, in the very VM that its cycles will use.  What does not load leaves the old version
+running and its problems on show.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 import structlog
 
 from spyweb.clock import Clock
-from spyweb.errors import ConfigError, PoolError, Problem, ScriptError
+from spyweb.errors import ConfigError, PoolError, Problem, ScriptError, StoreError
 from spyweb.jobs.discover import JobFile, Scan, scan
 from spyweb.jobs.live import LiveJob, LiveJobs, code_of
 from spyweb.jobs.luau import explain
+from spyweb.jobs.tree import EMPTY
 from spyweb.lua.session import Code
-from spyweb.model import Cursor, JobId
+from spyweb.model import Cursor, JobId, JobSpec, Monitor
 from spyweb.reload.modules import Modules, changed_modules, module_codes
-from spyweb.reload.plan import Plan, plan
+from spyweb.reload.plan import Plan, plan, whose
 from spyweb.settings import Settings
+from spyweb.settings.sections import FILE
 
 log = structlog.get_logger()
 
 RESCAN_SECONDS = 60.0  # a safety net: some file systems tell of no change
-PROOFS_AT_ONCE = 64  # scratch VMs
+PATIENCE = 5.0  # seconds before what the store refused, or no worker could be had for, is tried again
+EXECUTION_PATIENCE = 600.0  # seconds before files that failed are executed again, if nothing about them changes
+PROOFS_AT_ONCE = 64  # VMs
+
+Problems = dict[JobId, list[Problem]]
+Execute = Callable[[JobSpec, Code], Awaitable[None]]
+FindSelectorProblems = Callable[[Monitor], Awaitable[Sequence[tuple[str, str]]]]
 
 
 class Prover(Protocol):
-    """What can tell whether a script compiles, and drop VMs of older versions (lua/pool.py)."""
+    """What can tell whether a script compiles, and drop VMs (lua/pool.py)."""
 
     async def check(self, code: Code) -> None: ...
 
     def retire(self, job: JobId, older_than: int) -> None: ...
 
+    def discard(self, job: JobId, generation: int) -> None: ...
+
 
 class Schedule(Protocol):
     """The part of the scheduler that hears of changes."""
+
+    def catch_up(self, jobs: Sequence[LiveJob]) -> None: ...
 
     async def welcome(self, jobs: Sequence[LiveJob], known: Mapping[JobId, Cursor]) -> None: ...
 
@@ -57,11 +70,41 @@ class Parts:
     root: Path
     live: LiveJobs
     prover: Prover
+    execute: Execute  # a monitor's files, in the VM of this version; raises ScriptError or PoolError
     modules: Modules
     schedule: Schedule
     read_settings: Callable[[], Settings]
     forget: Callable[[LiveJob], None]  # the runner's: what waits of a deleted job
     clock: Clock
+    find_selector_problems: FindSelectorProblems | None = None  # key and reason; None: nobody here can tell
+
+
+@dataclass(slots=True)
+class Looked:
+    """What one look at the disk came to."""
+
+    found: Scan
+    stale: Mapping[JobId, Sequence[str]]  # modules that have changed
+    broken: Mapping[JobId, Sequence[Problem]]
+    failed: Problems = field(default_factory=dict)  # those that can be read, and can't be run
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a proof has found."""
+
+    problem: Problem | None = None
+    is_final: bool = True  # not where a worker was lost, which says nothing about the files
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Files that were executed and failed."""
+
+    file: JobFile
+    generation: int
+    verdict: Verdict
+    at: float  # by the monotonic clock
 
 
 class Reloader:
@@ -74,6 +117,9 @@ class Reloader:
         self.problems: Sequence[Problem] = ()  # everything wrong on disk, as of the last look
         self.broken: Mapping[JobId, Sequence[Problem]] = {}  # jobs whose file is wrong, live or not
         self._cursors: dict[JobId, Cursor] = {}  # of jobs that are to be welcomed, now or when they come back
+        self._unwelcomed: dict[JobId, LiveJob] = {}  # that the scheduler has still to take up
+        self._generations: dict[JobId, int] = {}  # the newest; a job that comes back goes on from there
+        self._attempts: dict[JobId, Attempt] = {}
         self._warnings: Sequence[Problem] = ()
         self._one_at_a_time = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -94,58 +140,128 @@ class Reloader:
         async with self._one_at_a_time:
             found = await asyncio.to_thread(scan, self._parts.root, self.settings)
             stale = await asyncio.to_thread(changed_modules, self._parts.modules, list(self._live))
-            todo = plan(self._live, found.jobs, found.broken, stale)
-            failed = await self._prove(todo, stale)
-            await self._swap(todo, failed)
-            self._note_problems(found, failed)
+            looked = Looked(found, stale, whose(self._live, found))
+            todo = plan(self._live, found.jobs, looked.broken, stale)
+            await self._prove(todo, looked)
+            todo = todo.without(looked.failed)
+            slow = todo.executing()
+            await self._swap(todo.without({file.spec.id for file in slow.files()}))
+            await self._execute(slow, looked)
+            await self._swap(slow.without(looked.failed))
+            self._note_problems(looked)
 
     def _read_settings(self) -> None:
+        if is_emptied(self._parts.root):
+            log.error("settings not reloaded", problem=f"{FILE}: {EMPTY}")
+            return
         try:
             self.settings = self._parts.read_settings()
         except ConfigError as error:
             for problem in error.problems:
                 log.error("settings not reloaded", problem=str(problem))
 
-    async def _prove(self, todo: Plan, stale: Mapping[JobId, Sequence[str]]) -> dict[JobId, Problem]:
-        """Compile what is new, in scratch VMs; gives what is wrong with those that don't."""
+    async def _prove(self, todo: Plan, looked: Looked) -> None:
+        """Compile what is new, in scratch VMs, and look at what it selects."""
         codes = [code_of(file, 0) for file in todo.new]
         for job, file in todo.recoded:
             codes.append(code_of(file, 0))
-            codes += await asyncio.to_thread(module_codes, self._parts.root, file, stale.get(job.id, ()))
+            codes += await asyncio.to_thread(module_codes, self._parts.root, file, looked.stale.get(job.id, ()))
         gate = asyncio.Semaphore(PROOFS_AT_ONCE)
-        verdicts = await asyncio.gather(*(self._proof(code, gate) for code in codes))
-        return {code.job: problem for code, problem in zip(codes, verdicts, strict=True) if problem}
+        verdicts = await asyncio.gather(*(self._proof(code, gate) for code in codes if code.source))
+        for found, code in verdicts:
+            if found.problem:
+                looked.failed.setdefault(code.job, []).append(found.problem)
+        await self._prove_selectors(todo, looked)
 
-    async def _proof(self, code: Code, gate: asyncio.Semaphore) -> Problem | None:
+    async def _proof(self, code: Code, gate: asyncio.Semaphore) -> tuple[Verdict, Code]:
         async with gate:
-            try:
-                await self._parts.prover.check(code)
-            except ScriptError as error:
-                return with_hint(error.problem, code.source)
-            except PoolError as error:
-                return Problem(code.chunk, None, None, str(error))
-        return None
+            return await judge(self._parts.prover.check(code), code), code
 
-    async def _swap(self, todo: Plan, failed: Mapping[JobId, Problem]) -> None:
-        fresh = [newcomer(file) for file in todo.new if file.spec.id not in failed]
-        recoded = [(job, file) for job, file in todo.recoded if job.id not in failed]
+    async def _prove_selectors(self, todo: Plan, looked: Looked) -> None:
+        find = self._parts.find_selector_problems
+        if find is None:
+            return
+        changed = [file.spec for file in todo.files() if self._watches_otherwise(file.spec)]
+        found = await asyncio.gather(*(find(spec.monitor) for spec in changed if spec.monitor))
+        for spec, problems in zip(changed, found, strict=True):
+            told = [Problem(spec.path, None, key, reason) for key, reason in problems]
+            if told:
+                looked.failed.setdefault(spec.id, []).extend(told)
+
+    def _watches_otherwise(self, spec: JobSpec) -> bool:
+        """Whether it is a monitor that no live version of it has proved."""
+        job = self._live.find(spec.id)
+        return spec.monitor is not None and (job is None or job.spec.monitor != spec.monitor)
+
+    async def _execute(self, todo: Plan, looked: Looked) -> None:
+        """Execute the files of monitors, each in the VM that its cycles will use if that goes well."""
+        gate = asyncio.Semaphore(PROOFS_AT_ONCE)
+        found = await asyncio.gather(*(self._execution(file, gate) for file in todo.files()))
+        looked.failed.update(
+            {file.spec.id: [problem] for file, problem in zip(todo.files(), found, strict=True) if problem}
+        )
+
+    async def _execution(self, file: JobFile, gate: asyncio.Semaphore) -> Problem | None:
+        attempt = self._attempts.pop(file.spec.id, None)
+        if attempt and await self._would_fail_again(attempt, file):
+            self._attempts[file.spec.id] = attempt
+            return attempt.verdict.problem
+        code = code_of(file, self._next_generation(file.spec.id))
+        async with gate:
+            found = await judge(self._parts.execute(file.spec, code), code)
+        if found.problem:
+            self._parts.prover.discard(code.job, self._take_generation(code.job))
+            self._attempts[code.job] = Attempt(file, code.generation, found, self._parts.clock.monotonic())
+        if not found.is_final:
+            self._parts.clock.call_later(PATIENCE, self.wake)
+        return found.problem
+
+    async def _would_fail_again(self, attempt: Attempt, file: JobFile) -> bool:
+        """Nothing has changed about it: files that are slow to fail must not hold up every look at the disk."""
+        modules, patience = self._parts.modules, EXECUTION_PATIENCE if attempt.verdict.is_final else 0
+        is_same = attempt.file == file and self._parts.clock.monotonic() - attempt.at < patience
+        if is_same and not await asyncio.to_thread(modules.changed, file.spec.id, attempt.generation):
+            return True
+        modules.forget(file.spec.id, attempt.generation)
+        return False
+
+    def _next_generation(self, job: JobId) -> int:
+        return self._generations.setdefault(job, 1)
+
+    def _take_generation(self, job: JobId) -> int:
+        generation = self._next_generation(job)
+        self._generations[job] = generation + 1
+        return generation
+
+    async def _swap(self, todo: Plan) -> None:
+        if todo.is_empty and not self._unwelcomed:
+            return
+        await self._dismiss(todo.gone)
+        fresh = [newcomer(file, self._take_generation(file.spec.id)) for file in todo.new]
         for job in fresh:
             self._live.add(job)
-        for job, file in recoded:
+        edited = [*todo.recoded, *todo.respecified]
+        self._parts.schedule.catch_up([job for job, _ in edited])  # with what was due before the edit
+        for job, file in todo.recoded:
             self._replace(job, file)
-        edited = [*recoded, *todo.respecified]
-        self._cursors.update({job.id: job.cursor for job, _ in edited})
         for job, file in edited:
             job.spec = file.spec
-        await self._dismiss(todo.gone)
         self._live.link()
-        await self._parts.schedule.welcome([*fresh, *(job for job, _ in edited)], self._cursors)
-        _tell(fresh, recoded, todo)
+        self._unwelcomed.update({job.id: job for job in (*fresh, *(job for job, _ in edited))})
+        self._cursors.update({job.id: job.cursor for job, _ in edited})
+        await self._welcome()
+        _tell(fresh, todo)
+
+    async def _welcome(self) -> None:
+        """Have the scheduler take up who is new or edited; whom it could not, because the store refused, stays."""
+        if self._unwelcomed:
+            await self._parts.schedule.welcome(list(self._unwelcomed.values()), self._cursors)
+            self._unwelcomed.clear()
 
     def _replace(self, job: LiveJob, file: JobFile) -> None:
         """The newer version is proved: later runs start in a fresh VM, those in flight end in theirs."""
         self._parts.modules.forget(job.id, job.code.generation)
-        job.code = code_of(file, job.code.generation + 1)
+        job.code = code_of(file, self._take_generation(job.id))
         job.digest = file.digest
         self._parts.prover.retire(job.id, job.code.generation)
 
@@ -156,13 +272,15 @@ class Reloader:
         for job in gone:
             self._cursors[job.id] = job.cursor
             self._live.remove(job.id)
+            self._unwelcomed.pop(job.id, None)
             self._parts.forget(job)
             self._parts.prover.retire(job.id, job.code.generation + 1)
             self._parts.modules.forget(job.id, job.code.generation)
 
-    def _note_problems(self, found: Scan, failed: Mapping[JobId, Problem]) -> None:
-        broken = {**found.broken, **{job: [problem] for job, problem in failed.items()}}
-        problems = [*found.problems, *failed.values()]
+    def _note_problems(self, looked: Looked) -> None:
+        found, failed = looked.found, looked.failed
+        broken = {**looked.broken, **failed}
+        problems = [*found.problems, *(problem for each in failed.values() for problem in each)]
         for problem in problems:
             if problem not in self.problems:
                 log.error("not loaded", problem=str(problem))
@@ -186,15 +304,44 @@ class Reloader:
             await self._changed.wait()
             timer.cancel()
             self._changed.clear()
+            await self._rescan_or_put_off()
+
+    async def _rescan_or_put_off(self) -> None:
+        """What a full or locked disk keeps from being done now is done a little later."""
+        try:
             await self.rescan()
+        except StoreError as error:
+            log.error("reload put off", reason=str(error), by_s=PATIENCE)
+            self._parts.clock.call_later(PATIENCE, self._changed.set)
 
 
-def newcomer(file: JobFile) -> LiveJob:
+def is_emptied(root: Path) -> bool:
+    """An editor, or `>`, empties a file before it writes it: that moment must not be taken for what somebody wants."""
+    try:
+        return not (root / FILE).read_bytes().strip()
+    except OSError:
+        return False  # it is told by whoever reads it
+
+
+async def verdict(proof: Awaitable[None], code: Code) -> Problem | None:
+    """What a proof has found wrong."""
+    return (await judge(proof, code)).problem
+
+
+async def judge(proof: Awaitable[None], code: Code) -> Verdict:
+    try:
+        await proof
+    except ScriptError as error:
+        return Verdict(with_hint(error.problem, dict(code.more).get(error.problem.file, code.source)))
+    except PoolError as error:
+        return Verdict(Problem(code.chunk, None, None, str(error)), is_final=False)
+    return Verdict()
+
+
+def newcomer(file: JobFile, generation: int = 1) -> LiveJob:
     """A job that has just been found; the scheduler gives it its true cursor."""
-    spec = file.spec
-    return LiveJob(
-        spec=spec, code=code_of(file, 1), digest=file.digest, cursor=Cursor(job=spec.id, due_ms=0, schedule="")
-    )
+    spec, code = file.spec, code_of(file, generation)
+    return LiveJob(spec=spec, code=code, digest=file.digest, cursor=Cursor(job=spec.id, due_ms=0, schedule=""))
 
 
 def with_hint(problem: Problem, source: bytes) -> Problem:
@@ -203,10 +350,10 @@ def with_hint(problem: Problem, source: bytes) -> Problem:
     return replace(problem, reason=f"{problem.reason} ({hint})") if hint else problem
 
 
-def _tell(fresh: Sequence[LiveJob], recoded: Sequence[tuple[LiveJob, JobFile]], todo: Plan) -> None:
+def _tell(fresh: Sequence[LiveJob], todo: Plan) -> None:
     for job in fresh:
         log.debug("job loaded", job=job.id)
-    for job, _ in recoded:
+    for job, _ in todo.recoded:
         log.info("job reloaded", job=job.id, generation=job.code.generation)
     for job, _ in todo.respecified:
         log.info("job settings reloaded", job=job.id)

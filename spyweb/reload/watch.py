@@ -17,6 +17,7 @@ STEP_MS = 10
 BEGUN_MS = 500  # without a change for so long, a watch says that it has begun
 IGNORED_NAMES = {"__pycache__", "node_modules"}
 IGNORED_ENDINGS = ("~", ".swp", ".swx", ".log", ".pyc", ".db", ".db-wal", ".db-shm")
+DATA_ENDINGS = (".csv", ".json", ".jsonl", ".txt", ".html")  # what jobs write into their folders, run after run
 
 
 class Watcher:
@@ -49,7 +50,9 @@ class Watcher:
         return not hidden and path not in self._ignored and not path.name.endswith(IGNORED_ENDINGS)
 
     def _matters(self, _change: Change, path: str) -> bool:
-        return self._is_watched(Path(path)) and not Path(path).name.startswith("hooks.log")
+        name = Path(path).name
+        is_written_by_jobs = name.endswith(DATA_ENDINGS) or name.startswith("hooks.log")
+        return self._is_watched(Path(path)) and not is_written_by_jobs
 
     async def _watch_root(self) -> None:
         folders = self._folders()

@@ -22,6 +22,7 @@ from spyweb.settings.sections import (
     Durability,
     HttpSettings,
     LogLevel,
+    RecordsSettings,
     RunsSettings,
     SecuritySettings,
     ServerSettings,
@@ -29,6 +30,7 @@ from spyweb.settings.sections import (
     StateSettings,
     StoreSettings,
 )
+from spyweb.settings.shapes import Schema, shaped
 from spyweb.settings.tables import Table, parse_table
 from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
 from spyweb.settings.values import (
@@ -45,9 +47,11 @@ from spyweb.settings.values import (
     whole,
 )
 
-SECTIONS = ("daemon", "server", "store", "state", "runs", "http", "security", "defaults", "jobs")
+SECTIONS = ("daemon", "server", "store", "state", "runs", "records", "http", "security", "defaults", "jobs")
 
 GIB = 1 << 30
+
+_AGE = duration(SECOND_MS)
 
 _FLAGS = {
     "host": ("server", "host"),
@@ -98,11 +102,19 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
         store=_store(sections.read("store"), root, daemon.data_dir),
         state=_state(sections.read("state")),
         runs=_runs(sections.read("runs")),
+        records=_records(sections.read("records")),
         http=_http(sections.read("http")),
         security=_security(sections.read("security")),
         defaults=sections.table("defaults"),
         jobs=sections.finish(),
     )
+
+
+def section_keys() -> Mapping[str, Mapping[str, Schema]]:
+    """What every key of every section takes."""
+    sections = _Sections(Table(), {}, {}, [])
+    _settings(Path(), sections, {})
+    return sections.schemas()
 
 
 def _read_file(root: Path, problems: list[Problem]) -> Table:
@@ -133,7 +145,7 @@ class _Sections:
         self._file = file
         self._problems = problems
         self._stronger = [*_flag_sources(flags), *_variable_sources(environ)]
-        self._readings: list[Reading] = []
+        self._readings: dict[str, Reading] = {}
         for name, value in file.values.items():
             if name not in SECTIONS:
                 problems.append(file.problem(unknown("section", name, SECTIONS), name))
@@ -143,15 +155,18 @@ class _Sections:
     def read(self, section: str) -> Reading:
         sources = [source for name, source in self._stronger if name == section]
         reading = Reading([*sources, Source.of(self.table(section))], self._problems)
-        self._readings.append(reading)
+        self._readings[section] = reading
         return reading
+
+    def schemas(self) -> Mapping[str, Mapping[str, Schema]]:
+        return {section: reading.schema() for section, reading in self._readings.items()}
 
     def table(self, *path: str) -> Table:
         return self._file.table(*path)
 
     def finish(self) -> Mapping[str, Table]:
         """Report what nobody asked for; gives the tables under [jobs]."""
-        for reading in self._readings:
+        for reading in self._readings.values():
             reading.finish()
         jobs = self.table("jobs")
         for name, value in jobs.values.items():
@@ -180,7 +195,7 @@ def _variable_sources(environ: Mapping[str, str]) -> list[tuple[str, Source]]:
 
 
 def _named(key: str, value: object, origin: str, name: str) -> Source:
-    return Source({key: value}, lambda reason, _key: Problem(origin, None, name, reason))
+    return Source({key: value}, lambda reason, *_keys: Problem(origin, None, name, reason))
 
 
 def _from_text(variable: str, value: str) -> object:
@@ -239,6 +254,14 @@ def _runs(read: Reading) -> RunsSettings:
     )
 
 
+def _records(read: Reading) -> RecordsSettings:
+    return RecordsSettings(
+        keep=read.take("keep", whole(1, 1_000_000_000), 100_000),
+        keep_for_ms=read.take("keep_for", _keep_for, None),
+        seen_for_ms=read.take("seen_for", duration(7 * DAY_MS), 365 * DAY_MS),
+    )
+
+
 def _http(read: Reading) -> HttpSettings:
     return HttpSettings(
         deny_private=read.take("deny_private", boolean, False),
@@ -252,10 +275,17 @@ def _security(read: Reading) -> SecuritySettings:
     return SecuritySettings(env_deny=read.take("env_deny", texts, ()))
 
 
+@shaped({"anyOf": [{"const": "none"}, _AGE.schema]})
+def _keep_for(value: object) -> int | None:
+    return None if value == "none" else _AGE(value)
+
+
+@shaped({"enum": [*(level.value for level in LogLevel), "warn"]}, str)
 def _log_level(value: object) -> LogLevel:
     return one_of(LogLevel)("warning" if value == "warn" else value)
 
 
+@shaped({"type": "string", "pattern": "^(memory:|sqlite:///.+)$"})
 def _store_path(value: object) -> str:
     url = one_line(value)
     if url == MEMORY:

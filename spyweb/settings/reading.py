@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TypeVar
+from functools import partial
+from typing import Protocol, TypeVar
 
 from spyweb.errors import Problem
+from spyweb.settings.shapes import Schema
 from spyweb.settings.tables import Table
 
 T = TypeVar("T")
@@ -22,30 +24,53 @@ _OTHER_NAMES = {
 }
 
 
+class Tell(Protocol):
+    """Makes a problem with the value that these keys lead to."""
+
+    def __call__(self, reason: str, *keys: str) -> Problem: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where values come from, and how a problem with one of them is told."""
 
     values: Mapping[str, object]
-    problem: Callable[[str, str], Problem]  # of (reason, key)
+    problem: Tell
+    forgiving: bool = False  # a key that nobody knows is a warning here, not an error
 
     @staticmethod
-    def of(table: Table) -> Source:
-        return Source(table.values, table.problem)
+    def of(table: Table, *, forgiving: bool = False) -> Source:
+        return Source(table.values, table.problem, forgiving)
+
+    def below(self, key: str) -> Source:
+        """The table under a key; an empty one where there is none."""
+        values = self.values.get(key)
+        return Source(values if isinstance(values, Mapping) else {}, partial(_tell_below, self, key), self.forgiving)
+
+
+def _tell_below(source: Source, key: str, reason: str, *keys: str) -> Problem:
+    return source.problem(reason, key, *keys)
+
+
+Asked = tuple[Callable[[object], object], object]  # how a key was read, and what it is when no source has it
 
 
 class Reading:
     """One pass over the sources.  A value that is wrong in any source is a problem, even where a stronger one wins."""
 
-    def __init__(self, sources: Sequence[Source], problems: list[Problem]) -> None:
+    def __init__(
+        self, sources: Sequence[Source], problems: list[Problem], warnings: list[Problem] | None = None
+    ) -> None:
         self._sources = sources
         self._problems = problems
-        self._known: set[str] = set()
+        self._warnings = problems if warnings is None else warnings
         self._given = {key for source in sources for key in source.values}
+        self._below: list[Reading] = []
+        self.asked: dict[str, Asked | Reading] = {}  # in their order; a table's keys have a reading of their own
 
     def take(self, key: str, read: Callable[[object], T], default: T) -> T:
         """The strongest source's value, or the default."""
-        self._known.add(key)
+        self.asked[key] = (read, default)
         if key not in self._given:
             return default
         found: list[T] = []
@@ -60,14 +85,64 @@ class Reading:
         except ValueError as error:
             self._problems.append(source.problem(str(error), key))
 
+    def has(self, key: str) -> bool:
+        """Whether any source says something of it, right or wrong."""
+        return key in self._given
+
+    def below(self, key: str) -> Reading:
+        """Reads the table under a key; of each of its keys the strongest source's value counts."""
+        for source in self._sources:
+            if not isinstance(source.values.get(key, {}), Mapping):
+                self.refuse(f"expected a table, [{key}]", key)
+        inner = Reading([source.below(key) for source in self._sources], self._problems, self._warnings)
+        self.asked[key] = inner
+        self._below.append(inner)
+        return inner
+
+    def raw(self, key: str) -> object:
+        """What the strongest source says of it, as it stands there; None when none does."""
+        return next((source.values[key] for source in self._sources if key in source.values), None)
+
+    def refuse(self, reason: str, key: str) -> None:
+        """A problem with a key that only shows when others are known, told of the strongest source that has it."""
+        self._problems.append(self._teller(key).problem(reason, key))
+
+    def doubt(self, reason: str, key: str) -> None:
+        """A warning where the source forgives what it does not know, else a problem."""
+        source = self._teller(key)
+        (self._warnings if source.forgiving else self._problems).append(source.problem(reason, key))
+
+    def _teller(self, key: str) -> Source:
+        """Who has the key; else the job's own file."""
+        having = (source for source in self._sources if key in source.values)
+        own = (source for source in self._sources if source.forgiving)
+        return next(having, None) or next(own, None) or self._sources[0]
+
     def finish(self, kind: str = "key") -> None:
         """Report every key that nobody took."""
-        if self._given <= self._known:
+        for inner in self._below:
+            inner.finish(kind)
+        if self._given <= self.asked.keys():
             return
         for source in self._sources:
-            for key in source.values:
-                if key not in self._known:
-                    self._problems.append(source.problem(unknown(kind, key, self._known), key))
+            told = self._warnings if source.forgiving else self._problems
+            unasked = (key for key in source.values if key not in self.asked)
+            told.extend(source.problem(unknown(kind, key, self.asked), key) for key in unasked)
+
+    def schema(self) -> Mapping[str, Schema]:
+        """What every key that was asked for takes."""
+        return {key: _schema_of(asked) for key, asked in self.asked.items()}
+
+
+def _schema_of(asked: Asked | Reading) -> Schema:
+    if isinstance(asked, Reading):
+        return {"type": "object", "properties": asked.schema(), "additionalProperties": False}
+    read, default = asked
+    schema: Schema = getattr(read, "schema", {})
+    if default in (None, ()) or not schema:
+        return schema
+    show = getattr(read, "show", None)
+    return {**schema, "default": show(default) if show else default}
 
 
 def unknown(kind: str, name: str, known: Collection[str]) -> str:

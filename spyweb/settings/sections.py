@@ -78,6 +78,13 @@ class RunsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsSettings:
+    keep: int = 100_000  # of each job
+    keep_for_ms: int | None = None  # None: for good
+    seen_for_ms: int = 365 * DAY_MS  # an item that was on no page for so long is new when it comes back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
     deny_private: bool = False
     user_agent: str = f"spyweb/{__version__}"
@@ -98,6 +105,7 @@ class Settings:
     store: StoreSettings
     state: StateSettings = field(default_factory=StateSettings)
     runs: RunsSettings = field(default_factory=RunsSettings)
+    records: RecordsSettings = field(default_factory=RecordsSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
     defaults: Table = field(default_factory=lambda: Table(file=FILE, path=("defaults",)))

@@ -15,7 +15,7 @@ Path = tuple[str, ...]  # the keys from the top of the file down to a value
 _KEY = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _DOTTED = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
 _ENTRY = re.compile(rf"\s*({_DOTTED})\s*=\s*(.*)")
-_HEADER = re.compile(rf"\s*\[\[?\s*({_DOTTED})\s*\]\]?")
+_HEADER = re.compile(rf"\s*(\[\[?)\s*({_DOTTED})\s*\]\]?")
 _AT_LINE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 
 
@@ -36,9 +36,19 @@ class Table:
 
     def line_of(self, *keys: str) -> int | None:
         """The line where the key stands, or the nearest table around it."""
-        lines = dict(_lines(self.text, self.first_line))
+        lines = _lines(self.text, self.first_line)
         path = (*self.path, *keys)
         return next((lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in lines), None)
+
+    def tables(self, key: str) -> list[Table]:
+        """The tables of an array, `[[key]]`; what is none of them is left out."""
+        values = self.values.get(key)
+        found = enumerate(values if isinstance(values, list) else [], 1)
+        return [
+            replace(self, values=inner, path=(*self.path, _nth(key, number)))
+            for number, inner in found
+            if isinstance(inner, Mapping)
+        ]
 
     def with_values(self, values: Mapping[str, object]) -> Table:
         return replace(self, values=values)
@@ -81,24 +91,41 @@ def _where(message: str, text: str) -> tuple[int, str]:
     return line, message[: match.start()][:1].lower() + message[: match.start()][1:]
 
 
-def _lines(text: str, first_line: int) -> Iterator[tuple[Path, int]]:
-    """Each key's path and line, last to first, so that a dictionary of them keeps the first."""
-    return reversed(list(_found(text.splitlines(), first_line)))
+@lru_cache(maxsize=16)
+def _lines(text: str, first_line: int) -> Mapping[Path, int]:
+    """Each key's path and its first line.  Kept, because a file of a thousand jobs may have a thousand problems."""
+    return dict(reversed(list(_found(text.splitlines(), first_line))))
 
 
 def _found(lines: Sequence[str], first_line: int) -> Iterator[tuple[Path, int]]:
     table: Path = ()
     closing = ""  # the quotes that end the multi-line string we are in
+    arrays: dict[Path, int] = {}  # of tables: how many of each have begun
     for number, line in enumerate(lines, first_line):
         if closing:
             closing = "" if closing in line else closing
         elif header := _HEADER.match(line):
-            table = _split(header[1])
+            table = _numbered(_split(header[2]), arrays, begins_another=header[1] == "[[")
             yield table, number
         elif entry := _ENTRY.match(line):
             path = (*table, *_split(entry[1]))
             yield from ((path[:depth], number) for depth in range(len(path), len(table), -1))
             closing = _opened(entry[2])
+
+
+def _numbered(names: Path, arrays: dict[Path, int], *, begins_another: bool) -> Path:
+    """The path of a table, where that of the second of an array of tables is `jobs[2]`."""
+    path: Path = ()
+    for depth, name in enumerate(names, 1):
+        whole = (*path, name)
+        if begins_another and depth == len(names):
+            arrays[whole] = arrays.get(whole, 0) + 1
+        path = (*path, _nth(name, arrays[whole])) if whole in arrays else whole
+    return path
+
+
+def _nth(name: str, number: int) -> str:
+    return f"{name}[{number}]"
 
 
 def _opened(value: str) -> str:

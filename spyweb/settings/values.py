@@ -11,9 +11,11 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from spyweb.model import HistoryRule
 from spyweb.settings.reading import nearest
+from spyweb.settings.shapes import NOT_BLANK, TEXT, Schema, Shape, list_of, shaped
 from spyweb.settings.units import (
     DURATION_EXPECTED,
     LONGEST_MS,
+    SECOND_MS,
     SIZE_EXPECTED,
     format_duration,
     format_size,
@@ -22,6 +24,10 @@ from spyweb.settings.units import (
 )
 
 E = TypeVar("E", bound=StrEnum)
+
+_DURATION_TEXT: Schema = {"type": "string", "pattern": r"^\s*[0-9.]+\s*([A-Za-z]+\s*([0-9.]+\s*[A-Za-z]+\s*)*)?$"}
+_HISTORY: Schema = {"anyOf": [{"type": "integer", "minimum": 1}, _DURATION_TEXT]}
+_SIZE_TEXT: Schema = {"type": "string", "pattern": r"^\s*[0-9.]+\s*[KkMmGgTt]?[Ii]?[Bb]?\s*$"}
 
 _TOML_NAMES = {bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list", dict: "a table"}
 
@@ -37,18 +43,21 @@ def _shown(value: object) -> str:
     return repr(value) if isinstance(value, int | float | str) else _TOML_NAMES.get(type(value), "a date")
 
 
+@shaped({"type": "boolean"})
 def boolean(value: object) -> bool:
     if not isinstance(value, bool):
         raise wrong("true or false", value)
     return value
 
 
+@shaped(TEXT)
 def text(value: object) -> str:
     if not isinstance(value, str):
         raise wrong("text", value)
     return value
 
 
+@shaped(NOT_BLANK)
 def one_line(value: object) -> str:
     """Text that is not blank and stands on one line."""
     line = text(value)
@@ -59,13 +68,15 @@ def one_line(value: object) -> str:
     return line
 
 
+@shaped(list_of(TEXT), list)
 def texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise wrong("a list of texts", value)
     return tuple(value)
 
 
-def whole(least: int, most: int) -> Callable[[object], int]:
+def whole(least: int, most: int) -> Shape[int]:
+    @shaped({"type": "integer", "minimum": least, "maximum": most})
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise wrong("a whole number", value)
@@ -74,7 +85,10 @@ def whole(least: int, most: int) -> Callable[[object], int]:
     return read
 
 
-def duration(least_ms: int = 0, most_ms: int = LONGEST_MS) -> Callable[[object], int]:
+def duration(least_ms: int = 0, most_ms: int = LONGEST_MS) -> Shape[int]:
+    seconds = {"type": "number", "minimum": least_ms / SECOND_MS, "maximum": most_ms / SECOND_MS}
+
+    @shaped({"anyOf": [seconds, _DURATION_TEXT]}, format_duration)
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise wrong(DURATION_EXPECTED.removeprefix("expected "), value)
@@ -83,7 +97,8 @@ def duration(least_ms: int = 0, most_ms: int = LONGEST_MS) -> Callable[[object],
     return read
 
 
-def size(least: int, most: int) -> Callable[[object], int]:
+def size(least: int, most: int) -> Shape[int]:
+    @shaped({"anyOf": [{"type": "integer", "minimum": least, "maximum": most}, _SIZE_TEXT]}, format_size)
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise wrong(SIZE_EXPECTED.removeprefix("expected "), value)
@@ -92,9 +107,10 @@ def size(least: int, most: int) -> Callable[[object], int]:
     return read
 
 
-def one_of(kind: type[E]) -> Callable[[object], E]:
+def one_of(kind: type[E]) -> Shape[E]:
     names = [member.value for member in kind]
 
+    @shaped({"enum": names}, str)
     def read(value: object) -> E:
         if not isinstance(value, str) or value not in names:
             raise ValueError(f"{wrong(choice(names), value)}{nearest(value, names)}")
@@ -108,6 +124,7 @@ def choice(names: list[str]) -> str:
     return " or ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
 
 
+@shaped({"type": "object", "additionalProperties": _HISTORY}, dict)
 def history(value: object) -> Mapping[str, HistoryRule]:
     """Of each namespace that keeps past versions: how many of a key, or for how long."""
     if not isinstance(value, dict):
@@ -122,6 +139,7 @@ def _history_of(namespace: str, value: object) -> HistoryRule:
         raise ValueError(f"{namespace}: {error}") from error
 
 
+@shaped(_HISTORY)
 def history_rule(value: object) -> HistoryRule:
     """How many past versions of a key are kept, or for how long."""
     try:
@@ -132,6 +150,7 @@ def history_rule(value: object) -> HistoryRule:
         raise ValueError(f'{error}; a number of versions or a time like "7d"') from error
 
 
+@shaped(TEXT)
 def timezone(value: object) -> str:
     name = text(value)
     if not is_timezone(name):

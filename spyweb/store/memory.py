@@ -14,6 +14,8 @@ from spyweb.model import Cursor, JobId, Run, RunId, RunState
 from spyweb.store.memory_desk import Desk
 from spyweb.store.memory_events import MemoryEvents
 from spyweb.store.memory_locks import MemoryLocks
+from spyweb.store.memory_outbox import MemoryOutbox
+from spyweb.store.memory_records import MemoryRecords
 from spyweb.store.memory_values import MemoryEntries, MemoryValues, Table
 from spyweb.store.protocol import NO_HISTORY, Begin, Change, End, HistoryRules, NewRun, StoreStats, Stretch
 
@@ -189,6 +191,8 @@ class MemoryStore:
         self.values = MemoryValues(self._desk, table, self.locks)
         self.entries = MemoryEntries(self._desk, table)
         self.runs = MemoryRuns(self._desk, self.locks, self.events)
+        self.records = MemoryRecords(self._desk)
+        self.outbox = MemoryOutbox(self._desk)
 
     def stats(self) -> StoreStats:
         return StoreStats(

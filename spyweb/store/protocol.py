@@ -15,6 +15,8 @@ from enum import StrEnum
 from typing import Protocol
 
 from spyweb.model import Cursor, Failure, HistoryRule, JobId, Outcome, Run, RunId, RunState, TriggerType
+from spyweb.store.outbox_protocol import Channel, Message, NewMessage, Outbox, Target
+from spyweb.store.records_protocol import NewRecord, Record, Records
 from spyweb.store.values_protocol import (
     KEEP,
     NO_HISTORY,
@@ -59,6 +61,7 @@ __all__ = [
     "Change",
     "ChangeEvent",
     "ChangeKind",
+    "Channel",
     "Drop",
     "Durability",
     "End",
@@ -73,14 +76,21 @@ __all__ = [
     "Leave",
     "Loaded",
     "Locks",
+    "Message",
+    "NewMessage",
+    "NewRecord",
     "NewRun",
     "Order",
     "Origin",
+    "Outbox",
     "Put",
+    "Record",
+    "Records",
     "Runs",
     "Store",
     "StoreStats",
     "Stretch",
+    "Target",
     "Transform",
     "ValueStats",
     "Values",
@@ -273,6 +283,12 @@ class Store(Protocol):
 
     @property
     def events(self) -> Events: ...
+
+    @property
+    def records(self) -> Records: ...
+
+    @property
+    def outbox(self) -> Outbox: ...
 
     def stats(self) -> StoreStats: ...
 

@@ -1,4 +1,4 @@
-"""Deleting runs that nobody needs any more, in slices: found by the reader, deleted by the writer.
+"""Deleting rows of jobs that nobody needs any more, in slices: found by the reader, deleted by the writer.
 
 A slice deletes few enough rows that the writes queued behind it hardly wait.
 """
@@ -6,7 +6,8 @@ A slice deletes few enough rows that the writes queued behind it hardly wait.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from spyweb.store.batch import Kind, Lane
@@ -28,12 +29,24 @@ OUTDATED = """
 DELETE = "DELETE FROM run WHERE id = ?"
 
 
-async def prune(writer: Lane, reader: Lane, keep: int, older_than_ms: int) -> int:
+class Prunable(NamedTuple):
+    """A table of which each job has rows."""
+
+    next_job: str  # SQL: the first job after the one that is given
+    outdated: Callable[[sqlite3.Connection, str, int], list[int]]  # of a job, at most so many
+    delete: str  # SQL
+
+
+def runs(keep: int, older_than_ms: int) -> Prunable:
+    return Prunable(NEXT_JOB, partial(outdated_of_job, keep, older_than_ms), DELETE)
+
+
+async def prune(writer: Lane, reader: Lane, table: Prunable) -> int:
     deleted, job = 0, ""
     while True:
-        found = await reader.submit(Kind.READ, find_outdated, job, keep, older_than_ms)
+        found = await reader.submit(Kind.READ, find_outdated, table, job)
         if found.outdated:
-            await writer.submit(Kind.SEVERAL, delete, found.outdated)
+            await writer.submit(Kind.SEVERAL, delete, table.delete, found.outdated)
             deleted += len(found.outdated)
         if found.looked_up_to is None:
             return deleted
@@ -45,14 +58,14 @@ class Found(NamedTuple):
     looked_up_to: str | None  # the last job that has been looked at whole; None when all have
 
 
-def find_outdated(connection: sqlite3.Connection, after: str, keep: int, older_than_ms: int) -> Found:
+def find_outdated(connection: sqlite3.Connection, table: Prunable, after: str) -> Found:
     found: list[int] = []
     for _ in range(JOBS_AT_ONCE):
-        job = connection.execute(NEXT_JOB, (after,)).fetchone()[0]
+        job = connection.execute(table.next_job, (after,)).fetchone()[0]
         if job is None:
             return Found(found, None)
         room = SLICE - len(found)
-        of_job = outdated_of_job(connection, job, keep, older_than_ms, room)
+        of_job = table.outdated(connection, job, room)
         found += of_job
         if len(of_job) == room:  # there may be more of this job
             break
@@ -60,11 +73,11 @@ def find_outdated(connection: sqlite3.Connection, after: str, keep: int, older_t
     return Found(found, after)
 
 
-def outdated_of_job(connection: sqlite3.Connection, job: str, keep: int, older_than_ms: int, limit: int) -> list[int]:
+def outdated_of_job(keep: int, older_than_ms: int, connection: sqlite3.Connection, job: str, limit: int) -> list[int]:
     beyond = connection.execute(FIRST_BEYOND, (job, keep)).fetchone()
     rows = connection.execute(OUTDATED, (job, beyond[0] if beyond else 0, older_than_ms, limit))
     return [number for (number,) in rows]
 
 
-def delete(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
-    connection.executemany(DELETE, [(number,) for number in numbers])
+def delete(connection: sqlite3.Connection, statement: str, numbers: Sequence[int]) -> None:
+    connection.executemany(statement, [(number,) for number in numbers])

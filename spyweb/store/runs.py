@@ -61,7 +61,7 @@ class SqliteRuns:
         return self._reader.submit(Kind.READ, find_latest)
 
     async def prune(self, *, keep: int, older_than_ms: int) -> int:
-        return await pruning.prune(self._writer, self._reader, keep, older_than_ms)
+        return await pruning.prune(self._writer, self._reader, pruning.runs(keep, older_than_ms))
 
     def list(self, job: JobId | None = None, *, limit: int = 30, before: RunId | None = None) -> Future[list[Run]]:
         return self._reader.submit(Kind.READ, find_runs, job, limit, before)

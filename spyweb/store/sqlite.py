@@ -24,7 +24,9 @@ from spyweb.store.failures import BUSY_TIMEOUT_MS, translate
 from spyweb.store.lanes import Lanes
 from spyweb.store.locks import SqliteLocks
 from spyweb.store.migrate import load_migrations, migrate, refuse_newer, refuse_older
+from spyweb.store.outbox import SqliteOutbox
 from spyweb.store.protocol import NO_HISTORY, Durability, HistoryRules, StoreStats
+from spyweb.store.records import SqliteRecords
 from spyweb.store.runs import SqliteRuns
 from spyweb.store.sealing import PLAIN, Codec, codec_for
 from spyweb.store.values import SqliteValues
@@ -44,6 +46,8 @@ class SqliteStore:
         self.values = SqliteValues(lanes, clock, codec, self.events, self.locks, history)
         self.entries = SqliteEntries(lanes, clock, codec, self.values)
         self.runs = SqliteRuns(lanes.writer, lanes.questions, self.locks.holdings)
+        self.records = SqliteRecords(lanes, clock)
+        self.outbox = SqliteOutbox(lanes, clock)
 
     def stats(self) -> StoreStats:
         writer = self._lanes.writer

@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+
 from aiohttp import web
 
-from spyweb.web import health, jobs, runs, state
+from spyweb.jobs.server.endpoints import Endpoints
+from spyweb.web import health, jobs, records, runs, state
 from spyweb.web.auth import require_key, require_loopback_host
 from spyweb.web.desk import DESK, Desk
+from spyweb.web.endpoints import add_endpoints
 from spyweb.web.errors import answer_errors
+from spyweb.web.ui import add_ui
 
 
-def tcp_app(desk: Desk, api_key: str | None) -> web.Application:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What a project adds to the door."""
+
+    endpoints: Endpoints | None = None
+    ui: Path | None = None  # the folder; it may come and go
+
+
+def tcp_app(desk: Desk, api_key: str | None, site: Site | None = None) -> web.Application:
     guard = require_key(api_key) if api_key else require_loopback_host
     app = web.Application(middlewares=[answer_errors, guard])
     app[DESK] = desk
-    app.add_routes([*health.public_routes, *jobs.public_routes])
+    app.add_routes([*health.public_routes, *jobs.public_routes, *records.routes])
+    if site and site.endpoints:
+        add_endpoints(app, site.endpoints)
+    if site and site.ui:
+        add_ui(app, site.ui)
+    return app
+
+
+def endpoints_app(endpoints: Endpoints) -> web.Application:
+    """A project's endpoints alone, as its tests meet them."""
+    app = web.Application(middlewares=[answer_errors, require_loopback_host])
+    add_endpoints(app, endpoints)
     return app
 
 
@@ -22,5 +47,5 @@ def socket_app(desk: Desk) -> web.Application:
     """Every command.  No key: the socket's mode lets nobody in but the daemon's own user."""
     app = web.Application(middlewares=[answer_errors])
     app[DESK] = desk
-    app.add_routes([*health.routes, *jobs.routes, *runs.routes, *state.routes])
+    app.add_routes([*health.routes, *jobs.routes, *records.routes, *runs.routes, *state.routes])
     return app

@@ -9,6 +9,7 @@ from typing import Protocol
 from aiohttp import web
 
 from spyweb.jobs.health import Health
+from spyweb.jobs.record_view import RecordView
 from spyweb.jobs.view import JobView, NextRun, RunEvent
 from spyweb.model import JobId, Run, RunId, Value
 from spyweb.store.protocol import Item
@@ -78,6 +79,9 @@ class Desk(Protocol):
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         """Newest first."""
 
+    async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
+        """Newest first, of one job or of all together."""
+
     async def trigger(self, job: JobId) -> RunId | None:
         """Start a run, or let it wait its turn; None where the job's overlap rule drops it.
 
@@ -88,8 +92,8 @@ class Desk(Protocol):
 
     async def resume(self, job: JobId) -> None: ...
 
-    def run_once(self, job: JobId) -> AsyncGenerator[RunEvent, None]:
-        """Run a job by hand: its log lines as they come, then its end.
+    def run_once(self, job: JobId, *, debug: bool = False) -> AsyncGenerator[RunEvent, None]:
+        """Run a job by hand: its log lines as they come, then its end.  With `debug` a monitor job keeps nothing.
 
         Raises Refused, before the first event, when it can't start.  Whoever stops watching closes the
         generator; the run itself goes on.

@@ -12,7 +12,8 @@ from spyweb.errors import Refused
 from spyweb.jobs.due import upcoming
 from spyweb.jobs.health import Health, Vitals, view_health
 from spyweb.jobs.live import LiveJob, LiveJobs
-from spyweb.jobs.run import Runner, Start
+from spyweb.jobs.record_view import RecordView, view_record
+from spyweb.jobs.run import Runner, Start, by_hand
 from spyweb.jobs.view import (
     JobFacts,
     JobView,
@@ -31,7 +32,7 @@ from spyweb.jobs.view import (
 from spyweb.model import Ending, JobId, Run, RunId, TriggerType
 from spyweb.reload.swap import Reloader
 from spyweb.scheduler import Scheduler
-from spyweb.store.protocol import Runs
+from spyweb.store.protocol import Records, Runs
 from spyweb.web.state_office import StateOffice
 
 
@@ -60,6 +61,7 @@ class Office:
     scheduler: Scheduler
     reloader: Reloader
     runs_record: Runs
+    found: Records
     state: StateOffice
     clock: Clock
     vitals: Callable[[], Vitals]
@@ -111,6 +113,10 @@ class Office:
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         return await self.runs_record.list(job, limit=limit, before=before)
 
+    async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
+        found = await self.found.list(job, limit=limit, before_ns=before_ns)
+        return [view_record(record) for record in found]
+
     async def trigger(self, job: JobId) -> RunId | None:
         start = Start(trigger={"type": TriggerType.MANUAL.value})
         return next(iter(await self.runner.start_by_hand(self._live(job), start)), None)
@@ -121,9 +127,9 @@ class Office:
     async def resume(self, job: JobId) -> None:
         await self.scheduler.resume(self._live(job))
 
-    async def run_once(self, job: JobId) -> AsyncGenerator[RunEvent, None]:
+    async def run_once(self, job: JobId, *, debug: bool = False) -> AsyncGenerator[RunEvent, None]:
         watching = Watching(self.clock)
-        start = Start(trigger={"type": TriggerType.MANUAL.value}, observer=watching)
+        start = by_hand(watching, debug=debug)
         await self.runner.start_by_hand(self._live(job), start)
         try:
             while True:

@@ -27,7 +27,8 @@ async def list_runs(request: web.Request) -> web.Response:
 
 async def run_once(request: web.Request) -> web.StreamResponse:
     """Answers one JSON object a line; a refusal comes before the first line, as a plain error."""
-    async with aclosing(request.app[DESK].run_once(job_in_path(request))) as events:
+    debug = "debug" in request.query
+    async with aclosing(request.app[DESK].run_once(job_in_path(request), debug=debug)) as events:
         first = await anext(events)
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)

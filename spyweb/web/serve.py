@@ -15,7 +15,7 @@ from aiohttp import web
 
 from spyweb.errors import Refused
 from spyweb.web.address import claim_socket, release_socket
-from spyweb.web.app import socket_app, tcp_app
+from spyweb.web.app import Site, socket_app, tcp_app
 from spyweb.web.desk import Desk
 
 PATIENCE = 1.0  # seconds for answers under way when the door closes
@@ -30,11 +30,20 @@ class Listening:
 
 
 @asynccontextmanager
-async def serve_tcp(desk: Desk, *, host: str, port: int, api_key: str | None) -> AsyncIterator[Listening]:
-    """Serve `/healthz` and `/api/jobs`.  Raises Refused when it may not or can't listen there."""
+async def serve_tcp(
+    desk: Desk, *, host: str, port: int, api_key: str | None, site: Site | None = None
+) -> AsyncIterator[Listening]:
+    """Serve what is for everybody who may come in.  Raises Refused when it may not or can't listen there."""
     if not api_key:
         await _refuse_strangers(host)
-    async with _running(tcp_app(desk, api_key)) as runner:
+    async with serve_app(tcp_app(desk, api_key, site), host=host, port=port) as listening:
+        yield listening
+
+
+@asynccontextmanager
+async def serve_app(app: web.Application, *, host: str, port: int) -> AsyncIterator[Listening]:
+    """Raises Refused when it can't listen there."""
+    async with _running(app) as runner:
         with _clear_words(host, port):
             await web.TCPSite(runner, host, port, backlog=BACKLOG).start()
         yield _listening(host, runner.addresses[0][1])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.model import Outcome
+from spyweb.model import JobId, Outcome
 from tests.fakes.project import Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -63,7 +63,7 @@ def test_an_edit_lets_the_run_that_holds_a_lock_go_on_and_a_deletion_does_too(pr
         eventually(lambda: "job gone" in daemon.said(), "the deletion to be seen")
         assert project.result("taker") is True
         ended = {run.job: run.outcome for run in project.desk().runs(None, limit=10, before=None)}
-        assert ended["holder"] is Outcome.SUCCESS
+        assert ended[JobId("holder")] is Outcome.SUCCESS
 
 
 def workers_of(daemon: int) -> list[int]:

@@ -49,7 +49,7 @@ class Callbacks:
 def globals_of_a_vm() -> frozenset[str]:
     callbacks = Callbacks()
     engine = dict.fromkeys(("os", "arch", "headless", "version", "lua_version", "storage", "server_url"), "x")
-    init = {"ops": catalog.names(), "engine": engine, "env": {}, "server": False}
+    init = {"ops": catalog.names(), "engine": engine, "env": {}}
     vm = VM(compile_parts(), wire.pack([init]), 64 << 20, callbacks, main_count=0)
     assert vm.compile(b"@names.lua", LIST_GLOBALS) is None
     vm.begin(1, "run", wire.pack([{}, True]))

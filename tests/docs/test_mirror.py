@@ -23,7 +23,16 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "tests/unit/store/test_locks_contract.py": ("store/memory_locks",),
     "tests/unit/store/test_events_contract.py": ("store/memory_events", "store/watching"),
+    "tests/unit/store/test_records_contract.py": ("store/memory_records", "store/records_protocol"),
+    "tests/unit/store/test_outbox_contract.py": ("store/memory_outbox", "store/outbox_protocol"),
     "tests/unit/store/test_vault.py": ("store/rotation",),
+    "tests/unit/store/test_user_db.py": ("store/user_session",),
+    # A stage only makes sense in its cycle, a cycle in its run.
+    "tests/unit/jobs/monitor/test_cycle.py": (
+        "jobs/monitor/announce", "jobs/monitor/course", "jobs/monitor/extract", "jobs/monitor/fetch",
+        "jobs/monitor/hooks",
+    ),
+    "tests/unit/jobs/monitor/test_iterate.py": ("jobs/monitor/carry_out", "jobs/monitor/talk"),
     "tests/unit/reload/test_swap.py": ("reload/modules",),
     "tests/unit/lua/test_pool.py": ("lua/process", "lua/remote", "lua/session", "lua/staff"),
     # A command is a thin layer: each is typed for real, with and without a daemon.
@@ -51,7 +60,15 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "lua/worker/prelude", "lua/worker/run",
         "lua/worker/stepper", "lua/worker/trace", "lua/worker/zygote",
     ),
+    "tests/integration/test_http_socks.py": ("ops/network/socks",),
+    "tests/integration/test_tls_probe.py": ("ops/network/probe",),
     "tests/integration/test_worker_triggers.py": ("lua/worker/trigger",),
+    "tests/integration/test_extraction_process.py": (
+        "confined/parent", "extraction/page", "extraction/pool",
+    ),
+    "tests/integration/test_worker_cycles.py": ("lua/worker/cycle", "lua/worker/procedures"),
+    "tests/integration/test_worker_requests.py": ("lua/worker/server",),
+    "tests/integration/test_worker_tests.py": ("lua/worker/testing",),
     # The library's files are one thing to a script, and tested by what a script sees of them.
     "tests/property/test_codec.py": ("lua/worker/codec", "lua/worker/encode"),
     "tests/unit/lua/worker/test_library_json.py": ("lua/worker/json",),

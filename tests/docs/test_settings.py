@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
-from spyweb.jobs.parse import Place, parse_job
+from spyweb.jobs.parse import Place, job_keys, parse_job
 from spyweb.settings import load_settings
 from spyweb.settings.reading import Reading
 from spyweb.settings.tables import Table
-from tests.fakes.repository import read
+from tests.fakes.repository import code_words, read
 
 T = TypeVar("T")
 PAGE = "docs/reference/settings.md"
@@ -66,6 +66,20 @@ def test_every_setting_of_a_job_is_documented(asked: set[str], tmp_path: Path) -
     place = Place(file="jobs/a.lua", folder="jobs/a", name="a")
     parse_job(nothing, place, override=nothing, defaults=nothing, daemon=daemon)
     assert asked == documented("Job settings").keys()
+
+
+def test_every_setting_of_a_monitor_is_documented() -> None:
+    own = set(job_keys(is_monitor=True)) - set(job_keys(is_monitor=False))
+    section = read(PAGE).split("## Monitor settings\n", 1)[1].split("\n## ", 1)[0]
+    documented = set(re.findall(r"^\| `\[?(\w+)\]?` \|", section, re.MULTILINE))
+    assert documented == own | {"name"}
+    example = read("config.example.toml").split("# [jobs.my_monitor]\n", 1)[1]
+    assert set(re.findall(r"^#   (\w+) = ", example, re.MULTILINE)) == own - {"urls"}
+    for key, schema in job_keys(is_monitor=True).items():
+        inner = schema.get("properties", {})
+        assert isinstance(inner, Mapping)
+        row = next((line for line in section.splitlines() if line.startswith(f"| `[{key}]` |")), "")
+        assert set(inner) <= code_words(row), key
 
 
 def test_the_example_lists_every_setting() -> None:

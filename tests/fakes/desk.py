@@ -14,6 +14,7 @@ from pathlib import Path
 from spyweb.clock import Clock
 from spyweb.errors import Refused, SpywebError
 from spyweb.jobs.health import Health, Vitals, view_health
+from spyweb.jobs.record_view import RecordView
 from spyweb.jobs.view import (
     JobFacts,
     JobView,
@@ -130,7 +131,8 @@ class FakeDesk:
     root: Path = field(default_factory=Path)
     vitals: Vitals = field(default_factory=make_vitals)
     events: list[RunEvent] = field(default_factory=a_watched_run)
-    records: list[Run] = field(default_factory=three_runs)
+    known_runs: list[Run] = field(default_factory=three_runs)
+    found: list[RecordView] = field(default_factory=list)  # newest first
     refusal: SpywebError | None = None  # of everything that changes something
     late_refusal: SpywebError | None = None  # of a watched run, after its events
     trouble: Exception | None = None  # of every question
@@ -157,8 +159,12 @@ class FakeDesk:
         return view_health(self.vitals, three_jobs())
 
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
-        chosen = [run for run in self.records if job in (None, run.job) and (before is None or run.id < before)]
+        chosen = [run for run in self.known_runs if job in (None, run.job) and (before is None or run.id < before)]
         return chosen[:limit]
+
+    async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
+        wanted = (view for view in self.found if job in (None, view.job_id))
+        return [view for view in wanted if before_ns is None or view.timestamp < before_ns][:limit]
 
     async def trigger(self, job: JobId) -> RunId | None:
         self._note(f"trigger {job}")
@@ -170,8 +176,8 @@ class FakeDesk:
     async def resume(self, job: JobId) -> None:
         self._note(f"resume {job}")
 
-    async def run_once(self, job: JobId) -> AsyncGenerator[RunEvent, None]:
-        self._note(f"run {job}")
+    async def run_once(self, job: JobId, *, debug: bool = False) -> AsyncGenerator[RunEvent, None]:
+        self._note(f"debug {job}" if debug else f"run {job}")
         try:
             for event in self.events:
                 yield event

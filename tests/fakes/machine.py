@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from spyweb.jobs.attempt import CountingHost
+from spyweb.jobs.live import LiveJob
 from spyweb.lua.session import Code, Host, Request
 from spyweb.lua.wire import Why
-from spyweb.model import Ending, Failure, JobId, Outcome, RunId
+from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId
 
 SUCCESS = Ending(outcome=Outcome.SUCCESS)
 FAILED = Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason="jobs/x.lua:1: boom")
@@ -29,6 +31,7 @@ class FakeMachine:
         self._in_flight: dict[RunId, asyncio.Future[Ending]] = {}
         self.broken: dict[str, Callable[[], Exception]] = {}  # chunk → what `check` raises
         self.retired: list[tuple[JobId, int]] = []
+        self.discarded: list[tuple[JobId, int]] = []
 
     async def run(self, request: Request, host: Host) -> Ending:
         self.story.append(f"run {request.code.job}")
@@ -55,3 +58,22 @@ class FakeMachine:
 
     def retire(self, job: JobId, older_than: int) -> None:
         self.retired.append((job, older_than))
+
+    def discard(self, job: JobId, generation: int) -> None:
+        self.discarded.append((job, generation))
+
+
+class FakeMonitors:
+    """What carries out monitor jobs: they succeed."""
+
+    def __init__(self) -> None:
+        self.story: list[str] = []
+        self.contexts: list[Mapping[str, object]] = []
+
+    async def iterate(self, job: LiveJob, run: Run, host: CountingHost, ctx: Mapping[str, object]) -> Ending:
+        self.story.append(f"iterate {job.id}")
+        self.contexts.append(ctx)
+        return SUCCESS
+
+    def cancel(self, run: RunId, why: Why) -> None:
+        self.story.append(f"cancel {run} {why.name.lower()}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from spyweb.clock import Clock
 from spyweb.errors import FetchError
 from spyweb.model import JobId, RunId
+from spyweb.ops.disk import Files
 from spyweb.ops.host import RunHost
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.network.request import Fetch, Http, Response
@@ -16,7 +17,10 @@ from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.settings import HttpSettings, StateSettings
 from spyweb.store.memory import MemoryStore
-from spyweb.store.protocol import Store
+from spyweb.store.protocol import Durability, Store
+from spyweb.store.user_connection import Opening
+from spyweb.store.user_db import UserDatabase
+from spyweb.store.user_views import Engine
 from tests.fakes.clock import FakeClock
 
 PRICES = JobId("prices")
@@ -31,6 +35,7 @@ class FakeHttp:
     settings: HttpSettings = field(default_factory=HttpSettings)
     answers: Mapping[str, Response | FetchError] = field(default_factory=dict)
     asked: list[Fetch] = field(default_factory=list)
+    certificates: Mapping[tuple[str, int], bytes] = field(default_factory=dict)
 
     async def fetch(self, fetch: Fetch) -> Response:
         self.asked.append(fetch)
@@ -38,6 +43,11 @@ class FakeHttp:
         if isinstance(answer, FetchError):
             raise answer
         return answer
+
+    async def certificate(self, host: str, port: int) -> bytes:
+        if (host, port) not in self.certificates:
+            raise FetchError("connect", f"could not connect to {host}:{port}: Connection refused")
+        return self.certificates[host, port]
 
 
 def make_response(**changes: object) -> Response:
@@ -60,9 +70,17 @@ def make_world(
         clock=clock,
         http=http or FakeHttp(),
         sources=Sources(root),
+        files=Files(root, clock),
         locks=LockKeeper(store.locks, clock),
+        sql=make_sql(root, clock),
         state=state or StateSettings(),
     )
+
+
+def make_sql(root: Path, clock: Clock, engine: Engine | None = None, *, patience_s: float = 5.0) -> UserDatabase:
+    """The scripts' database; it wants to be entered before it is asked."""
+    opening = Opening(path=root / "data/user.db", engine=engine, clock=clock, durability=Durability.NORMAL)
+    return UserDatabase(opening, patience_s=patience_s)
 
 
 def make_call(world: World | None = None, job: JobId = PRICES, **changes: object) -> Call:

@@ -14,14 +14,17 @@ from spyweb.lua.session import Code, InitFacts, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, JobId, Outcome, RunId, RunState
 from spyweb.ops import catalog
+from spyweb.ops.disk import Files
 from spyweb.ops.host import RunHost
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.settings import StateSettings
 from spyweb.store.protocol import Change, End, NewRun
+from spyweb.store.sealing import PLAIN
 from spyweb.store.sqlite import SqliteStore, open_store
-from tests.fakes.ops import FakeHttp
+from spyweb.store.user_views import Engine
+from tests.fakes.ops import FakeHttp, make_sql
 
 Line = tuple[str, str]  # level, text
 
@@ -58,7 +61,7 @@ class Scripts:
         ending = await self.pool.run(self.request(run, source, job, timeout_ms), self.host(run, job, agent))
         end = End(run=run, ended_ms=self.clock.now_ms(), outcome=ending.outcome)
         await self.store.runs.record(Change(end=[end]))
-        self.world.locks.run_ended(run)
+        self.world.run_ended(run)
         return ending
 
     async def together(self, jobs: Iterable[tuple[str, str]]) -> Sequence[Ending]:
@@ -107,11 +110,13 @@ async def open_scripts(
         clock=clock,
         http=FakeHttp(),
         sources=Sources(folder),
+        files=Files(folder, clock),
         locks=locks,
+        sql=make_sql(folder, clock, Engine(path=folder / "spyweb.db", codec=PLAIN)),
         state=state or StateSettings(),
     )
     try:
-        async with open_pool(clock=clock, workers=workers, init=InitFacts(ops=catalog.names())) as pool:
+        async with world.sql, open_pool(clock=clock, workers=workers, init=InitFacts(ops=catalog.names())) as pool:
             yield Scripts(store=store, world=world, pool=pool, clock=clock)
     finally:
         locks.close()

@@ -16,7 +16,7 @@ from spyweb.model import Cursor, Every, JobId, JobSpec, Run
 from spyweb.scheduler import Scheduler
 from spyweb.store.memory import MemoryStore
 from tests.fakes.clock import FakeClock
-from tests.fakes.machine import FakeMachine
+from tests.fakes.machine import FakeMachine, FakeMonitors
 from tests.fakes.timers import FakeTimers
 
 MINUTE_MS = 60_000
@@ -96,6 +96,7 @@ async def town(store: MemoryStore | None = None, clock: FakeClock | None = None)
     live, machine = LiveJobs(), FakeMachine()
     around = Surroundings(
         machine=machine,
+        monitors=FakeMonitors(),
         runs=store.runs,
         events=store.events,
         live=live,

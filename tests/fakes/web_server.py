@@ -8,13 +8,20 @@ import contextlib
 import gzip
 import json
 import ssl
+import sys
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import brotli
 from aiohttp import web
 from aiohttp.typedefs import Handler
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 ZEROS = bytes(1 << 20)
 
@@ -107,17 +114,38 @@ async def bomb(request: web.Request) -> web.Response:
 
 
 def _bomb(encoding: str, megabytes: int = 200) -> bytes:
+    if encoding == "zstd":
+        return _zstd(megabytes)
+    if encoding == "br":
+        return _brotli(megabytes)
     kind = {"gzip": 31, "deflate": 15}[encoding]
     compressor = zlib.compressobj(9, zlib.DEFLATED, kind)
     return b"".join(compressor.compress(ZEROS) for _ in range(megabytes)) + compressor.flush()
 
 
+def _brotli(megabytes: int) -> bytes:
+    compressor = brotli.Compressor(quality=1)
+    return bytes(b"".join(compressor.process(ZEROS) for _ in range(megabytes)) + compressor.finish())
+
+
+def _zstd(megabytes: int) -> bytes:
+    compressor = zstd.ZstdCompressor()
+    return b"".join(compressor.compress(ZEROS) for _ in range(megabytes)) + compressor.flush()
+
+
 async def compressed(request: web.Request) -> web.Response:
-    return web.Response(body=gzip.compress(b"hello " * 1000), headers={"Content-Encoding": "gzip"})
+    """/compressed/br: as the client said that it can take it."""
+    encoding = request.match_info["encoding"]
+    if encoding not in request.headers["Accept-Encoding"].split(", "):
+        return web.Response(status=406)
+    compress = {"gzip": gzip.compress, "br": brotli.compress, "zstd": zstd.compress}[encoding]
+    return web.Response(body=compress(b"hello " * 1000), headers={"Content-Encoding": encoding})
 
 
 async def mislabelled(request: web.Request) -> web.Response:
-    return web.Response(body=b"plain", headers={"Content-Encoding": request.match_info["encoding"]})
+    return web.Response(
+        body=b"<p>a page that nobody has compressed", headers={"Content-Encoding": request.match_info["encoding"]}
+    )
 
 
 async def drip(request: web.Request) -> web.StreamResponse:
@@ -146,7 +174,7 @@ ROUTES = (
     ("/cookie", cookie),
     ("/large", large),
     ("/bomb/{encoding}", bomb),
-    ("/compressed", compressed),
+    ("/compressed/{encoding}", compressed),
     ("/mislabelled/{encoding}", mislabelled),
     ("/drip", drip),
     ("/silence", silence),
@@ -222,11 +250,11 @@ async def _relay(head: str, reader: asyncio.StreamReader, writer: asyncio.Stream
     else:
         far_writer.write(head.encode("latin-1"))
     async with asyncio.TaskGroup() as group:
-        group.create_task(_pump(reader, far_writer))
-        group.create_task(_pump(far_reader, writer))
+        group.create_task(pump(reader, far_writer))
+        group.create_task(pump(far_reader, writer))
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(65_536):
             writer.write(data)

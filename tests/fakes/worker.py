@@ -44,6 +44,7 @@ class FakeWorker:
         self.used = 0
         self.largest: list[list[int]] = []
         self.init: object = None
+        self.files: list[list[object]] = []  # the names of each VM's further files
         self.answers: list[list[object]] = []  # Form, value... of each RESUME
         self._slots = mmap.mmap(slots, wire.SLOT_BYTES)
         self._numbers = count(1)
@@ -82,8 +83,9 @@ class FakeWorker:
             case other:
                 self.story.append(f"{other.name.lower()} {rest[0]}")
 
-    def _load(self, vm: object, chunk: object, source: object, _limit: object) -> None:
+    def _load(self, vm: object, chunk: object, source: object, _limit: object, more: object) -> None:
         self.story.append(f"load {chunk} as {vm}")
+        self.files.append([name for name, _ in more])  # type: ignore[attr-defined]
         if source != SLOW:
             self.loaded(vm, f"{chunk}:3: syntax error" if source == TYPO else None)
 

@@ -22,7 +22,6 @@ INIT: dict[str, object] = {
     "ops": ["echo", "store_get", "store_set", "state.get", "sleep", "wait", "_require"],
     "engine": {"os": "linux", "version": "0"},
     "env": {"SPYWEB_COLOUR": "green"},
-    "server": False,
 }
 
 Handler = Callable[[Sequence[Any]], Sequence[object]]
@@ -120,8 +119,17 @@ class WorkerDriver:
         self.say(ToWorker.INIT, INIT | changes)
         return self
 
-    def load(self, vm: int, source: str | bytes, *, name: str = "jobs/x.lua", limit: int = 64 << 20) -> str | None:
-        self.say(ToWorker.LOAD, vm, name, source if isinstance(source, bytes) else source.encode(), limit)
+    def load(
+        self,
+        vm: int,
+        source: str | bytes,
+        *,
+        name: str = "jobs/x.lua",
+        limit: int = 64 << 20,
+        more: Sequence[tuple[str, str]] = (),
+    ) -> str | None:
+        further = [(chunk, text.encode()) for chunk, text in more]
+        self.say(ToWorker.LOAD, vm, name, source if isinstance(source, bytes) else source.encode(), limit, further)
         message = self.wait_for(FromWorker.LOADED)
         assert message[1] == vm
         return cast("str | None", message[2])
@@ -131,6 +139,9 @@ class WorkerDriver:
     ) -> None:
         arguments = wire.pack([ctx if ctx is not None else {b"job": b"x", b"run_id": run}, may_retry])
         self.say(ToWorker.BEGIN, run, vm, "run", arguments, cpu_ms)
+
+    def call(self, run: int, vm: int, procedure: str, *arguments: object, cpu_ms: int = 10_000) -> None:
+        self.say(ToWorker.BEGIN, run, vm, procedure, wire.pack(list(arguments)), cpu_ms)
 
     def cancel(self, run: int, why: Why = Why.CANCELLED) -> None:
         self.say(ToWorker.CANCEL, run, int(why))

@@ -83,7 +83,7 @@ def test_runs_are_chosen_by_job_and_outcome_and_count(online: Project) -> None:
 
 def test_a_rare_outcome_is_looked_for_beyond_the_first_page(tmp_path: Path) -> None:
     many = [make_run(n, outcome=Outcome.FAILED if n == 7 else Outcome.SUCCESS) for n in range(2_500, 0, -1)]
-    answer = with_desk(FakeDesk(records=many), tmp_path, "runs", "--outcome", "failed", "-o", "json")
+    answer = with_desk(FakeDesk(known_runs=many), tmp_path, "runs", "--outcome", "failed", "-o", "json")
     assert [run["id"] for run in answer.json] == [7]  # type: ignore[attr-defined]
 
 

@@ -147,8 +147,9 @@ async def test_a_password_in_the_address_becomes_a_header_and_is_not_told(server
     assert "secret" not in str(response["url"])
 
 
-async def test_compressed_bodies_are_unpacked(server: WebServer, script: Script) -> None:
-    response = await script.ask("http_get", server.url("/compressed").encode())
+@pytest.mark.parametrize("encoding", ["gzip", "br", "zstd"])
+async def test_compressed_bodies_are_asked_for_and_unpacked(server: WebServer, script: Script, encoding: str) -> None:
+    response = await script.ask("http_get", server.url(f"/compressed/{encoding}").encode())
     assert response["body"] == b"hello " * 1000
 
 

@@ -26,7 +26,9 @@ async def script() -> AsyncIterator[Script]:
         yield script
 
 
-@pytest.mark.parametrize("path", ["/bomb/gzip", "/bomb/deflate", "/large?mb=100", "/large?mb=100&chunked=1"])
+@pytest.mark.parametrize(
+    "path", ["/bomb/gzip", "/bomb/deflate", "/bomb/br", "/bomb/zstd", "/large?mb=100", "/large?mb=100&chunked=1"]
+)
 async def test_a_body_over_the_limit_is_cut_off_before_it_is_held(server: WebServer, script: Script, path: str) -> None:
     await script.ask("http_get", server.url("/hello").encode())
     tracemalloc.start()

@@ -8,7 +8,7 @@ import signal
 import time
 from asyncio import Future, Task
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
@@ -32,11 +32,14 @@ class TestHost:
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
+        self.hooks: list[str] = []  # what a cycle is told to call
         self.waiting: asyncio.Queue[Future[Sequence[object]]] = asyncio.Queue()
 
     def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
         future: Future[Sequence[object]] = asyncio.get_running_loop().create_future()
         match name:
+            case "_hook":
+                future.set_result([self.hooks.pop(0)] if self.hooks else [])
             case "wait":
                 self.waiting.put_nowait(future)
             case "refuse":
@@ -307,6 +310,47 @@ async def test_the_largest_vm_moves_out_of_a_worker_over_its_budget() -> None:
         assert (await world.run("return kept == nil", "large")).outcome is not Outcome.LOST
 
         assert [worker.job for worker in pool.stats().workers] == [None, "large"]
+
+
+async def test_a_fresh_vm_knows_nothing_of_earlier_ones_and_a_spare_one_is_as_fresh(world: World) -> None:
+    request = world.request("seen = (seen or 0) + 1 return seen")
+    world.pool.keep_spares(request.code, 2)
+    endings = [await world.pool.run_fresh(replace(request, run=world.pool.new_id()), world.host) for _ in range(5)]
+
+    assert [ending.result for ending in endings] == [1] * 5
+    await until(lambda: sum(worker.vms for worker in world.pool.stats().workers) == 2)
+
+
+async def test_many_fresh_runs_at_once_all_end(world: World) -> None:
+    request = world.request("echo(1) return 1")
+    world.pool.keep_spares(request.code, 4)
+    runs = [world.pool.run_fresh(replace(request, run=world.pool.new_id()), world.host) for _ in range(60)]
+
+    assert [ending.result for ending in await asyncio.gather(*runs)] == [1] * 60
+
+
+async def test_a_complaint_about_a_further_file_names_it(world: World) -> None:
+    code = replace(world.request("x = 1").code, more=(("jobs/a/defer.lua", b"\n\ny = = 2"),))
+
+    with pytest.raises(ScriptError) as caught:
+        await world.pool.check(code)
+    assert (caught.value.problem.file, caught.value.problem.line) == ("jobs/a/defer.lua", 3)
+
+
+async def test_a_monitor_is_loaded_and_runs_its_cycles_in_one_vm(world: World) -> None:
+    files = (("jobs/a/defer.lua", b"function on_finally(ctx) loads = loads + 1 log(loads, ctx.job) end"),)
+    code = replace(world.request("loads = (loads or 0) + 1").code, more=files)
+
+    async def call(procedure: str, *arguments: object) -> Ending:
+        run = world.pool.new_id()
+        request = Request(run=run, code=code, timeout_ms=5000, cpu_limit_ms=1000, procedure=procedure)
+        return await world.pool.run(replace(request, arguments=arguments), world.host)
+
+    world.host.hooks = ["on_finally"]
+    endings = [await call("load"), await call("load"), await call("cycle", {"job": "a"})]
+
+    assert [ending.outcome for ending in endings] == [Outcome.SUCCESS] * 3
+    assert (world.host.lines, world.pool.stats().loads) == ([b"2\ta"], 1)
 
 
 async def test_a_pool_leaves_nothing_behind() -> None:

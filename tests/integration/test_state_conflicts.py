@@ -15,7 +15,6 @@ import pytest
 from spyweb.jobs.parse import job_id
 from spyweb.jobs.watches import concerns, read_on, watch_of
 from spyweb.model import Ending, Outcome
-from spyweb.ops import catalog
 from spyweb.settings import StateSettings
 from spyweb.store.protocol import ChangeEvent, ChangeKind
 from tests.fakes.scripts import Scripts, open_scripts
@@ -590,9 +589,21 @@ async def test_rule_25_no_key_reaches_another_jobs_store(scripts: Scripts) -> No
     await check(scripts, "is({store_get('k')}, 'mine')", "prices")
 
 
-async def test_rule_26_there_is_no_lua_user_where_there_is_no_db_query(scripts: Scripts) -> None:
-    assert "db_query" not in catalog.names(), "lua_user must now be a view of the caller's and the global keys"
-    await check(scripts, "is({rawget(_G, 'db_query')}, nil)")
+async def test_rule_26_lua_user_shows_sql_the_callers_and_the_global_keys_and_can_not_be_written(
+    scripts: Scripts,
+) -> None:
+    await check(scripts, "store_set('k', 'theirs') global_store_set('all', 5)", "other")
+    await check(
+        scripts,
+        """
+        store_set("k", "mine") store_set("n", 3.0) state.set("k", "state's")
+        is({db_query("SELECT key, value FROM lua_user ORDER BY key")},
+           {{key = "a:k", value = "mine"}, {key = "a:n", value = "3"}, {key = "all", value = "5"}})
+        is({db_query("SELECT value FROM lua_user WHERE key = ?", {"a:k"})}, {{value = "mine"}})
+        is({db_query("SELECT value FROM lua_user WHERE key = ?", {"other:k"})}, {})
+        raises("because it is a view", db_exec, "DELETE FROM lua_user")
+        """,
+    )
 
 
 async def watched(scripts: Scripts, on: object, script: str) -> list[ChangeEvent]:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's sa
 
 PROGRAM = """
 import ctypes, errno, json, mmap, os, signal, socket, sys, threading, time
-from spyweb.lua.worker.sandbox import give_up_rights
+from spyweb.confined.sandbox import give_up_rights
 
 libc = ctypes.CDLL(None, use_errno=True)
 ours, theirs = socket.socketpair()

@@ -295,14 +295,6 @@ def test_an_op_in_a_deferred_function_is_an_error(worker: WorkerDriver) -> None:
     assert b"echo can't be called inside a deferred function" in worker.logs[0][2]
 
 
-def test_in_the_server_a_deferred_function_may_call_ops(zygote: ZygoteDriver) -> None:
-    worker = zygote.fork().init(server=True)
-    worker.run("defer(function() echo(1) end)")
-
-    assert [asked[1] for asked in worker.asked] == ["echo"]
-    worker.close()
-
-
 def test_there_is_a_limit_to_what_one_run_defers(worker: WorkerDriver) -> None:
     end = worker.run("local function again() defer(again) end again()")
 

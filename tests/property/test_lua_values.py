@@ -14,7 +14,7 @@ from spyweb.lua.worker import limits
 from spyweb.lua.worker.values import Told
 from spyweb.lua.worker.vm import VM, compile_parts
 
-INIT = wire.pack([{"ops": ["give"], "engine": {}, "env": {}, "server": False}])
+INIT = wire.pack([{"ops": ["give"], "engine": {}, "env": {}}])
 
 scalars = (
     st.none()

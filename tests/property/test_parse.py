@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from spyweb.errors import ConfigError, Problem
 from spyweb.jobs.block import read_block
 from spyweb.jobs.discover import scan
+from spyweb.jobs.monitor_file import read_field
 from spyweb.jobs.parse import job_id
+from spyweb.model import Field
 from spyweb.settings import load_settings
 
 KEYS = st.sampled_from(
@@ -76,3 +78,82 @@ def test_an_id_is_its_own_id_and_has_no_underscore_at_its_ends(name: str) -> Non
 
     assert job == job.strip("_")
     assert job_id(job) == job_id(job_id(job))
+
+
+MONITOR_KEYS = st.one_of(
+    KEYS,
+    st.sampled_from(
+        [
+            *("url", "urls", "selector", "fields", "interval", "workers", "keywords", "search_fields", "hash_fields"),
+            *("headers", "proxy", "proxy.urls", "proxy.rotate", "webhook", "webhook.url", "webhook.headers"),
+            *("notification", "notification.timeout", "debug", "intervall", "jobs"),
+        ]
+    ),
+)
+MONITOR_VALUES = st.one_of(
+    VALUES,
+    st.sampled_from(
+        [
+            '"https://example.com"', '["https://a.b", "/x"]', '["a:b@c", { name = "d" }]', '[{ name = 5 }]', '["a"]',
+            '{ "X" = "y" }', '{ urls = ["socks5://p:1"] }', '"http://[::1"', '"http://a:99999"', '[":"]', '"Random"',
+        ]
+    ),
+)  # fmt: skip
+OF_A_MONITOR = st.lists(st.tuples(MONITOR_KEYS, MONITOR_VALUES).map(" = ".join), max_size=8)
+WHOLE = 'name = "W"\nurl = "https://a.b"\nselector = "x"\nfields = ["a:b"]\n'
+FILES = st.one_of(
+    OF_A_MONITOR.map(lambda lines: "\n".join(lines).encode()),
+    OF_A_MONITOR.map(lambda lines: (WHOLE + "\n".join(lines)).encode()),
+    OF_A_MONITOR.map(lambda lines: ("[[jobs]]\n" + WHOLE + "\n".join(lines)).encode()),
+    st.binary(max_size=120),
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(FILES, FILES, st.binary(max_size=40), OF_A_MONITOR)
+def test_any_files_of_monitors_give_jobs_or_problems(
+    own: bytes, listed: bytes, hooks: bytes, override: list[str]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "jobs/w").mkdir(parents=True)
+        (root / "jobs/w/config.toml").write_bytes(own)
+        (root / "jobs/w/hooks.lua").write_bytes(hooks)
+        (root / "jobs.toml").write_bytes(listed)
+        (root / "config.toml").write_text("\n".join(["[jobs.w]", *override]), "utf-8")
+        try:
+            loaded = load_settings(root, environ={}, flags={})
+        except ConfigError:
+            return
+        found = scan(root, loaded)
+        assert found.jobs or found.problems or found.warnings
+        assert all(problem.file and problem.reason for problem in (*found.problems, *found.warnings))
+        for file in found.jobs.values():
+            monitor = file.spec.monitor
+            assert monitor
+            assert monitor.urls
+            assert monitor.selector
+            assert {*monitor.hash_fields, *monitor.search_fields} <= {field.name for field in monitor.fields}
+
+
+PLAIN = st.text(st.characters(exclude_characters=":@", exclude_categories=["C", "Z"]), min_size=1, max_size=10)
+SELECTORS = st.sampled_from(["", "a", "a > b", "li:first-child", "a[href*='@']", "a[x='y:z']", "::x", "a@b c"])
+ATTRIBUTES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_:.-]{0,8}", fullmatch=True).filter(lambda name: name != "text")
+
+
+@given(PLAIN, SELECTORS, ATTRIBUTES)
+def test_a_field_is_what_was_put_together(name: str, selector: str, attribute: str) -> None:
+    assert read_field(f"{name}:{selector}@{attribute}") == Field(name=name, selector=selector, attribute=attribute)
+    assert read_field(f"{name}:{selector}") == Field(name=name, selector=selector)
+    assert read_field(name) == Field(name=name, selector="")
+
+
+@given(st.text())
+def test_any_text_with_a_name_before_its_colon_is_a_field(written: str) -> None:
+    if not written.partition(":")[0].strip():
+        with pytest.raises(ValueError, match="has no name"):
+            read_field(written)
+    else:
+        field = read_field(written)
+        assert field.name == written.partition(":")[0].strip()

@@ -181,6 +181,39 @@ async def test_an_edited_every_counts_from_the_cursor() -> None:
         assert len(await t.record()) == 2
 
 
+async def test_what_is_due_before_an_edit_is_dealt_with_ahead_of_the_timers() -> None:
+    async with town() as t:
+        await t.settle(job := make_job(), off := make_job("off", enabled=False), held := make_job("held"))
+        await t.clock.turn(1)
+        t.timers.stop()
+        t.clock.advance(60)
+        held.not_before_ms = t.clock.now_ms() + 1
+        t.scheduler.catch_up([job, off, held])
+        await t.clock.turn()
+        assert await t.record("prices") == ["prices schedule success"] * 2
+        assert (await t.record("off"), len(await t.record("held"))) == ([], 1)
+
+
+async def test_a_timer_can_not_come_between_an_edit_and_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it claimed would be forgotten by the cursor that the edit was reckoned from."""
+    async with town() as t:
+        await t.settle(job := make_job())
+        await t.clock.turn(1)
+        record = t.store.runs.record
+
+        def slow(change: Change) -> asyncio.Future[list[RunId | None]]:
+            t.clock.advance(61)
+            return record(change)
+
+        before = job.cursor
+        monkeypatch.setattr(t.store.runs, "record", slow)
+        await t.scheduler.welcome([job], {job.id: before})
+        monkeypatch.setattr(t.store.runs, "record", record)
+        assert (job.cursor, len(await t.record())) == (before, 1)
+        await t.clock.turn(1)
+        assert await t.record() == ["prices schedule success"] * 2
+
+
 async def test_a_claim_that_the_store_refuses_is_made_later(monkeypatch: pytest.MonkeyPatch) -> None:
     async with town() as t:
         await t.settle(job := make_job())

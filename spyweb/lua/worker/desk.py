@@ -84,29 +84,26 @@ class Desk:
         self._console.wake()
         return task
 
-    def _load(self, number: int, name: str, source: bytes | str, limit: int) -> None:
+    def _load(self, number: int, name: str, source: bytes, limit: int, more: list[tuple[str, bytes]]) -> None:
         home = Tenancy(number, self._console)
-        reason = self._furnish(home, name, source.encode() if isinstance(source, str) else source, limit)
+        reason = self._furnish(home, [(name, source), *more], limit)
         if reason is None:
             with self._ledger.lock:
                 self._ledger.homes[number] = home
         self._outlet.post([_LOADED, number, reason])
 
-    def _furnish(self, home: Tenancy, name: str, source: bytes, limit: int) -> str | None:
-        """The reason why there is no VM with this script."""
-        too_large = f"{name}: does not fit into its memory limit of {limit} bytes"
+    def _furnish(self, home: Tenancy, files: list[tuple[str, bytes]], limit: int) -> str | None:
+        """The reason why there is no VM with these files."""
         try:
             home.vm = VM(self._parts, self._init, max(limit, _SMALLEST), home, main_count=limits.MAIN_COUNT)
         except MemoryError:
-            return too_large
-        try:
-            message = home.vm.compile(name.encode(), source) if home.vm.has_room(len(source)) else too_large.encode()
-        except MemoryError:
-            message = too_large.encode()
-        if message is None:
-            return None
-        home.vm.close()
-        return message.decode("utf-8", "replace")
+            return _too_large(files[0][0], limit)
+        for name, source in files:
+            message = _compile(home.vm, name, source, limit)
+            if message is not None:
+                home.vm.close()
+                return message
+        return None
 
     def _drop(self, vm: int) -> Task | None:
         with self._ledger.lock:
@@ -130,6 +127,20 @@ class Desk:
 
     def _start(self, init: dict[str, object]) -> None:
         self._init = wire.pack([init])
+
+
+def _compile(vm: VM, name: str, source: bytes, limit: int) -> str | None:
+    try:
+        if vm.has_room(len(source)):
+            message = vm.compile(name.encode(), source)
+            return None if message is None else message.decode("utf-8", "replace")
+    except MemoryError:
+        pass
+    return _too_large(name, limit)
+
+
+def _too_large(name: str, limit: int) -> str:
+    return f"{name}: does not fit into its memory limit of {limit} bytes"
 
 
 def end(run: Run, why: int) -> Task | None:

@@ -12,7 +12,7 @@ local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own tex
 
 local ending = {}
 
-local function text_of(value)
+function ending.text_of(value)
   local kind = type(value)
   if kind == "string" then return value end
   if kind == "number" then return tostring(value) end
@@ -29,6 +29,8 @@ local function text_of(value)
   return format("(error object is a %s value)", kind)
 end
 
+local text_of = ending.text_of
+
 local function guarded_by_log(run, label, ok, value)
   if ok then return end
   if value == OUT_OF_MEMORY then run.discard = true end
@@ -40,9 +42,9 @@ local function call_hook(run, name, ...)
   if type(f) == "function" then guarded_by_log(run, name, traced(run, f, ...)) end
 end
 
-local function run_defers(run)
+function ending.run_defers(run)
   local defers = run.defers
-  run.deferring = true
+  run.deferring = not run.is_patient
   while defers[1] do
     local f = defers[#defers]
     defers[#defers] = nil
@@ -69,7 +71,7 @@ function ending.farewell(run)
     run.finished = true
     call_hook(run, "on_finally", ctx)
   end
-  run_defers(run)
+  ending.run_defers(run)
 end
 
 function ending.failed(run, value, frames)

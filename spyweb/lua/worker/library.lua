@@ -165,6 +165,7 @@ local function with_headers(response, ...)
   if type(headers) == "table" then setmetatable(headers, HEADERS) end
   return response, ...
 end
+kit.with_headers = with_headers
 
 for _, name in next, { "http_get", "http_post", "http_request", "http_multipart" } do
   local op = env[name]
@@ -191,5 +192,7 @@ for _, sentinel in next, { kit.null, kit.empty_array } do frozen[setmetatable(se
 env.JSON_EMPTY_ARRAY = kit.empty_array
 
 env.json_encode, env.json_decode = later("json", "encode"), later("json", "decode")
+kit.json_encode = env.json_encode
 env.dump, env.copy, env.deep_copy = later("dump", "dump"), later("copy", "copy"), later("copy", "deep_copy")
+kit.dump = env.dump
 env.require = later("modules", "require")

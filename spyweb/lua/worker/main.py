@@ -7,8 +7,8 @@ import os
 import socket
 import sys
 
+from spyweb.confined import sandbox
 from spyweb.lua.wire import FromWorker
-from spyweb.lua.worker import sandbox
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.desk import Desk
 from spyweb.lua.worker.lanes import Lanes

@@ -40,7 +40,6 @@ local OP = {}                       -- the first value of a yield that is an op;
 local env = {}
 local kit = { env = env, raw = raw, raise = raise, clock = clock, getinfo = getinfo }
 local encode, decode
-local server = false                -- in the server a deferred function may call ops
 
 local runs = {}                     -- id → run
 local last_ended                    -- anchors the coroutine that ended last: a limit may be arming it at this moment
@@ -179,7 +178,7 @@ local function call(name, ...)
   if not isyieldable() then
     fail(name .. " can't be called inside a table.sort comparator or a string.gsub callback")
   end
-  if now.run.deferring and not server then fail(name .. " can't be called inside a deferred function") end
+  if now.run.deferring then fail(name .. " can't be called inside a deferred function") end
   return settle(yield(OP, name, outgoing(...)))
 end
 kit.call = call
@@ -258,7 +257,7 @@ local function traced(run, f, ...)
   return restore(0, xpcall(f, note_frames, ...))
 end
 
-local procedures                    -- of run.lua
+local procedures                    -- of run.lua; the others are found by procedures.lua
 
 local function failed(run, value, frames)
   if value ~= OUT_OF_MEMORY then return use("ending").failed(run, value, frames) end
@@ -289,8 +288,8 @@ local function spawn(run, f)
 end
 
 local function begin(id, procedure, arguments)
-  if not procedures[procedure] then raise("there is no procedure " .. procedure, 0) end
-  local run = { id = id, procedure = procedures[procedure], arguments = arguments, defers = {}, deferred = 0 }
+  local f = procedures[procedure] or use("procedures")(procedure) or raise("there is no procedure " .. procedure, 0)
+  local run = { id = id, procedure = f, arguments = arguments, defers = {}, deferred = 0 }
   runs[id] = run
   return spawn(run, body)
 end
@@ -378,9 +377,15 @@ end
 -- The VM
 --
 
+-- The first is the script; its further files are kept behind it.
 local function compile(source, name)
-  local message
-  kit.script, message = kit.compile(source, "@" .. name)
+  local f, message = kit.compile(source, "@" .. name)
+  if kit.script then
+    kit.more = kit.more or {}
+    kit.more[#kit.more + 1] = f
+  else
+    kit.script = f
+  end
   tidy_up()                         -- a fifth of what there is by now was needed only once
   return message
 end
@@ -404,14 +409,13 @@ end
 kit.border = {                      -- for our own parts only
   now = now, OP = OP, MAX_DEPTH = MAX_DEPTH, waiting = waiting, hook = hook, hooked = hooked, sethook = sethook,
   fail = fail, stop = stop, traced = traced, trace = trace, failed = failed, add_frames = add_frames, emit = emit,
-  unless_killed = unless_killed,
+  unless_killed = unless_killed, use = use,
 }
 
 local function furnish(packed)
   encode, decode = kit.part("codec")(kit)
   kit.encode, kit.decode = encode, decode
   kit.init = decode(packed)[1]
-  server = kit.init.server
   for _, name in ipairs(kit.init.ops) do
     if sub(name, 1, 1) ~= "_" then add_op(name) end
   end

@@ -7,7 +7,6 @@ daemon must start it from a thread that lives as long as itself: Linux sends the
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import select
@@ -17,16 +16,15 @@ import sys
 import time
 from collections import deque
 
+from spyweb.confined.parent import die_with_parent, leave_signals_to_parent
 from spyweb.lua import wire
 from spyweb.lua.wire import FromZygote, ToZygote
 from spyweb.lua.worker.failure import die
 from spyweb.lua.worker.main import work
 from spyweb.lua.worker.vm import Parts, compile_parts
 
-_PR_SET_PDEATHSIG = 1
 _DESCRIPTORS = 3  # that come with a FORK: main socket, bulk socket, slots
 _MOST_AT_ONCE = 64 * _DESCRIPTORS
-_FOR_THE_DAEMON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # meant for it, though the whole group is told
 
 
 class Zygote:
@@ -110,17 +108,9 @@ class Zygote:
         self._control.sendall(wire.frame([[int(kind), *values]]))
 
 
-def die_with_parent() -> None:
-    """Linux only; elsewhere a closed socket has to do."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl:
-        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-
-
 def main() -> None:
     die_with_parent()
-    for number in _FOR_THE_DAEMON:
-        signal.signal(number, signal.SIG_IGN)
+    leave_signals_to_parent()
     time.tzset()
     time.localtime()
     control = socket.socket(fileno=int(sys.argv[1]))

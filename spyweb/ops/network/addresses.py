@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
+NUMERIC = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+))*")
 NAT64 = IPv6Network("64:ff9b::/96")
 
 
@@ -16,6 +18,27 @@ def is_public(address: str) -> bool:
     if inner is not None:
         return _is_public_v4(inner)
     return plain.is_global and not (plain.is_multicast or plain.is_site_local or plain.is_reserved)
+
+
+def is_literal(host: str) -> bool:
+    """Whether it is an address already, and no name."""
+    try:
+        ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def private_target(host: str) -> str:
+    """Why a host may not be named to a proxy that looks names up itself; empty when nothing here speaks against it."""
+    name = host.strip("[]").rstrip(".").lower()
+    if name.rpartition(".")[2] == "localhost":
+        return f"{host} is this machine, and [http] deny_private is set"
+    try:
+        is_open = is_public(name)
+    except ValueError:
+        is_open = not NUMERIC.fullmatch(name)  # `127.1`, `0x7f.1`: some resolvers take these for addresses
+    return "" if is_open else f"{host} is a private address, and [http] deny_private is set"
 
 
 def _is_public_v4(address: IPv4Address) -> bool:

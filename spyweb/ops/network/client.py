@@ -12,19 +12,23 @@ import io
 import resource
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 
 import aiohttp
 from aiohttp.connector import AddrInfoType
+from yarl import URL
 
 from spyweb.clock import Clock
 from spyweb.errors import FetchError
 from spyweb.model import MIB
-from spyweb.ops.network.addresses import is_public
+from spyweb.ops.network.addresses import is_public, private_target
 from spyweb.ops.network.failures import translated
-from spyweb.ops.network.request import Fetch, Response
+from spyweb.ops.network.probe import Prober
+from spyweb.ops.network.request import SOCKS_SCHEMES, Fetch, Response
 from spyweb.ops.network.resolver import Lookup, Resolver, ask_system
+from spyweb.ops.network.socks import SocksConnector
 from spyweb.settings import HttpSettings
 
 MOST_CONNECTIONS = 4096
@@ -32,16 +36,29 @@ MOST_CONNECTIONS_PER_HOST = 128  # so that one slow host leaves room for the oth
 MOST_REDIRECTS = 10
 LONGEST_HEADER = 65_536  # bytes; aiohttp's own 8,190 refuses the security headers of well-known sites
 MOST_HEADERS = 256
+MOST_THROUGH_SOCKS = 256  # requests at once
 LARGE_BODY = MIB  # bytes; aiohttp writes a file in pieces, bytes at once
+
+SocksDoor = Callable[[URL], AbstractAsyncContextManager[aiohttp.ClientSession]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """Ways out other than the session."""
+
+    socks: SocksDoor
+    prober: Prober
 
 
 class HttpClient:
     """Http over the network.  Made by `open_client`."""
 
-    def __init__(self, session: aiohttp.ClientSession, settings: HttpSettings, clock: Clock) -> None:
+    def __init__(self, session: aiohttp.ClientSession, settings: HttpSettings, clock: Clock, doors: Doors) -> None:
         self._session = session
         self._settings = settings
         self._clock = clock
+        self._socks = doors.socks
+        self._prober = doors.prober
 
     @property
     def settings(self) -> HttpSettings:
@@ -51,7 +68,7 @@ class HttpClient:
         """Ask, and read the whole response.  Raises FetchError."""
         began = self._clock.monotonic()
         with translated(fetch):
-            async with asyncio.timeout(fetch.timeout_s), self._request(fetch) as response:
+            async with asyncio.timeout(fetch.timeout_s), self._answered(fetch) as response:
                 body = await _read_body(response, fetch)
         return Response(
             status=response.status,
@@ -61,16 +78,38 @@ class HttpClient:
             time_ms=round((self._clock.monotonic() - began) * 1000),
         )
 
-    def _request(self, fetch: Fetch) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        large = fetch.body is not None and len(fetch.body) >= LARGE_BODY
-        return self._session.request(
-            fetch.method,
-            fetch.url,
-            headers=fetch.headers,
-            data=io.BytesIO(fetch.body or b"") if large else fetch.body,
-            proxy=fetch.proxy,
-            max_redirects=MOST_REDIRECTS + 1,  # aiohttp gives up at this one, before following it
-        )
+    async def certificate(self, host: str, port: int) -> bytes:
+        """What a TLS server shows, in DER, whoever vouches for it.  Raises FetchError."""
+        timeout_s = self._settings.timeout_ms / 1000
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._prober.certificate(host, port)
+        except TimeoutError:
+            raise FetchError("timeout", f"no certificate of {host}:{port} within {timeout_s:g} s") from None
+
+    @asynccontextmanager
+    async def _answered(self, fetch: Fetch) -> AsyncIterator[aiohttp.ClientResponse]:
+        if fetch.proxy is None or fetch.proxy.scheme not in SOCKS_SCHEMES:
+            async with request(self._session, fetch, fetch.proxy) as response:
+                yield response
+        else:
+            async with self._socks(fetch.proxy) as session, request(session, fetch, None) as response:
+                yield response
+
+
+def request(
+    session: aiohttp.ClientSession, fetch: Fetch, proxy: URL | None
+) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    large = fetch.body is not None and len(fetch.body) >= LARGE_BODY
+    return session.request(
+        fetch.method,
+        fetch.url,
+        headers=fetch.headers,
+        data=io.BytesIO(fetch.body or b"") if large else fetch.body,
+        proxy=proxy,
+        allow_redirects=fetch.follow,
+        max_redirects=MOST_REDIRECTS + 1,  # aiohttp gives up at this one, before following it
+    )
 
 
 async def _read_body(response: aiohttp.ClientResponse, fetch: Fetch) -> bytes:
@@ -112,21 +151,17 @@ def most_connections() -> int:
     return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(soft // 2, MOST_CONNECTIONS)
 
 
-@asynccontextmanager
-async def open_client(
-    settings: HttpSettings, clock: Clock, *, lookup: Lookup = ask_system, tls: ssl.SSLContext | None = None
-) -> AsyncIterator[HttpClient]:
-    """`lookup` and `tls` are for whoever has names or certificates of their own, such as tests."""
-    resolver = Resolver(clock, lookup)
-    connector = aiohttp.TCPConnector(
-        limit=most_connections(),
-        limit_per_host=MOST_CONNECTIONS_PER_HOST,
-        resolver=resolver,
-        use_dns_cache=False,  # the resolver keeps answers, and failures too
-        socket_factory=refuse_private if settings.deny_private else None,
-        ssl=True if tls is None else tls,
-    )
-    session = aiohttp.ClientSession(
+async def refuse_private_names(
+    wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """At each hop: what a proxy is told to connect to, as far as it can be known here."""
+    if wanted.proxy is not None and (reason := private_target(wanted.url.host or "")):
+        raise FetchError("connect", f"could not connect to {wanted.url.host}: {reason}")
+    return await send(wanted)
+
+
+def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"User-Agent": settings.user_agent},
@@ -136,9 +171,45 @@ async def open_client(
         max_line_size=LONGEST_HEADER,
         max_field_size=LONGEST_HEADER,
         max_headers=MOST_HEADERS,
+        middlewares=(refuse_private_names,) if settings.deny_private else (),
+    )
+
+
+def socks_door(settings: HttpSettings, resolver: Resolver, tls: ssl.SSLContext | bool) -> SocksDoor:
+    """How to reach the world through a SOCKS proxy: a session for one request, so that nothing of it is kept."""
+    room = asyncio.Semaphore(MOST_THROUGH_SOCKS)
+
+    @asynccontextmanager
+    async def enter(proxy: URL) -> AsyncIterator[aiohttp.ClientSession]:
+        async with room:
+            connector = SocksConnector(proxy, resolver, deny_private=settings.deny_private, tls=tls)
+            async with make_session(connector, settings) as session:
+                yield session
+
+    return enter
+
+
+@asynccontextmanager
+async def open_client(
+    settings: HttpSettings, clock: Clock, *, lookup: Lookup = ask_system, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[HttpClient]:
+    """`lookup` and `tls` are for whoever has names or certificates of their own, such as tests."""
+    resolver = Resolver(clock, lookup)
+    trusted: ssl.SSLContext | bool = True if tls is None else tls
+    connector = aiohttp.TCPConnector(
+        limit=most_connections(),
+        limit_per_host=MOST_CONNECTIONS_PER_HOST,
+        resolver=resolver,
+        use_dns_cache=False,  # the resolver keeps answers, and failures too
+        socket_factory=refuse_private if settings.deny_private else None,
+        ssl=trusted,
     )
     try:
-        async with session:
-            yield HttpClient(session, settings, clock)
+        async with make_session(connector, settings) as session:
+            doors = Doors(
+                socks=socks_door(settings, resolver, trusted),
+                prober=Prober(resolver, deny_private=settings.deny_private),
+            )
+            yield HttpClient(session, settings, clock, doors)
     finally:
         await resolver.close()

@@ -6,7 +6,7 @@ What is refused here is refused as `{kind = "http"}` (or `"proxy"`), like any ot
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,6 +16,9 @@ from spyweb.errors import FetchError
 from spyweb.settings import HttpSettings
 
 LONGEST_URL = 65_536  # bytes
+SCHEMES = ("http", "https")
+SOCKS_SCHEMES = ("socks4", "socks4a", "socks5", "socks5h")
+PROXY_SCHEMES = (*SCHEMES, *SOCKS_SCHEMES)
 
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNSAFE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
@@ -33,6 +36,7 @@ class Fetch:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     proxy: URL | None = None
+    follow: bool = True  # redirects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,17 +59,18 @@ class Http(Protocol):
     async def fetch(self, fetch: Fetch) -> Response:
         """Raises FetchError."""
 
+    async def certificate(self, host: str, port: int) -> bytes:
+        """What a TLS server shows, in DER, whoever vouches for it.  Raises FetchError."""
+
 
 def parse_url(text: bytes) -> URL:
     """The address to ask.  Raises FetchError."""
-    return _parse(text, "http", "URL")
+    return _parse(text, "http", "URL", SCHEMES)
 
 
 def parse_proxy(text: bytes) -> URL:
     """The proxy to go through.  Raises FetchError."""
-    if text.lower().startswith(b"socks"):
-        raise FetchError("proxy", "SOCKS proxies are not part of this version")
-    return _parse(text, "proxy", "proxy")
+    return _parse(text, "proxy", "proxy", PROXY_SCHEMES)
 
 
 def without_password(url: URL) -> str:
@@ -73,13 +78,13 @@ def without_password(url: URL) -> str:
     return str(url.with_user(None)) if url.host else str(url)
 
 
-def _parse(text: bytes, kind: str, what: str) -> URL:
+def _parse(text: bytes, kind: str, what: str, schemes: Sequence[str]) -> URL:
     if len(text) > LONGEST_URL or _UNSAFE.search(text):
         raise FetchError(kind, f"bad {what}: too long, or with control characters in it")
     try:
         url = URL(text.decode("utf-8"))
-        if url.scheme not in ("http", "https"):
-            raise ValueError("it must begin with http:// or https://")
+        if url.scheme not in schemes:
+            raise ValueError(f"it must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}")
         if not url.raw_host:
             raise ValueError("it names no host")
     except ValueError as error:

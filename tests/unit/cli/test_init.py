@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
-from spyweb.cli.init import TEMPLATE
+from spyweb.cli.init import TEMPLATES, Kind
 from spyweb.jobs.discover import scan
 from spyweb.settings import load_settings
 from tests.fakes.command import spyweb
+from tests.fakes.lua_text import compile_problem
 
 
 def files_of(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
 
 
-def test_the_project_has_settings_two_jobs_and_what_git_should_ignore(tmp_path: Path) -> None:
-    answer = spyweb("init", str(tmp_path / "new" / "project"))
+@pytest.mark.parametrize("kind", list(Kind))
+def test_the_project_has_settings_jobs_and_what_git_should_ignore(kind: Kind, tmp_path: Path) -> None:
+    answer = spyweb("init", str(tmp_path / "new" / "project"), "--template", kind.value)
     assert answer.code == 0
-    assert files_of(tmp_path / "new" / "project") == set(TEMPLATE)
+    assert files_of(tmp_path / "new" / "project") == set(TEMPLATES[kind])
 
 
-def test_everything_in_the_project_is_right(tmp_path: Path) -> None:
-    spyweb("init", root=tmp_path)
+@pytest.mark.parametrize(("words", "jobs"), [([], {"hello", "check_site"}), (["--template", "monitor"], {"page"})])
+def test_everything_in_the_project_is_right(words: list[str], jobs: set[str], tmp_path: Path) -> None:
+    spyweb("init", *words, root=tmp_path)
     settings = load_settings(tmp_path, environ={}, flags={})
     found = scan(tmp_path, settings)
-    assert set(found.jobs) == {"hello", "check_site"}
+    assert set(found.jobs) == jobs
     assert not [*found.problems, *found.warnings]
+
+
+@pytest.mark.parametrize("name", ["hello.lua", "check-site.lua", "hooks.lua", "tests.lua"])
+def test_every_lua_file_of_a_template_compiles(name: str) -> None:
+    source = (files("spyweb.cli") / "template" / name).read_text()
+    assert compile_problem(source, name) is None
 
 
 def test_the_next_step_can_be_typed_as_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from spyweb.errors import PoolError, StoreError
-from spyweb.jobs.attempt import Surroundings, attempt
+from spyweb.jobs.attempt import Surroundings, attempt, cancel
 from spyweb.jobs.live import LiveJobs
+from spyweb.lua import wire
 from spyweb.lua.session import Host, Request
+from spyweb.lua.wire import Why
 from spyweb.model import Ending, Outcome, Retry, Run, RunId, RunState
 from spyweb.store.memory import MemoryStore
 from spyweb.store.protocol import ChangeEvent
 from tests.fakes.clock import FakeClock
-from tests.fakes.machine import SUCCESS, FakeMachine
+from tests.fakes.machine import SUCCESS, FakeMachine, FakeMonitors
+from tests.fakes.monitor import make_monitor
 from tests.fakes.town import SilentHost, make_job, silent_host
 from tests.fakes.triggered import make_event
 
@@ -42,6 +45,7 @@ def world() -> World:
     store = MemoryStore(clock)
     around = Surroundings(
         machine=machine,
+        monitors=FakeMonitors(),
         runs=store.runs,
         events=store.events,
         live=LiveJobs(),
@@ -110,3 +114,29 @@ async def test_without_a_worker_the_run_has_failed(world: World, monkeypatch: py
     monkeypatch.setattr(world.machine, "run", refuse)
 
     assert (await world.attempt({"type": "manual"})).reason == "no worker could be started"
+
+
+async def test_a_monitor_job_is_left_to_the_monitors(world: World) -> None:
+    job = make_monitor()
+    run = Run(id=RunId(1), job=job.id, state=RunState.RUNNING)
+    monitors = FakeMonitors()
+    ending = await attempt(replace(world.around, monitors=monitors), job, run, SilentHost())
+    assert (ending.outcome, monitors.story, world.machine.story) == (Outcome.SUCCESS, ["iterate shop"], [])
+
+
+def test_a_run_is_cancelled_wherever_it_is(world: World) -> None:
+    monitors = FakeMonitors()
+    cancel(replace(world.around, monitors=monitors), RunId(7), Why.STOPPED)
+    assert world.machine.story == monitors.story == ["cancel 7 stopped"]
+
+
+async def test_a_monitor_job_is_told_the_change_that_started_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monitors = FakeMonitors()
+    around = replace(world.around, monitors=monitors)
+    for trigger in (CAUSED, {"type": "retry", "of": 1, "cause": CAUSED}):
+        monkeypatch.setattr(around.events, "find", answering(make_event()))
+        run = Run(id=RunId(1), job=make_monitor().id, state=RunState.RUNNING, trigger=trigger)
+        await attempt(around, make_monitor(), run, SilentHost())
+    first, second = (wire.unpack(wire.pack([ctx["trigger"]]))[0] for ctx in monitors.contexts)
+    assert first["type"] == "state"  # type: ignore[index]
+    assert second == {"type": "retry", "of": 1, "event": first}

@@ -60,6 +60,13 @@ def test_an_edited_every_counts_from_the_cursor() -> None:
     assert next_due(edited.schedule, found.cursor.due_ms) == NOW + 10 * MINUTE
 
 
+def test_no_due_time_is_accounted_for_under_both_schedules() -> None:
+    edited = make_spec(schedule=Every(period_ms=2 * MINUTE))
+    found = welcome(edited, cursor(), NOW + 3 * MINUTE, 0)
+    assert next_due(edited.schedule, found.cursor.due_ms) == NOW + 3 * MINUTE
+    assert [(s.first_due_ms, s.last_due_ms) for s in found.stretches] == [(NOW + MINUTE, NOW + 2 * MINUTE)]
+
+
 def test_a_paused_job_stays_where_it_is() -> None:
     known = cursor(paused=True, idle_since_ms=NOW)
     assert welcome(make_spec(), known, NOW + MINUTE, 0).cursor == known

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from spyweb.jobs.discover import Scan, scan
-from spyweb.model import Every
+from spyweb.model import Every, JobId
 from spyweb.settings import load_settings
 
+LUA = "print(1)"
+MONITOR = 'name = "Watch"\nurl = "https://example.com"\nselector = "li"\nfields = ["t"]\n'
 EVERY_SECOND = '-- /// job\n-- every = "1s"\n-- ///\n'
 
 
@@ -56,7 +58,7 @@ def test_the_job_s_section_is_found_by_id_or_by_name(tmp_path: Path) -> None:
         {
             "config.toml": '[jobs.price_watch]\ntimeout = 1\n[jobs."My Job"]\ntimeout = 2\n[defaults]\nretries = 3',
             "jobs/a.lua": '-- /// job\n-- name = "Price Watch"\n-- ///',
-            "jobs/My Job.lua": "",
+            "jobs/My Job.lua": LUA,
         },
     )
 
@@ -64,19 +66,19 @@ def test_the_job_s_section_is_found_by_id_or_by_name(tmp_path: Path) -> None:
 
 
 def test_sections_for_no_job_are_a_warning_with_the_nearest_name(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {"config.toml": "[jobs.pirces]\ntimeout = 1", "jobs/prices.lua": ""})
+    found = scanned(tmp_path, {"config.toml": "[jobs.pirces]\ntimeout = 1", "jobs/prices.lua": LUA})
 
     assert told(found.warnings) == ['config.toml:1: jobs.pirces: no job "pirces"; did you mean "prices"?']
 
 
 def test_two_sections_for_one_job_are_a_problem(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {"config.toml": '[jobs.a]\n[jobs."A!"]\n', "jobs/a.lua": ""})
+    found = scanned(tmp_path, {"config.toml": '[jobs.a]\n[jobs."A!"]\n', "jobs/a.lua": LUA})
 
     assert told(found.problems) == ["config.toml:2: jobs.A!: a second section for the job a"]
 
 
 def test_a_broken_job_does_not_hinder_the_others(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {"jobs/bad.lua": "-- /// job\n-- every = 5\n-- evry = 6\n-- ///", "jobs/good.lua": ""})
+    found = scanned(tmp_path, {"jobs/bad.lua": "-- /// job\n-- every = 5\n-- evry = 6\n-- ///", "jobs/good.lua": LUA})
 
     assert list(found.jobs) == ["good"]
     assert list(found.broken) == ["bad"]
@@ -90,14 +92,14 @@ def test_a_broken_block_still_tells_which_job_it_belongs_to(tmp_path: Path) -> N
 
 
 def test_wrong_defaults_are_told_once_and_stop_no_job(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {"config.toml": "[defaults]\ntimeout = 'x'", "jobs/a.lua": "", "jobs/b.lua": ""})
+    found = scanned(tmp_path, {"config.toml": "[defaults]\ntimeout = 'x'", "jobs/a.lua": LUA, "jobs/b.lua": LUA})
 
     assert len(found.problems) == 1
     assert list(found.jobs) == ["a", "b"]
 
 
 def test_two_files_with_one_id_are_both_refused_and_named(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {"jobs/Hello World.lua": "", "jobs/hello-world.lua": "", "jobs/other.lua": ""})
+    found = scanned(tmp_path, {"jobs/Hello World.lua": LUA, "jobs/hello-world.lua": LUA, "jobs/other.lua": LUA})
 
     assert list(found.jobs) == ["other"]
     assert list(found.broken) == ["hello_world"]
@@ -107,7 +109,7 @@ def test_two_files_with_one_id_are_both_refused_and_named(tmp_path: Path) -> Non
 
 
 def test_a_file_and_a_folder_of_one_name_are_duplicates(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {"jobs/a.lua": "", "jobs/a/init.lua": ""})
+    found = scanned(tmp_path, {"jobs/a.lua": LUA, "jobs/a/init.lua": LUA})
 
     assert not found.jobs
     assert "jobs/a.lua" in told(found.problems)[0]
@@ -115,7 +117,7 @@ def test_a_file_and_a_folder_of_one_name_are_duplicates(tmp_path: Path) -> None:
 
 
 def test_a_name_without_letters_gives_no_id(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {"jobs/!!!.lua": "", "jobs/---.lua": ""})
+    found = scanned(tmp_path, {"jobs/!!!.lua": LUA, "jobs/---.lua": LUA})
 
     assert not found.jobs
     assert [problem.file for problem in found.problems] == ["jobs/!!!.lua", "jobs/---.lua"]
@@ -123,23 +125,14 @@ def test_a_name_without_letters_gives_no_id(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_two_kinds_of_job_is_a_problem(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {"jobs/a/init.lua": "", "jobs/a/config.toml": ""})
+    found = scanned(tmp_path, {"jobs/a/init.lua": LUA, "jobs/a/config.toml": MONITOR})
 
     assert told(found.problems) == ["jobs/a/: holds both init.lua and config.toml; a job is one or the other"]
 
 
-def test_monitor_jobs_are_a_warning_for_now(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {"jobs/a/config.toml": "", "jobs.toml": ""})
-
-    assert told(found.warnings) == [
-        "jobs.toml: monitor jobs are not part of this version yet",
-        "jobs/a/config.toml: monitor jobs are not part of this version yet",
-    ]
-
-
 def test_leftovers_and_other_files_are_ignored(tmp_path: Path) -> None:
     names = [".hidden.lua", ".#a.lua", "a.lua~", "a.lua.swp", ".a.lua.swp", "README.md", "#a.lua#"]
-    found = scanned(tmp_path, {**{f"jobs/{name}": "" for name in names}, "jobs/a.lua": "", "jobs/a/data.csv": ""})
+    found = scanned(tmp_path, {**{f"jobs/{name}": LUA for name in names}, "jobs/a.lua": LUA, "jobs/a/data.csv": ""})
 
     assert list(found.jobs) == ["a"]
     assert not found.problems
@@ -161,7 +154,7 @@ def test_an_empty_jobs_folder_is_no_problem(tmp_path: Path) -> None:
 
 
 def test_a_job_after_an_unknown_one_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
-    found = scanned(tmp_path, {"jobs/a.lua": '-- /// job\n-- after = "pirces"\n-- ///', "jobs/prices.lua": ""})
+    found = scanned(tmp_path, {"jobs/a.lua": '-- /// job\n-- after = "pirces"\n-- ///', "jobs/prices.lua": LUA})
 
     assert told(found.problems) == ['jobs/a.lua:2: after: no job "pirces"; did you mean "prices"?']
     assert list(found.jobs) == ["prices"]
@@ -224,9 +217,9 @@ def test_the_digest_changes_with_the_source_alone(tmp_path: Path) -> None:
 
 def test_links_inside_the_project_are_followed_and_links_out_of_it_refused(tmp_path: Path) -> None:
     outside = tmp_path / "outside.lua"
-    outside.write_text("")
+    outside.write_text(LUA)
     (tmp_path / "project").mkdir()
-    root = project(tmp_path / "project", {"shared/x.lua": ""})
+    root = project(tmp_path / "project", {"shared/x.lua": LUA})
     (root / "jobs/inside.lua").symlink_to("../shared/x.lua")
     (root / "jobs/out.lua").symlink_to(outside)
     (root / "jobs/out").symlink_to(tmp_path)
@@ -243,7 +236,7 @@ def test_links_inside_the_project_are_followed_and_links_out_of_it_refused(tmp_p
 
 
 def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
-    root = project(tmp_path, {"jobs/fine.lua": ""})
+    root = project(tmp_path, {"jobs/fine.lua": LUA})
     (root / "jobs/dangling.lua").symlink_to("nowhere.lua")
     (root / "jobs/loop.lua").symlink_to("loop.lua")
     os.mkfifo(root / "jobs/pipe.lua")
@@ -267,7 +260,7 @@ def test_a_file_where_the_jobs_folder_should_be_is_one_clear_line(tmp_path: Path
 
 def test_a_file_name_that_is_not_utf8_is_refused_and_can_be_shown(tmp_path: Path) -> None:
     root = project(tmp_path, {})
-    Path(os.fsdecode(os.fsencode(root) + b"/jobs/caf\xe9.lua")).write_text("")
+    Path(os.fsdecode(os.fsencode(root) + b"/jobs/caf\xe9.lua")).write_text(LUA)
     found = scan(root, load_settings(root, environ={}, flags={}))
 
     assert told(found.problems) == ["jobs/caf\\xe9.lua: its name is not UTF-8"]
@@ -284,3 +277,173 @@ def test_doubtful_files_are_warned_of_and_still_run(tmp_path: Path) -> None:
         "jobs/a.lua:2: this settings block is not at the top of the file and has no effect",
         "jobs/b.lua:2: the file defines run and calls it; spyweb calls it too",
     ]
+
+
+@pytest.mark.parametrize("content", ["", "\n", " \t\r\n ", "\ufeff"])
+@pytest.mark.parametrize("name", ["jobs/a.lua", "jobs/a/init.lua", "jobs/a/config.toml", "jobs/a/hooks.lua"])
+def test_a_file_that_is_empty_is_a_moment_of_a_save_and_no_job(tmp_path: Path, name: str, content: str) -> None:
+    is_hook = name.endswith("hooks.lua")
+    found = scanned(tmp_path, {**({"jobs/a/config.toml": MONITOR} if is_hook else {}), name: content})
+
+    assert not found.jobs
+    assert told(found.problems) == [f"{name}: is empty"]
+    assert list(found.broken) == ["watch" if is_hook else "a"]
+    assert list(found.unsure) == ["jobs/a/config.toml" if is_hook else name]
+
+
+def test_a_monitor_has_its_lua_files_in_their_order(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {
+        "jobs/w/config.toml": MONITOR,
+        "jobs/w/defer.lua": "x = 2",
+        "jobs/w/hooks.lua": "x = 1",
+        "jobs/w/tests.lua": "this is not loaded",
+    }
+    (file,) = scanned(tmp_path, files).jobs.values()
+
+    assert (file.spec.id, file.spec.path, file.spec.folder) == ("watch", "jobs/w/config.toml", "jobs/w")
+    assert (file.chunk, file.source, file.more) == ("jobs/w/hooks.lua", b"x = 1", (("jobs/w/defer.lua", b"x = 2"),))
+    assert file.has_hooks
+    assert file.source_of("jobs/w/defer.lua") == b"x = 2"
+
+
+def test_a_monitor_with_defer_alone_begins_with_it(tmp_path: Path) -> None:
+    (file,) = scanned(tmp_path, {"jobs/w/config.toml": MONITOR, "jobs/w/defer.lua": "x = 2"}).jobs.values()
+
+    assert (file.chunk, file.source, file.more) == ("jobs/w/defer.lua", b"x = 2", ())
+
+
+def test_a_monitor_without_lua_has_no_code(tmp_path: Path) -> None:
+    (file,) = scanned(tmp_path, {"jobs/w/config.toml": MONITOR}).jobs.values()
+
+    assert (file.chunk, file.source, file.more, file.has_hooks) == ("", b"", (), False)
+
+
+def test_the_digest_of_a_monitor_is_of_all_its_lua_and_not_of_its_settings(tmp_path: Path) -> None:
+    def digest(files: dict[str, str | bytes]) -> str:
+        (file,) = scanned(tmp_path, files).jobs.values()
+        return file.digest
+
+    first = digest({"jobs/w/config.toml": MONITOR, "jobs/w/hooks.lua": "x = 1"})
+    assert digest({"jobs/w/config.toml": MONITOR + "interval = 5"}) == first
+    more = digest({"jobs/w/defer.lua": "x = 2"})
+    assert len({first, more, digest({"jobs/w/defer.lua": "x = 3"})}) == 3
+
+
+def test_the_jobs_of_one_file_live_beside_those_of_the_folder(tmp_path: Path) -> None:
+    listed = "".join(f"[[jobs]]\n{MONITOR.replace('Watch', name)}" for name in ("Job One", "Two"))
+    found = scanned(tmp_path, {"jobs.toml": listed, "jobs/a.lua": LUA, "config.toml": "[jobs.job_one]\ninterval = 7"})
+
+    assert list(found.jobs) == ["a", "job_one", "two"]
+    one = found.jobs[JobId("job_one")].spec
+    assert (one.path, one.folder, one.schedule) == ("jobs.toml", "jobs/job_one", Every(period_ms=7_000))
+    assert not [*found.problems, *found.warnings]
+
+
+def test_jobs_toml_alone_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "jobs.toml").write_text(f"[[jobs]]\n{MONITOR}")
+    found = scan(tmp_path, load_settings(tmp_path, environ={}, flags={}))
+
+    assert list(found.jobs) == ["watch"]
+    assert not found.problems
+
+
+def test_each_problem_in_jobs_toml_has_the_line_of_its_job(tmp_path: Path) -> None:
+    listed = f'[[jobs]]\n{MONITOR}workers = 0\n[jobs.proxy]\nurls = ["x"]\n[[jobs]]\nname = "B"\nurl = "y"\n'
+    found = scanned(tmp_path, {"jobs.toml": listed})
+
+    assert [(problem.line, problem.key) for problem in found.problems] == [
+        (6, "jobs[1].workers"),
+        (8, "jobs[1].proxy.urls"),
+        (9, "jobs[2].selector"),
+        (9, "jobs[2].fields"),
+        (11, "jobs[2].url"),
+    ]
+    assert found.broken.keys() == {"watch", "b"}
+    assert not found.unsure
+
+
+def test_jobs_toml_that_is_not_toml_is_one_problem_with_its_line(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"jobs.toml": f"[[jobs]]\n{MONITOR}interval = = 5\n"})
+
+    (problem,) = found.problems
+    assert (problem.file, problem.line) == ("jobs.toml", 6)
+    assert found.unsure == {"jobs.toml": [problem]}
+
+
+@pytest.mark.parametrize("text", ["[jobs]\nname = 'x'", "jobs = 5", "jobs = ['x']", "", "  \n"])
+def test_jobs_toml_that_holds_no_list_of_tables_may_be_anybodys(tmp_path: Path, text: str) -> None:
+    found = scanned(tmp_path, {"jobs.toml": text})
+
+    assert not found.jobs
+    assert [problem.file for problem in found.problems] == ["jobs.toml"]
+    assert list(found.unsure) == ["jobs.toml"]
+
+
+def test_a_job_without_a_name_in_jobs_toml_may_be_any_of_them(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"jobs.toml": f"[[jobs]]\n{MONITOR}[[jobs]]\nurl = 'https://a.b'\n"})
+
+    assert list(found.jobs) == ["watch"]
+    assert "jobs[2].name: is required" in " ".join(told(found.problems))
+    assert list(found.unsure) == ["jobs.toml"]
+
+
+def test_an_unknown_key_of_a_monitor_is_a_warning_and_in_its_section_a_problem(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"jobs/w/config.toml": MONITOR + "intervall = 5\n[webhook]\nurll = 'x'\nenabled = false"})
+    assert list(found.jobs) == ["watch"]
+    assert told(found.warnings) == [
+        'jobs/w/config.toml:7: webhook.urll: unknown key; did you mean "url"?',
+        'jobs/w/config.toml:5: intervall: unknown key; did you mean "interval"?',
+    ]
+
+    found = scanned(tmp_path, {"jobs/w/config.toml": MONITOR, "config.toml": "[jobs.watch]\nworkerz = 5"})
+    assert told(found.problems) == ['config.toml:2: jobs.watch.workerz: unknown key; did you mean "workers"?']
+
+
+def test_a_script_has_no_monitors_keys(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"jobs/a.lua": LUA, "config.toml": "[jobs.a]\nworkers = 5"})
+
+    assert [(problem.file, problem.line) for problem in found.problems] == [("config.toml", 2)]
+
+
+def test_settings_from_outside_count_for_monitors_too(tmp_path: Path) -> None:
+    config = (
+        "[defaults]\nretries = 2\nevery = '1h'\n"
+        "[jobs.watch]\nurls = ['https://x.y']\nworkers = 3\nproxy.enabled = false"
+    )
+    own = MONITOR + "[proxy]\nurls = ['http://p:1']\n"
+    (file,) = scanned(tmp_path, {"jobs/w/config.toml": own, "config.toml": config}).jobs.values()
+
+    assert file.spec.monitor
+    assert (file.spec.monitor.urls, file.spec.monitor.is_queue) == (("https://x.y",), True)
+    assert (file.spec.monitor.workers, file.spec.monitor.proxies) == (3, None)
+    assert (file.spec.retry.retries, file.spec.schedule) == (2, Every(period_ms=3_600_000))
+
+
+def test_doubtful_hooks_are_warned_of(tmp_path: Path) -> None:
+    hooks = '-- /// job\n-- every = "1s"\n-- ///\ncdp.launch({})'
+    found = scanned(tmp_path, {"jobs/w/config.toml": MONITOR, "jobs/w/hooks.lua": hooks})
+
+    assert told(found.warnings) == [
+        "jobs/w/hooks.lua:1: a settings block has no effect here: a monitor's settings are in config.toml",
+        "jobs/w/hooks.lua:4: cdp.launch is not part of this version",
+    ]
+
+
+def test_two_jobs_of_one_id_are_told_with_the_line_of_the_second(tmp_path: Path) -> None:
+    listed = f"[[jobs]]\n{MONITOR}[[jobs]]\n{MONITOR.replace('Watch', 'WATCH')}"
+    found = scanned(tmp_path, {"jobs.toml": listed})
+    assert told(found.problems) == [
+        'jobs.toml:7: jobs[2].name: gives the id "watch", and so does another job of this file; ids must differ'
+    ]
+    found = scanned(tmp_path, {"jobs.toml": f"[[jobs]]\n{MONITOR}", "jobs/watch.lua": LUA})
+    assert told(found.problems) == [
+        'jobs.toml:2: jobs[1].name: gives the id "watch", and so does jobs/watch.lua; ids must differ'
+    ]
+    assert not found.jobs
+
+
+def test_a_thousand_problems_in_one_file_are_told_quickly(tmp_path: Path) -> None:
+    listed = "".join(f"[[jobs]]\n{MONITOR.replace('Watch', f'Job {number}')}wrkers = 1\n" for number in range(2_000))
+    found = scanned(tmp_path, {"jobs.toml": listed})
+    assert [warning.line for warning in found.warnings[:2]] == [6, 12]
+    assert (len(found.jobs), len(found.warnings)) == (2_000, 2_000)

@@ -34,6 +34,20 @@ def test_a_dead_writer_is_a_problem_though_nothing_waits() -> None:
     assert find_problems(0, make_stats(failed="out of memory")) == ["the store's writer has died: out of memory"]
 
 
+@pytest.mark.parametrize(
+    ("count", "warnings"),
+    [
+        (0, []),
+        (1, ["1 message never arrived and was given up"]),
+        (2, ["2 messages never arrived and were given up"]),
+    ],
+)
+def test_messages_that_were_given_up_are_a_warning_and_no_failure(count: int, warnings: list[str]) -> None:
+    health = view_health(make_vitals(dead_messages=count), [])
+    assert (health.status, health.problems, health.warnings) == ("ok", [], warnings)
+    assert summarize(health)["warnings"] == warnings
+
+
 def test_a_daemon_without_problems_is_ok() -> None:
     assert view_health(make_vitals(), three_jobs()).status == "ok"
 

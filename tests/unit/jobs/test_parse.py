@@ -276,7 +276,7 @@ def test_after_may_wait_for_other_outcomes(outcome: str, expected: set[Outcome])
         ("history = 0", "history: must be at least 1, not 0; a number of versions or a time"),
         ("history = 'soon'", "history: .*; a number of versions or a time like"),
         ("agent = ''", "agent: can't be blank"),
-        ("on_hook_error = 'stop'", "on_hook_error: is not part of this version yet"),
+        ("on_hook_error = 'stop'", 'on_hook_error: expected "skip" or "fail"'),
         ("[retry]\ndelay = 5", 'retry: unknown key; did you mean "retries"?'),
     ],
 )

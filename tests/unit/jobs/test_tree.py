@@ -31,7 +31,7 @@ def test_a_jobs_folder_that_leaves_the_project_is_refused(tmp_path: Path) -> Non
     notes = Notes()
 
     assert list(find_job_files(tmp_path / "project", notes)) == []
-    assert [str(problem) for problem in notes.problems] == ["jobs/: can't be read: a link that leaves the project"]
+    assert [str(problem) for problem in notes.refused] == ["jobs/: can't be read: a link that leaves the project"]
 
 
 def test_a_file_that_went_away_meanwhile_is_a_problem_and_no_exception(tmp_path: Path) -> None:

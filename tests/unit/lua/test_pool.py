@@ -4,7 +4,7 @@ import asyncio
 from asyncio import Future, Task
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -49,9 +49,10 @@ class World:
     host: Echo = field(default_factory=Echo)
     tasks: dict[int, Task[Ending]] = field(default_factory=dict)
 
-    async def begin(self, run: int, code: Code) -> Task[Ending]:
+    async def begin(self, run: int, code: Code, *, fresh: bool = False) -> Task[Ending]:
         request = Request(run=RunId(run), code=code, timeout_ms=60_000, cpu_limit_ms=10_000)
-        task = self.tasks[run] = asyncio.create_task(self.pool.run(request, self.host))
+        start = self.pool.run_fresh if fresh else self.pool.run
+        task = self.tasks[run] = asyncio.create_task(start(request, self.host))
         await self.clock.turn()
         return task
 
@@ -112,7 +113,7 @@ async def world() -> AsyncIterator[World]:
 
 async def test_workers_are_told_the_facts_before_anything_else(world: World) -> None:
     assert [worker.init for worker in world.nursery.workers] == [
-        {"ops": ["echo", "wait"], "engine": {}, "env": {"A": "1"}, "server": False}
+        {"ops": ["echo", "wait"], "engine": {}, "env": {"A": "1"}}
     ] * 2
 
 
@@ -370,10 +371,139 @@ async def test_check_names_file_line_and_reason(world: World) -> None:
 
 
 async def test_check_leaves_no_vm_behind(world: World) -> None:
-    await world.pool.check(make_code())
+    await world.pool.check(make_code(source=b"return 1"))
     await world.clock.turn()
 
     assert [worker.story for worker in world.nursery.workers] == [["load jobs/prices.lua as 1", "drop 1"], []]
+
+
+async def test_code_without_a_line_of_lua_is_fine_and_costs_no_vm(world: World) -> None:
+    await world.pool.check(make_code())
+    await world.clock.turn()
+
+    assert [worker.story for worker in world.nursery.workers] == [[], []]
+
+
+async def test_check_sends_every_file(world: World) -> None:
+    code = replace(make_code(), more=(("jobs/prices/defer.lua", b"return 2"),))
+    await world.pool.check(code)
+
+    assert [worker.files for worker in world.nursery.workers] == [[["jobs/prices/defer.lua"]], []]
+
+
+# Fresh VMs, and spare ones
+
+
+async def test_ids_for_calls_that_are_not_recorded_never_meet_those_of_runs(world: World) -> None:
+    first, second = world.pool.new_id(), world.pool.new_id()
+
+    assert 1 << 52 < first < second
+
+
+async def test_a_fresh_vm_goes_with_its_run(world: World) -> None:
+    await world.begin(1, make_code(), fresh=True)
+    worker = world.worker_of(1)
+    assert worker.story == ["load jobs/prices.lua as 1", "begin 1"]
+    await world.finish(1)
+    await world.clock.turn()
+
+    assert worker.story[2:] == ["drop 1"]
+    assert world.ending(1).outcome is Outcome.SUCCESS
+
+
+async def test_two_fresh_runs_at_once_have_two_vms(world: World) -> None:
+    await world.begin(1, make_code(), fresh=True)
+    await world.begin(2, make_code(), fresh=True)
+
+    assert [worker.story[0] for worker in world.nursery.workers] == ["load jobs/prices.lua as 1"] * 2
+
+
+async def test_a_fresh_run_that_is_cancelled_before_its_vm_is_loaded_leaves_none_behind(world: World) -> None:
+    await world.begin(1, make_code(source=SLOW), fresh=True)
+    world.pool.cancel(RunId(1), Why.CANCELLED)
+    await world.clock.turn()
+    world.nursery.workers[0].loaded(1)
+    await world.clock.turn()
+
+    assert world.ending(1).failure is Failure.CANCELLED
+    assert world.nursery.workers[0].story == ["load jobs/prices.lua as 1", "drop 1"]
+
+
+async def test_a_fresh_run_begins_in_a_spare_vm_which_is_then_made_good(world: World) -> None:
+    world.pool.keep_spares(make_code(), 1)
+    await world.clock.turn()
+    await world.begin(1, make_code(), fresh=True)
+    await world.clock.turn()
+
+    assert [worker.story for worker in world.nursery.workers] == [
+        ["load jobs/prices.lua as 1", "begin 1"],
+        ["load jobs/prices.lua as 1"],
+    ]
+
+
+async def test_a_run_that_needs_no_fresh_vm_takes_no_spare_one(world: World) -> None:
+    world.pool.keep_spares(make_code(), 1)
+    await world.clock.turn()
+    await world.do(1, make_code())
+
+    assert world.worker_of(1).story == ["load jobs/prices.lua as 1", "begin 1"]
+    assert world.pool.stats().loads == 1
+
+
+async def test_spare_vms_of_an_older_code_are_dropped(world: World) -> None:
+    world.pool.keep_spares(make_code(generation=1), 1)
+    await world.clock.turn()
+    world.pool.keep_spares(make_code(generation=2), 1)
+    await world.clock.turn()
+
+    assert [worker.story for worker in world.nursery.workers] == [
+        ["load jobs/prices.lua as 1", "drop 1"],
+        ["load jobs/prices.lua as 1"],
+    ]
+
+
+async def test_a_spare_vm_that_does_not_compile_is_not_tried_again_by_itself(world: World) -> None:
+    world.pool.keep_spares(make_code(source=TYPO), 2)
+    await world.clock.turn()
+    await world.begin(1, make_code(source=TYPO), fresh=True)
+    await world.clock.turn()
+
+    assert world.ending(1).reason == "jobs/prices.lua:3: syntax error"
+    assert sum(len(worker.story) for worker in world.nursery.workers) == 3
+
+
+async def test_a_spare_vm_whose_worker_died_is_not_given(world: World) -> None:
+    world.pool.keep_spares(make_code(), 1)
+    await world.clock.turn()
+    await world.kill(world.nursery.workers[0])
+    await world.begin(1, make_code(), fresh=True)
+
+    assert world.worker_of(1) is not world.nursery.workers[0]
+    assert (await world.finish(1)).outcome is Outcome.SUCCESS
+
+
+async def test_a_fresh_run_whose_vm_was_gone_begins_in_another_fresh_one(world: World) -> None:
+    await world.begin(1, make_code(), fresh=True)
+    world.worker_of(1).end(1, Ended.UNBEGUN, discarded=True)
+    await world.clock.turn()
+    await world.finish(1)
+    await world.clock.turn()
+
+    assert world.ending(1).outcome is Outcome.SUCCESS
+    stories = [line.split()[0] for worker in world.nursery.workers for line in worker.story]
+    assert (stories.count("load"), stories.count("begin"), world.pool.stats().loads) == (2, 2, 0)
+
+
+async def test_a_quarantined_job_takes_no_spare_vm_of_a_shared_worker(world: World) -> None:
+    await world.begin(1, make_code(), fresh=True)
+    world.pool.keep_spares(make_code(), 1)
+    await world.clock.turn()
+    await world.kill(world.worker_of(1), 1)
+    await world.begin(2, make_code(), fresh=True)
+    await world.clock.turn(5)
+
+    assert world.ending(1).guilty
+    assert [worker.job for worker in world.pool.stats().workers if worker.runs] == [PRICES]
 
 
 # Loss

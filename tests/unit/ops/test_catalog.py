@@ -6,6 +6,12 @@ from spyweb.ops import catalog
 def test_every_op_of_this_version_is_there() -> None:
     assert catalog.names() == [
         "_require",
+        "db_exec",
+        "db_query",
+        "fs_append",
+        "fs_overwrite",
+        "fs_read",
+        "fs_read_binary",
         "global_store_delete",
         "global_store_get",
         "global_store_incr",
@@ -14,6 +20,7 @@ def test_every_op_of_this_version_is_there() -> None:
         "http_multipart",
         "http_post",
         "http_request",
+        "notify",
         "sleep",
         "state.append",
         "state.clear",
@@ -45,6 +52,7 @@ def test_every_op_of_this_version_is_there() -> None:
         "store_delete",
         "store_get",
         "store_set",
+        "tls_probe",
     ]
 
 

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spyweb.jobs.discover import JobFile
+from spyweb.errors import Problem
+from spyweb.jobs.discover import JobFile, Scan
 from spyweb.jobs.live import LiveJobs
-from spyweb.model import Every, Isolation, JobId
-from spyweb.reload.plan import Plan, plan
+from spyweb.model import Every, Field, Isolation, JobId, Monitor
+from spyweb.reload.plan import Plan, plan, whose
 from tests.fakes.town import make_job, make_spec
 
 PRICES = JobId("prices")
+WATCH = Monitor(urls=("https://example.com",), selector="li", fields=(Field(name="t", selector=""),))
 
 
 def file(digest: str = "1", **settings: object) -> JobFile:
@@ -50,3 +52,68 @@ def test_no_file_is_gone_and_a_broken_one_is_not() -> None:
 def test_an_unknown_file_is_new() -> None:
     other = replace(file(), spec=make_spec("report"))
     assert [found.spec.id for found in compare(file(), other).new] == ["report"]
+
+
+def monitor_file(digest: str = "1", source: bytes = b"x = 1", **settings: object) -> JobFile:
+    spec = make_spec("prices", monitor=WATCH, **settings)
+    return JobFile(spec=spec, source=source, digest=digest, chunk="jobs/prices/hooks.lua")
+
+
+def compare_monitor(file: JobFile, **live: object) -> Plan:
+    jobs = LiveJobs()
+    jobs.add(make_job("prices", monitor=WATCH, **live))
+    return plan(jobs, {file.spec.id: file}, (), ())
+
+
+def test_a_monitor_that_is_enabled_has_its_files_executed_in_a_fresh_vm() -> None:
+    assert [job.id for job, _ in compare_monitor(monitor_file(), enabled=False).recoded] == [PRICES]
+    assert [job.id for job, _ in compare_monitor(monitor_file(enabled=False)).respecified] == [PRICES]
+    assert [job.id for job, _ in compare_monitor(monitor_file(source=b""), enabled=False).respecified] == [PRICES]
+
+
+def test_only_enabled_monitors_with_lua_are_executed() -> None:
+    for found, count in ((monitor_file("2"), 1), (monitor_file("2", enabled=False), 0), (monitor_file("2", b""), 0)):
+        assert len(compare_monitor(found).executing().files()) == count
+    assert not compare(file("2")).executing().files()
+
+
+def test_a_part_of_a_plan_leaves_the_others_as_they_are() -> None:
+    whole = compare(file("2"), replace(file(), spec=make_spec("report")))
+    part = whole.without([PRICES])
+
+    assert ([found.spec.id for found in part.new], part.recoded) == (["report"], [])
+    assert part.without([JobId("report")]).is_empty
+
+
+def found(broken: dict[str, str], unsure: tuple[str, ...] = (), jobs: tuple[str, ...] = ()) -> Scan:
+    problems = {path: [Problem(path, None, None, "is wrong")] for path in (*broken.values(), *unsure)}
+    return Scan(
+        jobs={JobId(name): replace(file(), spec=make_spec(name)) for name in jobs},
+        broken={JobId(name): problems[path] for name, path in broken.items()},
+        unsure={path: problems[path] for path in unsure},
+        problems=[],
+        warnings=[],
+        ignored=[],
+    )
+
+
+def whose_are(scan: Scan, path: str = "jobs/p/init.lua") -> list[str]:
+    return sorted(whose([make_job("prices", path=path)], scan))
+
+
+def test_a_broken_file_without_its_name_is_that_of_the_job_that_came_from_it() -> None:
+    assert whose_are(found({"p": "jobs/p/init.lua"}, ("jobs/p/init.lua",))) == ["prices"]
+
+
+def test_so_is_everything_in_a_folder_that_can_not_be_read() -> None:
+    for folder in ("jobs/", "jobs/p", "jobs/p/"):
+        assert whose_are(found({}, (folder,))) == ["prices"]
+    assert whose_are(found({}, ("jobs/q", "jobs/pp"))) == []
+
+
+def test_a_job_that_is_in_order_elsewhere_has_nothing_to_do_with_it() -> None:
+    assert whose_are(found({"p": "jobs/p/init.lua"}, ("jobs/p/init.lua",), jobs=("prices",))) == ["p"]
+
+
+def test_a_broken_file_of_nobody_stays_under_its_own_name() -> None:
+    assert whose_are(found({"other": "jobs/other.lua"}, ("jobs/other.lua",))) == ["other"]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spyweb.errors import ScriptError
+import pytest
+
+from spyweb.errors import PoolError, ScriptError, StoreError
 from spyweb.jobs.live import LiveJob
-from spyweb.model import JobId
+from spyweb.lua.session import Code
+from spyweb.model import JobId, JobSpec, Monitor
 from spyweb.ops.sources import Sources
-from spyweb.reload.swap import Parts, Reloader
+from spyweb.reload.swap import EXECUTION_PATIENCE, PATIENCE, Parts, Reloader
 from spyweb.settings import load_settings
 from tests.fakes.town import Town, town
 
+MONITOR = 'name = "Watch"\nurl = "https://example.com"\nselector = "li"\nfields = ["t"]\ninterval = 60\n'
+HOOKS = "function before_fetch(request) return request end\n"
 HELLO = "-- /// job\n-- every = '1m'\n-- ///\nlog('hello')\n"
 
 
@@ -24,12 +30,24 @@ class World:
     town: Town
     reloader: Reloader
     sources: Sources
-    broken: list[str] = field(default_factory=list)
+    executed: list[Code] = field(default_factory=list)
+    refusals: dict[str, str] = field(default_factory=dict)  # chunk → why it can't be executed
+    lost: bool = False  # whether a refusal says nothing about the files
+    while_executing: Callable[[], None] = lambda: None
 
     def save(self, name: str, text: str) -> None:
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+    async def execute(self, spec: JobSpec, code: Code) -> None:
+        assert spec.id == code.job
+        self.executed.append(code)
+        self.while_executing()
+        if code.chunk in self.refusals and self.lost:
+            raise PoolError(self.refusals[code.chunk])
+        if code.chunk in self.refusals:
+            raise ScriptError(code.chunk, 1, self.refusals[code.chunk])
 
     async def look(self) -> None:
         await self.reloader.rescan()
@@ -44,20 +62,30 @@ class World:
         return sorted(job.id for job in self.town.live)
 
 
+async def find_selector_problems(monitor: Monitor) -> list[tuple[str, str]]:
+    return [("selector", f"no CSS: {monitor.selector}")] if "[" in monitor.selector else []
+
+
 @asynccontextmanager
 async def world(root: Path, jobs: Mapping[str, str]) -> AsyncIterator[World]:
     (root / "jobs").mkdir()
     async with town() as t:
         sources = Sources(root)
+
+        async def execute(spec: JobSpec, code: Code) -> None:
+            await w.execute(spec, code)
+
         parts = Parts(
             root=root,
             live=t.live,
             prover=t.machine,
+            execute=execute,
             modules=sources,
             schedule=t.scheduler,
             read_settings=lambda: load_settings(root, environ={}, flags={}),
             forget=t.runner.forget,
             clock=t.clock,
+            find_selector_problems=find_selector_problems,
         )
         reloader = Reloader(parts, parts.read_settings())
         w = World(root=root, town=t, reloader=reloader, sources=sources)
@@ -181,7 +209,7 @@ async def test_a_disabled_job_does_not_run_and_its_absence_is_one_record(tmp_pat
         w.save("config.toml", "[jobs.hello]\nenabled = false\n")
         await w.look()
         await w.town.clock.turn(300)
-        w.save("config.toml", "")
+        (tmp_path / "config.toml").unlink()
         await w.look()
         await w.town.clock.turn(60)
         assert await w.town.record() == ["hello schedule success", "hello schedule paused x5", "hello schedule success"]
@@ -232,3 +260,228 @@ async def test_a_broken_config_keeps_the_settings_in_force(tmp_path: Path) -> No
         await w.look()
         assert w.reloader.settings is settings
         assert w.names() == ["hello"]
+
+
+def save_monitor(w: World, name: str = "w", settings: str = MONITOR, **files: str) -> None:
+    w.save(f"jobs/{name}/config.toml", settings)
+    for file, text in files.items():
+        w.save(f"jobs/{name}/{file}.lua", text)
+
+
+async def test_a_monitors_files_are_executed_in_the_version_that_then_lives(tmp_path: Path) -> None:
+    async with world(tmp_path, {}) as w:
+        save_monitor(w, hooks=HOOKS, defer="x = 1")
+        await w.look()
+        (executed,) = w.executed
+        assert executed == w.job("watch").code
+        assert (executed.chunk, executed.more) == ("jobs/w/hooks.lua", (("jobs/w/defer.lua", b"x = 1"),))
+
+
+async def test_an_edit_of_a_hook_is_executed_before_it_takes_over(tmp_path: Path) -> None:
+    async with world(tmp_path, {}) as w:
+        save_monitor(w, hooks=HOOKS)
+        await w.look()
+        w.save("jobs/w/defer.lua", "x = 1")
+        await w.look()
+        assert [code.generation for code in w.executed] == [1, 2]
+        assert w.job("watch").code == w.executed[1]
+
+
+async def test_hooks_that_fail_leave_the_old_version_running_and_show_why(tmp_path: Path) -> None:
+    async with world(tmp_path, {}) as w:
+        save_monitor(w, hooks=HOOKS)
+        await w.look()
+        w.refusals["jobs/w/hooks.lua"] = "boom"
+        w.save("jobs/w/hooks.lua", HOOKS + "error('boom')\n")
+        await w.look()
+        assert w.job("watch").code == w.executed[0]
+        assert errors_of(w.job("watch")) == ["boom"]
+        assert w.town.machine.discarded == [(JobId("watch"), 2)]
+        w.refusals.clear()
+        w.save("jobs/w/hooks.lua", HOOKS + "-- repaired\n")
+        await w.look()
+        assert w.job("watch").code.generation == 3
+        assert errors_of(w.job("watch")) == []
+
+
+async def test_a_monitor_never_lives_without_its_hooks(tmp_path: Path) -> None:
+    async with world(tmp_path, {}) as w:
+        w.refusals["jobs/w/hooks.lua"] = "boom"
+        save_monitor(w, hooks=HOOKS)
+        await w.look()
+        assert w.names() == []
+        assert [problem.reason for problem in w.reloader.broken[JobId("watch")]] == ["boom"]
+
+
+async def test_files_that_failed_are_executed_again_when_something_changes_or_after_a_while(tmp_path: Path) -> None:
+    async with world(tmp_path, {}) as w:
+        w.refusals["jobs/w/hooks.lua"] = "boom"
+        w.save("lib/tools.lua", "return 1\n")
+        save_monitor(w, hooks=HOOKS)
+        await w.look()
+        await w.sources.find(JobId("watch"), 1, "jobs/w", b"lib.tools")
+        await w.look()
+        assert len(w.executed) == 1
+        w.save("lib/tools.lua", "return 2\n")
+        await w.look()
+        assert len(w.executed) == 2
+        await w.town.clock.turn(EXECUTION_PATIENCE + 1)
+        w.refusals.clear()
+        await w.look()
+        assert w.names() == ["watch"]
+
+
+async def test_files_whose_worker_was_lost_are_soon_executed_again(tmp_path: Path) -> None:
+    async with world(tmp_path, {}) as w:
+        w.refusals["jobs/w/hooks.lua"] = "its worker died"
+        w.lost = True
+        save_monitor(w, hooks=HOOKS)
+        keeping = w.town.tasks.create_task(w.reloader.keep_up())
+        await w.look()
+        assert [problem.reason for problem in w.reloader.broken[JobId("watch")]] == ["its worker died"]
+        w.refusals.clear()
+        await w.town.clock.turn(PATIENCE)
+        while not w.names():
+            await asyncio.to_thread(lambda: None)
+        keeping.cancel()
+
+
+async def test_a_monitor_without_lua_touches_no_vm(tmp_path: Path) -> None:
+    async with world(tmp_path, {}) as w:
+        w.town.machine.broken["jobs/w/config.toml"] = lambda: ScriptError("jobs/w/config.toml", 1, "no Lua")
+        save_monitor(w)
+        await w.look()
+        assert (w.names(), w.executed) == (["watch"], [])
+
+
+async def test_a_disabled_monitor_is_executed_once_it_is_enabled(tmp_path: Path) -> None:
+    async with world(tmp_path, {}) as w:
+        save_monitor(w, settings=MONITOR + "enabled = false\n", hooks=HOOKS)
+        await w.look()
+        assert (w.names(), w.executed) == (["watch"], [])
+        w.refusals["jobs/w/hooks.lua"] = "boom"
+        save_monitor(w)
+        await w.look()
+        assert not w.job("watch").spec.enabled
+        w.refusals.clear()
+        w.save("jobs/w/hooks.lua", HOOKS + "-- repaired\n")
+        await w.look()
+        assert w.job("watch").spec.enabled
+
+
+async def test_settings_of_a_monitor_alone_keep_the_vm(tmp_path: Path) -> None:
+    async with world(tmp_path, {}) as w:
+        save_monitor(w, hooks=HOOKS)
+        await w.look()
+        save_monitor(w, settings=MONITOR.replace('"li"', '"p"'))
+        await w.look()
+        monitor = w.job("watch").spec.monitor
+        assert monitor
+        assert (monitor.selector, w.job("watch").code.generation, len(w.executed)) == ("p", 1, 1)
+
+
+async def test_slow_hooks_do_not_hold_up_the_jobs_that_need_none(tmp_path: Path) -> None:
+    async with world(tmp_path, {}) as w:
+        seen: list[list[str]] = []
+        w.while_executing = lambda: seen.append(w.names())
+        save_monitor(w, hooks=HOOKS)
+        w.save("jobs/hello.lua", HELLO)
+        await w.look()
+        assert (seen, w.names()) == ([["hello"]], ["hello", "watch"])
+
+
+async def test_a_selector_that_nobody_can_parse_leaves_the_old_version_running(tmp_path: Path) -> None:
+    async with world(tmp_path, {}) as w:
+        save_monitor(w)
+        await w.look()
+        save_monitor(w, settings=MONITOR.replace('"li"', '"li["'))
+        await w.look()
+        monitor = w.job("watch").spec.monitor
+        assert monitor
+        assert monitor.selector == "li"
+        assert [str(problem) for problem in w.job("watch").problems] == ["jobs/w/config.toml: selector: no CSS: li["]
+
+
+@pytest.mark.parametrize("text", ["", " \n", '-- /// job\n-- name = "Price Watch"\n'])
+async def test_a_job_whose_file_is_cut_short_goes_on_under_its_own_name(tmp_path: Path, text: str) -> None:
+    named = '-- /// job\n-- name = "Price Watch"\n-- every = "1m"\n-- ///\n'
+    async with world(tmp_path, {"a": named}) as w:
+        w.save("jobs/a.lua", text)
+        await w.look()
+        assert (w.names(), list(w.reloader.broken)) == (["price_watch"], ["price_watch"])
+        assert errors_of(w.job("price_watch"))
+        await w.town.clock.turn(60)
+        w.save("jobs/a.lua", named)
+        await w.look()
+        assert errors_of(w.job("price_watch")) == []
+        assert await w.town.record() == ["price_watch schedule success"] * 2
+
+
+async def test_jobs_of_a_list_that_is_cut_short_go_on(tmp_path: Path) -> None:
+    listed = "".join(f"[[jobs]]\n{MONITOR.replace('Watch', name)}" for name in ("One", "Two"))
+    async with world(tmp_path, {"hello": HELLO}) as w:
+        w.save("jobs.toml", listed)
+        await w.look()
+        for text in ("", listed[:-5], "[[jobs]]\n"):
+            w.save("jobs.toml", text)
+            await w.look()
+            assert w.names() == ["hello", "one", "two"]
+            assert errors_of(w.job("one"))
+            assert errors_of(w.job("two"))
+            assert list(w.reloader.broken) == ["one", "two"]
+        w.save("jobs.toml", f"[[jobs]]\n{MONITOR}")
+        await w.look()
+        assert w.names() == ["hello", "watch"]
+
+
+async def test_settings_that_are_cut_short_stay_in_force(tmp_path: Path) -> None:
+    async with world(tmp_path, {"hello": HELLO}) as w:
+        w.save("config.toml", "[jobs.hello]\nenabled = false\n")
+        await w.look()
+        w.save("config.toml", " \n")
+        await w.look()
+        assert not w.job("hello").spec.enabled
+
+
+async def test_a_folder_that_becomes_two_kinds_of_job_keeps_the_one_it_was(tmp_path: Path) -> None:
+    async with world(tmp_path, {"w/init": HELLO}) as w:
+        save_monitor(w)
+        await w.look()
+        assert w.names() == ["w"]
+        assert "holds both" in errors_of(w.job("w"))[0]
+
+
+async def test_a_job_that_comes_back_goes_on_counting_its_versions(tmp_path: Path) -> None:
+    """The pool drops the VMs of versions below the one that was deleted."""
+    async with world(tmp_path, {"hello": HELLO}) as w:
+        (tmp_path / "jobs/hello.lua").unlink()
+        await w.look()
+        w.save("jobs/hello.lua", HELLO)
+        await w.look()
+        _, retired = w.town.machine.retired[-1]
+        assert w.job("hello").code.generation >= retired
+
+
+async def test_what_is_due_when_the_schedule_is_edited_still_runs(tmp_path: Path) -> None:
+    async with world(tmp_path, {"hello": HELLO}) as w:
+        w.town.timers.stop()
+        w.town.clock.advance(60)
+        w.save("jobs/hello.lua", HELLO.replace("1m", "10m"))
+        await w.look()
+        assert await w.town.record() == ["hello schedule success"] * 2
+
+
+async def test_an_edit_that_the_store_refuses_is_taken_up_later(tmp_path: Path) -> None:
+    async def refuse(*_: object) -> None:
+        raise StoreError("disk full")
+
+    async with world(tmp_path, {"hello": HELLO}) as w:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(w.town.scheduler, "welcome", refuse)
+            w.save("jobs/hello.lua", HELLO.replace("1m", "2m"))
+            with pytest.raises(StoreError):
+                await w.look()
+        await w.look()
+        assert w.job("hello").cursor.schedule == "every 120000"
+        await w.town.clock.turn(120)
+        assert await w.town.record() == ["hello schedule success"] * 2

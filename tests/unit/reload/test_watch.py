@@ -85,6 +85,8 @@ async def test_it_tells_of_files_in_folders_old_and_new_and_not_of_data_or_logs(
         (tmp_path / "data" / "spyweb.db").write_text("x")
         (tmp_path / "jobs" / "hooks.log").write_text("x")
         (tmp_path / "jobs" / ".hidden.lua").write_text("x")
+        (tmp_path / "jobs" / "prices.csv").write_text("x")
+        (tmp_path / "jobs" / "watch-response.html").write_text("x")
         assert not await told.within(QUIET)
         (tmp_path / "jobs" / "a.lua").write_text("x")
         assert await told.within(5)

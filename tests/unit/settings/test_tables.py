@@ -82,3 +82,36 @@ def test_broken_toml_is_one_problem_with_its_line(text: str, line: int) -> None:
 @pytest.mark.parametrize("text", ["a = " + "[" * 5000, "a = " + "9" * 5000, "\x00", "a = 9999-99-99T00:00:00Z"])
 def test_hostile_toml_is_a_problem_and_no_exception(text: str) -> None:
     assert isinstance(parse_table(text, "config.toml"), Problem)
+
+
+LIST = """\
+[[jobs]]
+name = "a"
+[jobs.proxy]
+urls = []
+[[jobs]]
+name = "b"
+[[jobs.rules]]
+x = 1
+[[jobs.rules]]
+x = 2
+[other]
+name = "c"
+"""
+
+
+def test_each_table_of_an_array_knows_its_own_lines() -> None:
+    first, second = table(LIST).tables("jobs")
+
+    assert [each.problem("is wrong", "name").line for each in (first, second)] == [2, 6]
+    assert first.problem("is wrong", "proxy", "urls") == Problem("config.toml", 4, "jobs[1].proxy.urls", "is wrong")
+    assert second.problem("is missing", "url") == Problem("config.toml", 5, "jobs[2].url", "is missing")
+    assert [each.line_of("x") for each in second.tables("rules")] == [8, 10]
+    assert table(LIST).table("other").line_of("name") == 12
+
+
+def test_an_array_may_stand_in_one_line_and_hold_what_is_no_table() -> None:
+    inline = table('x = 1\njobs = [{ name = "a" }, 5, { name = "b" }]')
+
+    assert [each.path for each in inline.tables("jobs")] == [("jobs[1]",), ("jobs[3]",)]
+    assert table("jobs = 5").tables("jobs") == []

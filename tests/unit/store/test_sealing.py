@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from hypothesis import given
 
@@ -73,10 +71,3 @@ def test_a_flipped_bit_is_noticed() -> None:
 
 def test_without_a_key_nothing_is_sealed() -> None:
     assert codec_for(None) is PLAIN
-
-
-def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
-
-    with pytest.raises(StoreError, match=r"pip install 'spyweb\[encryption\]'"):
-        SealingCodec(KEY).write(PLACE, 1)

@@ -9,7 +9,7 @@ from spyweb.lua.wire import Ended, Form, Why
 from spyweb.lua.worker.values import Told
 from spyweb.lua.worker.vm import LAST_WORDS, VM, Parts, compile_parts
 
-INIT = wire.pack([{"ops": ["echo", "state.lock"], "engine": {}, "env": {}, "server": False}])
+INIT = wire.pack([{"ops": ["echo", "state.lock"], "engine": {}, "env": {}}])
 LIMIT = 4 << 20
 
 

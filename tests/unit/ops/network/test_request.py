@@ -50,12 +50,12 @@ def test_what_is_no_web_address_is_http(text: bytes) -> None:
     assert error.value.kind == "http"
 
 
-@pytest.mark.parametrize("text", [b"http://p:3128", b"https://me:secret@p"])
-def test_a_proxy_is_http_or_https(text: bytes) -> None:
+@pytest.mark.parametrize("text", [b"http://p:3128", b"https://me:secret@p", b"socks4a://p", b"socks5h://me:x@p:1"])
+def test_a_proxy_is_http_https_or_socks(text: bytes) -> None:
     assert str(parse_proxy(text)) == text.decode()
 
 
-@pytest.mark.parametrize("text", [b"socks5://p:1080", b"SOCKS5H://p", b"p:3128", b"ftp://p", b"http://p\r\n"])
+@pytest.mark.parametrize("text", [b"socks://p:1080", b"socks5:p", b"p:3128", b"ftp://p", b"http://p\r\n"])
 def test_any_other_proxy_is_proxy(text: bytes) -> None:
     with pytest.raises(FetchError) as error:
         parse_proxy(text)

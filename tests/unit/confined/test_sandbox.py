@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from spyweb.lua.worker import sandbox
+from spyweb.confined import sandbox
 
 ALLOW, EPERM, ENOSYS, KILL = 0x7FFF_0000, 0x0005_0001, 0x0005_0026, 0x8000_0000
 X86_64, AARCH64 = 0xC000_003E, 0xC000_00B7

@@ -1,0 +1,103 @@
+"""`spyweb debug`: a run with everything that is known of it; of a monitor job, what it would find."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.exits import ExitCode
+from spyweb.cli.options import JobName, Output, root_of
+from spyweb.cli.output import Format
+from spyweb.cli.project import open_project
+from spyweb.cli.run import Screen, run_watched, show_json_lines
+from spyweb.jobs.view import LogLine, RunEnded
+from spyweb.settings.units import format_duration
+
+Found = Mapping[str, object]  # what a monitor job's debug run gives
+
+
+def debug(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> ExitCode:
+    """Run a job once and show all there is to see.
+
+    When within the run each line came, CPU, generation, the reason and the whole traceback.  Of a monitor job: one
+    cycle up to the store, disabled or not, with the time and memory of each stage and the items; nothing is stored.
+    """
+    watch = show_json_lines if form is Format.JSON else DebugScreen()
+    return run_watched(open_project(root_of(context)), job, watch, debug=True)
+
+
+class DebugScreen(Screen):
+    """A run as it goes; times count from the first line."""
+
+    def __init__(self) -> None:
+        self._first_ms: int | None = None
+
+    def stamp(self, line: LogLine) -> str:
+        self._first_ms = line.at_ms if self._first_ms is None else self._first_ms
+        return f"+{(line.at_ms - self._first_ms) / 1000:8.3f}s"
+
+    def end(self, ended: RunEnded) -> None:
+        found = _found_in(ended)
+        if found is not None:
+            show_found(found)
+            ended = replace(ended, result=None)
+        super().end(ended)
+        output.show_fields(
+            [
+                ("run", "-" if ended.run is None else str(ended.run)),
+                ("took", format_duration(ended.duration_ms)),
+                ("CPU", format_duration(ended.cpu_ms)),
+                ("generation", str(ended.generation or "-")),
+                ("reason", ended.reason or "-"),
+                ("globals", "reset: the VM was discarded" if ended.globals_reset else "kept"),
+            ]
+        )
+
+
+def _found_in(ended: RunEnded) -> Found | None:
+    result = ended.result
+    is_found = isinstance(result, dict) and {"stages", "items", "files"} <= result.keys()
+    return cast(Found, result) if is_found else None
+
+
+def show_found(found: Found) -> None:
+    stages = cast(Sequence[Found], found["stages"])
+    items = cast(Sequence[Found], found["items"])
+    output.show_table(("stage", "type", "status", "ms", "memory", "change", "error"), _stage_rows(stages), empty="")
+    output.say("")
+    output.show_table(*_item_rows(items), empty=f"no items are left of {found['extracted']} that were extracted")
+    if items:
+        output.note(f"{len(items)} items of {found['extracted']} that were extracted")
+    for file in cast(Sequence[str], found["files"]):
+        output.note(f"saved {file}")
+
+
+def _stage_rows(stages: Sequence[Found]) -> list[list[str]]:
+    """Up to the store, where a debug run ends."""
+    names = [stage["name"] for stage in stages]
+    return [_stage_row(stage) for stage in stages[: names.index("before_store") + 1]]
+
+
+def _stage_row(stage: Found) -> list[str]:
+    is_hook, ran = stage["type"] == "hook", stage["status"] != "inactive"
+    shown = [str(stage[name]) for name in ("name", "type", "status")] + [f"{stage['duration_ms']:.1f}" if ran else "-"]
+    memory = [_kib(stage["lua_mem_bytes"]), _kib(stage["mem_delta_bytes"])] if ran and is_hook else ["-", "-"]
+    return [*shown, *memory, str(stage.get("error", ""))]
+
+
+def _kib(size: object) -> str:
+    return f"{cast(int, size) / 1024:.1f} KiB"
+
+
+def _item_rows(items: Sequence[Found]) -> tuple[list[str], list[list[str]]]:
+    fields = [cast(Mapping[str, str], item["fields"]) for item in items]
+    names = list(dict.fromkeys(name for each in fields for name in each))
+    rows = [
+        [*(each.get(name, "") for name in names), ", ".join(cast(Sequence[str], item["matches"]))]
+        for each, item in zip(fields, items, strict=True)
+    ]
+    return [*names, "matches"], rows

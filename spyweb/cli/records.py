@@ -1,0 +1,115 @@
+"""`spyweb records`: what a monitor job has found."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from enum import StrEnum
+from itertools import islice, takewhile
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.options import JobName, root_of
+from spyweb.cli.project import Source, open_project
+from spyweb.errors import Refused
+from spyweb.jobs.record_view import RecordView, flatten
+from spyweb.jobs.view import describe_moment, find_job, no_such_job
+from spyweb.model import JobId
+from spyweb.settings.units import parse_duration
+
+PAGE = 500
+NS_IN_MS = 1_000_000
+SINCE_EXPECTED = 'expected an age such as "2h", or a moment such as 2026-12-24T18:00'
+
+
+class RecordFormat(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+def records(
+    context: typer.Context,
+    job: JobName,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help='Only those since then: an age such as "2h", or a moment.')
+    ] = None,
+    count: Annotated[int, typer.Option("-n", metavar="N", min=1, help="How many.")] = 20,
+    form: Annotated[
+        RecordFormat, typer.Option("-o", "--output", help="A table for people, JSON, or CSV.")
+    ] = RecordFormat.TABLE,
+) -> None:
+    """List what a monitor job has found, newest first."""
+    project = open_project(root_of(context))
+    timezone = project.settings.daemon.timezone
+    since_ms = 0 if since is None else moment_of(since, project.clock.now_ms(), timezone)
+    found = list(islice(_since(project.source(), job, since_ms), count))
+    match form:
+        case RecordFormat.JSON:
+            output.show_json([flatten(view) for view in found])
+        case RecordFormat.CSV:
+            output.show_bytes(to_csv(found).removesuffix("\n").encode())
+        case RecordFormat.TABLE:
+            show_records(found, timezone)
+
+
+def _since(source: Source, job: str, since_ms: int) -> Iterator[RecordView]:
+    return takewhile(lambda view: view.timestamp >= since_ms * NS_IN_MS, _pages(source, job))
+
+
+def _pages(source: Source, name: str) -> Iterator[RecordView]:
+    """Page by page, until nobody asks for more or there is none.  A job that is gone still has its records."""
+    jobs = source.jobs()
+    job = find_job(jobs, name)
+    page = source.records(job or JobId(name), limit=PAGE, before_ns=None)
+    if job is None and not page:
+        raise Refused(no_such_job(jobs, name))
+    while page:
+        yield from page
+        page = source.records(page[-1].job_id, limit=PAGE, before_ns=page[-1].timestamp)
+
+
+def moment_of(text: str, now_ms: int, timezone: str) -> int:
+    """Epoch milliseconds.  Raises Refused when it is neither an age nor a moment."""
+    try:
+        return now_ms - parse_duration(text)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        return round((moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(timezone))).timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise Refused(f"--since {text[:80]!r}: {SINCE_EXPECTED}") from error
+
+
+def show_records(found: Sequence[RecordView], timezone: str) -> None:
+    names = field_names(found)
+    rows = [_row(view, names, timezone) for view in found]
+    output.show_table(("found", *names, "keywords"), rows, empty="no records")
+
+
+def _row(view: RecordView, names: Sequence[str], timezone: str) -> tuple[str, ...]:
+    found = describe_moment(view.timestamp // NS_IN_MS // 1000 * 1000, timezone)
+    return (found, *(view.fields.get(name, "") for name in names), ", ".join(view.match_key))
+
+
+def field_names(found: Sequence[RecordView]) -> list[str]:
+    """Of all records, each in the place where it first stood."""
+    return list(dict.fromkeys(name for view in found for name in view.fields))
+
+
+def to_csv(found: Sequence[RecordView]) -> str:
+    """RFC 4180, less the carriage returns."""
+    names = field_names(found)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("date_time", *names, "keywords", "page_url"))
+    for view in found:
+        cells = (view.fields.get(name, "") for name in names)
+        writer.writerow((view.date_time, *cells, " ".join(view.match_key), view.page_url))
+    return text.getvalue()

@@ -1,0 +1,96 @@
+"""`spyweb schema`: what the project's TOML files may hold, as JSON Schema, so that an editor completes and checks them.
+
+Made from what the parser itself asks for: a key that it takes is here, and no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from spyweb.cli import output
+from spyweb.jobs.monitor_file import ADDRESSES, REQUIRED
+from spyweb.jobs.parse import SCHEDULES, job_keys
+from spyweb.settings.load import section_keys
+from spyweb.settings.shapes import Schema, list_of, table_of
+from spyweb.settings.words import JOB, SETTINGS
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+OF_THE_MACHINE = {"daemon.data_dir", "daemon.timezone", "daemon.workers", "timezone"}  # so their defaults differ
+
+
+class Kind(StrEnum):
+    JOB = "job"
+    CONFIG = "config"
+
+
+def schema(
+    kind: Annotated[
+        Kind, typer.Argument(metavar="[job|config]", help="`job`: a monitor's config.toml, and jobs.toml.")
+    ] = Kind.JOB,
+) -> None:
+    """Print a JSON Schema of the files of settings.
+
+    For editors: `job` is about a monitor's config.toml and about jobs.toml, `config` about the project's config.toml.
+    """
+    output.show_json(job_schema() if kind is Kind.JOB else config_schema())
+
+
+def job_schema() -> Schema:
+    """Of a monitor's file, and of the file that lists several."""
+    keys = _explained(job_keys(is_monitor=True), JOB)
+    one_address = {"anyOf": [{"required": [key]} for key in ADDRESSES]}
+    monitor = {**table_of(keys, *REQUIRED), "allOf": [one_address, *_one_schedule()]}
+    jobs = table_of({"jobs": list_of({"$ref": "#/$defs/monitor"})})
+    return {
+        "$schema": DIALECT,
+        "title": "spyweb: a monitor's config.toml, or jobs.toml",
+        "if": {"required": ["jobs"]},
+        "then": {"$ref": "#/$defs/jobs"},
+        "else": {"$ref": "#/$defs/monitor"},
+        "$defs": {"monitor": monitor, "jobs": jobs},
+    }
+
+
+def config_schema() -> Schema:
+    """Of the project's own settings."""
+    sections = {
+        section: table_of(_explained(keys, SETTINGS, f"{section}.")) for section, keys in section_keys().items()
+    }
+    defaults = _overrides(is_monitor=False)
+    one_job = _overrides(is_monitor=True)
+    jobs = {"type": "object", "additionalProperties": one_job, "description": "Settings of one job, by its id."}
+    return {
+        "$schema": DIALECT,
+        "title": "spyweb: config.toml",
+        **table_of({**sections, "defaults": {**defaults, "description": "Settings of every job."}, "jobs": jobs}),
+    }
+
+
+def _overrides(*, is_monitor: bool) -> Schema:
+    """What can be set from outside a job's own file: all but its name."""
+    keys = _explained(job_keys(is_monitor=is_monitor), JOB)
+    return {**table_of({key: value for key, value in keys.items() if key != "name"}), "allOf": _one_schedule()}
+
+
+def _one_schedule() -> list[Schema]:
+    pairs = ((one, other) for index, one in enumerate(SCHEDULES) for other in SCHEDULES[index + 1 :])
+    return [{"not": {"required": list(pair)}} for pair in pairs]
+
+
+def _explained(keys: Mapping[str, Schema], words: Mapping[str, str], prefix: str = "") -> dict[str, Schema]:
+    """With a word about each key, and without the defaults that are not the same everywhere."""
+    return {key: _explain(value, words, prefix + key) for key, value in keys.items()}
+
+
+def _explain(value: Schema, words: Mapping[str, str], name: str) -> Schema:
+    inner = value.get("properties")
+    explained = {**value, "description": words[name]} if name in words else dict(value)
+    if isinstance(inner, Mapping):
+        explained["properties"] = _explained(inner, words, f"{name}.")
+    if name in OF_THE_MACHINE:
+        explained.pop("default", None)
+    return explained

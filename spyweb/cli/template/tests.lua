@@ -1,0 +1,10 @@
+-- `spyweb test` runs these, each in a VM and with a database of its own.
+
+function test_tidy_leaves_single_spaces()
+  spyweb.assert_eq(tidy("  a \n  b "), "a b")
+end
+
+function test_items_are_tidied()
+  local items = after_extract({ { fields = { title = "t", text = " a\n b" }, matches = {} } }, {})
+  spyweb.assert_eq(items[1].fields.text, "a b")
+end

@@ -1,0 +1,81 @@
+"""What has to be proved of a monitor before a newer version of it lives: its files execute, its selectors parse."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Protocol
+
+from spyweb.daemon.build import Parts
+from spyweb.errors import PoolError, ScriptError
+from spyweb.lua.session import Code, Host, Request
+from spyweb.model import Ending, JobSpec, Monitor, Outcome, RunId
+from spyweb.ops.host import RunHost
+from spyweb.ops.world import Call
+
+LIMIT_MS = 30_000  # a file that takes longer to load would hold up every other change
+
+_WHERE = re.compile(r"(?s)(?P<file>[^\n]*?):(?P<line>\d+): (?P<reason>.*)")
+
+
+class Selectors(Protocol):
+    """Who can parse CSS selectors (extraction/pool.py)."""
+
+    async def find_selector_problem(self, selector: str, *, of_field: bool = False) -> str | None: ...
+
+
+async def find_selector_problems(selectors: Selectors, monitor: Monitor) -> list[tuple[str, str]]:
+    """The key and what is wrong there, for every selector that does not parse."""
+    find = selectors.find_selector_problem
+    of_fields = (find(field.selector, of_field=True) for field in monitor.fields)
+    of_items, *found = await asyncio.gather(find(monitor.selector), *of_fields)
+    problems = [("selector", of_items)] if of_items else []
+    named = zip(monitor.fields, found, strict=True)
+    return problems + [("fields", f"{field.name}: {problem}") for field, problem in named if problem]
+
+
+async def execute(parts: Parts, spec: JobSpec, code: Code) -> None:
+    """Raises ScriptError when a file fails, PoolError when it could not be tried to the end."""
+    call = parts.pool.new_id()
+    request = Request(
+        run=call,
+        code=code,
+        timeout_ms=min(spec.timeout_ms, LIMIT_MS),
+        cpu_limit_ms=spec.cpu_limit_ms,
+        procedure="load",
+    )
+    try:
+        ending = await parts.pool.run(request, host_of(parts, spec, code, call))
+    finally:
+        parts.world.run_ended(call)
+    refuse_failure(code, ending)
+
+
+def host_of(parts: Parts, spec: JobSpec, code: Code, call: RunId) -> Host:
+    """What the files log goes where the job's runs log."""
+
+    def job_log(level: str, text: bytes) -> None:
+        if level != "print":
+            parts.job_logs.write(spec.folder, level, text)
+
+    world = Call(
+        world=parts.world,
+        job=spec.id,
+        run=call,
+        generation=code.generation,
+        folder=spec.folder,
+        memory_limit=spec.memory_limit,
+        agent=spec.agent,
+    )
+    return RunHost(world, job_log)
+
+
+def refuse_failure(code: Code, ending: Ending) -> None:
+    if ending.outcome is Outcome.SUCCESS:
+        return
+    if ending.outcome is not Outcome.FAILED:
+        raise PoolError(f"{code.chunk} was not executed to its end: {ending.reason}")
+    where = _WHERE.fullmatch(ending.reason)
+    if where is None:
+        raise ScriptError(code.chunk, None, f"failed while it was loaded: {ending.reason}")
+    raise ScriptError(where["file"], int(where["line"]), f"failed while it was loaded: {where['reason']}")

@@ -1,0 +1,88 @@
+"""The Lua endpoints of a daemon: who answers their ops, and where their log lines and failures go."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from spyweb.daemon.build import Parts
+from spyweb.errors import Problem
+from spyweb.jobs.server.endpoints import Around, Endpoints
+from spyweb.jobs.server.file import FOLDER, SERVER
+from spyweb.logs import JobLogs
+from spyweb.lua.session import Code, Host
+from spyweb.model import RunId
+from spyweb.ops.host import RunHost
+from spyweb.ops.world import Call
+from spyweb.reload.server import ServerReloader
+from spyweb.web.app import Site
+from spyweb.web.ui import FOLDER as UI_FOLDER
+
+LOG, ERRORS = "server.log", "error.log"
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """What answers in Lua, and what keeps it what the files say."""
+
+    endpoints: Endpoints
+    reloader: ServerReloader
+
+    @property
+    def problem(self) -> Problem | None:
+        return self.endpoints.problem
+
+    def site(self, root: Path) -> Site:
+        return Site(endpoints=self.endpoints, ui=root / UI_FOLDER)
+
+
+async def open_server(stack: AsyncExitStack, parts: Parts) -> Server:
+    """Answers nothing until its reloader has looked at the disk."""
+    root, clock = parts.settings.root, parts.clock
+    lines = await stack.enter_async_context(JobLogs(root, clock, LOG))
+    failures = await stack.enter_async_context(JobLogs(root, clock, ERRORS))
+    endpoints = Endpoints(
+        Around(
+            machine=parts.pool,
+            host_for=partial(host_for, parts, lines),
+            run_ended=parts.world.run_ended,
+            note_failure=partial(note_failure, failures),
+            clock=clock,
+            tasks=parts.tasks,
+        )
+    )
+    stack.push_async_callback(endpoints.close, 0)
+    reloader = ServerReloader(
+        root=root, endpoints=endpoints, machine=parts.pool, modules=parts.world.sources, clock=clock
+    )
+    return Server(endpoints=endpoints, reloader=reloader)
+
+
+def host_for(parts: Parts, lines: JobLogs, code: Code, run: RunId) -> Host:
+    call = Call(
+        world=parts.world,
+        job=SERVER,
+        run=run,
+        generation=code.generation,
+        folder=FOLDER,
+        memory_limit=code.memory_limit,
+    )
+    return RunHost(call, partial(note_line, lines, run))
+
+
+def note_line(lines: JobLogs, run: RunId, level: str, text: bytes) -> None:
+    if level != "print":
+        lines.write(FOLDER, level, text)
+    structlog_level = {"print": "info", "warn": "warning"}.get(level, level)
+    getattr(log, structlog_level)(text.decode("utf-8", "replace"), job=SERVER, run=run)
+
+
+def note_failure(failures: JobLogs, asked: str, reason: str) -> None:
+    failures.write(FOLDER, "error", f"{asked}: {reason}")
+    log.error("an endpoint failed", asked=asked, reason=reason)

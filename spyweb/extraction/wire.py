@@ -1,0 +1,85 @@
+"""The wire between the daemon and an extractor process, over one stream socket.
+
+A frame is a 4-byte little-endian length and one msgpack array.  The daemon sends an Extract, followed by the page's
+body as it is, or a Check, and waits for Done before it sends the next one.  The process sends Ready first, once, and
+Rows as it has them, so that neither side ever holds, or handles at once, more than a part of a large result.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+HEADER = 4  # bytes: the length of a frame
+MAX_FRAME = 1 << 28  # bytes; more is a broken peer
+
+
+class Extract(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    size: int  # bytes of the body, which follows
+    content_type: str
+    url: str
+    selector: str
+    fields: tuple[tuple[str, str | None], ...]  # selector ("": the item itself) and attribute (None: its text)
+
+
+class Check(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Is this a selector?"""
+
+    selector: str
+    of_field: bool
+
+
+class Ready(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    rights: list[str]  # what it has given up, and what could not be, for people
+
+
+class Rows(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Some items: the values of their fields."""
+
+    rows: list[list[str]]
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    problem: str | None = None  # why there is no result
+    is_spent: bool = False  # it has used so much memory, or lived so long, that it wants to be replaced
+
+
+_encoder = msgspec.msgpack.Encoder()
+ask_decoder = msgspec.msgpack.Decoder(Extract | Check)
+_answer_decoder = msgspec.msgpack.Decoder(Ready | Rows | Done)
+
+
+def frame(message: msgspec.Struct) -> bytes:
+    body = _encoder.encode(message)
+    return len(body).to_bytes(HEADER, "little") + body
+
+
+def plain(text: str) -> str:
+    """As it can be sent: headers may hold bytes that are no text."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+class Reader:
+    """Cuts what an extractor process says into its answers."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def add(self, data: bytes) -> None:
+        self._buffer += data
+
+    def take(self) -> Ready | Rows | Done | None:
+        """The next one that is whole by now.  Raises ValueError on what can't be right."""
+        buffer = self._buffer
+        if len(buffer) < HEADER or (end := HEADER + _length(buffer)) > len(buffer):
+            return None
+        with memoryview(buffer) as view:
+            answer: Ready | Rows | Done = _answer_decoder.decode(view[HEADER:end])
+        del buffer[:end]
+        return answer
+
+
+def _length(buffer: bytearray) -> int:
+    size = int.from_bytes(buffer[:HEADER], "little")
+    if size > MAX_FRAME:
+        raise ValueError(f"a frame of {size} bytes")
+    return size

@@ -1,0 +1,156 @@
+"""Takes a page apart: finds its items, and reads their fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode, SelectolaxError
+
+from spyweb.extraction.wire import Extract
+from spyweb.extraction.worker.charset import to_utf8
+from spyweb.extraction.worker.links import Links
+from spyweb.extraction.worker.selectors import MARK, FieldSelector, split
+
+# Without events a page parses in half the time, and the code that crashed on hostile `select` elements is left alone.
+_OPTIONS = int(LexborDocumentOptions.WO_EVENTS)
+_LINKS = frozenset(("href", "src"))
+_REMEMBERED = 512  # selectors that have been looked at
+
+Read = Callable[[LexborNode], str]
+
+
+class Problem(Exception):
+    """This page, or what is wanted of it, is at fault: the text says why."""
+
+
+def extract(ask: Extract, body: bytes) -> Iterator[list[str]]:
+    """The fields of one item after the other.  Raises Problem."""
+    check(ask.selector, of_field=False)
+    for selector, _ in ask.fields:
+        check(selector, of_field=True)
+    document = _parse(body, ask.content_type)
+    links = _LazyLinks(document, ask.url)
+    fields = [_reader(selector, attribute, links) for selector, attribute in ask.fields]
+    for item in _find_items(document, ask.selector):
+        yield [read(item) for read in fields]
+
+
+def check(selector: str, *, of_field: bool) -> None:
+    """Raises Problem when it is none.  A field's may be empty, and begin with + or ~."""
+    if of_field and not selector:
+        return
+    if _is_field_wrong(selector) if of_field else _is_wrong(selector):
+        raise Problem(f"{selector!r} is not a CSS selector")
+
+
+@lru_cache(_REMEMBERED)
+def _is_field_wrong(selector: str) -> bool:
+    parts = split(selector)
+    return any(part is not None and _is_wrong(part) for part in (parts.inside, parts.after))
+
+
+@lru_cache(_REMEMBERED)
+def _is_wrong(selector: str) -> bool:
+    try:
+        _EMPTY.css_first(selector)
+    except SelectolaxError:
+        return True
+    return False
+
+
+_EMPTY = LexborHTMLParser("", options=_OPTIONS)
+
+
+def _parse(body: bytes, content_type: str) -> LexborHTMLParser:
+    try:
+        return LexborHTMLParser(to_utf8(body, content_type), options=_OPTIONS)
+    except SelectolaxError as error:  # it takes any bytes at all: what it can run out of is memory
+        raise MemoryError from error
+
+
+def _find_items(document: LexborHTMLParser, selector: str) -> list[LexborNode]:
+    """In the order of the page, each once: Lexbor gives what two parts of a list match twice."""
+    found = document.css(selector)
+    return list({item.mem_id: item for item in found}.values()) if "," in selector else found
+
+
+class _LazyLinks:
+    """Looks for the base element when the first link wants it."""
+
+    def __init__(self, document: LexborHTMLParser, url: str) -> None:
+        self._document = document
+        self._url = url
+        self._links: Links | None = None
+
+    def absolute(self, link: str) -> str:
+        if self._links is None:
+            base = self._document.css_first("base[href]")
+            self._links = Links(self._url, base.attributes["href"] if base else None)
+        return self._links.absolute(link)
+
+
+def _reader(selector: str, attribute: str | None, links: _LazyLinks) -> Read:
+    """Reads one field of an item."""
+    find = _finder(selector)
+    read = _node_reader(attribute, links)
+
+    def read_field(item: LexborNode) -> str:
+        node = find(item)
+        return "" if node is None else read(node)
+
+    return read_field
+
+
+def _node_reader(attribute: str | None, links: _LazyLinks) -> Read:
+    if attribute is None or attribute == "text":
+        return _text_of
+    name = attribute.lower()
+    if name in _LINKS:
+        return lambda node: links.absolute(_attribute_of(node, name))
+    return lambda node: _attribute_of(node, attribute)
+
+
+def _text_of(node: LexborNode) -> str:
+    return node.text().strip()
+
+
+def _attribute_of(node: LexborNode, name: str) -> str:
+    attributes = node.attributes
+    return attributes.get(name) or attributes.get(name.lower()) or ""
+
+
+def _finder(selector: str) -> Callable[[LexborNode], LexborNode | None]:
+    if not selector:
+        return lambda item: item
+    parts = split(selector)
+    if parts.after is None:
+        return lambda item: item.css_first(selector)  # the item itself is a candidate, and the first
+    return lambda item: _find(item, parts)
+
+
+def _find(item: LexborNode, parts: FieldSelector) -> LexborNode | None:
+    found = item.css_first(parts.inside) if parts.inside else None
+    return _find_after(item, parts) if found is None else found
+
+
+def _find_after(item: LexborNode, parts: FieldSelector) -> LexborNode | None:
+    item.attrs[MARK] = ""
+    try:
+        for sibling in _siblings_after(item, parts.reach):
+            found = sibling.css_first(parts.after or "")
+            if found is not None:
+                return found
+    finally:
+        del item.attrs[MARK]
+    return None
+
+
+def _siblings_after(item: LexborNode, most: int | None) -> Iterator[LexborNode]:
+    """The elements among them."""
+    seen, sibling = 0, item.next
+    while sibling is not None and seen != most:
+        if sibling.is_element_node:
+            seen += 1
+            yield sibling
+        sibling = sibling.next

@@ -1,0 +1,139 @@
+"""An extractor process: `python -m spyweb.extraction.worker.main FD`, with FD its end of a stream socket (see wire.py).
+
+It gives up its rights before it reads a page, takes one after the other, and ends when the daemon's end of the socket
+closes or the daemon dies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import resource
+import socket
+import sys
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from spyweb.confined.parent import die_with_parent, leave_signals_to_parent
+from spyweb.confined.sandbox import give_up_rights
+from spyweb.extraction import wire
+from spyweb.extraction.wire import Check, Done, Extract, Ready, Rows
+from spyweb.extraction.worker.document import Problem, check, extract
+
+MIB = 1 << 20
+MEMORY_LIMIT = 1024 * MIB  # of addresses; a 10 MB page takes 170 MB as a rule, 1.7 GB at worst
+PAGES = 10_000  # until it is replaced, against what leaks
+LARGE = MIB // 4  # a page from which on memory is given back: 10 MB would leave up to 700 MB taken, and do leave 20
+OUTPUT_LIMIT = 64 * MIB  # of all values, each counted with VALUE_COST: items inside items repeat the page in each
+VALUE_COST = 64
+PART = 65_536  # of values, in one frame
+
+TOO_MUCH_MEMORY = "the page takes more than 1 GB of memory"
+TOO_MUCH_OUTPUT = "the fields hold more than 64 MB"
+
+_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+
+
+class Unraised:
+    """Hears of the errors that Cython can't raise: a list of nodes that found no memory would seem to be complete."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        sys.unraisablehook = self._hear
+
+    def _hear(self, unraisable: sys.UnraisableHookArgs) -> None:
+        self.error = self.error or unraisable.exc_value or MemoryError()
+
+    def raise_it(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+class Serving:
+    """One page after the other."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._unraised = Unraised()
+        self._served = 0
+
+    def serve(self) -> None:
+        """Until the daemon is gone, in the middle of what it says if need be."""
+        while (head := self._receive(wire.HEADER)) and (frame := self._receive(int.from_bytes(head, "little"))):
+            ask = wire.ask_decoder.decode(frame)
+            body = self._receive(ask.size) if isinstance(ask, Extract) else b""
+            if body is None:
+                return
+            self._served += 1
+            self._socket.sendall(self._answer(ask, body))
+
+    def _receive(self, size: int) -> bytes | None:
+        """Exactly so many bytes, or None when there will be no more."""
+        data = self._socket.recv(size, socket.MSG_WAITALL) if size else b""
+        return data if len(data) == size else None
+
+    def _answer(self, ask: Extract | Check, body: bytes) -> bytes:
+        """The last of it; what goes before is sent already."""
+        rest = b""
+        problem: str | None = None
+        try:
+            for message in _work(ask, body):
+                if rest:
+                    self._socket.sendall(rest)
+                rest = wire.frame(message)
+            self._unraised.raise_it()
+        except Problem as found:
+            problem = str(found)
+        except MemoryError:
+            problem = TOO_MUCH_MEMORY
+        return rest + wire.frame(Done(problem, is_spent=problem is TOO_MUCH_MEMORY or self._is_spent(len(body))))
+
+    def _is_spent(self, size: int) -> bool:
+        return self._served >= PAGES or (size > LARGE and not _give_memory_back())
+
+
+def _give_memory_back() -> bool:
+    if _malloc_trim is not None:
+        _malloc_trim(0)
+    return _malloc_trim is not None
+
+
+def _work(ask: Extract | Check, body: bytes) -> Iterator[msgspec.Struct]:
+    if isinstance(ask, Check):
+        check(ask.selector, of_field=ask.of_field)
+    else:
+        yield from _in_parts(extract(ask, body))
+
+
+def _in_parts(rows: Iterable[list[str]]) -> Iterator[Rows]:
+    part: list[list[str]] = []
+    size, left = 0, OUTPUT_LIMIT
+    for row in rows:
+        part.append(row)
+        size += VALUE_COST * (1 + len(row)) + sum(map(len, row))
+        if size > left:
+            raise Problem(TOO_MUCH_OUTPUT)
+        if size > PART:
+            yield Rows(part)
+            part, size, left = [], 0, left - size
+    yield Rows(part)
+
+
+def main() -> None:
+    die_with_parent()
+    leave_signals_to_parent()
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    gc.collect()
+    gc.freeze()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
+    rights = give_up_rights()
+    try:
+        sock.sendall(wire.frame(Ready(rights)))
+        Serving(sock).serve()
+    except ConnectionError:
+        return  # the daemon is gone
+
+
+if __name__ == "__main__":
+    main()

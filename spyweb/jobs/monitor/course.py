@@ -1,0 +1,140 @@
+"""What one cycle leans on and knows while it goes through its stages, and how they ask its hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from spyweb.clock import Clock
+from spyweb.extraction.page import Extractor
+from spyweb.jobs.monitor.exchange import Reply
+from spyweb.jobs.monitor.hooks import ABSENT, NOTHING, Failed, Hooks, News, Report, Said
+from spyweb.jobs.monitor.items import Item, ItemReader
+from spyweb.jobs.monitor.proxies import ProxyTurns
+from spyweb.jobs.monitor.telemetry import ERROR, SUCCESS, Stage, Telemetry
+from spyweb.model import JobSpec, Monitor, OnHookError
+from spyweb.ops.arguments import Mismatch
+from spyweb.ops.disk import Files
+from spyweb.ops.network.request import Http
+from spyweb.store.protocol import Outbox, Records
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What all cycles lean on; built by the daemon."""
+
+    http: Http
+    extractor: Extractor
+    records: Records
+    outbox: Outbox
+    clock: Clock
+    files: Files
+    timezone: str
+    random: Callable[[], float]
+
+
+class Skipped(Exception):
+    """A hook said that nothing of this cycle is left to do."""
+
+
+class CycleFailed(Exception):
+    """The cycle can't go on: one clear line, and where a hook is to blame its traceback."""
+
+    def __init__(self, reason: str, traceback: str = "") -> None:
+        super().__init__(reason)
+        self.traceback = traceback
+
+
+@dataclass(slots=True, kw_only=True)
+class Course:
+    means: Means
+    spec: JobSpec
+    monitor: Monitor
+    reader: ItemReader
+    hooks: Hooks
+    telemetry: Telemetry
+    tell: Callable[[str, bytes], None]  # level, a line for the job's log
+    proxies: ProxyTurns
+    worker: int
+    url: str  # what it was to fetch; a hook may have chosen another
+    reply: Reply | None = None  # what extraction saw
+    found: Sequence[Item] = ()  # what extraction gave
+    items: Sequence[Item] = ()  # what is left of them
+    _now: dict[str, object] = field(default_factory=dict)
+    _later: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def page_url(self) -> str:
+        """Where its items come from, after redirects."""
+        return self.reply.url.decode("utf-8", "replace") if self.reply else self.url
+
+    def learn(self, name: str, value: object) -> None:
+        """Let `ctx` have this from the next hook on."""
+        self._now[name] = value
+
+    def learn_packed(self, name: str, packed: bytes) -> None:
+        self._later[name] = packed
+
+    async def ask(self, name: str, argument: Callable[[], object], read: Callable[[object], T]) -> T | Said | Failed:
+        """Call a hook.  `argument` is made only where there is one.
+
+        `read` makes sense of what it returned, and raises Mismatch where there is none in it.
+        """
+        if not self.hooks.has(name):
+            return ABSENT
+        self.telemetry.current = name
+        report = await self.hooks.call(name, argument(), self._news())
+        if report.is_absent:
+            return ABSENT
+        said = self._understood(report, read)
+        error = said.error if isinstance(said, Failed) else None
+        self._note(name, report, error)
+        if error is not None:
+            self.blame(name, error, report.traceback)
+        return said
+
+    async def call(self, name: str, argument: object = None) -> None:
+        """Call a hook of the cycle's end: nothing is taken back, and its error is just logged."""
+        if self.hooks.has(name):
+            report = await self.hooks.call(name, argument, self._news())
+            if report.error is not None:
+                self._log(name, report.error, report.traceback)
+
+    def _news(self) -> News:
+        now, self._now = self._now, {}
+        later, self._later = self._later, {}
+        later["telemetry"] = self.telemetry.packed()
+        return News(now, later)
+
+    def _understood(self, report: Report, read: Callable[[object], T]) -> T | Said | Failed:
+        if report.error is not None:
+            return Failed(report.error, report.value)
+        if report.value is None or report.value is False:
+            return NOTHING
+        try:
+            return read(report.value)
+        except Mismatch as mismatch:
+            return Failed(f"it returned what makes no sense: {mismatch}")
+
+    def _note(self, name: str, report: Report, error: str | None) -> None:
+        stage = Stage(
+            name=name,
+            status=SUCCESS if error is None else ERROR,
+            duration_ms=report.duration_ms,
+            memory=report.memory,
+            memory_delta=report.memory_delta,
+            error=error,
+        )
+        self.telemetry.note(stage)
+
+    def blame(self, name: str, error: str, traceback: str = "") -> None:
+        """A hook's error.  Raises CycleFailed where the settings say that it matters so much."""
+        self._log(name, error, traceback)
+        if self.monitor.on_hook_error is OnHookError.FAIL:
+            raise CycleFailed(f"{name}: {error}", traceback)
+
+    def _log(self, name: str, error: str, traceback: str) -> None:
+        self.tell("error", f"{name}: {error}\n{traceback}".rstrip().encode("utf-8", "surrogateescape"))

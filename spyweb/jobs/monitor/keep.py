@@ -1,0 +1,50 @@
+"""dedup + insert: what makes an item the same as an earlier one, and the record of what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+
+import msgspec
+import structlog
+
+from spyweb.errors import StoreError
+from spyweb.jobs.monitor.course import Course, CycleFailed
+from spyweb.jobs.monitor.items import Item
+from spyweb.store.protocol import NewRecord
+
+log = structlog.get_logger()
+
+HASH_BYTES = 16
+
+
+async def keep(course: Course, items: Sequence[Item]) -> list[Item]:
+    """Those that are new, in their order; they are stored when this returns."""
+    if not items:
+        return []
+    url = course.page_url
+    records = [_record(course, item, url) for item in items]
+    try:
+        with course.telemetry.timed("store"):
+            ids = await course.means.records.add(course.spec.id, records)
+    except StoreError as error:
+        raise CycleFailed(f"not stored: {error}") from error
+    new = [item for item, stored in zip(items, ids, strict=True) if stored is not None]
+    if new:
+        log.info("new items", job=course.spec.id, url=url, new=len(new), of=len(items))
+    return new
+
+
+def _record(course: Course, item: Item, url: str) -> NewRecord:
+    return NewRecord(
+        hash=hash_of(item.fields, course.monitor.hash_fields),
+        fields=item.fields,
+        matches=item.matches,
+        url=url,
+    )
+
+
+def hash_of(fields: Mapping[str, str], names: Sequence[str]) -> bytes:
+    """Of the texts with these names; of all where there are none, or they are all empty."""
+    chosen = [(name, text) for name in names if (text := fields.get(name))]
+    return blake2b(msgspec.msgpack.encode(chosen or sorted(fields.items())), digest_size=HASH_BYTES).digest()

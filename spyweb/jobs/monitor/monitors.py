@@ -1,0 +1,66 @@
+"""The monitor jobs of a daemon: their runs under way, and what outlives a run of each."""
+
+from __future__ import annotations
+
+from asyncio import TaskGroup
+from collections.abc import Mapping
+
+from spyweb.jobs.attempt import DEBUG, CountingHost, failed
+from spyweb.jobs.live import LiveJob
+from spyweb.jobs.monitor.carry_out import Cycles, Errand, Machine, Version
+from spyweb.jobs.monitor.course import Means
+from spyweb.jobs.monitor.items import reader_of
+from spyweb.jobs.monitor.iterate import Iteration
+from spyweb.jobs.monitor.proxies import ProxyTurns
+from spyweb.jobs.monitor.talk import Turn
+from spyweb.lua.wire import Why
+from spyweb.model import Ending, JobId, Run, RunId
+
+
+class Monitors:
+    """What carries out the runs of monitor jobs (jobs/attempt.py)."""
+
+    def __init__(self, means: Means, machine: Machine) -> None:
+        self._means = means
+        self._machine = machine
+        self._versions: dict[JobId, Version] = {}
+        self._iterations: dict[RunId, Iteration] = {}
+
+    async def iterate(self, job: LiveJob, run: Run, host: CountingHost, ctx: Mapping[str, object]) -> Ending:
+        version = self._version(job)
+        if version is None:
+            return failed(f"{job.id} is no monitor job any more")
+        errand = Errand(version=version, run=run, host=host, ctx=ctx, is_preview=bool(run.trigger.get(DEBUG)))
+        try:
+            async with TaskGroup() as tasks:
+                cycles = Cycles(self._means, self._machine, errand, tasks)
+                self._iterations[run.id] = iteration = Iteration(cycles, errand, self._means.clock)
+                return await iteration.run()
+        finally:
+            del self._iterations[run.id]
+            if job.gone:
+                self._versions.pop(job.id, None)
+
+    def cancel(self, run: RunId, why: Why) -> None:
+        """Have it end; a run that is not known has ended already."""
+        iteration = self._iterations.get(run)
+        if iteration:
+            iteration.cancel(why)
+
+    def _version(self, job: LiveJob) -> Version | None:
+        """Settings may change and the Lua files not: then hooks still take turns, since the VM is the same."""
+        monitor = job.spec.monitor
+        if monitor is None:
+            return None
+        known = self._versions.get(job.id)
+        if known and known.spec is job.spec and known.code is job.code:
+            return known
+        version = self._versions[job.id] = Version(
+            spec=job.spec,
+            monitor=monitor,
+            code=job.code,
+            reader=reader_of(monitor),
+            proxies=ProxyTurns(monitor.proxies, self._means.random),
+            turn=known.turn if known and known.code is job.code else Turn(),
+        )
+        return version

@@ -1,0 +1,31 @@
+"""Which proxy the next request takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from spyweb.model import Proxies, Rotation
+
+
+@dataclass(slots=True)
+class ProxyTurns:
+    """Of one version of a job: all its workers take turns."""
+
+    proxies: Proxies | None
+    random: Callable[[], float]  # 0 ≤ x < 1
+    taken: int = 0
+
+    def next_for(self, worker: int) -> str | None:
+        """Workers count from 1."""
+        if self.proxies is None or not self.proxies.urls:
+            return None
+        urls = self.proxies.urls
+        match self.proxies.rotation:
+            case Rotation.STICKY:
+                return urls[(worker - 1) % len(urls)]
+            case Rotation.RANDOM:
+                return urls[int(self.random() * len(urls))]
+            case Rotation.ROUND_ROBIN:
+                self.taken += 1
+                return urls[(self.taken - 1) % len(urls)]

@@ -1,0 +1,139 @@
+"""What each stage of a cycle came to: whether it ran, how long it took, what it did to the VM's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+
+import msgspec
+
+from spyweb.clock import Clock
+from spyweb.lua import wire
+
+HOOK, INTERNAL = "hook", "internal"
+SUCCESS, ERROR, INACTIVE = "success", "error", "inactive"
+
+STAGES: dict[str, str] = {  # in the order of a cycle
+    "before_fetch": HOOK,
+    "override_fetch": HOOK,
+    "fetch": INTERNAL,
+    "after_fetch": HOOK,
+    "override_extract": HOOK,
+    "extract": INTERNAL,
+    "after_extract": HOOK,
+    "filter_item": HOOK,
+    "filter": INTERNAL,
+    "before_store": HOOK,
+    "store": INTERNAL,
+    "before_notify": HOOK,
+    "before_webhook": HOOK,
+    "notify": INTERNAL,
+    "webhook": INTERNAL,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    name: str
+    status: str = INACTIVE
+    duration_ms: float = 0.0
+    memory: int = 0  # bytes of the VM after it
+    memory_delta: int = 0
+    error: str | None = None
+
+    def shown(self) -> dict[str, object]:
+        """As scripts see it."""
+        shown: dict[str, object] = {
+            "name": self.name,
+            "status": self.status,
+            "type": STAGES[self.name],
+            "duration_ms": self.duration_ms,
+            "lua_mem_bytes": self.memory,
+            "mem_delta_bytes": self.memory_delta,
+            "browsers": 0,
+        }
+        if self.error is not None:
+            shown["error"] = self.error
+        return shown
+
+
+class Telemetry:
+    """Of one cycle."""
+
+    def __init__(self, job_name: str, clock: Clock) -> None:
+        self._job_name = job_name
+        self._clock = clock
+        self._start_time = clock.now_ms() // 1000  # a whole number: os.date takes nothing else
+        self._began = clock.monotonic()
+        self._stages: dict[str, Stage] = {}
+        self._packed: dict[str, msgspec.Raw] = {}
+        self.current = ""  # the stage under way, or the last one
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """A built-in stage: what it raises is its error."""
+        self.current = name
+        began = self._clock.monotonic()
+        try:
+            yield
+        except Exception as error:
+            self.note(Stage(name=name, status=ERROR, duration_ms=self.since(began), error=str(error)))
+            raise
+        self.note(Stage(name=name, status=SUCCESS, duration_ms=self.since(began)))
+
+    def blame(self, name: str, error: str) -> None:
+        """It did what it could, and that was not enough."""
+        self.note(replace(self._stages[name], status=ERROR, error=error))
+
+    def since(self, began: float) -> float:
+        return round((self._clock.monotonic() - began) * 1000, 3)
+
+    def note(self, stage: Stage) -> None:
+        self._stages[stage.name] = stage
+        self._packed.pop(stage.name, None)
+
+    def stages(self) -> list[Stage]:
+        """All of them, those that have not run too."""
+        return [self._stages.get(name) or _inactive(name) for name in STAGES]
+
+    @property
+    def total_ms(self) -> float:
+        return self.since(self._began)
+
+    def packed(self) -> bytes:
+        """As it crosses to the VM: made for every hook, so a stage is packed once."""
+        return wire.pack(
+            [
+                {
+                    "job_name": self._job_name,
+                    "start_time": self._start_time,
+                    "total_duration_ms": self.total_ms,
+                    "stages": [self._packed_stage(name) for name in STAGES],
+                }
+            ]
+        )
+
+    def _packed_stage(self, name: str) -> msgspec.Raw:
+        stage = self._stages.get(name)
+        if stage is None:
+            return _packed_inactive(name)
+        packed = self._packed.get(name)
+        if packed is None:
+            packed = self._packed[name] = _pack(stage)
+        return packed
+
+
+@cache
+def _inactive(name: str) -> Stage:
+    return Stage(name=name)
+
+
+@cache
+def _packed_inactive(name: str) -> msgspec.Raw:
+    return _pack(_inactive(name))
+
+
+def _pack(stage: Stage) -> msgspec.Raw:
+    return msgspec.Raw(wire.pack(stage.shown()))

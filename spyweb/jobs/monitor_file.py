@@ -1,0 +1,250 @@
+"""The part of a monitor's settings that is about what it watches: read from its config.toml, or its table in jobs.toml.
+
+Each reader gives a value in spyweb's own terms, or raises ValueError saying what was expected.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from urllib.parse import urlsplit
+
+from spyweb.model import Field, Monitor, Notification, OnHookError, Proxies, Rotation, Webhook
+from spyweb.settings.reading import Reading, nearest, unknown
+from spyweb.settings.shapes import NOT_BLANK, TEXT, Schema, list_of, shaped, table_of
+from spyweb.settings.units import DAY_MS
+from spyweb.settings.values import boolean, choice, one_line, one_of, text, texts, whole, wrong
+
+REQUIRED = ("name", "selector", "fields")
+ADDRESSES = ("url", "urls")  # one of them
+
+WEB = ("http", "https")
+PROXIES = (*WEB, "socks4", "socks4a", "socks5", "socks5h")
+MOST_WORKERS = 1_000
+FIELD_KEYS = ("name", "selector", "att")
+
+_FIELD_EXPECTED = '"name:selector", "name:selector@attribute" or { name = "…", selector = "…", att = "…" }'
+_ATTRIBUTE = re.compile(r"(.*)@\s*([A-Za-z_][A-Za-z0-9_:.-]*)\s*", re.DOTALL)
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+
+_URL: Schema = {"type": "string", "pattern": r"^\s*[A-Za-z][A-Za-z0-9+.\-]*:"}
+_WEB_URL: Schema = {"type": "string", "pattern": r"^\s*[Hh][Tt][Tt][Pp][Ss]?://"}
+_PROXY_URL: Schema = {"type": "string", "pattern": rf"^\s*({'|'.join(PROXIES)})://"}
+_FIELD: Schema = {"anyOf": [NOT_BLANK, table_of({"name": NOT_BLANK, "selector": TEXT, "att": TEXT}, "name")]}
+_HEADERS: Schema = {"type": "object", "additionalProperties": TEXT}
+
+
+def take_monitor(read: Reading, on_hook_error: OnHookError) -> Monitor | None:
+    """None when something that it can't do without is missing or wrong: then there are problems."""
+    urls, is_queue = _take_urls(read)
+    selector = read.take("selector", _selector, None)
+    fields = read.take("fields", _fields, None)
+    _require(read, "selector", "fields")
+    _doubt_field_keys(read)
+    names = [field.name for field in fields or ()]
+    monitor = Monitor(
+        urls=urls,
+        is_queue=is_queue,
+        selector=selector or "",
+        fields=fields or (),
+        workers=read.take("workers", whole(1, MOST_WORKERS), 1),
+        keywords=read.take("keywords", _keywords, ()),
+        search_fields=_take_names(read, "search_fields", names),
+        hash_fields=_take_names(read, "hash_fields", names),
+        headers=read.take("headers", _headers, ()),
+        proxies=_take_proxies(read.below("proxy"), is_given=_has_table(read, "proxy")),
+        webhook=_take_webhook(read.below("webhook"), is_given=_has_table(read, "webhook")),
+        notification=_take_notification(read.below("notification")),
+        debug=read.take("debug", boolean, False),
+        on_hook_error=on_hook_error,
+    )
+    return monitor if urls and selector and fields else None
+
+
+def _require(read: Reading, *keys: str) -> None:
+    for key in keys:
+        if not read.has(key):
+            read.refuse("is required", key)
+
+
+def _doubt_field_keys(read: Reading) -> None:
+    fields = read.raw("fields")
+    tables = [field for field in fields if isinstance(field, Mapping)] if isinstance(fields, list) else []
+    for key in dict.fromkeys(key for table in tables for key in table):
+        if key not in FIELD_KEYS:
+            read.doubt(f"{unknown('key', key, FIELD_KEYS)} ({key!r} in a field)", "fields")
+
+
+def _take_urls(read: Reading) -> tuple[tuple[str, ...], bool]:
+    """The addresses, and whether they are a queue: `urls` is stronger than `url`."""
+    url = read.take("url", _url, None)
+    urls = read.take("urls", _urls, None)
+    if read.has("urls"):
+        return urls or (), True
+    _require(read, "url")
+    return ((url,) if url else ()), False
+
+
+def _take_names(read: Reading, key: str, fields: Collection[str]) -> tuple[str, ...]:
+    """Names of fields."""
+    names: tuple[str, ...] = read.take(key, texts, ())
+    for name in names if fields else ():
+        if name not in fields:
+            read.refuse(f"no field {name!r}{nearest(name, fields)}", key)
+    return names
+
+
+def _has_table(read: Reading, key: str) -> bool:
+    return isinstance(read.raw(key), Mapping)
+
+
+def _take_proxies(read: Reading, *, is_given: bool) -> Proxies | None:
+    enabled = read.take("enabled", boolean, True)
+    rotation = read.take("rotate", one_of(Rotation), Rotation.ROUND_ROBIN)
+    urls: tuple[str, ...] = read.take("urls", _proxy_urls, ())
+    if not is_given or not enabled:
+        return None
+    _require(read, "urls")
+    return Proxies(urls=urls, rotation=rotation)
+
+
+def _take_webhook(read: Reading, *, is_given: bool) -> Webhook | None:
+    enabled = read.take("enabled", boolean, True)
+    url = read.take("url", _web_url, "")
+    headers: tuple[tuple[str, str], ...] = read.take("headers", _headers, ())
+    if not is_given or not enabled:
+        return None
+    _require(read, "url")
+    return Webhook(url=url, headers=headers)
+
+
+def _take_notification(read: Reading) -> Notification | None:
+    """A desktop notification is shown unless it is switched off."""
+    enabled = read.take("enabled", boolean, True)
+    notification = Notification(
+        title=read.take("title", text, None),
+        body=read.take("body", text, None),
+        timeout_ms=read.take("timeout", whole(0, DAY_MS), None),
+    )
+    return notification if enabled else None
+
+
+@shaped(NOT_BLANK)
+def _selector(value: object) -> str:
+    selector = text(value).strip()
+    if not selector:
+        raise ValueError("can't be blank")
+    return selector
+
+
+@shaped(_URL)
+def _url(value: object) -> str:
+    """What a hook fetches may have a scheme of its own, so any will do."""
+    return absolute_url(value, ())
+
+
+@shaped(_WEB_URL)
+def _web_url(value: object) -> str:
+    return absolute_url(value, WEB)
+
+
+@shaped(list_of(_URL, minItems=1), list)
+def _urls(value: object) -> tuple[str, ...]:
+    return _several(value, "an absolute URL", _url)
+
+
+@shaped(list_of(_PROXY_URL, minItems=1), list)
+def _proxy_urls(value: object) -> tuple[str, ...]:
+    return _several(value, "a proxy's URL", lambda one: absolute_url(one, PROXIES))
+
+
+def _several(value: object, what: str, read: Callable[[object], str]) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise wrong(f"a list, each item {what}", value)
+    if not value:
+        raise ValueError(f"can't be an empty list: expected at least {what}")
+    return tuple(read(item) for item in value)
+
+
+def absolute_url(value: object, schemes: Collection[str]) -> str:
+    """With one of these schemes, or with any when there are none.  Raises ValueError."""
+    url = one_line(value).strip()
+    shown = url if len(url) <= 80 else f"{url[:77]}..."
+    try:
+        parts = urlsplit(url)
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        raise ValueError(f"{shown!r} is no URL: {error}") from None
+    scheme = parts.scheme if _SCHEME.match(url) else ""
+    if not scheme:
+        raise ValueError(f"expected an absolute URL such as https://example.com/page, not {shown!r}")
+    if schemes and scheme not in schemes:
+        raise ValueError(f"expected a URL that begins with {choice([f'{each}://' for each in schemes])}, not {shown!r}")
+    if not has_host and (schemes or scheme in WEB or not parts.path):
+        raise ValueError(f"{shown!r} names no host")
+    return url
+
+
+@shaped(list_of(_FIELD, minItems=1))
+def _fields(value: object) -> tuple[Field, ...]:
+    if not isinstance(value, list):
+        raise wrong(f"a list, each item {_FIELD_EXPECTED}", value)
+    if not value:
+        raise ValueError("can't be an empty list: a monitor has at least one field")
+    fields = tuple(read_field(item) for item in value)
+    names = [field.name for field in fields]
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            raise ValueError(f"two fields are called {name!r}")
+    return fields
+
+
+def read_field(value: object) -> Field:
+    """Raises ValueError with what was expected."""
+    if isinstance(value, str):
+        return _shorthand(value)
+    if not isinstance(value, Mapping):
+        raise wrong(_FIELD_EXPECTED, value)
+    attribute = text(value.get("att", "text")).strip()
+    return _field(text(value.get("name", "")), text(value.get("selector", "")), attribute)
+
+
+def _shorthand(value: str) -> Field:
+    """`name`, `name:selector` or `name:selector@attribute`; an `@` in the middle of a selector belongs to it."""
+    name, _, rest = value.partition(":")
+    split = _ATTRIBUTE.fullmatch(rest)
+    return _field(name, split[1], split[2]) if split else _field(name, rest, "text")
+
+
+def _field(name: str, selector: str, attribute: str) -> Field:
+    if not name.strip():
+        raise ValueError(f"a field has no name: expected {_FIELD_EXPECTED}")
+    is_text = attribute in ("", "text")
+    return Field(name=name.strip(), selector=selector.strip(), attribute=None if is_text else attribute)
+
+
+@shaped(list_of(NOT_BLANK), list)
+def _keywords(value: object) -> tuple[str, ...]:
+    words = texts(value)
+    if not all(word.strip() for word in words):
+        raise ValueError("a keyword can't be blank: every item would have it")
+    return words
+
+
+@shaped(_HEADERS, dict)
+def _headers(value: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, Mapping):
+        raise wrong('a table such as { "User-Agent" = "text" }', value)
+    return tuple(_checked_headers(value))
+
+
+def _checked_headers(headers: Mapping[object, object]) -> Iterator[tuple[str, str]]:
+    for name, value in headers.items():
+        if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a header")
+        if not isinstance(value, str):
+            raise wrong(f"text for {name}", value)
+        if any(ord(character) < 32 and character != "\t" for character in value):
+            raise ValueError(f"the header {name} can't hold line breaks or control characters")
+        yield name, value

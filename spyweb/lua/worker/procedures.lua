@@ -1,0 +1,71 @@
+-- The procedures that a script job's runs don't need, by the file that has them, and what those files share.
+-- Loaded when a BEGIN first names one.  The chunk takes the kit and returns find(name) -> procedure or nil.
+
+local kit = ...
+local raw, env, border = kit.raw, kit.env, kit.border
+local traced, trace, use = border.traced, border.trace, border.use
+local raise, type = raw.error, raw.type
+
+local SUCCESS = 0                               -- wire.Ended
+local OUT_OF_MEMORY = "not enough memory"       -- Lua's own text
+
+local FILES = { load = "cycle", cycle = "cycle", request = "server", tests = "testing", test = "testing" }
+
+local shared = {}
+
+-- The files of the VM, in order.
+function shared.execute(...)
+  kit.script(...)
+  local more = kit.more or {}
+  for i = 1, #more do more[i](...) end
+end
+
+local function after(run, ok, value)
+  local traceback
+  if not ok then
+    if value == OUT_OF_MEMORY then raise(value, 0) end
+    value, traceback = use("ending").text_of(value), trace().text(run.frames)
+  end
+  if run.defers[1] then use("ending").run_defers(run) end
+  run.deferred = 0
+  return ok, value, traceback
+end
+
+-- Calls f, then what it has deferred.  Gives true and its first result; or false, the error's text and a traceback.
+function shared.attempt(run, f, ...)
+  return after(run, traced(run, f, ...))
+end
+
+-- From now on no hook follows, whatever ends the run: only what is deferred.
+function shared.without_hooks(run, ctx)
+  run.ctx, run.announced, run.finished = ctx, false, true
+end
+
+function shared.succeed(run)
+  run.ended, run.reason, run.traceback, run.ctx = SUCCESS, "", "", nil
+end
+
+function shared.fail(run, text, traceback)
+  run.ended, run.value, run.reason, run.traceback, run.ctx = 1, text, text, traceback, nil
+end
+
+local METHODS = { "get", "post", "put", "patch", "delete", "all" }
+
+local function put_tables(target)
+  for i = 1, #METHODS do target[METHODS[i]] = {} end
+  return target
+end
+
+-- The tables that handlers of requests are put in.
+function shared.add_routes()
+  put_tables(env).public = put_tables({})
+end
+
+local files = {}
+
+return function(name)
+  local file = type(name) == "string" and FILES[name]
+  if not file then return nil end
+  files[file] = files[file] or kit.part(file)(kit, shared)
+  return files[file][name]
+end

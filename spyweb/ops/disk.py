@@ -1,0 +1,120 @@
+"""The files of a project, as its jobs read and write them: inside the jail, whole or not at all.
+
+Two appends to one file don't mix, whichever jobs they come from; an overwritten file is at any moment the old one or
+the new one, even after a power cut.  Everything here waits for the disk: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+
+from spyweb.clock import Clock
+from spyweb.logs.files import write_whole
+from spyweb.model import MIB
+from spyweb.ops.jail import Forbidden, Place, Spot, entered
+from spyweb.ops.rotation import is_full, rotate
+
+READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW  # NONBLOCK: opening a FIFO would wait for a writer
+APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+MODE = 0o640
+PIECE = MIB  # bytes read at once
+LOCKS = 64  # two files may share one
+
+
+class Files:
+    """The files under one project root, and whose turn it is at each."""
+
+    def __init__(self, root: Path, clock: Clock) -> None:
+        self._root = root
+        self._clock = clock
+        self._locks = tuple(Lock() for _ in range(LOCKS))
+
+    def read(self, place: Place, limit: int) -> bytes | None:
+        """What a file holds; None when there is none.  Raises Forbidden, OSError."""
+        try:
+            with entered(self._root, place) as spot, opened(spot, READ) as file:
+                return _read_at_most(file, limit)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def append(self, place: Place, content: bytes) -> None:
+        """All of it, or an OSError and none.  Raises Forbidden."""
+        with entered(self._root, place, make=True) as spot, self._turn(spot):
+            with opened(spot, APPEND) as file:
+                if not is_full(os.fstat(file).st_size, len(content)):
+                    write_whole(file, content)
+                    return
+            rotate(spot.folder, spot.name, self._clock.now_ms())
+            with opened(spot, APPEND) as file:
+                write_whole(file, content)
+
+    def overwrite(self, place: Place, content: bytes) -> None:
+        """Raises Forbidden, OSError."""
+        with entered(self._root, place, make=True) as spot, self._turn(spot):
+            _refuse_others(spot)
+            beside = f".{spot.name}.{secrets.token_hex(4)}.tmp"
+            try:
+                write_durably(spot.folder, beside, content)
+                os.rename(beside, spot.name, src_dir_fd=spot.folder, dst_dir_fd=spot.folder)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(beside, dir_fd=spot.folder)
+                raise
+            os.fsync(spot.folder)
+
+    def _turn(self, spot: Spot) -> Lock:
+        return self._locks[hash(spot.path) % LOCKS]
+
+
+def _read_at_most(file: int, limit: int) -> bytes:
+    """Never more in memory than the script could take, though the file may grow meanwhile."""
+    pieces, size = [], 0
+    piece_size = min(PIECE, os.fstat(file).st_size + 1)
+    while size <= limit and (piece := os.read(file, min(piece_size, limit + 1 - size))):
+        pieces.append(piece)
+        size += len(piece)
+    if size > limit or os.fstat(file).st_size > limit:
+        raise Forbidden(f"it is larger than the memory limit of its VM ({limit / MIB:g} MB)")
+    return b"".join(pieces)
+
+
+@contextmanager
+def opened(spot: Spot, flags: int) -> Iterator[int]:
+    """A plain file that has no other name.  Raises Forbidden, OSError."""
+    file = os.open(spot.name, flags, MODE, dir_fd=spot.folder)
+    try:
+        status = os.fstat(file)
+        _check_plain(status)
+        if status.st_nlink > 1:
+            raise Forbidden("it is a hard link: the same file has a name elsewhere")
+        yield file
+    finally:
+        os.close(file)
+
+
+def _refuse_others(spot: Spot) -> None:
+    """A folder or device is not replaced by a file."""
+    with suppress(FileNotFoundError):
+        _check_plain(os.stat(spot.name, dir_fd=spot.folder, follow_symlinks=False))
+
+
+def _check_plain(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise Forbidden("it is not a plain file")
+
+
+def write_durably(folder: int, name: str, content: bytes) -> None:
+    """A new file, on the disk before this returns."""
+    file = os.open(name, CREATE, MODE, dir_fd=folder)
+    try:
+        write_whole(file, content)
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,0 +1,69 @@
+"""fs_read, fs_read_binary, fs_append and fs_overwrite: a job's own files, and those that all jobs share.
+
+The work is done in threads.  What a name may be is decided in ops/jail.py; everything that is refused, or goes wrong,
+raises in the script; only a file that is not there is nil.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from spyweb.errors import OpError
+from spyweb.ops.arguments import Text
+from spyweb.ops.jail import BINARY_KINDS, TEXT_KINDS, Forbidden, complaint, places_of
+from spyweb.ops.op import op
+from spyweb.ops.world import Call
+
+T = TypeVar("T")
+
+
+@op
+async def fs_read(call: Call, filename: Text) -> bytes | None:
+    """Read a text file of the job's folder, or of `shared/` when the job has none; nil when there is neither."""
+    return await _read(call, "fs_read", filename, TEXT_KINDS)
+
+
+@op
+async def fs_read_binary(call: Call, filename: Text) -> bytes | None:
+    """As fs_read, for images, fonts, PDF and ZIP files as well."""
+    return await _read(call, "fs_read_binary", filename, BINARY_KINDS)
+
+
+@op
+async def fs_append(call: Call, filename: Text, content: Text) -> None:
+    """Add to the end of a text file, made where it is missing.  Before it passes 10 MB a new one begins."""
+    await _in_thread("fs_append", filename, lambda: _append(call, filename, content))
+
+
+@op
+async def fs_overwrite(call: Call, filename: Text, content: Text) -> None:
+    """Write a text file anew: at any moment it is the old one or the new one, whole."""
+    await _in_thread("fs_overwrite", filename, lambda: _overwrite(call, filename, content))
+
+
+async def _read(call: Call, function: str, name: bytes, kinds: frozenset[str]) -> bytes | None:
+    def read() -> bytes | None:
+        own, shared = places_of(call.folder, name, kinds)
+        found = call.world.files.read(own, call.memory_limit)
+        return call.world.files.read(shared, call.memory_limit) if found is None else found
+
+    return await _in_thread(function, name, read)
+
+
+def _append(call: Call, name: bytes, content: bytes) -> None:
+    place, _ = places_of(call.folder, name, TEXT_KINDS)
+    call.world.files.append(place, content)
+
+
+def _overwrite(call: Call, name: bytes, content: bytes) -> None:
+    place, _ = places_of(call.folder, name, TEXT_KINDS)
+    call.world.files.overwrite(place, content)
+
+
+async def _in_thread(function: str, name: bytes, work: Callable[[], T]) -> T:
+    try:
+        return await asyncio.to_thread(work)
+    except (Forbidden, OSError) as error:
+        raise OpError(complaint(function, name, error)) from error

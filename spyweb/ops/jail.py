@@ -1,0 +1,155 @@
+"""The folder that a job's file names lead into, and the walk there that nothing can lead out of.
+
+A name is text: what it may spell is decided before any file is touched.  A path is then opened step by step from the
+project root, each step without following links.  Links that stay inside are resolved first; one that leaves is
+refused, and one that is put there in between is an error and not a detour.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from spyweb.ops.rules.values import shown
+
+SHARED = "shared"  # the folder below the project root that all jobs have, and the first step of a name that means it
+TEXT_KINDS = frozenset({"csv", "json", "jsonl", "txt", "log"})
+BINARY_KINDS = TEXT_KINDS | frozenset(
+    {"png", "jpg", "jpeg", "gif", "svg", "webp", "bmp", "ico", "woff", "woff2", "ttf", "otf", "pdf", "zip"}
+)
+LONGEST_STEP = 255  # bytes, as the usual file systems have it
+LONGEST_STEM = 200  # bytes of a file's name: room is left for a stamp
+MOST_STEPS = 32
+PUT_THERE = "a link was put there"
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Forbidden(Exception):
+    """A name is refused; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a name leads: a folder of the project, and the steps from there; the last one is the file."""
+
+    folder: str  # relative to the project root
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A file's name in a folder that is open."""
+
+    folder: int  # its descriptor
+    name: str
+    path: str  # all of it, resolved: two names of one file have one
+
+
+def places_of(folder: str, name: bytes, kinds: frozenset[str]) -> tuple[Place, Place]:
+    """Where a name is written, and where else it is looked for: the same, when it means the shared folder.
+
+    Raises Forbidden.
+    """
+    steps = steps_of(name)
+    _check_kind(steps[-1], kinds)
+    if steps[0] == SHARED and len(steps) > 1:
+        shared = Place(SHARED, steps[1:])
+        return shared, shared
+    return Place(folder, steps), Place(SHARED, steps)
+
+
+def steps_of(name: bytes) -> tuple[str, ...]:
+    """The folders and the file that a name spells, none of which leads up.  Raises Forbidden."""
+    try:
+        text = name.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Forbidden("a file's name must be UTF-8") from None
+    if not text.isprintable():
+        raise Forbidden("control characters are not allowed in it")
+    if text.startswith(("/", "\\")) or text[1:2] == ":":
+        raise Forbidden("an absolute path is not allowed")
+    if ".." in text.replace("\\", "/").split("/"):
+        raise Forbidden("'..' is not allowed in it")
+    if "\\" in text:
+        raise Forbidden("'\\' is not allowed in it: folders are separated by '/'")
+    return _checked_lengths(tuple(step for step in text.split("/") if step not in ("", ".")), text)
+
+
+def _checked_lengths(steps: tuple[str, ...], text: str) -> tuple[str, ...]:
+    if not steps or text.endswith(("/", "/.")):
+        raise Forbidden("the name of a file expected")
+    longest = max(len(step.encode()) for step in steps)
+    if len(steps) > MOST_STEPS or longest > LONGEST_STEP or len(steps[-1].encode()) > LONGEST_STEM:
+        raise Forbidden(
+            f"it is too long: at most {MOST_STEPS} steps, and a file's name of {LONGEST_STEM} bytes expected"
+        )
+    return steps
+
+
+def _check_kind(name: str, kinds: frozenset[str]) -> None:
+    stem, dot, kind = name.rpartition(".")
+    if not stem or not dot or kind.lower() not in kinds:
+        expected = ", ".join(sorted(kinds))
+        raise Forbidden(f"a name that ends in one of these expected: {expected}")
+
+
+@contextmanager
+def entered(root: Path, place: Place, *, make: bool = False) -> Iterator[Spot]:
+    """The folder of the file, opened; with `make`, made where it is missing.
+
+    Raises Forbidden for a link that leaves, FileNotFoundError or NotADirectoryError for a folder that is not there.
+    """
+    top = Path(os.path.realpath(root))
+    steps = _resolved(top, place)
+    folder = os.open(top, FOLDER)
+    try:
+        for step in steps[:-1]:
+            folder = _step_down(folder, step, make)
+        yield Spot(folder=folder, name=steps[-1], path="/".join(steps))
+    finally:
+        os.close(folder)
+
+
+def _resolved(top: Path, place: Place) -> Sequence[str]:
+    """The steps from the top, after every link."""
+    jail = Path(os.path.realpath(top / place.folder))
+    file = Path(os.path.realpath(jail.joinpath(*place.steps)))
+    if not jail.is_relative_to(top):
+        raise Forbidden(f"{place.folder} leads out of the project")
+    if jail not in file.parents:
+        raise Forbidden(f"it leads out of {place.folder}")
+    return file.relative_to(top).parts
+
+
+def _step_down(folder: int, step: str, make: bool) -> int:
+    """Into the folder below; the one above is closed."""
+    if make:
+        with suppress(FileExistsError):
+            os.mkdir(step, dir_fd=folder)
+    try:
+        below = os.open(step, FOLDER, dir_fd=folder)
+    except NotADirectoryError:
+        if stat.S_ISLNK(os.stat(step, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise Forbidden(PUT_THERE) from None
+        raise
+    os.close(folder)
+    return below
+
+
+def reason_of(error: Exception) -> str:
+    """What went wrong with a file, as a script is told."""
+    if isinstance(error, OSError):
+        if error.errno == errno.ELOOP:
+            return PUT_THERE
+        return error.strerror or str(error)
+    return str(error)
+
+
+def complaint(function: str, name: bytes, error: Exception) -> str:
+    return f"{function}: '{shown(name)}': {reason_of(error)}"

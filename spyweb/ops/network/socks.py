@@ -1,0 +1,103 @@
+"""SOCKS proxies: a connector that asks one for each connection, and speaks to the far side through it.
+
+`socks4` and `socks5` are told an address, which is looked up here; `socks4a` and `socks5h` are told the name, and look
+it up themselves.  The library for it is imported at first need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import AddrInfoType
+from yarl import URL
+
+from spyweb.errors import FetchError
+from spyweb.ops.network.addresses import is_literal, is_public, private_target
+from spyweb.ops.network.resolver import Resolver
+
+if TYPE_CHECKING:
+    from python_socks import ProxyType
+
+DEFAULT_PORT = 1080
+BY_ADDRESS = ("socks4", "socks5")  # told an address
+BY_NAME = ("socks4a", "socks5h")  # told a name
+
+
+class Untouched(AbstractResolver):
+    """Names stay names: the proxy looks them up."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        return [ResolveResult(hostname=host, host=host, port=port, family=family, proto=0, flags=0)]
+
+    async def close(self) -> None: ...
+
+
+class SocksConnector(aiohttp.TCPConnector):
+    """Connections through one proxy.  What the proxy does wrong is a FetchError of the kind `proxy`."""
+
+    def __init__(self, proxy: URL, resolver: Resolver, *, deny_private: bool, tls: ssl.SSLContext | bool) -> None:
+        super().__init__(
+            resolver=resolver if proxy.scheme in BY_ADDRESS else Untouched(),
+            family=socket.AF_INET if proxy.scheme == "socks4" else socket.AF_UNSPEC,  # it knows no other
+            use_dns_cache=False,
+            force_close=True,
+            ssl=tls,
+        )
+        self._proxy = proxy
+        self._names = resolver
+        self._deny_private = deny_private
+
+    async def _wrap_create_connection(  # all that aiohttp leaves to override
+        self, *args: Any, addr_infos: list[AddrInfoType], **kwargs: Any
+    ) -> tuple[asyncio.Transport, ResponseHandler]:
+        address = addr_infos[0][4]
+        connected = await self._connect(str(address[0]), int(address[1]))
+        try:
+            return await self._wrap_existing_connection(*args, sock=connected, **kwargs)
+        except BaseException:
+            connected.close()
+            raise
+
+    async def _connect(self, host: str, port: int) -> socket.socket:
+        """A socket on whose far side is the host.  Raises FetchError."""
+        from python_socks import ProxyError
+        from python_socks.async_.asyncio import Proxy
+
+        if self._deny_private and (reason := private_target(host)):
+            raise FetchError("connect", f"could not connect to {host}:{port}: {reason}")
+        proxy = Proxy(
+            self._kind(),
+            await self._address(),
+            self._proxy.port or DEFAULT_PORT,
+            username=self._proxy.user,
+            password=self._proxy.password or "",
+            rdns=self._proxy.scheme in BY_NAME,
+        )
+        try:
+            return await proxy.connect(host, port)
+        except (ProxyError, OSError, ValueError, AssertionError) as error:
+            raise FetchError("proxy", f"the proxy could not connect to {host}:{port}: {error}") from error
+
+    def _kind(self) -> ProxyType:
+        from python_socks import ProxyType
+
+        return ProxyType.SOCKS4 if self._proxy.scheme.startswith("socks4") else ProxyType.SOCKS5
+
+    async def _address(self) -> str:
+        """Of the proxy itself.  Raises FetchError."""
+        host = self._proxy.raw_host or ""
+        try:
+            found = [host] if is_literal(host) else [each["host"] for each in await self._names.resolve(host)]
+        except OSError as error:
+            raise FetchError("proxy", f"could not resolve {host}: {error}") from error
+        if self._deny_private and not all(map(is_public, found)):
+            raise FetchError("proxy", f"the proxy {host} has a private address, and [http] deny_private is set")
+        return found[0]

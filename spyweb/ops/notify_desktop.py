@@ -1,0 +1,117 @@
+"""Notifications on the desktop of whoever runs the daemon, where there is one.
+
+The desktop's own command shows them, in a process of its own.  Texts come from web pages: they are arguments, never
+options, and nothing in them is markup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+
+import structlog
+
+log = structlog.get_logger()
+
+DEFAULT_TIMEOUT_MS = 5_000
+LONGEST_TIMEOUT_MS = 86_400_000
+PATIENCE = 10.0  # seconds for the command
+AT_ONCE = 4  # commands; others wait
+LONGEST_TITLE, LONGEST_BODY = 200, 4_000  # characters
+DESKTOPS = ("DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS")
+NO_TITLE = "spyweb"  # the command wants one
+APPLESCRIPT = (
+    "on run argv",
+    "display notification (item 2 of argv) with title (item 1 of argv)",
+    "end run",
+)
+
+Arguments = Callable[[str, str, int], Sequence[str]]  # of (title, body, timeout in ms)
+
+
+class Desktop:
+    """Where notifications are shown; without a desktop nowhere, which is logged once."""
+
+    def __init__(self, environ: Mapping[str, str], platform: str = sys.platform) -> None:
+        self._environ = environ
+        self._platform = platform
+        self._found: tuple[str, Arguments] | None = None
+        self._free = asyncio.Semaphore(AT_ONCE)
+        self._was_missed = False
+
+    async def show(self, title: str, body: str, timeout_ms: int | None = None) -> str | None:
+        """Why it was not shown, where there is a desktop; None otherwise."""
+        missing = self._look()
+        if missing or not self._found:
+            self._miss(missing)
+            return None
+        program, arguments = self._found
+        shown_ms = min(max(0, DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms), LONGEST_TIMEOUT_MS)
+        texts = plain(title, LONGEST_TITLE) or NO_TITLE, plain(body, LONGEST_BODY)
+        async with self._free:
+            return await run_command([program, *arguments(*texts, shown_ms)])
+
+    def _look(self) -> str:
+        """Find the command that shows notifications; gives what there is not."""
+        if self._found:
+            return ""
+        is_mac = self._platform == "darwin"
+        if not is_mac and not any(self._environ.get(name) for name in DESKTOPS):
+            return f"there is no desktop here: none of {', '.join(DESKTOPS)} is set"
+        name = "osascript" if is_mac else "notify-send"
+        program = shutil.which(name, path=self._environ.get("PATH"))
+        if program is None:
+            return f"there is no {name} on the PATH"
+        self._found = program, mac_arguments if is_mac else linux_arguments
+        return ""
+
+    def _miss(self, reason: str) -> None:
+        if not self._was_missed:
+            self._was_missed = True
+            log.warning("desktop notifications are not shown", reason=reason)
+
+
+def linux_arguments(title: str, body: str, timeout_ms: int) -> Sequence[str]:
+    """notify-send undoes backslashes in a body, and desktops read it as markup."""
+    text = escape(body, quote=False).replace("\\", "\\\\")
+    return ["--app-name=spyweb", f"--expire-time={timeout_ms}", "--", title, text]
+
+
+def mac_arguments(title: str, body: str, timeout_ms: int) -> Sequence[str]:
+    script = [word for line in APPLESCRIPT for word in ("-e", line)]
+    return [*script, "--", title, body]
+
+
+def plain(text: str, longest: int) -> str:
+    """What a process can be given as an argument: no NUL and no half of a surrogate pair, and not too much."""
+    whole = text.replace("\0", "").encode("utf-8", "replace").decode()
+    return whole if len(whole) <= longest else whole[: longest - 1] + "…"
+
+
+async def run_command(command: Sequence[str]) -> str | None:
+    """Why it failed; None when it has not."""
+    try:
+        process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE)
+    except OSError as error:
+        return f"{command[0]}: {error.strerror or error}"
+    try:
+        async with asyncio.timeout(PATIENCE):
+            _, said = await process.communicate()
+    except TimeoutError:
+        return f"{command[0]} has not ended within {PATIENCE:.0f} s"
+    finally:
+        await end(process)
+    if process.returncode:
+        words = " ".join(said.decode("utf-8", "replace").split())[:200]
+        return f"{command[0]} failed ({process.returncode}){f': {words}' if words else ''}"
+    return None
+
+
+async def end(process: Process) -> None:
+    if process.returncode is None:
+        process.kill()
+        await process.wait()

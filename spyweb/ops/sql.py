@@ -1,0 +1,70 @@
+"""db_query and db_exec: a script's own SQL on data/user.db, which all jobs and the server share.
+
+What a script may pass and is given is decided here; what its SQL may touch, in store/user_guard.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spyweb.errors import OpError
+from spyweb.lua.wire import Ext, Foreign
+from spyweb.ops.arguments import INTEGER_LIMIT, Table, Text, type_name
+from spyweb.ops.op import op
+from spyweb.ops.world import Call
+from spyweb.store.user_connection import MOST_PARAMETERS, Answered, Parameter, Row, Statement
+
+
+@op
+async def db_query(call: Call, sql: Text, params: Table | None = None) -> list[Row]:
+    """Carry out one SQL statement of any kind and give its rows, each a table by column; NULL columns are absent."""
+    return list((await _ask(call, "db_query", sql, params, wants_rows=True)).rows)
+
+
+@op
+async def db_exec(call: Call, sql: Text, params: Table | None = None) -> int:
+    """Carry out one SQL statement and give the number of rows that it inserted, updated or deleted."""
+    return (await _ask(call, "db_exec", sql, params, wants_rows=False)).changed
+
+
+async def _ask(
+    call: Call, function: str, sql: bytes, params: dict[object, object] | None, *, wants_rows: bool
+) -> Answered:
+    try:
+        text = sql.decode("utf-8")
+    except UnicodeDecodeError:
+        raise OpError(f"bad argument #1 to '{function}' (SQL in UTF-8 expected; other bytes go into params)") from None
+    parameters = parameters_from(function, params or {})
+    statement = Statement(sql=text, parameters=parameters, wants_rows=wants_rows, largest=call.memory_limit)
+    return await call.world.sql.ask(call.job, call.run, statement)
+
+
+def parameters_from(function: str, params: dict[object, object]) -> Sequence[Parameter]:
+    """An array up to its highest index, its holes NULL.  Raises OpError."""
+    for key in params:
+        if isinstance(key, bool) or not isinstance(key, int) or not 1 <= key <= MOST_PARAMETERS:
+            raise OpError(f"bad argument #2 to '{function}' (an array of at most {MOST_PARAMETERS} values expected)")
+    highest = max((key for key in params if isinstance(key, int)), default=0)
+    return [_parameter(function, number, params.get(number)) for number in range(1, highest + 1)]
+
+
+def _parameter(function: str, number: int, value: object) -> Parameter:
+    match value:
+        case None | Foreign(kind=Ext.NULL):
+            return None
+        case bool() | int():
+            return int(value)
+        case float():
+            return int(value) if value.is_integer() and -INTEGER_LIMIT <= value < INTEGER_LIMIT else value
+        case bytes():
+            return _text_or_blob(value)
+    reason = f"parameter {number}: a string, number or boolean expected, got a {type_name(value)}"
+    raise OpError(f"bad argument #2 to '{function}' ({reason})")
+
+
+def _text_or_blob(value: bytes) -> str | bytes:
+    """SQLite's text is UTF-8; a string that is not comes back the same as a BLOB."""
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return value

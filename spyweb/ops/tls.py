@@ -1,0 +1,57 @@
+"""tls_probe: what a server's certificate says, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeAlias
+
+from yarl import URL
+
+from spyweb.errors import FetchError
+from spyweb.ops.arguments import Int, Text
+from spyweb.ops.network.certificate import read_certificate
+from spyweb.ops.op import op
+from spyweb.ops.world import Call
+
+HTTPS = 443
+HIGHEST_PORT = 65_535
+
+Outcome: TypeAlias = tuple[dict[str, object] | None, str | None]  # a certificate, or why there is none
+
+
+@op
+async def tls_probe(call: Call, host: Text, port: Int = HTTPS) -> Outcome:
+    """Look at the certificate of a TLS server, trusted or not.  Gives a table, or nil and a message."""
+    try:
+        der = await call.world.http.certificate(name_of(host), _checked(port))
+        found = await asyncio.to_thread(read_certificate, der, call.world.clock.now_ms())
+    except FetchError as error:
+        return None, str(error)
+    except ValueError as error:
+        return None, f"the certificate can't be read: {str(error).splitlines()[0] if str(error) else 'damaged'}"
+    return {
+        "subject": found.subject,
+        "issuer": found.issuer,
+        "serial": found.serial,
+        "not_before": found.not_before,
+        "not_after": found.not_after,
+        "days_left": found.days_left,
+        "fingerprint": found.fingerprint,
+    }, None
+
+
+def name_of(host: bytes) -> str:
+    """A host's name as the network knows it.  Raises FetchError."""
+    try:
+        name = URL.build(scheme="https", host=host.decode("utf-8").strip("[]")).raw_host
+    except ValueError:
+        name = None
+    if not name or not name.isprintable() or set(name) & set(" /@?#"):
+        raise FetchError("dns", f"not a host name: {host[:80].decode('utf-8', 'backslashreplace')!r}")
+    return name
+
+
+def _checked(port: int) -> int:
+    if not 0 < port <= HIGHEST_PORT:
+        raise FetchError("connect", f"not a port: {port}")
+    return port

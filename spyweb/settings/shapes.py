@@ -1,0 +1,58 @@
+"""A reader of a setting's value, and beside it what it takes, in the words of JSON Schema.
+
+`spyweb schema` and the parser look at the same shapes, so that neither can know a key that the other does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+T = TypeVar("T")
+
+Schema = Mapping[str, object]
+Read = Callable[[object], T]
+
+TEXT: Schema = {"type": "string"}
+NOT_BLANK: Schema = {"type": "string", "pattern": r"\S"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape(Generic[T]):
+    """Called with what stands in a file, it gives the value in spyweb's own terms, or raises ValueError."""
+
+    read: Read[T]
+    schema: Schema
+    show: Callable[..., object] | None = None  # a value as a file would say it, where that differs
+
+    def __call__(self, value: object) -> T:
+        return self.read(value)
+
+
+class Shaping(Protocol):
+    def __call__(self, read: Read[T]) -> Shape[T]: ...
+
+
+def shaped(schema: Schema, show: Callable[..., object] | None = None) -> Shaping:
+    """Says what a reader takes."""
+
+    def with_schema(read: Read[T]) -> Shape[T]:
+        return Shape(read, schema, show)
+
+    return with_schema
+
+
+def list_of(items: Schema, **more: object) -> Schema:
+    return {"type": "array", "items": items, **more}
+
+
+def one_or_many(items: Schema) -> Schema:
+    """A value, or a list of such."""
+    return {"anyOf": [items, list_of(items)]}
+
+
+def table_of(properties: Mapping[str, Schema], *required: str) -> Schema:
+    """A table that has no other keys."""
+    shape: dict[str, object] = {"type": "object", "properties": dict(properties), "additionalProperties": False}
+    return shape | {"required": list(required)} if required else shape

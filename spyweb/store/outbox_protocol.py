@@ -1,0 +1,83 @@
+"""What may be asked of a store's outbox: messages to the world, kept until they have arrived.
+
+protocol.py gives all of it on.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from spyweb.model import JobId
+
+
+class Channel(StrEnum):
+    """By what way a message goes."""
+
+    WEBHOOK = "webhook"
+    DESKTOP = "desktop"
+
+
+class Target(NamedTuple):
+    """Where messages go, one after the other."""
+
+    channel: Channel
+    address: str  # a webhook's URL; of the desktop empty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMessage:
+    """A message to be sent."""
+
+    job: JobId
+    target: Target
+    payload: bytes  # JSON
+    headers: tuple[tuple[str, str], ...] = ()  # of a webhook
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message(NewMessage):
+    """A message that has not arrived yet."""
+
+    id: int
+    delivery: str  # what the receiver knows it by, however often it is sent
+    created_ms: int
+    next_ms: int  # not before this moment
+    attempts: int = 0  # that failed
+    error: str = ""  # of the last of them
+
+
+class Outbox(Protocol):
+    """Messages that wait, each until it has arrived or was given up.  A dead one is kept for a while, never sent."""
+
+    def add(self, messages: Sequence[NewMessage]) -> Future[list[int]]:
+        """Keep them, all in one transaction; gives their ids."""
+
+    def on_added(self, callback: Callable[[Sequence[Target]], None]) -> None:
+        """Call this on the loop with their targets each time that messages were added, after the commit."""
+
+    def targets(self) -> Future[list[Target]]:
+        """Those with messages that wait."""
+
+    def next(self, target: Target, now_ms: int) -> Future[Message | None]:
+        """The one to be sent next, due or not; None when none waits.
+
+        They go in the order in which they were added.  One that was put off holds up those behind it, unless it was
+        said not to.
+        """
+
+    def done(self, message: int) -> Future[None]:
+        """It has arrived."""
+
+    def put_off(self, message: int, *, next_ms: int, error: str, holds: bool) -> Future[None]:
+        """An attempt has failed; with `holds` those behind it wait for the next one."""
+
+    def give_up(self, message: int, *, error: str) -> Future[None]: ...
+
+    def count_dead(self) -> Future[int]: ...
+
+    async def prune(self, *, older_than_ms: int) -> int:
+        """Delete those that were given up before the moment; gives how many."""

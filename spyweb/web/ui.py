@@ -1,0 +1,75 @@
+"""The project's own pages: files of its folder ui/, at the root of the site.
+
+An address without an extension that names no file gets index.html, as the router of a page expects.  No address leads
+out of the folder, and none to a file whose name begins with a dot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mimetypes
+from pathlib import Path
+from urllib.parse import unquote
+
+from aiohttp import web
+
+FOLDER, INDEX = "ui", "index.html"
+UI: web.AppKey[Path] = web.AppKey("folder of the pages")
+
+API = "/api/"
+BINARY = "application/octet-stream"
+# What the machine's own table may lack or, on some, gets wrong.
+TYPES = {
+    ".css": "text/css", ".html": "text/html", ".ico": "image/x-icon", ".js": "text/javascript",
+    ".json": "application/json", ".map": "application/json", ".mjs": "text/javascript", ".svg": "image/svg+xml",
+    ".txt": "text/plain", ".wasm": "application/wasm", ".webmanifest": "application/manifest+json",
+    ".webp": "image/webp", ".woff": "font/woff", ".woff2": "font/woff2", ".xml": "text/xml",
+}  # fmt: skip
+UTF_8 = ("text/", "application/json", "application/manifest+json")
+
+
+def add_ui(app: web.Application, folder: Path) -> None:
+    """To be added last: it takes every address that is left."""
+    app[UI] = folder
+    app.router.add_get("/{path:.*}", serve_file)
+
+
+async def serve_file(request: web.Request) -> web.StreamResponse:
+    raw = request.rel_url.raw_path
+    if raw.startswith(API):
+        raise web.HTTPNotFound
+    found = await asyncio.to_thread(find_file, request.app[UI], raw)
+    if found is None:
+        raise web.HTTPNotFound
+    headers = {"Content-Type": type_of(found), "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+    return web.FileResponse(found, headers=headers)
+
+
+def find_file(folder: Path, raw_path: str) -> Path | None:
+    """The file that an address means, as percent-encoded in a request."""
+    parts = [unquote(part, errors="surrogateescape") for part in raw_path.split("/") if part]
+    if not all(map(_is_plain, parts)):
+        return None
+    found = _file_in(folder, parts) or _file_in(folder, [*parts, INDEX])
+    if found is None and not (parts and "." in parts[-1]):
+        found = _file_in(folder, [INDEX])
+    return found
+
+
+def type_of(path: Path) -> str:
+    kind = TYPES.get(path.suffix.lower()) or mimetypes.guess_type(path.name, strict=False)[0] or BINARY
+    return f"{kind}; charset=utf-8" if kind.startswith(UTF_8) else kind
+
+
+def _is_plain(part: str) -> bool:
+    return not part.startswith(".") and not {"/", "\\", "\0"} & set(part)
+
+
+def _file_in(folder: Path, parts: list[str]) -> Path | None:
+    """Links are followed as long as they stay inside."""
+    try:
+        inside = folder.resolve(strict=True)
+        path = inside.joinpath(*parts).resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):  # RuntimeError: a loop of links
+        return None
+    return path if path.is_relative_to(inside) and path.is_file() else None

@@ -1,0 +1,86 @@
+"""Messages that the real daemon sends: a receiver that is down, and a daemon that is killed, lose none."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from spyweb.clock import RealClock
+from spyweb.jobs.outbox import webhook_message
+from spyweb.model import JobId, Webhook
+from spyweb.store.sqlite import open_store
+from tests.fakes.hook import open_hook
+from tests.fakes.project import Project, eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "jobs").mkdir()
+    return Project(tmp_path)
+
+
+def leave(project: Project, url: str, *bodies: str) -> None:
+    """Put messages into the outbox, as cycles do; no daemon runs meanwhile."""
+
+    async def add() -> None:
+        (project.root / "data").mkdir(mode=0o700, exist_ok=True)
+        store = await open_store(project.root / "data" / "spyweb.db", clock=RealClock())
+        await store.outbox.add([webhook_message(JobId("prices"), Webhook(url=url), body.encode()) for body in bodies])
+        await store.close()
+
+    asyncio.run(add())
+
+
+def left(project: Project) -> int:
+    """How many targets still have messages."""
+
+    async def count() -> int:
+        store = await open_store(project.root / "data" / "spyweb.db", clock=RealClock(), read_only=True)
+        targets = await store.outbox.targets()
+        await store.close()
+        return len(targets)
+
+    return asyncio.run(count())
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_receiver_that_is_down_at_first_gets_everything_in_order(project: Project) -> None:
+    port = free_port()
+    leave(project, f"http://127.0.0.1:{port}/hook", "1", "2", "3")
+    with project.daemon() as daemon:
+        eventually(lambda: daemon.has_said("a message has not arrived yet"))
+        daemon.kill()
+    with open_hook(port) as hook, project.daemon() as daemon:
+        eventually(lambda: len(hook.bodies) == 3)
+        eventually(lambda: left(project) == 0)
+        assert hook.bodies == ["1", "2", "3"]
+        assert len(set(hook.deliveries)) == 3
+        assert daemon.stop() == 0
+
+
+def test_a_daemon_that_is_killed_while_it_sends_sends_again_under_the_same_name(project: Project) -> None:
+    with open_hook(hangs=True) as hook, open_hook() as other:
+        port = urlsplit(hook.url).port
+        leave(project, hook.url, "1", "2")
+        leave(project, other.url, "3")
+        with project.daemon() as daemon:
+            eventually(lambda: hook.bodies and other.bodies)
+            daemon.kill()
+        assert hook.bodies == ["1"]
+        assert other.bodies == ["3"]  # one that hangs holds up no other
+    with open_hook(port or 0) as again, project.daemon():
+        eventually(lambda: len(again.bodies) == 2)
+
+    assert again.bodies == ["1", "2"]
+    assert again.deliveries[0] == hook.deliveries[0]

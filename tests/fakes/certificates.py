@@ -1,0 +1,33 @@
+"""Certificates for tests, whatever is wrong with them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+BEGINS = datetime(2026, 6, 24, 22, 54, 36, tzinfo=UTC)
+ENDS = datetime(2026, 9, 22, 23, 54, 29, tzinfo=UTC)
+
+
+def der(serial: int = 0x2F70D5) -> bytes:
+    key = ec.generate_private_key(ec.SECP256R1())
+    attributes = [(NameOID.COUNTRY_NAME, "US"), (NameOID.ORGANIZATION_NAME, "A, B"), (NameOID.COMMON_NAME, "WE1")]
+    issuer = x509.Name([x509.NameAttribute(*attribute) for attribute in attributes])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "example.com")])
+    built = x509.CertificateBuilder(issuer, subject, key.public_key(), serial, BEGINS, ENDS)
+    return built.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+
+
+def self_signed(name: str, begins: datetime, ends: datetime) -> bytes:
+    """Key and certificate, in PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    own = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    certificate = x509.CertificateBuilder(own, own, key.public_key(), 1, begins, ends).sign(key, hashes.SHA256())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return private + certificate.public_bytes(serialization.Encoding.PEM)

@@ -1,0 +1,37 @@
+"""Items, records and messages, for tests that need some."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spyweb.model import JobId
+from spyweb.store.protocol import Channel, NewMessage, NewRecord, Record, Store, Target
+from tests.fakes.changes import PRICES
+
+HOOK = Target(Channel.WEBHOOK, "http://hooks.example/a")
+OTHER_HOOK = Target(Channel.WEBHOOK, "http://hooks.example/b")
+DESKTOP = Target(Channel.DESKTOP, "")
+
+
+def item(title: str, *, matches: Sequence[str] = (), url: str = "https://shop.example/", **fields: str) -> NewRecord:
+    """What a monitor job found; two with one title are the same."""
+    return NewRecord(hash=title.encode(), fields={"title": title, **fields}, matches=matches, url=url)
+
+
+def message(payload: str = "{}", target: Target = HOOK, job: JobId = PRICES) -> NewMessage:
+    return NewMessage(job=job, target=target, payload=payload.encode(), headers=(("Authorization", "Bearer x"),))
+
+
+def titles(records: Sequence[Record]) -> list[str]:
+    return [record.fields["title"] for record in records]
+
+
+async def listed(store: Store, job: JobId | None = None, limit: int = 1_000) -> list[str]:
+    """The titles of records, newest first."""
+    return titles(await store.records.list(job, limit=limit))
+
+
+async def next_payload(store: Store, now_ms: int, target: Target = HOOK) -> str | None:
+    """What is to be sent next."""
+    found = await store.outbox.next(target, now_ms)
+    return found.payload.decode() if found else None

@@ -1,0 +1,278 @@
+"""A monitor job in a world without network, Lua or HTML: addresses, hooks and pages are what the test says.
+
+Whatever happens is a line of one story.
+"""
+
+from __future__ import annotations
+
+import inspect
+from asyncio import Future, Task, TaskGroup, get_running_loop
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import cast
+
+from spyweb.errors import FetchError
+from spyweb.extraction.page import Extracted, Page
+from spyweb.jobs.live import LiveJob
+from spyweb.jobs.monitor.course import Means
+from spyweb.jobs.monitor.monitors import Monitors
+from spyweb.jobs.records import ctx_of
+from spyweb.lua import wire
+from spyweb.lua.hooks import HOOKS, LOAD, UNLOADED, bit_of
+from spyweb.lua.patience import settle
+from spyweb.lua.session import Code, Host, Request
+from spyweb.lua.wire import Why
+from spyweb.model import Ending, Failure, Field, JobId, Monitor, Outcome, Run, RunId, RunState
+from spyweb.ops.disk import Files
+from spyweb.ops.network.request import Fetch, Response
+from spyweb.settings import HttpSettings
+from spyweb.store.memory import MemoryStore
+from tests.fakes.clock import FakeClock
+from tests.fakes.machine import SUCCESS, FakeMachine
+from tests.fakes.town import make_job
+
+SHOP = JobId("shop")
+URL = "http://shop.example/"
+Hook = Callable[..., object]  # (argument, ctx); may be a coroutine function
+Items = Sequence[Mapping[str, str]]
+
+
+class HookError(Exception):
+    """What a Lua error is to a FakeVms' hook."""
+
+
+@dataclass(slots=True)
+class FakeHttp:
+    story: list[str]
+    answers: dict[str, Response | FetchError] = field(default_factory=dict)
+    held: dict[str, Future[None]] = field(default_factory=dict)  # addresses whose answer waits
+    asked: list[Fetch] = field(default_factory=list)
+    settings: HttpSettings = field(default_factory=HttpSettings)
+
+    async def fetch(self, fetch: Fetch) -> Response:
+        self.story.append(f"fetch {fetch.url}")
+        self.asked.append(fetch)
+        url = str(fetch.url)
+        if url in self.held:
+            await self.held[url]
+        answer = self.answers.get(url)
+        if isinstance(answer, FetchError):
+            raise answer
+        return answer or page(url)
+
+    async def certificate(self, host: str, port: int) -> bytes:
+        raise AssertionError(f"{host}:{port}")
+
+
+def page(url: str = URL, *, status: int = 200, body: bytes = b"<p>", kind: bytes = b"text/html") -> Response:
+    return Response(status=status, body=body, headers={b"content-type": kind}, url=url, time_ms=5)
+
+
+@dataclass(slots=True)
+class FakeExtractor:
+    story: list[str]
+    items: dict[str, Items] = field(default_factory=dict)  # by address
+    otherwise: Items = ({"title": "Lamp", "price": "5"}, {"title": "Desk", "price": "90"})
+    error: Exception | None = None
+    pages: list[Page] = field(default_factory=list)
+
+    async def extract(self, page: Page) -> Extracted:
+        self.story.append("extract")
+        self.pages.append(page)
+        if self.error:
+            raise self.error
+        return Extracted(items=tuple(dict(item) for item in self.items.get(page.url, self.otherwise)))
+
+    async def find_selector_problem(self, selector: str) -> str | None:
+        return None
+
+
+class FakeVms(FakeMachine):
+    """Machine whose VMs speak the `cycle` procedure with hooks written in Python."""
+
+    def __init__(self, story: list[str], tasks: TaskGroup) -> None:
+        super().__init__()
+        self.story = story
+        self.hooks: dict[str, Hook] = {}
+        self.files: Hook | None = None  # executed in each new VM
+        self.is_loaded = False
+        self.contexts: list[dict[str, object]] = []
+        self.memory = 1000
+        self._tasks = tasks
+        self._ids = count(1 << 53)
+        self._talks: dict[RunId, tuple[Task[Ending], list[Why]]] = {}
+
+    def new_id(self) -> RunId:
+        return RunId(next(self._ids))
+
+    async def run(self, request: Request, host: Host) -> Ending:
+        if request.procedure != "cycle":
+            return await super().run(request, host)
+        self.requests.append(request)
+        talk = self._tasks.create_task(self._cycle(request, host))
+        whys: list[Why] = []
+        self._talks[request.run] = (talk, whys)
+        while not talk.done():
+            await _done(talk)
+        del self._talks[request.run]
+        if whys:
+            failure = Failure.TIMEOUT if whys[0] is Why.TIMEOUT else Failure.CANCELLED
+            return Ending(outcome=Outcome.FAILED, failure=failure, reason=f"killed: {whys[0].name}")
+        return talk.result()
+
+    def cancel(self, run: RunId, why: Why) -> None:
+        if run in self._talks:
+            talk, whys = self._talks[run]
+            self.story.append(f"kill {why.name.lower()}")
+            whys.append(why)
+            talk.cancel()
+        else:
+            super().cancel(run, why)
+
+    async def _cycle(self, request: Request, host: Host) -> Ending:
+        ctx: dict[str, object] = {**request.arguments[0], "shared": {}}  # type: ignore[dict-item]
+        self.contexts.append(ctx)
+        told: list[object] = [self._defined(), self.memory]
+        while True:
+            answer = await host.op("_hook", told)
+            if not answer:
+                return SUCCESS
+            name, argument, patch, later = [*answer, None, None, None][:4]
+            ctx.update({name: _crossed(value) for name, value in cast("dict[str, object]", patch or {}).items()})
+            for key, packed in cast("dict[str, bytes]", later or {}).items():
+                ctx[key] = wire.unpack(packed)[0] if packed else _crossed(argument)
+            told = [*await self._called(str(name), argument, ctx)]
+
+    async def _called(self, name: str, argument: object, ctx: dict[str, object]) -> list[object]:
+        self.story.append(name if ctx.get("worker_id", 1) == 1 else f"{name} of {ctx['worker_id']}")
+        self.memory += 10
+        try:
+            value = await self._value(name, argument, ctx)
+        except HookError as error:
+            return [self._defined(), self.memory, b"error", None, str(error).encode(), b"stack traceback:"]
+        return [self._defined(), self.memory, b"ok", value]
+
+    async def _value(self, name: str, argument: object, ctx: dict[str, object]) -> object:
+        if name == LOAD:
+            await _maybe(self.files(ctx) if self.files else None)
+            self.is_loaded = True
+            return None
+        hook, given = self.hooks[name], _crossed(argument)
+        if name == "filter_item":
+            return [await _maybe(hook(item, ctx)) or False for item in given]  # type: ignore[attr-defined]
+        return _crossed(await _maybe(hook(given, ctx)))
+
+    def _defined(self) -> int:
+        return sum(bit_of(name) for name in HOOKS if name in self.hooks) if self.is_loaded else UNLOADED
+
+
+async def _maybe(value: object) -> object:
+    return await value if inspect.isawaitable(value) else value
+
+
+async def _done(task: Task[Ending]) -> None:
+    ended: Future[None] = get_running_loop().create_future()
+    task.add_done_callback(lambda _: settle(ended))
+    await ended
+
+
+def _crossed(value: object) -> object:
+    """As it is on the other side: texts are bytes."""
+    match value:
+        case str():
+            return value.encode()
+        case Mapping():
+            return {_crossed(key): _crossed(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_crossed(each) for each in value]
+        case _:
+            return value
+
+
+@dataclass(slots=True)
+class FakeHost:
+    """Of a run: keeps what it logs."""
+
+    lines: list[str] = field(default_factory=list)
+    storage_errors: int = 0
+
+    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
+        raise AssertionError(name)
+
+    def log(self, level: str, text: bytes) -> None:
+        self.lines.append(f"{level} {text.decode()}")
+
+
+@dataclass(slots=True, kw_only=True)
+class Shop:
+    """A monitor job and all it leans on."""
+
+    clock: FakeClock
+    store: MemoryStore
+    http: FakeHttp
+    extractor: FakeExtractor
+    vms: FakeVms
+    monitors: Monitors
+    tasks: TaskGroup
+    story: list[str]
+    host: FakeHost = field(default_factory=FakeHost)
+    runs: count[int] = field(default_factory=lambda: count(1))
+
+    async def run(self, job: LiveJob | None = None, **trigger: object) -> Ending:
+        task = self.start(job, **trigger)
+        await self.clock.turn()
+        return await task
+
+    def start(self, job: LiveJob | None = None, **trigger: object) -> Task[Ending]:
+        job = job or make_monitor()
+        run = Run(id=RunId(next(self.runs)), job=job.id, state=RunState.RUNNING, trigger={"type": "manual", **trigger})
+        return self.tasks.create_task(self.monitors.iterate(job, run, self.host, ctx_of(run)))
+
+    async def records(self) -> list[dict[str, str]]:
+        """Oldest first."""
+        return [dict(record.fields) for record in reversed(await self.store.records.list(limit=1000))]
+
+
+@asynccontextmanager
+async def shop(root: Path = Path("/nonexistent")) -> AsyncIterator[Shop]:
+    story: list[str] = []
+    clock = FakeClock()
+    store, http, extractor = MemoryStore(clock), FakeHttp(story), FakeExtractor(story)
+    means = Means(
+        http=http,
+        extractor=extractor,
+        records=store.records,
+        outbox=store.outbox,
+        clock=clock,
+        files=Files(root, clock),
+        timezone="UTC",
+        random=lambda: 0.5,
+    )
+    async with TaskGroup() as tasks:
+        vms = FakeVms(story, tasks)
+        yield Shop(
+            clock=clock,
+            store=store,
+            http=http,
+            extractor=extractor,
+            vms=vms,
+            monitors=Monitors(means, vms),
+            tasks=tasks,
+            story=story,
+        )
+
+
+def make_monitor(lua: bool = False, *, spec: Mapping[str, object] | None = None, **changes: object) -> LiveJob:
+    monitor = Monitor(
+        urls=(URL,),
+        selector=".item",
+        fields=(Field(name="title", selector="h2"), Field(name="price", selector=".price")),
+    )
+    job = make_job("shop")
+    job.spec = replace(job.spec, name="Shop", monitor=replace(monitor, **changes), **(spec or {}))  # type: ignore[arg-type]
+    source = b"-- hooks" if lua else b""
+    job.code = Code(job=job.id, generation=1, chunk="jobs/shop/hooks.lua", source=source)
+    return job

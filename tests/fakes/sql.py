@@ -1,0 +1,30 @@
+"""The scripts' database for tests: statements by job and run, their rows as they come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spyweb.model import MIB, JobId, RunId
+from spyweb.store.user_connection import LONGEST_S, Parameter, Row, Statement
+from spyweb.store.user_db import UserDatabase
+
+
+def statement(sql: str, *parameters: Parameter, rows: bool = True, longest_s: float = LONGEST_S) -> Statement:
+    return Statement(sql=sql, parameters=parameters, wants_rows=rows, largest=MIB, longest_s=longest_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A run of a job."""
+
+    database: UserDatabase
+    job: str = "a"
+    run: int = 1
+
+    async def rows(self, sql: str, *parameters: Parameter, longest_s: float = LONGEST_S) -> list[Row]:
+        asked = statement(sql, *parameters, longest_s=longest_s)
+        return list((await self.database.ask(JobId(self.job), RunId(self.run), asked)).rows)
+
+    async def changed(self, sql: str, *parameters: Parameter) -> int:
+        asked = statement(sql, *parameters, rows=False)
+        return (await self.database.ask(JobId(self.job), RunId(self.run), asked)).changed

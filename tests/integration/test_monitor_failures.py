@@ -1,0 +1,108 @@
+"""Sites that misbehave, and proxies on the way: each costs its own cycle, with an error of the right kind."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+import trustme
+
+from spyweb.model import Outcome
+from tests.fakes.monitor_project import MonitorProject, open_project
+from tests.fakes.web_server import WebServer, open_proxy, open_web_server
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def machine_room(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MonitorProject]:
+    async with open_project(tmp_path_factory.mktemp("project")) as project:
+        yield project
+
+
+@pytest.fixture
+def project(machine_room: MonitorProject) -> MonitorProject:
+    machine_room.renew()
+    return machine_room
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server() -> AsyncIterator[WebServer]:
+    async with open_web_server() as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("path", "limits", "kind", "message"),
+    [
+        ("/redirect/20", "", "http", "too many redirects"),
+        ("/large?mb=20", "", "size", "larger than 10 MB"),
+        ("/large?mb=2&chunked=1", "request.max_body_size = 1", "size", "larger than 1 MB"),
+        ("/drip", "request.timeout = 0.2", "timeout", "within 0.2 s"),
+        ("/silence", "request.timeout = 0.2", "timeout", "within 0.2 s"),
+        ("/mislabelled/gzip", "", "http", ""),
+        ("", 'request.url = "file:///etc/passwd"', "http", "it must begin with http:// or https://"),
+        ("", 'request.url = "http://nowhere.invalid/"', "dns", "nowhere.invalid"),
+        ("", 'request.headers["X"] = "a\\r\\nb"', "http", "control characters"),
+        ("", 'request.proxy = "http://127.0.0.1:1"', "proxy", ""),
+    ],
+)
+async def test_it_is_a_transport_failure_of_its_kind(
+    project: MonitorProject, server: WebServer, path: str, limits: str, kind: str, message: str
+) -> None:
+    hooks = f"function before_fetch(request) {limits} return request end"
+    hooks += " function after_fetch(result) log(result.error.kind) return result end"
+    project.shop(hooks, url=f'"{server.url(path or "/hello")}"')
+    ending = await project.run()
+    assert (ending.outcome, project.lines) == (Outcome.FAILED, [f"info {kind}"])
+    assert message in ending.reason
+    assert await project.records() == []
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_refused(project: MonitorProject) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(tls)
+    async with open_web_server(tls) as server:
+        project.shop(
+            "function after_fetch(result) log(result.error.kind) return result end",
+            url=f'"{server.url("/hello", scheme="https")}"',
+        )
+        ending = await project.run()
+    assert (ending.outcome, project.lines) == (Outcome.FAILED, ["info tls"])
+
+
+async def test_proxies_take_turns_and_a_request_may_do_without(project: MonitorProject) -> None:
+    hooks = """
+    function before_fetch(request)
+      turn = (turn or 0) + 1
+      if turn == 3 then request.proxy = "" end
+      return request
+    end
+    function after_fetch(result) log(tostring(result.response.proxy)) return result end"""
+    async with open_proxy() as first, open_proxy() as second:
+        urls = [each.url("", scheme="http") for each in (first, second)]
+        project.shop(hooks, f'[proxy]\nenabled = true\nrotate = "RoundRobin"\nurls = ["{urls[0]}", "{urls[1]}"]\n')
+        told = []
+        for _ in range(4):
+            assert (await project.run()).outcome is Outcome.SUCCESS
+            told += project.lines
+        assert told == [f"info {urls[0]}", f"info {urls[1]}", "info nil", f"info {urls[0]}"]
+        assert first.story
+        assert second.story
+        assert project.site.story == ["GET /"] * 4
+
+
+async def test_a_selector_that_is_none_fails_its_cycle(project: MonitorProject) -> None:
+    project.shop(selector='"..item"')
+    ending = await project.run()
+    assert ending.outcome is Outcome.FAILED
+    assert "..item" in ending.reason
+
+
+async def test_a_body_that_the_vm_could_not_hold_is_too_large(project: MonitorProject, server: WebServer) -> None:
+    hooks = "function after_fetch(result) log(result.error.kind) return result end"
+    project.shop(hooks, url=f'"{server.url("/large?mb=9")}"', memory_limit='"8MB"')
+    assert (await project.run()).outcome is Outcome.FAILED
+    assert project.lines == ["info size"]

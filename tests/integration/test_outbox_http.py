@@ -1,0 +1,89 @@
+"""Messages over the network of this machine, each attempt with the real client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from spyweb.clock import RealClock
+from spyweb.jobs import outbox_send
+from spyweb.jobs.outbox import webhook_message
+from spyweb.jobs.outbox_send import Channels
+from spyweb.model import JobId, Webhook
+from spyweb.ops.network.client import open_client
+from spyweb.ops.notify_desktop import Desktop
+from spyweb.settings import HttpSettings
+from spyweb.store.protocol import Message
+from tests.fakes.hook import open_hook
+from tests.fakes.web_server import WebServer, open_web_server
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[WebServer]:
+    async with open_web_server() as server:
+        yield server
+
+
+@pytest.fixture
+async def channels() -> AsyncIterator[Channels]:
+    clock = RealClock()
+    async with open_client(HttpSettings(), clock) as http:
+        yield Channels(http=http, desktop=Desktop({}), clock=clock)
+
+
+def message_to(url: str, body: bytes = b'{"a":"\xc3\xa4"}') -> Message:
+    new = webhook_message(JobId("prices"), Webhook(url=url, headers=(("Authorization", "Bearer x"),)), body)
+    return Message(
+        job=new.job,
+        target=new.target,
+        payload=new.payload,
+        headers=new.headers,
+        id=1,
+        delivery="d1",
+        created_ms=0,
+        next_ms=0,
+    )
+
+
+async def test_a_body_arrives_byte_for_byte_with_its_headers(channels: Channels) -> None:
+    with open_hook() as hook:
+        assert await channels.send(message_to(hook.url)) is None
+
+    assert (hook.bodies, hook.deliveries) == (['{"a":"ä"}'], ["d1"])
+
+
+async def test_a_redirect_is_not_followed(channels: Channels, server: WebServer) -> None:
+    trouble = await channels.send(message_to(server.url("/redirect/2")))
+
+    assert trouble is not None
+    assert trouble.reason == "answered 302"
+    assert server.story == ["POST /redirect/2"]
+
+
+async def test_nobody_there_and_no_answer_are_the_targets_trouble(
+    channels: Channels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_send, "TIMEOUT_S", 0.1)
+    with open_hook(hangs=True) as hook:
+        hung = await channels.send(message_to(hook.url))
+    gone = await channels.send(message_to(hook.url))
+
+    assert hung is not None
+    assert gone is not None
+    assert (hung.holds, gone.holds) == (True, True)
+    assert hung.reason.startswith("timeout: no complete response within 0.1 s")
+    assert gone.reason.startswith("connect: could not connect")
+
+
+async def test_many_targets_are_served_at_once_while_one_hangs(channels: Channels) -> None:
+    with open_hook(hangs=True) as hung, open_hook() as fine:
+        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+            hanging = tasks.create_task(channels.send(message_to(hung.url)))
+            sent = [tasks.create_task(channels.send(message_to(f"{fine.url}/{n}", b"%d" % n))) for n in range(20)]
+            await asyncio.wait(sent)
+            assert not hanging.done()
+            hung.over.set()
+
+    assert sorted(map(int, fine.bodies)) == list(range(20))

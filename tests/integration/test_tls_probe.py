@@ -1,0 +1,117 @@
+"""tls_probe against real TLS servers: a real handshake with whatever certificate there is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import trustme
+
+from spyweb.clock import RealClock
+from spyweb.ops import catalog
+from spyweb.ops.network.client import open_client
+from spyweb.ops.network.resolver import LOCALHOST, Address
+from spyweb.settings import HttpSettings
+from tests.fakes.certificates import self_signed
+from tests.fakes.ops import ask, make_call, make_world
+from tests.fakes.web_server import open_web_server
+
+
+def lookup(host: str) -> tuple[Address, ...]:
+    return LOCALHOST[:1]
+
+
+async def probe(host: str, port: int, **settings: object) -> Sequence[object]:
+    assert "tls_probe" in catalog.names()
+    chosen = HttpSettings(**{"timeout_ms": 3_000, **settings})  # type: ignore[arg-type]  # a test names real settings
+    async with open_client(chosen, RealClock(), lookup=lookup) as client:
+        return await ask(make_call(make_world(http=client, clock=RealClock())), "tls_probe", host.encode(), port)
+
+
+@asynccontextmanager
+async def served(tls: ssl.SSLContext) -> AsyncIterator[int]:
+    async with open_web_server(tls) as server:
+        yield server.port
+
+
+@asynccontextmanager
+async def speaking(answer: bytes) -> AsyncIterator[int]:
+    """A server that says this to whatever it hears, or nothing at all; gone when the test goes on."""
+    gone = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.read(10)
+            writer.write(answer)
+            if not answer:
+                await reader.read()
+        writer.close()
+        gone.set()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+        await asyncio.wait_for(gone.wait(), 5)
+
+
+def context(tmp_path: Path, begins: datetime, ends: datetime) -> ssl.SSLContext:
+    pem = tmp_path / "server.pem"
+    pem.write_bytes(self_signed("self.example", begins, ends))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(pem)
+    return tls
+
+
+@pytest.mark.parametrize("days", [30, -30], ids=["self-signed", "expired"])
+async def test_a_certificate_that_nobody_would_trust_is_told_of(tmp_path: Path, days: int) -> None:
+    now = datetime.now(UTC)
+    tls = context(tmp_path, now - timedelta(days=60), now + timedelta(days=days, hours=1))
+    async with served(tls) as port:
+        found, error = await probe("127.0.0.1", port)
+    assert error is None
+    assert isinstance(found, dict)
+    assert found["subject"] == found["issuer"] == "CN=self.example"
+    assert found["days_left"] == days
+
+
+async def test_the_name_is_told_so_that_each_host_shows_its_own() -> None:
+    authority = trustme.CA()
+    seen: list[str | None] = []
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("one.example").configure_cert(tls)
+    tls.sni_callback = lambda _, name, __: seen.append(name)
+    async with served(tls) as port:
+        found, _ = await probe("one.example", port)
+    assert seen == ["one.example"]
+    assert isinstance(found, dict)
+
+
+async def test_what_speaks_no_tls_or_is_not_there_is_a_message() -> None:
+    async with speaking(b"SSH-2.0-OpenSSH\r\n") as port:
+        found, message = await probe("plain.example", port)
+    assert found is None
+    assert str(message).startswith(f"TLS with plain.example:{port} failed: ")
+    assert await probe("127.0.0.1", 1) == [None, "could not connect to 127.0.0.1:1: Connection refused"]
+
+
+async def test_a_server_that_says_nothing_is_given_up() -> None:
+    async with speaking(b"") as port:
+        began = asyncio.get_running_loop().time()
+        found, message = await probe("silent.example", port, timeout_ms=200)
+    assert found is None
+    assert message == f"no certificate of silent.example:{port} within 0.2 s"
+    assert asyncio.get_running_loop().time() - began < 2
+
+
+async def test_with_deny_private_nothing_inside_is_probed(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    async with served(context(tmp_path, now, now + timedelta(days=1))) as port:
+        for host in ("127.0.0.1", "::1", "rebound.example", "localhost", "127.1", "[::ffff:127.0.0.1]"):
+            found, message = await probe(host, port, deny_private=True)
+            assert found is None
+            assert "is a private address, and [http] deny_private is set" in str(message)

@@ -1,0 +1,82 @@
+"""Whatever a hook returns makes sense, or is a Mismatch: nothing that a script can think of is a bug in spyweb."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spyweb.errors import FetchError
+from spyweb.jobs.monitor.exchange import (
+    Ask,
+    Reply,
+    failed,
+    fetch_of,
+    fetched_to_lua,
+    read_ask,
+    read_fetched,
+    read_own_fetch,
+    replied,
+)
+from spyweb.jobs.monitor.items import Item, ItemReader, Keywords, items_to_lua
+from spyweb.jobs.monitor.reading import sequence
+from spyweb.jobs.monitor.texts import default_payload
+from spyweb.lua import answer, wire
+from spyweb.lua.wire import Ext, Foreign
+from spyweb.ops.arguments import Mismatch
+from spyweb.settings import HttpSettings
+
+NAMES = (
+    b"url method headers body timeout proxy max_body_size response status error message kind fields matches"
+).split()
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 63) - 1)
+    | st.floats()
+    | st.binary(max_size=8)
+    | st.sampled_from([Foreign(Ext.NULL), Foreign(Ext.EMPTY_ARRAY), Foreign(Ext.FOREIGN, "function")])
+)
+KEYS = st.sampled_from(NAMES) | st.integers(-2, 5) | st.binary(max_size=3) | st.booleans() | st.floats(allow_nan=False)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=5), max_leaves=12
+)
+ASK = Ask(url=b"http://shop.example/")
+REPLY = Reply(status=200, body=b"<p>", url=ASK.url)
+ITEM = Item({"title": "Lamp"}, ("lamp",))
+READER = ItemReader(("title",), Keywords(("lamp",), ()))
+READERS: dict[str, Callable[[object], object]] = {
+    "before_fetch": partial(read_ask, before=ASK),
+    "override_fetch": partial(read_own_fetch, ask=ASK),
+    "after_fetch of a success": partial(read_fetched, fetched=replied(ASK, REPLY)),
+    "after_fetch of a failure": partial(read_fetched, fetched=failed(ASK, "gone", "dns")),
+    "items": partial(READER.read_all, told=[ITEM, ITEM]),
+    "filter_item": sequence,
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+@given(value=VALUES)
+def test_a_returned_value_is_read_or_is_a_mismatch(name: str, value: object) -> None:
+    with contextlib.suppress(Mismatch):
+        READERS[name](value)
+
+
+@given(VALUES)
+def test_a_request_that_was_read_goes_out_or_is_a_fetch_error(value: object) -> None:
+    with contextlib.suppress(Mismatch, FetchError):
+        fetch_of(read_ask(value, ASK), HttpSettings(), None)
+
+
+@given(VALUES)
+def test_what_was_read_can_be_told_to_the_next_hook_and_to_a_webhook(value: object) -> None:
+    with contextlib.suppress(Mismatch):
+        items = READER.read_all(value)
+        assert READER.read_all(wire.unpack(answer.pack(items_to_lua(items)))) == items
+        default_payload("Shop", items)
+    with contextlib.suppress(Mismatch):
+        answer.pack([fetched_to_lua(read_own_fetch(value, ASK))])

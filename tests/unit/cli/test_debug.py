@@ -1,0 +1,58 @@
+"""What `spyweb debug` shows of a monitor job."""
+
+from __future__ import annotations
+
+import pytest
+
+from spyweb.cli.debug import DebugScreen
+from spyweb.jobs.monitor.telemetry import STAGES, Stage
+from spyweb.jobs.view import RunEnded
+from spyweb.model import JobId, Outcome, RunId
+
+BEFORE = Stage(name="before_fetch", status="success", duration_ms=1.26, memory=2048, memory_delta=512)
+FETCH = Stage(name="fetch", status="error", duration_ms=250.0, error="http status: 403")
+ITEM = {"fields": {"title": "Lamp", "price": "5"}, "matches": ["lamp", "sale"]}
+OTHER = {"fields": {"title": "Desk", "colour": "red"}, "matches": []}
+
+
+def ended(*items: object, files: tuple[str, ...] = ()) -> RunEnded:
+    stages = {name: Stage(name=name) for name in STAGES} | {"before_fetch": BEFORE, "fetch": FETCH}
+    result = {
+        "stages": [stage.shown() for stage in stages.values()],
+        "extracted": 3,
+        "items": list(items),
+        "files": list(files),
+    }
+    return RunEnded(job=JobId("shop"), run=RunId(9), outcome=Outcome.SUCCESS, duration_ms=300, result=result)
+
+
+def test_stages_are_shown_up_to_the_store_with_time_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    DebugScreen().end(ended(ITEM))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["stage", "type", "status", "ms", "memory", "change", "error"]
+    assert lines[1] == ["before_fetch", "hook", "success", "1.3", "2.0", "KiB", "0.5", "KiB"]
+    assert lines[3] == ["fetch", "internal", "error", "250.0", "-", "-", "http", "status:", "403"]
+    assert lines[10][0] == "before_store"
+    assert not lines[11]
+
+
+def test_items_are_shown_with_every_field_that_one_of_them_has(capsys: pytest.CaptureFixture[str]) -> None:
+    DebugScreen().end(ended(ITEM, OTHER, files=("jobs/shop/shop-fields.json",)))
+    shown = capsys.readouterr()
+    lines = shown.out.splitlines()
+    assert [line.split() for line in lines[12:15]] == [
+        ["title", "price", "colour", "matches"],
+        ["Lamp", "5", "lamp,", "sale"],
+        ["Desk", "red"],
+    ]
+    assert shown.err.splitlines() == ["2 items of 3 that were extracted", "saved jobs/shop/shop-fields.json"]
+
+
+def test_without_items_it_says_how_many_were_extracted(capsys: pytest.CaptureFixture[str]) -> None:
+    DebugScreen().end(ended())
+    assert capsys.readouterr().err == "no items are left of 3 that were extracted\n"
+
+
+def test_a_scripts_result_is_shown_as_by_run(capsys: pytest.CaptureFixture[str]) -> None:
+    DebugScreen().end(RunEnded(job=JobId("shop"), run=RunId(9), outcome=Outcome.SUCCESS, result={"stages": 3}))
+    assert capsys.readouterr().out.splitlines()[0] == 'returned {"stages":3}'

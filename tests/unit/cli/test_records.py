@@ -1,0 +1,159 @@
+"""`spyweb records`: against a database, and against a daemon's socket."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+from datetime import datetime
+from pathlib import Path
+from typing import cast
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from spyweb.cli.records import PAGE, moment_of, to_csv
+from spyweb.errors import Refused
+from spyweb.jobs.record_view import RecordView, view_record
+from spyweb.model import JobId
+from spyweb.store.protocol import NewRecord, Record
+from spyweb.store.sqlite import open_store
+from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.command import spyweb
+from tests.fakes.desk import PRICES, FakeDesk
+from tests.fakes.door import open_door
+from tests.fakes.findings import item
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "config.toml").write_text('[daemon]\ntimezone = "UTC"\n')
+    (tmp_path / "jobs" / "prices.lua").write_text('-- /// job\n-- name = "Prices"\n-- ///\n')
+    (tmp_path / "data").mkdir(mode=0o700)
+    return tmp_path
+
+
+def record(root: Path, *items: NewRecord, job: JobId = PRICES, clock: FakeClock | None = None) -> None:
+    async def add() -> None:
+        store = await open_store(root / "data" / "spyweb.db", clock=clock or FakeClock())
+        await store.records.add(job, items)
+        await store.close()
+
+    asyncio.run(add())
+
+
+def titles(answer: object) -> list[str]:
+    return [each["title"] for each in cast(list[dict[str, str]], answer)]
+
+
+def views(count: int) -> list[RecordView]:
+    return [
+        view_record(Record(timestamp_ns=START_MS * 1_000_000 + n, job=PRICES, hash=b"", fields={"title": str(n)}))
+        for n in reversed(range(count))
+    ]
+
+
+def test_records_are_a_table_newest_first_with_a_column_for_each_field(project: Path) -> None:
+    record(project, item("Tea", price="1 €", matches=["sale", "tea"]), item("Cup", size="L"))
+    answer = spyweb("records", "Prices", root=project)
+
+    assert answer.code == 0
+    assert answer.lines[0].split() == ["found", "title", "size", "price", "keywords"]
+    assert answer.table == [
+        ["Thu 2026-01-01 00:00:00 UTC", "Cup", "L"],
+        ["Thu 2026-01-01 00:00:00 UTC", "Tea", "1 €", "sale, tea"],
+    ]
+
+
+def test_json_is_what_the_api_gives(project: Path) -> None:
+    record(project, item("Tea", matches=["sale"]))
+    (found,) = cast(list[dict[str, object]], spyweb("records", "prices", "-o", "json", root=project).json)
+
+    assert found["title"] == "Tea"
+    assert (found["job_id"], found["match_key"], found["timestamp"]) == ("prices", ["sale"], START_MS * 1_000_000)
+
+
+def test_csv_keeps_commas_quotes_and_line_breaks(project: Path) -> None:
+    record(project, item('a "b", c\nd', matches=["x", "y"]), item("plain", price="2"))
+    answer = spyweb("records", "prices", "-o", "csv", root=project)
+    header, *rows = csv.reader(io.StringIO(answer.out))
+
+    moment, page = "2026-01-01T00:00:00.000Z", "https://shop.example/"
+    assert header == ["date_time", "title", "price", "keywords", "page_url"]
+    assert rows == [[moment, "plain", "2", "", page], [moment, 'a "b", c\nd', "", "x y", page]]
+
+
+def test_the_newest_are_shown_and_how_many_may_be_said(project: Path) -> None:
+    record(project, *(item(str(number)) for number in range(30)))
+
+    assert len(titles(spyweb("records", "prices", "-o", "json", root=project).json)) == 20
+    assert titles(spyweb("records", "prices", "-n", "2", "-o", "json", root=project).json) == ["29", "28"]
+
+
+def test_since_leaves_out_what_is_older(project: Path) -> None:
+    clock = FakeClock()
+    for title in ("first", "second", "third"):
+        record(project, item(title), clock=clock)
+        clock.advance(3600)
+    since = ("--since", "2026-01-01T01:00")
+
+    assert titles(spyweb("records", "prices", *since, "-o", "json", root=project).json) == ["third", "second"]
+    answer = spyweb("records", "prices", "--since", "2026-01-02", root=project)
+    assert (answer.code, answer.out, answer.err) == (0, "", "no records\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [
+        ("2h", START_MS - 2 * HOUR_MS),
+        ("90", START_MS - 90_000),
+        ("2026-01-01T00:00:00Z", START_MS),
+        ("2026-01-01T02:00+01:00", START_MS + HOUR_MS),
+        ("2026-01-01", START_MS - 9 * HOUR_MS),
+    ],
+)
+def test_since_is_an_age_or_a_moment_in_the_daemons_zone(text: str, expected_ms: int) -> None:
+    assert moment_of(text, START_MS, "Asia/Tokyo") == expected_ms
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-5", "9" * 300, "2026-13-01"])
+def test_what_is_neither_is_refused(text: str) -> None:
+    with pytest.raises(Refused, match="expected an age"):
+        moment_of(text, START_MS, "UTC")
+
+
+def test_a_job_that_is_gone_has_its_records_and_one_that_never_was_is_refused(project: Path) -> None:
+    record(project, item("Tea"), job=JobId("old"))
+
+    assert titles(spyweb("records", "old", "-o", "json", root=project).json) == ["Tea"]
+    answer = spyweb("records", "prizes", root=project)
+    assert (answer.code, "prices" in answer.err) == (2, True)
+
+
+def test_before_the_first_start_there_are_none(project: Path) -> None:
+    answer = spyweb("records", "prices", root=project)
+    assert (answer.code, answer.out, answer.err) == (0, "", "no records\n")
+
+
+def test_what_a_page_says_never_reaches_the_terminal_as_a_control_sequence(project: Path) -> None:
+    record(project, item("\x1b[31mred\x07", price="a\nb"))
+    answer = spyweb("records", "prices", root=project)
+
+    assert "\x1b" not in answer.out
+    assert len(answer.lines) == 2
+
+
+def test_a_running_daemon_is_asked_page_by_page(project: Path) -> None:
+    desk = FakeDesk(found=views(PAGE + 3))
+    with open_door(desk, project / "data"):
+        answer = spyweb("records", "prices", "-n", str(PAGE + 10), "-o", "json", root=project)
+
+    assert titles(answer.json) == [str(number) for number in reversed(range(PAGE + 3))]
+
+
+def test_csv_of_nothing_is_its_header() -> None:
+    assert to_csv([]) == "date_time,keywords,page_url\n"
+    assert datetime.fromisoformat(views(1)[0].date_time) == datetime(2026, 1, 1, tzinfo=ZoneInfo("UTC"))

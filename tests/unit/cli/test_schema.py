@@ -1,0 +1,175 @@
+"""What an editor is told is what the parser takes: neither knows a key, a type or a name that the other does not."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from datetime import date, datetime, time
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from spyweb.cli.schema import config_schema, job_schema
+from spyweb.jobs.discover import scan
+from spyweb.jobs.parse import job_keys
+from spyweb.settings import examine_settings
+from spyweb.settings.load import section_keys
+from spyweb.settings.shapes import Schema
+from tests.fakes.command import spyweb
+from tests.fakes.repository import ROOT, read
+
+MONITOR = 'name = "Watch"\nurl = "https://a.b"\nselector = "li"\nfields = ["t:h2"]\n'
+JOBS, CONFIG = Draft202012Validator(job_schema()), Draft202012Validator(config_schema())
+
+GOOD = [
+    "",
+    "interval = 60",
+    'every = "1h30m"\nretries = 2\nstart = "interval"\nmisfire_grace = "none"',
+    'cron = "0 * * * *"\ntimezone = "Europe/Berlin"\nmemory_limit = "128MB"',
+    "at = 2026-12-24T18:00:00Z",
+    'after = ["a", { job = "b", outcome = ["failed", "lost"] }]\non = { scope = "orders", events = "created" }',
+    'keywords = ["x"]\nsearch_fields = ["t"]\nhash_fields = ["t"]\nheaders = { "X-A" = "b" }\ndebug = true',
+    '[proxy]\nrotate = "Random"\nurls = ["socks5://p:1"]\n[webhook]\nurl = "https://x.y"\nheaders = { a = "b" }',
+    '[notification]\nenabled = false\ntimeout = 5000\ntitle = "{t}"\nbody = ""',
+]
+BAD = [
+    "interval = 0",
+    "interval = '5x!'",
+    "every = '1h'\ninterval = 5",
+    "cron = 5",
+    "workers = 0",
+    "workers = 1.5",
+    "retries = -1",
+    "start = 'later'",
+    "keywords = 'x'",
+    "keywords = [' ']",
+    "headers = { a = 5 }",
+    "on_hook_error = 'stop'",
+    "after = { outcome = 'any' }",
+    "[proxy]\nurls = ['ftp://x']",
+    "[proxy]\nrotate = 'roundrobin'\nurls = ['http://p']",
+    "[webhook]\nurl = '/x'",
+    "[notification]\ntimeout = -1",
+]
+
+
+def as_json(value: object) -> object:
+    """TOML as an editor hands it to JSON Schema: moments are text."""
+    if isinstance(value, Mapping):
+        return {key: as_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [as_json(item) for item in value]
+    return value.isoformat() if isinstance(value, datetime | date | time) else value
+
+
+def complaints(validator: Draft202012Validator, text: str) -> list[str]:
+    return [error.message for error in validator.iter_errors(as_json(tomllib.loads(text)))]
+
+
+def problems(root: Path, name: str, text: str) -> list[object]:
+    (root / "jobs").mkdir(exist_ok=True)
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text(text)
+    settings, wrong = examine_settings(root, environ={}, flags={})
+    return [*wrong, *scan(root, settings).problems]
+
+
+def test_both_are_schemas() -> None:
+    for validator in (JOBS, CONFIG):
+        Draft202012Validator.check_schema(validator.schema)
+
+
+def test_the_command_prints_what_was_asked_for() -> None:
+    assert spyweb("schema").json == job_schema() == spyweb("schema", "job").json
+    assert spyweb("schema", "config").json == config_schema()
+
+
+@pytest.mark.parametrize("more", GOOD)
+def test_what_the_parser_takes_is_valid(more: str, tmp_path: Path) -> None:
+    others = "".join(f'[[jobs]]\nname = "{name}"\n{MONITOR.partition(chr(10))[2]}' for name in "ab")
+    assert problems(tmp_path, "jobs.toml", others) == problems(tmp_path, "jobs/w/config.toml", MONITOR + more) == []
+    assert complaints(JOBS, MONITOR + more) == []
+    assert complaints(JOBS, f"[[jobs]]\n{MONITOR}") == []
+
+
+@pytest.mark.parametrize("more", BAD)
+def test_what_the_parser_refuses_is_not(more: str, tmp_path: Path) -> None:
+    assert problems(tmp_path, "jobs/w/config.toml", MONITOR + more)
+    assert complaints(JOBS, MONITOR + more)
+
+
+@pytest.mark.parametrize("missing", ["name", "url", "selector", "fields"])
+def test_what_is_required_is_required_in_both_files(missing: str, tmp_path: Path) -> None:
+    text = "\n".join(line for line in MONITOR.splitlines() if not line.startswith(missing))
+    assert problems(tmp_path, "jobs/w/config.toml", text)
+    assert complaints(JOBS, text)
+    assert complaints(JOBS, f"[[jobs]]\n{text}")
+
+
+def test_a_key_that_nobody_knows_is_marked() -> None:
+    for text in ("intervall = 5", "[proxy]\nrotat = 'Random'\nurls = ['http://p']"):
+        assert complaints(JOBS, MONITOR + text)
+    assert complaints(JOBS, f"jobz = []\n[[jobs]]\n{MONITOR}")
+    assert complaints(CONFIG, "[deamon]\nport = 5")
+    assert complaints(CONFIG, "[defaults]\nname = 'x'")
+
+
+def test_the_example_of_all_settings_is_valid() -> None:
+    switched_on = [re.sub(r"^# (?=\w+ = )", "", line) for line in read("config.example.toml").splitlines()]
+    one_schedule = [line for line in switched_on if not line.startswith(("#", "cron =", "at ="))]
+    text = "\n".join(one_schedule)
+    assert "[defaults]" in text
+    assert complaints(CONFIG, text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "valid"),
+    [
+        ("[jobs.a]\ninterval = 5\nworkers = 3\nproxy.enabled = false", True),
+        ("[jobs.a]\nname = 'b'", False),
+        ("[defaults]\nretries = 2", True),
+        ("[defaults]\nworkers = 2", False),
+        ("[server]\nport = 70000", False),
+        ("[store]\nurl = 'mysql://x'", False),
+        ("[state]\nhistory = { state = 20, 'scope:orders' = '7d' }", True),
+        ("[http]\ntimeout = 'soon!'", False),
+    ],
+)
+def test_the_settings_of_the_project_are_judged_alike(text: str, valid: bool, tmp_path: Path) -> None:
+    (tmp_path / "jobs/a").mkdir(parents=True)
+    (tmp_path / "jobs/a/config.toml").write_text(MONITOR.replace("Watch", "A"))
+    assert (not problems(tmp_path, "config.toml", text)) is valid
+    assert (not complaints(CONFIG, text)) is valid
+
+
+def keys_of(schema: object, *path: str) -> set[str]:
+    for name in (*path, "properties"):
+        assert isinstance(schema, Mapping)
+        schema = schema[name]
+    assert isinstance(schema, Mapping)
+    return set(schema)
+
+
+def test_every_key_that_the_parser_takes_is_there_and_no_other() -> None:
+    every = set(job_keys(is_monitor=True))
+    assert keys_of(job_schema(), "$defs", "monitor") == every
+    assert keys_of(config_schema(), "properties", "defaults") == set(job_keys(is_monitor=False)) - {"name"}
+    assert keys_of(config_schema(), "properties", "jobs", "additionalProperties") == every - {"name"}
+    assert keys_of(config_schema()) == {*section_keys(), "defaults", "jobs"}
+    for section, keys in section_keys().items():
+        assert keys_of(config_schema(), "properties", section) == set(keys)
+
+
+def test_every_key_says_what_it_takes() -> None:
+    every: list[Schema] = [*job_keys(is_monitor=True).values()]
+    every += [schema for keys in section_keys().values() for schema in keys.values()]
+    assert all(schema.keys() & {"type", "anyOf", "enum"} for schema in every)
+
+
+def test_the_samples_and_the_template_are_valid() -> None:
+    files = [*ROOT.glob("jobs/*/config.toml"), ROOT / "spyweb/cli/template/monitor.toml"]
+    assert len(files) > 1
+    for file in files:
+        assert complaints(JOBS, file.read_text()) == [], file

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import spyweb
+from spyweb.confined.birth import bare_environment, describe_exit
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(0, "it ended with exit code 0"), (-6, "it was ended by SIGABRT"), (-9, "it was ended by SIGKILL"), (-99, "99")],
+)
+def test_an_exit_is_told_in_words(code: int, words: str) -> None:
+    assert words in describe_exit(code)
+
+
+def test_nothing_is_inherited_that_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPYWEB_TOKEN", "secret")
+    monkeypatch.setenv("PYTHONHOME", "/opt/python")
+
+    environment = bare_environment()
+
+    assert environment["PYTHONHOME"] == "/opt/python"
+    assert environment["PYTHONPATH"] == str(Path(spyweb.__file__).parents[1])
+    assert "SPYWEB_TOKEN" not in environment

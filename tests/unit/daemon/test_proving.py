@@ -1,0 +1,65 @@
+"""What the end of an execution says about the files; tests/integration/test_monitor_load.py executes some."""
+
+from __future__ import annotations
+
+import pytest
+
+from spyweb.daemon.proving import find_selector_problems, refuse_failure
+from spyweb.errors import PoolError, Problem, ScriptError
+from spyweb.lua.session import Code
+from spyweb.model import Ending, Failure, Field, JobId, Monitor, Outcome
+
+CODE = Code(job=JobId("w"), generation=1, chunk="jobs/w/hooks.lua", source=b"x = 1")
+
+
+def failed(reason: str, failure: Failure = Failure.ERROR) -> Ending:
+    return Ending(outcome=Outcome.FAILED, failure=failure, reason=reason)
+
+
+def test_files_that_were_executed_are_right() -> None:
+    refuse_failure(CODE, Ending(outcome=Outcome.SUCCESS))
+
+
+def test_an_error_is_told_with_its_file_and_line() -> None:
+    with pytest.raises(ScriptError) as caught:
+        refuse_failure(CODE, failed("jobs/w/defer.lua:3: boom: 5: x"))
+    assert caught.value.problem == Problem("jobs/w/defer.lua", 3, None, "failed while it was loaded: boom: 5: x")
+
+
+def test_a_failure_without_a_place_is_that_of_the_first_file() -> None:
+    with pytest.raises(ScriptError) as caught:
+        refuse_failure(CODE, failed("took longer than 30s", Failure.TIMEOUT))
+    assert caught.value.problem == Problem(
+        "jobs/w/hooks.lua", None, None, "failed while it was loaded: took longer than 30s"
+    )
+
+
+@pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.STOPPED])
+def test_a_worker_that_died_says_nothing_about_the_files(outcome: Outcome) -> None:
+    with pytest.raises(PoolError, match="was not executed to its end: its worker died"):
+        refuse_failure(CODE, Ending(outcome=outcome, reason="its worker died"))
+
+
+class Selectors:
+    async def find_selector_problem(self, selector: str, *, of_field: bool = False) -> str | None:
+        return "no CSS" if "[" in selector or (not selector and not of_field) else None
+
+
+@pytest.mark.parametrize(
+    ("selector", "fields", "problems"),
+    [
+        ("li", {"a": "", "b": "a"}, []),
+        ("li[", {"a": ""}, [("selector", "no CSS")]),
+        (
+            "li[",
+            {"a": "", "b": "x[", "c": "y["},
+            [("selector", "no CSS"), ("fields", "b: no CSS"), ("fields", "c: no CSS")],
+        ),
+    ],
+)
+async def test_every_selector_that_does_not_parse_is_told_with_its_key(
+    selector: str, fields: dict[str, str], problems: list[tuple[str, str]]
+) -> None:
+    found = tuple(Field(name=name, selector=inner) for name, inner in fields.items())
+    monitor = Monitor(urls=("https://a.b",), selector=selector, fields=found)
+    assert await find_selector_problems(Selectors(), monitor) == problems

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import asyncio
+from asyncio import get_running_loop
+
+import pytest
+
+from spyweb.errors import ExtractionError
+from spyweb.extraction.page import Extracted
+from spyweb.extraction.process import CHUNK, CHUNKS, SLOW, START_LIMIT, Errand, ExtractorProcess
+from spyweb.extraction.wire import Done, Ready, Rows, frame
+from tests.fakes.clock import FakeClock
+
+LIMIT = 10.0
+
+
+class Story:
+    """An owner, and a transport, that write down what they are told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.written: list[int] = []
+
+    def idle(self, _process: ExtractorProcess) -> None:
+        self.told.append("idle")
+
+    def missing(self) -> None:
+        self.told.append("missing")
+
+    def gone(self, _process: ExtractorProcess, reason: str) -> None:
+        self.told.append(f"gone: {reason}")
+
+    def write(self, data: bytes) -> None:
+        self.written.append(len(data))
+
+    def pause_reading(self) -> None:
+        self.told.append("pause")
+
+    def resume_reading(self) -> None:
+        self.told.append("resume")
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.story = Story()
+        self.process = ExtractorProcess(clock=self.clock, owner=self.story, limit=LIMIT)
+        self.process.connection_made(self.story)  # type: ignore[arg-type]
+
+    def hear(self, *answers: Ready | Rows | Done) -> None:
+        self.process.data_received(b"".join(frame(answer) for answer in answers))
+
+    def give(self, body: bytes = b"x") -> Errand:
+        errand = Errand(head=b"head", body=body, names=("a",), answer=get_running_loop().create_future())
+        self.process.give(errand)
+        return errand
+
+
+@pytest.fixture
+async def stage() -> Stage:
+    return Stage()
+
+
+@pytest.fixture
+async def ready(stage: Stage) -> Stage:
+    stage.hear(Ready([]))
+    return stage
+
+
+async def test_an_answer_comes_in_parts_and_leaves_it_idle(ready: Stage) -> None:
+    errand = ready.give()
+    ready.hear(Rows([["1"], ["2"]]), Rows([["3"]]), Done())
+
+    assert await errand.answer == Extracted(({"a": "1"}, {"a": "2"}, {"a": "3"}))
+    assert ready.story.told == ["idle", "idle"]
+
+
+async def test_a_spent_one_gets_no_more(ready: Stage) -> None:
+    errand = ready.give()
+    ready.hear(Done("too much", is_spent=True))
+
+    assert await errand.answer == "too much"
+    assert ready.story.told == ["idle", "missing"]
+    assert not ready.process.serves
+
+
+async def test_a_slow_page_is_told_and_a_slower_one_ends_it(ready: Stage) -> None:
+    errand = ready.give()
+    await ready.clock.turn(SLOW)
+    assert ready.story.told == ["idle", "missing"]
+    assert not errand.answer.done()
+
+    await ready.clock.turn(LIMIT - SLOW)
+    with pytest.raises(ExtractionError, match="it took longer than 10 s"):
+        await errand.answer
+
+
+async def test_a_page_in_time_leaves_no_timer(ready: Stage) -> None:
+    ready.give()
+    ready.hear(Done())
+
+    assert ready.clock.pending == 0
+    assert ready.process.serves
+
+
+async def test_one_that_never_gets_ready_is_ended(stage: Stage) -> None:
+    await stage.clock.turn(START_LIMIT)
+
+    assert not stage.process.serves
+
+
+@pytest.mark.parametrize("nonsense", [b"\xff" * 8, b"\1\0\0\0\xc1", frame(Done()), frame(Rows([["x"]]))])
+async def test_nonsense_ends_it(ready: Stage, nonsense: bytes) -> None:
+    ready.process.data_received(nonsense)
+
+    assert not ready.process.serves
+
+
+async def test_a_row_that_does_not_fit_the_fields_is_nonsense(ready: Stage) -> None:
+    ready.give()
+    ready.hear(Rows([["1", "2"]]))
+
+    assert not ready.process.serves
+
+
+async def test_a_large_body_leaves_a_few_chunks_at_a_time_and_waits_while_nobody_reads(ready: Stage) -> None:
+    ready.give(bytes(CHUNK * CHUNKS * 3))
+    assert len(ready.story.written) == 1 + CHUNKS
+
+    ready.process.pause_writing()
+    await asyncio.sleep(0)
+    assert len(ready.story.written) == 1 + CHUNKS
+
+    ready.process.resume_writing()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert sum(ready.story.written) == 4 + CHUNK * CHUNKS * 3
+
+
+async def test_a_large_result_is_heard_in_several_turns(ready: Stage) -> None:
+    errand = ready.give()
+    ready.hear(*[Rows([["x"]])] * 10, Done())
+    assert ready.story.told[-1] == "pause"
+    assert not errand.answer.done()
+
+    assert isinstance(answer := await errand.answer, Extracted)
+    assert len(answer.items) == 10
+    assert ready.story.told[-1] == "idle"

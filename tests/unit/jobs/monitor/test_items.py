@@ -1,0 +1,101 @@
+"""Items between Python and Lua, and the keywords that are found in them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spyweb.jobs.monitor.items import Item, ItemReader, Keywords, items_to_lua
+from spyweb.lua import wire
+from spyweb.lua.wire import Ext, Foreign
+from spyweb.ops.arguments import Mismatch
+
+NONE = Keywords((), ())
+READER = ItemReader(("title", "price"), NONE)
+NO_NULLS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+FIELDS = st.dictionaries(NO_NULLS, NO_NULLS, max_size=5)
+
+
+def crossed(items: list[Item]) -> object:
+    """As they come back from Lua: every text is bytes."""
+    return [
+        {
+            b"fields": {name.encode(): text.encode() for name, text in item.fields.items()},
+            b"matches": [word.encode() for word in item.matches],
+        }
+        for item in items
+    ]
+
+
+@given(st.lists(FIELDS.map(Item), max_size=5))
+def test_what_a_hook_gives_back_as_it_was_is_what_it_was(items: list[Item]) -> None:
+    wire.pack([items_to_lua(items)])
+    assert READER.read_all(crossed(items)) == items
+
+
+def test_fields_come_in_the_order_of_the_settings_and_then_by_name() -> None:
+    item = READER.read({b"fields": {b"z": b"1", b"price": b"2", b"a": b"3", b"title": b"4"}})
+    assert list(item.fields) == ["title", "price", "a", "z"]
+
+
+def test_numbers_and_booleans_become_text_and_null_nothing() -> None:
+    given = {b"a": 3.0, b"b": 7, b"c": True, b"d": False, b"e": Foreign(Ext.NULL), b"f": 0.5, 1: b"g"}
+    assert READER.read({b"fields": given}).fields == {
+        "1": "g",
+        "a": "3",
+        "b": "7",
+        "c": "true",
+        "d": "false",
+        "e": "",
+        "f": "0.5",
+    }
+
+
+def test_bytes_that_are_no_text_are_replaced() -> None:
+    assert READER.read({b"title": b"a\xff"}).fields == {"title": "a�"}
+
+
+def test_a_bare_table_is_the_fields_and_matches_are_the_engines() -> None:
+    reader = ItemReader(("title",), Keywords(("lamp",), ()))
+    item = reader.read({b"title": b"A Lamp", b"matches": [b"made up"]})
+    assert item == Item({"title": "A Lamp"}, ("lamp",))
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ([{b"fields": {b"tags": [b"a"]}}], "item 1: field 'tags': string expected, got table"),
+        ([{}, b"x"], "item 2: table expected, got string"),
+        ([{b"fields": b"x"}], "item 1: table expected, got string"),
+        ({b"fields": {}}, "array expected, got a table with names in it"),
+        (b"x", "array expected, got string"),
+    ],
+)
+def test_what_makes_no_sense_is_named(value: object, reason: str) -> None:
+    with pytest.raises(Mismatch) as caught:
+        READER.read_all(value)
+    assert str(caught.value) == reason
+
+
+@pytest.mark.parametrize("nothing", [[], {}, Foreign(Ext.EMPTY_ARRAY)])
+def test_an_empty_table_is_no_items(nothing: object) -> None:
+    assert READER.read_all(nothing) == []
+
+
+def test_an_array_with_holes_is_what_is_between_them() -> None:
+    assert len(READER.read_all({1: {b"title": b"a"}, 3: {b"title": b"b"}})) == 2
+
+
+def test_a_keyword_is_found_anywhere_in_a_field_whatever_the_case() -> None:
+    words = Keywords(("STRASSE", "park", "sea"), ("title",))
+    assert words.found_in({"title": "Parkstraße 5", "other": "by the sea"}) == ("STRASSE", "park")
+
+
+def test_a_keyword_does_not_reach_over_two_fields() -> None:
+    assert Keywords(("ab",), ()).found_in({"one": "a", "two": "b"}) == ()
+
+
+def test_without_keywords_every_item_is_kept() -> None:
+    assert NONE.keeps(Item({}))
+    assert not Keywords(("x",), ()).keeps(Item({}))

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import re
+
+from spyweb.lua.hooks import HOOKS, UNLOADED, bit_of, is_defined
+from tests.fakes.lua_kit import LUA_FILES
+
+
+def test_each_hook_has_a_bit_of_its_own() -> None:
+    assert sum(bit_of(hook) for hook in HOOKS) == (1 << len(HOOKS)) - 1
+
+
+def test_a_hook_is_defined_when_its_bit_is_set() -> None:
+    assert is_defined(bit_of("on_error"), "on_error")
+    assert not is_defined(bit_of("on_error"), "on_finally")
+
+
+def test_nothing_is_defined_before_the_files_have_run() -> None:
+    assert not any(is_defined(UNLOADED, hook) for hook in HOOKS)
+
+
+def test_the_worker_knows_the_same_hooks_in_the_same_order() -> None:
+    text = (LUA_FILES / "cycle.lua").read_text()
+    listed = re.search(r"local HOOKS = \{(.*?)\}", text, re.DOTALL)
+
+    assert listed is not None
+    assert tuple(re.findall(r'"(\w+)"', listed[1])) == HOOKS

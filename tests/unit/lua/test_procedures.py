@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from spyweb.lua import wire
+from spyweb.lua.procedures import Procedure
+from spyweb.lua.worker.vm import VM, Parts, compile_parts
+
+INIT = wire.pack([{"ops": [], "engine": {}, "env": {}}])
+
+
+class Callbacks:
+    def why(self) -> int:
+        return 0
+
+    def emit(self, level: bytes, text: bytes) -> int:
+        return 0
+
+
+@pytest.fixture(scope="module")
+def parts() -> Parts:
+    return compile_parts()
+
+
+@pytest.fixture
+def vm(parts: Parts) -> Iterator[VM]:
+    vm = VM(parts, INIT, 4 << 20, Callbacks(), main_count=1000)
+    yield vm
+    vm.close()
+
+
+@pytest.mark.parametrize("procedure", Procedure)
+def test_a_vm_knows_each_procedure(vm: VM, procedure: Procedure) -> None:
+    assert vm.begin(1, procedure, wire.pack([{}])).startswith(b"0x")
+
+
+@pytest.mark.parametrize("name", ["", "execute", "find", "procedures"])
+def test_a_vm_knows_no_other(vm: VM, name: str) -> None:
+    with pytest.raises(Exception, match="there is no procedure"):
+        vm.begin(1, name, b"\x90")
+
+
+def test_a_name_crosses_the_wire_as_text() -> None:
+    assert wire.unpack(wire.pack([Procedure.LOAD])) == ["load"]

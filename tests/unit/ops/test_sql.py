@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from spyweb.clock import RealClock
+from spyweb.errors import OpError
+from spyweb.lua.wire import Ext, Foreign
+from spyweb.ops.sql import parameters_from
+from spyweb.ops.world import Call
+from tests.fakes.ops import ask, make_call, make_world
+
+
+@pytest.fixture
+async def call(tmp_path: Path) -> AsyncIterator[Call]:
+    world = make_world(root=tmp_path, clock=RealClock())
+    async with world.sql:
+        yield make_call(world)
+
+
+def test_an_array_goes_up_to_its_highest_index_and_its_holes_are_null() -> None:
+    assert parameters_from("db_exec", {3: b"c", 1: b"a"}) == ["a", None, "c"]
+    assert parameters_from("db_exec", {}) == []
+    assert parameters_from("db_exec", {1: Foreign(Ext.NULL)}) == [None]
+
+
+def test_booleans_and_whole_numbers_are_integers() -> None:
+    given: dict[object, object] = {1: True, 2: False, 3: 3.0, 4: 2.5, 5: -(2.0**63), 6: 2.0**63, 7: math.inf, 8: 7}
+    wanted = [1, 0, 3, 2.5, -(1 << 63), 2.0**63, math.inf, 7]
+    found = parameters_from("db_exec", given)
+    assert found == wanted
+    assert [type(value) for value in found] == [type(value) for value in wanted]
+
+
+def test_a_string_is_text_or_when_it_is_no_utf8_a_blob() -> None:
+    assert parameters_from("db_exec", {1: "ß\0".encode(), 2: b"\xff"}) == ["ß\0", b"\xff"]
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({1: {b"a": 1}}, "parameter 1: a string, number or boolean expected, got a table"),
+        ({1: b"a", 2: [1]}, "parameter 2: a string, number or boolean expected, got a table"),
+        ({1: Foreign(Ext.FOREIGN, "function")}, "parameter 1: a string, number or boolean expected, got a function"),
+        ({b"name": 1}, "an array of at most 32766 values expected"),
+        ({0: 1}, "an array of at most 32766 values expected"),
+        ({1 << 40: 1}, "an array of at most 32766 values expected"),
+        ({1.5: 1}, "an array of at most 32766 values expected"),
+        ({True: 1}, "an array of at most 32766 values expected"),
+    ],
+)
+def test_anything_else_as_a_parameter_raises(params: dict[object, object], reason: str) -> None:
+    with pytest.raises(OpError) as refused:
+        parameters_from("db_query", params)
+    assert str(refused.value) == f"bad argument #2 to 'db_query' ({reason})"
+
+
+async def test_rows_are_tables_and_changes_a_number(call: Call) -> None:
+    assert await ask(call, "db_exec", b"CREATE TABLE t (a, b)") == [0]
+    assert await ask(call, "db_exec", b"INSERT INTO t VALUES (?, ?), (1, 2)", [b"x", True]) == [2]
+    assert await ask(call, "db_exec", b"INSERT INTO t VALUES (?, ?)", {2: b"y"}) == [1]
+    assert await ask(call, "db_query", b"SELECT * FROM t") == [[{"a": b"x", "b": 1}, {"a": 1, "b": 2}, {"b": b"y"}]]
+    assert await ask(call, "db_query", b"DELETE FROM t RETURNING b") == [[{"b": 1}, {"b": 2}, {"b": b"y"}]]
+    assert await ask(call, "db_query", b"SELECT * FROM t") == [[]]
+
+
+async def test_errors_raise_with_the_functions_name(call: Call) -> None:
+    with pytest.raises(OpError, match=r"^db_query: no such table: nowhere$"):
+        await ask(call, "db_query", b"SELECT * FROM nowhere")
+    with pytest.raises(OpError, match=r"^db_exec: not authorized: ATTACH and VACUUM are not allowed$"):
+        await ask(call, "db_exec", b"ATTACH 'x' AS x")
+    with pytest.raises(OpError, match=r"bad argument #1 to 'db_exec' \(SQL in UTF-8 expected"):
+        await ask(call, "db_exec", b"SELECT '\xff'")

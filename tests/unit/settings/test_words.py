@@ -1,0 +1,33 @@
+"""Each key has a word for editors, and no word is about a key that is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from spyweb.jobs.parse import job_keys
+from spyweb.settings.load import section_keys
+from spyweb.settings.shapes import Schema
+from spyweb.settings.words import JOB, SETTINGS
+
+
+def names(keys: Mapping[str, Schema], prefix: str = "") -> Iterator[str]:
+    for key, schema in keys.items():
+        yield prefix + key
+        inner = schema.get("properties")
+        if isinstance(inner, Mapping):
+            yield from names(inner, f"{prefix}{key}.")
+
+
+def test_every_key_of_a_job_has_a_word() -> None:
+    assert set(names(job_keys(is_monitor=True))) == JOB.keys()
+    assert set(names(job_keys(is_monitor=False))) <= JOB.keys()
+
+
+def test_every_setting_has_a_word() -> None:
+    assert {f"{section}.{key}" for section, keys in section_keys().items() for key in keys} == SETTINGS.keys()
+
+
+def test_a_word_is_one_line_and_ends_as_a_sentence_does() -> None:
+    for word in (*JOB.values(), *SETTINGS.values()):
+        assert "\n" not in word
+        assert len(word) <= 120

@@ -1,0 +1,139 @@
+"""The outbox of messages, in every kind of store: each waits until it has arrived or was given up."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from spyweb.store.protocol import Store, Target
+from tests.fakes.changes import NEWS, PRICES
+from tests.fakes.clock import FakeClock
+from tests.fakes.findings import DESKTOP, HOOK, OTHER_HOOK, message, next_payload
+from tests.fakes.stores import opened, until_told
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
+    async with opened(request.param, tmp_path / "spyweb.db", clock) as store:
+        yield store
+
+
+async def test_a_message_is_told_back_whole(store: Store, clock: FakeClock) -> None:
+    (number,) = await store.outbox.add([message('{"a":"ä"}', job=NEWS)])
+    found = await store.outbox.next(HOOK, clock.now_ms())
+
+    assert found is not None
+    assert (found.id, found.job, found.target, found.payload) == (number, NEWS, HOOK, '{"a":"ä"}'.encode())
+    assert found.headers == (("Authorization", "Bearer x"),)
+    assert (found.created_ms, found.next_ms) == (clock.now_ms(), clock.now_ms())
+    assert (found.attempts, found.error) == (0, "")
+
+
+async def test_each_message_has_a_name_of_its_own_that_stays(store: Store, clock: FakeClock) -> None:
+    first, second = await store.outbox.add([message(), message()])
+    before = await store.outbox.next(HOOK, clock.now_ms())
+    await store.outbox.put_off(first, next_ms=clock.now_ms(), error="refused", holds=True)
+    after = await store.outbox.next(HOOK, clock.now_ms())
+    await store.outbox.done(first)
+    other = await store.outbox.next(HOOK, clock.now_ms())
+
+    assert before
+    assert after
+    assert other
+    assert before.delivery == after.delivery != other.delivery
+    assert other.id == second
+    assert len(before.delivery) == 32
+
+
+async def test_messages_to_one_target_go_in_order_and_each_target_has_its_own(store: Store, clock: FakeClock) -> None:
+    await store.outbox.add([message("1"), message("2", OTHER_HOOK), message("3"), message("4", DESKTOP)])
+
+    assert await store.outbox.targets() == [DESKTOP, HOOK, OTHER_HOOK]
+    assert await next_payload(store, clock.now_ms(), OTHER_HOOK) == "2"
+    first = await store.outbox.next(HOOK, clock.now_ms())
+    assert first
+    assert first.payload == b"1"
+    await store.outbox.done(first.id)
+    assert await next_payload(store, clock.now_ms()) == "3"
+
+
+async def test_one_that_was_put_off_holds_up_those_behind_it(store: Store, clock: FakeClock) -> None:
+    first, _ = await store.outbox.add([message("1"), message("2")])
+    await store.outbox.put_off(first, next_ms=clock.now_ms() + 1000, error="connection refused", holds=True)
+    found = await store.outbox.next(HOOK, clock.now_ms())
+
+    assert found
+    assert (found.payload, found.attempts, found.error) == (b"1", 1, "connection refused")
+    assert found.next_ms == clock.now_ms() + 1000
+
+
+async def test_one_that_holds_nothing_up_is_passed_until_it_is_due(store: Store, clock: FakeClock) -> None:
+    first, second = await store.outbox.add([message("1"), message("2")])
+    await store.outbox.put_off(first, next_ms=clock.now_ms() + 1000, error="answered 400", holds=False)
+    assert await next_payload(store, clock.now_ms()) == "2"
+
+    assert await next_payload(store, clock.now_ms() + 1000) == "1"
+    await store.outbox.done(second)
+    assert await next_payload(store, clock.now_ms()) == "1"
+
+
+async def test_of_several_that_hold_nothing_up_the_earliest_is_next(store: Store, clock: FakeClock) -> None:
+    first, second = await store.outbox.add([message("1"), message("2")])
+    await store.outbox.put_off(first, next_ms=clock.now_ms() + 2000, error="", holds=False)
+    await store.outbox.put_off(second, next_ms=clock.now_ms() + 1000, error="", holds=False)
+
+    assert await next_payload(store, clock.now_ms()) == "2"
+
+
+async def test_one_that_was_given_up_is_dead_and_counted_until_it_is_pruned(store: Store, clock: FakeClock) -> None:
+    first, second = await store.outbox.add([message("1"), message("2")])
+    await store.outbox.give_up(first, error="answered 500")
+    assert await next_payload(store, clock.now_ms()) == "2"
+    await store.outbox.done(second)
+
+    assert await store.outbox.next(HOOK, clock.now_ms()) is None
+    assert await store.outbox.targets() == []
+    assert await store.outbox.count_dead() == 1
+    assert await store.outbox.prune(older_than_ms=clock.now_ms()) == 0
+    assert await store.outbox.prune(older_than_ms=clock.now_ms() + 1) == 1
+    assert await store.outbox.count_dead() == 0
+
+
+async def test_pruning_leaves_what_waits(store: Store, clock: FakeClock) -> None:
+    await store.outbox.add([message("1")])
+
+    assert await store.outbox.prune(older_than_ms=clock.now_ms() + 1) == 0
+    assert await next_payload(store, clock.now_ms()) == "1"
+
+
+async def test_whoever_listens_is_told_where_messages_go_after_the_commit(store: Store, clock: FakeClock) -> None:
+    told: list[Target] = []
+
+    def hear(targets: Sequence[Target]) -> None:
+        told.extend(targets)
+
+    store.outbox.on_added(hear)
+    adding = store.outbox.add([message("1"), message("2", DESKTOP, PRICES)])
+    assert told == []
+    await adding
+    await until_told()
+
+    assert told == [HOOK, DESKTOP]
+
+
+async def test_what_was_done_may_be_done_again(store: Store, clock: FakeClock) -> None:
+    (first,) = await store.outbox.add([message()])
+    await store.outbox.done(first)
+    await store.outbox.done(first)
+    await store.outbox.put_off(first, next_ms=0, error="", holds=True)
+    await store.outbox.give_up(first, error="")
+
+    assert await store.outbox.targets() == []
+    assert await store.outbox.count_dead() == 0

@@ -1,0 +1,184 @@
+"""Records, in every kind of store: what is new is recorded once, and what was seen stays seen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from spyweb.errors import StoreClosed, StoreError
+from spyweb.store.protocol import NewRecord, Record, Store
+from tests.fakes.changes import NEWS, PRICES
+from tests.fakes.clock import FakeClock
+from tests.fakes.findings import item, listed, titles
+from tests.fakes.stores import opened
+
+DAY_S = 86_400.0
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
+    async with opened(request.param, tmp_path / "spyweb.db", clock) as store:
+        yield store
+
+
+async def test_an_item_is_told_back_whole_with_its_fields_in_their_order(store: Store, clock: FakeClock) -> None:
+    fields = {"title": 'Tea "ä" 漢字', "price": "", "a": "\0\n", "fields": "x"}
+    new = NewRecord(hash=b"\0\xff", fields=fields, matches=["sale", "ein"], url="https://shop.example/?a=1")
+    (timestamp_ns,) = await store.records.add(PRICES, [new])
+    (record,) = await store.records.list(PRICES)
+
+    assert record == Record(
+        timestamp_ns=clock.now_ms() * 1_000_000,
+        job=PRICES,
+        hash=b"\0\xff",
+        fields=fields,
+        matches=("sale", "ein"),
+        url="https://shop.example/?a=1",
+    )
+    assert list(record.fields) == ["title", "price", "a", "fields"]
+    assert timestamp_ns == record.timestamp_ns
+    assert record.created_ms == clock.now_ms()
+
+
+async def test_an_item_that_was_seen_is_not_recorded_again(store: Store, clock: FakeClock) -> None:
+    first = await store.records.add(PRICES, [item("tea"), item("cup")])
+    clock.advance(60)
+    again = await store.records.add(PRICES, [item("tea", price="changed"), item("pot"), item("cup")])
+
+    assert all(first)
+    assert [number is None for number in again] == [True, False, True]
+    assert await listed(store) == ["pot", "cup", "tea"]
+
+
+async def test_of_two_that_are_the_same_in_one_page_the_first_is_recorded(store: Store) -> None:
+    added = await store.records.add(PRICES, [item("tea", price="1"), item("cup"), item("tea", price="2")])
+
+    assert [number is None for number in added] == [False, False, True]
+    assert [record.fields.get("price") for record in await store.records.list()] == [None, "1"]
+
+
+async def test_what_one_job_has_seen_is_new_to_another(store: Store) -> None:
+    await store.records.add(PRICES, [item("tea")])
+    await store.records.add(NEWS, [item("tea")])
+
+    assert await listed(store, PRICES) == await listed(store, NEWS) == ["tea"]
+
+
+async def test_the_newest_come_first_of_one_job_and_of_all(store: Store, clock: FakeClock) -> None:
+    await store.records.add(PRICES, [item("a"), item("b")])
+    await store.records.add(NEWS, [item("c")])
+    clock.advance(1)
+    await store.records.add(PRICES, [item("d")])
+
+    assert await listed(store) == ["d", "c", "b", "a"]
+    assert await listed(store, PRICES) == ["d", "b", "a"]
+    assert await listed(store, limit=2) == ["d", "c"]
+    assert await listed(store, limit=0) == []
+
+
+async def test_pages_follow_each_other_without_a_gap_and_without_a_repetition(store: Store) -> None:
+    await store.records.add(PRICES, [item(str(number)) for number in range(25)])
+    pages, before_ns = [], None
+    while page := await store.records.list(PRICES, limit=10, before_ns=before_ns):
+        pages += titles(page)
+        before_ns = page[-1].timestamp_ns
+
+    assert pages == [str(number) for number in reversed(range(25))]
+
+
+async def test_timestamps_grow_even_where_the_clock_was_set_back_and_doubles_tell_them_apart(
+    store: Store, clock: FakeClock
+) -> None:
+    await store.records.add(PRICES, [item(str(number)) for number in range(3)])
+    clock.jump(-3600)
+    await store.records.add(NEWS, [item("late")])
+    found = await store.records.list()
+
+    assert titles(found) == ["late", "2", "1", "0"]
+    numbers = [record.timestamp_ns for record in found]
+    assert numbers == sorted(numbers, reverse=True)
+    assert len({float(number) for number in numbers}) == 4
+
+
+async def test_nothing_to_record_is_no_error(store: Store) -> None:
+    assert await store.records.add(PRICES, []) == []
+
+
+async def test_text_that_is_no_unicode_is_refused_and_nothing_of_its_page_recorded(store: Store) -> None:
+    with pytest.raises(StoreError, match="no Unicode"):
+        await store.records.add(PRICES, [item("tea"), item("cup", price="\ud800")])
+
+    assert await listed(store) == []
+    added = await store.records.add(PRICES, [item("tea"), item("cup")])
+    assert all(added)
+
+
+async def test_two_pages_at_once_record_a_common_item_once(store: Store) -> None:
+    pages = [store.records.add(PRICES, [item(f"own {number}"), item("common")]) for number in range(40)]
+    added = await asyncio.gather(*pages)
+
+    assert sum(common is not None for _, common in added) == 1
+    assert all(own is not None for own, _ in added)
+
+
+@pytest.mark.parametrize("count", [1, 31, 32, 33, 100])
+async def test_a_page_of_any_length_is_known_when_it_comes_again(store: Store, count: int) -> None:
+    page = [item(str(number)) for number in range(count)]
+    assert all(await store.records.add(PRICES, page))
+
+    assert await store.records.add(PRICES, page) == [None] * count
+
+
+async def test_pruning_keeps_the_newest_of_each_job(store: Store) -> None:
+    await store.records.add(PRICES, [item(str(number)) for number in range(5)])
+    await store.records.add(NEWS, [item("only")])
+
+    assert await store.records.prune(keep=2, older_than_ms=None, unseen_since_ms=0) == 3
+    assert await listed(store) == ["only", "4", "3"]
+
+
+async def test_pruning_deletes_what_is_too_old(store: Store, clock: FakeClock) -> None:
+    await store.records.add(PRICES, [item("old"), item("older")])
+    clock.advance(10)
+    moment = clock.now_ms()
+    await store.records.add(PRICES, [item("in time")])
+
+    assert await store.records.prune(keep=100, older_than_ms=moment, unseen_since_ms=0) == 2
+    assert await listed(store) == ["in time"]
+
+
+async def test_an_item_whose_record_was_pruned_is_no_news(store: Store) -> None:
+    await store.records.add(PRICES, [item("a"), item("b")])
+    await store.records.prune(keep=0, older_than_ms=None, unseen_since_ms=0)
+
+    assert await listed(store) == []
+    assert await store.records.add(PRICES, [item("a"), item("b")]) == [None, None]
+
+
+async def test_an_item_that_stays_on_its_page_is_never_forgotten(store: Store, clock: FakeClock) -> None:
+    await store.records.add(PRICES, [item("stays"), item("goes")])
+    for _ in range(40):
+        clock.advance(DAY_S)
+        assert await store.records.add(PRICES, [item("stays")]) == [None]
+        unseen_since_ms = clock.now_ms() - 30 * DAY_MS
+        await store.records.prune(keep=100, older_than_ms=None, unseen_since_ms=unseen_since_ms)
+
+    stays, goes = await store.records.add(PRICES, [item("stays"), item("goes")])
+    assert stays is None
+    assert goes is not None
+
+
+async def test_after_closing_records_are_refused(store: Store) -> None:
+    await store.close()
+
+    with pytest.raises(StoreClosed):
+        await store.records.add(PRICES, [item("tea")])
