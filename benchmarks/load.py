@@ -13,6 +13,7 @@ import sys
 import time
 from asyncio import Transport
 from dataclasses import dataclass, field
+from typing import cast
 from urllib.parse import urlsplit
 
 import uvloop
@@ -39,8 +40,7 @@ class Asker(asyncio.Protocol):
         self._heard = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, Transport)
-        self._transport = transport
+        self._transport = cast(Transport, transport)  # uvloop's is none of asyncio's
         self._ask()
 
     def _ask(self) -> None:

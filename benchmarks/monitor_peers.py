@@ -76,7 +76,9 @@ def urlwatch_checks(address: str, root: Path, jobs: int) -> float:
     flags = [word for name, file in files.items() for word in (f"--{name}", str(root / file))]
     for _ in range(2):
         began = time.perf_counter()
-        done = subprocess.run([sys.executable, "-m", "urlwatch.cli", *flags], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "urlwatch.cli", *flags], capture_output=True, text=True, check=False
+        )
         took = time.perf_counter() - began
     if done.returncode or done.stdout.strip():
         raise RuntimeError(f"urlwatch: {done.returncode} {done.stdout[-500:]} {done.stderr[-500:]}")

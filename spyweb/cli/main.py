@@ -27,6 +27,8 @@ from spyweb.cli.service import install, uninstall
 from spyweb.cli.start import start
 from spyweb.cli.state.commands import STATE
 from spyweb.cli.steer import pause, resume, trigger
+from spyweb.cli.test import test
+from spyweb.cli.types import types
 from spyweb.errors import NoAccess, SpywebError
 
 P = ParamSpec("P")
@@ -37,6 +39,7 @@ COMMANDS: dict[str, Command] = {
     "run": run,
     "debug": debug,
     "check": check,
+    "test": test,
     "jobs": jobs,
     "runs": runs,
     "records": records,
@@ -48,6 +51,7 @@ COMMANDS: dict[str, Command] = {
     "health": health,
     "init": init,
     "schema": schema,
+    "types": types,
     "version": version,
 }
 SYSTEMD: dict[str, Command] = {"install": install, "uninstall": uninstall}

@@ -12,12 +12,16 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TextIO
+from functools import partial
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
 from spyweb.errors import ConfigError, Refused, SpywebError
 from spyweb.jobs.view import to_json
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 Rows = Sequence[Sequence[str]]
 Further = Callable[[int], None]  # told how much further something has got
@@ -111,6 +115,40 @@ def progress(label: str, total: int) -> Iterator[Further]:
     with Progress(console=Console(stderr=True), transient=True) as bars:
         bar = bars.add_task(label, total=total)
         yield lambda further: bars.advance(bar, further)
+
+
+@contextmanager
+def meter(label: str) -> Iterator[Meter]:
+    """On a terminal a bar below what is printed meanwhile; how far it goes is learnt on the way."""
+    if not (sys.stderr.isatty() and sys.stdout.isatty()):
+        yield Meter()
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bars:
+        yield Meter(partial(_move, bars, bars.add_task(label, total=0)))
+
+
+class Meter:
+    """How many there are, and how many are done."""
+
+    def __init__(self, show: Callable[[int, int], None] = lambda total, done: None) -> None:
+        self._show = show
+        self._total = 0
+        self._done = 0
+
+    def expect(self, more: int) -> None:
+        self._total += more
+        self._show(self._total, self._done)
+
+    def advance(self) -> None:
+        self._done += 1
+        self._show(self._total, self._done)
+
+
+def _move(bars: Progress, bar: TaskID, total: int, done: int) -> None:
+    bars.update(bar, total=total, completed=done)
 
 
 def show_table(header: Sequence[str], rows: Rows, *, empty: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import random
 from asyncio import TaskGroup
 from collections.abc import AsyncIterator
@@ -14,8 +13,8 @@ from tempfile import TemporaryDirectory
 
 import structlog
 
-from spyweb import __version__
 from spyweb.clock import Clock
+from spyweb.daemon.facts import init_facts
 from spyweb.errors import StoreCorrupt
 from spyweb.extraction.page import Extractor
 from spyweb.extraction.pool import Pool as Extraction
@@ -31,11 +30,8 @@ from spyweb.jobs.outbox_send import Channels
 from spyweb.jobs.run import Runner
 from spyweb.logs import JobLogs
 from spyweb.lua.pool import Pool, open_pool
-from spyweb.lua.session import InitFacts
 from spyweb.model import Run
-from spyweb.ops import catalog
 from spyweb.ops.disk import Files
-from spyweb.ops.environment import visible_environment
 from spyweb.ops.host import RunHost
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.network.client import open_client
@@ -72,26 +68,6 @@ class Parts:
     extractor: Extraction
     job_logs: JobLogs
     tasks: TaskGroup
-
-
-def init_facts(settings: Settings, server_url: str | None) -> InitFacts:
-    """What every VM is told of the machine it runs on."""
-    engine: dict[str, object] = {
-        "os": platform.system().lower(),
-        "arch": platform.machine(),
-        "headless": not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")),
-        "version": __version__,
-        "lua_version": "lua54",
-        "storage": "sqlite",
-    }
-    if server_url:
-        engine["server_url"] = server_url
-    return InitFacts(
-        ops=catalog.names(),
-        engine=engine,
-        env=visible_environment(os.environ, settings.security.env_deny),
-        timezone=settings.daemon.timezone,
-    )
 
 
 @asynccontextmanager
@@ -213,6 +189,21 @@ def open_courier(world: World) -> Courier:
     return Courier(outbox=world.store.outbox, send=channels.send, clock=world.clock, random=random.random)
 
 
+def surround(world: World, pool: Pool, monitors: Monitors, live: LiveJobs, host_for: HostFor) -> Surroundings:
+    """What runs lean on."""
+    return Surroundings(
+        machine=pool,
+        monitors=monitors,
+        runs=world.store.runs,
+        events=world.store.events,
+        live=live,
+        clock=world.clock,
+        run_ended=world.run_ended,
+        host_for=host_for,
+        random=random.random,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purpose:
     """What the parts are for."""
@@ -233,19 +224,9 @@ async def build(stack: AsyncExitStack, settings: Settings, clock: Clock, purpose
     pool = await stack.enter_async_context(open_pool(clock=clock, workers=purpose.workers, init=init))
     tasks = await stack.enter_async_context(owned_tasks())
     live = LiveJobs()
-    live.on_linked(lambda: store.values.keep_history(history_rules(settings.state.history, (job.spec for job in live))))
     extractor = await stack.enter_async_context(open_extractor(clock))
-    around = Surroundings(
-        machine=pool,
-        monitors=Monitors(means_of(world, extractor, settings), pool),
-        runs=store.runs,
-        events=store.events,
-        live=live,
-        clock=clock,
-        run_ended=world.run_ended,
-        host_for=hosts(world, job_logs, echo=purpose.echo),
-        random=random.random,
-    )
+    monitors = Monitors(means_of(world, extractor, settings), pool)
+    around = surround(world, pool, monitors, live, hosts(world, job_logs, echo=purpose.echo))
     return Parts(
         settings=settings,
         clock=clock,
@@ -259,3 +240,9 @@ async def build(stack: AsyncExitStack, settings: Settings, clock: Clock, purpose
         job_logs=job_logs,
         tasks=tasks,
     )
+
+
+def keep_history(parts: Parts, settings: Settings) -> None:
+    """Of which values past versions are kept, as the settings and the jobs now have it."""
+    rules = history_rules(settings.state.history, (job.spec for job in parts.live))
+    parts.store.values.keep_history(rules)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from spyweb.clock import Clock, RealClock
-from spyweb.daemon.build import Parts, Purpose, build, init_facts
+from spyweb.daemon.build import Parts, Purpose, build, keep_history
+from spyweb.daemon.facts import init_facts
 from spyweb.daemon.proving import find_selector_problems
 from spyweb.errors import ConfigError, Problem, Refused
 from spyweb.extraction.pool import open_extractor
@@ -82,6 +83,7 @@ async def foreground(settings: Settings) -> AsyncIterator[Parts]:
     async with AsyncExitStack() as stack:
         stack.enter_context(hold_lock(settings.daemon.data_dir, root=settings.root, clock=clock))
         parts = await build(stack, settings, clock, Purpose(workers=1, echo=False))
+        parts.live.on_linked(lambda: keep_history(parts, settings))
         try:
             yield parts
         finally:

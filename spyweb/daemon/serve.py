@@ -17,7 +17,7 @@ import structlog
 
 from spyweb import __version__, logs, notify
 from spyweb.clock import Clock, RealClock
-from spyweb.daemon.build import Parts, Purpose, build, owned_tasks
+from spyweb.daemon.build import Parts, Purpose, build, keep_history, owned_tasks
 from spyweb.daemon.options import Options
 from spyweb.daemon.proving import execute, find_selector_problems
 from spyweb.daemon.report import report_start, show
@@ -117,6 +117,7 @@ def assemble(parts: Parts, options: Options, server: Server) -> Daemon:
         ),
         parts.settings,
     )
+    live.on_linked(lambda: keep_history(parts, reloader.settings))
     office = open_office(parts, options, scheduler, reloader, server)
     stop = asyncio.Event()
     catch_signals(stop, partial(wake, reloader, server))

@@ -7,7 +7,9 @@ import socket
 import sys
 from asyncio import Future, Transport, get_running_loop
 from asyncio.subprocess import DEVNULL, Process
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, cast
 
 import structlog
@@ -22,6 +24,7 @@ from spyweb.extraction.wire import Done, Ready, Rows
 log = structlog.get_logger()
 
 START_LIMIT = 10.0  # seconds until it is ready: it takes 0.1
+DEATH_LIMIT = 1.0  # seconds from the end of its socket until it is killed
 SLOW = 0.25  # seconds with one page, from which on it does not count as one of those that serve the others
 CHUNK = 65_536  # bytes of a body that are written at once ...
 CHUNKS = 8  # ... and so many in one turn of the event loop: 10 MB at once would hold it up for 10 ms
@@ -91,7 +94,7 @@ class ExtractorProcess(asyncio.Protocol):
             try:
                 await self._over
             finally:
-                reason = await _bury(child)
+                reason = await self._bury(child)
         except OSError as error:
             reason = str(error)
         finally:
@@ -110,6 +113,14 @@ class ExtractorProcess(asyncio.Protocol):
                 stdin=DEVNULL,
                 start_new_session=True,  # a Ctrl-C in the terminal is the daemon's to deal with
             )
+
+    async def _bury(self, child: Process) -> str:
+        """Gives how it ended.  One that ended by itself is not killed: asyncio would then no longer know how."""
+        timer = self._clock.call_later(0 if self._verdict else DEATH_LIMIT, partial(_kill, child))
+        try:
+            return describe_exit(await child.wait())
+        finally:
+            timer.cancel()
 
     @property
     def serves(self) -> bool:
@@ -249,8 +260,6 @@ class ExtractorProcess(asyncio.Protocol):
         self._owner.idle(self)
 
 
-async def _bury(child: Process) -> str:
-    """Gives how it ended."""
-    if child.returncode is None:
+def _kill(child: Process) -> None:
+    with suppress(ProcessLookupError):
         child.kill()
-    return describe_exit(await child.wait())

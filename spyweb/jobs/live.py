@@ -76,6 +76,7 @@ class LiveJobs:
         self._jobs: dict[JobId, LiveJob] = {}
         self._dependents: dict[JobId, list[JobId]] = {}
         self._listeners: list[Callable[[], None]] = []
+        self.awaited: frozenset[str] = frozenset()  # see `expect`
 
     def __iter__(self) -> Iterator[LiveJob]:
         return iter(list(self._jobs.values()))
@@ -101,8 +102,14 @@ class LiveJobs:
         for listener in self._listeners:
             listener()
 
+    def expect(self, awaited: frozenset[str]) -> None:
+        """Jobs, or files that don't tell whose they are, that can't be loaded: nobody knows what they ask for."""
+        if awaited != self.awaited:
+            self.awaited = awaited
+            self.link()
+
     def on_linked(self, listener: Callable[[], None]) -> None:
-        """Call this each time that specs have changed."""
+        """Call this each time that specs have changed, or what else there is to know of jobs."""
         self._listeners.append(listener)
 
     def after(self, job_id: JobId) -> list[LiveJob]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from spyweb.errors import Problem
 
 _TOKEN = re.compile(
     r"(?P<space>\s+)"
@@ -50,6 +52,12 @@ def explain(source: str, line: int) -> str | None:
             if hint := look(tokens, at):
                 return hint
     return None
+
+
+def with_hint(problem: Problem, source: bytes) -> Problem:
+    """Name the construct in a problem with compiling the source, when it was one."""
+    hint = explain(source.decode("utf-8", "replace"), problem.line or 1)
+    return replace(problem, reason=f"{problem.reason} ({hint})") if hint else problem
 
 
 def _tokens_to(source: str, line: int) -> _Sentence:

@@ -68,8 +68,10 @@ class Runner:
         self._tasks = tasks
         self._observers: dict[RunId, Observer] = {}
         self._listeners: list[Callable[[LiveJob], None]] = []
+        self._left: list[Run] = []  # of an earlier daemon, whose jobs can't be loaded yet
         self._stopping = False
         self._idle = asyncio.Event()
+        self._live.on_linked(self._look_at_left)
 
     def start(
         self,
@@ -246,8 +248,12 @@ class Runner:
     def _line_up(self, claims: Sequence[NewRun], ids: Sequence[RunId | None]) -> None:
         for new, run_id in zip(claims, ids, strict=True):
             job = self._live.find(new.job)
-            if run_id is not None and job is not None:
+            if run_id is None:
+                continue
+            if job is not None:
                 self._wait(job, run_of(run_id, new))
+            elif self._live.awaited:
+                self._left.append(run_of(run_id, new))
 
     def _wait(self, job: LiveJob, run: Run) -> None:
         """Let a claimed run wait for its delay, then for its turn."""
@@ -299,26 +305,42 @@ class Runner:
         await self._live_through(job, run)
 
     async def take_up(self, open_runs: Sequence[Run]) -> None:
-        """Go on with what an earlier daemon left: its running runs are lost, its waiting ones still wait."""
+        """Go on with what an earlier daemon left: its running runs are lost, its waiting ones still wait.
+
+        So do those of no live job, as long as there are files that can't be loaded.
+        """
         for run in sorted(open_runs, key=_in_order_of_changes):
             job = self._live.find(run.job)
             if run.state is RunState.RUNNING:
                 await self._bury(job, run)
+            elif job is None and self._live.awaited:
+                self._left.append(run)
             elif job is None or not job.spec.enabled:
                 reason = "the job is gone or disabled"
                 await self._commit(Change(end=[never_ran(run, self._clock.now_ms(), reason)]))
             else:
                 self._wait(job, run)
 
+    def _look_at_left(self) -> None:
+        """Specs have changed: take up what waited for them."""
+        settled = [run for run in self._left if self._live.find(run.job) or not self._live.awaited]
+        if settled and not self._stopping:
+            self._left = [run for run in self._left if run not in settled]
+            self._tasks.create_task(self.take_up(settled), name="take up what was left")
+
     async def _bury(self, job: LiveJob | None, run: Run) -> None:
         now = self._clock.now_ms()
         # Nobody can tell what it had done, nor whether it was to blame: it repeats only where its job allows retries.
         ending = Ending(outcome=Outcome.LOST, reason="the daemon died", guilty=True)
-        again = self._again(job, run, ending) if job and job.spec.enabled else None
+        again = self._again(job, run, ending)
         new = [again] if again else []
         self._line_up(new, await self._commit(Change(end=[end_of(run, ending, now)], new=new)))
 
-    def _again(self, job: LiveJob, run: Run, ending: Ending) -> NewRun | None:
+    def _again(self, job: LiveJob | None, run: Run, ending: Ending) -> NewRun | None:
+        if job is None:
+            return begin_again(run) if self._live.awaited else None
+        if not job.spec.enabled:
+            return None
         if is_caused(run):
             return begin_again(run)
         return next_attempt(run, ending, job.spec.retry, self._clock.now_ms(), self._around.random)

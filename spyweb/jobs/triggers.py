@@ -3,12 +3,14 @@
 The store keeps each change that a live job watches, in the transaction of the change.  Here the changes are taken in
 their order; a run is claimed in the commit that takes the change out of the store's outbox, so a crash neither loses
 it nor starts it twice.  A job that has as many runs waiting as it may leaves its changes in the store, and holds up no
-other job; a writer never waits for any of this.
+other job; a writer never waits for any of this.  What a job asks for that can't be loaded is not known: changes that an
+earlier daemon left wait until it can be, or is gone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -96,6 +98,8 @@ class Triggers:
         self._listeners = Listeners([])
         self._progress = Progress()
         self._starts_over = False
+        self._awaited: frozenset[str] = frozenset()  # LiveJobs.awaited, as of the last look
+        self._last_left = sys.maxsize  # the last change that was there before; known once all were looked at
         self._stopped = False
         self._woken = asyncio.Event()
         self._events.on_committed(self._woken.set)
@@ -107,6 +111,8 @@ class Triggers:
         self._listeners = Listeners([job for job in self._live if job.spec.on and job.spec.enabled])
         self._events.watch(self._listeners.watches)
         self._starts_over |= not self._progress.behind.keys() <= self._listeners.jobs
+        self._starts_over |= not self._awaited <= self._live.awaited
+        self._awaited = self._live.awaited
         self._woken.set()
 
     def stop(self) -> None:
@@ -139,6 +145,7 @@ class Triggers:
             position = max(position, self._next_position(rooms))
             page = await self._events.pending(PAGE, after=position)
             if not page:
+                self._last_left = min(self._last_left, position)
                 return
             await self._hand_out(page, rooms)
             position = page[-1].id
@@ -161,7 +168,7 @@ class Triggers:
             concerned = list(self._listeners.of(event))
             if concerned and event.origin.depth >= MOST_DEPTH:
                 await self._end_chain(event, concerned, handout)
-            elif self._give(event, concerned, handout, rooms):
+            elif self._give(event, concerned, handout, rooms) and not self._is_kept(event):
                 handout.delivered.append(event.id)
         last = page[-1].id
         if handout:
@@ -170,6 +177,10 @@ class Triggers:
         self._progress = Progress(
             max(self._progress.frontier, last), caught_up(handout.behind, rooms, last, self._progress.frontier)
         )
+
+    def _is_kept(self, event: ChangeEvent) -> bool:
+        """A job that can't be loaded may have been promised it by an earlier daemon."""
+        return bool(self._awaited) and event.id <= self._last_left
 
     def _give(
         self,
@@ -184,7 +195,8 @@ class Triggers:
             if job.id in event.started or event.id < self._progress.first_of(job.id):
                 continue
             if job.cursor.paused:
-                handout.stretches.append(passed_over(job, event, Outcome.PAUSED, "a change while the job was paused"))
+                if not self._is_kept(event):  # it will be looked at again, and is told once
+                    handout.stretches.append(passed_over(job, event, Outcome.PAUSED, "a change while the job was paused"))
             elif self._room(job.id, rooms):
                 rooms[job.id] -= 1
                 handout.give(job, event, matched)

@@ -26,6 +26,7 @@ OVERDUE = 3.0  # seconds after a CANCEL; the worker reports STUCK after one: thi
 
 _PLAIN = int(wire.Form.PLAIN)  # plain ints: an enum member costs more to encode and to compare
 _BEGIN = int(ToWorker.BEGIN)
+_FRESH = int(ToWorker.FRESH)
 _CANCEL = int(ToWorker.CANCEL)
 
 Results = Sequence[object]
@@ -65,6 +66,13 @@ class Dialogue:
         request = self.order.request
         arguments = answer.pack(request.arguments)
         message = [_BEGIN, request.run, self.vm, request.procedure, arguments, request.cpu_limit_ms]
+        self._link.send_sized(message, len(arguments))
+
+    def begin_fresh(self, template: int) -> None:
+        """In a VM that the worker makes for it."""
+        request = self.order.request
+        arguments = answer.pack(request.arguments)
+        message = [_FRESH, request.run, self.vm, template, request.procedure, arguments, request.cpu_limit_ms]
         self._link.send_sized(message, len(arguments))
 
     def cancel(self, why: Why) -> None:

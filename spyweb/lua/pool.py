@@ -28,7 +28,6 @@ from spyweb.lua.process import Death
 from spyweb.lua.quarantine import Quarantine
 from spyweb.lua.remote import Around, RemoteWorker, Vm
 from spyweb.lua.session import Code, Host, InitFacts, Order, PoolStats, Request
-from spyweb.lua.spares import Spares
 from spyweb.lua.staff import Staff
 from spyweb.lua.wire import Why
 from spyweb.model import MIB, Ending, Isolation, JobId, Outcome, RunId
@@ -82,7 +81,7 @@ class Pool:
         self._vms: dict[JobId, dict[int, Vm]] = {}  # by generation: where the next run begins
         self._retired: dict[JobId, int] = {}  # generations below are not kept
         self._loads: Counter[JobId] = Counter()
-        self._spares = Spares(self._load_unlisted)
+        self._spares: dict[JobId, int] = {}  # how many fleeting VMs each worker keeps ready
         self._ids = count(FIRST_ID)
         self._is_stopping = False
         self._idle = get_running_loop().create_future()
@@ -108,11 +107,10 @@ class Pool:
         return await self._carry_out(Order(request=request, host=host, ending=future, is_fresh=True))
 
     def keep_spares(self, code: Code, count: int) -> None:
-        """Hold that many loaded VMs of this code ready for `run_fresh`; those of an older code of its job go."""
-        if self._is_stopping:
-            return
-        for vm in self._spares.keep(code, count):
-            self._let_go(vm)
+        """Have that many VMs of this code ready for `run_fresh`; those of an older code of its job go."""
+        if not self._is_stopping:
+            self._spares[code.job] = count
+            self._worker_for(code, own=self._needs_own_worker(code)).keep_template(code, count)
 
     async def _carry_out(self, order: Order) -> Ending:
         request = order.request
@@ -173,8 +171,11 @@ class Pool:
         self._retired[job] = older_than
         self._quarantine.renew(job, older_than)
         vms = [vm for generation, vm in self._vms.get(job, {}).items() if generation < older_than]
-        for vm in [*vms, *self._spares.retire(job, older_than)]:
+        for vm in vms:
             self._let_go(vm)
+        for worker in list(self._staff):
+            worker.forget_template(job, older_than)
+            self._dismiss_if_empty(worker)
 
     def discard(self, job: JobId, generation: int) -> None:
         """This one was tried and is not wanted; those before and after it are."""
@@ -200,7 +201,6 @@ class Pool:
         4. and what does not is cut off  5. the workers die
         """
         self._is_stopping = True
-        self._spares.clear()
         await self._wait_until_idle(grace)
         for run in list(self._orders):
             self.cancel(run, Why.STOPPED)
@@ -225,10 +225,8 @@ class Pool:
 
     def _begin_fresh(self, order: Order) -> None:
         code = order.request.code
-        vm = self._fresh_vm(code)
-        self._begin_or_wait(vm, order)
-        vm.worker.doom(vm)
-        self._spares.fill(code)
+        worker = self._worker_for(code, own=self._needs_own_worker(code))
+        worker.begin_fresh(order, self._spares.get(code.job, 0))
 
     def _begin_or_wait(self, vm: Vm, order: Order) -> None:
         if vm.is_loaded:
@@ -250,17 +248,6 @@ class Pool:
         timer = self._patience.pop(run, None)
         if timer is not None:
             timer.cancel()
-
-    def _fresh_vm(self, code: Code) -> Vm:
-        own = self._needs_own_worker(code)
-        while (vm := self._spares.take(code)) is not None:
-            if own is (vm.worker.job is not None):
-                return vm
-            self._let_go(vm)
-        return self._load_unlisted(code)
-
-    def _load_unlisted(self, code: Code) -> Vm:
-        return self._worker_for(code, own=self._needs_own_worker(code)).load_vm(code)
 
     def _needs_own_worker(self, code: Code) -> bool:
         return code.isolation is Isolation.PROCESS or self._quarantine.holds(code)
@@ -295,7 +282,6 @@ class Pool:
         self._dismiss_if_empty(vm.worker)
 
     def _unlist(self, vm: Vm) -> None:
-        self._spares.remove(vm)
         vms = self._vms.get(vm.code.job, {})
         if vms.get(vm.code.generation) is vm:
             del vms[vm.code.generation]
@@ -303,7 +289,7 @@ class Pool:
                 del self._vms[vm.code.job]
 
     def _dismiss_if_empty(self, worker: RemoteWorker) -> None:
-        if worker.job is not None and not worker.vms and not worker.is_retiring:
+        if worker.job is not None and worker.is_empty and not worker.is_retiring:
             self._staff.dismiss(worker)
 
     # What becomes of them (the Overseer of every worker)
@@ -311,7 +297,6 @@ class Pool:
     def loaded(self, vm: Vm, reason: str | None) -> None:
         waiting, vm.waiting = vm.waiting, []
         if reason is not None:
-            self._spares.give_up(vm.code)
             self._unlist(vm)
             self._dismiss_if_empty(vm.worker)
         for order in waiting:
@@ -404,7 +389,10 @@ class Pool:
         guilty = frozenset() if death.blameless else death.stepped
         for dialogue in worker.dialogues:
             worker.abandon(dialogue)
-            self._lose(dialogue, death, guilty=dialogue.run in guilty)
+            if worker.is_up:
+                self._lose(dialogue, death, guilty=dialogue.run in guilty)
+            else:
+                self._try_again(dialogue.order, f"its worker died: {death.reason}", guilty=False)
         for vm in list(worker.vms.values()):
             self._load_elsewhere(vm, worker, death)
 

@@ -10,6 +10,7 @@ from asyncio import Future, TaskGroup, get_running_loop
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from math import inf
 from typing import Protocol, cast
 
 from spyweb.clock import Clock
@@ -42,6 +43,16 @@ class Vm:
     running: int = 0
     is_loaded: bool = False
     is_doomed: bool = False
+    is_fleeting: bool = False  # made by the worker for a single run, and gone with it
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What a worker makes fleeting VMs of."""
+
+    number: int
+    code: Code
+    spares: int
 
 
 class Overseer(Protocol):
@@ -91,6 +102,7 @@ class RemoteWorker:
         self._overseer = around.overseer
         self._dialogues: dict[int, Dialogue] = {}
         self._checks: dict[int, Future[str | None]] = {}
+        self._templates: dict[JobId, Template] = {}
         self._idle: Future[None] = get_running_loop().create_future()
         self._numbers = count(1)
         self._unanswered = 0
@@ -126,6 +138,10 @@ class RemoteWorker:
         return not self.is_up, len(self.vms) + len(self._checks), len(self._dialogues)
 
     @property
+    def is_empty(self) -> bool:
+        return not self.vms and not any(template.spares for template in self._templates.values())
+
+    @property
     def dialogues(self) -> Sequence[Dialogue]:
         return list(self._dialogues.values())
 
@@ -154,6 +170,31 @@ class RemoteWorker:
         self._dialogues[order.request.run] = dialogue
         dialogue.begin()
 
+    def begin_fresh(self, order: Order, spares: int) -> None:
+        template = self.keep_template(order.request.code, spares)
+        vm = Vm(number=next(self._numbers), code=template.code, worker=self, is_loaded=True, is_doomed=True)
+        vm.is_fleeting, vm.running = True, 1
+        self.vms[vm.number] = vm
+        dialogue = self._dialogues[order.request.run] = Dialogue(order, vm.number, self._terms)
+        dialogue.begin_fresh(template.number)
+
+    def keep_template(self, code: Code, spares: int) -> Template:
+        """Have the worker know this code, and no other of its job, and keep so many VMs of it ready."""
+        template = self._templates.get(code.job)
+        if template is not None and template.spares == spares and template.code == code:
+            return template
+        self.forget_template(code.job)
+        template = self._templates[code.job] = Template(next(self._numbers), code, spares)
+        facts = [code.chunk, code.source, code.memory_limit, code.more, spares]
+        self._link.send([int(ToWorker.TEMPLATE), template.number, *facts])
+        return template
+
+    def forget_template(self, job: JobId, older_than: float = inf) -> None:
+        template = self._templates.get(job)
+        if template is not None and template.code.generation < older_than:
+            del self._templates[job]
+            self._link.send([int(ToWorker.DROP), template.number])
+
     def cancel(self, run: RunId, why: Why) -> bool:
         """Whether it is one of its runs."""
         dialogue = self._dialogues.get(run)
@@ -171,7 +212,7 @@ class RemoteWorker:
 
     def _drop_if_over(self, vm: Vm) -> None:
         over = vm.is_doomed and vm.is_loaded and not vm.running and not vm.waiting
-        if over and self.vms.pop(vm.number, None) is not None:
+        if over and self.vms.pop(vm.number, None) is not None and not vm.is_fleeting:
             self._link.send([int(ToWorker.DROP), vm.number])
 
     def dismiss(self) -> None:

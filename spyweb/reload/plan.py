@@ -89,6 +89,12 @@ def whose(live: Iterable[LiveJob], found: Scan) -> dict[JobId, Sequence[Problem]
     return {job: problems for job, problems in broken.items() if not _is_other_name(job, problems, live, claimed)}
 
 
+def not_loaded(live: LiveJobs, broken: Iterable[JobId], unsure: Iterable[str]) -> frozenset[str]:
+    """The jobs that are there and of which no version lives, and the files that might be such a job's."""
+    files = {path for path in unsure if not any(_came_from(job, path) for job in live)}
+    return frozenset(files | {job for job in broken if live.find(job) is None})
+
+
 def _came_from(job: LiveJob, path: str) -> bool:
     return job.spec.path == path or job.spec.path.startswith(path.rstrip("/") + "/")
 

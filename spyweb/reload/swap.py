@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -20,12 +20,12 @@ from spyweb.clock import Clock
 from spyweb.errors import ConfigError, PoolError, Problem, ScriptError, StoreError
 from spyweb.jobs.discover import JobFile, Scan, scan
 from spyweb.jobs.live import LiveJob, LiveJobs, code_of
-from spyweb.jobs.luau import explain
+from spyweb.jobs.luau import with_hint
 from spyweb.jobs.tree import EMPTY
 from spyweb.lua.session import Code
 from spyweb.model import Cursor, JobId, JobSpec, Monitor
 from spyweb.reload.modules import Modules, changed_modules, module_codes
-from spyweb.reload.plan import Plan, plan, whose
+from spyweb.reload.plan import Plan, not_loaded, plan, whose
 from spyweb.settings import Settings
 from spyweb.settings.sections import FILE
 
@@ -133,7 +133,10 @@ class Reloader:
 
     async def rescan(self) -> None:
         """Look at the disk again, and bring about what changed."""
+        before = self.settings
         self._read_settings()
+        if self.settings != before:
+            self._live.link()
         await self._look()
 
     async def _look(self) -> None:
@@ -292,6 +295,7 @@ class Reloader:
         for job in self._live:
             job.problems = broken.get(job.id, ())
         self.problems, self.broken, self._warnings = problems, broken, found.warnings
+        self._live.expect(not_loaded(self._live, broken, found.unsure))
 
     def wake(self) -> None:
         """Something changed, or may have (SIGHUP): look soon."""
@@ -342,12 +346,6 @@ def newcomer(file: JobFile, generation: int = 1) -> LiveJob:
     """A job that has just been found; the scheduler gives it its true cursor."""
     spec, code = file.spec, code_of(file, generation)
     return LiveJob(spec=spec, code=code, digest=file.digest, cursor=Cursor(job=spec.id, due_ms=0, schedule=""))
-
-
-def with_hint(problem: Problem, source: bytes) -> Problem:
-    """Name the Luau construct that Lua 5.4 stumbled over, when it was one."""
-    hint = explain(source.decode("utf-8", "replace"), problem.line or 1)
-    return replace(problem, reason=f"{problem.reason} ({hint})") if hint else problem
 
 
 def _tell(fresh: Sequence[LiveJob], todo: Plan) -> None:

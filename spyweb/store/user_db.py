@@ -120,6 +120,8 @@ class UserDatabase:
             self._line.release()
 
     async def _try(self, job: JobId, run: RunId, statement: Statement) -> Answered:
+        if not self._is_open:
+            raise StoreClosed
         session = await self._session(job)
         session.interest += 1
         session.living.add(run)
@@ -182,8 +184,6 @@ class UserDatabase:
         """The job's own, made where there is none.  Raises StoreError."""
         gives_up_at = self._clock.monotonic() + self._patience_s
         while job not in self._sessions:
-            if not self._is_open:
-                raise StoreClosed
             if job in self._stuck:
                 raise StoreError("an earlier statement of this job has not ended yet")
             if self._make_room():

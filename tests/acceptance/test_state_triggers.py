@@ -209,6 +209,30 @@ def test_what_is_written_while_no_daemon_runs_starts_jobs_once_one_does(project:
         assert told(project, 1) == ["created orders 1 nil 1"]
 
 
+def test_changes_wait_for_a_job_whose_file_is_broken_until_it_is_mended(project: Project) -> None:
+    path = project.job("orders", KEEP_ALL, ON_ORDERS)
+    project.job("other", 'function on_state(event) state.increment("other") end', ON_ORDERS)
+    project.job("shop", 'for i = 1, 3 do state.set { scope = "orders", key = "k", value = i } end')
+    project.job("told", 'return { state.get("told") or {}, state.get("other", 0) }')
+    project.spyweb("run", "shop")
+    whole = path.read_text()
+    path.write_text(whole + "end\n")
+
+    def answer() -> list[object]:
+        found = project.result("told")
+        assert isinstance(found, list)
+        return found
+
+    with project.daemon() as daemon:
+        eventually(lambda: answer()[1] == 3)
+        assert not answer()[0]
+        assert daemon.stop() == 0
+    with project.daemon():
+        path.write_text(whole)
+        in_order = ["created orders k nil 1", "updated orders k 1 2", "updated orders k 2 3"]
+        eventually(lambda: answer() == [in_order, 3])
+
+
 def test_killed_again_and_again_it_forgets_no_change(project: Project) -> None:
     project.job("orders", 'function on_state(event) state.increment("seen:" .. event.key) end', ON_ORDERS)
     project.job(

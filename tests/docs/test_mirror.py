@@ -29,7 +29,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/store/test_user_db.py": ("store/user_session",),
     # A stage only makes sense in its cycle, a cycle in its run.
     "tests/unit/jobs/monitor/test_cycle.py": (
-        "jobs/monitor/announce", "jobs/monitor/course", "jobs/monitor/extract", "jobs/monitor/fetch",
+        "jobs/monitor/course", "jobs/monitor/stages/announce", "jobs/monitor/stages/extract", "jobs/monitor/stages/fetch",
         "jobs/monitor/hooks",
     ),
     "tests/unit/jobs/monitor/test_iterate.py": ("jobs/monitor/carry_out", "jobs/monitor/talk"),

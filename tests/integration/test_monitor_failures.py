@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -106,3 +107,16 @@ async def test_a_body_that_the_vm_could_not_hold_is_too_large(project: MonitorPr
     project.shop(hooks, url=f'"{server.url("/large?mb=9")}"', memory_limit='"8MB"')
     assert (await project.run()).outcome is Outcome.FAILED
     assert project.lines == ["info size"]
+
+
+@pytest.mark.parametrize("hooks", ["", "function on_error(err) log('error') end function on_finally() log('end') end"])
+async def test_a_planned_stop_ends_what_is_under_way_at_once(tmp_path: Path, server: WebServer, hooks: str) -> None:
+    async with open_project(tmp_path) as project:
+        server.asked.clear()
+        project.shop(hooks, url=f'"{server.url("/silence")}"')
+        observer = await project.start()
+        await server.asked.wait()
+        await project.parts.runner.drain(0)
+        ending = await observer.over
+    assert ending.outcome is Outcome.STOPPED
+    assert project.lines == (["info error", "info end"] if hooks else [])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.errors import FetchError
-from spyweb.jobs.monitor.exchange import (
+from spyweb.jobs.monitor.rules.exchange import (
     Ask,
     Reply,
     failed,
@@ -22,9 +22,9 @@ from spyweb.jobs.monitor.exchange import (
     read_own_fetch,
     replied,
 )
-from spyweb.jobs.monitor.items import Item, ItemReader, Keywords, items_to_lua
-from spyweb.jobs.monitor.reading import sequence
-from spyweb.jobs.monitor.texts import default_payload
+from spyweb.jobs.monitor.rules.items import Item, ItemReader, Keywords, items_to_lua
+from spyweb.jobs.monitor.rules.reading import sequence
+from spyweb.jobs.monitor.rules.texts import default_payload
 from spyweb.lua import answer, wire
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.ops.arguments import Mismatch

@@ -22,9 +22,9 @@ from spyweb.jobs.monitor.course import Course, Means
 from spyweb.jobs.monitor.cycle import preview, run_cycle
 from spyweb.jobs.monitor.endings import ended_for, ending_of
 from spyweb.jobs.monitor.hooks import Hooks, NoHooks
-from spyweb.jobs.monitor.items import ItemReader
-from spyweb.jobs.monitor.proxies import ProxyTurns
 from spyweb.jobs.monitor.report import result_of, save_files
+from spyweb.jobs.monitor.rules.items import ItemReader
+from spyweb.jobs.monitor.rules.proxies import ProxyTurns
 from spyweb.jobs.monitor.talk import LoadFailed, Talk, Turn
 from spyweb.jobs.monitor.telemetry import Telemetry
 from spyweb.lua.session import Code, Request

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from spyweb.clock import Clock
 from spyweb.extraction.page import Extractor
-from spyweb.jobs.monitor.exchange import Reply
 from spyweb.jobs.monitor.hooks import ABSENT, NOTHING, Failed, Hooks, News, Report, Said
-from spyweb.jobs.monitor.items import Item, ItemReader
-from spyweb.jobs.monitor.proxies import ProxyTurns
+from spyweb.jobs.monitor.rules.exchange import Reply
+from spyweb.jobs.monitor.rules.items import Item, ItemReader
+from spyweb.jobs.monitor.rules.proxies import ProxyTurns
 from spyweb.jobs.monitor.telemetry import ERROR, SUCCESS, Stage, Telemetry
 from spyweb.model import JobSpec, Monitor, OnHookError
 from spyweb.ops.arguments import Mismatch

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spyweb.jobs.monitor.announce import announce
 from spyweb.jobs.monitor.course import Course, CycleFailed, Skipped
-from spyweb.jobs.monitor.extract import choose, extract, rework, sift
-from spyweb.jobs.monitor.fetch import fetch, inspect, prepare
-from spyweb.jobs.monitor.items import Item
-from spyweb.jobs.monitor.keep import keep
+from spyweb.jobs.monitor.rules.items import Item
+from spyweb.jobs.monitor.stages.announce import announce
+from spyweb.jobs.monitor.stages.extract import choose, extract, rework, sift
+from spyweb.jobs.monitor.stages.fetch import fetch, inspect, prepare
+from spyweb.jobs.monitor.stages.keep import keep
 
 
 async def run_cycle(course: Course) -> CycleFailed | None:

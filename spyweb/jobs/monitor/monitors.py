@@ -9,9 +9,9 @@ from spyweb.jobs.attempt import DEBUG, CountingHost, failed
 from spyweb.jobs.live import LiveJob
 from spyweb.jobs.monitor.carry_out import Cycles, Errand, Machine, Version
 from spyweb.jobs.monitor.course import Means
-from spyweb.jobs.monitor.items import reader_of
 from spyweb.jobs.monitor.iterate import Iteration
-from spyweb.jobs.monitor.proxies import ProxyTurns
+from spyweb.jobs.monitor.rules.items import reader_of
+from spyweb.jobs.monitor.rules.proxies import ProxyTurns
 from spyweb.jobs.monitor.talk import Turn
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, JobId, Run, RunId

@@ -9,7 +9,7 @@ import asyncio
 import structlog
 
 from spyweb.jobs.monitor.course import Course
-from spyweb.jobs.monitor.texts import fields_json
+from spyweb.jobs.monitor.rules.texts import fields_json
 from spyweb.ops.jail import Forbidden, Place, reason_of
 
 log = structlog.get_logger()

@@ -35,6 +35,7 @@ class Result:
 class Report:
     results: Sequence[Result]  # by suite, then by name
     duration_ms: float = 0.0
+    is_whole: bool = True  # not interrupted
 
     @property
     def failures(self) -> list[Result]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 from spyweb.clock import Clock
-from spyweb.errors import PoolError, SpywebError
-from spyweb.jobs.luau import with_hint
+from spyweb.errors import PoolError, ScriptError, SpywebError
+from spyweb.jobs.luau import explain
 from spyweb.jobs.testing.results import LOADING, Heard, Result
 from spyweb.jobs.testing.suites import Suite
 from spyweb.jobs.view import log_line
@@ -123,15 +123,20 @@ class _Course:
         return replace(result, reason=await self._explained(result.reason))
 
     async def run(self, name: bytes) -> Result:
-        for _ in range(TRIES):
-            shown = name.decode("utf-8", "backslashreplace")
-            ending, result = await self._perform(shown, self.suite.code, Procedure.TEST, name)
-            if ending.outcome is not Outcome.LOST or ending.guilty:
-                break
+        shown = name.decode("utf-8", "backslashreplace")
+        _, result = await self._perform(shown, self.suite.code, Procedure.TEST, name)
         self.around.watch.ended(result)
         return result
 
     async def _perform(self, test: str, code: Code, procedure: Procedure, *arguments: object) -> tuple[Ending, Result]:
+        """Once more, and from the beginning, when another's test took the worker down."""
+        for _ in range(TRIES):
+            ending, result = await self._try(test, code, procedure, *arguments)
+            if ending.outcome is not Outcome.LOST or ending.guilty:
+                break
+        return ending, result
+
+    async def _try(self, test: str, code: Code, procedure: Procedure, *arguments: object) -> tuple[Ending, Result]:
         machine, clock = self.around.machine, self.around.clock
         run, heard = machine.new_id(), Heard()
 
@@ -172,17 +177,20 @@ class _Course:
         code = self.suite.finding
         try:
             await self.around.machine.check(code)
-        except SpywebError as error:
-            problem = getattr(error, "problem", None)
-            source = dict(code.more).get(problem.file, code.source) if problem else b""
-            return str(with_hint(problem, source)) if problem else reason
+        except ScriptError as error:
+            source = dict(code.more).get(error.problem.file, code.source)
+            hint = explain(source.decode("utf-8", "replace"), error.problem.line or 1)
+            return f"{error.problem} ({hint})" if hint else str(error.problem)
+        except PoolError:
+            return reason
         return reason
 
 
 def ctx_for(suite: Suite, run: RunId, now_ms: int) -> Mapping[str, object]:
     """As that of a run by hand; of a monitor, of its first worker."""
-    if suite.server:
-        return {}
     now = now_ms / 1000
-    about = {"job": str(suite.job), "run_id": int(run), "attempt": 1, "scheduled_at": now, "started_at": now}
-    return {**about, "trigger": {"type": "manual"}, "worker_id": 1}
+    about: dict[str, object] = {"job": str(suite.job), "run_id": int(run), "attempt": 1}
+    about |= {"scheduled_at": now, "started_at": now, "trigger": {"type": "manual"}}
+    if suite.is_monitor:
+        about["worker_id"] = 1
+    return {} if suite.server else about

@@ -38,6 +38,7 @@ class Suite:
     agent: str = "local"
     timeout_ms: int = TIMEOUT_MS
     cpu_limit_ms: int = CPU_LIMIT_MS
+    is_monitor: bool = False
     server: ServerFile | None = None  # what answers while they run
 
 
@@ -90,9 +91,18 @@ def _job(root: Path, file: JobFile, *, by_name: bool = False) -> list[Suite | tu
         return []
     spec = file.spec
     code = with_tests(code_of(file, 1), f"{spec.folder}/{FILE}", tests)
-    limits = {"timeout_ms": spec.timeout_ms, "cpu_limit_ms": spec.cpu_limit_ms}
     return [
-        Suite(title=spec.id, job=spec.id, folder=spec.folder, code=code, finding=code, agent=spec.agent, **limits)
+        Suite(
+            title=spec.id,
+            job=spec.id,
+            folder=spec.folder,
+            code=code,
+            finding=code,
+            agent=spec.agent,
+            timeout_ms=spec.timeout_ms,
+            cpu_limit_ms=spec.cpu_limit_ms,
+            is_monitor=spec.monitor is not None,
+        )
     ]
 
 

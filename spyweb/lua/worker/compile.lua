@@ -9,10 +9,16 @@ local find, format, sub = raw.string.find, raw.string.format, raw.string.sub
 
 local compiler = {}
 
+-- Whether anything may have to be closed when a call fails: then the prelude protects the script's call (kit.closes).
+local function look_at(source)
+  kit.closes = kit.closes or type(source) ~= "string" or find(source, "__close", 1, true) ~= nil
+end
+
 -- A byte order mark and a first line that begins with # are what editors and shells put there.
 function compiler.compile(source, chunkname)
   if sub(source, 1, 3) == "\xef\xbb\xbf" then source = sub(source, 4) end
   if sub(source, 1, 1) == "#" then source = "--" .. source end
+  look_at(source)
   return load(source, chunkname, "t", env)
 end
 
@@ -23,6 +29,7 @@ function compiler.load(source, chunkname, mode, ...)
   local globals = env
   if select("#", ...) > 0 then globals = (...) end
   if chunkname == nil then chunkname = type(source) == "string" and source or "=(load)" end
+  look_at(source)
   return unless_killed(load(source, chunkname, "t", globals))
 end
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import cast
 
 from spyweb.lua import wire
@@ -22,6 +23,16 @@ _RESUME = int(ToWorker.RESUME)
 _LOADED, _END, _PONG = int(FromWorker.LOADED), int(FromWorker.END), int(FromWorker.PONG)
 
 
+@dataclass(slots=True, kw_only=True)
+class Template:
+    """What VMs for single runs are made of, and those that are made already."""
+
+    files: list[tuple[str, bytes]]
+    limit: int  # bytes of each VM
+    count: int  # of spares that there should be
+    spares: list[Tenancy] = field(default_factory=list)
+
+
 class Desk:
     def __init__(self, ledger: Ledger, outlet: Outlet, console: Console, parts: Parts) -> None:
         self._ledger = ledger
@@ -29,6 +40,7 @@ class Desk:
         self._console = console
         self._parts = parts
         self._init = b""
+        self._templates: dict[int, Template] = {}
         self._meanings: dict[object, Callable[..., Task | None]] = {
             int(ToWorker.INIT): self._start,
             int(ToWorker.LOAD): self._load,
@@ -37,6 +49,8 @@ class Desk:
             int(ToWorker.DROP): self._drop,
             int(ToWorker.PING): self._ping,
             int(ToWorker.CREDIT): self._credit,
+            int(ToWorker.TEMPLATE): self._keep,
+            int(ToWorker.FRESH): self._begin_fresh,
         }
 
     def receive(self, message: list[object]) -> Task | None:
@@ -61,17 +75,21 @@ class Desk:
             if home is None:
                 self._outlet.post([_END, number, int(Ended.UNBEGUN), b"its VM is gone", b"", 0, None, True])
                 return None
-            run = Run(
-                id=number,
-                home=home,
-                procedure=procedure,
-                arguments=arguments,
-                cpu_limit=cpu_limit_ms / 1000,
-                why=ledger.take_early(number),
-            )
-            ledger.runs[number] = run
-            home.runs += 1
-            return _claim(Task(home=home, run=run))
+            return self._enlist(home, number, procedure, arguments, cpu_limit_ms)
+
+    def _enlist(self, home: Tenancy, number: int, procedure: str, arguments: bytes, cpu_limit_ms: int) -> Task | None:
+        """A new run, with the ledger's lock held."""
+        run = Run(
+            id=number,
+            home=home,
+            procedure=procedure,
+            arguments=arguments,
+            cpu_limit=cpu_limit_ms / 1000,
+            why=self._ledger.take_early(number),
+        )
+        self._ledger.runs[number] = run
+        home.runs += 1
+        return _claim(Task(home=home, run=run))
 
     def _cancel(self, number: int, why: int) -> Task | None:
         with self._ledger.lock:
@@ -92,6 +110,51 @@ class Desk:
                 self._ledger.homes[number] = home
         self._outlet.post([_LOADED, number, reason])
 
+    def _keep(
+        self, number: int, name: str, source: bytes, limit: int, more: list[tuple[str, bytes]], spares: int
+    ) -> None:
+        self._templates[number] = Template(files=[(name, source), *more], limit=limit, count=spares)
+
+    def _begin_fresh(
+        self, number: int, vm: int, template: int, procedure: str, arguments: bytes, cpu_limit_ms: int
+    ) -> Task | None:
+        home = self._fresh_home(template)
+        if not isinstance(home, Tenancy):
+            ended, reason = home
+            self._outlet.post([_END, number, int(ended), reason.encode(), b"", 0, None, True])
+            return None
+        home.id = vm
+        with self._ledger.lock:
+            self._ledger.closing.add(home)
+            return self._enlist(home, number, procedure, arguments, cpu_limit_ms)
+
+    def _fresh_home(self, number: int) -> Tenancy | tuple[Ended, str]:
+        template = self._templates.get(number)
+        if template is None:
+            return Ended.UNBEGUN, "there is nothing to make its VM of"
+        try:
+            return template.spares.pop()
+        except IndexError:
+            made = self._make(template)
+            return made if isinstance(made, Tenancy) else (Ended.ERROR, made)
+
+    def _make(self, template: Template) -> Tenancy | str:
+        """A VM for a single run, or the reason why there is none."""
+        home = Tenancy(0, self._console)
+        home.fleeting = home.closing = True
+        return self._furnish(home, template.files, template.limit) or home
+
+    def make_spare(self) -> None:
+        """One VM for whoever asks next, if one is missing.  To be called when there is nothing else to do."""
+        for template in list(self._templates.values()):
+            if len(template.spares) < template.count:
+                made = self._make(template)
+                if isinstance(made, Tenancy):
+                    template.spares.append(made)
+                else:
+                    template.count = 0  # it is told to whoever asks for one
+                return
+
     def _furnish(self, home: Tenancy, files: list[tuple[str, bytes]], limit: int) -> str | None:
         """The reason why there is no VM with these files."""
         try:
@@ -106,6 +169,11 @@ class Desk:
         return None
 
     def _drop(self, vm: int) -> Task | None:
+        template = self._templates.pop(vm, None)
+        if template is not None:
+            while template.spares:
+                template.spares.pop().vm.close()
+            return None
         with self._ledger.lock:
             home = self._ledger.homes.get(vm)
             if home is None:

@@ -5,7 +5,7 @@ local kit = ...
 local raw, env, border = kit.raw, kit.env, kit.border
 local now, stop, trace, traced = border.now, border.stop, border.trace, border.traced
 local pcall, rawget, rawset, tostring, type = raw.pcall, raw.rawget, raw.rawset, raw.tostring, raw.type
-local format, getmetatable = raw.string.format, raw.getmetatable
+local format, getmetatable, rawequal, close = raw.string.format, raw.getmetatable, raw.rawequal, raw.coroutine.close
 
 local SUCCESS, ERROR, CANCELLED, STOPPED = 0, 1, 4, 5           -- wire.Ended
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
@@ -33,8 +33,12 @@ local text_of = ending.text_of
 
 local function guarded_by_log(run, label, ok, value)
   if ok then return end
-  if value == OUT_OF_MEMORY then run.discard = true end
-  kit.emit("error", format("%s: %s\n%s", label, text_of(value), trace().text(run.frames)))
+  local frames = run.frames
+  if value == OUT_OF_MEMORY then
+    run.discard = true
+    frames = frames or trace().definition(run.called)
+  end
+  kit.emit("error", format("%s: %s\n%s", label, text_of(value), trace().text(frames)))
 end
 
 local function call_hook(run, name, ...)
@@ -76,6 +80,20 @@ end
 
 function ending.failed(run, value, frames)
   run.ended, run.value, run.reason, run.traceback = ERROR, value, text_of(value), trace().text(frames)
+end
+
+-- It ended for lack of memory: of a call that was protected, only what was called is still known.
+function ending.starved(run, frames)
+  frames = frames or run.called and trace().definition(run.called)
+  run.value, run.reason, run.traceback = OUT_OF_MEMORY, trace().position(frames) .. OUT_OF_MEMORY, trace().text(frames)
+end
+
+-- Closes what the script's call has left open in the coroutine that it ended.
+function ending.close(run)
+  local co = run.fallen
+  run.fallen = nil
+  local _, value = border.unless_killed(close(border.hooked(co)))
+  if not rawequal(value, run.value) then ending.failed(run, value, nil) end
 end
 
 -- It was made to end: says why and where.

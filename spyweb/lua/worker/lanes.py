@@ -73,6 +73,7 @@ class Lanes:
 
     def _refill(self, seat: Seat) -> None:
         self._outlet.flush()
+        self._desk.make_spare()
         self._reading = True
         arrived = self._small.read()
         self._reading = False
@@ -88,7 +89,9 @@ class Lanes:
             self._hand_over(task)
             return True
         following = self._stepper.perform(task, seat, leading=True)
-        if following:
+        if following and following.run is None and following.home.fleeting:
+            self._stepper.perform(following, seat)
+        elif following:
             self._hand_over(following)
         if self._epoch == epoch:
             return True

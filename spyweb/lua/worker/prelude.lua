@@ -17,7 +17,7 @@ local SUCCESS, MEMORY = 0, 6                                    -- wire.Ended
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
 local WHY = { "cpu limit exceeded", "timed out", "cancelled", "stopped", OUT_OF_MEMORY }  -- by wire.Why
 local ENDED = { 2, 3, 4, 5, MEMORY }                            -- wire.Ended by wire.Why
-local TOLD_OP, TOLD_END, TOLD_AFTERMATH = 0, 1, 2               -- what a step tells the worker
+local TOLD_OP, TOLD_END, TOLD_AFTERMATH, TOLD_STARVED, TOLD_SEQUEL = 0, 1, 2, 3, 4  -- what a step tells the worker
 
 local raw = {
   string = string, table = table, math = math, utf8 = utf8, coroutine = coroutine,
@@ -240,28 +240,44 @@ function env.load(...) return kit.part("compile")(kit).load(...) end
 -- Steps
 --
 
-local function note_frames(value)
-  local run = now.run
-  if now.killed and run.frames then return value end
+-- Of a failure in the coroutine: behind the frames of those further in that it came through.
+local function frames_of(run, value, co)
   local trail = run.trail
   local inner = now.killed and run.stopped or trail and rawequal(trail.value, value) and trail
   local frames = inner and inner.frames or {}
-  if not inner or inner.co ~= running() then add_frames(frames, running()) end
-  run.frames = frames
+  return inner and inner.co == co and frames or add_frames(frames, co)
+end
+
+local function note_frames(value)
+  local run = now.run
+  if not (now.killed and run.frames) then run.frames = frames_of(run, value, running()) end
   return value
 end
 
--- As pcall, and leaves the traceback of a failure in run.frames.
+-- As pcall, and leaves the traceback of a failure in run.frames: not of a memory error, for which Lua calls no handler.
 local function traced(run, f, ...)
-  run.trail, run.frames = nil, nil
+  run.trail, run.frames, run.called = nil, nil, f
   return restore(0, xpcall(f, note_frames, ...))
+end
+
+-- The same with no protection: a failure ends the coroutine, whose stack then shows where, whatever the failure is.
+-- Only where nothing is to be closed (__close): what is closed on the way out of a dead coroutine can't call an op.
+local function bare(run, f, ...)
+  run.trail, run.frames, run.is_bare = nil, nil, true
+  return restore(0, true, f(...))
+end
+
+local function attempt(run, f, ...)
+  if kit.closes then return traced(run, f, ...) end
+  return bare(run, f, ...)
 end
 
 local procedures                    -- of run.lua; the others are found by procedures.lua
 
+-- Where it was memory, only notes that: there may be none to say more with.
 local function failed(run, value, frames)
   if value ~= OUT_OF_MEMORY then return use("ending").failed(run, value, frames) end
-  run.ended, run.value, run.reason, run.traceback = MEMORY, value, value, ""
+  run.ended = MEMORY
 end
 
 local function has_hook(name) return rawget(env, name) ~= nil end
@@ -289,7 +305,7 @@ end
 
 local function begin(id, procedure, arguments)
   local f = procedures[procedure] or use("procedures")(procedure) or raise("there is no procedure " .. procedure, 0)
-  local run = { id = id, procedure = f, arguments = arguments, defers = {}, deferred = 0 }
+  local run = { id = id, procedure = f, arguments = arguments, defers = {}, deferred = 0, ended = false, is_bare = false }
   runs[id] = run
   return spawn(run, body)
 end
@@ -312,7 +328,7 @@ end
 local function ended(run)
   last_ended = run.co
   runs[run.id] = nil
-  tidy_up()
+  if not run.discard then tidy_up() end
   local scalar
   if run.is_scalar and run.ended == SUCCESS then scalar = run.result end
   return TOLD_END, run.ended, one_line(run.reason), run.traceback, run.packed, run.discard or false, scalar
@@ -337,25 +353,60 @@ local function end_killed(run)
   return rescue(run)
 end
 
+-- What follows when the script's call has ended the coroutine: in another, on the same budget.
+local function sequel(run)
+  if kit.closes then use("ending").close(run) end
+  if needs_farewell(run) then bid_farewell(run) end
+end
+
+local function fell(run, value)
+  run.fallen = run.co
+  failed(run, value, frames_of(run, value, run.co))
+  if not kit.closes and not needs_farewell(run) then return ended(run) end
+  last_ended = run.co
+  return TOLD_SEQUEL, spawn(run, sequel)
+end
+
+-- It failed where nothing of ours was in between.
+local function fell_bare(run, value)
+  run.is_bare = false
+  if now.killed then
+    run.frames = frames_of(run, value, run.co)
+    return end_killed(run)
+  end
+  if value ~= OUT_OF_MEMORY then return fell(run, value) end
+  run.ended, run.fallen = MEMORY, run.co
+  return TOLD_STARVED, 0
+end
+
 local function told(run, ok, first, ...)
   run.depth, now.depth = now.depth, 0
+  if not ok and run.is_bare then return fell_bare(run, first) end
   if now.killed then return end_killed(run) end
   if ok and rawequal(first, OP) then return TOLD_OP, ... end
   if not ok and not run.rescuing then
     failed(run, first, nil)
     run.discard = true
   end
-  if run.ended == MEMORY and not run.rescuing then return rescue(run) end
+  if run.ended == MEMORY and not run.rescuing then return TOLD_STARVED, 0 end
   return ended(run)
+end
+
+-- The VM has been given room, to say where there was not enough.
+local function starved(run)
+  use("ending").starved(run, run.fallen and frames_of(run, OUT_OF_MEMORY, run.fallen))
+  run.trail, run.fallen, run.called = nil, nil, nil
+  return rescue(run)
 end
 
 local function start(id)
   local run = runs[id]
-  if run.rescuing and run.ended == MEMORY then
+  now.run, now.depth = run, 0
+  if run.ended == MEMORY then
+    if not run.rescuing then return starved(run) end
     last_ended = nil                -- it holds what it could not get enough of
     collect()
   end
-  now.run, now.depth = run, 0
   return told(run, resume(run.co, run))
 end
 
@@ -408,7 +459,7 @@ end
 
 kit.border = {                      -- for our own parts only
   now = now, OP = OP, MAX_DEPTH = MAX_DEPTH, waiting = waiting, hook = hook, hooked = hooked, sethook = sethook,
-  fail = fail, stop = stop, traced = traced, trace = trace, failed = failed, add_frames = add_frames, emit = emit,
+  fail = fail, stop = stop, traced = traced, attempt = attempt, trace = trace, failed = failed, add_frames = add_frames, emit = emit,
   unless_killed = unless_killed, use = use,
 }
 

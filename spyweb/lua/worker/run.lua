@@ -4,7 +4,7 @@
 
 local kit = ...
 local raw, env, border = kit.raw, kit.env, kit.border
-local now, fail, stop, traced = border.now, border.fail, border.stop, border.traced
+local now, fail, stop, attempt = border.now, border.fail, border.stop, border.attempt
 local pcall, rawget, select, type, format = raw.pcall, raw.rawget, raw.select, raw.type, raw.string.format
 
 local MAX_DEFERS = 1000             -- in one run
@@ -35,6 +35,7 @@ end
 
 local function judge(run, ok, ...)
   local first, second = ...
+  run.is_bare = false
   if not ok then return border.failed(run, first, run.frames) end
   if first == false or first == nil and second ~= nil then
     return border.failed(run, second == nil and "returned false" or second, nil)
@@ -78,7 +79,7 @@ local procedures = {}
 
 function procedures.run(run, ctx, may_retry)
   set_out(run, ctx, may_retry)
-  judge(run, traced(run, script, ctx))
+  judge(run, attempt(run, script, ctx))
 end
 
 local react                         -- of trigger.lua, once it is loaded
@@ -88,7 +89,7 @@ function procedures.trigger(run, ctx, may_retry, event, conditions)
   react = react or kit.part("trigger")(kit, { script = script, load = load_chunk, is_loaded = function() return is_loaded end })
   if ctx.trigger.type == "retry" then ctx.trigger.event = event else ctx.trigger = event end
   set_out(run, ctx, may_retry)
-  judge(run, traced(run, react, run, event, conditions))
+  judge(run, attempt(run, react, run, event, conditions))
 end
 
 return procedures

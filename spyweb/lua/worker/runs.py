@@ -72,6 +72,7 @@ class Tenancy:
         "busy",
         "closing",
         "discarded",
+        "fleeting",
         "heavy",
         "id",
         "light_steps",
@@ -92,6 +93,7 @@ class Tenancy:
         self.runs = 0
         self.closing = False  # dropped or discarded: it goes when its last run has ended
         self.discarded = False  # not even a run that waits here begins any more
+        self.fleeting = False  # made for a single run
         self.stepped: Run | None = None
         self._emitter = emitter
 
@@ -110,7 +112,7 @@ class Ledger:
         self.lock = threading.Lock()
         self.homes: dict[int, Tenancy] = {}
         self.runs: dict[int, Run] = {}
-        self.closing: set[Tenancy] = set()  # no longer in homes, and not yet closed
+        self.closing: set[Tenancy] = set()  # not in homes any more, or never, and not yet closed
         self.watched: dict[int, Run] = {}  # runs that the follower looks at
         self._early: OrderedDict[int, int] = OrderedDict()  # run → why: told to end before its BEGIN was read
 

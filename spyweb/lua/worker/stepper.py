@@ -19,6 +19,7 @@ from spyweb.lua.worker.vm import OUT_OF_MEMORY, LuaError
 Result = tuple[object, ...]
 
 _OP, _END, _AFTERMATH = int(Told.OP), int(Told.END), int(Told.AFTERMATH)
+_STARVED, _SEQUEL = int(Told.STARVED), int(Told.SEQUEL)
 _CPU, _MEMORY = int(Why.CPU), int(Why.MEMORY)
 _NO_MEMORY = OUT_OF_MEMORY.encode()
 _SHORT = 0.0005  # seconds; a shorter step used the CPU for as long as it took: asking the thread's clock costs 0.6 µs
@@ -136,6 +137,10 @@ class Stepper:
             return self._ask(run, seat, told)
         if kind == _AFTERMATH:
             return self._guarded(run, self._begin_aftermath, run, seat, told)
+        if kind == _STARVED:
+            return self._guarded(run, self._say_where, run)
+        if kind == _SEQUEL:
+            return self._guarded(run, self._begin_sequel, run, told)
         self._finish(run, seat, told)
         return None
 
@@ -162,6 +167,17 @@ class Stepper:
             run.deadline = time.monotonic() + limits.AFTERMATH
             run.limit_at = run.limit_at or run.deadline
         self._watch(run)
+        return run.home.vm.start(run.id)
+
+    def _say_where(self, run: Run) -> Result:
+        run.home.vm.stretch()
+        return run.home.vm.start(run.id)
+
+    def _begin_sequel(self, run: Run, told: Result) -> Result:
+        with self._ledger.lock:
+            run.address = values.address(told[1])  # type: ignore[arg-type]
+            if run.why:  # it was told to end while there was nothing to be armed
+                limits.arm(run.address)
         return run.home.vm.start(run.id)
 
     def _finish(self, run: Run, seat: Seat, told: Result) -> None:

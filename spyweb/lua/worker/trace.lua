@@ -55,6 +55,15 @@ function trace.add(lines, co)
   return lines
 end
 
+-- In the place of frames that are gone: where the function begins that was called.
+function trace.definition(f)
+  local info = getinfo(f, "S")
+  if info.what == "C" or info.source == OURS then return nil end
+  local name = global_name(f)
+  name = name and format("function '%s'", name) or "a function"
+  return { format("\t%s:%d: in %s, which begins there", info.short_src, info.linedefined, name) }
+end
+
 -- The frames as people read them.
 function trace.text(lines)
   return lines and lines[1] and "stack traceback:\n" .. concat(lines, "\n") or ""

@@ -31,6 +31,8 @@ class Told(IntEnum):
     OP = 0  # name, Form, value...
     END = 1  # Ended, reason, traceback, packed result or None, is its VM discarded, or the result as a scalar
     AFTERMATH = 2  # address of a new coroutine, Ended: start it, with a budget of its own
+    STARVED = 3  # it ended for lack of memory: give it room and start it, to say where
+    SEQUEL = 4  # address of a new coroutine: start it, on the budget of the run
 
 
 _OP = int(wire.FromWorker.OP)
@@ -39,7 +41,7 @@ _SCALARS = frozenset({bool, int, float, bytes, str, type(None)})
 
 
 def is_told(result: Any) -> TypeGuard[tuple[Any, ...]]:
-    return type(result) is tuple and len(result) > 2
+    return type(result) is tuple and len(result) > 1
 
 
 def op_message(run: int, number: int, told: Sequence[Any]) -> list[object]:

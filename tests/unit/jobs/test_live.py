@@ -41,3 +41,12 @@ def test_a_claim_on_its_way_makes_a_job_busy() -> None:
     assert job.busy
     assert live.is_busy()
     assert live.running() == []
+
+
+def test_who_listens_hears_of_awaited_jobs_when_they_change() -> None:
+    live, told = LiveJobs(), list[frozenset[str]]()
+    live.on_linked(lambda: told.append(live.awaited))
+    for awaited in (frozenset({"a"}), frozenset({"a"}), frozenset[str]()):
+        live.expect(awaited)
+
+    assert told == [{"a"}, frozenset()]

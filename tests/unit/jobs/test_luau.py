@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spyweb.jobs.luau import explain
+from spyweb.errors import Problem
+from spyweb.jobs.luau import explain, with_hint
 
 NOT_LUA = "is Luau, not Lua 5.4"
 
@@ -106,3 +107,9 @@ def test_any_text_gets_a_hint_or_none(source: str, line: int) -> None:
 def test_a_huge_line_is_answered_soon(piece: str) -> None:
     """Without a bound on what is looked at, these take seconds, and the runner's timeout ends them."""
     assert explain(piece * 20_000, 1) is None or NOT_LUA in str(explain(piece * 20_000, 1))
+
+
+def test_a_problem_says_so_itself() -> None:
+    problem = Problem("jobs/a.lua", 1, None, "syntax error near '+'")
+    assert with_hint(problem, b"count += 1").reason.startswith("syntax error near '+' (`+=` is Luau")
+    assert with_hint(problem, b"count + 1") == problem

@@ -24,6 +24,7 @@ from spyweb.model import (
     Overlap,
     Retry,
     RunId,
+    RunState,
 )
 from spyweb.store.memory import MemoryStore
 from spyweb.store.protocol import GLOBAL, Change, Origin, Put
@@ -474,3 +475,86 @@ async def test_a_writer_does_not_wait_for_what_its_change_starts() -> None:
         written = t.town.store.values.transform("scope:orders", b"a", lambda _: Put(1))
         assert written.done()
         assert t.town.machine.story == []
+
+
+# Jobs that can't be loaded yet
+
+BROKEN = frozenset({"orders"})
+
+
+async def left_behind(store: MemoryStore, clock: FakeClock) -> None:
+    """An earlier daemon has kept three changes for `orders`, and one of them has begun to be handled."""
+    async with triggered_town(store, clock) as t:
+        t.town.machine.held.add(ORDERS)
+        await t.settle(make_listener())
+        await t.change("a")
+        t.triggers.stop()
+        await t.change("b")
+        await t.change("c")
+        await t.town.runner.drain(0)
+
+
+async def test_changes_wait_for_a_job_whose_file_is_broken_when_the_daemon_starts() -> None:
+    store = MemoryStore(clock := FakeClock())
+    await left_behind(store, clock)
+    async with triggered_town(store, clock) as t:
+        t.town.live.expect(BROKEN)
+        await t.settle(make_listener("quick"))
+        await t.change("d")
+        assert t.handled() == ["b", "c", "d"]
+        assert await t.left() == ["b", "c"]
+        await t.town.settle(make_listener())
+        assert t.handled("orders") == ["a"], "its own run, which waited, comes at once"
+        t.town.live.expect(frozenset())
+        await clock.turn()
+
+        assert t.handled("orders") == ["a", "b", "c"]
+        assert t.handled("quick") == ["b", "c", "d"]
+        assert await t.left() == []
+
+
+async def test_changes_for_a_broken_job_leave_the_store_once_it_is_deleted() -> None:
+    store = MemoryStore(clock := FakeClock())
+    await left_behind(store, clock)
+    async with triggered_town(store, clock) as t:
+        t.town.live.expect(BROKEN)
+        await t.settle()
+        assert await t.left() == ["b", "c"]
+        assert [run.state for run in await store.runs.open()] == [RunState.WAITING]
+        t.town.live.expect(frozenset())
+        await clock.turn()
+
+        assert await t.left() == []
+        assert await store.runs.open() == []
+        assert t.events() == []
+
+
+async def test_a_second_broken_job_does_not_hold_up_the_first_once_it_is_mended() -> None:
+    store = MemoryStore(clock := FakeClock())
+    await left_behind(store, clock)
+    async with triggered_town(store, clock) as t:
+        t.town.live.expect(BROKEN | {"other"})
+        await t.settle()
+        await t.town.settle(make_listener())
+        t.town.live.expect(frozenset({"other"}))
+        await clock.turn()
+
+        assert t.handled() == ["a", "b", "c"]
+        assert await t.left() == ["b", "c"], "the other may have asked for them too"
+
+
+async def test_a_paused_job_is_told_once_of_a_change_that_waits_for_another() -> None:
+    store = MemoryStore(clock := FakeClock())
+    await left_behind(store, clock)
+    async with triggered_town(store, clock) as t:
+        t.town.live.expect(BROKEN)
+        paused = make_listener("paused")
+        await t.town.settle(paused)
+        await t.town.scheduler.pause(paused)
+        await t.settle()
+        for broken in (BROKEN | {"other"}, BROKEN, frozenset[str]()):
+            t.town.live.expect(broken)
+            await clock.turn()
+
+        assert await t.left() == []
+        assert (await t.town.record())[-1] == "paused state paused x2"

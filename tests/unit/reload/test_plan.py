@@ -6,7 +6,7 @@ from spyweb.errors import Problem
 from spyweb.jobs.discover import JobFile, Scan
 from spyweb.jobs.live import LiveJobs
 from spyweb.model import Every, Field, Isolation, JobId, Monitor
-from spyweb.reload.plan import Plan, plan, whose
+from spyweb.reload.plan import Plan, not_loaded, plan, whose
 from tests.fakes.town import make_job, make_spec
 
 PRICES = JobId("prices")
@@ -117,3 +117,11 @@ def test_a_job_that_is_in_order_elsewhere_has_nothing_to_do_with_it() -> None:
 
 def test_a_broken_file_of_nobody_stays_under_its_own_name() -> None:
     assert whose_are(found({"other": "jobs/other.lua"}, ("jobs/other.lua",))) == ["other"]
+
+
+def test_what_is_broken_is_not_loaded_unless_an_older_version_of_it_lives() -> None:
+    live = LiveJobs()
+    live.add(make_job("prices", path="jobs/p/init.lua"))
+
+    assert not_loaded(live, [PRICES], ["jobs/p/init.lua", "jobs/"]) == frozenset()
+    assert not_loaded(live, [JobId("other")], ["jobs/other.lua"]) == {"other", "jobs/other.lua"}

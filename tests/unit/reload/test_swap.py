@@ -174,6 +174,32 @@ async def test_a_new_job_that_does_not_compile_does_not_live_until_it_does(tmp_p
         assert w.names() == ["hello"]
 
 
+async def test_a_job_that_never_could_be_loaded_is_awaited_until_it_can_be_or_is_gone(tmp_path: Path) -> None:
+    async with world(tmp_path, {"hello": HELLO, "oops": "-- /// job\n"}) as w:
+        assert w.town.live.awaited == {"oops", "jobs/oops.lua"}
+        w.save("jobs/oops.lua", HELLO)
+        w.save("jobs/hello.lua", "-- /// job\n")
+        await w.look()
+        assert w.town.live.awaited == frozenset(), "the old version of hello lives on"
+        w.save("jobs/more.lua", "-- /// job\n")
+        await w.look()
+        assert w.town.live.awaited == {"more", "jobs/more.lua"}
+        (tmp_path / "jobs/more.lua").unlink()
+        await w.look()
+        assert w.town.live.awaited == frozenset()
+
+
+async def test_an_edit_of_the_settings_alone_is_told_to_whoever_depends_on_them(tmp_path: Path) -> None:
+    async with world(tmp_path, {"hello": HELLO}) as w:
+        seen: list[object] = []
+        w.town.live.on_linked(lambda: seen.append(w.reloader.settings.state.history))
+        w.save("config.toml", "[state.history]\nstate = 3\n")
+        await w.look()
+        await w.look()
+        assert len(seen) == 1
+        assert "state" in str(seen[0])
+
+
 async def test_a_luau_construct_that_does_not_compile_is_named(tmp_path: Path) -> None:
     async with world(tmp_path, {"hello": HELLO}) as w:
         w.town.machine.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 5, "syntax error near '+'")

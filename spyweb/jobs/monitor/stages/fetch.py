@@ -7,7 +7,8 @@ from functools import partial
 
 from spyweb.errors import FetchError
 from spyweb.jobs.monitor.course import Course, CycleFailed, Skipped
-from spyweb.jobs.monitor.exchange import (
+from spyweb.jobs.monitor.hooks import NOTHING, Failed
+from spyweb.jobs.monitor.rules.exchange import (
     Ask,
     Fetched,
     Reply,
@@ -22,7 +23,6 @@ from spyweb.jobs.monitor.exchange import (
     replied,
     reply_of,
 )
-from spyweb.jobs.monitor.hooks import NOTHING, Failed
 from spyweb.lua import answer
 
 SAME_AS_ARGUMENT = b""  # what `ctx` learns is the hook's argument itself, so that a large body is there once

@@ -10,7 +10,7 @@ import structlog
 
 from spyweb.errors import StoreError
 from spyweb.jobs.monitor.course import Course, CycleFailed
-from spyweb.jobs.monitor.items import Item
+from spyweb.jobs.monitor.rules.items import Item
 from spyweb.store.protocol import NewRecord
 
 log = structlog.get_logger()

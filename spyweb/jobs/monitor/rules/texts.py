@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from spyweb.jobs.monitor.items import Item
+from spyweb.jobs.monitor.rules.items import Item
 from spyweb.model import Notification
 
 TITLE = "{job_name}: {item_count} new"

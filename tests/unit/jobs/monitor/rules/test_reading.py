@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.jobs.monitor.reading import sequence, texts_in
+from spyweb.jobs.monitor.rules.reading import sequence, texts_in
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.ops.arguments import Mismatch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.errors import FetchError
-from spyweb.jobs.monitor.exchange import (
+from spyweb.jobs.monitor.rules.exchange import (
     Ask,
     Reply,
     ask_to_lua,

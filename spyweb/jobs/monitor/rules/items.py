@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spyweb.jobs.monitor.reading import sequence
+from spyweb.jobs.monitor.rules.reading import sequence
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import Monitor
 from spyweb.ops.arguments import Mismatch, read_table, read_text

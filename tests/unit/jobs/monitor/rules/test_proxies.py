@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spyweb.jobs.monitor.proxies import ProxyTurns
+from spyweb.jobs.monitor.rules.proxies import ProxyTurns
 from spyweb.model import Proxies, Rotation
 
 URLS = ("http://a", "http://b", "http://c")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spyweb.jobs.monitor.items import Item, ItemReader, Keywords, items_to_lua
+from spyweb.jobs.monitor.rules.items import Item, ItemReader, Keywords, items_to_lua
 from spyweb.lua import wire
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.ops.arguments import Mismatch

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from spyweb.jobs.monitor.reading import Table, positive_in, table_in, text_in, texts_in
+from spyweb.jobs.monitor.rules.reading import Table, positive_in, table_in, text_in, texts_in
 from spyweb.lua.endings import as_text
 from spyweb.model import MIB, Monitor
 from spyweb.ops.arguments import Mismatch, read_integer, read_table

@@ -10,10 +10,10 @@ from functools import partial
 from spyweb.errors import ExtractionError
 from spyweb.extraction.page import Page
 from spyweb.jobs.monitor.course import Course, CycleFailed, Skipped
-from spyweb.jobs.monitor.exchange import Reply, reply_to_lua
 from spyweb.jobs.monitor.hooks import NOTHING, Failed
-from spyweb.jobs.monitor.items import Item, items_to_lua
-from spyweb.jobs.monitor.reading import sequence
+from spyweb.jobs.monitor.rules.exchange import Reply, reply_to_lua
+from spyweb.jobs.monitor.rules.items import Item, items_to_lua
+from spyweb.jobs.monitor.rules.reading import sequence
 from spyweb.ops.arguments import Mismatch
 
 CONTENT_TYPE = b"content-type"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spyweb.jobs.monitor.keep import hash_of
+from spyweb.jobs.monitor.stages.keep import hash_of
 from spyweb.model import Outcome
 from tests.fakes.monitor import make_monitor, shop
 

@@ -11,8 +11,8 @@ from functools import partial
 from spyweb.errors import StoreError
 from spyweb.jobs.monitor.course import Course, CycleFailed
 from spyweb.jobs.monitor.hooks import NOTHING
-from spyweb.jobs.monitor.items import Item, items_to_lua
-from spyweb.jobs.monitor.texts import Occasion, body_of, default_payload, title_of
+from spyweb.jobs.monitor.rules.items import Item, items_to_lua
+from spyweb.jobs.monitor.rules.texts import Occasion, body_of, default_payload, title_of
 from spyweb.jobs.outbox import desktop_message, webhook_message
 from spyweb.model import Notification
 from spyweb.ops.arguments import read_text

@@ -8,8 +8,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spyweb.jobs.monitor.items import Item
-from spyweb.jobs.monitor.texts import Occasion, body_of, default_payload, fields_json, fill, title_of
+from spyweb.jobs.monitor.rules.items import Item
+from spyweb.jobs.monitor.rules.texts import Occasion, body_of, default_payload, fields_json, fill, title_of
 from spyweb.model import Notification
 
 LAMP = Item({"title": "Lamp", "price": "5"}, ("sale", "lamp"))

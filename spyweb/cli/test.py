@@ -1,0 +1,121 @@
+"""`spyweb test`: the project's own tests."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.exits import ExitCode
+from spyweb.cli.options import Output, complete_job, root_of
+from spyweb.cli.output import Format, Meter
+from spyweb.errors import NoAccess
+from spyweb.jobs.testing.results import Report, Result, report_to_builtins
+
+SERVER = "server"
+
+
+def complete_suite(context: typer.Context, incomplete: str) -> list[str]:
+    return [*complete_job(context, incomplete), *([SERVER] if SERVER.startswith(incomplete) else [])]
+
+
+Suite = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[JOB|server]", help="Only those of this job, or of the server.", autocompletion=complete_suite
+    ),
+]
+Pattern = Annotated[str, typer.Argument(metavar="[PATTERN]", help="Only tests with this in their name.")]
+Virtual = Annotated[bool, typer.Option("--virtual-time", help="Let sleep end at once and move the time on.")]
+Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML to this file, for CI.")]
+
+
+def test(
+    context: typer.Context,
+    job: Suite = None,
+    pattern: Pattern = "",
+    virtual_time: Virtual = False,
+    junit: Junit = None,
+    form: Output = Format.TABLE,
+) -> ExitCode:
+    """Run the tests of jobs and of the server.
+
+    Every global function test_... of their Lua files, disabled or not, each in a VM and with a database of its own.
+    """
+    from spyweb.daemon.testing import Wish, run_tests  # every other command does without the machine room
+
+    output.hush_parts()
+    wish = Wish(job=job, pattern=pattern, virtual_time=virtual_time)
+    with output.meter("testing") as meter:
+        screen = Screen(meter=meter, is_silent=form is Format.JSON)
+        try:
+            report = asyncio.run(run_tests(root_of(context), wish, screen))
+        except KeyboardInterrupt:
+            report = Report(results=screen.seen, is_whole=False)
+    if junit:
+        write_junit(junit, report)
+    show_report(report, form)
+    return code_for(report)
+
+
+def code_for(report: Report) -> ExitCode:
+    if not report.is_whole:
+        return ExitCode.INTERRUPTED
+    return ExitCode.FAILED if report.failed else ExitCode.OK
+
+
+@dataclass(slots=True, kw_only=True)
+class Screen:
+    """A line for each test as it ends."""
+
+    meter: Meter
+    is_silent: bool = False
+    seen: list[Result] = field(default_factory=list)
+
+    def found(self, suite: str, tests: int) -> None:
+        self.meter.expect(tests)
+
+    def ended(self, result: Result) -> None:
+        self.seen.append(result)
+        self.meter.advance()
+        if not self.is_silent:
+            took = f" ({_shown_duration(result.duration_ms)})" if result.test else ""
+            output.show_verdict("ok" if result.passed else "failed", f"{title_of(result)}{took}")
+
+
+def title_of(result: Result) -> str:
+    return f"{result.suite}: {result.test}" if result.test else f"{result.suite} does not load"
+
+
+def show_report(report: Report, form: Format) -> None:
+    if form is Format.JSON:
+        output.show_json(report_to_builtins(report))
+        return
+    for result in report.failures:
+        show_failure(result)
+    word = "FAILED" if report.failed else "ok"
+    end = f"finished in {_shown_duration(report.duration_ms)}" if report.is_whole else "interrupted"
+    output.say(f"\ntest result: {word}. {report.passed} passed; {report.failed} failed; {end}")
+
+
+def show_failure(result: Result) -> None:
+    output.say(f"\n---- {title_of(result)} ----\n{result.why}")
+    for line in result.output:
+        output.say(f"{line.level}: {line.text}")
+
+
+def write_junit(path: Path, report: Report) -> None:
+    from spyweb.jobs.testing.junit import to_junit  # only where somebody wants it
+
+    try:
+        path.write_bytes(to_junit(report))
+    except OSError as error:
+        raise NoAccess(f"{path}: {error.strerror}") from error
+
+
+def _shown_duration(ms: float) -> str:
+    return f"{ms:.1f} ms" if ms < 1000 else f"{ms / 1000:.2f} s"

@@ -1,0 +1,2 @@
+def types() -> None:
+    """Write type definitions for editors."""

@@ -1,0 +1,31 @@
+"""What every VM is told of the machine it runs on."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+from spyweb import __version__
+from spyweb.lua.session import InitFacts
+from spyweb.ops import catalog
+from spyweb.ops.environment import visible_environment
+from spyweb.settings import Settings
+
+
+def init_facts(settings: Settings, server_url: str | None) -> InitFacts:
+    engine: dict[str, object] = {
+        "os": platform.system().lower(),
+        "arch": platform.machine(),
+        "headless": not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")),
+        "version": __version__,
+        "lua_version": "lua54",
+        "storage": "sqlite",
+    }
+    if server_url:
+        engine["server_url"] = server_url
+    return InitFacts(
+        ops=catalog.names(),
+        engine=engine,
+        env=visible_environment(os.environ, settings.security.env_deny),
+        timezone=settings.daemon.timezone,
+    )

@@ -1,0 +1,140 @@
+"""`spyweb test`: the project's tests in this process's own workers, on data that leaves nothing behind.
+
+Beside a running daemon as well: nothing here takes the lock or opens the project's database.  A test has a world only
+once it asks for something; what that world needs (aiohttp takes 0.3 s of CPU to import) is imported then.
+"""
+
+from __future__ import annotations
+
+import os
+from asyncio import TaskGroup
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from spyweb.clock import Clock, RealClock
+from spyweb.daemon.facts import init_facts
+from spyweb.daemon.testing_host import LateHost
+from spyweb.daemon.testing_world import Worlds, open_worlds
+from spyweb.errors import Refused
+from spyweb.jobs.discover import scan
+from spyweb.jobs.testing.clock import VirtualClock
+from spyweb.jobs.testing.results import LOADING, Report, Result
+from spyweb.jobs.testing.run import Around, Bench, Watch, run_suites
+from spyweb.jobs.testing.suites import Suite, find_suites
+from spyweb.lua.pool import Pool, open_pool
+from spyweb.lua.session import Host
+from spyweb.model import RunId
+from spyweb.ops.host import RunHost
+from spyweb.ops.world import Call, JobLog, World
+from spyweb.settings import Settings, load_settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """Which tests, and how."""
+
+    job: str | None = None  # name or id of one, or "server"; None: all
+    pattern: str = ""  # a part of a test's name
+    virtual_time: bool = False
+
+
+async def run_tests(root: Path, wish: Wish, watch: Watch) -> Report:
+    """Raises Refused when there is nothing to run, ConfigError when the settings are wrong."""
+    clock = RealClock()
+    began = clock.monotonic()
+    settings = load_settings(root, environ=os.environ, flags={})
+    found = find_suites(root, scan(root, settings), wish.job)
+    broken = [Result(suite=title, test=LOADING, passed=False, reason=reason) for title, reason in found.broken]
+    for result in broken:
+        watch.ended(result)
+    results = await _run(settings, clock, found.suites, wish, watch) if found.suites else []
+    if not broken and not results:
+        raise Refused(no_tests(wish))
+    return Report(results=[*broken, *results], duration_ms=(clock.monotonic() - began) * 1000)
+
+
+def no_tests(wish: Wish) -> str:
+    of = f" of {wish.job}" if wish.job else ""
+    if wish.pattern:
+        return f"no test{of} has {wish.pattern!r} in its name"
+    return f"there are no tests{of}: a test is a global function test_…, in a job's Lua files or its tests.lua"
+
+
+async def _run(
+    settings: Settings, clock: Clock, suites: Sequence[Suite], wish: Wish, watch: Watch
+) -> list[Result]:
+    init = init_facts(settings, None)
+    async with (
+        open_pool(clock=clock, workers=settings.daemon.workers, init=init) as pool,
+        open_worlds(settings, clock) as worlds,
+    ):
+        benches = Benches(pool=pool, worlds=worlds, clock=clock, virtual_time=wish.virtual_time)
+        around = Around(machine=pool, clock=clock, open_bench=benches.open, watch=watch)
+        return await run_suites(around, suites, wish.pattern)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benches:
+    """Where suites run."""
+
+    pool: Pool
+    worlds: Worlds
+    clock: Clock
+    virtual_time: bool
+
+    def open(self, suite: Suite) -> AbstractAsyncContextManager[Bench]:
+        return self._of_server(suite) if suite.server else self._of_job(suite)
+
+    @asynccontextmanager
+    async def _of_job(self, suite: Suite) -> AsyncIterator[Bench]:
+        async with TaskGroup() as tasks:
+            yield JobBench(self, suite, tasks)
+
+    @asynccontextmanager
+    async def _of_server(self, suite: Suite) -> AsyncIterator[Bench]:
+        from spyweb.daemon.testing_server import open_server_bench  # few projects have one, and it imports much
+
+        opening = open_server_bench(suite, self.pool, self.worlds, self.test_clock(), is_virtual=self.virtual_time)
+        async with opening as bench:
+            yield bench
+
+    def test_clock(self) -> Clock:
+        return VirtualClock(self.clock) if self.virtual_time else self.clock
+
+
+class JobBench:
+    """Every test has a database of its own."""
+
+    def __init__(self, benches: Benches, suite: Suite, tasks: TaskGroup) -> None:
+        self._benches = benches
+        self._suite = suite
+        self._tasks = tasks
+
+    @property
+    def options(self) -> Mapping[str, object]:
+        return {"virtual_time": self._benches.virtual_time}
+
+    @asynccontextmanager
+    async def host(self, run: RunId, log: JobLog) -> AsyncIterator[Host]:
+        opening = self._benches.worlds.open(self._benches.test_clock())
+        host = LateHost(opening, partial(host_in, suite=self._suite, run=run, log=log), log, self._tasks)
+        try:
+            yield host
+        finally:
+            await host.close()
+
+
+def host_in(world: World, *, suite: Suite, run: RunId, log: JobLog) -> Host:
+    call = Call(
+        world=world,
+        job=suite.job,
+        run=run,
+        generation=suite.code.generation,
+        folder=suite.folder,
+        memory_limit=suite.code.memory_limit,
+        agent=suite.agent,
+    )
+    return RunHost(call, log)

@@ -1,0 +1,103 @@
+"""The project's own server, on a free loopback port for as long as its tests run."""
+
+from __future__ import annotations
+
+from asyncio import TaskGroup
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from spyweb.clock import Clock
+from spyweb.daemon.testing_world import Worlds
+from spyweb.jobs.server.endpoints import Around, Endpoints, Version
+from spyweb.jobs.server.file import FOLDER, SERVER, code_of_server
+from spyweb.jobs.testing.run import Bench
+from spyweb.jobs.testing.suites import Suite
+from spyweb.lua.pool import Pool
+from spyweb.lua.session import Code, Host
+from spyweb.model import RunId
+from spyweb.ops.host import RunHost
+from spyweb.ops.network.client import open_client
+from spyweb.ops.world import Call, JobLog, World, unheard
+from spyweb.web.app import endpoints_app
+from spyweb.web.serve import serve_app
+
+LOOPBACK = "127.0.0.1"
+SPARES = 2  # VMs that are ready for the next requests
+
+
+@dataclass(slots=True)
+class Ear:
+    """Who hears what handlers log: the test that runs now."""
+
+    log: JobLog = unheard
+
+    def note_line(self, level: str, text: bytes) -> None:
+        self.log(level, text)
+
+    def note_failure(self, asked: str, reason: str) -> None:
+        self.log("error", f"{asked}: {reason}".encode())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerBench:
+    """All tests and handlers have one database."""
+
+    world: World
+    port: int
+    is_virtual: bool
+    ear: Ear = field(default_factory=Ear)
+
+    @property
+    def options(self) -> Mapping[str, object]:
+        return {"virtual_time": self.is_virtual, "routes": True, "globals": {"SERVER_PORT": self.port}}
+
+    @asynccontextmanager
+    async def host(self, run: RunId, log: JobLog) -> AsyncIterator[Host]:
+        self.ear.log = log
+        try:
+            yield host_in(self.world, run, log)
+        finally:
+            self.world.run_ended(run)
+
+
+@asynccontextmanager
+async def open_server_bench(
+    suite: Suite, pool: Pool, worlds: Worlds, clock: Clock, *, is_virtual: bool
+) -> AsyncIterator[Bench]:
+    """Raises ScriptError when server/init.lua does not compile, Refused when there is no port."""
+    assert suite.server is not None
+    code = code_of_server(suite.server, 1)
+    await pool.check(code)
+    settings = replace(worlds.settings.http, deny_private=False)  # the server under test is on this machine
+    async with worlds.open(clock) as world, open_client(settings, worlds.clock) as http:
+        ear, own = Ear(), replace(world, http=http)
+        async with open_endpoints(pool, own, ear, code, worlds.clock) as endpoints:
+            async with serve_app(endpoints_app(endpoints), host=LOOPBACK, port=0) as listening:
+                yield ServerBench(world=own, port=listening.port, is_virtual=is_virtual, ear=ear)
+
+
+@asynccontextmanager
+async def open_endpoints(pool: Pool, world: World, ear: Ear, code: Code, clock: Clock) -> AsyncIterator[Endpoints]:
+    async with TaskGroup() as tasks:
+        endpoints = Endpoints(
+            Around(
+                machine=pool,
+                host_for=lambda _, run: host_in(world, run, ear.note_line),
+                run_ended=world.run_ended,
+                note_failure=ear.note_failure,
+                clock=clock,
+                tasks=tasks,
+            )
+        )
+        endpoints.version = Version(code=code)
+        pool.keep_spares(code, SPARES)
+        try:
+            yield endpoints
+        finally:
+            await endpoints.close(0)
+            pool.retire(SERVER, code.generation + 1)
+
+
+def host_in(world: World, run: RunId, log: JobLog) -> Host:
+    return RunHost(Call(world=world, job=SERVER, run=run, generation=1, folder=FOLDER), log)

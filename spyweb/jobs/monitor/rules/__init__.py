@@ -1,0 +1,1 @@
+"""What can be said of a cycle without doing anything: values between Python and Lua, texts, who is next.  Pure."""

@@ -1,0 +1,129 @@
+"""The values of the reference, and the notation that its entries are written in.
+
+    json_encode(value: any, empty_as_array?: boolean): string text
+
+Types are LuaLS's own: `T?` is T or nil.  A result may have a name, which is its last word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+_SIGNATURE = re.compile(r"(?P<name>[\w.]*)\((?P<rest>.*)", re.DOTALL)
+_NAMED_RESULT = re.compile(r"(?P<type>.*\S)\s+(?P<name>[a-z_]\w*)", re.DOTALL)
+_OPEN, _CLOSED = "([{<", ")]}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A parameter, or a field of a table."""
+
+    name: str  # "..." for any number
+    type: str
+    optional: bool = False
+    text: str = ""
+
+    @property
+    def shown(self) -> str:
+        return f"{self.name}?" if self.optional else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    type: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    name: str
+    arguments: tuple[Argument, ...]
+    results: tuple[Result, ...]
+    text: str
+    waits: bool = False  # suspends the script
+    overloads: tuple[str, ...] = ()  # other ways to call it, as LuaLS types
+
+    @property
+    def usage(self) -> str:
+        return f"{self.name}({', '.join(argument.shown for argument in self.arguments)})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Functions that belong together."""
+
+    name: str
+    functions: tuple[Function, ...]
+    errors: str  # what becomes of what goes wrong
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table with known fields."""
+
+    name: str
+    text: str
+    fields: tuple[Argument, ...]
+
+
+def function(signature: str, text: str, *, waits: bool = False, overloads: tuple[str, ...] = ()) -> Function:
+    found = _SIGNATURE.fullmatch(signature)
+    if not found:
+        raise ValueError(f"not a signature: {signature}")
+    arguments, results = _halves(found["rest"])
+    return Function(
+        name=found["name"],
+        arguments=tuple(argument(each) for each in split(arguments)),
+        results=tuple(result(each) for each in split(results)),
+        text=text,
+        waits=waits,
+        overloads=overloads,
+    )
+
+
+def table(name: str, text: str, *fields: tuple[str, str]) -> Table:
+    """Each field as `name: type` and what it is."""
+    return Table(name=name, text=text, fields=tuple(argument(*field) for field in fields))
+
+
+def argument(notation: str, text: str = "") -> Argument:
+    name, _, kind = notation.partition(":")
+    name = name.strip()
+    return Argument(name.removesuffix("?"), kind.strip() or "any", name.endswith("?"), text)
+
+
+def result(notation: str) -> Result:
+    named = _NAMED_RESULT.fullmatch(notation)
+    return Result(named["type"], named["name"]) if named else Result(notation)
+
+
+def _halves(rest: str) -> tuple[str, str]:
+    """What is in the parentheses, and what follows the colon behind them."""
+    depth = 1
+    for at, sign in enumerate(rest):
+        depth += (sign in _OPEN) - (sign in _CLOSED)
+        if depth == 0:
+            return rest[:at], rest[at + 1 :].strip().removeprefix(":").strip()
+    raise ValueError(f"a parenthesis is not closed: ({rest}")
+
+
+def split(text: str) -> Iterator[str]:
+    """At its commas, but for those within brackets."""
+    depth, begun = 0, 0
+    for at, sign in enumerate(text):
+        depth += (sign in _OPEN) - (sign in _CLOSED)
+        if sign == "," and depth == 0:
+            yield text[begun:at].strip()
+            begun = at + 1
+    if text[begun:].strip():
+        yield text[begun:].strip()
+
+
+def in_one_line(paragraphs: str) -> str:
+    return " ".join(paragraphs.split())
+
+
+def names_in(functions: Iterable[Function]) -> list[str]:
+    return [each.name for each in functions]
