@@ -9,7 +9,7 @@ TESTS ?= tests
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup start test torture check format bench clean
+.PHONY: help setup start test torture check format docs bench clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -34,6 +34,9 @@ check: $(VENV)/installed-dev  ## format, lint, types, floors, docs
 format: $(VENV)/installed-dev  ## put the code into shape
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/installed  ## write the generated parts of docs/reference anew
+	$(BIN)/python -m spyweb.jobs.reference
 
 bench: $(VENV)/installed-dev  ## every benchmark beside its peer (ARGS=--quick: do they still work? ARGS="ops runs": only those)
 	@$(BIN)/python -m benchmarks $(ARGS)

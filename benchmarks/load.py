@@ -75,9 +75,9 @@ async def ask(url: str, connections: int, seconds: float) -> None:
     request = f"GET {where.path} HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n".encode()
     began = time.perf_counter()
     tally = Tally(until=began + seconds)
-    loop = asyncio.get_running_loop()
+    loop, host, port = asyncio.get_running_loop(), where.hostname or "", where.port or 80
     askers = [
-        (await loop.create_connection(lambda: Asker(request, tally), where.hostname, where.port))[1]
+        (await loop.create_connection(lambda: Asker(request, tally), host, port))[1]
         for _ in range(connections)
     ]
     await asyncio.gather(*(asker.over for asker in askers))

@@ -15,6 +15,7 @@ import msgspec
 
 from spyweb.errors import NoAccess, Refused
 from spyweb.jobs.health import Health
+from spyweb.jobs.outbox_view import MessageView
 from spyweb.jobs.record_view import RecordView
 from spyweb.jobs.view import JobView, NextRun, RunEnded, RunEvent, event_from_json
 from spyweb.model import JobId, Run, RunId
@@ -78,6 +79,12 @@ class Daemon:
 
     def records(self, job: JobId, *, limit: int, before_ns: int | None) -> list[RecordView]:
         return self.ask("GET", _with_query("/api/records", job_id=job, limit=limit, after=before_ns), Page).records
+
+    def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]:
+        return self.ask("GET", _with_query("/api/outbox", job=job, limit=limit), list[MessageView])
+
+    def retry_messages(self, message: int | None) -> list[int]:
+        return self.ask("POST", _with_query("/api/outbox/retry", id=message), dict[str, list[int]])["retried"]
 
     def health(self) -> Health:
         return self.ask("GET", "/api/health", Health)

@@ -19,6 +19,7 @@ from spyweb.cli.health import health
 from spyweb.cli.init import init
 from spyweb.cli.jobs import jobs, next_runs
 from spyweb.cli.logs import logs
+from spyweb.cli.outbox import outbox
 from spyweb.cli.records import records
 from spyweb.cli.run import run
 from spyweb.cli.runs import runs
@@ -27,7 +28,7 @@ from spyweb.cli.service import install, uninstall
 from spyweb.cli.start import start
 from spyweb.cli.state.commands import STATE
 from spyweb.cli.steer import pause, resume, trigger
-from spyweb.cli.test import test
+from spyweb.cli.test import lua_tests
 from spyweb.cli.types import types
 from spyweb.errors import NoAccess, SpywebError
 
@@ -39,10 +40,11 @@ COMMANDS: dict[str, Command] = {
     "run": run,
     "debug": debug,
     "check": check,
-    "test": test,
+    "test": lua_tests,
     "jobs": jobs,
     "runs": runs,
     "records": records,
+    "outbox": outbox,
     "next": next_runs,
     "logs": logs,
     "trigger": trigger,

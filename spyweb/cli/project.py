@@ -17,6 +17,7 @@ from spyweb.jobs.cursor import Welcome, dismissed, welcome
 from spyweb.jobs.discover import Scan, scan
 from spyweb.jobs.due import SPREAD_MS, settle, upcoming
 from spyweb.jobs.history import history_rules
+from spyweb.jobs.outbox_view import MessageView, view_message
 from spyweb.jobs.record_view import RecordView, view_record
 from spyweb.jobs.view import (
     JobFacts,
@@ -35,7 +36,7 @@ from spyweb.settings import Settings, load_settings
 from spyweb.store.access import no_access, refusal, user_name
 from spyweb.store.keys import find_key
 from spyweb.store.lock import hold_lock
-from spyweb.store.protocol import Change, Durability, Record, Store
+from spyweb.store.protocol import Change, Durability, Message, Record, Store
 from spyweb.store.sqlite import open_store
 
 T = TypeVar("T")
@@ -51,6 +52,10 @@ class Source(Protocol):
     def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]: ...
 
     def records(self, job: JobId, *, limit: int, before_ns: int | None) -> list[RecordView]: ...
+
+    def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]: ...
+
+    def retry_messages(self, message: int | None) -> list[int]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +113,14 @@ class Project:
     def records(self, job: JobId, *, limit: int, before_ns: int | None) -> list[RecordView]:
         found: list[Record] = self.read(lambda store: store.records.list(job, limit=limit, before_ns=before_ns), [])
         return [view_record(record) for record in found]
+
+    def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]:
+        found: list[Message] = self.read(lambda store: store.outbox.list(job, limit), [])
+        return [view_message(message) for message in found]
+
+    def retry_messages(self, message: int | None) -> list[int]:
+        """The next daemon sends them as it starts."""
+        return self.write(lambda store: store.outbox.retry(message))
 
     def pause(self, job: JobId) -> None:
         self._change(job, paused=True)

@@ -34,7 +34,7 @@ Virtual = Annotated[bool, typer.Option("--virtual-time", help="Let sleep end at 
 Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML to this file, for CI.")]
 
 
-def test(
+def lua_tests(
     context: typer.Context,
     job: Suite = None,
     pattern: Pattern = "",

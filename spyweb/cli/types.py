@@ -1,2 +1,47 @@
-def types() -> None:
-    """Write type definitions for editors."""
+"""`spyweb types`: what scripts can call and define, for editors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.options import root_of
+from spyweb.errors import NoAccess, Refused
+
+FILE = Path("spyweb.d.lua")
+STDOUT = Path("-")
+
+
+def types(
+    context: typer.Context,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Instead of spyweb.d.lua in the project; - prints.")
+    ] = None,
+) -> None:
+    """Write Lua type definitions, for editors.
+
+    A file for lua-language-server, which completes and checks what scripts call and which hooks they define.
+    """
+    from spyweb.jobs.reference.definitions import definitions  # the ops take 0.3 s to import
+
+    if file == STDOUT:
+        output.say(definitions())
+        return
+    path = file or root_of(context) / FILE
+    write(path, definitions())
+    output.say(f"wrote {path}")
+
+
+def write(path: Path, text: str) -> None:
+    """Raises Refused where that file is something else, NoAccess where it can't be written."""
+    from spyweb.jobs.reference.definitions import FIRST_LINE
+
+    try:
+        if path.exists() and not path.read_bytes().startswith(FIRST_LINE.encode()):
+            raise Refused(f"{path} is there already and is no file of types: nothing was written")
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise NoAccess(f"{path}: {error.strerror}") from error

@@ -18,6 +18,7 @@ from spyweb.extraction.pool import open_extractor
 from spyweb.jobs.discover import JobFile, Scan, scan
 from spyweb.jobs.live import code_of
 from spyweb.jobs.run import by_hand
+from spyweb.jobs.server.file import read_all
 from spyweb.jobs.tree import EMPTY, read_source
 from spyweb.jobs.view import RunEnded, RunEvent, find_job, log_line, run_ended
 from spyweb.jobs.watches import watches_of
@@ -141,5 +142,6 @@ async def compile_all(settings: Settings, files: list[JobFile]) -> list[Problem]
     async with open_pool(clock=RealClock(), workers=1, init=init_facts(settings, None)) as pool:
         codes = [code_of(file, 0) for file in files if file.source]
         codes += [code for file in files for code in tests_of(settings.root, file)]
-        problems = [await verdict(pool.check(code), code) for code in codes]
-    return [problem for problem in problems if problem]
+        of_server, unread = read_all(settings.root)
+        problems = [await verdict(pool.check(code), code) for code in [*codes, *of_server]]
+    return [*unread, *(problem for problem in problems if problem)]

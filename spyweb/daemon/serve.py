@@ -134,9 +134,7 @@ def assemble(parts: Parts, options: Options, server: Server) -> Daemon:
     )
 
 
-def open_office(
-    parts: Parts, options: Options, scheduler: Scheduler, reloader: Reloader, server: Server
-) -> Office:
+def open_office(parts: Parts, options: Options, scheduler: Scheduler, reloader: Reloader, server: Server) -> Office:
     """What answers the command line and the HTTP door."""
     return Office(
         root=options.root,
@@ -147,6 +145,7 @@ def open_office(
         reloader=reloader,
         runs_record=parts.store.runs,
         found=parts.store.records,
+        courier=parts.courier,
         state=StateOffice(store=parts.store, clock=parts.clock, limits=parts.settings.state),
         clock=parts.clock,
         vitals=partial(vitals, parts, scheduler, server, parts.clock.monotonic()),

@@ -59,7 +59,12 @@ async def open_server(stack: AsyncExitStack, parts: Parts) -> Server:
     )
     stack.push_async_callback(endpoints.close, 0)
     reloader = ServerReloader(
-        root=root, endpoints=endpoints, machine=parts.pool, modules=parts.world.sources, clock=clock
+        root=root,
+        endpoints=endpoints,
+        machine=parts.pool,
+        modules=parts.world.sources,
+        clock=clock,
+        workers=parts.settings.daemon.workers,
     )
     return Server(endpoints=endpoints, reloader=reloader)
 

@@ -63,9 +63,7 @@ def no_tests(wish: Wish) -> str:
     return f"there are no tests{of}: a test is a global function test_…, in a job's Lua files or its tests.lua"
 
 
-async def _run(
-    settings: Settings, clock: Clock, suites: Sequence[Suite], wish: Wish, watch: Watch
-) -> list[Result]:
+async def _run(settings: Settings, clock: Clock, suites: Sequence[Suite], wish: Wish, watch: Watch) -> list[Result]:
     init = init_facts(settings, None)
     async with (
         open_pool(clock=clock, workers=settings.daemon.workers, init=init) as pool,

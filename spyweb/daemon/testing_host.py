@@ -61,7 +61,11 @@ class LateHost:
                 self._made.set_result(self._host)
                 await self._is_over.wait()
         except (SpywebError, OSError) as error:
-            if self._made.done():
-                raise
-            self._made.set_exception(error)
-            self._made.exception()  # seen, even where the test has ended meanwhile
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if self._made.done():
+            self._log("error", f"the temporary database was not closed: {error}".encode("utf-8", "replace"))
+            return
+        self._made.set_exception(error)
+        self._made.exception()  # seen, even where the test has ended meanwhile

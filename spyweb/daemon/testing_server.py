@@ -72,9 +72,11 @@ async def open_server_bench(
     settings = replace(worlds.settings.http, deny_private=False)  # the server under test is on this machine
     async with worlds.open(clock) as world, open_client(settings, worlds.clock) as http:
         ear, own = Ear(), replace(world, http=http)
-        async with open_endpoints(pool, own, ear, code, worlds.clock) as endpoints:
-            async with serve_app(endpoints_app(endpoints), host=LOOPBACK, port=0) as listening:
-                yield ServerBench(world=own, port=listening.port, is_virtual=is_virtual, ear=ear)
+        async with (
+            open_endpoints(pool, own, ear, code, worlds.clock) as endpoints,
+            serve_app(endpoints_app(endpoints), host=LOOPBACK, port=0) as listening,
+        ):
+            yield ServerBench(world=own, port=listening.port, is_virtual=is_virtual, ear=ear)
 
 
 @asynccontextmanager

@@ -123,14 +123,15 @@ def _script(place: Place, context: _Context) -> _Candidate:
     if isinstance(block, Problem):
         return _unread(_guess_id(source, place), block)
     context.notes.warnings.extend(_doubts(source, block, place.file))
-    draft = _draft(block.table, place, context)
+    draft, code = _draft(block.table, place, context), code_of_file(source, block)
+    context.notes.warnings.extend(_doubts_of_conditions(draft, code))
     return _Candidate(
         id=draft.spec.id,
         file=place.file,
         draft=draft,
         problems=draft.problems,
         sources=((place.file, source),),
-        digest=_digest(code_of_file(source, block)),
+        digest=_digest(code),
     )
 
 
@@ -203,6 +204,13 @@ def _doubts(source: bytes, block: Block, file: str) -> Iterator[Problem]:
         yield Problem(file, line, None, "the file defines run and calls it; spyweb calls it too")
     for line, name in find_absent(source):
         yield Problem(file, line, None, f"{name} is not part of this version")
+
+
+def _doubts_of_conditions(draft: Draft, code: bytes) -> Iterator[Problem]:
+    """A guess from the text: a module, or `_G`, may define it all the same, but then somewhere the name is written."""
+    for name in {on.when: None for on in draft.spec.on if on.when}:
+        if not re.search(rb"\b%s\b" % name.encode(), code):
+            yield draft.problem(f"when: there is no function {name} in {draft.spec.path}", "on")
 
 
 def _doubts_of_hooks(source: bytes, file: str) -> Iterator[Problem]:

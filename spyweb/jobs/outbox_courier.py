@@ -21,7 +21,7 @@ from spyweb.errors import StoreError
 from spyweb.jobs.outbox import place_of
 from spyweb.jobs.outbox_send import Send, Trouble
 from spyweb.jobs.retry import retry_delay_ms
-from spyweb.model import Retry
+from spyweb.model import JobId, Retry
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
 from spyweb.store.protocol import Channel, Message, Outbox, Target
 
@@ -91,6 +91,16 @@ class Courier:
             if message is None or message.next_ms > now_ms:
                 return
             await self._attempt(line, message)
+
+    async def list(self, job: JobId | None, limit: int) -> list[Message]:
+        """What waits and what was given up, newest first."""
+        return await self._outbox.list(job, limit)
+
+    async def retry(self, message: int | None) -> list[int]:
+        """Send this one, or all, now; gives their ids."""
+        found = await self._outbox.retry(message)
+        self.dead = await self._outbox.count_dead()
+        return found
 
     async def prune(self, older_than_ms: int) -> None:
         """Forget what was given up before that moment."""

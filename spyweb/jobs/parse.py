@@ -180,7 +180,7 @@ def _source(table: Table, hidden: set[str], *, forgiving: bool) -> Source:
 def _spec(read: Reading, place: Place, daemon: DaemonSettings) -> JobSpec:
     name = _take_name(read, place)
     after = read.take("after", _after, NO_JOBS)
-    on = read.take("on", read_on, NO_CHANGES)
+    on = _take_on(read, place)
     on_hook_error = read.take("on_hook_error", _ON_HOOK_ERROR, OnHookError.SKIP)  # a script has no hooks
     job = job_id(name)
     return JobSpec(
@@ -207,6 +207,14 @@ def _spec(read: Reading, place: Place, daemon: DaemonSettings) -> JobSpec:
         history=read.take("history", history_rule, None),
         monitor=take_monitor(read, on_hook_error) if place.is_monitor else None,
     )
+
+
+def _take_on(read: Reading, place: Place) -> tuple[On, ...]:
+    """A monitor has no place for a condition; its before_fetch sees the change in ctx.trigger, and can say no."""
+    on: tuple[On, ...] = read.take("on", read_on, NO_CHANGES)
+    if place.is_monitor and any(each.when for each in on):
+        read.refuse("'when' is for script jobs: let before_fetch look at ctx.trigger, and return nil", "on")
+    return on
 
 
 def _take_name(read: Reading, place: Place) -> str:

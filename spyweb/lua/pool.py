@@ -10,8 +10,8 @@ import os
 import re
 from asyncio import CancelledError, TaskGroup, get_running_loop
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -79,7 +79,8 @@ class Pool:
         self._orders: dict[RunId, Order] = {}
         self._patience: dict[RunId, Handle] = {}  # of the orders that have not begun
         self._vms: dict[JobId, dict[int, Vm]] = {}  # by generation: where the next run begins
-        self._retired: dict[JobId, int] = {}  # generations below are not kept
+        self._retired: dict[JobId, int] = {}  # generations below are not kept ...
+        self._held: Counter[tuple[JobId, int]] = Counter()  # ... unless somebody needs them for longer than one call
         self._loads: Counter[JobId] = Counter()
         self._spares: dict[JobId, int] = {}  # how many fleeting VMs each worker keeps ready
         self._ids = count(FIRST_ID)
@@ -170,12 +171,30 @@ class Pool:
         """Generations below are not wanted any more: each VM goes with its last run."""
         self._retired[job] = older_than
         self._quarantine.renew(job, older_than)
-        vms = [vm for generation, vm in self._vms.get(job, {}).items() if generation < older_than]
-        for vm in vms:
-            self._let_go(vm)
+        for vm in list(self._vms.get(job, {}).values()):
+            if not self._is_kept(vm.code):
+                self._let_go(vm)
         for worker in list(self._staff):
             worker.forget_template(job, older_than)
             self._dismiss_if_empty(worker)
+
+    @contextmanager
+    def holding(self, code: Code) -> Iterator[None]:
+        """Keep the VM of this version, with its globals, from one call to the next, though a newer one retires it."""
+        key = (code.job, code.generation)
+        self._held[key] += 1
+        try:
+            yield
+        finally:
+            self._held[key] -= 1
+            if not self._held[key]:
+                del self._held[key]
+            if not self._is_kept(code):
+                self.discard(*key)
+
+    def _is_kept(self, code: Code) -> bool:
+        is_held = (code.job, code.generation) in self._held
+        return is_held or code.generation >= self._retired.get(code.job, 0)
 
     def discard(self, job: JobId, generation: int) -> None:
         """This one was tried and is not wanted; those before and after it are."""
@@ -271,7 +290,7 @@ class Pool:
         vm = worker.load_vm(code)
         self._vms.setdefault(code.job, {})[code.generation] = vm
         self._loads[code.job] += 1
-        if code.generation < self._retired.get(code.job, 0):
+        if not self._is_kept(code):
             worker.doom(vm)
         return vm
 

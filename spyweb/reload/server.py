@@ -39,7 +39,10 @@ class Machine(Protocol):
 
 
 class ServerReloader:
-    def __init__(self, *, root: Path, endpoints: Endpoints, machine: Machine, modules: Modules, clock: Clock) -> None:
+    def __init__(
+        self, *, root: Path, endpoints: Endpoints, machine: Machine, modules: Modules, clock: Clock, workers: int = 1
+    ) -> None:
+        self._workers = workers  # that serve requests, while there is a server
         self._root = root
         self._endpoints = endpoints
         self._machine = machine
@@ -74,7 +77,8 @@ class ServerReloader:
         if problem:
             self._refuse(problem)
         else:
-            self._swap(code)
+            lanes = [code_of_server(file, code.generation, lane) for lane in range(1, self._workers)]
+            self._swap(Version(code=code, lanes=lanes))
 
     def _codes(self, code: Code, paths: Sequence[str]) -> list[Code]:
         """The modules that have changed, as code to be proved."""
@@ -88,13 +92,13 @@ class ServerReloader:
                 return problem
         return None
 
-    def _swap(self, code: Code) -> None:
+    def _swap(self, version: Version) -> None:
         self._modules.forget(SERVER, self._generation)
-        self._generation = code.generation
-        self._endpoints.version, self._endpoints.problem = Version(code=code), None
-        self._machine.retire(SERVER, code.generation)
-        self._machine.keep_spares(code, SPARES)
-        log.info("server loaded", file=INIT, generation=code.generation)
+        self._generation = version.code.generation
+        self._endpoints.version, self._endpoints.problem = version, None
+        for code in version.codes:
+            self._machine.keep_spares(code, SPARES)
+        log.info("server loaded", file=INIT, generation=self._generation)
 
     def _refuse(self, problem: Problem) -> None:
         if problem != self._endpoints.problem:
@@ -104,7 +108,8 @@ class ServerReloader:
     def _remove(self) -> None:
         if self._endpoints.version:
             log.info("server gone", file=INIT)
-            self._machine.retire(SERVER, self._generation + 1)
+            for code in self._endpoints.version.codes:
+                self._machine.retire(code.job, self._generation + 1)
             self._modules.forget(SERVER, self._generation)
         self._endpoints.version = self._endpoints.problem = None
 

@@ -192,7 +192,7 @@ class MemoryStore:
         self.entries = MemoryEntries(self._desk, table)
         self.runs = MemoryRuns(self._desk, self.locks, self.events)
         self.records = MemoryRecords(self._desk)
-        self.outbox = MemoryOutbox(self._desk)
+        self.outbox = MemoryOutbox(self._desk, self.records)
 
     def stats(self) -> StoreStats:
         return StoreStats(

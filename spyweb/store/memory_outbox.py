@@ -7,8 +7,11 @@ from asyncio import Future
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
+from spyweb.model import JobId
 from spyweb.store.memory_desk import Desk
+from spyweb.store.memory_records import MemoryRecords
 from spyweb.store.protocol import Message, NewMessage, Target
 
 
@@ -16,18 +19,18 @@ from spyweb.store.protocol import Message, NewMessage, Target
 class Kept:
     message: Message
     holds: bool = True
-    dead_ms: int | None = None
 
 
 class MemoryOutbox:
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, records: MemoryRecords) -> None:
         self._desk = desk
+        self._records = records
         self._kept: dict[int, Kept] = {}  # oldest first
         self._last_id = 0
         self._callbacks: list[Callable[[Sequence[Target]], None]] = []
 
-    def add(self, messages: Sequence[NewMessage]) -> Future[list[int]]:
-        return self._desk.write(self._add, messages)
+    def add(self, messages: Sequence[NewMessage], *, settles: Sequence[int] = ()) -> Future[list[int]]:
+        return self._desk.write(self._add, messages, settles)
 
     def on_added(self, callback: Callable[[Sequence[Target]], None]) -> None:
         self._callbacks.append(callback)
@@ -47,13 +50,20 @@ class MemoryOutbox:
     def give_up(self, message: int, *, error: str) -> Future[None]:
         return self._desk.write(self._give_up, message, error)
 
+    def list(self, job: JobId | None, limit: int) -> Future[list[Message]]:
+        return self._desk.read(self._list, job, limit)
+
+    def retry(self, message: int | None) -> Future[list[int]]:
+        return self._desk.write(self._retry, message)
+
     def count_dead(self) -> Future[int]:
-        return self._desk.read(lambda: sum(kept.dead_ms is not None for kept in self._kept.values()))
+        return self._desk.read(lambda: sum(kept.message.dead_ms is not None for kept in self._kept.values()))
 
     async def prune(self, *, older_than_ms: int) -> int:
         return await self._desk.write(self._prune, older_than_ms)
 
-    def _add(self, messages: Sequence[NewMessage]) -> list[int]:
+    def _add(self, messages: Sequence[NewMessage], settles: Sequence[int]) -> list[int]:
+        self._records.settle(settles)
         for callback in self._callbacks:
             self._desk.later(partial(callback, tuple(message.target for message in messages)))
         return [self._add_one(message) for message in messages]
@@ -75,7 +85,7 @@ class MemoryOutbox:
         return message.id
 
     def _waiting(self) -> list[Message]:
-        return [kept.message for kept in self._kept.values() if kept.dead_ms is None]
+        return [kept.message for kept in self._kept.values() if kept.message.dead_ms is None]
 
     def _next(self, target: Target, now_ms: int) -> Message | None:
         waiting = [message for message in self._waiting() if message.target == target]
@@ -92,11 +102,28 @@ class MemoryOutbox:
 
     def _give_up(self, message: int, error: str) -> None:
         if kept := self._kept.get(message):
-            kept.dead_ms = self._desk.clock.now_ms()
-            kept.message = replace(kept.message, error=error, attempts=kept.message.attempts + 1)
+            now_ms = self._desk.clock.now_ms()
+            kept.message = replace(kept.message, error=error, attempts=kept.message.attempts + 1, dead_ms=now_ms)
+
+    def _list(self, job: JobId | None, limit: int) -> list[Message]:
+        found = (kept.message for kept in reversed(self._kept.values()) if job in (None, kept.message.job))
+        return list(islice(found, limit))
+
+    def _retry(self, message: int | None) -> list[int]:
+        now_ms, chosen = self._desk.clock.now_ms(), [each for each in self._kept if message in (None, each)]
+        for number in chosen:
+            kept = self._kept[number]
+            fresh = {} if kept.message.dead_ms is None else {"created_ms": now_ms, "attempts": 0}
+            kept.message = replace(kept.message, next_ms=now_ms, dead_ms=None, **fresh)
+            kept.holds = True
+        targets = tuple(dict.fromkeys(self._kept[number].message.target for number in chosen))
+        for callback in self._callbacks:
+            self._desk.later(partial(callback, targets))
+        return chosen
 
     def _prune(self, older_than_ms: int) -> int:
-        dead = [number for number, kept in self._kept.items() if (kept.dead_ms or older_than_ms) < older_than_ms]
+        dying = [(number, kept.message.dead_ms) for number, kept in self._kept.items()]
+        dead = [number for number, dead_ms in dying if dead_ms is not None and dead_ms < older_than_ms]
         for number in dead:
             del self._kept[number]
         return len(dead)

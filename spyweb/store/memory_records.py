@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import Future
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 
 from spyweb.model import JobId
@@ -19,17 +20,41 @@ class MemoryRecords:
         self._records: dict[int, Record] = {}  # by timestamp_ns, oldest first
         self._seen: dict[tuple[JobId, bytes], int] = {}  # when last
         self._newest_ns = 0
+        self._owed: set[int] = set()
 
-    def add(self, job: JobId, items: Sequence[NewRecord]) -> Future[list[int | None]]:
-        return self._desk.write(self._add, job, items)
+    def add(self, job: JobId, items: Sequence[NewRecord], *, owed: bool = False) -> Future[list[int | None]]:
+        return self._desk.write(self._add, job, items, owed)
+
+    def owed(self, job: JobId, limit: int) -> Future[list[Record]]:
+        return self._desk.read(self._find_owed, job, limit)
+
+    def move(self, old: JobId, new: JobId) -> Future[int]:
+        return self._desk.write(self._move, old, new)
+
+    def settle(self, timestamps: Sequence[int]) -> None:
+        """Part of a write of the outbox."""
+        self._owed.difference_update(timestamps)
 
     async def prune(self, *, keep: int, older_than_ms: int | None, unseen_since_ms: int) -> int:
         return await self._desk.write(self._prune, keep, older_than_ms, unseen_since_ms)
 
-    def _add(self, job: JobId, items: Sequence[NewRecord]) -> list[int | None]:
+    def _add(self, job: JobId, items: Sequence[NewRecord], owed: bool) -> list[int | None]:
         for item in items:
             to_text(dict(item.fields)), to_text(list(item.matches))  # refused before anything is recorded
-        return [self._add_one(job, item) for item in items]
+        added = [self._add_one(job, item) for item in items]
+        self._owed.update(timestamp_ns for timestamp_ns in added if timestamp_ns and owed)
+        return added
+
+    def _find_owed(self, job: JobId, limit: int) -> list[Record]:
+        owed = (record for number, record in self._records.items() if number in self._owed and record.job == job)
+        return list(islice(owed, limit))
+
+    def _move(self, old: JobId, new: JobId) -> int:
+        moved = [number for number, record in self._records.items() if record.job == old]
+        self._records.update({number: replace(self._records[number], job=new) for number in moved})
+        for seen in [seen for seen in self._seen if seen[0] == old]:
+            self._seen.setdefault((new, seen[1]), self._seen.pop(seen))
+        return len(moved)
 
     def _add_one(self, job: JobId, item: NewRecord) -> int | None:
         now_ms = self._desk.clock.now_ms()
@@ -67,6 +92,7 @@ class MemoryRecords:
                 outdated.append(record.timestamp_ns)
         for timestamp_ns in outdated:
             del self._records[timestamp_ns]
+            self._owed.discard(timestamp_ns)
         self._seen = {seen: last_ms for seen, last_ms in self._seen.items() if last_ms >= unseen_since_ms}
         return len(outdated)
 

@@ -12,12 +12,13 @@ import msgspec
 
 from spyweb.clock import Clock
 from spyweb.model import JobId
+from spyweb.store import records
 from spyweb.store.batch import Kind
 from spyweb.store.lanes import Lanes
 from spyweb.store.protocol import Channel, Message, NewMessage, Target
 from spyweb.store.pruning import SLICE, delete
 
-COLUMNS = "id, delivery, job, channel, address, headers, payload, created_ms, next_ms, attempts, error"
+COLUMNS = "id, delivery, job, channel, address, headers, payload, created_ms, next_ms, attempts, error, dead_ms"
 ADD = """
     INSERT INTO message (delivery, job, channel, address, headers, payload, created_ms, next_ms)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)
@@ -36,11 +37,17 @@ EARLIEST = f"{TO_TARGET} ORDER BY next_ms, id LIMIT 1"
 DONE = "DELETE FROM message WHERE id = ?"
 PUT_OFF = "UPDATE message SET attempts = attempts + 1, next_ms = ?, error = ?, holds = ? WHERE id = ?"
 GIVE_UP = "UPDATE message SET attempts = attempts + 1, dead_ms = ?, error = ? WHERE id = ?"
+LIST = f"SELECT {COLUMNS} FROM message WHERE ?1 IS NULL OR job = ?1 ORDER BY id DESC LIMIT ?2"
+RETRY = """
+    UPDATE message SET next_ms = ?1, holds = 1, attempts = attempts * (dead_ms IS NULL),
+        created_ms = CASE WHEN dead_ms IS NULL THEN created_ms ELSE ?1 END, dead_ms = NULL
+    WHERE ?2 IS NULL OR id = ?2 RETURNING id, channel, address
+"""
 COUNT_DEAD = "SELECT count(*) FROM message WHERE dead_ms IS NOT NULL"
 OUTDATED = "SELECT id FROM message WHERE dead_ms < ? LIMIT ?"
 
 Headers = tuple[tuple[str, str], ...]
-MessageRow = tuple[int, str, str, str, str, str, bytes, int, int, int, str]
+MessageRow = tuple[int, str, str, str, str, str, bytes, int, int, int, str, int | None]
 
 
 class SqliteOutbox:
@@ -51,11 +58,11 @@ class SqliteOutbox:
         self._clock = clock
         self._callbacks: list[Callable[[Sequence[Target]], None]] = []
 
-    def add(self, messages: Sequence[NewMessage]) -> Future[list[int]]:
+    def add(self, messages: Sequence[NewMessage], *, settles: Sequence[int] = ()) -> Future[list[int]]:
         now_ms = self._clock.now_ms()
         rows = [(secrets.token_hex(16), *row_of(message), now_ms) for message in messages]
         tell = partial(self._tell, tuple(message.target for message in messages))
-        return self._writer.submit(Kind.SEVERAL, add, rows, after=tell)
+        return self._writer.submit(Kind.SEVERAL, add, rows, settles, after=tell)
 
     def on_added(self, callback: Callable[[Sequence[Target]], None]) -> None:
         self._callbacks.append(callback)
@@ -79,6 +86,14 @@ class SqliteOutbox:
     def give_up(self, message: int, *, error: str) -> Future[None]:
         return self._writer.submit(Kind.WRITE, change, GIVE_UP, self._clock.now_ms(), error, message)
 
+    def list(self, job: JobId | None, limit: int) -> Future[list[Message]]:
+        return self._writer.submit(Kind.READ, find, job, limit)
+
+    def retry(self, message: int | None) -> Future[list[int]]:
+        targets: list[Target] = []
+        tell = partial(self._tell, targets)  # filled on the writer's thread, read after the commit
+        return self._writer.submit(Kind.SEVERAL, retry, message, self._clock.now_ms(), targets, after=tell)
+
     def count_dead(self) -> Future[int]:
         return self._writer.submit(Kind.READ, count_dead)
 
@@ -95,7 +110,8 @@ def row_of(message: NewMessage) -> tuple[object, ...]:
     return (message.job, message.target.channel.value, message.target.address, headers, message.payload)
 
 
-def add(connection: sqlite3.Connection, rows: Sequence[tuple[object, ...]]) -> list[int]:
+def add(connection: sqlite3.Connection, rows: Sequence[tuple[object, ...]], settles: Sequence[int]) -> list[int]:
+    records.settle(connection, settles)
     return [connection.execute(ADD, row).lastrowid or 0 for row in rows]
 
 
@@ -117,8 +133,18 @@ def find_next(connection: sqlite3.Connection, target: Target, now_ms: int) -> Me
     return read(row) if row else None
 
 
+def find(connection: sqlite3.Connection, job: JobId | None, limit: int) -> list[Message]:
+    return [read(row) for row in connection.execute(LIST, (job, limit))]
+
+
+def retry(connection: sqlite3.Connection, message: int | None, now_ms: int, targets: list[Target]) -> list[int]:
+    rows = connection.execute(RETRY, (now_ms, message)).fetchall()
+    targets[:] = dict.fromkeys(Target(Channel(channel), address) for _, channel, address in rows)
+    return sorted(number for number, _, _ in rows)
+
+
 def read(row: MessageRow) -> Message:
-    number, delivery, job, channel, address, headers, payload, created_ms, next_ms, attempts, error = row
+    number, delivery, job, channel, address, headers, payload, created_ms, next_ms, attempts, error, dead_ms = row
     return Message(
         id=number,
         delivery=delivery,
@@ -130,6 +156,7 @@ def read(row: MessageRow) -> Message:
         next_ms=next_ms,
         attempts=attempts,
         error=error,
+        dead_ms=dead_ms,
     )
 
 

@@ -48,13 +48,18 @@ class Message(NewMessage):
     next_ms: int  # not before this moment
     attempts: int = 0  # that failed
     error: str = ""  # of the last of them
+    dead_ms: int | None = None  # when it was given up
 
 
 class Outbox(Protocol):
     """Messages that wait, each until it has arrived or was given up.  A dead one is kept for a while, never sent."""
 
-    def add(self, messages: Sequence[NewMessage]) -> Future[list[int]]:
-        """Keep them, all in one transaction; gives their ids."""
+    def add(self, messages: Sequence[NewMessage], *, settles: Sequence[int] = ()) -> Future[list[int]]:
+        """Keep them, all in one transaction; gives their ids.
+
+        In the same transaction the records with these timestamps are not owed any more: they are announced by these
+        messages, or were found not worth one.
+        """
 
     def on_added(self, callback: Callable[[Sequence[Target]], None]) -> None:
         """Call this on the loop with their targets each time that messages were added, after the commit."""
@@ -76,6 +81,12 @@ class Outbox(Protocol):
         """An attempt has failed; with `holds` those behind it wait for the next one."""
 
     def give_up(self, message: int, *, error: str) -> Future[None]: ...
+
+    def list(self, job: JobId | None, limit: int) -> Future[list[Message]]:
+        """Those that wait and the dead ones, newest first."""
+
+    def retry(self, message: int | None) -> Future[list[int]]:
+        """Have this one, or all, sent now, and the dead live as long again as new ones; gives their ids."""
 
     def count_dead(self) -> Future[int]: ...
 

@@ -43,8 +43,12 @@ RECORDS_VIEW = """
 COLUMNS = "rev_ts, job, hash, url, fields, matches"
 ALL = f"SELECT {COLUMNS} FROM record WHERE rev_ts > ? ORDER BY rev_ts LIMIT ?"
 OF_JOB = f"SELECT {COLUMNS} FROM record INDEXED BY record_of_job WHERE job = ? AND rev_ts > ? ORDER BY rev_ts LIMIT ?"
+OWED = f"""
+    SELECT {COLUMNS} FROM record INDEXED BY record_owed WHERE job = ? AND is_owed ORDER BY rev_ts DESC LIMIT ?
+"""
 NEWEST = "SELECT min(rev_ts) FROM record"
-ADD = f"INSERT INTO record ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
+ADD = f"INSERT INTO record ({COLUMNS}, is_owed) VALUES (?, ?, ?, ?, ?, ?, ?)"
+SETTLE = "UPDATE record SET is_owed = 0 WHERE rev_ts = ?"
 SEEN = f"SELECT hash, last_ms FROM seen WHERE job = ? AND hash IN ({', '.join('?' * ASKED_AT_ONCE)})"
 SEE = "INSERT INTO seen (job, hash, first_ms, last_ms) VALUES (?1, ?2, ?3, ?3)"
 SEE_AGAIN = "UPDATE seen SET last_ms = ? WHERE job = ? AND hash = ?"
@@ -56,6 +60,10 @@ DELETE = "DELETE FROM record WHERE rev_ts = ?"
 UNSEEN = "SELECT job, hash FROM seen WHERE last_ms < ? LIMIT ?"
 FORGET = "DELETE FROM seen WHERE job = ? AND hash = ? AND last_ms < ?"
 
+# What both have seen stays the new one's.
+MOVE_SEEN = ("UPDATE OR IGNORE seen SET job = :new WHERE job = :old", "DELETE FROM seen WHERE job = :old")
+MOVE = "UPDATE record SET job = :new WHERE job = :old"
+
 encode = msgspec.json.encode
 
 
@@ -64,8 +72,14 @@ class SqliteRecords:
         self._lanes = lanes
         self._clock = clock
 
-    def add(self, job: JobId, items: Sequence[NewRecord]) -> Future[list[int | None]]:
-        return self._lanes.writer.submit(Kind.SEVERAL, add, job, items, self._clock.now_ms())
+    def add(self, job: JobId, items: Sequence[NewRecord], *, owed: bool = False) -> Future[list[int | None]]:
+        return self._lanes.writer.submit(Kind.SEVERAL, add, job, items, self._clock.now_ms(), owed)
+
+    def owed(self, job: JobId, limit: int) -> Future[list[Record]]:
+        return self._lanes.ask(find_owed, job, limit)
+
+    def move(self, old: JobId, new: JobId) -> Future[int]:
+        return self._lanes.writer.submit(Kind.SEVERAL, move, old, new)
 
     def list(self, job: JobId | None = None, *, limit: int = 30, before_ns: int | None = None) -> Future[list[Record]]:
         return self._lanes.ask(find, job, limit, before_ns)
@@ -79,7 +93,9 @@ class SqliteRecords:
         return deleted
 
 
-def add(connection: sqlite3.Connection, job: JobId, items: Sequence[NewRecord], now_ms: int) -> list[int | None]:
+def add(
+    connection: sqlite3.Connection, job: JobId, items: Sequence[NewRecord], now_ms: int, owed: bool
+) -> list[int | None]:
     known = find_seen(connection, job, [item.hash for item in items])
     stale = [(now_ms, job, item_hash) for item_hash, last_ms in known.items() if last_ms <= now_ms - TOUCH_MS]
     connection.executemany(SEE_AGAIN, stale)
@@ -92,7 +108,7 @@ def add(connection: sqlite3.Connection, job: JobId, items: Sequence[NewRecord], 
         moments = moments or free_moments(connection, now_ms)
         known[item.hash] = now_ms
         connection.execute(SEE, (job, item.hash, now_ms))
-        added.append(insert(connection, job, item, next(moments)))
+        added.append(insert(connection, job, item, next(moments), owed))
     return added
 
 
@@ -117,10 +133,23 @@ def free_moments(connection: sqlite3.Connection, now_ms: int) -> Iterator[int]:
         moment += STEP_NS
 
 
-def insert(connection: sqlite3.Connection, job: JobId, item: NewRecord, timestamp_ns: int) -> int:
-    row = (LATEST_NS - timestamp_ns, job, item.hash, item.url, to_text(dict(item.fields)), to_text(list(item.matches)))
-    connection.execute(ADD, row)
+def insert(connection: sqlite3.Connection, job: JobId, item: NewRecord, timestamp_ns: int, owed: bool) -> int:
+    fields, matches = to_text(dict(item.fields)), to_text(list(item.matches))
+    connection.execute(ADD, (LATEST_NS - timestamp_ns, job, item.hash, item.url, fields, matches, owed))
     return timestamp_ns
+
+
+def settle(connection: sqlite3.Connection, timestamps: Sequence[int]) -> None:
+    connection.executemany(SETTLE, [(LATEST_NS - timestamp_ns,) for timestamp_ns in timestamps])
+
+
+def move(connection: sqlite3.Connection, old: JobId, new: JobId) -> int:
+    if old == new:
+        return 0
+    names = {"old": old, "new": new}
+    for statement in MOVE_SEEN:
+        connection.execute(statement, names)
+    return connection.execute(MOVE, names).rowcount
 
 
 def to_text(value: Mapping[str, str] | Sequence[str]) -> str:
@@ -137,6 +166,10 @@ def find(connection: sqlite3.Connection, job: JobId | None, limit: int, before_n
     else:
         rows = connection.execute(OF_JOB, (job, after, max(limit, 0)))
     return [read(*row) for row in rows]
+
+
+def find_owed(connection: sqlite3.Connection, job: JobId, limit: int) -> list[Record]:
+    return [read(*row) for row in connection.execute(OWED, (job, limit))]
 
 
 def read(rev_ts: int, job: str, item_hash: bytes, url: str, fields: str, matches: str) -> Record:

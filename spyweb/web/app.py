@@ -8,7 +8,7 @@ from pathlib import Path
 from aiohttp import web
 
 from spyweb.jobs.server.endpoints import Endpoints
-from spyweb.web import health, jobs, records, runs, state
+from spyweb.web import health, jobs, outbox, records, runs, state
 from spyweb.web.auth import require_key, require_loopback_host
 from spyweb.web.desk import DESK, Desk
 from spyweb.web.endpoints import add_endpoints
@@ -47,5 +47,5 @@ def socket_app(desk: Desk) -> web.Application:
     """Every command.  No key: the socket's mode lets nobody in but the daemon's own user."""
     app = web.Application(middlewares=[answer_errors])
     app[DESK] = desk
-    app.add_routes([*health.routes, *jobs.routes, *records.routes, *runs.routes, *state.routes])
+    app.add_routes([*health.routes, *jobs.routes, *records.routes, *outbox.routes, *runs.routes, *state.routes])
     return app

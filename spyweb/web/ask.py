@@ -9,6 +9,7 @@ from urllib.parse import unquote_to_bytes
 from aiohttp import web
 
 PRIVATE, PUBLIC = "/api/v/", "/api/public/"
+BEFORE_NAME = 3  # parts of an address
 WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 COOKIE = "cookie"
 
@@ -18,7 +19,7 @@ Asked = dict[str, object]
 def asked_of(request: web.Request, prefix: str, body: bytes) -> Asked | None:
     """The argument of the procedure `request` (lua/procedures.py).  None: its address names no endpoint."""
     path = request.rel_url.raw_path
-    route, *path_args = [unquote_to_bytes(part) for part in path[len(prefix) :].split("/")]
+    route, *path_args = [unquote_to_bytes(part) for part in path.split("/")[BEFORE_NAME:]]
     asked: Asked = {
         "method": request.method,
         "path": path,

@@ -2,12 +2,14 @@
 
 With a key, everything under /api/ but /api/public/ needs it.  Without one only loopback is served, and a request
 must also be addressed to loopback: else a web page could reach the daemon through a name of its own that it points
-to 127.0.0.1 (DNS rebinding).
+to 127.0.0.1 (DNS rebinding).  Nor may a page of another site send what changes something: its browser says where it
+comes from.  With a key no page can, since a browser asks before it sends that header; /api/public/ is for everybody.
 """
 
 from __future__ import annotations
 
 import hmac
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -15,6 +17,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 KEY_HEADER = "X-SpyWeb-Key"
+API, PUBLIC = "/api/", "/api/public/"
+HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def require_key(key: str) -> Middleware:
@@ -32,8 +36,10 @@ def require_key(key: str) -> Middleware:
 
 @web.middleware
 async def require_loopback_host(request: web.Request, handler: Handler) -> web.StreamResponse:
-    if not is_loopback(_host_name(request.headers.get("Host", ""))):
+    if not _names_loopback(request.headers.get("Host", "")):
         raise web.HTTPForbidden(text="without SPYWEB_API_KEY only requests to localhost are answered")
+    if _is_sent_by_a_foreign_page(request):
+        raise web.HTTPForbidden(text="without SPYWEB_API_KEY a page of another site may change nothing here")
     return await handler(request)
 
 
@@ -46,6 +52,11 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=256)
+def _names_loopback(header: str) -> bool:
+    return is_loopback(_host_name(header))
+
+
 def _host_name(header: str) -> str:
     try:
         return urlsplit(f"//{header}").hostname or ""
@@ -53,8 +64,19 @@ def _host_name(header: str) -> str:
         return ""
 
 
+def _is_sent_by_a_foreign_page(request: web.Request) -> bool:
+    origin = request.headers.get("Origin")
+    if origin is None or request.method in HARMLESS or _path(request).startswith(PUBLIC):
+        return False
+    return not _names_loopback(origin.partition("://")[2])
+
+
 def _is_guarded(request: web.Request) -> bool:
-    """Asks the route that will answer, not the path as spelt: `/%61pi/jobs` is `/api/jobs`."""
+    path = _path(request)
+    return path.startswith(API) and not path.startswith(PUBLIC)
+
+
+def _path(request: web.Request) -> str:
+    """That of the route that will answer, not as spelt: `/%61pi/jobs` is `/api/jobs`."""
     resource = request.match_info.route.resource
-    path = resource.canonical if resource else request.path
-    return path.startswith("/api/") and not path.startswith("/api/public/")
+    return resource.canonical if resource and resource.canonical.startswith(API) else request.path

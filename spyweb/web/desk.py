@@ -9,11 +9,12 @@ from typing import Protocol
 from aiohttp import web
 
 from spyweb.jobs.health import Health
+from spyweb.jobs.outbox_view import MessageView
 from spyweb.jobs.record_view import RecordView
 from spyweb.jobs.view import JobView, NextRun, RunEvent
 from spyweb.model import JobId, Run, RunId, Value
 from spyweb.store.protocol import Item
-from spyweb.web.state_view import ChangeView, EntryView, Imported, LockView, StateStats
+from spyweb.web.state_view import ChangeView, EntryView, Imported, LockView, Moved, StateStats
 
 
 class StateDesk(Protocol):
@@ -52,8 +53,8 @@ class StateDesk(Protocol):
     async def load(self, items: Sequence[Item], *, dry_run: bool) -> Imported:
         """All of them or none.  Raises Refused when one is beyond the limits."""
 
-    async def move(self, old: str, new: str) -> int:
-        """Raises StoreError, and moves nothing, when a key is in both."""
+    async def move(self, old: str, new: str) -> Moved:
+        """Namespaces; of jobs with their records.  Raises StoreError, and moves nothing, when a key is in both."""
 
     def watch(self, namespace: str | None, pattern: bytes) -> AsyncGenerator[ChangeView | None, None]:
         """Each change of such a key after its commit, beginning with the first None; None again now and then, so that
@@ -81,6 +82,12 @@ class Desk(Protocol):
 
     async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
         """Newest first, of one job or of all together."""
+
+    async def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]:
+        """Those that wait and those that were given up, newest first."""
+
+    async def retry_messages(self, message: int | None) -> list[int]:
+        """Send this one, or all, now; gives their ids."""
 
     async def trigger(self, job: JobId) -> RunId | None:
         """Start a run, or let it wait its turn; None where the job's overlap rule drops it.

@@ -12,6 +12,8 @@ from spyweb.errors import Refused
 from spyweb.jobs.due import upcoming
 from spyweb.jobs.health import Health, Vitals, view_health
 from spyweb.jobs.live import LiveJob, LiveJobs
+from spyweb.jobs.outbox_courier import Courier
+from spyweb.jobs.outbox_view import MessageView, view_message
 from spyweb.jobs.record_view import RecordView, view_record
 from spyweb.jobs.run import Runner, Start, by_hand
 from spyweb.jobs.view import (
@@ -62,6 +64,7 @@ class Office:
     reloader: Reloader
     runs_record: Runs
     found: Records
+    courier: Courier
     state: StateOffice
     clock: Clock
     vitals: Callable[[], Vitals]
@@ -116,6 +119,12 @@ class Office:
     async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
         found = await self.found.list(job, limit=limit, before_ns=before_ns)
         return [view_record(record) for record in found]
+
+    async def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]:
+        return [view_message(message) for message in await self.courier.list(job, limit)]
+
+    async def retry_messages(self, message: int | None) -> list[int]:
+        return await self.courier.retry(message)
 
     async def trigger(self, job: JobId) -> RunId | None:
         start = Start(trigger={"type": TriggerType.MANUAL.value})

@@ -100,7 +100,7 @@ async def import_entries(request: web.Request) -> web.Response:
 
 async def move_entries(request: web.Request) -> web.Response:
     old, new = (_checked(text_in_query(request, name)) for name in ("old", "new"))
-    return json_answer({"moved": await desk_of(request).move(old, new)})
+    return json_answer(await desk_of(request).move(old, new))
 
 
 async def watch_changes(request: web.Request) -> web.StreamResponse:

@@ -16,15 +16,16 @@ from itertools import islice
 
 from spyweb.clock import Clock
 from spyweb.errors import Refused
-from spyweb.model import Value
+from spyweb.model import JobId, Value
 from spyweb.ops.rules.values import shown, size_of
 from spyweb.settings import StateSettings
 from spyweb.store.lines import UNKNOWN_MS
-from spyweb.store.protocol import Drop, Entry, Item, Leave, Put, Store, Transform
-from spyweb.web.state_view import ChangeView, EntryView, Imported, LockView, StateStats, view_entry, view_lock
+from spyweb.store.protocol import Drop, Entry, Item, Leave, Put, Store, Transform, job_namespace
+from spyweb.web.state_view import ChangeView, EntryView, Imported, LockView, Moved, StateStats, view_entry, view_lock
 from spyweb.web.state_watch import watch
 
 IN_MEMORY = ":memory:"  # what such a store calls its path
+JOB = job_namespace(JobId(""))
 CHUNK = 200  # entries read at a time: an answer of a million holds up nothing else
 
 
@@ -114,8 +115,13 @@ class StateOffice:
             await self.store.values.load(ready, replace=True)
         return Imported(added=fates[Fate.ADDED], replaced=fates[Fate.REPLACED], expired=fates[Fate.EXPIRED])
 
-    async def move(self, old: str, new: str) -> int:
-        return await self.store.values.move(old, new)
+    async def move(self, old: str, new: str) -> Moved:
+        """A job's records go with its keys; where that is cut off in between, moving again brings them."""
+        moved, records = await self.store.values.move(old, new), 0
+        if old.startswith(JOB) and new.startswith(JOB):
+            jobs = (JobId(namespace.removeprefix(JOB)) for namespace in (old, new))
+            records = await self.store.records.move(*jobs)
+        return Moved(moved=moved, records=records)
 
     def watch(self, namespace: str | None, pattern: bytes) -> AsyncGenerator[ChangeView | None, None]:
         return watch(self.store.events, self.clock, namespace, pattern)

@@ -74,6 +74,14 @@ class Imported:
     expired: int  # left out, because their moment has passed
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What a renamed job was given."""
+
+    moved: int  # entries
+    records: int
+
+
 def view_entry(namespace: str, key: bytes, entry: Entry) -> EntryView:
     return EntryView(
         namespace=namespace,

@@ -35,10 +35,9 @@ def add_ui(app: web.Application, folder: Path) -> None:
 
 
 async def serve_file(request: web.Request) -> web.StreamResponse:
-    raw = request.rel_url.raw_path
-    if raw.startswith(API):
+    if request.path.startswith(API):
         raise web.HTTPNotFound
-    found = await asyncio.to_thread(find_file, request.app[UI], raw)
+    found = await asyncio.to_thread(find_file, request.app[UI], request.rel_url.raw_path)
     if found is None:
         raise web.HTTPNotFound
     headers = {"Content-Type": type_of(found), "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}

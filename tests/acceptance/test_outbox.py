@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -84,3 +85,45 @@ def test_a_daemon_that_is_killed_while_it_sends_sends_again_under_the_same_name(
 
     assert again.bodies == ["1", "2"]
     assert again.deliveries[0] == hook.deliveries[0]
+
+
+SHOP = """
+name = "Shop"
+url = "http://127.0.0.1:1/"
+selector = "li"
+fields = ["title"]
+every = "never"
+notification = { enabled = false }
+
+[webhook]
+url = "{hook}"
+"""
+HANGING = """
+function override_fetch() return { status = 200, body = "<li>Lamp</li><li>Desk</li>" } end
+function before_notify(items)
+  if fs_read("again.txt") then return items end
+  fs_overwrite("stored.txt", tostring(#items))
+  sleep(3600 * 1000)
+end
+"""
+
+
+def test_a_kill_between_the_records_and_their_messages_loses_no_announcement(project: Project) -> None:
+    with open_hook() as hook:
+        project.save("jobs/shop/config.toml", SHOP.replace("{hook}", hook.url))
+        project.save("jobs/shop/hooks.lua", HANGING)
+        with project.daemon() as daemon:
+            project.spyweb("trigger", "shop")
+            eventually(lambda: (project.root / "jobs/shop/stored.txt").exists(), "new records")
+            daemon.kill()
+        assert len(project.ask("records", "shop")) == 2
+        assert hook.bodies == []
+
+        project.save("jobs/shop/again.txt", "")
+        with project.daemon():
+            project.spyweb("run", "shop")
+            eventually(lambda: hook.bodies, "the announcement")
+            project.spyweb("run", "shop")
+            eventually(lambda: left(project) == 0)
+        assert [item["title"] for item in json.loads(hook.bodies[0])["items"]] == ["Lamp", "Desk"]
+        assert len(hook.bodies) == 1

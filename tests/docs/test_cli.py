@@ -15,7 +15,7 @@ from spyweb.cli.main import COMMANDS, EXIT_CODES, HIDDEN, build
 from spyweb.cli.state.commands import STATE
 from spyweb.jobs.view import JobState
 from spyweb.model import Outcome
-from spyweb.web import health, jobs, records, runs, state
+from spyweb.web import health, jobs, outbox, records, runs, state
 from tests.fakes.command import spyweb
 from tests.fakes.repository import read
 
@@ -124,7 +124,7 @@ def test_every_state_and_outcome_is_on_the_page() -> None:
 
 
 def test_every_address_is_on_the_page() -> None:
-    routes = [*health.routes, *jobs.routes, *records.routes, *runs.routes, *state.routes]
+    routes = [*health.routes, *jobs.routes, *records.routes, *outbox.routes, *runs.routes, *state.routes]
     served = {f"{route.method} {route.path.replace('{job}', 'JOB')}" for route in routes}
     told = {words.partition("?")[0] for words in re.findall(r"`((?:GET|PUT|POST|DELETE) [^`]+)`", PAGE)}
     assert told == served

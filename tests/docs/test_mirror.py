@@ -44,12 +44,14 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "tests/integration/test_state_process.py": ("cli/state/watch",),
     "tests/integration/test_web_client.py": ("cli/client",),
+    "tests/integration/test_lua_tests.py": ("daemon/testing_server", "daemon/testing_world"),
+    "tests/docs/test_reference.py": ("jobs/reference/hooks", "jobs/reference/language", "jobs/reference/tables"),
     "tests/integration/test_web_serve.py": ("web/desk", "web/serve"),
     "tests/unit/cli/test_main.py": ("cli/about",),
     "tests/unit/cli/test_systemd.py": ("cli/service",),
     # The parts of the daemon only make sense joined, in a process.
     "tests/acceptance/test_daemon_life.py": (
-        "daemon/build", "daemon/foreground", "daemon/options", "daemon/process", "daemon/serve",
+        "daemon/build", "daemon/facts", "daemon/foreground", "daemon/options", "daemon/process", "daemon/serve",
         "web/office",
     ),
     # What runs inside a worker is tested inside one.

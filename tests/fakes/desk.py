@@ -14,6 +14,7 @@ from pathlib import Path
 from spyweb.clock import Clock
 from spyweb.errors import Refused, SpywebError
 from spyweb.jobs.health import Health, Vitals, view_health
+from spyweb.jobs.outbox_view import MessageView
 from spyweb.jobs.record_view import RecordView
 from spyweb.jobs.view import (
     JobFacts,
@@ -133,6 +134,7 @@ class FakeDesk:
     events: list[RunEvent] = field(default_factory=a_watched_run)
     known_runs: list[Run] = field(default_factory=three_runs)
     found: list[RecordView] = field(default_factory=list)  # newest first
+    unsent: list[MessageView] = field(default_factory=list)  # newest first
     refusal: SpywebError | None = None  # of everything that changes something
     late_refusal: SpywebError | None = None  # of a watched run, after its events
     trouble: Exception | None = None  # of every question
@@ -165,6 +167,13 @@ class FakeDesk:
     async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
         wanted = (view for view in self.found if job in (None, view.job_id))
         return [view for view in wanted if before_ns is None or view.timestamp < before_ns][:limit]
+
+    async def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]:
+        return [view for view in self.unsent if job in (None, view.job_id)][:limit]
+
+    async def retry_messages(self, message: int | None) -> list[int]:
+        self._note(f"retry {message}")
+        return [view.id for view in self.unsent if message in (None, view.id)]
 
     async def trigger(self, job: JobId) -> RunId | None:
         self._note(f"trigger {job}")

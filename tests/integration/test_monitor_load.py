@@ -92,3 +92,34 @@ def test_the_sample_finds_what_is_new_on_its_page_and_only_once(tmp_path: Path) 
         "Lua turns thirty-three, points: 1",
     ]
     assert [line.partition("new: ")[2] for line in second.splitlines() if "new: " in line] == ["More Lua, points: 0"]
+
+
+THREE = MONITOR.replace('url = "app:page"', 'urls = ["app:1", "app:2", "app:3"]')
+PATIENT = """
+function override_fetch(request)
+  count = (count or 0) + 1
+  log("VERSION " .. count)
+  while not fs_read("go.txt") do sleep(20) end
+  return { status = 200, body = "" }
+end
+"""
+
+
+def test_a_run_of_several_cycles_ends_on_the_vm_that_it_began_on(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.save("jobs/w/config.toml", THREE)
+    project.save("jobs/w/hooks.lua", PATIENT.replace("VERSION", "old"))
+    lines = tmp_path / "jobs/w/hooks.log"
+    with project.daemon() as daemon:
+        project.spyweb("trigger", "watch")
+        eventually(lambda: lines.exists() and "old 1" in lines.read_text(), "the first cycle")
+        project.save("jobs/w/hooks.lua", PATIENT.replace("VERSION", "new"))
+        eventually(lambda: project.shown("watch").generation == 2, "the new version")
+        project.save("jobs/w/go.txt", "")
+        assert project.ended("watch")[0].outcome == "success"
+        project.spyweb("run", "watch")
+        eventually(lambda: "new 3" in lines.read_text(), "the lines of the last cycle")
+        told = [" ".join(line.split()[-2:]) for line in lines.read_text().splitlines()]
+        assert told == ["old 1", "old 2", "old 3", "new 1", "new 2", "new 3"]
+        eventually(lambda: sum(worker.vms for worker in project.desk().health().workers) == 1, "the old VM gone")
+        assert daemon.stop() == 0

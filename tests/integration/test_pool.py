@@ -318,7 +318,38 @@ async def test_a_fresh_vm_knows_nothing_of_earlier_ones_and_a_spare_one_is_as_fr
     endings = [await world.pool.run_fresh(replace(request, run=world.pool.new_id()), world.host) for _ in range(5)]
 
     assert [ending.result for ending in endings] == [1] * 5
-    await until(lambda: sum(worker.vms for worker in world.pool.stats().workers) == 2)
+    assert [worker.vms for worker in world.pool.stats().workers] == [0, 0]
+
+
+async def test_a_fresh_run_of_what_does_not_compile_says_where(world: World) -> None:
+    request = world.request("x = = 2")
+    for spares in (0, 2):
+        world.pool.keep_spares(request.code, spares)
+        ending = await world.pool.run_fresh(replace(request, run=world.pool.new_id()), world.host)
+        assert ending.reason.startswith("jobs/a.lua:1: unexpected symbol")
+
+
+async def test_a_fresh_run_that_fails_shows_its_line(world: World) -> None:
+    request = world.request("local x\nerror('boom')")
+    ending = await world.pool.run_fresh(replace(request, run=world.pool.new_id()), world.host)
+
+    assert ending.reason == "jobs/a.lua:2: boom"
+    assert "jobs/a.lua:2: in main chunk" in ending.traceback
+
+
+async def test_a_fresh_vm_collects_its_garbage_and_keeps_to_its_memory_limit(world: World) -> None:
+    code = replace(world.request("").code, memory_limit=4 * MIB)
+    sources = {
+        "garbage": "for i = 1, 2000 do local x = ('x'):rep(50000 + i) end return collectgarbage('count') < 4096",
+        "greed": "local t = {} for i = 1, 1e6 do t[i] = ('x'):rep(1000 + i % 7) .. i end",
+    }
+    endings = {}
+    for name, source in sources.items():
+        request = replace(world.request(""), code=replace(code, source=source.encode()), run=world.pool.new_id())
+        endings[name] = await world.pool.run_fresh(request, world.host)
+
+    assert endings["garbage"].result is True
+    assert endings["greed"].failure is Failure.MEMORY
 
 
 async def test_many_fresh_runs_at_once_all_end(world: World) -> None:

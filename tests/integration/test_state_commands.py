@@ -287,7 +287,7 @@ def test_breaking_a_lock_that_nobody_holds_says_so(state: State) -> None:
 
 def test_the_keys_of_a_renamed_job_are_moved(state: State) -> None:
     state("set", "a", "1", "--job", "old")
-    assert state("move", "old", "new").out == "1 entry moved from old to new\n"
+    assert state("move", "old", "new").out == "1 entry and 0 records moved from old to new\n"
     assert keys(state("list", "--job", "new", "-o", "json")) == ["a"]
     state("set", "a", "2", "--job", "old")
     answer = state("move", "old", "new")

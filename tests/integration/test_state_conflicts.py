@@ -515,6 +515,13 @@ async def test_rule_20_arrays_objects_and_empty_tables(scripts: Scripts) -> None
         local cycle = {} cycle[1] = cycle
         is({state.set("c", cycle)}, false, "state.set: key 'c': a table that contains itself can't be stored (at [1])")
         is({state.set("c", {f = print})}, false, "state.set: key 'c': a function can't be stored (at .f)")
+        is({state.set("c", {a = {[true] = 1, [1] = 2}})}, false,
+          "state.set: key 'c': a boolean beside the number 1 can't be a key of what is stored (at .a)")
+        is({state.list_push("c", {[0] = 1, [false] = 2})}, -1,
+          "state.list_push: key 'c': a boolean beside the number 0 can't be a key of what is stored")
+        is({state.set("both", {[true] = 1, [false] = 2, [2] = 3})}, true)
+        is({state.get("both")}, {[true] = 1, [false] = 2, [2] = 3})
+        is({state.set("c", {[true] = print})}, false, "state.set: key 'c': a function can't be stored (at [true])")
         is({state.set("c", 0/0)}, false, "state.set: key 'c': NaN can't be stored")
         is({state.set("c", 1/0)}, false, "state.set: key 'c': an infinite number can't be stored")
         local deep = {} for _ = 1, 200 do deep = {deep} end

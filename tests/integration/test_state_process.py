@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -79,14 +80,17 @@ def test_scripts_and_commands_see_one_state(project: Project) -> None:
 
 
 def test_a_watch_shows_changes_as_they_are_committed(project: Project) -> None:
+    project.save("config.toml", '[daemon]\ntimezone = "Asia/Kathmandu"\n')
     with project.daemon(), watching(project, "n*") as shown:
         project.spyweb("run", "writer")
         state(project, "set", "other", "1")
         state(project, "set", "n", "7", "--ttl", "1h")
         state(project, "delete", "n", "-y")
         eventually(lambda: "deleted" in shown.read_text(), "the last change")
-        changes = [line.split(" ", 1)[1] for line in shown.read_text().splitlines()[1:]]
-        assert changes == ["created state n  1  by writer", "updated state n  1 -> 7", "deleted state n  was 7"]
+        times, changes = zip(*(line.split(" ", 1) for line in shown.read_text().splitlines()[1:]), strict=True)
+        seen = datetime.fromisoformat(f"{datetime.now(UTC).date()}T{times[0]}+05:45")
+        assert (datetime.now(UTC) - seen) % timedelta(days=1) < timedelta(minutes=2), "not in the project's time zone"
+        assert list(changes) == ["created state n  1  by writer", "updated state n  1 -> 7", "deleted state n  was 7"]
 
 
 def test_a_watch_as_json_is_one_change_a_line_and_ends_with_the_daemon(project: Project) -> None:

@@ -170,8 +170,117 @@ def test_defers_that_overrun_alone_cost_the_run_and_the_vm(worker: WorkerDriver)
 def test_what_needs_too_much_memory_ends(worker: WorkerDriver, source: str) -> None:
     end = worker.run(f"function on_error(err, ctx) print(err) end\n{source}", limit=16 << 20)
 
-    assert (end.ended, end.reason, end.discarded) == (Ended.MEMORY, "not enough memory", True)
-    assert worker.logs == [(1, "print", b"not enough memory")]
+    assert (end.ended, end.reason, end.discarded) == (Ended.MEMORY, "jobs/x.lua:2: not enough memory", True)
+    assert end.traceback == "stack traceback:\n\tjobs/x.lua:2: in main chunk"
+    assert worker.logs == [(1, "print", b"jobs/x.lua:2: not enough memory")]
+
+
+BLOATED = """
+local function hoard(t)
+  for i = 1, 1e9 do t[i] = ('x'):rep(1000) .. i end
+end
+function run()
+  %s
+end"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "hoard({})",
+        "coroutine.wrap(hoard)({})",
+        "local co = coroutine.wrap(function() echo() hoard({}) end) co()",
+    ],
+)
+def test_a_memory_error_shows_the_line_that_wanted_more(worker: WorkerDriver, call: str) -> None:
+    end = worker.run(BLOATED % call, limit=16 << 20)
+
+    assert (end.ended, end.reason) == (Ended.MEMORY, "jobs/x.lua:3: not enough memory")
+    assert re.match(r"stack traceback:\n\tjobs/x\.lua:3: in (upvalue 'hoard'|function <jobs/x.lua:2>)\n", end.traceback)
+    assert end.traceback.endswith("\tjobs/x.lua:6: in function 'run'")
+
+
+def test_a_memory_error_that_the_script_raises_again_shows_where_it_did(worker: WorkerDriver) -> None:
+    end = worker.run(BLOATED % "local ok, err = pcall(hoard, {})\n  error(err, 0)", limit=16 << 20)
+
+    assert (end.ended, end.reason) == (Ended.MEMORY, "jobs/x.lua:7: not enough memory")
+
+
+def test_a_memory_error_on_whose_way_out_something_may_be_closed_shows_what_was_called(worker: WorkerDriver) -> None:
+    closing = "local x <close> = setmetatable({}, {__close = function() store_set('closed', '1') end})"
+    end = worker.run(BLOATED % f"{closing} hoard({{}})", limit=16 << 20)
+
+    assert (end.ended, end.reason) == (Ended.MEMORY, "not enough memory")
+    assert end.traceback == "stack traceback:\n\tjobs/x.lua:5: in function 'run', which begins there"
+    assert [asked[1] for asked in worker.asked] == ["store_set"]
+
+
+def test_a_memory_error_in_a_hook_is_logged_with_the_hook_s_place(worker: WorkerDriver) -> None:
+    end = worker.run(f"x = 1\nfunction on_success() {BLOAT} end\nreturn 1", limit=16 << 20)
+
+    assert (end.ended, end.discarded) == (Ended.SUCCESS, True)
+    assert worker.logs[-1][2] == (
+        b"on_success: not enough memory\nstack traceback:\n\tjobs/x.lua:2: in function 'on_success', which begins there"
+    )
+
+
+def test_what_follows_a_failure_is_on_the_budget_of_the_run(worker: WorkerDriver) -> None:
+    end = worker.run(f"function on_error() {SPIN} end\nerror('x')", cpu_ms=100)
+
+    assert (end.ended, end.reason) == (Ended.CPU, "jobs/x.lua:1: cpu limit exceeded")
+
+
+def test_an_error_value_that_spins_when_it_is_shown_is_ended(worker: WorkerDriver) -> None:
+    spins = f"setmetatable({{}}, {{__tostring = function() {SPIN} end}})"
+    end = worker.run(f"function on_finally() print('finally') end\nerror({spins})", cpu_ms=100)
+
+    assert (end.ended, end.discarded) == (Ended.CPU, True)
+    assert worker.logs == [(1, "print", b"finally")]
+
+
+def test_what_follows_a_failure_can_be_cancelled_while_it_waits(worker: WorkerDriver) -> None:
+    worker.load(1, "function on_error() sleep(1e6) end\nfunction on_finally() print('finally') end\nerror('x')")
+    worker.begin(1, 1)
+    worker.wait_until_asked("sleep")
+    worker.cancel(1, Why.TIMEOUT)
+    end = worker.end(1)
+
+    assert (end.ended, end.reason) == (Ended.TIMEOUT, "jobs/x.lua:1: timed out")
+    assert [text for _, _, text in worker.logs] == [b"finally"]
+
+
+CLOSER = "return setmetatable({}, {__close = function() print('closed') %s end})"
+
+
+@pytest.mark.parametrize("run", [1, 2])
+def test_what_a_failure_leaves_open_is_closed_before_the_hooks(worker: WorkerDriver, run: int) -> None:
+    """In its first run the script learns only on the way that there is something to be closed."""
+    worker.handlers["_require"] = lambda _: [b"m.lua", (CLOSER % "").encode()]
+    worker.load(
+        1, "function on_error(err) print(err) end\nfunction run() local x <close> = require('m') error('x') end"
+    )
+    for number in range(1, run + 1):
+        worker.logs.clear()
+        worker.begin(number, 1)
+        end = worker.end(number)
+
+    assert (end.ended, end.reason, end.discarded) == (Ended.ERROR, "jobs/x.lua:2: x", False)
+    assert [text for _, _, text in worker.logs] == [b"closed", b"jobs/x.lua:2: x"]
+
+
+def test_an_error_on_the_way_out_takes_the_place_of_the_first(worker: WorkerDriver) -> None:
+    worker.handlers["_require"] = lambda _: [b"m.lua", (CLOSER % "error('worse')").encode()]
+    end = worker.run("local x <close> = require('m') error('x')")
+
+    assert (end.ended, end.reason) == (Ended.ERROR, "m.lua:1: worse")
+
+
+@pytest.mark.parametrize("spin", [SPIN, "while true do pcall(function() while true do end end) end"])
+def test_what_spins_while_it_is_closed_is_ended(worker: WorkerDriver, spin: str) -> None:
+    worker.handlers["_require"] = lambda _: [b"m.lua", (CLOSER % spin).encode()]
+    end = worker.run("local x <close> = require('m') error('x')", cpu_ms=100)
+
+    assert (end.ended, end.discarded) == (Ended.CPU, True)
 
 
 def test_an_answer_that_does_not_fit_ends_the_run_not_the_worker(worker: WorkerDriver) -> None:

@@ -158,6 +158,14 @@ def test_what_only_lua_has_becomes_an_extension(vm: LuaKit) -> None:
     ]
 
 
+def test_a_boolean_key_beside_the_number_that_python_takes_it_for_is_not_lost(vm: LuaKit) -> None:
+    assert vm.run("return {[true] = 'a', [1] = 'b', [0] = 'c'}, {[false] = 'a', [0] = 'b'}") == [
+        {Foreign(Ext.FOREIGN, "boolean beside the number 1"): b"a", 1: b"b", 0: b"c"},
+        {Foreign(Ext.FOREIGN, "boolean beside the number 0"): b"a", 0: b"b"},
+    ]
+    assert vm.run("return {[true] = 'a', [false] = 'b', [2] = 'c'}") == [{True: b"a", False: b"b", 2: b"c"}]
+
+
 def test_a_cycle_ends_where_it_closes_and_a_shared_table_is_no_cycle(vm: LuaKit) -> None:
     assert vm.run("local t = {} t.t = t return t") == [{b"t": Foreign(Ext.CYCLE, "table")}]
     assert vm.run("local t = {1} return {t, t}") == [[[1], [1]]]

@@ -100,12 +100,13 @@ def move(
     new: Annotated[str, typer.Argument(metavar="NEW", help="The job's id as it is now.")],
     form: StateOutput = Format.TABLE,
 ) -> None:
-    """Give a renamed job the keys that it had.
+    """Give a renamed job the keys that it had, its records and what it has seen.
 
     With their history.  Moves nothing when both have a key.
     """
-    moved = find_state(open_project(root_of(context))).move(*(job_namespace(JobId(name)) for name in (old, new)))
-    tell(form, f"{entries(moved)} moved from {old} to {new}", {"moved": moved})
+    found = find_state(open_project(root_of(context))).move(*(job_namespace(JobId(name)) for name in (old, new)))
+    line = f"{entries(found.moved)} and {records(found.records)} moved from {old} to {new}"
+    tell(form, line, {"moved": found.moved, "records": found.records})
 
 
 def parse_value(text: str) -> Value:
@@ -129,6 +130,10 @@ def parse_ttl(text: str) -> int | None:
 
 def entries(count: int) -> str:
     return "1 entry" if count == 1 else f"{count} entries"
+
+
+def records(count: int) -> str:
+    return "1 record" if count == 1 else f"{count} records"
 
 
 def tell_of(key: str, form: Format, what: str, **fields: object) -> None:

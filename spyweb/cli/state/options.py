@@ -15,6 +15,7 @@ from spyweb.cli import output
 from spyweb.cli.options import complete_job, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, open_project
+from spyweb.cli.state.render import one_line
 from spyweb.cli.state.source import State, find_state
 from spyweb.errors import Refused
 from spyweb.jobs.view import find_job
@@ -128,7 +129,7 @@ def as_bytes(argument: str) -> bytes:
 
 def spelt(argument: str) -> str:
     """The same for people."""
-    return as_bytes(argument).decode("utf-8", "backslashreplace")
+    return one_line(as_bytes(argument).decode("utf-8", "backslashreplace"))
 
 
 def agree(question: str, *, yes: bool) -> bool:

@@ -14,7 +14,7 @@ from spyweb.model import Value
 from spyweb.store.lines import item_line, parse_item
 from spyweb.store.protocol import Item
 from spyweb.store.value_json import encode_value
-from spyweb.web.state_view import ChangeView, EntryView, Imported, LockView, StateStats
+from spyweb.web.state_view import ChangeView, EntryView, Imported, LockView, Moved, StateStats
 
 T = TypeVar("T")
 
@@ -70,8 +70,8 @@ class RemoteState:
         target = _of("import", dry_run="true" if dry_run else None)
         return self._daemon.ask("POST", target, Imported, body=_told(items, each), timeout=None)
 
-    def move(self, old: str, new: str) -> int:
-        return self._ask("POST", _of("move", old=old, new=new), "moved", int)
+    def move(self, old: str, new: str) -> Moved:
+        return self._daemon.ask("POST", _of("move", old=old, new=new), Moved)
 
     def watch(
         self, namespace: str | None, pattern: bytes, each: Callable[[ChangeView], None], began: Callable[[], None]

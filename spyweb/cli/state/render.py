@@ -20,19 +20,27 @@ Fields = list[tuple[str, str]]
 Row = tuple[str, ...]
 
 
-def shown_key(key: object) -> str:
+def shown_text(text: object) -> str:
     """Bytes that are no text are spelt out."""
-    return key if isinstance(key, str) else bytes_of(key).decode("utf-8", "backslashreplace")
+    return text if isinstance(text, str) else bytes_of(text).decode("utf-8", "backslashreplace")
+
+
+def shown_key(key: object) -> str:
+    return one_line(shown_text(key))
 
 
 def shown_value(value: object, kind: TypeName) -> str:
     """A string as it is, everything else as JSON."""
-    return shown_key(value) if kind is TypeName.STRING else to_json(value).decode()
+    return shown_text(value) if kind is TypeName.STRING else to_json(value).decode()
+
+
+def one_line(text: str) -> str:
+    return text.replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t")
 
 
 def cut(text: str) -> str:
     """In one line, and no longer than a list has room for."""
-    line = text[: WIDEST + 1].replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t")
+    line = one_line(text[: WIDEST + 1])
     return line if len(line) <= WIDEST and len(text) <= WIDEST else f"{line[: WIDEST - 3]}..."
 
 
@@ -107,7 +115,7 @@ def total(count: int) -> str:
 def change_line(change: ChangeView) -> str:
     """`updated state counter 1 -> 2`"""
     sides: Sequence[object] = (change.old, change.new)
-    old, new = (cut(shown_key(side) if isinstance(side, str) else to_json(side).decode()) for side in sides)
+    old, new = (cut(shown_text(side) if isinstance(side, str) else to_json(side).decode()) for side in sides)
     match change.kind:
         case "created":
             what = new

@@ -15,7 +15,7 @@ from spyweb.cli.state.remote import RemoteState
 from spyweb.errors import Refused
 from spyweb.model import Value
 from spyweb.store.protocol import Item, Store
-from spyweb.web.state_view import EntryView, Imported, LockView, StateStats
+from spyweb.web.state_view import EntryView, Imported, LockView, Moved, StateStats
 
 if TYPE_CHECKING:
     from spyweb.web.state_office import StateOffice
@@ -52,7 +52,7 @@ class State(Protocol):
 
     def load(self, items: Sequence[Item], *, dry_run: bool, each: Callable[[Item], None]) -> Imported: ...
 
-    def move(self, old: str, new: str) -> int: ...
+    def move(self, old: str, new: str) -> Moved: ...
 
 
 def find_state(project: Project) -> State:
@@ -114,7 +114,7 @@ class LocalState:
             each(item)
         return found
 
-    def move(self, old: str, new: str) -> int:
+    def move(self, old: str, new: str) -> Moved:
         return self._write(lambda office: office.move(old, new))
 
     def _read(self, ask: Callable[[StateOffice], Awaitable[T]]) -> T:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
+from zoneinfo import ZoneInfo
 
 import typer
 
@@ -26,7 +28,7 @@ def watch(context: typer.Context, place: Place, pattern: Pattern = "*", form: St
     daemon = place.project.find_daemon()
     if daemon is None:
         raise Refused(f"no daemon runs in {place.project.root}, so nothing changes: `spyweb start` starts one")
-    each = _show_json if form is Format.JSON else _show
+    each = _show_json if form is Format.JSON else partial(_show, ZoneInfo(place.project.settings.daemon.timezone))
     RemoteState(daemon).watch(place.chosen, as_bytes(pattern), each, lambda: _note(place))
 
 
@@ -38,6 +40,6 @@ def _show_json(change: ChangeView) -> None:
     output.show_json_line(to_json(change))
 
 
-def _show(change: ChangeView) -> None:
-    at = datetime.fromtimestamp(change.at_ms // 1000, tz=UTC).astimezone()
+def _show(timezone: ZoneInfo, change: ChangeView) -> None:
+    at = datetime.fromtimestamp(change.at_ms // 1000, tz=UTC).astimezone(timezone)
     output.say(f"{at:%H:%M:%S}.{change.at_ms % 1000:03d} {render.change_line(change)}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import Task, TaskGroup
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
@@ -22,6 +23,7 @@ from spyweb.jobs.monitor.course import Course, Means
 from spyweb.jobs.monitor.cycle import preview, run_cycle
 from spyweb.jobs.monitor.endings import ended_for, ending_of
 from spyweb.jobs.monitor.hooks import Hooks, NoHooks
+from spyweb.jobs.monitor.owed import Owed
 from spyweb.jobs.monitor.report import result_of, save_files
 from spyweb.jobs.monitor.rules.items import ItemReader
 from spyweb.jobs.monitor.rules.proxies import ProxyTurns
@@ -39,6 +41,9 @@ BUG = "a bug in spyweb: see its log"
 class Machine(AnyMachine, Protocol):
     def new_id(self) -> RunId:
         """For a call that is no recorded run."""
+
+    def holding(self, code: Code) -> AbstractContextManager[None]:
+        """Meanwhile the calls of this version have one VM, whatever becomes of the job's files."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,6 +69,7 @@ class Errand:
     version: Version
     run: Run
     host: CountingHost
+    owed: Owed
     ctx: Mapping[str, object]  # what each cycle's begins with
     is_preview: bool = False  # one cycle up to the store, for a person who looks
 
@@ -185,6 +191,7 @@ class Cycles:
             telemetry=Telemetry(version.spec.name, self._means.clock),
             tell=self._errand.host.log,
             proxies=version.proxies,
+            owed=self._errand.owed,
             worker=worker,
             url=url,
         )

@@ -9,6 +9,7 @@ from typing import TypeVar
 from spyweb.clock import Clock
 from spyweb.extraction.page import Extractor
 from spyweb.jobs.monitor.hooks import ABSENT, NOTHING, Failed, Hooks, News, Report, Said
+from spyweb.jobs.monitor.owed import Owed
 from spyweb.jobs.monitor.rules.exchange import Reply
 from spyweb.jobs.monitor.rules.items import Item, ItemReader
 from spyweb.jobs.monitor.rules.proxies import ProxyTurns
@@ -58,6 +59,7 @@ class Course:
     telemetry: Telemetry
     tell: Callable[[str, bytes], None]  # level, a line for the job's log
     proxies: ProxyTurns
+    owed: Owed
     worker: int
     url: str  # what it was to fetch; a hook may have chosen another
     reply: Reply | None = None  # what extraction saw
@@ -70,6 +72,12 @@ class Course:
     def page_url(self) -> str:
         """Where its items come from, after redirects."""
         return self.reply.url.decode("utf-8", "replace") if self.reply else self.url
+
+    @property
+    def announces(self) -> bool:
+        """Whether anything hears of what is new: by the settings, or because a hook may have ways of its own."""
+        by_settings = self.monitor.notification or self.monitor.webhook
+        return bool(by_settings) or self.hooks.has("before_notify") or self.hooks.has("before_webhook")
 
     def learn(self, name: str, value: object) -> None:
         """Let `ctx` have this from the next hook on."""

@@ -20,8 +20,9 @@ async def run_cycle(course: Course) -> CycleFailed | None:
     failure = None
     try:
         items = await find(course)
-        new = await keep(course, items)
-        await announce(course, new)
+        async with course.owed.at_risk():
+            new = await keep(course, items)
+            await announce(course, new)
     except Skipped:
         pass
     except CycleFailed as error:

@@ -10,6 +10,7 @@ from spyweb.jobs.live import LiveJob
 from spyweb.jobs.monitor.carry_out import Cycles, Errand, Machine, Version
 from spyweb.jobs.monitor.course import Means
 from spyweb.jobs.monitor.iterate import Iteration
+from spyweb.jobs.monitor.owed import Owed
 from spyweb.jobs.monitor.rules.items import reader_of
 from spyweb.jobs.monitor.rules.proxies import ProxyTurns
 from spyweb.jobs.monitor.talk import Turn
@@ -24,22 +25,32 @@ class Monitors:
         self._means = means
         self._machine = machine
         self._versions: dict[JobId, Version] = {}
+        self._owed: dict[JobId, Owed] = {}
         self._iterations: dict[RunId, Iteration] = {}
 
     async def iterate(self, job: LiveJob, run: Run, host: CountingHost, ctx: Mapping[str, object]) -> Ending:
         version = self._version(job)
         if version is None:
             return failed(f"{job.id} is no monitor job any more")
-        errand = Errand(version=version, run=run, host=host, ctx=ctx, is_preview=bool(run.trigger.get(DEBUG)))
+        errand = Errand(
+            version=version,
+            run=run,
+            host=host,
+            owed=self._owed.setdefault(job.id, Owed(job.id, self._means.records)),
+            ctx=ctx,
+            is_preview=bool(run.trigger.get(DEBUG)),
+        )
         try:
-            async with TaskGroup() as tasks:
-                cycles = Cycles(self._means, self._machine, errand, tasks)
-                self._iterations[run.id] = iteration = Iteration(cycles, errand, self._means.clock)
-                return await iteration.run()
+            with self._machine.holding(version.code):
+                async with TaskGroup() as tasks:
+                    cycles = Cycles(self._means, self._machine, errand, tasks)
+                    self._iterations[run.id] = iteration = Iteration(cycles, errand, self._means.clock)
+                    return await iteration.run()
         finally:
             del self._iterations[run.id]
             if job.gone:
                 self._versions.pop(job.id, None)
+                self._owed.pop(job.id, None)
 
     def cancel(self, run: RunId, why: Why) -> None:
         """Have it end; a run that is not known has ended already."""

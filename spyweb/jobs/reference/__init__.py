@@ -1,1 +1,1 @@
-"""What scripts can call and are called with: one list, from which an editor's types and the reference pages are made."""
+"""What scripts can call and are called with: one list, for editors and for the reference."""

@@ -59,7 +59,7 @@ TABLES = Family(
 
 STATE = Family(
     name="locks",
-    errors="A lock that is not to be had gives nil and a text; an error inside gives nil, its text and the error.",
+    errors="`state.with_lock` gives nil and the text then; for an error inside it nil, its text and the error.",
     functions=(
         function(
             "state.with_lock(name: string, fn: fun(): ..., timeout?: number): any ...",
@@ -74,8 +74,13 @@ LUAU = Family(
     name="Luau's conveniences",
     errors=PLAIN,
     functions=(
-        function("string.split(text: string, separator?: string): string[] parts", "The parts between the separators, or commas."),
-        function("table.find(list: any[], value: any, init?: integer): integer? position", "Where the first such value is."),
+        function(
+            "string.split(text: string, separator?: string): string[] parts",
+            "The parts between the separators, or commas.",
+        ),
+        function(
+            "table.find(list: any[], value: any, init?: integer): integer? position", "Where the first such value is."
+        ),
         function("table.clone(t: table): table", "A copy, one level deep."),
         function("table.clear(t: table)", "Takes everything out."),
         function("table.create(count: integer, value?: any): any[]", "A list of that length."),
@@ -104,7 +109,10 @@ BITS = Family(
         function("bit32.lrotate(x: integer, by: integer): integer", "To the left, and in again."),
         function("bit32.rrotate(x: integer, by: integer): integer", "To the right, and in again."),
         function("bit32.extract(x: integer, field: integer, width?: integer): integer", "Some bits of it."),
-        function("bit32.replace(x: integer, value: integer, field: integer, width?: integer): integer", "With other bits there."),
+        function(
+            "bit32.replace(x: integer, value: integer, field: integer, width?: integer): integer",
+            "With other bits there.",
+        ),
         function("bit32.countlz(x: integer): integer", "How many zeros it begins with."),
         function("bit32.countrz(x: integer): integer", "How many zeros it ends with."),
         function("bit32.byteswap(x: integer): integer", "Its four bytes in the other order."),
@@ -119,7 +127,9 @@ TESTS = Family(
             "spyweb.assert_eq(left: any, right: any, message?: string)",
             "Raises unless both are equal; tables are compared deeply. Only in tests.",
         ),
-        function("spyweb.assert_ne(left: any, right: any, message?: string)", "Raises where both are equal. Only in tests."),
+        function(
+            "spyweb.assert_ne(left: any, right: any, message?: string)", "Raises where both are equal. Only in tests."
+        ),
     ),
 )
 

@@ -5,7 +5,6 @@ A new op appears by itself, with the types that its Python signature tells.
 
 from __future__ import annotations
 
-import inspect
 import types
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,6 +30,10 @@ FAMILIES: Mapping[str, tuple[tuple[str, ...], str]] = {
         "What can't be done gives false, nil, -1 or 0 (for `state.list_length`), and a text with the key and the "
         "reason. With a table first it raises a table `{code, message}`.",
     ),
+    "locks": (
+        ("state.lock", "state.try_lock", "state.unlock", "state.is_locked"),
+        "A lock that is not to be had gives false and a text that names its holder.",
+    ),
     "HTTP": (
         ("http_",),
         "Whatever goes wrong on the way gives nil and an `HttpError`; only a wrong type of argument raises.",
@@ -38,7 +41,7 @@ FAMILIES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "TLS": (("tls_",), "Gives nil and a message."),
     "files": (
         ("fs_",),
-        "A name that leads out of the folder, another ending, a file larger than the job's memory and a full disk raise.",
+        "A name that leads out of the folder, another ending, a file larger than the job's memory, a full disk raise.",
     ),
     "SQL": (("db_",), "Whatever SQLite refuses raises, with its message."),
 }
@@ -48,7 +51,12 @@ OF_OTHERS = "Only a wrong type of argument raises."
 # What a Python signature does not tell of types.
 FINER: Mapping[str, str] = {
     "store_set": "(key: string|number, value: string|number)",
+    "store_get": "(key: string|number): string? value",
+    "store_delete": "(key: string|number)",
     "global_store_set": "(key: string|number, value: string|number)",
+    "global_store_get": "(key: string|number): string? value",
+    "global_store_delete": "(key: string|number)",
+    "global_store_incr": "(key: string|number, default: integer, delta: integer): integer sum",
     "http_get": f"(url: string, headers?: {HEADERS}): HttpResponse? response, HttpError? error",
     "http_post": f"(url: string, body: string|number, headers?: {HEADERS}): HttpResponse? response, HttpError? error",
     "http_request": "(options: HttpOptions): HttpResponse? response, HttpError? error",
@@ -98,23 +106,38 @@ OVERLOADS: Mapping[str, tuple[str, ...]] = {
     "state.try_lock": ("fun(name: string, ttl?: number): boolean, string?",),
 }
 
-_SIMPLE = {bytes: "string", str: "string", bool: "boolean", int: "integer", float: "number", type(None): "nil"}
+_SIMPLE: Mapping[object, str] = {
+    bytes: "string",
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    list: "table",
+    dict: "table",
+}
 
 
 def families() -> list[Family]:
     """Every public op, in the order of the catalogue."""
-    public = {name: each for name, each in catalog.operations().items() if not name.startswith("_")}
-    found = [
-        Family(name=name, functions=_functions(public, prefixes), errors=errors)
-        for name, (prefixes, errors) in FAMILIES.items()
+    public = [each for name, each in catalog.operations().items() if not name.startswith("_")]
+    told = {name: errors for name, (_, errors) in FAMILIES.items()} | {OTHERS: OF_OTHERS}
+    return [
+        Family(
+            name=name, functions=tuple(function_of(each) for each in public if family_of(each) == name), errors=errors
+        )
+        for name, errors in told.items()
     ]
-    taken = {each.name for family in found for each in family.functions}
-    rest = tuple(function_of(each) for name, each in public.items() if name not in taken)
-    return [*found, Family(name=OTHERS, functions=rest, errors=OF_OTHERS)]
 
 
-def _functions(public: Mapping[str, Operation], prefixes: tuple[str, ...]) -> tuple[Function, ...]:
-    return tuple(function_of(each) for name, each in public.items() if name.startswith(prefixes))
+def family_of(operation: Operation) -> str:
+    """The one with the longest of the prefixes that fit."""
+    fitting = (
+        (len(prefix), name)
+        for name, (prefixes, _) in FAMILIES.items()
+        for prefix in prefixes
+        if operation.name.startswith(prefix)
+    )
+    return max(fitting, default=(0, OTHERS))[1]
 
 
 def function_of(operation: Operation) -> Function:
@@ -142,7 +165,7 @@ def results_of(operation: Operation) -> tuple[Result, ...]:
     hint = get_type_hints(operation.handler)["return"]
     if get_origin(hint) is Answer:
         (hint,) = get_args(hint)
-    if hint is type(None):
+    if hint in (None, type(None)):
         return ()
     if get_origin(hint) is tuple and Ellipsis not in get_args(hint):
         return tuple(Result(type_of(each)) for each in get_args(hint))
@@ -155,6 +178,4 @@ def type_of(hint: object) -> str:
         parts = [each for each in get_args(hint) if each is not type(None)]
         told = "|".join(dict.fromkeys(type_of(each) for each in parts))
         return f"{told}?" if len(parts) < len(get_args(hint)) and told != "any" else told
-    if inspect.isclass(hint) and hint in _SIMPLE:
-        return _SIMPLE[hint]
-    return {list: "table", dict: "table"}.get(get_origin(hint) or hint, "any")  # type: ignore[call-overload, no-any-return]
+    return _SIMPLE.get(get_origin(hint) or hint, "any")

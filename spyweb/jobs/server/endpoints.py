@@ -6,14 +6,14 @@ A request has a VM of its own.  Its answer leaves at once; what its handler defe
 from __future__ import annotations
 
 from asyncio import Future, TaskGroup, get_running_loop
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 from spyweb.clock import Clock
 from spyweb.errors import PoolError, Problem
-from spyweb.jobs.server.exchange import Answer, Exchange, Modules
+from spyweb.jobs.server.exchange import Answer, Exchange, Modules, answer_in
 from spyweb.jobs.server.gate import Gate
 from spyweb.lua.patience import settle, within
 from spyweb.lua.procedures import Procedure
@@ -60,7 +60,16 @@ class Version:
     """What answers: proved code, and the modules it has loaded so far."""
 
     code: Code
+    lanes: Sequence[Code] = ()  # the same for each further worker
     modules: Modules = field(default_factory=dict)
+
+    @property
+    def codes(self) -> Sequence[Code]:
+        return self.code, *self.lanes
+
+    def code_for(self, run: RunId) -> Code:
+        """Requests take turns."""
+        return self.code if not self.lanes else self.codes[run % (len(self.lanes) + 1)]
 
 
 class Endpoints:
@@ -83,8 +92,9 @@ class Endpoints:
         run = self._around.machine.new_id()
         self._running.add(run)
         timer = self._around.clock.call_later(LIMIT_S, partial(self._around.machine.cancel, run, Why.TIMEOUT))
-        exchange = Exchange(self._around.host_for(version.code, run), version.modules, timer.cancel)
-        self._around.tasks.create_task(self._serve(version.code, run, asked, exchange))
+        code = version.code_for(run)
+        exchange = Exchange(partial(self._around.host_for, code, run), version.modules, timer.cancel)
+        self._around.tasks.create_task(self._serve(code, run, asked, exchange))
         return await exchange.answered or ERROR
 
     async def close(self, grace: float) -> None:
@@ -109,17 +119,20 @@ class Endpoints:
         """From the VM's first step to its last, long after the answer perhaps."""
         try:
             ending = await self._run(code, run, asked, exchange)
-            if ending.outcome is not Outcome.SUCCESS:
-                self._around.note_failure(_title(asked), f"{ending.reason}\n{ending.traceback}".rstrip())
+            if ending.outcome is Outcome.SUCCESS:
+                exchange.answer(answer_in(ending.result))
+                return
+            self._around.note_failure(_title(asked), f"{ending.reason}\n{ending.traceback}".rstrip())
             exchange.answer(TOO_SLOW if ending.failure in (Failure.TIMEOUT, Failure.CPU) else ERROR)
         finally:
             exchange.answer(ERROR)
-            self._leave(run)
+            self._leave(run, exchange)
 
-    def _leave(self, run: RunId) -> None:
+    def _leave(self, run: RunId, exchange: Exchange) -> None:
         self._running.discard(run)
         self._gate.leave()
-        self._around.run_ended(run)
+        if exchange.has_asked:
+            self._around.run_ended(run)
         if self._is_closing and not self._running:
             settle(self._idle)
 

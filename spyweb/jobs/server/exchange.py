@@ -35,11 +35,23 @@ class Exchange:
     there: every request of a version sees the same code, whatever is being saved meanwhile.
     """
 
-    def __init__(self, host: Host, modules: Modules, on_answer: Callable[[], None]) -> None:
+    def __init__(self, make_host: Callable[[], Host], modules: Modules, on_answer: Callable[[], None]) -> None:
         self.answered: Future[Answer | None] = asyncio.get_running_loop().create_future()
-        self._host = host
+        self._make_host = make_host
+        self._made: Host | None = None
         self._modules = modules
         self._on_answer = on_answer
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether there was any op: most requests ask for none, and need no host."""
+        return self._made is not None
+
+    @property
+    def _host(self) -> Host:
+        if self._made is None:
+            self._made = self._make_host()
+        return self._made
 
     def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Results]:
         if name == RESPOND_OP:
@@ -66,6 +78,14 @@ class Exchange:
     async def _load(self, name: bytes, arguments: Sequence[object]) -> Results:
         results = await self._host.op(REQUIRE_OP, arguments)
         return self._modules.setdefault(name, results)
+
+
+def answer_in(result: object) -> Answer | None:
+    """The answer that a run gave as its result, if it gave one."""
+    if not isinstance(result, list) or len(result) != 2:
+        return None
+    status, body = result
+    return Answer(status, body)
 
 
 def _answer(arguments: Sequence[object]) -> Answer | None:

@@ -31,7 +31,7 @@ def find_server(root: Path) -> ServerFile | Problem | None:
 
 
 def find_files(root: Path) -> Iterator[tuple[str, bytes] | Problem]:
-    """Path and source of all that `check` looks at."""
+    """Path and source of the server and of its tests."""
     for path in (INIT, TESTS):
         found = _read(root, path)
         if isinstance(found, bytes):
@@ -40,9 +40,19 @@ def find_files(root: Path) -> Iterator[tuple[str, bytes] | Problem]:
             yield found
 
 
-def code_of_server(file: ServerFile, generation: int) -> Code:
-    """In a worker of its own: a flood of requests, or one that takes its worker down, meets no job there."""
-    return Code(job=SERVER, generation=generation, chunk=INIT, source=file.source, isolation=Isolation.PROCESS)
+def read_all(root: Path) -> tuple[list[Code], list[Problem]]:
+    """What of them can be compiled, and what can't even be read."""
+    found = list(find_files(root))
+    sources = [each for each in found if not isinstance(each, Problem)]
+    codes = [Code(job=SERVER, generation=0, chunk=path, source=source) for path, source in sources]
+    return codes, [each for each in found if isinstance(each, Problem)]
+
+
+def code_of_server(file: ServerFile, generation: int, lane: int = 0) -> Code:
+    """In a worker of its own, one for each lane: a flood of requests, or one that takes its worker down, meets no job
+    there."""
+    job = JobId(f"{SERVER}/{lane}") if lane else SERVER
+    return Code(job=job, generation=generation, chunk=INIT, source=file.source, isolation=Isolation.PROCESS)
 
 
 def _read(root: Path, path: str) -> bytes | Problem | None:

@@ -15,16 +15,17 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def to_junit(report: Report) -> bytes:
-    root = Element("testsuites", name="spyweb", **_counts(report.results, report.duration_ms))
+    root = Element("testsuites", {"name": "spyweb", **_counts(report.results, report.duration_ms)})
     for title, results in groupby(report.results, key=lambda result: result.suite):
         _add_suite(root, title, list(results))
     indent(root)
-    return tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+    xml: bytes = tostring(root, encoding="utf-8", xml_declaration=True)
+    return xml + b"\n"
 
 
 def _add_suite(root: Element, title: str, results: list[Result]) -> None:
     took_ms = sum(result.duration_ms for result in results)
-    suite = SubElement(root, "testsuite", name=_clean(title), skipped="0", **_counts(results, took_ms))
+    suite = SubElement(root, "testsuite", {"name": _clean(title), "skipped": "0", **_counts(results, took_ms)})
     for result in results:
         _add_case(suite, result)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from asyncio import Semaphore, TaskGroup
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -74,7 +73,7 @@ async def run_suites(around: Around, suites: Sequence[Suite], pattern: str) -> l
 
     async def in_turn(suite: Suite) -> list[Result]:
         async with free:
-            return await run_suite(around, suite, pattern.encode())
+            return await run_suite(around, suite, pattern.encode("utf-8", "surrogateescape"))
 
     async with TaskGroup() as tasks:
         running = [tasks.create_task(in_turn(suite), name=f"test {suite.title}") for suite in suites]

@@ -76,9 +76,9 @@ def _every_job(root: Path, scanned: Scan) -> Iterator[Suite | tuple[str, str]]:
         yield from _job(root, file)
     for job, problems in sorted(scanned.broken.items()):
         yield job, _told(problems)
-    of_jobs = {problem for problems in scanned.broken.values() for problem in problems}
-    if (root / "jobs").is_dir():
-        yield from ((each.file, str(each)) for each in scanned.problems if each not in of_jobs)
+    told = {problem for problems in scanned.broken.values() for problem in problems}
+    others = (problem for problem in scanned.problems if problem not in told)
+    yield from ((problem.file, str(problem)) for problem in others if (root / problem.file).exists())
 
 
 def _job(root: Path, file: JobFile, *, by_name: bool = False) -> list[Suite | tuple[str, str]]:

@@ -11,6 +11,8 @@ local raise, rawequal, setmetatable, type, format = raw.error, raw.rawequal, raw
 local close, create, resume, status = raw.coroutine.close, raw.coroutine.create, raw.coroutine.resume, raw.coroutine.status
 local isyieldable, running, yield = raw.coroutine.isyieldable, raw.coroutine.running, raw.coroutine.yield
 
+local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
+
 local own = setmetatable({}, { __mode = "k" })  -- suspended coroutine → how much of the depth along its chain is its own
 local coroutines = {}
 
@@ -56,10 +58,18 @@ local function enter(co, ...)
   return pump(co, d, resume(co, ...))
 end
 
+-- There is no room to keep frames: its stack is kept as it is.
+local function starved(co)
+  now.starved = now.starved or co
+  if kit.closes then unless_killed(close(co)) end
+  raise(OUT_OF_MEMORY, 0)
+end
+
 -- What went wrong in a wrapped coroutine is raised again further out: its own frames are kept, for the traceback.
 local function unwrap(co, ok, value, ...)
   if ok then return value, ... end
   if status(co) ~= "dead" then fail(value) end
+  if value == OUT_OF_MEMORY then return starved(co) end
   local trail = now.run.trail
   local frames = trail and rawequal(trail.value, value) and trail.frames or {}
   add_frames(frames, co)

@@ -14,7 +14,7 @@ from spyweb.lua.worker import limits
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.link import Outlet
 from spyweb.lua.worker.runs import Ledger, Phase, Run, Task, Tenancy
-from spyweb.lua.worker.vm import VM, Parts
+from spyweb.lua.worker.vm import VM, Parts, compile_to_bytecode
 
 _LARGEST = 8  # VMs that a PONG names
 _SMALLEST = 1 << 20  # bytes; a VM with a lower limit could not even be furnished
@@ -29,6 +29,7 @@ class Template:
 
     files: list[tuple[str, bytes]]
     limit: int  # bytes of each VM
+    bytecode: list[bytes] | None
     count: int  # of spares that there should be
     spares: list[Tenancy] = field(default_factory=list)
 
@@ -113,7 +114,9 @@ class Desk:
     def _keep(
         self, number: int, name: str, source: bytes, limit: int, more: list[tuple[str, bytes]], spares: int
     ) -> None:
-        self._templates[number] = Template(files=[(name, source), *more], limit=limit, count=spares)
+        files = [(name, source), *more]
+        bytecode = compile_to_bytecode(files)
+        self._templates[number] = Template(files=files, limit=limit, bytecode=bytecode, count=spares)
 
     def _begin_fresh(
         self, number: int, vm: int, template: int, procedure: str, arguments: bytes, cpu_limit_ms: int
@@ -142,7 +145,7 @@ class Desk:
         """A VM for a single run, or the reason why there is none."""
         home = Tenancy(0, self._console)
         home.fleeting = home.closing = True
-        return self._furnish(home, template.files, template.limit) or home
+        return self._furnish(home, template.files, template.limit, template.bytecode) or home
 
     def make_spare(self) -> None:
         """One VM for whoever asks next, if one is missing.  To be called when there is nothing else to do."""
@@ -155,12 +158,23 @@ class Desk:
                     template.count = 0  # it is told to whoever asks for one
                 return
 
-    def _furnish(self, home: Tenancy, files: list[tuple[str, bytes]], limit: int) -> str | None:
+    def _furnish(
+        self, home: Tenancy, files: list[tuple[str, bytes]], limit: int, bytecode: list[bytes] | None = None
+    ) -> str | None:
         """The reason why there is no VM with these files."""
         try:
-            home.vm = VM(self._parts, self._init, max(limit, _SMALLEST), home, main_count=limits.MAIN_COUNT)
+            home.vm = VM(
+                self._parts,
+                self._init,
+                max(limit, _SMALLEST),
+                home,
+                main_count=limits.MAIN_COUNT,
+                is_fleeting=home.fleeting,
+            )
         except MemoryError:
             return _too_large(files[0][0], limit)
+        if bytecode and _add(home.vm, bytecode):
+            return None
         for name, source in files:
             message = _compile(home.vm, name, source, limit)
             if message is not None:
@@ -205,6 +219,15 @@ def _compile(vm: VM, name: str, source: bytes, limit: int) -> str | None:
     except MemoryError:
         pass
     return _too_large(name, limit)
+
+
+def _add(vm: VM, bytecode: list[bytes]) -> bool:
+    """Whether there was room for it; where there is none, compiling the text will say so."""
+    if not vm.has_room(sum(map(len, bytecode)) * 2):
+        return False
+    for code in bytecode:
+        vm.add(code)
+    return True
 
 
 def _too_large(name: str, limit: int) -> str:

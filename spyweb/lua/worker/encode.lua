@@ -4,8 +4,9 @@
 
 local kit = ...
 local raw, frozen, null, empty_array = kit.raw, kit.frozen, kit.null, kit.empty_array
-local char, pack, concat, tointeger = raw.string.char, raw.string.pack, raw.table.concat, raw.math.tointeger
-local next, rawlen, select, setmetatable, type = raw.next, raw.rawlen, raw.select, raw.setmetatable, raw.type
+local char, format, pack = raw.string.char, raw.string.format, raw.string.pack
+local concat, tointeger = raw.table.concat, raw.math.tointeger
+local next, rawget, rawlen, select, setmetatable, type = raw.next, raw.rawget, raw.rawlen, raw.select, raw.setmetatable, raw.type
 
 local MAX_DEPTH = 64  -- of tables; wire.Ext.DEEP says where it was cut
 local FOREIGN, CYCLE, DEEP, NULL, EMPTY_ARRAY = 1, 2, 3, 4, 5  -- wire.Ext
@@ -66,9 +67,14 @@ local function put_extension(out, n, code, text)
   return n + 1
 end
 
--- Python could not use a list or a dict as a key, so a table there is as foreign as a function.
-local function put_key(out, n, key)
-  if type(key) == "table" then return put_extension(out, n, FOREIGN, "table") end
+-- Python could not use a list or a dict as a key, so a table there is as foreign as a function.  Nor can it tell true from 1
+-- and false from 0: where a table has both, the boolean is what can't cross.
+local function put_key(out, n, key, contents)
+  local kind = type(key)
+  if kind == "table" then return put_extension(out, n, FOREIGN, kind) end
+  if kind == "boolean" and rawget(contents, key and 1 or 0) ~= nil then
+    return put_extension(out, n, FOREIGN, format("boolean beside the number %d", key and 1 or 0))
+  end
   return put(out, n, key, 0)
 end
 
@@ -77,7 +83,7 @@ local function put_map(out, n, contents, depth)
   n = n + 1
   for key, value in next, contents do
     count = count + 1
-    if type(key) == "string" then n = put_string(out, n, key) else n = put_key(out, n, key) end
+    if type(key) == "string" then n = put_string(out, n, key) else n = put_key(out, n, key, contents) end
     n = put(out, n, value, depth)
   end
   if count < 16 then out[header] = BYTE[0x80 + count] else out[header] = pack(">BI4", 0xdf, count) end

@@ -57,9 +57,25 @@ function ending.run_defers(run)
   run.deferring = false
 end
 
+function ending.failed(run, value, frames)
+  run.ended, run.value, run.reason, run.traceback = ERROR, value, text_of(value), trace().text(frames)
+end
+
+-- What the script's call has failed of, after closing what it left open in the coroutine that it ended.
+local function settle(run)
+  local co, value, frames = run.fallen, run.value, run.frames
+  run.fallen = nil
+  if kit.closes then
+    local _, last = border.unless_killed(close(border.hooked(co)))
+    if not rawequal(last, value) then value, frames = last, nil end
+  end
+  border.failed(run, value, frames)
+end
+
 -- Each of these is begun once, whatever ends the run meanwhile.
 function ending.farewell(run)
   local ctx = run.ctx
+  if run.fallen then settle(run) end
   if run.announced ~= (run.ended == SUCCESS) then
     run.announced = run.ended == SUCCESS
     if run.announced then
@@ -78,22 +94,13 @@ function ending.farewell(run)
   ending.run_defers(run)
 end
 
-function ending.failed(run, value, frames)
-  run.ended, run.value, run.reason, run.traceback = ERROR, value, text_of(value), trace().text(frames)
-end
-
 -- It ended for lack of memory: of a call that was protected, only what was called is still known.
-function ending.starved(run, frames)
-  frames = frames or run.called and trace().definition(run.called)
-  run.value, run.reason, run.traceback = OUT_OF_MEMORY, trace().position(frames) .. OUT_OF_MEMORY, trace().text(frames)
-end
-
--- Closes what the script's call has left open in the coroutine that it ended.
-function ending.close(run)
-  local co = run.fallen
-  run.fallen = nil
-  local _, value = border.unless_killed(close(border.hooked(co)))
-  if not rawequal(value, run.value) then ending.failed(run, value, nil) end
+function ending.starved(run)
+  local inner = now.starved and border.add_frames({}, now.starved) or {}
+  local frames = run.fallen and border.add_frames(inner, run.fallen)
+  now.starved, run.trail, run.fallen = false, nil, nil
+  run.value, run.reason = OUT_OF_MEMORY, trace().position(frames) .. OUT_OF_MEMORY
+  run.traceback = trace().text(frames or trace().definition(run.called) or trace().definition(rawget(env, "run") or kit.script))
 end
 
 -- It was made to end: says why and where.

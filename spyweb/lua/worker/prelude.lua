@@ -5,13 +5,15 @@
 -- What it holds to: an op passes through the script's coroutines and pcalls; a kill passes through everything; nothing
 -- that a script yields is taken for an op or a result; what is counted belongs to a run and its chain, never to the VM.
 
-local tick, emit, clock, part, packed_init, main_count, coroutine_count = ...
+local tick, emit, clock, part, packed_init, main_count, coroutine_count, is_fleeting = ...
+collectgarbage("stop")              -- until all is in place: there is next to nothing to be found
 local ipairs = ipairs
 
 local G = _G
 local MAX_DEPTH = 150               -- of pcalls and coroutines; Lua has 200 C levels for a whole chain, and a kill needs some
 local LOG_LINE, REASON = 16384, 4096                            -- bytes, wire.LOG_LINE
 local TIDY_KB, TIDY_GROWTH = 256, 1.1                           -- 60 µs once in two small runs, for 25 KB less a VM
+local FREE_KB = 256                 -- that a VM for a single run may allocate before its garbage is looked for
 local PLAIN, PACKED, RAISE = 0, 1, 2                            -- wire.Form
 local SUCCESS, MEMORY = 0, 6                                    -- wire.Ended
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
@@ -45,8 +47,8 @@ local runs = {}                     -- id → run
 local last_ended                    -- anchors the coroutine that ended last: a limit may be arming it at this moment
 
 -- The step in progress: `run`, the run being stepped; `killed`, why it must end (wire.Why); `depth`, of the protected calls
--- and coroutines along the chain now running.
-local now = { depth = 0 }
+-- and coroutines along the chain now running; `starved`, the wrapped coroutine in which a memory error began.
+local now = { depth = 0, starved = false }
 local waiting = setmetatable({}, { __mode = "k" })  -- coroutines that wait for an op, and the runs' own: not the script's to resume
 
 --
@@ -105,7 +107,7 @@ local function deeper(d)
 end
 
 local function restore(d, ...)
-  now.depth = d
+  now.depth, now.starved = d, false
   if now.killed then stop() end
   return ...
 end
@@ -187,18 +189,6 @@ local function op(name)
   return function(...) return call(name, ...) end
 end
 
-local function add_op(name)
-  local at, holder = env, name
-  local dot = find(name, ".", 1, true)
-  while dot do
-    local part_name = sub(holder, 1, dot - 1)
-    at[part_name] = at[part_name] or {}
-    at, holder = at[part_name], sub(holder, dot + 1)
-    dot = find(holder, ".", 1, true)
-  end
-  at[holder] = op(name)
-end
-
 -- One line to the daemon's log.  Waits while too many are under way; a kill ends the wait, hence the hook.
 function kit.emit(level, text)
   if #text > LOG_LINE then text = format("%s... (%d bytes cut)", sub(text, 1, LOG_LINE), #text - LOG_LINE) end
@@ -260,18 +250,6 @@ local function traced(run, f, ...)
   return restore(0, xpcall(f, note_frames, ...))
 end
 
--- The same with no protection: a failure ends the coroutine, whose stack then shows where, whatever the failure is.
--- Only where nothing is to be closed (__close): what is closed on the way out of a dead coroutine can't call an op.
-local function bare(run, f, ...)
-  run.trail, run.frames, run.is_bare = nil, nil, true
-  return restore(0, true, f(...))
-end
-
-local function attempt(run, f, ...)
-  if kit.closes then return traced(run, f, ...) end
-  return bare(run, f, ...)
-end
-
 local procedures                    -- of run.lua; the others are found by procedures.lua
 
 -- Where it was memory, only notes that: there may be none to say more with.
@@ -319,6 +297,7 @@ local settled = 0                   -- KB in use after the last full collection
 
 -- What thousands of idle VMs hold on to adds up; a large one is left to Lua's own pace.
 local function tidy_up()
+  if is_fleeting then return end
   local used = collect("count")
   if next(runs) or used > TIDY_KB or used < settled * TIDY_GROWTH then return end
   collect()
@@ -342,8 +321,9 @@ local function rescue(run)
   return TOLD_AFTERMATH, spawn(run, bid_farewell), run.ended
 end
 
-local function end_killed(run)
-  local why, frames = now.killed, run.frames or run.stopped and run.stopped.frames
+local function end_killed(run, frames)
+  local why = now.killed
+  frames = frames or run.frames or run.stopped and run.stopped.frames
   now.killed, run.frames, run.stopped = nil, nil, nil
   if run.rescuing then
     use("ending").overran(run, frames)
@@ -353,35 +333,22 @@ local function end_killed(run)
   return rescue(run)
 end
 
--- What follows when the script's call has ended the coroutine: in another, on the same budget.
-local function sequel(run)
-  if kit.closes then use("ending").close(run) end
-  if needs_farewell(run) then bid_farewell(run) end
-end
-
+-- The call of the script was not protected, and has ended the coroutine.  What follows needs another, on the same budget.
 local function fell(run, value)
-  run.fallen = run.co
-  failed(run, value, frames_of(run, value, run.co))
-  if not kit.closes and not needs_farewell(run) then return ended(run) end
-  last_ended = run.co
-  return TOLD_SEQUEL, spawn(run, sequel)
-end
-
--- It failed where nothing of ours was in between.
-local function fell_bare(run, value)
   run.is_bare = false
-  if now.killed then
-    run.frames = frames_of(run, value, run.co)
-    return end_killed(run)
+  if now.killed then return end_killed(run, frames_of(run, value, run.co)) end
+  run.fallen = run.co
+  if value == OUT_OF_MEMORY then
+    run.ended = MEMORY
+    return TOLD_STARVED, 0
   end
-  if value ~= OUT_OF_MEMORY then return fell(run, value) end
-  run.ended, run.fallen = MEMORY, run.co
-  return TOLD_STARVED, 0
+  run.value, run.frames, last_ended = value, frames_of(run, value, run.co), run.co
+  return TOLD_SEQUEL, spawn(run, bid_farewell)
 end
 
 local function told(run, ok, first, ...)
   run.depth, now.depth = now.depth, 0
-  if not ok and run.is_bare then return fell_bare(run, first) end
+  if not ok and run.is_bare then return fell(run, first) end
   if now.killed then return end_killed(run) end
   if ok and rawequal(first, OP) then return TOLD_OP, ... end
   if not ok and not run.rescuing then
@@ -392,18 +359,14 @@ local function told(run, ok, first, ...)
   return ended(run)
 end
 
--- The VM has been given room, to say where there was not enough.
-local function starved(run)
-  use("ending").starved(run, run.fallen and frames_of(run, OUT_OF_MEMORY, run.fallen))
-  run.trail, run.fallen, run.called = nil, nil, nil
-  return rescue(run)
-end
-
 local function start(id)
   local run = runs[id]
   now.run, now.depth = run, 0
   if run.ended == MEMORY then
-    if not run.rescuing then return starved(run) end
+    if not run.rescuing then        -- the VM has been given room, to say where there was not enough
+      use("ending").starved(run)
+      return rescue(run)
+    end
     last_ended = nil                -- it holds what it could not get enough of
     collect()
   end
@@ -428,9 +391,14 @@ end
 -- The VM
 --
 
--- The first is the script; its further files are kept behind it.
+-- The first is the script; its further files are kept behind it.  Without a name it is bytecode, of the worker's own.
 local function compile(source, name)
-  local f, message = kit.compile(source, "@" .. name)
+  local f, message
+  if name then
+    f, message = kit.compile(source, "@" .. name)
+  else
+    f = load(source, nil, "b", env)
+  end
   if kit.script then
     kit.more = kit.more or {}
     kit.more[#kit.more + 1] = f
@@ -459,7 +427,7 @@ end
 
 kit.border = {                      -- for our own parts only
   now = now, OP = OP, MAX_DEPTH = MAX_DEPTH, waiting = waiting, hook = hook, hooked = hooked, sethook = sethook,
-  fail = fail, stop = stop, traced = traced, attempt = attempt, trace = trace, failed = failed, add_frames = add_frames, emit = emit,
+  fail = fail, stop = stop, traced = traced, trace = trace, failed = failed, add_frames = add_frames, emit = emit,
   unless_killed = unless_killed, use = use,
 }
 
@@ -468,7 +436,7 @@ local function furnish(packed)
   kit.encode, kit.decode = encode, decode
   kit.init = decode(packed)[1]
   for _, name in ipairs(kit.init.ops) do
-    if sub(name, 1, 1) ~= "_" then add_op(name) end
+    if not find(name, "^_") and not find(name, ".", 1, true) then env[name] = op(name) end  -- `state.*`: state.lua
   end
   procedures = kit.part("run")(kit)
   kit.part("library")(kit)
@@ -482,4 +450,6 @@ G.debug = false
 string_meta.__index, string_meta.__metatable = env.string, false
 
 furnish(packed_init)
+collect("restart")
+if is_fleeting then collect("step", -FREE_KB) end  -- lowers what is owed to the collector: it begins that much later
 return compile, begin, start, step, kill, empty, collect

@@ -4,7 +4,7 @@
 
 local kit = ...
 local raw, env, border = kit.raw, kit.env, kit.border
-local now, fail, stop, attempt = border.now, border.fail, border.stop, border.attempt
+local now, fail, stop, traced = border.now, border.fail, border.stop, border.traced
 local pcall, rawget, select, type, format = raw.pcall, raw.rawget, raw.select, raw.type, raw.string.format
 
 local MAX_DEFERS = 1000             -- in one run
@@ -66,6 +66,14 @@ local function script(ctx)
   local f = defines_run and rawget(env, "run")
   if type(f) == "function" then return f(ctx) end
   return after_chunk(ctx, load_chunk(ctx))
+end
+
+-- With no protection: then a failure ends the coroutine, whose stack shows where, whatever the failure is.
+-- Only where nothing has to be closed (__close): on the way out of a dead coroutine that could not call an op.
+local function attempt(run, f, ...)
+  if kit.closes then return traced(run, f, ...) end
+  run.is_bare = true
+  return true, f(...)
 end
 
 local function set_out(run, ctx, may_retry)

@@ -8,6 +8,7 @@ local math_type, next, rawget, tointeger = raw.math.type, raw.next, raw.rawget, 
 local tonumber, tostring, type = raw.tonumber, raw.tostring, raw.type
 
 local LOWEST, HIGHEST = 100, 599                -- of a status
+local SMALL = 32768                             -- bytes of a body that leaves as the run's result
 
 local function handler_in(tables, method, route)
   local of_method = type(tables) == "table" and tables[method]
@@ -89,6 +90,10 @@ end
 
 local function conclude(run, ok, status, headers, body)
   if not ok then return fail(run, status) end
+  if not run.defers[1] and not headers and #body <= SMALL then
+    run.packed = kit.encode({ status, body })
+    return shared.succeed(run)
+  end
   local sent, problem = border.traced(run, kit.call, "_respond", status, headers or nil, body)
   if not sent then return border.failed(run, problem, run.frames) end
   if run.defers[1] then border.use("ending").run_defers(run) end

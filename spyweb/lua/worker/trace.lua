@@ -57,8 +57,9 @@ end
 
 -- In the place of frames that are gone: where the function begins that was called.
 function trace.definition(f)
-  local info = getinfo(f, "S")
-  if info.what == "C" or info.source == OURS then return nil end
+  local info = type(f) == "function" and getinfo(f, "S")
+  if not info or info.what == "C" or info.source == OURS then return nil end
+  if info.what == "main" then return { format("\t%s: in main chunk", info.short_src) } end
   local name = global_name(f)
   name = name and format("function '%s'", name) or "a function"
   return { format("\t%s:%d: in %s, which begins there", info.short_src, info.linedefined, name) }

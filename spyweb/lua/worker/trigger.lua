@@ -36,6 +36,7 @@ local function handle(run, event, conditions, is_fresh, ...)
   end
   local name = refusal(conditions, event, ctx)
   if name then return decline(run, name) end
+  run.called = on_state or f
   if on_state then return on_state(event, ctx) end
   if f then return f(ctx) end
   if is_fresh then return ... end

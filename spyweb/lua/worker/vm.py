@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -23,6 +23,7 @@ LuaError = lua54.LuaError
 OUT_OF_MEMORY = "not enough memory"  # Lua's own text, and the prelude's
 MARGIN = 4096  # bytes that a call into a VM may need besides its values
 LAST_WORDS = 1 << 20  # bytes that a VM may take over its limit once its run has ended for lack of memory
+_SMALL = 1 << 20  # bytes, that are freed in no time
 _COROUTINE_COUNT = 10_000  # instructions between two looks of a coroutine's own hook at whether its run must end
 
 Parts = dict[str, bytes]
@@ -66,6 +67,15 @@ def compile_parts(folder: Path = Path(__file__).parent) -> Parts:
     return {file.stem: dump(file.read_bytes(), b"@" + file.name.encode()) for file in folder.glob("*.lua")}
 
 
+def compile_to_bytecode(files: Sequence[tuple[str, bytes]]) -> list[bytes] | None:
+    """With its lines, so that errors show them.  None where one of them does not compile: a VM will say why."""
+    dump: Function = new_runtime().execute(
+        "return function(source, name) local f = load(source, name, 't') return f and string.dump(f) end"
+    )
+    made = [dump(source, b"@" + name.encode()) for name, source in files]
+    return made if all(made) else None
+
+
 class VM:
     """Raises LuaError, or the MemoryError that is one of lupa's, where a call into it fails."""
 
@@ -74,6 +84,7 @@ class VM:
         "_collect",
         "_compile",
         "_empty",
+        "_is_fleeting",
         "_kill",
         "_limit",
         "_parts",
@@ -83,8 +94,18 @@ class VM:
         "_stretched",
     )
 
-    def __init__(self, parts: Parts, init: bytes, limit: int, callbacks: Callbacks, *, main_count: int) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        init: bytes,
+        limit: int,
+        callbacks: Callbacks,
+        *,
+        main_count: int,
+        is_fleeting: bool = False,  # for a single run: not worth tidying up
+    ) -> None:
         self._limit = limit
+        self._is_fleeting = is_fleeting
         self._stretched = 0  # bytes over the limit that it may have for now
         self._parts = parts
         self._runtime: Runtime | None = new_runtime(limit)
@@ -97,6 +118,7 @@ class VM:
             init,
             main_count,
             _COROUTINE_COUNT,
+            is_fleeting,
             mode="b",
         )
         self._compile, self._begin, self._start, self._step, self._kill, self._empty, self._collect = functions
@@ -105,6 +127,10 @@ class VM:
         """The reason why it does not compile."""
         message = self._compile(source, name)
         return message if isinstance(message, bytes) else None
+
+    def add(self, bytecode: bytes) -> None:
+        """As `compile`, of what `compile_to_bytecode` made: a third of the time."""
+        self._compile(bytecode)
 
     def begin(self, run: int, procedure: str, arguments: bytes) -> bytes:
         """Makes the run's coroutine and gives its address; `start` starts it."""
@@ -150,8 +176,9 @@ class VM:
         runtime, self._runtime = self._runtime, None
         if runtime is None:
             return
-        with contextlib.suppress(LuaError, MemoryError):  # what is left goes with the runtime
-            self._empty()
+        if not self._is_fleeting or runtime.get_memory_used() > _SMALL:
+            with contextlib.suppress(LuaError, MemoryError):  # what is left goes with the runtime
+                self._empty()
         self._compile = self._begin = self._start = self._step = self._kill = self._empty = self._collect = _deny
 
     def _part(self, name: bytes) -> bytes | int:

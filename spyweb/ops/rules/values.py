@@ -34,7 +34,7 @@ class Unstorable(Exception):
 
 
 def _step(key: object) -> str:
-    return f".{shown(key)}" if isinstance(key, bytes) else f"[{key!r}]"
+    return f".{shown(key)}" if isinstance(key, bytes) else f"[{repr(key).lower()}]"
 
 
 def shown(text: bytes) -> str:

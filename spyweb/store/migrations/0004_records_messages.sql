@@ -6,9 +6,11 @@ CREATE TABLE record (
     hash    BLOB NOT NULL,
     url     TEXT NOT NULL,           -- of the page
     fields  TEXT NOT NULL,           -- JSON, an object of texts
-    matches TEXT NOT NULL            -- JSON, an array of texts
+    matches TEXT NOT NULL,           -- JSON, an array of texts
+    is_owed INTEGER NOT NULL DEFAULT 0  -- 1: it is new, and nobody has been told yet
 );
 CREATE INDEX record_of_job ON record (job);
+CREATE INDEX record_owed ON record (job) WHERE is_owed;
 
 -- What makes an item no news: it outlives the record.
 CREATE TABLE seen (

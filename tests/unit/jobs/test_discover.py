@@ -279,6 +279,27 @@ def test_doubtful_files_are_warned_of_and_still_run(tmp_path: Path) -> None:
     ]
 
 
+def test_a_condition_that_the_file_does_not_define_is_warned_of(tmp_path: Path) -> None:
+    block = (
+        "-- /// job\n-- on = [{ when = 'is_big' }, { scope = 'a', when = 'is_big' }, { when = 'is_late' }]\n-- ///\n"
+    )
+    found = scanned(
+        tmp_path,
+        {
+            "jobs/a.lua": block + "function is_late(event) end\n",
+            "jobs/b.lua": block + "is_big, is_late = print, print\n",
+            "jobs/c.lua": LUA,
+            "config.toml": "[jobs.c]\non = [{ when = 'is_new' }]\n",
+        },
+    )
+
+    assert list(found.jobs) == ["a", "b", "c"]
+    assert told(found.warnings) == [
+        "jobs/a.lua:2: on: when: there is no function is_big in jobs/a.lua",
+        "config.toml:2: jobs.c.on: when: there is no function is_new in jobs/c.lua",
+    ]
+
+
 @pytest.mark.parametrize("content", ["", "\n", " \t\r\n ", "\ufeff"])
 @pytest.mark.parametrize("name", ["jobs/a.lua", "jobs/a/init.lua", "jobs/a/config.toml", "jobs/a/hooks.lua"])
 def test_a_file_that_is_empty_is_a_moment_of_a_save_and_no_job(tmp_path: Path, name: str, content: str) -> None:

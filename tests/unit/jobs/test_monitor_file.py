@@ -328,3 +328,14 @@ def test_the_same_from_outside_the_file_is_a_problem() -> None:
 
 def test_names_of_fields_are_not_looked_for_where_there_are_no_fields() -> None:
     assert len(problems(fields="[]", hash_fields="['x']")) == 1
+
+
+@pytest.mark.parametrize(("more", "override"), [('on = [{ when = "is_big" }]\n', ""), ("", 'on = { when = "is_big" }')])
+def test_a_condition_of_a_change_is_refused_since_no_hook_would_be_asked(more: str, override: str) -> None:
+    (problem,) = draft(more, override).problems
+    assert problem.key == "on"
+    assert "'when' is for script jobs" in problem.reason
+
+
+def test_a_change_without_a_condition_starts_a_monitor() -> None:
+    assert not draft('on = [{ scope = "orders" }]\n').problems

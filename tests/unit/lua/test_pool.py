@@ -71,7 +71,8 @@ class World:
 
     def worker_of(self, run: int) -> FakeWorker:
         """The one where it began last."""
-        return next(worker for worker in reversed(self.nursery.workers) if f"begin {run}" in worker.story)
+        begun = {f"begin {run}", f"fresh {run}"}
+        return next(worker for worker in reversed(self.nursery.workers) if begun & set(worker.story))
 
     async def kill(self, worker: FakeWorker, *stepping: int) -> None:
         """It dies while these runs are being stepped."""
@@ -361,6 +362,28 @@ async def test_a_late_run_of_a_retired_generation_leaves_no_vm_behind(world: Wor
     assert not any(info.vms for info in world.pool.stats().workers)
 
 
+async def test_a_retired_vm_that_is_held_serves_every_call_of_its_version_until_it_is_let_go(world: World) -> None:
+    with world.pool.holding(make_code()), world.pool.holding(make_code()):
+        await world.do(1, make_code())
+        world.pool.retire(PRICES, older_than=2)
+        await world.do(2, make_code())
+        await world.do(3, make_code(generation=2))
+        assert world.pool.stats().loads == 2
+        assert not any("drop 1" in worker.story for worker in world.nursery.workers)
+
+    await world.clock.turn()
+    assert [worker.story.count("drop 1") for worker in world.nursery.workers if worker.story].count(1) == 1
+    assert sum(info.vms for info in world.pool.stats().workers) == 1
+
+
+async def test_a_vm_that_was_held_and_is_still_wanted_stays(world: World) -> None:
+    with world.pool.holding(make_code()):
+        await world.do(1, make_code())
+    await world.do(2, make_code())
+
+    assert world.pool.stats().loads == 1
+
+
 async def test_check_names_file_line_and_reason(world: World) -> None:
     checking = asyncio.create_task(world.pool.check(make_code(source=TYPO)))
     await world.clock.turn()
@@ -400,110 +423,81 @@ async def test_ids_for_calls_that_are_not_recorded_never_meet_those_of_runs(worl
     assert 1 << 52 < first < second
 
 
-async def test_a_fresh_vm_goes_with_its_run(world: World) -> None:
+async def test_a_fresh_run_is_begun_in_a_vm_that_its_worker_makes_and_drops_by_itself(world: World) -> None:
     await world.begin(1, make_code(), fresh=True)
-    worker = world.worker_of(1)
-    assert worker.story == ["load jobs/prices.lua as 1", "begin 1"]
     await world.finish(1)
+    await world.begin(2, make_code(), fresh=True)
+    await world.finish(2)
     await world.clock.turn()
 
-    assert worker.story[2:] == ["drop 1"]
-    assert world.ending(1).outcome is Outcome.SUCCESS
+    stories = [worker.story for worker in world.nursery.workers]
+    assert stories == [["template 1", "fresh 1", "fresh 2"], []]
+    assert world.ending(2).outcome is Outcome.SUCCESS
+    assert [worker.vms for worker in world.pool.stats().workers] == [0, 0]
 
 
-async def test_two_fresh_runs_at_once_have_two_vms(world: World) -> None:
+async def test_fresh_runs_at_once_are_spread_over_the_workers(world: World) -> None:
     await world.begin(1, make_code(), fresh=True)
     await world.begin(2, make_code(), fresh=True)
 
-    assert [worker.story[0] for worker in world.nursery.workers] == ["load jobs/prices.lua as 1"] * 2
+    assert [worker.story for worker in world.nursery.workers] == [["template 1", "fresh 1"], ["template 1", "fresh 2"]]
 
 
-async def test_a_fresh_run_that_is_cancelled_before_its_vm_is_loaded_leaves_none_behind(world: World) -> None:
-    await world.begin(1, make_code(source=SLOW), fresh=True)
+async def test_a_fresh_run_that_is_cancelled_tells_its_worker(world: World) -> None:
+    await world.begin(1, make_code(), fresh=True)
     world.pool.cancel(RunId(1), Why.CANCELLED)
     await world.clock.turn()
-    world.nursery.workers[0].loaded(1)
+
+    assert world.worker_of(1).story == ["template 1", "fresh 1", "cancel 1 cancelled"]
+
+
+async def test_spares_are_kept_of_the_newest_code_alone(world: World) -> None:
+    world.pool.keep_spares(make_code(generation=1, isolation=Isolation.PROCESS), 2)
+    world.pool.keep_spares(make_code(generation=2, isolation=Isolation.PROCESS), 2)
+    await world.clock.turn(3)
+    await world.begin(1, make_code(generation=2, isolation=Isolation.PROCESS), fresh=True)
+
+    assert world.worker_of(1).story == ["template 1", "drop 1", "template 2", "fresh 1"]
+
+
+async def test_a_worker_of_its_own_stays_as_long_as_there_are_spares_in_it(world: World) -> None:
+    code = make_code(isolation=Isolation.PROCESS)
+    world.pool.keep_spares(code, 1)
+    await world.clock.turn(3)
+    await world.begin(1, code, fresh=True)
+    await world.finish(1)
+    own = world.worker_of(1)
+    assert own.story == ["template 1", "fresh 1"]
+    world.pool.retire(PRICES, 2)
     await world.clock.turn()
 
-    assert world.ending(1).failure is Failure.CANCELLED
-    assert world.nursery.workers[0].story == ["load jobs/prices.lua as 1", "drop 1"]
+    assert own.story[-1] == "killed"
 
 
-async def test_a_fresh_run_begins_in_a_spare_vm_which_is_then_made_good(world: World) -> None:
-    world.pool.keep_spares(make_code(), 1)
-    await world.clock.turn()
-    await world.begin(1, make_code(), fresh=True)
-    await world.clock.turn()
-
-    assert [worker.story for worker in world.nursery.workers] == [
-        ["load jobs/prices.lua as 1", "begin 1"],
-        ["load jobs/prices.lua as 1"],
-    ]
-
-
-async def test_a_run_that_needs_no_fresh_vm_takes_no_spare_one(world: World) -> None:
-    world.pool.keep_spares(make_code(), 1)
-    await world.clock.turn()
-    await world.do(1, make_code())
-
-    assert world.worker_of(1).story == ["load jobs/prices.lua as 1", "begin 1"]
-    assert world.pool.stats().loads == 1
-
-
-async def test_spare_vms_of_an_older_code_are_dropped(world: World) -> None:
-    world.pool.keep_spares(make_code(generation=1), 1)
-    await world.clock.turn()
-    world.pool.keep_spares(make_code(generation=2), 1)
-    await world.clock.turn()
-
-    assert [worker.story for worker in world.nursery.workers] == [
-        ["load jobs/prices.lua as 1", "drop 1"],
-        ["load jobs/prices.lua as 1"],
-    ]
-
-
-async def test_a_spare_vm_that_does_not_compile_is_not_tried_again_by_itself(world: World) -> None:
-    world.pool.keep_spares(make_code(source=TYPO), 2)
-    await world.clock.turn()
-    await world.begin(1, make_code(source=TYPO), fresh=True)
-    await world.clock.turn()
-
-    assert world.ending(1).reason == "jobs/prices.lua:3: syntax error"
-    assert sum(len(worker.story) for worker in world.nursery.workers) == 3
-
-
-async def test_a_spare_vm_whose_worker_died_is_not_given(world: World) -> None:
-    world.pool.keep_spares(make_code(), 1)
-    await world.clock.turn()
-    await world.kill(world.nursery.workers[0])
-    await world.begin(1, make_code(), fresh=True)
-
-    assert world.worker_of(1) is not world.nursery.workers[0]
-    assert (await world.finish(1)).outcome is Outcome.SUCCESS
-
-
-async def test_a_fresh_run_whose_vm_was_gone_begins_in_another_fresh_one(world: World) -> None:
+async def test_a_fresh_run_whose_worker_knew_no_template_is_begun_again(world: World) -> None:
     await world.begin(1, make_code(), fresh=True)
     world.worker_of(1).end(1, Ended.UNBEGUN, discarded=True)
     await world.clock.turn()
     await world.finish(1)
-    await world.clock.turn()
 
     assert world.ending(1).outcome is Outcome.SUCCESS
     stories = [line.split()[0] for worker in world.nursery.workers for line in worker.story]
-    assert (stories.count("load"), stories.count("begin"), world.pool.stats().loads) == (2, 2, 0)
+    assert (stories.count("fresh"), world.pool.stats().loads) == (2, 0)
 
 
-async def test_a_quarantined_job_takes_no_spare_vm_of_a_shared_worker(world: World) -> None:
-    await world.begin(1, make_code(), fresh=True)
-    world.pool.keep_spares(make_code(), 1)
-    await world.clock.turn()
-    await world.kill(world.worker_of(1), 1)
-    await world.begin(2, make_code(), fresh=True)
+async def test_after_the_death_of_its_worker_a_job_with_spares_is_served_by_another(world: World) -> None:
+    code = make_code(isolation=Isolation.PROCESS)
+    world.pool.keep_spares(code, 1)
+    await world.clock.turn(3)
+    await world.begin(1, code, fresh=True)
+    first = world.worker_of(1)
+    await world.kill(first, 1)
+    await world.begin(2, code, fresh=True)
     await world.clock.turn(5)
 
     assert world.ending(1).guilty
-    assert [worker.job for worker in world.pool.stats().workers if worker.runs] == [PRICES]
+    assert world.worker_of(2) is not first
+    assert (await world.finish(2)).outcome is Outcome.SUCCESS
 
 
 # Loss

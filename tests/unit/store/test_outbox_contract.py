@@ -137,3 +137,44 @@ async def test_what_was_done_may_be_done_again(store: Store, clock: FakeClock) -
 
     assert await store.outbox.targets() == []
     assert await store.outbox.count_dead() == 0
+
+
+async def test_what_waits_and_what_is_dead_is_listed_newest_first(store: Store, clock: FakeClock) -> None:
+    first, second, third = await store.outbox.add([message("1"), message("2", job=NEWS), message("3")])
+    await store.outbox.give_up(first, error="answered 500")
+    found = await store.outbox.list(None, 10)
+
+    assert [(each.id, each.dead_ms, each.error) for each in found] == [
+        (third, None, ""),
+        (second, None, ""),
+        (first, clock.now_ms(), "answered 500"),
+    ]
+    assert [each.id for each in await store.outbox.list(PRICES, 10)] == [third, first]
+    assert [each.id for each in await store.outbox.list(None, 1)] == [third]
+
+
+async def test_one_that_was_given_up_may_be_sent_again_as_if_it_were_new(store: Store, clock: FakeClock) -> None:
+    told: list[Target] = []
+    first, second = await store.outbox.add([message("1"), message("2", OTHER_HOOK)])
+    await store.outbox.give_up(first, error="answered 500")
+    await store.outbox.put_off(second, next_ms=clock.now_ms() + 60_000, error="down", holds=False)
+    clock.advance(10)
+    store.outbox.on_added(told.extend)
+
+    assert await store.outbox.retry(first) == [first]
+    await until_told()
+    assert told == [HOOK]
+    found = await store.outbox.next(HOOK, clock.now_ms())
+    assert found
+    assert (found.id, found.attempts, found.dead_ms) == (first, 0, None)
+    assert found.created_ms == found.next_ms == clock.now_ms()
+    assert await store.outbox.count_dead() == 0
+
+    assert await store.outbox.retry(None) == [first, second]
+    await until_told()
+    assert told[1:] == [HOOK, OTHER_HOOK]
+    waiting = await store.outbox.next(OTHER_HOOK, clock.now_ms())
+    assert waiting
+    assert (waiting.attempts, waiting.next_ms) == (1, clock.now_ms())
+    assert waiting.created_ms == clock.now_ms() - 10_000
+    assert await store.outbox.retry(99) == []

@@ -12,7 +12,7 @@ from spyweb.errors import StoreClosed, StoreError
 from spyweb.store.protocol import NewRecord, Record, Store
 from tests.fakes.changes import NEWS, PRICES
 from tests.fakes.clock import FakeClock
-from tests.fakes.findings import item, listed, titles
+from tests.fakes.findings import item, listed, message, titles
 from tests.fakes.stores import opened
 
 DAY_S = 86_400.0
@@ -182,3 +182,62 @@ async def test_after_closing_records_are_refused(store: Store) -> None:
 
     with pytest.raises(StoreClosed):
         await store.records.add(PRICES, [item("tea")])
+
+
+async def test_what_is_new_is_owed_until_its_messages_are_added(store: Store) -> None:
+    tea, cup = await store.records.add(PRICES, [item("tea"), item("cup", matches=["sale"])], owed=True)
+    await store.records.add(PRICES, [item("pot")])
+    await store.records.add(NEWS, [item("tea")], owed=True)
+    await store.records.add(PRICES, [item("tea")], owed=True)
+    owed = await store.records.owed(PRICES, 10)
+
+    assert titles(owed) == ["tea", "cup"]
+    assert owed[1] == next(record for record in await store.records.list(PRICES) if record.timestamp_ns == cup)
+    assert titles(await store.records.owed(PRICES, 1)) == ["tea"]
+    assert tea is not None
+    await store.outbox.add([message()], settles=[tea])
+    assert titles(await store.records.owed(PRICES, 10)) == ["cup"]
+    assert titles(await store.records.owed(NEWS, 10)) == ["tea"]
+
+
+async def test_what_was_found_not_worth_a_message_is_settled_without_one(store: Store) -> None:
+    (tea,) = await store.records.add(PRICES, [item("tea")], owed=True)
+    assert tea is not None
+    await store.outbox.add([], settles=[tea])
+
+    assert await store.records.owed(PRICES, 10) == []
+    assert await listed(store) == ["tea"]
+
+
+async def test_messages_that_are_refused_settle_nothing(store: Store) -> None:
+    (tea,) = await store.records.add(PRICES, [item("tea")], owed=True)
+    assert tea is not None
+    await store.close()
+    with pytest.raises(StoreClosed):
+        await store.outbox.add([message()], settles=[tea])
+
+
+async def test_what_is_pruned_is_owed_no_more(store: Store) -> None:
+    await store.records.add(PRICES, [item("a"), item("b")], owed=True)
+    await store.records.prune(keep=1, older_than_ms=None, unseen_since_ms=0)
+
+    assert titles(await store.records.owed(PRICES, 10)) == ["b"]
+
+
+async def test_a_renamed_job_keeps_its_records_and_what_it_has_seen(store: Store) -> None:
+    await store.records.add(PRICES, [item("both"), item("old")], owed=True)
+    await store.records.add(NEWS, [item("both"), item("new")])
+
+    assert await store.records.move(PRICES, NEWS) == 2
+    assert await listed(store, PRICES) == await store.records.owed(PRICES, 10) == []
+    assert sorted(await listed(store, NEWS)) == ["both", "both", "new", "old"]
+    assert titles(await store.records.owed(NEWS, 10)) == ["both", "old"]
+    assert await store.records.add(NEWS, [item("both"), item("old"), item("new")]) == [None] * 3
+    assert all(await store.records.add(PRICES, [item("both"), item("old")]))
+
+
+async def test_a_job_that_is_moved_to_itself_loses_nothing(store: Store) -> None:
+    await store.records.add(PRICES, [item("tea")])
+
+    await store.records.move(PRICES, PRICES)
+    assert await store.records.add(PRICES, [item("tea")]) == [None]

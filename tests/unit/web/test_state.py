@@ -136,7 +136,10 @@ async def test_a_damaged_import_changes_nothing(client: Client) -> None:
 
 async def test_keys_are_moved_from_job_to_job(client: Client) -> None:
     await put(client, "a", b'"1"', "&namespace=job:old")
-    assert await post_json(client, f"{STATE}/move?old=job:old&new=job:new") == (200, {"moved": 1})
+    assert await post_json(client, f"{STATE}/move?old=job:old&new=job:new") == (
+        200,
+        {"moved": 1, "records": 0},
+    )
     await put(client, "a", b'"2"', "&namespace=job:old")
     status, answer = await post_json(client, f"{STATE}/move?old=job:old&new=job:new")
     assert status == 503

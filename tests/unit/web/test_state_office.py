@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import Refused, StoreError
-from spyweb.model import HistoryRule, RunId, Value
+from spyweb.model import HistoryRule, JobId, RunId, Value
 from spyweb.settings import StateSettings
 from spyweb.store.lines import UNKNOWN_MS
 from spyweb.store.protocol import Entry, Item
 from spyweb.web.state_office import StateOffice
+from spyweb.web.state_view import Moved
 from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.findings import item
 from tests.fakes.stores import KINDS, opened
 
 RULES = {"state": HistoryRule(versions=3)}
@@ -118,8 +120,16 @@ async def test_a_move_is_all_or_nothing(office: StateOffice) -> None:
         await office.move("job:a", "job:b")
     assert await office.count("job:a", b"*") == 2
     await office.delete("job:b", b"y")
-    assert await office.move("job:a", "job:b") == 2
+    assert await office.move("job:a", "job:b") == Moved(moved=2, records=0)
     assert await office.count("job:a", b"*") == 0
+
+
+async def test_the_records_of_a_job_move_with_its_keys_and_are_no_news_to_it(office: StateOffice) -> None:
+    found = office.store.records
+    await found.add(JobId("a"), [item("tea"), item("cup")])
+    assert await office.move("job:a", "job:b") == Moved(moved=0, records=2)
+    assert await found.add(JobId("b"), [item("tea"), item("cup")]) == [None, None]
+    assert await office.move("state", "job:b") == Moved(moved=0, records=0)
 
 
 async def test_stats_tell_what_lives_and_what_is_still_to_be_removed(office: StateOffice, clock: FakeClock) -> None:

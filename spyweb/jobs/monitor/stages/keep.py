@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 
 import msgspec
@@ -18,7 +19,15 @@ log = structlog.get_logger()
 HASH_BYTES = 16
 
 
-async def keep(course: Course, items: Sequence[Item]) -> list[Item]:
+@dataclass(frozen=True, slots=True)
+class New:
+    """An item that was stored."""
+
+    item: Item
+    timestamp_ns: int  # of its record
+
+
+async def keep(course: Course, items: Sequence[Item]) -> list[New]:
     """Those that are new, in their order; they are stored when this returns."""
     if not items:
         return []
@@ -26,10 +35,10 @@ async def keep(course: Course, items: Sequence[Item]) -> list[Item]:
     records = [_record(course, item, url) for item in items]
     try:
         with course.telemetry.timed("store"):
-            ids = await course.means.records.add(course.spec.id, records)
+            stored = await course.means.records.add(course.spec.id, records, owed=course.announces)
     except StoreError as error:
         raise CycleFailed(f"not stored: {error}") from error
-    new = [item for item, stored in zip(items, ids, strict=True) if stored is not None]
+    new = [New(item, number) for item, number in zip(items, stored, strict=True) if number is not None]
     if new:
         log.info("new items", job=course.spec.id, url=url, new=len(new), of=len(items))
     return new

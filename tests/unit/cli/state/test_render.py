@@ -83,6 +83,13 @@ def test_an_entry_in_a_list_has_the_columns_of_the_header() -> None:
     }
 
 
+def test_a_key_of_several_lines_is_shown_in_one() -> None:
+    entry = Entry(value=b"v", version=1, created_ms=0, updated_ms=0, expires_ms=None)
+    view = view_entry("state", b"a\nb\t\xff", entry)
+    assert render.entry_row(view, 0, "UTC")[0] == "a\\nb\\t\\xff"
+    assert render.entry_fields(view, 0, "UTC")[0] == ("Key:", "a\\nb\\t\\xff")
+
+
 @pytest.mark.parametrize(
     ("value", "kind", "shown"),
     [

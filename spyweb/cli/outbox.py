@@ -1,0 +1,84 @@
+"""`spyweb outbox`: webhooks and notifications that have not arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from spyweb.cli import output
+from spyweb.cli.options import MaybeJob, Output, root_of
+from spyweb.cli.output import Format
+from spyweb.cli.project import Source, open_project
+from spyweb.errors import Refused
+from spyweb.jobs.outbox_view import MessageView
+from spyweb.jobs.view import describe_moment, find_job
+from spyweb.model import JobId
+
+ALL = "all"
+
+
+def outbox(
+    context: typer.Context,
+    job: MaybeJob = None,
+    count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=1_000, help="How many.")] = 20,
+    retry: Annotated[
+        str | None, typer.Option(metavar="ID", help='Send this message now, or "all"; the dead ones too.')
+    ] = None,
+    form: Output = Format.TABLE,
+) -> None:
+    """List messages that have not arrived, newest first.
+
+    Those that wait for their next attempt, and those that were given up.
+    """
+    project = open_project(root_of(context))
+    source = project.source()
+    if retry is None:
+        found = source.messages(_chosen(source, job), limit=count)
+        _show(found, form, project.settings.daemon.timezone)
+    else:
+        _retry(source, retry, form)
+
+
+def _chosen(source: Source, name: str | None) -> JobId | None:
+    """A job that is gone may still have messages."""
+    return (find_job(source.jobs(), name) or JobId(name)) if name else None
+
+
+def _retry(source: Source, which: str, form: Format) -> None:
+    if which != ALL and not (which.isascii() and which.isdigit() and 0 < int(which) < 1 << 63):
+        raise Refused(f"--retry {which[:80]!r}: expected a message's id, or {ALL}")
+    retried = source.retry_messages(None if which == ALL else int(which))
+    if not retried and which != ALL:
+        raise Refused(f"there is no message {which}: `spyweb outbox` lists them")
+    if form is Format.JSON:
+        output.show_json({"retried": retried})
+    else:
+        output.say("1 message is sent again" if len(retried) == 1 else f"{len(retried)} messages are sent again")
+
+
+def _show(found: Sequence[MessageView], form: Format, timezone: str) -> None:
+    if form is Format.JSON:
+        output.show_json(found)
+        return
+    header = ("id", "job", "since", "by", "to", "state", "attempts", "next", "error")
+    output.show_table(header, [_row(each, timezone) for each in found], empty="everything has arrived")
+
+
+def _row(message: MessageView, timezone: str) -> tuple[str, ...]:
+    return (
+        str(message.id),
+        message.job_id,
+        _moment(message.created_ms, timezone),
+        message.channel,
+        message.to,
+        message.state,
+        str(message.attempts),
+        "" if message.next_ms is None else _moment(message.next_ms, timezone),
+        message.error,
+    )
+
+
+def _moment(at_ms: int, timezone: str) -> str:
+    return describe_moment(at_ms // 1000 * 1000, timezone)

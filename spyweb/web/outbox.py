@@ -1,0 +1,28 @@
+"""The messages that have not arrived: what waits, what was given up, and another try."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from spyweb.model import JobId
+from spyweb.web.answer import json_answer, number_in_query
+from spyweb.web.desk import DESK
+
+MAX_LIMIT = 1_000
+MAX_ID = (1 << 63) - 1
+
+
+async def list_messages(request: web.Request) -> web.Response:
+    limit = number_in_query(request, "limit", 30, least=1, most=MAX_LIMIT)
+    desk, name = request.app[DESK], request.query.get("job")
+    job = (desk.find(name) or JobId(name)) if name else None  # one that is gone may have left some
+    return json_answer(await desk.messages(job, limit=limit))
+
+
+async def retry_messages(request: web.Request) -> web.Response:
+    """One by its id; without one all."""
+    message = number_in_query(request, "id", 0, least=0, most=MAX_ID) or None
+    return json_answer({"retried": await request.app[DESK].retry_messages(message)})
+
+
+routes = [web.get("/api/outbox", list_messages), web.post("/api/outbox/retry", retry_messages)]

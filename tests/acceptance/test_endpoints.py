@@ -1,0 +1,261 @@
+"""A project with a server of its own: real HTTP to a real daemon, whose workers run the Lua."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.fakes.project import Daemon, Project, eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+INIT = r"""
+local words = require("words")
+count = (count or 0) + 1                         -- one in each VM
+
+function get:hello() return "Hello, " .. (self.query.name or words.nobody) end
+function get:count() return { body = count } end
+function get:self() return { body = self } end
+function all:echo() return { status = 201, body = self.body, headers = {
+  ["Content-Type"] = self.headers["content-type"], ["X-Args"] = table.concat(self.path_args, "|"),
+  ["X-Split"] = "a\r\nb", ["Connection"] = "upgrade", [""] = "x" } } end
+function get:broken() error("no luck") end
+function get:odd() return 5 end
+function get:large() return ("\0\xff"):rep(2 * 1024 * 1024) end
+function get:later()
+  defer(function() sleep(20) log("deferred " .. self.path) global_store_set("later", "done") end)
+  return { status = 202, body = { ok = true } }
+end
+function get:later_done() return global_store_get("later") end
+function post:items()
+  db_exec("CREATE TABLE IF NOT EXISTS items (name TEXT)")
+  db_exec("INSERT INTO items VALUES (?)", { json_decode(self.body).name })
+  return { body = db_query("SELECT name FROM items") }
+end
+function get:greedy() local t = {} while true do t[#t + 1] = ("x"):rep(100000) .. #t end end
+function get:own() store_set("n", "1") return store_get("n") end
+function public.get:status() return { body = { up = true } } end
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    body: bytes
+    headers: http.client.HTTPMessage
+
+    @property
+    def json(self) -> object:
+        return json.loads(self.body)
+
+
+@dataclass(slots=True)
+class Site:
+    project: Project
+    daemon: Daemon
+
+    @property
+    def where(self) -> str:
+        lines = [json.loads(line) for line in self.daemon.said().splitlines() if '"started"' in line]
+        return urlsplit(lines[0]["url"]).netloc
+
+    def ask(self, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> Reply:
+        connection = http.client.HTTPConnection(self.where, timeout=30)
+        try:
+            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+            answer = connection.getresponse()
+            return Reply(answer.status, answer.read(), answer.headers)
+        finally:
+            connection.close()
+
+    def log(self, name: str) -> str:
+        path = self.project.root / "server" / name
+        return path.read_text() if path.exists() else ""
+
+
+def a_project(root: Path) -> Project:
+    project = Project(root)
+    (root / "jobs").mkdir()
+    project.save("server/init.lua", INIT)
+    project.save("server/words.lua", 'return { nobody = "nobody" }')
+    project.save("ui/index.html", "<h1>pages</h1>")
+    return project
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    project = a_project(tmp_path_factory.mktemp("site"))
+    with project.daemon() as daemon:
+        yield Site(project, daemon)
+
+
+@pytest.fixture
+def own_site(tmp_path: Path) -> Iterator[Site]:
+    project = a_project(tmp_path)
+    with project.daemon() as daemon:
+        yield Site(project, daemon)
+
+
+def test_a_handler_answers_and_every_request_has_a_vm_of_its_own(site: Site) -> None:
+    assert site.ask("/api/v/hello").body == b"Hello, nobody"
+    assert site.ask("/api/v/hello?name=Zo%C3%AB").body == "Hello, Zoë".encode()
+    assert {site.ask("/api/v/count").body for _ in range(20)} == {b"1"}
+
+
+def test_a_request_arrives_as_self(site: Site) -> None:
+    asked = site.ask("/api/v/self/a%2Fb/c?x=1&x=2", X_Thing="yes").json
+    assert isinstance(asked, dict)
+    assert {name: asked[name] for name in ("method", "path", "path_args", "query", "client_ip")} == {
+        "method": "GET", "path": "/api/v/self/a%2Fb/c", "path_args": ["a/b", "c"], "query": {"x": "2"},
+        "client_ip": "127.0.0.1",
+    }  # fmt: skip
+    assert asked["headers"]["x-thing"] == "yes"
+
+
+def test_binary_bodies_pass_both_ways_and_bad_headers_are_dropped(site: Site) -> None:
+    body = bytes(range(256)) * 400
+    reply = site.ask("/api/v/echo/1/2", "PUT", body, Content_Type="image/png")
+    assert (reply.status, reply.body, reply.headers["Content-Type"]) == (201, body, "image/png")
+    assert reply.headers["X-Args"] == "1|2"
+    assert "X-Split" not in reply.headers
+    assert reply.headers.get("Connection") != "upgrade"
+    assert site.ask("/api/v/large").body == b"\0\xff" * (2 << 20)
+
+
+def test_large_bodies_arrive_and_larger_ones_are_refused(site: Site) -> None:
+    body = b"x" * (10 << 20)
+    assert site.ask("/api/v/echo", "POST", body, Content_Type="a/b").body == body
+    assert site.ask("/api/v/echo", "POST", body + b"x", Content_Type="a/b").status == 413
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/api/v/nothing"), ("GET", "/api/public/hello"), ("GET", "/api/v/status"),
+                         ("POST", "/api/v/hello"), ("OPTIONS", "/api/v/hello")]
+)  # fmt: skip
+def test_what_nobody_handles_is_not_found(site: Site, method: str, path: str) -> None:
+    reply = site.ask(path, method)
+    assert (reply.status, reply.body) == (404, b"Not Found")
+
+
+def test_head_is_get_without_its_body(site: Site) -> None:
+    reply = site.ask("/api/v/hello", "HEAD")
+    assert (reply.status, reply.body, reply.headers["Content-Length"]) == (200, b"", "13")
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [("broken", "server/init.lua:12: no luck"), ("odd", "it returned a number"), ("greedy", "not enough memory")],
+)
+def test_an_error_is_told_inside_alone(site: Site, path: str, reason: str) -> None:
+    reply = site.ask(f"/api/v/{path}")
+    assert (reply.status, reply.json) == (500, {"error": "Internal Server Error"})
+    eventually(lambda: f"GET /api/v/{path}: " in site.log("error.log"))
+    assert reason in site.log("error.log")
+    assert "an endpoint failed" in site.daemon.said()
+
+
+def test_what_is_deferred_runs_after_the_answer_and_may_call_ops(site: Site) -> None:
+    assert site.ask("/api/v/later").json == {"ok": True}
+    eventually(lambda: site.ask("/api/v/later_done").body == b"done")
+    eventually(lambda: "INFO deferred /api/v/later" in site.log("server.log"))
+
+
+def test_the_database_and_the_store_are_there(site: Site) -> None:
+    reply = site.ask("/api/v/items", "POST", b'{"name": "tea"}')
+    assert reply.json == [{"name": "tea"}]
+    assert site.ask("/api/v/own").body == b"1"
+
+
+def test_pages_and_everything_else_are_served_beside(site: Site) -> None:
+    assert site.ask("/").body == b"<h1>pages</h1>"
+    assert site.ask("/somewhere").body == b"<h1>pages</h1>"
+    assert site.ask("/api/public/status").json == {"up": True}
+    assert site.ask("/api/jobs").json == []
+    assert site.ask("/healthz").status == 200
+    assert site.ask("/api/v/hello", Host="evil.example").status == 403
+
+
+def test_a_client_that_hangs_up_ends_nothing(site: Site) -> None:
+    host, port = site.where.split(":")
+    for _ in range(20):
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(b"GET /api/v/hello HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert site.ask("/api/v/hello").status == 200
+
+
+def test_many_requests_at_once_are_all_answered(site: Site) -> None:
+    with ThreadPoolExecutor(40) as crowd:
+        replies = list(crowd.map(lambda number: site.ask(f"/api/v/hello?name={number}"), range(400)))
+    assert [reply.body for reply in replies] == [b"Hello, %d" % number for number in range(400)]
+
+
+def test_a_save_is_live_at_once_and_a_broken_one_never(own_site: Site) -> None:
+    site, project = own_site, own_site.project
+    project.save("server/words.lua", 'return { nobody = "module" }')
+    eventually(lambda: site.ask("/api/v/hello").body == b"Hello, module")
+    project.save("server/words.lua", "return {{")
+    eventually(lambda: "server/words.lua:" in site.daemon.said())
+    assert site.ask("/api/v/hello").body == b"Hello, module"
+    project.save("server/words.lua", 'return { nobody = "mended" }')
+    eventually(lambda: site.ask("/api/v/hello").body == b"Hello, mended")
+    project.save("server/init.lua", "function get:hello() return 'x' end end")
+    eventually(lambda: "server/init.lua:1" in site.daemon.said())
+    assert site.ask("/api/v/hello").body == b"Hello, mended"
+    assert "the server's file does not load" in str(site.ask("/healthz").json)
+    assert "server/init.lua" in project.spyweb("check", code=1).stdout
+    (project.root / "server/init.lua").unlink()
+    eventually(lambda: site.ask("/api/v/hello").status == 404)
+    project.save("server/init.lua", "function get:hello() return 'back' end")
+    eventually(lambda: site.ask("/api/v/hello").body == b"back")
+
+
+def test_a_worker_that_dies_costs_the_requests_in_it_and_no_more(own_site: Site) -> None:
+    own_site.project.save("server/init.lua", INIT + "function get:hang() sleep(60000) end")
+    eventually(lambda: 'generation": 2' in own_site.daemon.said())
+    with ThreadPoolExecutor(1) as crowd:
+        hanging = crowd.submit(own_site.ask, "/api/v/hang")
+        workers = eventually(lambda: [each for each in health(own_site) if each["runs"]])
+        for worker in workers:
+            os.kill(int(str(worker["pid"])), signal.SIGKILL)
+        assert hanging.result(30).status == 500
+    for _ in range(4):
+        assert own_site.ask("/api/v/hello").status == 200
+
+
+def health(site: Site) -> list[dict[str, object]]:
+    found = json.loads(site.project.spyweb("health", "-o", "json").stdout)["workers"]
+    return [worker for worker in found if worker["job"]]
+
+
+def test_with_a_key_all_but_what_is_public_needs_it(tmp_path: Path) -> None:
+    project = a_project(tmp_path)
+    project.environment["SPYWEB_API_KEY"] = "s3cret"
+    with project.daemon() as daemon:
+        site = Site(project, daemon)
+        assert site.ask("/api/v/hello").json == {"error": "Unauthorized"}
+        assert site.ask("/api/v/hello", X_SpyWeb_Key="s3cret", Host="spyweb.example").status == 200
+        assert site.ask("/api/public/status").status == 200
+        assert site.ask("/").status == 200
+
+
+def test_a_stop_waits_for_handlers_within_the_grace(own_site: Site) -> None:
+    own_site.project.save("server/init.lua", "function get:slow() sleep(1000) return 'slept' end")
+    eventually(lambda: 'generation": 2' in own_site.daemon.said())
+    with ThreadPoolExecutor(1) as crowd:
+        slow = crowd.submit(own_site.ask, "/api/v/slow")
+        eventually(lambda: any(worker["runs"] for worker in health(own_site)))
+        began = time.monotonic()
+        assert own_site.daemon.stop() == 0
+        assert slow.result(10).body == b"slept"
+    assert time.monotonic() - began < 8

@@ -1,0 +1,159 @@
+"""`spyweb test` as people and CI use it: the real command, a daemon beside it, the project of its page."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.fakes.project import COMMAND, Project, eventually
+from tests.fakes.repository import read
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+
+SAMPLE = re.compile(r"`(?P<path>[\w/.]+\.lua)`[^\n]*:\n\n```lua\n(?P<text>.*?)```", re.DOTALL)
+MONITOR = 'name = "Prices"\nurl = "https://example.org"\nselector = "li"\nfields = ["title:a", "price:b"]\n'
+PASSING = "function test_fine() spyweb.assert_eq(1, 1) end\n"
+FAILING = "function test_wrong() spyweb.assert_eq(1 + 1, 3) end\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def test_the_project_of_the_page_works_as_the_page_says(project: Project) -> None:
+    for found in SAMPLE.finditer(read("docs/how-to/test-a-job.md")):
+        project.save(found["path"], found["text"])
+    project.save("jobs/prices/config.toml", MONITOR)
+
+    everything = project.spyweb("test", "--virtual-time").stdout
+    one = project.spyweb("test", "prices", "lower").stdout
+    project.save("jobs/prices/hooks.lua", (project.root / "jobs/prices/hooks.lua").read_text().replace(">=", ">"))
+    broken = project.spyweb("test", "prices", "lower", code=1).stdout
+
+    assert re.search(r"test result: ok\. 6 passed; 0 failed; finished in .*\n$", everything)
+    assert re.findall(r"^ok .*?(?= \()", one, re.MULTILINE) == ["ok prices: test_only_a_lower_price_passes"]
+    shown = read("docs/how-to/test-a-job.md")
+    assert "jobs/prices/tests.lua:12: the same price again: a table is not equal to nil" in broken
+    assert "jobs/prices/tests.lua:12: the same price again: a table is not equal to nil" in shown
+
+
+def test_exit_codes_and_the_last_line_say_how_it_went(project: Project) -> None:
+    project.job("good", PASSING)
+    project.job("bad", PASSING + FAILING)
+    answer = project.spyweb("test", code=1)
+    assert "jobs/bad.lua:5: 2 is not equal to 3" in answer.stdout
+    assert answer.stdout.splitlines()[-1].startswith("test result: FAILED. 2 passed; 1 failed;")
+
+    answer = project.spyweb("test", "good")
+    assert answer.stdout.splitlines()[-1].startswith("test result: ok. 1 passed; 0 failed;")
+
+    assert project.spyweb("test", "bad", "nothing", code=2).stdout == ""
+
+
+def test_programs_and_ci_are_told_the_same(project: Project) -> None:
+    project.job("bad", PASSING + FAILING)
+
+    told = json.loads(project.spyweb("test", "-o", "json", "--junit", str(project.root / "r.xml"), code=1).stdout)
+    root = ElementTree.parse(project.root / "r.xml").getroot()
+
+    assert (told["passed"], told["failed"]) == (1, 1)
+    assert {each["test"]: each["outcome"] for each in told["tests"]} == {"test_fine": "passed", "test_wrong": "failed"}
+    assert (root.get("tests"), root.get("failures")) == ("2", "1")
+    failed = root.find(".//testcase[failure]")
+    assert failed is not None
+    assert (failed.get("file"), failed.get("line")) == ("jobs/bad.lua", "5")
+
+
+def test_a_running_daemon_and_its_data_are_left_alone(project: Project) -> None:
+    project.job(
+        "keeper",
+        'function run() store_set("kept", "by the daemon") return store_get("kept") end\n'
+        'function test_keeps() spyweb.assert_eq(store_get("kept"), nil) store_set("kept", "by a test") end\n'
+        'function test_logs() log("tested") end',
+    )
+    with project.daemon():
+        assert project.result("keeper") == "by the daemon"
+        project.spyweb("test")
+        assert project.spyweb("state", "get", "--job", "keeper", "kept").stdout.strip() == "by the daemon"
+        assert len(project.runs("keeper")) == 1, "a test is no run"
+    log = project.root / "jobs" / "keeper" / "hooks.log"
+    assert not log.exists() or "tested" not in log.read_text()
+
+
+def test_a_hundred_trivial_tests_take_two_seconds_at_most(project: Project) -> None:
+    tests = "".join(f"function test_{number}() spyweb.assert_eq({number}, {number}) end\n" for number in range(100))
+    project.job("many", tests)
+
+    def took() -> float:
+        began = time.monotonic()
+        assert "100 passed; 0 failed" in project.spyweb("test").stdout
+        return time.monotonic() - began
+
+    assert any(took() < 2 * slowness() for _ in range(3)), "not once in three, on a machine that may be busy"
+
+
+def slowness() -> float:
+    """How much longer a known piece of work takes than on the slowest machine this is promised for."""
+    began = time.monotonic()
+    subprocess.run([COMMAND[0], "-c", "import asyncio, json, typing"], check=True)
+    return max(1.0, (time.monotonic() - began) / 0.2)
+
+
+def test_ctrl_c_ends_it_cleanly(project: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
+    scratch = tmp_path_factory.mktemp("scratch")
+    project.job("slow", "function test_a() end\nfunction test_b() store_set('a', 'b') sleep(60000) end")
+    process = subprocess.Popen(
+        [*COMMAND, "-C", str(project.root), "test"],
+        env={**project.environment, "TMPDIR": str(scratch)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    eventually(lambda: list(scratch.glob("*/*/spyweb.db")), "a test that has begun to wait")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+
+    assert process.returncode == 130
+    assert err == ""
+    assert out.splitlines()[-1] == "test result: ok. 1 passed; 0 failed; interrupted"
+    assert not list(scratch.iterdir())
+
+
+def test_on_a_terminal_a_bar_shows_how_far_it_is(project: Project) -> None:
+    project.job("good", PASSING + "function test_slow() sleep(300) end\n")
+    ours, theirs = pty.openpty()
+    environment = {**project.environment, "TERM": "xterm-256color"}
+    process = subprocess.Popen(
+        [*COMMAND, "-C", str(project.root), "test"], env=environment, stdout=theirs, stderr=theirs, stdin=theirs
+    )
+    os.close(theirs)
+    shown = read_all(ours)
+    assert process.wait(30) == 0
+    assert "testing" in shown
+    assert "50%" in shown
+    assert "ok good: test_slow" in shown
+    assert "test result: ok. 2 passed; 0 failed" in shown
+
+
+def read_all(terminal: int) -> str:
+    pieces = []
+    while True:
+        try:
+            piece = os.read(terminal, 65536)
+        except OSError:  # how Linux says that the other end is closed
+            break
+        if not piece:
+            break
+        pieces.append(piece)
+    os.close(terminal)
+    return b"".join(pieces).decode("utf-8", "replace")

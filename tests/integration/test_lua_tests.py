@@ -1,0 +1,267 @@
+"""A project's tests in real workers, on real temporary databases; the command is left out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from spyweb.daemon.testing import Wish, run_tests
+from spyweb.errors import ConfigError, Refused
+from spyweb.jobs.testing.results import Report, Result
+from tests.fakes.project import eventually
+
+MONITOR = 'name = "The Shop"\nurl = "https://example.org"\nselector = "li"\nfields = ["title:a"]\nenabled = false\n'
+
+
+@dataclass
+class Watch:
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def found(self, suite: str, tests: int) -> None:
+        self.counts[suite] = tests
+
+    def ended(self, result: Result) -> None:
+        pass
+
+
+@dataclass
+class Lab:
+    """A project whose one monitor has the tests that are given."""
+
+    root: Path
+
+    def save(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def shop(self, tests: str, hooks: str = "", defer: str = "") -> None:
+        self.save("jobs/shop/config.toml", MONITOR)
+        self.save("jobs/shop/tests.lua", tests)
+        for name, text in (("hooks", hooks), ("defer", defer)):
+            if text:
+                self.save(f"jobs/shop/{name}.lua", text)
+
+    async def run(self, job: str | None = None, pattern: str = "", *, virtual: bool = False) -> Report:
+        return await run_tests(self.root, Wish(job=job, pattern=pattern, virtual_time=virtual), Watch())
+
+    async def outcomes(self, job: str | None = None, *, virtual: bool = False) -> dict[str, str]:
+        """What went wrong with each test."""
+        report = await self.run(job, virtual=virtual)
+        return {result.test: result.reason for result in report.results}
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """Temporary databases are made where the test can look for what is left of them."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "project" / "jobs").mkdir(parents=True)
+    return Lab(tmp_path / "project")
+
+
+async def test_each_test_has_globals_and_a_database_of_its_own(lab: Lab) -> None:
+    lab.shop(
+        """
+        count = (count or 0) + 1
+        store_set("loaded", "yes")
+        local function look()
+          spyweb.assert_eq(count, 1)
+          spyweb.assert_eq(store_get("loaded"), "yes")
+          spyweb.assert_eq(store_get("left"), nil)
+          spyweb.assert_eq(state.get("left"), nil)
+          spyweb.assert_eq(db_exec("CREATE TABLE mine (a)"), 0)
+          count = count + 1
+          store_set("left", "x")
+          state.set("left", 1)
+        end
+        test_a, test_b = look, look
+        """
+    )
+    assert await lab.outcomes() == {"test_a": "", "test_b": ""}
+    assert os.listdir(lab.root) == ["jobs"], "the project's own data are not touched"
+    assert os.listdir(lab.root.parent / "tmp") == [], "nothing is left behind"
+
+
+async def test_all_files_of_a_job_are_there_and_hooks_can_be_called(lab: Lab) -> None:
+    lab.save("lib/units.lua", "return { fetch = function() return http_get('https://example.org/rate').body end }")
+    lab.shop(
+        hooks="local units = require('lib.units') function rate() return units.fetch() end",
+        defer="function on_finally(ctx) ctx.shared.over = true store_set('over', 'yes') end",
+        tests="""
+        function test_a_mock_reaches_modules()
+          http_get = function(url) return { status = 200, body = url } end
+          spyweb.assert_eq(rate(), "https://example.org/rate")
+        end
+        function test_a_hook_is_called(ctx)
+          on_finally(ctx)
+          spyweb.assert_eq({ ctx.shared.over, store_get("over") }, { true, "yes" })
+          spyweb.assert_eq({ ctx.worker_id, ctx.job }, { 1, "the_shop" })
+        end
+        """,
+    )
+    assert await lab.outcomes("The Shop") == {"test_a_hook_is_called": "", "test_a_mock_reaches_modules": ""}
+
+
+async def test_sql_sees_the_engines_views_as_in_the_daemon(lab: Lab) -> None:
+    lab.shop(
+        """
+        function test_views()
+          store_set("k", "v")
+          global_store_set("g", "w")
+          spyweb.assert_eq(db_query("SELECT key, value FROM lua_user ORDER BY key"),
+            { { key = "g", value = "w" }, { key = "the_shop:k", value = "v" } })
+          spyweb.assert_eq(db_query("SELECT count(*) AS n FROM records"), { { n = 0 } })
+          db_exec("CREATE TABLE t (a)")
+          db_exec("INSERT INTO t VALUES (?)", { 5 })
+          spyweb.assert_eq(db_query("SELECT last_insert_rowid() AS id FROM t"), { { id = 1 } })
+        end
+        """
+    )
+    assert await lab.outcomes() == {"test_views": ""}
+
+
+async def test_a_failure_shows_both_values_the_line_and_what_was_logged(lab: Lab) -> None:
+    lab.shop(
+        "function test_x()\n  log('about to')\n  defer(function() print('deferred') end)\n"
+        "  spyweb.assert_eq({ price = { 1, 2 } }, { price = { 1, 3 } }, 'prices')\nend"
+    )
+    (result,) = (await lab.run()).results
+
+    assert not result.passed
+    assert result.reason == "jobs/shop/tests.lua:4: prices: they differ at .price[2]: 2 is not equal to 3"
+    assert "left:" in result.why
+    assert "jobs/shop/tests.lua:4: in function 'test_x'" in result.why
+    assert [(line.level, line.text) for line in result.output] == [("info", "about to"), ("print", "deferred")]
+
+
+async def test_virtual_time_moves_every_clock_and_expiry_with_each_sleep(lab: Lab) -> None:
+    lab.shop(
+        """
+        function test_time()
+          local time, clock = os.time(), os.clock()
+          state.set("brief", 1, 60)
+          sleep(3600 * 1000)
+          spyweb.assert_eq(os.time() - time >= 3600 and os.time() - time < 3660, true)
+          spyweb.assert_eq(os.clock() - clock >= 3600, true)
+          spyweb.assert_eq(state.get("brief"), nil)
+        end
+        function test_a_lock_outlasts_it()
+          state.lock("l", 5)
+          sleep(86400 * 1000)
+          spyweb.assert_eq(state.is_locked("l"), true)
+        end
+        """
+    )
+    report = await lab.run(virtual=True)
+    assert [(result.test, result.reason) for result in report.results] == [
+        ("test_a_lock_outlasts_it", ""),
+        ("test_time", ""),
+    ]
+    assert report.duration_ms < 15_000
+
+
+async def test_sleep_is_real_unless_told_otherwise(lab: Lab) -> None:
+    lab.shop("function test_x() local t = os.clock() sleep(60) spyweb.assert_eq(os.clock() - t >= 0.06, true) end")
+    (result,) = (await lab.run()).results
+    assert result.passed
+    assert result.duration_ms >= 60
+
+
+async def test_a_test_that_never_ends_fails_and_the_others_run(lab: Lab) -> None:
+    lab.save(
+        "jobs/loop.lua",
+        '-- /// job\n-- cpu_limit = "100ms"\n-- ///\nfunction run() end\n'
+        "function test_a() while true do end end\nfunction test_b() end",
+    )
+    assert await lab.outcomes() == {"test_a": "jobs/loop.lua:5: cpu limit exceeded", "test_b": ""}
+
+
+async def test_files_that_do_not_load_are_told_beside_the_tests_of_others(lab: Lab) -> None:
+    lab.shop("function test_x() end")
+    lab.save("jobs/luau.lua", "function test_x() end\nx += 1")
+    lab.save("jobs/raises.lua", "error('at load')\nfunction test_x() end")
+    lab.save("jobs/typo.lua", "-- /// job\n-- evry = 5\n-- ///\n")
+    report = await lab.run()
+
+    assert {(result.suite, result.test): result.reason for result in report.results if not result.passed} == {
+        ("typo", ""): 'jobs/typo.lua:2: evry: unknown key; did you mean "every"?',
+        ("luau", ""): "jobs/luau.lua:2: syntax error near '+' (`+=` is Luau, not Lua 5.4: write x = x + 1)",
+        ("raises", ""): "jobs/raises.lua:1: at load",
+    }
+    assert (report.passed, report.failed) == (1, 3)
+
+
+async def test_nothing_to_run_is_refused(lab: Lab) -> None:
+    with pytest.raises(Refused, match="there are no tests: a test is a global function"):
+        await lab.run()
+    lab.shop("function test_x() end")
+    with pytest.raises(Refused, match="no test of the_shop has 'nothing' in its name"):
+        await lab.run("the_shop", "nothing")
+    lab.save("config.toml", "[daemon]\nworkers = 0\n")
+    with pytest.raises(ConfigError):
+        await lab.run()
+
+
+async def test_the_server_runs_on_a_free_port_with_one_database_for_all(lab: Lab) -> None:
+    lab.save(
+        "server/init.lua",
+        """
+        function format_price(price) return ("$%.2f"):format(price) end
+        get.hello = function(self)
+          log("asked")
+          store_set("seen", self.method)
+          return { status = 201, body = "Hello!" }
+        end
+        function public.get:status() return "up" end
+        function get:boom() error("no luck") end
+        """,
+    )
+    lab.save(
+        "server/tests.lua",
+        """
+        local base = "http://127.0.0.1:" .. SERVER_PORT
+        local function ask(path) return http_get(base .. path) end
+        function test_1_helpers() spyweb.assert_eq(format_price(5), "$5.00") end
+        function test_2_over_http()
+          local response = ask("/api/v/hello")
+          spyweb.assert_eq({ response.status, response.body }, { 201, "Hello!" })
+        end
+        function test_3_shares_the_database() spyweb.assert_eq(store_get("seen"), "GET") end
+        function test_4_directly() spyweb.assert_eq(get.hello({ method = "direct" }).status, 201) end
+        function test_5_public() spyweb.assert_eq(ask("/api/public/status").body, "up") end
+        function test_6_unknown() spyweb.assert_eq(ask("/api/v/nothing").status, 404) end
+        function test_7_boom() spyweb.assert_eq(ask("/api/v/boom").status, 200) end
+        """,
+    )
+    lab.save("config.toml", "[http]\ndeny_private = true\n")
+    report = await lab.run("server")
+
+    by_name = {result.test: result for result in report.results}
+    assert [name for name, result in by_name.items() if not result.passed] == ["test_7_boom"], by_name
+    assert [line.text for line in by_name["test_2_over_http"].output] == ["asked"]
+    (heard,) = by_name["test_7_boom"].output
+    assert heard.text.startswith("GET /api/v/boom: server/init.lua:9: no luck")
+    assert sorted(os.listdir(lab.root / "server")) == ["init.lua", "tests.lua"], "its log files are the daemon's"
+
+
+async def test_a_server_that_does_not_compile_is_one_failure(lab: Lab) -> None:
+    lab.save("server/init.lua", "function get:x(")
+    lab.save("server/tests.lua", "function test_x() end")
+    (result,) = (await lab.run("server")).results
+    assert (result.test, result.passed) == ("", False)
+    assert result.reason.startswith("server/init.lua:1: ")
+
+
+async def test_a_run_that_is_cancelled_leaves_nothing_behind(lab: Lab) -> None:
+    lab.shop("function test_x() store_set('a', 'b') sleep(60000) end")
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(lab.run())
+        await asyncio.to_thread(eventually, lambda: list((lab.root.parent / "tmp").glob("*/*/spyweb.db")), "a database")
+        running.cancel()
+    assert os.listdir(lab.root.parent / "tmp") == []

@@ -1,0 +1,83 @@
+"""`spyweb outbox`: against a database, and against a daemon's socket."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from spyweb.jobs.outbox_view import view_message
+from spyweb.model import JobId
+from spyweb.store.protocol import Message, NewMessage
+from spyweb.store.sqlite import open_store
+from tests.fakes.changes import NEWS, PRICES
+from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.command import spyweb
+from tests.fakes.desk import FakeDesk
+from tests.fakes.door import open_door
+from tests.fakes.findings import HOOK, message
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "config.toml").write_text('[daemon]\ntimezone = "UTC"\n')
+    (tmp_path / "data").mkdir(mode=0o700)
+    return tmp_path
+
+
+def leave(root: Path, *messages: NewMessage) -> None:
+    """The first of them is dead."""
+
+    async def add() -> None:
+        store = await open_store(root / "data" / "spyweb.db", clock=FakeClock())
+        first, *_ = await store.outbox.add(messages)
+        await store.outbox.give_up(first, error="answered 410: gone")
+        await store.close()
+
+    asyncio.run(add())
+
+
+def test_what_waits_and_what_is_dead_is_a_table(project: Path) -> None:
+    leave(project, message(), message(job=NEWS))
+    answer = spyweb("outbox", root=project)
+    moment = "Thu 2026-01-01 00:00:00 UTC"
+
+    assert answer.lines[0].split() == ["id", "job", "since", "by", "to", "state", "attempts", "next", "error"]
+    assert answer.table == [
+        ["2", "news", moment, "webhook", "hooks.example", "waiting", "0", moment],
+        ["1", "prices", moment, "webhook", "hooks.example", "dead", "1", "answered 410: gone"],
+    ]
+    assert len(spyweb("outbox", "news", root=project).lines) == 2
+
+
+def test_nothing_left_to_send_is_said(project: Path) -> None:
+    answer = spyweb("outbox", root=project)
+    assert (answer.code, answer.out, answer.err) == (0, "", "everything has arrived\n")
+
+
+def test_a_dead_one_is_sent_again(project: Path) -> None:
+    leave(project, message())
+    assert spyweb("outbox", "--retry", "1", root=project).out == "1 message is sent again\n"
+    (found,) = spyweb("outbox", "-o", "json", root=project).json  # type: ignore[misc, attr-defined]
+    assert (found["state"], found["attempts"]) == ("waiting", 0)
+    assert spyweb("outbox", "--retry", "all", "-o", "json", root=project).json == {"retried": [1]}
+
+
+@pytest.mark.parametrize("which", ["7", "0", "x", "-1", "9" * 30])
+def test_what_is_no_message_is_refused(project: Path, which: str) -> None:
+    leave(project, message())
+    answer = spyweb("outbox", f"--retry={which}", root=project)
+    assert answer.code == 2
+    assert answer.err.startswith("spyweb: ")
+
+
+def test_a_running_daemon_is_asked(project: Path) -> None:
+    waiting = Message(id=5, job=PRICES, target=HOOK, payload=b"{}", delivery="x", created_ms=START_MS, next_ms=START_MS)
+    desk = FakeDesk(unsent=[view_message(waiting)])
+    with open_door(project, desk):
+        assert spyweb("outbox", "Prices", root=project).table[0][0] == "5"
+        assert spyweb("outbox", "--retry", "all", root=project).out == "1 message is sent again\n"
+    assert desk.story == ["retry None"]
+    assert JobId("prices") == PRICES

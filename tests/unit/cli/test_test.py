@@ -1,0 +1,105 @@
+"""What `spyweb test` shows.  That it runs tests, on real parts: tests/integration/test_lua_tests.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spyweb.cli.exits import ExitCode
+from spyweb.cli.output import Format, Meter
+from spyweb.cli.test import Screen, code_for, complete_suite, show_report, write_junit
+from spyweb.errors import NoAccess
+from spyweb.jobs.testing.results import Report, Result
+from spyweb.jobs.view import LogLine
+from tests.fakes.command import spyweb
+
+PASSED = Result(suite="shop", test="test_price", passed=True, duration_ms=1.25)
+FAILED = Result(
+    suite="shop",
+    test="test_total",
+    passed=False,
+    duration_ms=1500,
+    reason="jobs/shop/tests.lua:7: 3 is not equal to 4",
+    traceback="stack traceback:\n\tjobs/shop/tests.lua:7: in function 'test_total'",
+    output=[LogLine(level="info", text="fetched\x1b[31m", at_ms=1)],
+)
+BROKEN = Result(suite="typo", test="", passed=False, reason="jobs/typo.lua:1: no")
+
+
+def test_each_test_is_a_line_as_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    moves: list[tuple[int, int]] = []
+    screen = Screen(meter=Meter(lambda total, done: moves.append((total, done))))
+
+    screen.found("shop", 2)
+    for result in (PASSED, FAILED, BROKEN):
+        screen.ended(result)
+
+    assert capsys.readouterr().out.splitlines() == [
+        "ok shop: test_price (1.2 ms)",
+        "failed shop: test_total (1.50 s)",
+        "failed typo does not load",
+    ]
+    assert moves[:3] == [(2, 0), (2, 1), (2, 2)]
+
+
+def test_for_programs_nothing_is_shown_before_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    Screen(meter=Meter(), is_silent=True).ended(FAILED)
+    assert capsys.readouterr().out == ""
+
+
+def test_failures_are_shown_at_the_end_and_the_last_line_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    show_report(Report(results=[PASSED, FAILED], duration_ms=12.3), Format.TABLE)
+    assert capsys.readouterr().out == (
+        "\n---- shop: test_total ----\n"
+        "jobs/shop/tests.lua:7: 3 is not equal to 4\n"
+        "stack traceback:\n"
+        "\tjobs/shop/tests.lua:7: in function 'test_total'\n"
+        "info: fetched\\x1b[31m\n"
+        "\ntest result: FAILED. 1 passed; 1 failed; finished in 12.3 ms\n"
+    )
+
+
+def test_the_last_line_counts_where_all_is_well_too(capsys: pytest.CaptureFixture[str]) -> None:
+    show_report(Report(results=[PASSED]), Format.TABLE)
+    assert capsys.readouterr().out == "\ntest result: ok. 1 passed; 0 failed; finished in 0.0 ms\n"
+
+
+def test_an_interrupted_run_shows_what_it_came_to(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report(results=[PASSED], is_whole=False)
+    show_report(report, Format.TABLE)
+    assert capsys.readouterr().out == "\ntest result: ok. 1 passed; 0 failed; interrupted\n"
+    assert code_for(report) is ExitCode.INTERRUPTED
+
+
+def test_programs_get_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    show_report(Report(results=[PASSED, BROKEN]), Format.JSON)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["passed"], told["failed"], [each["test"] for each in told["tests"]]) == (1, 1, ["test_price", None])
+
+
+def test_a_failure_of_any_kind_is_exit_code_1() -> None:
+    assert code_for(Report(results=[PASSED])) is ExitCode.OK
+    assert code_for(Report(results=[PASSED, FAILED])) is ExitCode.FAILED
+    assert code_for(Report(results=[BROKEN])) is ExitCode.FAILED
+
+
+def test_a_file_that_can_not_be_written_is_one_line(tmp_path: Path) -> None:
+    write_junit(tmp_path / "report.xml", Report(results=[PASSED]))
+    assert (tmp_path / "report.xml").read_bytes().startswith(b"<?xml")
+    with pytest.raises(NoAccess, match=r"no/report\.xml: No such file or directory"):
+        write_junit(tmp_path / "no" / "report.xml", Report(results=[]))
+
+
+def test_a_job_that_is_not_there_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    answer = spyweb("test", "nobody", root=tmp_path)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == "spyweb: no job is named 'nobody': `spyweb jobs` lists them\n"
+
+
+def test_the_shell_completes_the_server_beside_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spyweb.cli.test.complete_job", lambda context, incomplete: ["shop"])
+    assert complete_suite(None, "s") == ["shop", "server"]  # type: ignore[arg-type]
+    assert complete_suite(None, "sh") == ["shop"]  # type: ignore[arg-type]

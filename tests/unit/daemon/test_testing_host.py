@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import asyncio
+from asyncio import TaskGroup
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pytest
+
+from spyweb.daemon.testing_host import LateHost
+from spyweb.errors import OpError, StoreError
+from spyweb.ops.world import World
+
+
+class Town:
+    """Where worlds come and go."""
+
+    def __init__(self) -> None:
+        self.story: list[str] = []
+        self.lines: list[str] = []
+        self.refusal: Exception | None = None
+        self.trouble_at_the_end: Exception | None = None
+
+    @asynccontextmanager
+    async def world(self) -> AsyncIterator[World]:
+        if self.refusal:
+            raise self.refusal
+        await asyncio.sleep(0)
+        self.story.append("opened")
+        yield cast(World, object())
+        self.story.append("closed")
+        if self.trouble_at_the_end:
+            raise self.trouble_at_the_end
+
+    def log(self, level: str, text: bytes) -> None:
+        self.lines.append(f"{level}: {text.decode()}")
+
+    def host(self, tasks: TaskGroup) -> LateHost:
+        return LateHost(self.world(), lambda _: Echo(self), self.log, tasks)
+
+
+class Echo:
+    def __init__(self, town: Town) -> None:
+        self._town = town
+
+    def log(self, level: str, text: bytes) -> None:
+        raise AssertionError
+
+    async def op(self, name: str, arguments: Sequence[object]) -> Sequence[object]:
+        self._town.story.append(name)
+        return arguments
+
+
+@pytest.fixture
+def town() -> Town:
+    return Town()
+
+
+async def test_a_test_that_asks_for_nothing_has_no_world(town: Town) -> None:
+    async with TaskGroup() as tasks:
+        host = town.host(tasks)
+        host.log("info", b"heard")
+        await host.close()
+
+    assert (town.story, town.lines) == ([], ["info: heard"])
+
+
+async def test_the_first_op_waits_for_the_world_and_all_have_the_same(town: Town) -> None:
+    async with TaskGroup() as tasks:
+        host = town.host(tasks)
+        assert await host.op("first", [1]) == [1]
+        assert await host.op("second", [2]) == [2]
+        await host.close()
+
+    assert town.story == ["opened", "first", "second", "closed"]
+
+
+async def test_an_op_is_told_why_there_is_no_world(town: Town) -> None:
+    town.refusal = OSError(28, "No space left on device")
+    async with TaskGroup() as tasks:
+        host = town.host(tasks)
+        with pytest.raises(OpError, match=r"store_set: there is no temporary database: .*No space left"):
+            await host.op("store_set", [])
+        with pytest.raises(OpError):
+            await host.op("store_get", [])
+        await host.close()
+
+
+async def test_trouble_at_the_end_does_not_end_the_other_tests(town: Town) -> None:
+    town.trouble_at_the_end = StoreError("the disk is gone")
+    async with TaskGroup() as tasks:
+        host = town.host(tasks)
+        await host.op("first", [])
+        await host.close()
+
+    assert town.lines == ["error: the temporary database was not closed: the disk is gone"]
+
+
+async def test_an_op_that_is_cancelled_leaves_the_world_to_be_closed(town: Town) -> None:
+    async with TaskGroup() as tasks:
+        host = town.host(tasks)
+        op = tasks.create_task(host.op("first", []))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        op.cancel()
+        await asyncio.sleep(0)
+        await host.close()
+
+    assert town.story == ["opened", "closed"]

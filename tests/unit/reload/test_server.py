@@ -1,0 +1,179 @@
+"""A newer server/init.lua in place of the older one, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import TaskGroup
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from spyweb.errors import ScriptError
+from spyweb.jobs.server.file import SERVER
+from spyweb.lua.session import Code
+from spyweb.model import JobId
+from spyweb.ops.sources import Sources
+from spyweb.reload.server import SPARES, ServerReloader
+from tests.fakes.clock import FakeClock
+from tests.fakes.endpoints import Served, make_served, say_hello
+
+
+@dataclass(slots=True)
+class Machine:
+    """What compiles: all but what holds the word BROKEN."""
+
+    story: list[str] = field(default_factory=list)
+
+    async def check(self, code: Code) -> None:
+        if b"BROKEN" in code.source:
+            raise ScriptError(code.chunk, 2, "unexpected symbol")
+
+    def keep_spares(self, code: Code, count: int) -> None:
+        assert count == SPARES
+        self.story.append(f"keep {code.job} {code.generation}")
+
+    def retire(self, job: JobId, older_than: int) -> None:
+        self.story.append(f"retire {job} {older_than}")
+
+
+@dataclass(slots=True)
+class World:
+    root: Path
+    served: Served
+    machine: Machine
+    sources: Sources
+    reloader: ServerReloader
+
+    async def save(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        await self.reloader.look()
+
+    @property
+    def source(self) -> bytes | None:
+        version = self.served.endpoints.version
+        return version.code.source if version else None
+
+    @property
+    def problem(self) -> str:
+        return str(self.reloader.problem or "")
+
+    async def require(self, name: bytes) -> None:
+        """As a request does that answers with the present version."""
+        version = self.served.endpoints.version
+        assert version
+        await self.sources.find(SERVER, version.code.generation, "server", name)
+
+
+Making = Callable[[int], World]
+
+
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[Making]:
+    async with TaskGroup() as tasks:
+
+        def world(workers: int = 1) -> World:
+            clock, machine, sources = FakeClock(), Machine(), Sources(tmp_path)
+            served = make_served(say_hello, tasks, clock)
+            served.endpoints.version = None
+            reloader = ServerReloader(
+                root=tmp_path,
+                endpoints=served.endpoints,
+                machine=machine,
+                modules=sources,
+                clock=clock,
+                workers=workers,
+            )
+            return World(tmp_path, served, machine, sources, reloader)
+
+        yield world
+
+
+@pytest.fixture
+async def world(make: Making) -> World:
+    return make(1)
+
+
+async def test_a_server_comes_is_edited_and_goes(world: World) -> None:
+    await world.reloader.look()
+    assert world.source is None
+    await world.save("server/init.lua", "one")
+    assert world.source == b"one"
+    await world.save("server/init.lua", "two")
+    assert world.source == b"two"
+    (world.root / "server/init.lua").unlink()
+    await world.reloader.look()
+    assert (world.source, world.problem) == (None, "")
+    assert world.machine.story == ["keep /server 1", "keep /server 2", "retire /server 3"]
+
+
+async def test_each_worker_keeps_spares_and_lets_them_go(make: Making) -> None:
+    world = make(2)
+    await world.save("server/init.lua", "one")
+    (world.root / "server/init.lua").unlink()
+    await world.reloader.look()
+    assert world.machine.story == ["keep /server 1", "keep /server/1 1", "retire /server 2", "retire /server/1 2"]
+
+
+async def test_a_broken_save_leaves_the_older_version_and_shows(world: World) -> None:
+    await world.save("server/init.lua", "one")
+    await world.save("server/init.lua", "BROKEN")
+    assert (world.source, world.problem) == (b"one", "server/init.lua:2: unexpected symbol")
+    await world.save("server/init.lua", "one")
+    assert (world.source, world.problem) == (b"one", "")
+
+
+async def test_an_emptied_file_is_no_newer_version(world: World) -> None:
+    await world.save("server/init.lua", "one")
+    await world.save("server/init.lua", "")
+    assert (world.source, world.problem) == (b"one", "server/init.lua: is empty")
+
+
+async def test_a_broken_first_version_shows(world: World) -> None:
+    await world.save("server/init.lua", "BROKEN")
+    assert (world.source, world.problem) == (None, "server/init.lua:2: unexpected symbol")
+
+
+async def test_what_has_not_changed_stays(world: World) -> None:
+    await world.save("server/init.lua", "one")
+    version = world.served.endpoints.version
+    await world.save("jobs.toml", "")
+    assert world.served.endpoints.version is version
+
+
+async def test_an_edited_module_makes_a_new_version_unless_it_is_broken(world: World) -> None:
+    await world.save("server/lib.lua", "return 1")
+    await world.save("server/init.lua", "one")
+    await world.require(b"lib")
+    await world.save("server/lib.lua", "BROKEN")
+    version = world.served.endpoints.version
+    assert version
+    assert (version.code.generation, world.problem) == (1, "server/lib.lua:2: unexpected symbol")
+    await world.save("server/lib.lua", "return 2")
+    assert world.served.endpoints.version is not version
+    assert world.problem == ""
+
+
+async def test_a_module_that_is_gone_or_come_makes_a_new_version(world: World) -> None:
+    await world.save("lib.lua", "return 1")
+    await world.save("server/init.lua", "one")
+    await world.require(b"lib")
+    await world.save("server/lib.lua", "return 2")
+    assert world.machine.story == ["keep /server 1", "keep /server 2"]
+
+
+async def test_it_looks_when_it_is_woken_and_now_and_then(world: World) -> None:
+    keeping = asyncio.create_task(world.reloader.keep_up())
+    (world.root / "server").mkdir()
+    (world.root / "server/init.lua").write_text("one")
+    world.reloader.wake()
+    while world.source is None:
+        await asyncio.sleep(0.001)
+    (world.root / "server/init.lua").write_text("two")
+    await world.served.clock.turn(60)
+    while world.source == b"one":
+        await asyncio.sleep(0.001)
+    keeping.cancel()

@@ -1,0 +1,70 @@
+"""No more of a body than may be, no longer than may be, and of all together only so much."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from io import BytesIO
+
+import pytest
+from aiohttp import web
+
+from spyweb.errors import PoolError
+from spyweb.web.body import LARGEST, Body, Room
+from tests.fakes.client import Client, client_of
+
+ROOM = web.AppKey("ROOM", Room)
+
+
+async def measure(request: web.Request) -> web.Response:
+    body = Body(request.app[ROOM])
+    try:
+        return web.Response(text=str(len(await body.read(request))))
+    except PoolError as error:
+        return web.Response(status=503, text=str(error))
+    finally:
+        body.close()
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    app = web.Application()
+    app[ROOM] = Room()
+    app.router.add_post("/", measure)
+    async with client_of(app) as client:
+        yield client
+
+
+async def in_pieces(size: int) -> AsyncIterator[bytes]:
+    for start in range(0, size, 1 << 20):
+        yield b"x" * min(1 << 20, size - start)
+
+
+@pytest.mark.parametrize("is_announced", [True, False])
+async def test_a_body_of_the_largest_size_is_read_and_a_byte_more_is_refused(
+    client: Client, is_announced: bool
+) -> None:
+    for size, status in ((LARGEST, 200), (LARGEST + 1, 413)):
+        data = BytesIO(b"x" * size) if is_announced else in_pieces(size)
+        async with client.post("/", data=data) as answer:
+            assert answer.status == status
+            assert await answer.text() in (str(LARGEST), "a request's body may be 10 MB")
+
+
+async def test_all_bodies_together_have_only_so_much_room(client: Client) -> None:
+    room = client.app[ROOM]
+    for _ in range(3):
+        async with client.post("/", data=b"x" * 1000) as answer:
+            assert answer.status == 200
+    room.take(128 * (1 << 20) - 999)
+    async with client.post("/", data=b"x" * 1000) as answer:
+        assert (answer.status, await answer.text()) == (503, "too many large requests at once")
+    room.give_back(1)
+    async with client.post("/", data=b"x" * 1000) as answer:
+        assert answer.status == 200
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spyweb.web.body.PATIENCE_S", 0)
+
+    async with client.post("/", data=in_pieces(5 << 20)) as answer:
+        assert answer.status == 408

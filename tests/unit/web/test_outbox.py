@@ -1,0 +1,47 @@
+"""/api/outbox, as the command line asks for it."""
+
+from __future__ import annotations
+
+from spyweb.jobs.outbox_view import MessageView
+from spyweb.model import JobId
+from spyweb.web.app import socket_app, tcp_app
+from tests.fakes.client import client_of, get_json, post_json
+from tests.fakes.desk import BACKUP, NOW_MS, PRICES, FakeDesk
+
+
+def unsent(number: int, job: JobId = PRICES) -> MessageView:
+    return MessageView(
+        id=number,
+        job_id=job,
+        channel="webhook",
+        to="hooks.example",
+        state="dead",
+        created_ms=NOW_MS,
+        next_ms=None,
+        attempts=3,
+        error="answered 500",
+    )
+
+
+async def test_messages_are_listed_of_one_job_or_of_all() -> None:
+    desk = FakeDesk(unsent=[unsent(2, BACKUP), unsent(1)])
+    async with client_of(socket_app(desk)) as client:
+        _, answer = await get_json(client, "/api/outbox")
+        assert [each["id"] for each in answer] == [2, 1]  # type: ignore[index, call-overload]
+        for query, count in (("job=Backup", 1), ("job=gone", 0), ("limit=1", 1)):
+            _, answer = await get_json(client, f"/api/outbox?{query}")
+            assert len(answer) == count  # type: ignore[arg-type]
+        assert (await get_json(client, "/api/outbox?limit=none"))[0] == 400
+
+
+async def test_one_or_all_are_sent_again() -> None:
+    desk = FakeDesk(unsent=[unsent(2), unsent(1)])
+    async with client_of(socket_app(desk)) as client:
+        assert await post_json(client, "/api/outbox/retry?id=2") == (200, {"retried": [2]})
+        assert await post_json(client, "/api/outbox/retry") == (200, {"retried": [2, 1]})
+    assert desk.story == ["retry 2", "retry None"]
+
+
+async def test_nobody_else_is_told() -> None:
+    async with client_of(tcp_app(FakeDesk(), None)) as client:
+        assert (await get_json(client, "/api/outbox"))[0] == 404

@@ -1,0 +1,48 @@
+"""Whatever a handler returned, the response is a well-formed one."""
+
+from __future__ import annotations
+
+import pytest
+
+from spyweb.jobs.server.exchange import Answer
+from spyweb.web.reply import reply, sendable
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"", b"X A", b"X:A", b"X\r\nSet-Cookie", b"X\0", b"\xc3\xa9", b"Connection", b"transfer-encoding", b"TE",
+        b"Keep-Alive", b"Upgrade", b"trailer", b"Proxy-Authenticate", b"Content-Length",
+    ],
+)  # fmt: skip
+def test_a_header_that_may_not_be_sent_is_dropped(name: bytes) -> None:
+    assert dict(sendable({name: b"1", b"X-Kept": b"2"})) == {"X-Kept": "2"}
+
+
+@pytest.mark.parametrize("value", [b"a\r\nX: 1", b"a\n", b"\ra", b"a\0"])
+def test_a_value_that_would_begin_another_line_is_dropped(value: bytes) -> None:
+    assert dict(sendable({b"X-A": value})) == {}
+
+
+def test_other_headers_are_sent_as_they_are() -> None:
+    headers = {b"X-A": b"", b"Location": b"/a b", b"X-Name": "é".encode()}
+    assert dict(sendable(headers)) == {"X-A": "", "Location": "/a b", "X-Name": "é"}
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"), [(b"text", "text/plain; charset=utf-8"), (b"\xff", "application/octet-stream")]
+)
+def test_a_body_without_a_type_is_text_where_it_is_text(body: bytes, kind: str) -> None:
+    assert reply(Answer(200, body)).headers["Content-Type"] == kind
+
+
+def test_a_type_that_the_handler_gave_stays() -> None:
+    response = reply(Answer(200, b"{}", {b"content-type": b"text/html"}))
+    assert response.headers.getall("Content-Type") == ["text/html"]
+
+
+@pytest.mark.parametrize(("status", "is_last"), [(100, False), (199, False), (200, True), (599, True)])
+def test_after_a_status_that_announces_another_the_connection_ends(status: int, is_last: bool) -> None:
+    response = reply(Answer(status, b""))
+    assert response.status == status
+    assert (response.keep_alive is not False) is is_last
