@@ -85,7 +85,7 @@ class Desk:
         return task
 
     def _load(self, number: int, name: str, source: bytes | str, limit: int) -> None:
-        home = Tenancy(number, self._console)
+        home = self._ledger.settle(number, name, self._console)
         reason = self._furnish(home, name, source.encode() if isinstance(source, str) else source, limit)
         if reason is None:
             with self._ledger.lock:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from socket import socket
 
 from spyweb.lua import wire
+from spyweb.lua.worker import priority
 from spyweb.lua.worker.failure import start_thread
 
 _CHUNK = 65_536  # bytes read at once; below malloc's threshold for a mapping of its own
@@ -81,6 +82,7 @@ class Outlet:
         self._bulk_queue.put(message)
 
     def _send_bulk(self) -> None:
+        priority.give_way()
         while True:
             self._send(self._bulk, [self._bulk_queue.get()])
 

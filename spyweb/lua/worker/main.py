@@ -8,7 +8,7 @@ import socket
 import sys
 
 from spyweb.lua.wire import FromWorker
-from spyweb.lua.worker import sandbox
+from spyweb.lua.worker import priority, sandbox
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.desk import Desk
 from spyweb.lua.worker.lanes import Lanes
@@ -29,6 +29,7 @@ def work(small: int, bulk: int, slots: int, parts: Parts) -> None:
     shared = Slots(slots)
     os.close(slots)
     post = Post(socket.socket(fileno=small), socket.socket(fileno=bulk))
+    priority.let_others_ask()
     rights = sandbox.give_up_rights()
     post.outlet.post([int(FromWorker.READY), {"rights": rights}])
     ledger = Ledger()
