@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import assert_never
 
 from spyweb.jobs.cron import cron_after, cron_count, cron_until
@@ -214,6 +215,7 @@ def _share(text: str, room_ms: int) -> int:
     return int.from_bytes(digest, "big") % max(1, room_ms)
 
 
+@lru_cache(maxsize=4096)  # for one text in memory as well, whichever jobs have it
 def schedule_text(schedule: Schedule) -> str:
     """One line that says the whole schedule; the cursor keeps it to notice an edit."""
     match schedule:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future, TaskGroup
-from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -153,7 +152,7 @@ class Runner:
             if not is_caused(run):
                 self._around.machine.cancel(run.id, Why.CANCELLED)
         dropped = [run for run in job.waiting if not is_caused(run)]
-        job.waiting = deque(run for run in job.waiting if is_caused(run))
+        job.waiting = [run for run in job.waiting if is_caused(run)]
         return dropped
 
     def _claimed(self, claims: Sequence[Claim], future: Future[list[RunId | None]]) -> None:

@@ -29,7 +29,7 @@ from spyweb.settings import Settings
 log = structlog.get_logger()
 
 RESCAN_SECONDS = 60.0  # a safety net: some file systems tell of no change
-PROOFS_AT_ONCE = 64  # scratch VMs
+PROOFS_AT_ONCE = 16  # scratch VMs: more of them make no start faster, and leave more memory behind
 
 
 class Prover(Protocol):

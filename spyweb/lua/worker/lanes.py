@@ -84,7 +84,7 @@ class Lanes:
 
     def _do(self, task: Task, seat: Seat, epoch: int) -> bool:
         """Gives whether this thread still leads."""
-        if task.home.heavy or task.run is None:
+        if task.home.heavy or (task.run is None and task.home.vm.used > limits.LARGE):
             self._hand_over(task)
             return True
         following = self._stepper.perform(task, seat, leading=True)
