@@ -97,7 +97,7 @@ def free_port(host: str) -> int:
 
 def assemble(parts: Parts, options: Options) -> Daemon:
     clock, live, runs = parts.clock, parts.live, parts.store.runs
-    scheduler = Scheduler(timers=ApschedulerTimers(), live=live, runner=parts.runner, runs=runs, clock=clock)
+    scheduler = Scheduler(timers=ApschedulerTimers(clock), live=live, runner=parts.runner, runs=runs, clock=clock)
     triggers = Triggers(store=parts.store, live=live, runner=parts.runner, clock=clock)
     reloader = Reloader(
         ReloadParts(

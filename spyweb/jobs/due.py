@@ -157,6 +157,8 @@ def settle(spec: JobSpec, cursor_ms: int, now_ms: int) -> Settlement:
     stretch = _come(spec, stretch_until(spec.schedule, cursor_ms, now_ms), cursor_ms, now_ms)
     if stretch is None:
         return Settlement(cursor_ms=cursor_ms)
+    if stretch.first_ms == stretch.last_ms and _in_grace(spec, stretch.last_ms, now_ms):
+        return Settlement(cursor_ms=stretch.last_ms, runs=[stretch.last_ms], missed=[])
     runs = [
         due_ms
         for due_ms in newest_until(spec.schedule, cursor_ms, stretch.last_ms, _most_runs(spec.misfire))

@@ -221,7 +221,8 @@ class Runner:
             retry = next_attempt(run, ending, job.spec.retry, self._clock.now_ms(), self._around.random)
             if retry:
                 return [retry]
-        return dependents(run, ending, self._live.after(job.id))
+        after = self._live.after(job.id)
+        return dependents(run, ending, after) if after else []
 
     async def _commit(self, change: Change) -> list[RunId | None]:
         """Record a change however long the store refuses: what has happened can't be undone."""
@@ -358,8 +359,10 @@ def _in_order_of_changes(run: Run) -> int:
 
 
 def _tell(run: Run, ending: Ending) -> None:
-    quiet = ending.outcome in (Outcome.SUCCESS, Outcome.SKIPPED)
-    level = log.debug if quiet else log.warning
+    if ending.outcome is Outcome.SUCCESS:
+        log.debug("run ended", job=run.job, run=run.id, outcome=ending.outcome.value)
+        return
+    level = log.debug if ending.outcome is Outcome.SKIPPED else log.warning
     facts = {
         "failure": ending.failure and ending.failure.value,
         "reason": ending.reason,
