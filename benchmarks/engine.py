@@ -22,7 +22,7 @@ from benchmarks.processes import cpu_seconds, family
 from spyweb.clock import RealClock
 from spyweb.daemon.build import Parts, Purpose, build, hosts
 from spyweb.daemon.options import Options
-from spyweb.daemon.serve import Daemon, assemble, read_settings, spare_the_collector
+from spyweb.daemon.serve import Daemon, assemble, read_settings, tune_interpreter
 from spyweb.jobs.attempt import HostFor
 from spyweb.jobs.discover import JobFile
 from spyweb.jobs.live import LiveJob, LiveJobs
@@ -131,7 +131,7 @@ class Engine:
     async def go(self) -> None:
         """Put every job on its schedule, and start."""
         await self.daemon.scheduler.welcome(list(self.parts.live), {})
-        spare_the_collector()
+        tune_interpreter()
         self.daemon.scheduler.start()
 
     def cpu(self) -> float:

@@ -42,6 +42,16 @@ class Start:
     observer: Observer | None = None  # a watched run (`spyweb run`) is one attempt, and starts no other job
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class Due:
+    """What has come due of one job."""
+
+    job: LiveJob
+    starts: Sequence[Start]
+    cursor: Cursor | None = None  # where it moves
+    stretches: Sequence[Stretch] = ()  # what will not run
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """A start on its way to the store."""
@@ -76,11 +86,28 @@ class Runner:
 
         Gives the id of each claimed run, None for one that was claimed before; skipped starts have none.
         """
+        return self.start_due([Due(job=job, starts=starts, cursor=cursor, stretches=stretches)])
+
+    def start_due(self, due: Sequence[Due]) -> Future[list[RunId | None]]:
+        """As `start`, for several jobs in one commit: all of it is claimed or none."""
         claims: list[Claim] = []
-        skipped = list(stretches)
+        skipped: list[Stretch] = []
         ends: list[End] = []
-        waiting = queued(job)
-        for wish in starts:
+        for each in due:
+            skipped += each.stretches
+            self._admit(each, claims, skipped, ends)
+        change = Change(
+            cursors=[each.cursor for each in due if each.cursor],
+            new=[claim.new for claim in claims],
+            end=ends,
+            stretches=skipped,
+        )
+        return self._record(change, claims)
+
+    def _admit(self, due: Due, claims: list[Claim], skipped: list[Stretch], ends: list[End]) -> None:
+        """Add each start to what is claimed or to what is skipped, and what must make way to what ends."""
+        job, waiting = due.job, queued(due.job)
+        for wish in due.starts:
             verdict = admit(job.spec.overlap, busy=job.busy, waiting=waiting, patient=wish.patient)
             claim = self._claim(job, wish, starting=verdict is Admission.START)
             if verdict is Admission.SKIP:
@@ -91,13 +118,6 @@ class Runner:
             job.claiming += verdict is Admission.START
             waiting += verdict is not Admission.START
             claims.append(claim)
-        change = Change(
-            cursors=[cursor] if cursor else (),
-            new=[claim.new for claim in claims],
-            end=ends,
-            stretches=skipped,
-        )
-        return self._record(change, claims)
 
     def start_for_events(
         self, starts: Sequence[tuple[LiveJob, Mapping[str, object]]], change: Change
