@@ -32,7 +32,7 @@ from spyweb.store.protocol import Change, Runs
 
 log = structlog.get_logger()
 
-TICK = 0.01  # seconds; claims of one wake-up share a commit: p99 lateness 12 ms at 1,000 runs/s
+TICK = 0.015  # seconds; what comes due meanwhile shares a commit, and so do its ops: docs/design/0010
 WAKE_AT_LEAST = 30.0  # seconds; an idle scheduler still sees the clock jump
 CLAIMED_TOGETHER = 64  # jobs
 CLAIM_PATIENCE_MS = 5_000  # before a claim that the store refused is tried again

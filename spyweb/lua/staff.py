@@ -118,7 +118,7 @@ class Staff:
     def _delay(self) -> float:
         if not self._failures:
             return 0
-        return min(FIRST_DELAY * 2 ** min(self._failures - 1, MOST_DOUBLINGS), LONGEST_DELAY)
+        return min(FIRST_DELAY * 2.0 ** min(self._failures - 1, MOST_DOUBLINGS), LONGEST_DELAY)
 
     async def _watch(self) -> None:
         while True:
