@@ -10,6 +10,7 @@ import asyncio
 from asyncio import Transport
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from functools import partial
 from mmap import mmap
 from socket import socket
 from typing import Protocol
@@ -107,7 +108,7 @@ class Outlet:
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: self._hear, sock=sock)
         self._transport = transport
         transport.write(b"".join(self._waiting))
-        self.write = transport.write
+        self.write = partial(_write, transport)
 
     def close(self) -> None:
         self.write = _ignore
@@ -162,6 +163,12 @@ class Link:
     def close(self) -> None:
         self._small.close()
         self._bulk.close()
+
+
+def _write(transport: Transport, frame: bytes) -> None:
+    """uvloop raises where the worker has just died and nobody has been told yet."""
+    if not transport.is_closing():
+        transport.write(frame)
 
 
 def _ignore(_frame: bytes) -> None:

@@ -25,7 +25,7 @@ def give_way() -> None:
     """This thread, from now on."""
     if _PER_THREAD:
         with contextlib.suppress(OSError):  # then it is as it was
-            os.setpriority(os.PRIO_PROCESS, 0, min(_first + LEVELS, _LOWEST))
+            os.setpriority(os.PRIO_PROCESS, 0, min(max(_first + LEVELS, 1), _LOWEST))
 
 
 def let_others_ask() -> None:
