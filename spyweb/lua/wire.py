@@ -65,9 +65,13 @@ class ToWorker(IntEnum):
     DROP = 5  # vm: close it once no run is left in it; a discarded VM needs none
     PING = 6  # number
     CREDIT = 7  # log lines that may be sent in addition
-    TEMPLATE = 8  # number (as of a VM), chunk name, source, memory limit, further files (as in LOAD), spares: what FRESH
+    TEMPLATE = (
+        8  # number (as of a VM), chunk name, source, memory limit, further files (as in LOAD), spares: what FRESH
+    )
     # makes VMs of, so many of them before they are asked for.  DROP forgets it.  Always on the main socket
-    FRESH = 9  # run, vm, template, procedure, packed argument list, CPU limit in ms: as a BEGIN in a VM of its own, which
+    FRESH = (
+        9  # run, vm, template, procedure, packed argument list, CPU limit in ms: as a BEGIN in a VM of its own, which
+    )
     # goes with the run: no LOADED, no DROP
 
 
