@@ -22,7 +22,7 @@ from benchmarks.processes import cpu_seconds, family
 from spyweb.clock import RealClock
 from spyweb.daemon.build import Parts, Purpose, build, hosts
 from spyweb.daemon.options import Options
-from spyweb.daemon.serve import Daemon, assemble, read_settings
+from spyweb.daemon.serve import Daemon, assemble, read_settings, tune_interpreter
 from spyweb.daemon.server import open_server
 from spyweb.jobs.attempt import HostFor
 from spyweb.jobs.discover import JobFile
@@ -132,6 +132,7 @@ class Engine:
     async def go(self) -> None:
         """Put every job on its schedule, and start."""
         await self.daemon.scheduler.welcome(list(self.parts.live), {})
+        tune_interpreter()
         self.daemon.scheduler.start()
 
     def cpu(self) -> float:

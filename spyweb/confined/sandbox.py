@@ -17,6 +17,7 @@ import stat
 import struct
 import sys
 from collections.abc import Sequence
+from typing import NamedTuple
 
 _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 4, 22, 38
 _SECCOMP_MODE_FILTER = 2
@@ -29,6 +30,7 @@ _ALLOW, _KILL, _FAIL = 0x7FFF_0000, 0x8000_0000, 0x0005_0000  # _FAIL | errno
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16  # in struct seccomp_data
 _CLONE_THREAD = 0x0001_0000
 _PROT_EXEC = 4
+_NICE_LEVELS = 0x1F  # bits of a level above 0; a thread of root could else rise over the daemon
 
 # Names of what a worker may still call, with their numbers on x86_64 and aarch64.
 _ALLOWED = {
@@ -64,11 +66,12 @@ _ALLOWED = {
     "set_robust_list": (273, 99),
     "sigaltstack": (131, 132),
     "sysinfo": (99, 179),
-    "tgkill": (234, 131),
     "write": (1, 64),
     "writev": (20, 66),
 }
 _NO_CODE = {"mmap": (9, 222), "mprotect": (10, 226)}  # allowed unless the memory is to be executable
+_OWN_PRIORITY = {"getpriority": (140, 141), "setpriority": (141, 140)}  # of the calling thread, and only downwards
+_TGKILL = (234, 131)  # allowed among the worker's own threads
 _CLONE = (56, 220)  # allowed for threads
 _CLONE3 = 435  # its flags lie where a filter can't look: glibc takes clone instead when it does not exist
 _MACHINES = {"x86_64": (0, 0xC000_003E), "aarch64": (1, 0xC000_00B7)}  # column above, AUDIT_ARCH
@@ -137,28 +140,38 @@ def _filter_system_calls() -> str:
     machine = _MACHINES.get(platform.machine())
     if machine is None:
         return f"seccomp: not in force (no table for {platform.machine()})"
-    code = b"".join(_program(*machine))
+    code = b"".join(_program(*machine, os.getpid()))
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))
     program = ctypes.create_string_buffer(header, len(header))
     if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, program, 0, 0):
         return f"seccomp: not in force ({_last_error()})"
-    return f"{len(_ALLOWED) + len(_NO_CODE) + 1} system calls, by seccomp"
+    return f"{len(_ALLOWED) + len(_NO_CODE) + len(_OWN_PRIORITY) + 2} system calls, by seccomp"
 
 
-def _program(column: int, architecture: int) -> list[bytes]:
+class _Check(NamedTuple):
+    """Of the lower half of an argument, which is all that the calls checked so look at."""
+
+    argument: int
+    test: int
+    value: int
+    passes: bool = True  # when the test holds
+
+
+def _program(column: int, architecture: int, pid: int) -> list[bytes]:
     steps = [
         _step(_LOAD, _ARCHITECTURE_AT),
         _step(_IF_EQUAL, architecture, 1, 0),
         _step(_RETURN, _KILL),
         _step(_LOAD, _NUMBER_AT),
         *_when(_CLONE3, [_step(_RETURN, _FAIL | errno.ENOSYS)]),
-        *_when(_CLONE[column], _by_bit(argument=0, bit=_CLONE_THREAD, when_set=_ALLOW, otherwise=_FAIL | errno.EPERM)),
+        *_when(_CLONE[column], _allow_if(_Check(0, _IF_ANY_BIT, _CLONE_THREAD))),
+        *_when(_TGKILL[column], _allow_if(_Check(0, _IF_EQUAL, pid))),
     ]
+    for name, numbers in _OWN_PRIORITY.items():
+        steps += _when(numbers[column], _allow_if(*_own_priority(lowers=name == "setpriority")))
     for numbers in _NO_CODE.values():
-        steps += _when(
-            numbers[column], _by_bit(argument=2, bit=_PROT_EXEC, when_set=_FAIL | errno.EPERM, otherwise=_ALLOW)
-        )
+        steps += _when(numbers[column], _allow_if(_Check(2, _IF_ANY_BIT, _PROT_EXEC, passes=False)))
     for numbers in _ALLOWED.values():
         steps += _when(numbers[column], [_step(_RETURN, _ALLOW)])
     return [*steps, _step(_RETURN, _FAIL | errno.EPERM)]
@@ -168,13 +181,20 @@ def _when(number: int, verdict: Sequence[bytes]) -> list[bytes]:
     return [_step(_IF_EQUAL, number, 0, len(verdict)), *verdict]
 
 
-def _by_bit(*, argument: int, bit: int, when_set: int, otherwise: int) -> list[bytes]:
-    return [
-        _step(_LOAD, _ARGUMENTS_AT + 8 * argument),
-        _step(_IF_ANY_BIT, bit, 0, 1),
-        _step(_RETURN, when_set),
-        _step(_RETURN, otherwise),
-    ]
+def _own_priority(*, lowers: bool) -> list[_Check]:
+    own = [_Check(0, _IF_EQUAL, os.PRIO_PROCESS), _Check(1, _IF_EQUAL, 0)]
+    down = [_Check(2, _IF_ANY_BIT, _NICE_LEVELS), _Check(2, _IF_ANY_BIT, 0xFFFF_FFFF ^ _NICE_LEVELS, passes=False)]
+    return [*own, *down] if lowers else own
+
+
+def _allow_if(*checks: _Check) -> list[bytes]:
+    """EPERM unless all of them pass."""
+    steps = []
+    for position, check in enumerate(checks, start=1):
+        refuse = 2 * (len(checks) - position) + 1
+        jumps = (0, refuse) if check.passes else (refuse, 0)
+        steps += [_step(_LOAD, _ARGUMENTS_AT + 8 * check.argument), _step(check.test, check.value, *jumps)]
+    return [*steps, _step(_RETURN, _ALLOW), _step(_RETURN, _FAIL | errno.EPERM)]
 
 
 def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:

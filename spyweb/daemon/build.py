@@ -128,6 +128,7 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             memory_limit=job.spec.memory_limit,
             agent=job.spec.agent,
             depth=depth_of(run.trigger),
+            log=job_log,
         )
         return RunHost(call, job_log)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from spyweb.clock import Clock
+from spyweb.daemon.build import owned_tasks
 from spyweb.daemon.testing_world import Worlds
 from spyweb.jobs.server.endpoints import Around, Endpoints, Version
 from spyweb.jobs.server.file import FOLDER, SERVER, code_of_server
@@ -81,7 +81,7 @@ async def open_server_bench(
 
 @asynccontextmanager
 async def open_endpoints(pool: Pool, world: World, ear: Ear, code: Code, clock: Clock) -> AsyncIterator[Endpoints]:
-    async with TaskGroup() as tasks:
+    async with owned_tasks() as tasks:
         endpoints = Endpoints(
             Around(
                 machine=pool,

@@ -5,10 +5,11 @@ The same judgement decides what `/healthz` answers and whether the watchdog is f
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from spyweb.jobs.view import JobState, JobView
+from spyweb.jobs.view import JobState
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.settings.units import format_duration
 from spyweb.store.protocol import StoreStats
@@ -73,7 +74,7 @@ def find_warnings(vitals: Vitals) -> list[str]:
     return warnings
 
 
-def view_health(vitals: Vitals, jobs: Iterable[JobView]) -> Health:
+def view_health(vitals: Vitals, states: Iterable[JobState]) -> Health:
     problems = find_problems(vitals.scheduler_lag_ms, vitals.store)
     return Health(
         status="failing" if problems else "ok",
@@ -87,17 +88,15 @@ def view_health(vitals: Vitals, jobs: Iterable[JobView]) -> Health:
         worker_deaths=vitals.pool.deaths,
         quarantined={str(job): why for job, why in vitals.pool.quarantined.items()},
         rights=vitals.pool.rights,
-        jobs=count_states(jobs),
+        jobs=count_states(states),
         storage_errors=vitals.storage_errors,
         warnings=find_warnings(vitals),
     )
 
 
-def count_states(jobs: Iterable[JobView]) -> dict[str, int]:
-    counts = {state.value: 0 for state in JobState}
-    for job in jobs:
-        counts[job.state.value] += 1
-    return counts
+def count_states(states: Iterable[JobState]) -> dict[str, int]:
+    counts = Counter(states)
+    return {state.value: counts[state] for state in JobState}
 
 
 def summarize(health: Health) -> dict[str, object]:

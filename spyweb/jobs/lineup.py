@@ -21,7 +21,7 @@ def room_for_caused(job: LiveJob) -> int:
 
 def queued(job: LiveJob) -> int:
     """How many others wait."""
-    return sum(not is_caused(run) for run in job.waiting)
+    return sum(not is_caused(run) for run in job.waiting) if job.waiting else 0
 
 
 def line_up(job: LiveJob, run: Run) -> None:

@@ -6,11 +6,12 @@ Precedence: `[jobs.ID]` in config.toml > the file's own block > `[defaults]` in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 from spyweb.errors import Problem
@@ -67,6 +68,8 @@ ANY = "any"
 _OUTCOMES = one_or_many({"enum": [*RUN_OUTCOMES, ANY]})
 NO_JOBS: tuple[After, ...] = ()
 NO_CHANGES: tuple[On, ...] = ()
+
+Setting = TypeVar("Setting", bound=Hashable)
 
 _MOMENT = "a moment such as 2026-12-24T18:00:00Z"
 _PLAIN_ID = re.compile(r"[a-z0-9](?:[a-z0-9_]*[a-z0-9])?")
@@ -191,16 +194,16 @@ def _spec(read: Reading, place: Place, daemon: DaemonSettings) -> JobSpec:
         description=read.take("description", text, ""),
         tags=read.take("tags", texts, ()),
         enabled=read.take("enabled", boolean, True),
-        schedule=_schedule(read, daemon, follows=bool(after or on), is_monitor=place.is_monitor),
+        schedule=_shared(_schedule(read, daemon, follows=bool(after or on), is_monitor=place.is_monitor)),
         jitter_ms=read.take("jitter", _ANY_DURATION, 0),
         start=read.take("start", _START, Start.NOW),
-        timeout_ms=read.take("timeout", _LIMIT, 5 * MINUTE_MS),
-        cpu_limit_ms=read.take("cpu_limit", _LIMIT, 10 * SECOND_MS),
-        memory_limit=read.take("memory_limit", _MEMORY, 64 * MIB),
+        timeout_ms=_shared(read.take("timeout", _LIMIT, 5 * MINUTE_MS)),
+        cpu_limit_ms=_shared(read.take("cpu_limit", _LIMIT, 10 * SECOND_MS)),
+        memory_limit=_shared(read.take("memory_limit", _MEMORY, 64 * MIB)),
         isolation=read.take("isolation", _ISOLATION, Isolation.SHARED),
         overlap=read.take("overlap", _OVERLAP, Overlap.SKIP),
-        misfire=_misfire(read),
-        retry=_retry(read),
+        misfire=_shared(_misfire(read)),
+        retry=_shared(_retry(read)),
         after=after,
         on=on,
         agent=read.take("agent", _name, "local"),
@@ -222,6 +225,12 @@ def _take_name(read: Reading, place: Place) -> str:
     if place.is_monitor and not read.has("name"):
         read.refuse("is required", "name")
     return name
+
+
+@lru_cache(maxsize=4096)
+def _shared(value: Setting) -> Setting:
+    """The same object for equal values: most of ten thousand jobs have most settings in common."""
+    return value
 
 
 def _schedule(read: Reading, daemon: DaemonSettings, *, follows: bool, is_monitor: bool) -> Schedule:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future, TaskGroup
-from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,6 +48,16 @@ def by_hand(observer: Observer, *, debug: bool) -> Start:
     return Start(trigger={**trigger, DEBUG: True} if debug else trigger, observer=observer)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class Due:
+    """What has come due of one job."""
+
+    job: LiveJob
+    starts: Sequence[Start]
+    cursor: Cursor | None = None  # where it moves
+    stretches: Sequence[Stretch] = ()  # what will not run
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """A start on its way to the store."""
@@ -85,11 +94,28 @@ class Runner:
 
         Gives the id of each claimed run, None for one that was claimed before; skipped starts have none.
         """
+        return self.start_due([Due(job=job, starts=starts, cursor=cursor, stretches=stretches)])
+
+    def start_due(self, due: Sequence[Due]) -> Future[list[RunId | None]]:
+        """As `start`, for several jobs in one commit: all of it is claimed or none."""
         claims: list[Claim] = []
-        skipped = list(stretches)
+        skipped: list[Stretch] = []
         ends: list[End] = []
-        waiting = queued(job)
-        for wish in starts:
+        for each in due:
+            skipped += each.stretches
+            self._admit(each, claims, skipped, ends)
+        change = Change(
+            cursors=[each.cursor for each in due if each.cursor],
+            new=[claim.new for claim in claims],
+            end=ends,
+            stretches=skipped,
+        )
+        return self._record(change, claims)
+
+    def _admit(self, due: Due, claims: list[Claim], skipped: list[Stretch], ends: list[End]) -> None:
+        """Add each start to what is claimed or to what is skipped, and what must make way to what ends."""
+        job, waiting = due.job, queued(due.job)
+        for wish in due.starts:
             verdict = admit(job.spec.overlap, busy=job.busy, waiting=waiting, patient=wish.patient)
             claim = self._claim(job, wish, starting=verdict is Admission.START)
             if verdict is Admission.SKIP:
@@ -100,13 +126,6 @@ class Runner:
             job.claiming += verdict is Admission.START
             waiting += verdict is not Admission.START
             claims.append(claim)
-        change = Change(
-            cursors=[cursor] if cursor else (),
-            new=[claim.new for claim in claims],
-            end=ends,
-            stretches=skipped,
-        )
-        return self._record(change, claims)
 
     def start_for_events(
         self, starts: Sequence[tuple[LiveJob, Mapping[str, object]]], change: Change
@@ -161,7 +180,7 @@ class Runner:
             if not is_caused(run):
                 cancel(self._around, run.id, Why.CANCELLED)
         dropped = [run for run in job.waiting if not is_caused(run)]
-        job.waiting = deque(run for run in job.waiting if is_caused(run))
+        job.waiting = [run for run in job.waiting if is_caused(run)]
         return dropped
 
     def _claimed(self, claims: Sequence[Claim], future: Future[list[RunId | None]]) -> None:
@@ -230,7 +249,8 @@ class Runner:
             retry = next_attempt(run, ending, job.spec.retry, self._clock.now_ms(), self._around.random)
             if retry:
                 return [retry]
-        return dependents(run, ending, self._live.after(job.id))
+        after = self._live.after(job.id)
+        return dependents(run, ending, after) if after else []
 
     async def _commit(self, change: Change) -> list[RunId | None]:
         """Record a change however long the store refuses: what has happened can't be undone."""
@@ -387,8 +407,10 @@ def _in_order_of_changes(run: Run) -> int:
 
 
 def _tell(run: Run, ending: Ending) -> None:
-    quiet = ending.outcome in (Outcome.SUCCESS, Outcome.SKIPPED)
-    level = log.debug if quiet else log.warning
+    if ending.outcome is Outcome.SUCCESS:
+        log.debug("run ended", job=run.job, run=run.id, outcome=ending.outcome.value)
+        return
+    level = log.debug if ending.outcome is Outcome.SKIPPED else log.warning
     facts = {
         "failure": ending.failure and ending.failure.value,
         "reason": ending.reason,

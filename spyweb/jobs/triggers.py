@@ -196,7 +196,9 @@ class Triggers:
                 continue
             if job.cursor.paused:
                 if not self._is_kept(event):  # it will be looked at again, and is told once
-                    handout.stretches.append(passed_over(job, event, Outcome.PAUSED, "a change while the job was paused"))
+                    handout.stretches.append(
+                        passed_over(job, event, Outcome.PAUSED, "a change while the job was paused")
+                    )
             elif self._room(job.id, rooms):
                 rooms[job.id] -= 1
                 handout.give(job, event, matched)

@@ -136,7 +136,7 @@ def view_job(spec: JobSpec, facts: JobFacts) -> JobView:
         id=spec.id,
         name=spec.name,
         enabled=spec.enabled,
-        state=_state(spec, facts),
+        state=state_of(spec, facts.cursor, running=facts.in_flight > 0, waiting=facts.waiting > 0),
         schedule=describe_start(spec),
         path=spec.path,
         folder=spec.folder,
@@ -166,14 +166,14 @@ def broken_job(job: JobId, path: str, error: str) -> JobView:
     )
 
 
-def _state(spec: JobSpec, facts: JobFacts) -> JobState:
-    if facts.in_flight:
+def state_of(spec: JobSpec, cursor: Cursor | None, *, running: bool, waiting: bool) -> JobState:
+    if running:
         return JobState.RUNNING
     if not spec.enabled:
         return JobState.DISABLED
-    if facts.cursor and facts.cursor.paused:
+    if cursor and cursor.paused:
         return JobState.PAUSED
-    return JobState.WAITING if facts.waiting else JobState.IDLE
+    return JobState.WAITING if waiting else JobState.IDLE
 
 
 def last_run(run: Run) -> LastRun | None:

@@ -24,7 +24,9 @@ from spyweb.lua.session import Code, InitFacts, Order, WorkerInfo
 from spyweb.lua.wire import FromWorker, ToWorker, Why
 from spyweb.model import JobId, RunId
 
-UNANSWERED_PINGS = 3  # at 0.5 s: 1.5 s.  Counted rather than timed, so that a pause of the daemon itself kills nobody
+UNANSWERED_PINGS = (
+    3  # at 0.5 s: 1.5 s without a word.  Counted rather than timed, so that a pause of the daemon itself kills nobody
+)
 REFILL = 100  # log lines granted at once ...
 REFILL_EVERY = 0.02  # ... seconds: 5,000 lines/s from one worker leave the loop five sixths of its time
 
@@ -245,6 +247,7 @@ class RemoteWorker:
     # What it says
 
     def received(self, messages: Iterable[list[object]]) -> None:
+        self._unanswered = 0  # whatever it says, it lives; a PONG waits behind the VMs that are made before it
         dialogues = self._dialogues
         for message in messages:
             kind = message[0]
@@ -305,7 +308,6 @@ class RemoteWorker:
 
     def _pong(self, message: list[object]) -> None:
         _, _, used, largest = message
-        self._unanswered = 0
         self.used_bytes = cast(int, used)
         if not self.is_proven:
             self.is_proven = True

@@ -23,6 +23,7 @@ PING_EVERY = 0.5  # seconds
 GRACE = 1.0  # seconds for the other runs of a worker with a stuck one: most runs are shorter, and it burns a core
 FIRST_DELAY = 0.1  # seconds before the next birth after a failed one; doubled for each further one ...
 LONGEST_DELAY = 5.0  # ... up to this
+MOST_DOUBLINGS = 10  # after which it is over that anyway
 END_LIMIT = 2.0  # seconds for all to be dead
 
 
@@ -111,9 +112,13 @@ class Staff:
 
     def _hire(self, job: JobId | None) -> RemoteWorker:
         worker = RemoteWorker(self._around, job)
-        delay = min(FIRST_DELAY * 2 ** (self._failures - 1), LONGEST_DELAY) if self._failures else 0
-        self._start(worker.process.bring_up(delay))
+        self._start(worker.process.bring_up(self._delay()))
         return worker
+
+    def _delay(self) -> float:
+        if not self._failures:
+            return 0
+        return min(FIRST_DELAY * 2.0 ** min(self._failures - 1, MOST_DOUBLINGS), LONGEST_DELAY)
 
     async def _watch(self) -> None:
         while True:

@@ -26,7 +26,7 @@ class RunHost:
     """The Host of one run."""
 
     def __init__(self, call: Call, job_log: JobLog) -> None:
-        self._call = replace(call, log=job_log)
+        self._call = call if call.log is job_log else replace(call, log=job_log)
         self._metrics = call.world.metrics
         self._job_log = job_log
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from spyweb.clock import Clock
 from spyweb.errors import StoreError
-from spyweb.store.memory import MemoryStore
 from spyweb.store.protocol import NO_HISTORY, Durability, HistoryRules, Store
 from spyweb.store.sqlite import open_store
 
@@ -24,6 +23,8 @@ async def open_any(
 ) -> Store:
     """Open, or make, the store.  Memory needs no key: nothing of it reaches a disk."""
     if url == MEMORY:
+        from spyweb.store.memory import MemoryStore  # 0.7 MB that other daemons need not hold
+
         return MemoryStore(clock, history=history)
     if url.startswith(SQLITE):
         path = Path(url.removeprefix(SQLITE))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from sys import intern
 from typing import TypeVar
 
 import msgspec
@@ -162,4 +163,5 @@ def read_trigger(text: str) -> Mapping[str, object]:
 
 def read_cursor(row: CursorRow) -> Cursor:
     job, due_ms, schedule, paused, idle_since_ms = row
-    return Cursor(job=JobId(job), due_ms=due_ms, schedule=schedule, paused=bool(paused), idle_since_ms=idle_since_ms)
+    shared = intern(schedule)  # most of ten thousand jobs have few different ones
+    return Cursor(job=JobId(job), due_ms=due_ms, schedule=shared, paused=bool(paused), idle_since_ms=idle_since_ms)

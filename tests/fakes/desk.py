@@ -18,6 +18,7 @@ from spyweb.jobs.outbox_view import MessageView
 from spyweb.jobs.record_view import RecordView
 from spyweb.jobs.view import (
     JobFacts,
+    JobState,
     JobView,
     LogLine,
     NextRun,
@@ -93,6 +94,10 @@ def make_vitals(**changes: object) -> Vitals:
     return replace(vitals, **changes)  # type: ignore[arg-type]
 
 
+def three_states() -> list[JobState]:
+    return [job.state for job in three_jobs()]
+
+
 def three_jobs() -> list[JobView]:
     failed = make_run(2, job=BACKUP, outcome=Outcome.FAILED, failure=Failure.ERROR, reason="jobs/backup.lua:3: disk")
     paused = Cursor(job=BACKUP, due_ms=NOW_MS - 60_000, schedule="", paused=True)
@@ -158,7 +163,7 @@ class FakeDesk:
         return log_file(self.root, f"jobs/{job}")
 
     async def health(self) -> Health:
-        return view_health(self.vitals, three_jobs())
+        return view_health(self.vitals, three_states())
 
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         chosen = [run for run in self.known_runs if job in (None, run.job) and (before is None or run.id < before)]

@@ -15,6 +15,7 @@ class FakeTimers:
         self._entries: dict[JobId, tuple[Callable[[int], int | None], Callable[[], None]]] = {}
         self._handles: dict[JobId, Handle] = {}
         self._started = False
+        self._after_firing: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         self._started = True
@@ -39,6 +40,9 @@ class FakeTimers:
         if handle:
             handle.cancel()
 
+    def after_firing(self, callback: Callable[[], None]) -> None:
+        self._after_firing = callback
+
     @property
     def next_wake_ms(self) -> int | None:
         return None
@@ -53,5 +57,6 @@ class FakeTimers:
 
     def _fire(self, job: JobId) -> None:
         self._entries[job][1]()
+        self._after_firing()
         if job in self._entries:
             self._arm(job)

@@ -13,9 +13,12 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's sa
 PROGRAM = """
 import ctypes, errno, json, mmap, os, signal, socket, sys, threading, time
 from spyweb.confined.sandbox import give_up_rights
+from spyweb.lua.worker import priority
 
 libc = ctypes.CDLL(None, use_errno=True)
 ours, theirs = socket.socketpair()
+TGKILL = 234 if os.uname().machine == "x86_64" else 131
+priority.let_others_ask()
 rights = give_up_rights()
 
 def refused(attempt):
@@ -39,6 +42,16 @@ def in_a_thread():
     thread.join()
     assert done
 
+def have_a_thread_give_way():
+    over, level, here = threading.Event(), [], os.getpriority(os.PRIO_PROCESS, 0)
+    thread = threading.Thread(target=lambda: (over.wait(), level.append(os.getpriority(os.PRIO_PROCESS, 0))))
+    thread.start()
+    priority.make_give_way(thread.ident)
+    over.set()
+    thread.join()
+    if level != [min(here + priority.LEVELS, 19)]:
+        raise OSError(errno.EPERM, str(level))
+
 def talk():
     ours.sendall(b"x")
     assert theirs.recv(1) == b"x"
@@ -53,6 +66,10 @@ tried = {
     "exec": call("execv", b"/bin/true", None),
     "ptrace": call("ptrace", 0, 0, 0, 0),
     "kill": lambda: os.kill(os.getppid(), 0),
+    "signal a thread elsewhere": call("syscall", TGKILL, os.getppid(), os.getppid(), 0),
+    "raise a priority": lambda: os.setpriority(os.PRIO_PROCESS, 0, -5),
+    "another's priority": lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), 10),
+    "priority of all": lambda: os.setpriority(os.PRIO_USER, 0, 10),
     "pipe": os.pipe,
     "dup": lambda: os.dup(1),
     "unlink": lambda: os.unlink("/tmp/spyweb-sandbox-test"),
@@ -60,6 +77,8 @@ tried = {
     "thread": in_a_thread,
     "memory": lambda: mmap.mmap(-1, 1 << 20),
     "sleep": lambda: time.sleep(0.001),
+    "have a thread give way": have_a_thread_give_way,
+    "give way": priority.give_way,
     "talk": talk,
     "thread clock": lambda: time.clock_gettime(time.pthread_getcpuclockid(threading.get_ident())),
 }
@@ -68,7 +87,7 @@ sys.stdout.flush()
 os._exit(0)
 """
 
-STILL_ALLOWED = {"thread", "memory", "sleep", "talk", "thread clock"}
+STILL_ALLOWED = {"thread", "memory", "sleep", "talk", "thread clock", "give way", "have a thread give way"}
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,10 @@ class Console:
         if self._credit <= reserve:
             self._outlet.flush()  # no credit comes for lines that nobody has seen
         with self._changed:
-            self._changed.wait_for(lambda: self._credit > reserve or run.why)
+            if self._credit <= reserve:
+                began = time.monotonic()
+                self._changed.wait_for(lambda: self._credit > reserve or run.why)
+                run.waited += time.monotonic() - began
             if self._credit <= 0:
                 return False
             self._credit -= 1

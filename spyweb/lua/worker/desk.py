@@ -104,7 +104,7 @@ class Desk:
         return task
 
     def _load(self, number: int, name: str, source: bytes, limit: int, more: list[tuple[str, bytes]]) -> None:
-        home = Tenancy(number, self._console)
+        home = self._ledger.settle(number, name, self._console)
         reason = self._furnish(home, [(name, source), *more], limit)
         if reason is None:
             with self._ledger.lock:
@@ -143,7 +143,7 @@ class Desk:
 
     def _make(self, template: Template) -> Tenancy | str:
         """A VM for a single run, or the reason why there is none."""
-        home = Tenancy(0, self._console)
+        home = self._ledger.settle(0, template.files[0][0], self._console)
         home.fleeting = home.closing = True
         return self._furnish(home, template.files, template.limit, template.bytecode) or home
 

@@ -2,8 +2,8 @@
 
 The leader reads what arrives, steps VMs, writes what comes of it.  The follower watches: when the leader has been in
 one step for 20 ms it leads instead, with the half-done batch, and a new follower watches; whoever was leading finishes
-that step and goes.  VMs whose steps are long are stepped by helpers, in the slow lane.  All that is shared is under the
-ledger's lock, or a queue.
+that step and goes.  VMs whose steps are long are stepped by helpers, in the slow lane; they and whoever was overtaken
+give way to the others.  All that is shared is under the ledger's lock, or a queue.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections import deque
 
 from spyweb.lua.wire import FromWorker, Why
-from spyweb.lua.worker import limits
+from spyweb.lua.worker import limits, priority
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.desk import Desk, end
 from spyweb.lua.worker.failure import start_thread
@@ -85,7 +85,7 @@ class Lanes:
 
     def _do(self, task: Task, seat: Seat, epoch: int) -> bool:
         """Gives whether this thread still leads."""
-        if task.home.heavy or task.run is None:
+        if task.home.heavy or (task.run is None and task.home.vm.used > limits.LARGE):
             self._hand_over(task)
             return True
         following = self._stepper.perform(task, seat, leading=True)
@@ -113,6 +113,7 @@ class Lanes:
         self._awake.set()
 
     def _help(self) -> None:
+        priority.give_way()
         seat = self._sit()
         while True:
             try:
@@ -143,6 +144,7 @@ class Lanes:
             return True
 
     def _read_bulk(self) -> None:
+        priority.give_way()
         while True:
             for message in self._bulk.read():
                 task = self._desk.receive(message)
@@ -180,6 +182,7 @@ class Lanes:
             self._stepper.leading = None
             self._epoch += 1
             self._ledger.watched[run.id] = run
+            priority.make_give_way(run.thread)
             return True
 
     def _relieve_helpers(self, was_short: bool) -> bool:

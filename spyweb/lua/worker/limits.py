@@ -17,6 +17,7 @@ TAKE_OVER = 0.020  # seconds; a longer step and the follower takes over
 HEAVY = 0.005  # seconds; a VM with a longer step goes to the slow lane
 LIGHT = 0.001  # seconds; a VM with LIGHT_STEPS shorter ones in a row comes back
 LIGHT_STEPS = 20
+LARGE = 1 << 20  # bytes; closing a larger VM takes over a millisecond
 LATEST = 0.002  # seconds that an answer waits for others to leave with
 AFTERMATH = 0.5  # seconds for on_error, on_finally and deferred functions after a kill
 PATIENCE = 1.0  # seconds between a limit and saying that the run is stuck

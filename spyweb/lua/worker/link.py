@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from socket import socket
 
 from spyweb.lua import wire
+from spyweb.lua.worker import priority
 from spyweb.lua.worker.failure import start_thread
 
 _CHUNK = 65_536  # bytes read at once; below malloc's threshold for a mapping of its own
@@ -69,7 +70,7 @@ class Outlet:
             while outbox:
                 batch.append(outbox.popleft())
             if batch:
-                self._send(self._small, batch)
+                self._send(self._small, wire.frame(batch))
             self.flushed = time.monotonic()
 
     def post_bulk(self, message: list[object]) -> None:
@@ -81,12 +82,15 @@ class Outlet:
         self._bulk_queue.put(message)
 
     def _send_bulk(self) -> None:
+        priority.give_way()
         while True:
-            self._send(self._bulk, [self._bulk_queue.get()])
+            body = wire.pack([self._bulk_queue.get()])
+            self._send(self._bulk, len(body).to_bytes(4, "little"), body)  # apart: joined, it would be copied once more
 
-    def _send(self, sock: socket, batch: list[object]) -> None:
+    def _send(self, sock: socket, *parts: bytes) -> None:
         try:
-            sock.sendall(wire.frame(batch))
+            for part in parts:
+                sock.sendall(part)
         except OSError:
             leave()
 

@@ -9,6 +9,7 @@ import sys
 
 from spyweb.confined import sandbox
 from spyweb.lua.wire import FromWorker
+from spyweb.lua.worker import priority
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.desk import Desk
 from spyweb.lua.worker.lanes import Lanes
@@ -29,6 +30,7 @@ def work(small: int, bulk: int, slots: int, parts: Parts) -> None:
     shared = Slots(slots)
     os.close(slots)
     post = Post(socket.socket(fileno=small), socket.socket(fileno=bulk))
+    priority.let_others_ask()
     rights = sandbox.give_up_rights()
     post.outlet.post([int(FromWorker.READY), {"rights": rights}])
     ledger = Ledger()

@@ -13,6 +13,7 @@ from typing import Protocol
 from spyweb.lua.worker.vm import VM
 
 _EARLY = 1000  # of these are remembered; most name runs that have ended
+_HEAVY = 1000  # scripts that are remembered
 
 
 class Emitter(Protocol):
@@ -44,6 +45,7 @@ class Run:
     deadline: float = 0.0  # of its aftermath; 0: it is not in one
     cpu: float = 0.0  # seconds, of the steps that are over
     started: float = 0.0  # when its present step began; 0: it is not being stepped
+    waited: float = 0.0  # seconds of its present step, for log credit
     thread: int = 0  # that steps it
     cpu_base: float = 0.0  # that thread's CPU clock before this step
     reported: bool = False  # as stuck
@@ -76,6 +78,7 @@ class Tenancy:
         "heavy",
         "id",
         "light_steps",
+        "name",
         "pending",
         "runs",
         "stepped",
@@ -84,10 +87,11 @@ class Tenancy:
 
     vm: VM  # made after this, since it calls this
 
-    def __init__(self, id: int, emitter: Emitter) -> None:  # noqa: A002 - its name on the wire
+    def __init__(self, id: int, name: str, emitter: Emitter, *, heavy: bool = False) -> None:  # noqa: A002 - as wired
         self.id = id
+        self.name = name  # of its script
         self.busy = False
-        self.heavy = False
+        self.heavy = heavy
         self.light_steps = 0
         self.pending: list[Task] = []  # a deque would cost 700 bytes a VM
         self.runs = 0
@@ -114,6 +118,7 @@ class Ledger:
         self.runs: dict[int, Run] = {}
         self.closing: set[Tenancy] = set()  # not in homes any more, or never, and not yet closed
         self.watched: dict[int, Run] = {}  # runs that the follower looks at
+        self._heavy: OrderedDict[str, None] = OrderedDict()  # scripts whose steps are long
         self._early: OrderedDict[int, int] = OrderedDict()  # run → why: told to end before its BEGIN was read
 
     def note_early(self, run: int, why: int) -> None:
@@ -124,6 +129,19 @@ class Ledger:
 
     def take_early(self, run: int) -> int:
         return self._early.pop(run, 0) if self._early else 0
+
+    def settle(self, number: int, name: str, emitter: Emitter) -> Tenancy:
+        """Room for a new VM: in the slow lane from its first step where its script's last one was, often by a limit."""
+        return Tenancy(number, name, emitter, heavy=name in self._heavy)
+
+    def weigh(self, home: Tenancy, *, heavy: bool) -> None:
+        home.heavy = heavy
+        if not heavy:
+            self._heavy.pop(home.name, None)
+            return
+        self._heavy[home.name] = None
+        if len(self._heavy) > _HEAVY:
+            self._heavy.popitem(last=False)
 
     def retire(self, home: Tenancy) -> None:
         """No run begins in it any more."""

@@ -55,26 +55,28 @@ class Stepper:
         if run is None:
             self._close(task.home)
             return None
-        begun = self._enter(run, seat, leading=leading)
+        before = run.cpu
+        self._enter(run, seat, leading=leading)
         told = self._guarded(run, self._open, run, task)
         while told is not None:
             told = self._settle(run, seat, told)
-        return self._leave(run, seat, time.monotonic() - begun)
+        return self._leave(run, seat, run.cpu - before + run.waited)
 
     # Entering and leaving
 
-    def _enter(self, run: Run, seat: Seat, *, leading: bool) -> float:
+    def _enter(self, run: Run, seat: Seat, *, leading: bool) -> None:
         run.thread, run.cpu_base = seat.thread, seat.cpu
         self._slots[seat.slot] = run.id
         run.home.stepped = run
-        run.started = now = time.monotonic()
+        run.waited = 0.0
+        run.started = time.monotonic()
         if leading:
             self.leading = run
         else:
             self._watch(run)
-        return now
 
     def _leave(self, run: Run, seat: Seat, took: float) -> Task | None:
+        """`took`: of the CPU, or waiting; a step that had to wait for the CPU is not a long one."""
         home = run.home
         with self._ledger.lock:
             run.started = 0.0
@@ -82,10 +84,22 @@ class Stepper:
             if self.leading is run:
                 self.leading = None
             if took > limits.LIGHT or home.heavy:
-                _weigh(home, took)
+                self._weigh(home, took)
             following = _next_task(home)
         self._slots[seat.slot] = 0
         return following
+
+    def _weigh(self, home: Tenancy, took: float) -> None:
+        """Into the slow lane after one heavy step, out of it after many light ones."""
+        if took > limits.HEAVY:
+            home.light_steps = 0
+            self._ledger.weigh(home, heavy=True)
+        elif took >= limits.LIGHT:
+            home.light_steps = 0
+        else:
+            home.light_steps += 1
+            if home.heavy and home.light_steps >= limits.LIGHT_STEPS:
+                self._ledger.weigh(home, heavy=False)
 
     # What is done to the VM
 
@@ -230,17 +244,6 @@ def _account(run: Run, seat: Seat) -> None:
         took, seat.cpu = min(took, cpu - seat.cpu), cpu
     run.cpu += took
     run.started, run.cpu_base = now, seat.cpu
-
-
-def _weigh(home: Tenancy, took: float) -> None:
-    """Into the slow lane after one heavy step, out of it after many light ones."""
-    if took > limits.HEAVY:
-        home.heavy, home.light_steps = True, 0
-    elif took >= limits.LIGHT:
-        home.light_steps = 0
-    else:
-        home.light_steps += 1
-        home.heavy = home.light_steps < limits.LIGHT_STEPS
 
 
 def _next_task(home: Tenancy) -> Task | None:

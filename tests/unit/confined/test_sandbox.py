@@ -8,11 +8,13 @@ from spyweb.confined import sandbox
 
 ALLOW, EPERM, ENOSYS, KILL = 0x7FFF_0000, 0x0005_0001, 0x0005_0026, 0x8000_0000
 X86_64, AARCH64 = 0xC000_003E, 0xC000_00B7
+PID = 4711
+MINUS_5 = 0xFFFF_FFFB  # as the register holds it
 
 
 def verdict(column: int, own: int, *, number: int, architecture: int, arguments: tuple[int, ...] = ()) -> int:
     """What the kernel would decide: the program, interpreted."""
-    steps = [struct.unpack("HBBI", step) for step in sandbox._program(column, own)]
+    steps = [struct.unpack("HBBI", step) for step in sandbox._program(column, own, PID)]
     data = struct.pack("<IIQ6Q", number, architecture, 0, *arguments, *([0] * (6 - len(arguments))))
     accumulator = at = 0
     while True:
@@ -54,7 +56,39 @@ def test_memory_is_never_executable(protection: int, expected: int) -> None:
     assert verdict(0, X86_64, number=9, architecture=X86_64, arguments=(0, 4096, protection)) == expected
 
 
+@pytest.mark.parametrize(("process", "expected"), [(PID, ALLOW), (PID + 1, EPERM), (0, EPERM)])
+def test_threads_of_this_process_can_be_signalled(process: int, expected: int) -> None:
+    assert verdict(0, X86_64, number=234, architecture=X86_64, arguments=(process, 5, 10)) == expected
+
+
+@pytest.mark.parametrize(("column", "architecture", "number"), [(0, X86_64, 141), (1, AARCH64, 140)])
+@pytest.mark.parametrize(
+    ("which", "who", "level", "expected"),
+    [
+        (0, 0, 10, ALLOW),
+        (0, 0, 19, ALLOW),
+        (0, 0, 0, EPERM),
+        (0, 0, MINUS_5, EPERM),
+        (0, 4711, 10, EPERM),
+        (1, 0, 10, EPERM),
+        (2, 0, 10, EPERM),
+    ],
+)
+def test_a_thread_can_only_lower_its_own_priority(
+    column: int, architecture: int, number: int, which: int, who: int, level: int, expected: int
+) -> None:
+    found = verdict(column, architecture, number=number, architecture=architecture, arguments=(which, who, level))
+    assert found == expected
+
+
+@pytest.mark.parametrize(("who", "expected"), [(0, ALLOW), (1, EPERM)])
+def test_a_thread_can_only_ask_for_its_own_priority(who: int, expected: int) -> None:
+    assert verdict(0, X86_64, number=140, architecture=X86_64, arguments=(0, who)) == expected
+
+
 def test_the_numbers_of_one_machine_are_all_different() -> None:
+    listed = (sandbox._ALLOWED, sandbox._NO_CODE, sandbox._OWN_PRIORITY)
     for column in (0, 1):
-        numbers = [entry[column] for entry in (*sandbox._ALLOWED.values(), *sandbox._NO_CODE.values())]
+        numbers = [entry[column] for entries in listed for entry in entries.values()]
+        numbers += [sandbox._TGKILL[column], sandbox._CLONE[column]]
         assert len(numbers) == len(set(numbers))

@@ -12,7 +12,7 @@ from spyweb.jobs.health import (
     summarize,
     view_health,
 )
-from tests.fakes.desk import make_stats, make_vitals, three_jobs
+from tests.fakes.desk import make_stats, make_vitals, three_states
 
 
 @pytest.mark.parametrize(
@@ -49,16 +49,16 @@ def test_messages_that_were_given_up_are_a_warning_and_no_failure(count: int, wa
 
 
 def test_a_daemon_without_problems_is_ok() -> None:
-    assert view_health(make_vitals(), three_jobs()).status == "ok"
+    assert view_health(make_vitals(), three_states()).status == "ok"
 
 
 def test_one_problem_is_enough_to_fail() -> None:
-    health = view_health(make_vitals(scheduler_lag_ms=6_500), three_jobs())
+    health = view_health(make_vitals(scheduler_lag_ms=6_500), three_states())
     assert (health.status, health.problems) == ("failing", ["the scheduler is 6.5s behind"])
 
 
 def test_jobs_are_counted_in_every_state() -> None:
-    assert count_states(three_jobs()) == {
+    assert count_states(three_states()) == {
         "idle": 1,
         "running": 0,
         "waiting": 0,
@@ -69,5 +69,5 @@ def test_jobs_are_counted_in_every_state() -> None:
 
 
 def test_the_summary_names_no_job_no_path_and_no_process() -> None:
-    text = str(summarize(view_health(make_vitals(pid=4711), three_jobs())))
+    text = str(summarize(view_health(make_vitals(pid=4711), three_states())))
     assert not any(word in text for word in ("backup", "prices", "spyweb.db", "4711"))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
@@ -149,3 +150,24 @@ async def test_a_link_that_cannot_open_closes_both_sockets() -> None:
         await Link(Ear()).open(small, bulk)
 
     assert bulk.fileno() == -1
+
+
+def test_what_is_sent_to_a_worker_that_has_just_died_is_dropped() -> None:
+    uvloop = pytest.importorskip("uvloop")
+    problems: list[object] = []
+
+    async def send_while_it_dies() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: problems.append(context))
+        (small, their_small), (bulk, their_bulk) = socket.socketpair(), socket.socketpair()
+        link = Link(Ear())
+        await link.open(small, bulk)
+        their_small.close()
+        their_bulk.close()
+        for _ in range(10):
+            link.send([1])
+            link.send_bulk([1])
+            await asyncio.sleep(0)
+        link.close()
+
+    uvloop.run(send_while_it_dies())
+    assert problems == []

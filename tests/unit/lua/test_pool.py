@@ -12,7 +12,7 @@ from spyweb.clock import Clock
 from spyweb.errors import PoolError, ScriptError
 from spyweb.lua.pool import PATIENCE, Pool, default_workers, open_pool
 from spyweb.lua.session import Code, InitFacts, Request
-from spyweb.lua.wire import Ended, Form, Why
+from spyweb.lua.wire import Ended, Form, FromWorker, Why
 from spyweb.model import MIB, Ending, Failure, Isolation, JobId, Outcome, RunId
 from tests.fakes.clock import FakeClock
 from tests.fakes.worker import SLOW, TYPO, FakeNursery, FakeWorker
@@ -599,6 +599,19 @@ async def test_a_worker_that_answers_no_ping_is_killed(world: World) -> None:
     assert "no ping" in ending.reason
 
 
+async def test_a_worker_too_busy_to_answer_pings_lives_on_while_it_talks(world: World) -> None:
+    await world.begin(1, make_code())
+    busy = world.worker_of(1)
+    busy.answers_pings = False
+
+    for _ in range(10):
+        await world.clock.turn(1)
+        busy.say(FromWorker.LOG, 1, "info", b"still here")
+    await world.clock.turn(0.1)
+
+    assert world.pool.stats().deaths == 0
+
+
 async def test_workers_that_answer_live_on(world: World) -> None:
     await world.clock.turn(60)
 
@@ -823,6 +836,18 @@ async def test_births_that_fail_are_tried_again_ever_more_slowly(world: World) -
 
     world.nursery.trouble = ""
     await world.clock.turn(6)
+    assert len(world.nursery.living) == 2
+
+
+async def test_births_may_fail_for_hours(world: World) -> None:
+    world.nursery.trouble = "no processes left"
+    for worker in list(world.nursery.living):
+        await world.kill(worker)
+    await world.clock.turn(3000)
+
+    world.nursery.trouble = ""
+    await world.clock.turn(6)
+    assert world.nursery.births > 1024  # two to that power is no float any more
     assert len(world.nursery.living) == 2
 
 
