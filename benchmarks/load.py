@@ -76,10 +76,7 @@ async def ask(url: str, connections: int, seconds: float) -> None:
     began = time.perf_counter()
     tally = Tally(until=began + seconds)
     loop, host, port = asyncio.get_running_loop(), where.hostname or "", where.port or 80
-    askers = [
-        (await loop.create_connection(lambda: Asker(request, tally), host, port))[1]
-        for _ in range(connections)
-    ]
+    askers = [(await loop.create_connection(lambda: Asker(request, tally), host, port))[1] for _ in range(connections)]
     await asyncio.gather(*(asker.over for asker in askers))
     took = time.perf_counter() - began
     print(len(tally.waits) / took, percentile(tally.waits, 0.99) * 1e3, tally.others)

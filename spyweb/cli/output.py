@@ -35,6 +35,8 @@ COLOURS = {
     "disabled": FAINT, "debug": FAINT, "print": FAINT,
 }  # fmt: skip
 NAMES = {GOOD: "green", BAD: "red", CARE: "yellow", BUSY: "cyan", FAINT: "dim"}  # as rich calls them
+GAP = 2  # spaces between the columns of a table
+SHORTEST = 12  # characters that are left of a cell that is cut
 _VISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
@@ -151,12 +153,15 @@ def _move(bars: Progress, bar: TaskID, total: int, done: int) -> None:
     bars.update(bar, total=total, completed=done)
 
 
-def show_table(header: Sequence[str], rows: Rows, *, empty: str) -> None:
-    """A table; without rows one line on stderr says what is not there."""
+def show_table(header: Sequence[str], rows: Rows, *, empty: str, cut: str = "") -> None:
+    """A table; without rows one line on stderr says what is not there.
+
+    On a narrow terminal cells take several lines, but those of the column `cut` are cut.
+    """
     if not rows:
         note(empty)
     elif sys.stdout.isatty():
-        _draw(header, rows)
+        _draw(header, rows, cut)
     else:
         _align(header, rows)
 
@@ -186,17 +191,29 @@ def paint(text: str, colour: str | None, stream: TextIO) -> str:
     return f"\x1b[{colour}m{text}\x1b[0m"
 
 
-def _draw(header: Sequence[str], rows: Rows) -> None:
+def _draw(header: Sequence[str], rows: Rows, cut: str) -> None:
     from rich.console import Console  # rich takes 60 ms to import: only tables on a terminal pay for it
     from rich.table import Table
     from rich.text import Text
 
+    console, shown = Console(highlight=False), [tuple(map(clean, row)) for row in rows]
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in header:
         table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(clean(cell), style=NAMES.get(COLOURS.get(cell, ""), "")) for cell in row))
-    Console(highlight=False).print(table)
+    for row in _fitted(header, shown, header.index(cut), console.width) if cut else shown:
+        table.add_row(*(Text(cell, style=NAMES.get(COLOURS.get(cell, ""), "")) for cell in row))
+    console.print(table)
+
+
+def _fitted(header: Sequence[str], rows: Rows, cut: int, width: int) -> Rows:
+    """The rows, with the cells of one column as long as there is room for."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    room = max(width - sum(widths) + widths[cut] - GAP * (len(widths) - 1), SHORTEST)
+    return [(*row[:cut], shortened(row[cut], room), *row[cut + 1 :]) for row in rows]
+
+
+def shortened(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: room - 3]}..."
 
 
 def _align(header: Sequence[str], rows: Rows) -> None:

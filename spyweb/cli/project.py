@@ -115,7 +115,7 @@ class Project:
         return [view_record(record) for record in found]
 
     def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]:
-        found: list[Message] = self.read(lambda store: store.outbox.list(job, limit), [])
+        found: list[Message] = self.read(lambda store: store.outbox.unsent(job, limit), [])
         return [view_message(message) for message in found]
 
     def retry_messages(self, message: int | None) -> list[int]:

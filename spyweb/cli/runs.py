@@ -11,8 +11,9 @@ import typer
 from spyweb.cli import output
 from spyweb.cli.options import MaybeJob, Output, root_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Source, find_in, open_project
-from spyweb.jobs.view import describe_moment, duration_ms
+from spyweb.cli.project import Source, open_project
+from spyweb.errors import Refused
+from spyweb.jobs.view import describe_moment, duration_ms, find_job, no_such_job
 from spyweb.model import JobId, Outcome, Run
 from spyweb.settings.units import format_duration
 
@@ -32,21 +33,28 @@ def runs(
     """
     project = open_project(root_of(context))
     source = project.source()
-    chosen = find_in(source.jobs(), job) if job else None
-    found = list(islice(_matching(source, chosen, outcome, count), count))
+    found = list(islice(_matching(source, job, outcome, count), count))
     if form is Format.JSON:
         output.show_json(found)
     else:
         show_runs(found, project.settings.daemon.timezone)
 
 
-def _matching(source: Source, job: JobId | None, outcome: Outcome | None, count: int) -> Iterator[Run]:
-    """Page by page, until there is enough or no more."""
-    before = None
-    limit = PAGE if outcome else min(count, PAGE)
-    while page := source.runs(job, limit=limit, before=before):
-        yield from (run for run in page if outcome in (None, run.outcome))
-        before = page[-1].id
+def _matching(source: Source, job: str | None, outcome: Outcome | None, count: int) -> Iterator[Run]:
+    found = _pages(source, job, PAGE if outcome else min(count, PAGE))
+    return (run for run in found if outcome in (None, run.outcome))
+
+
+def _pages(source: Source, name: str | None, limit: int) -> Iterator[Run]:
+    """Page by page, until nobody asks for more or there is none.  A job that is gone still has its history."""
+    jobs = source.jobs() if name else []
+    job = find_job(jobs, name) if name else None
+    page = source.runs(job or (JobId(name) if name else None), limit=limit, before=None)
+    if name and not job and not page:
+        raise Refused(no_such_job(jobs, name))
+    while page:
+        yield from page
+        page = source.runs(page[-1].job if name else None, limit=limit, before=page[-1].id)
 
 
 def show_runs(found: list[Run], timezone: str) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -50,7 +53,7 @@ def lua_tests(
 
     output.hush_parts()
     wish = Wish(job=job, pattern=pattern, virtual_time=virtual_time)
-    with output.meter("testing") as meter:
+    with output.meter("testing") as meter, ended_as_by_ctrl_c():
         screen = Screen(meter=meter, is_silent=form is Format.JSON)
         try:
             report = asyncio.run(run_tests(root_of(context), wish, screen))
@@ -60,6 +63,16 @@ def lua_tests(
         write_junit(junit, report)
     show_report(report, form)
     return code_for(report)
+
+
+@contextmanager
+def ended_as_by_ctrl_c() -> Iterator[None]:
+    """SIGTERM, by which CI ends what takes too long, cleans up as well."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def code_for(report: Report) -> ExitCode:

@@ -117,6 +117,12 @@ def _where(problem: Problem) -> tuple[object, ...]:
     return problem.file, problem.line or 0, problem.key or "", problem.reason
 
 
+def each_alone(code: Code) -> list[Code]:
+    """Its files, so that a problem in one hides none in another."""
+    files = ((code.chunk, code.source), *code.more)
+    return [replace(code, chunk=chunk, source=source, more=()) for chunk, source in files if source]
+
+
 def tests_of(root: Path, file: JobFile) -> list[Code]:
     """A job's own tests; what can't be read is told by whoever runs them."""
     path = f"{file.spec.folder}/{TESTS}"
@@ -140,7 +146,7 @@ async def parse_selectors(files: list[JobFile]) -> list[Problem]:
 
 async def compile_all(settings: Settings, files: list[JobFile]) -> list[Problem]:
     async with open_pool(clock=RealClock(), workers=1, init=init_facts(settings, None)) as pool:
-        codes = [code_of(file, 0) for file in files if file.source]
+        codes = [code for file in files for code in each_alone(code_of(file, 0))]
         codes += [code for file in files for code in tests_of(settings.root, file)]
         of_server, unread = read_all(settings.root)
         problems = [await verdict(pool.check(code), code) for code in [*codes, *of_server]]

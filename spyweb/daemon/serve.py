@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import signal
 import socket
 import sys
 from asyncio import TaskGroup
@@ -23,6 +22,7 @@ from spyweb.daemon.options import Options
 from spyweb.daemon.proving import execute, find_selector_problems
 from spyweb.daemon.report import report_start, show
 from spyweb.daemon.server import Server, open_server
+from spyweb.daemon.signals import catch_signals
 from spyweb.errors import Refused, StoreError
 from spyweb.jobs.health import Vitals, find_problems
 from spyweb.jobs.triggers import Triggers
@@ -161,20 +161,6 @@ def wake(reloader: Reloader, server: Server) -> None:
     """Files have changed, or may have."""
     reloader.wake()
     server.reloader.wake()
-
-
-def catch_signals(stop: asyncio.Event, look_again: Callable[[], None]) -> None:
-    """SIGTERM and Ctrl-C stop; a second one ends at once.  SIGHUP looks at the files again."""
-    loop = asyncio.get_running_loop()
-
-    def ask(number: int) -> None:
-        if stop.is_set():
-            os._exit(128 + number)
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ask, number)
-    loop.add_signal_handler(signal.SIGHUP, look_again)
 
 
 def server_url(settings: Settings) -> str | None:

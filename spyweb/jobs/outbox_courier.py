@@ -92,9 +92,9 @@ class Courier:
                 return
             await self._attempt(line, message)
 
-    async def list(self, job: JobId | None, limit: int) -> list[Message]:
+    async def unsent(self, job: JobId | None, limit: int) -> list[Message]:
         """What waits and what was given up, newest first."""
-        return await self._outbox.list(job, limit)
+        return await self._outbox.unsent(job, limit)
 
     async def retry(self, message: int | None) -> list[int]:
         """Send this one, or all, now; gives their ids."""

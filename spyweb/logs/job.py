@@ -1,5 +1,5 @@
-"""Each job's hooks.log: stamped lines, written in batches by a thread, so that no run ever waits for the disk.  The logs
-of the project's own server, which has other names for them, are written in the same way.
+"""Each job's hooks.log: stamped lines, written in batches by a thread, so that no run ever waits for the disk.  The
+logs of the project's own server, which have other names, are written in the same way.
 
 `write` never blocks and never raises.  What a slow disk can't take in time is dropped, and a line says how much.  A
 folder that can't be written to costs one warning and its lines, and is tried again with the next line.

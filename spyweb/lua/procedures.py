@@ -8,8 +8,9 @@
 `is_public`.  The tables that handlers are put in are there before the files are executed.  The answer leaves by the
 private op `_respond(status, headers, body)`: an integer from 100 to 599, a table of texts or nil, bytes.  Which headers
 may be sent is for the daemon to say.  What was deferred follows, and may call ops; then the run ends.  A short answer
-without headers, after which nothing follows, is the run's result instead, `{status, body}`: that saves a round trip.  A run that fails
-has not responded, except that, with something deferred, it says so by `_respond()`: its end will tell why.
+without headers, after which nothing follows, is the run's result instead, `{status, body}`: that saves a round trip.
+A run that fails has not responded, except that, with something deferred, it says so by `_respond()`: its end will tell
+why.
 
 `tests(options)` gives, as its result, the sorted names of all global functions that begin with `test_`.
 

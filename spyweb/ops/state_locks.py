@@ -28,7 +28,7 @@ class Terms:
     """What the arguments after a lock's name come to."""
 
     holder: bytes | None  # None: the run itself
-    timeout: float  # seconds
+    timeout: float  # seconds; NaN is for `_wish` to refuse, which knows the lock
 
 
 @op("state.try_lock")
@@ -97,7 +97,7 @@ async def is_locked(call: Call, name: Text) -> Results:
 
 
 def terms_of(function: str, holder: object, timeout: object) -> Terms:
-    """A number is a timeout, and so is a numeric text alone; any other text is a holder.  Raises OpError, Failed."""
+    """A number is a timeout, and so is a numeric text alone; any other text is a holder.  Raises OpError."""
     if holder is None:
         return Terms(None, _seconds(function, 3, timeout))
     if isinstance(holder, bytes) and (timeout is not None or parse_number(holder) is None):
@@ -112,13 +112,13 @@ def _seconds(function: str, position: int, given: object) -> float:
         seconds = read_number(given)
     except Mismatch as mismatch:
         raise OpError(f"bad argument #{position} to '{function}' ({mismatch})") from None
-    if math.isnan(seconds):
-        raise Failed((False, f"{function}: the timeout is NaN"))
-    return min(max(float(seconds), 0.0), LONGEST_TIMEOUT)
+    return seconds if math.isnan(seconds) else min(max(float(seconds), 0.0), LONGEST_TIMEOUT)
 
 
 def _wish(here: Here, name: bytes, terms: Terms) -> Wish:
-    """Raises Failed for names that are too long."""
+    """Raises Failed for names that are too long, and a timeout that is no number."""
+    if math.isnan(terms.timeout):
+        raise Failed((False, f"{here.function}: lock '{shown(name)}': the timeout is NaN"))
     holder = _own_name(here.call) if terms.holder is None else terms.holder
     limit = here.call.world.state.max_key_bytes
     for text in (name, terms.holder or b""):

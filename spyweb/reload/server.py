@@ -25,7 +25,7 @@ from spyweb.reload.swap import RESCAN_SECONDS, verdict
 
 log = structlog.get_logger()
 
-SPARES = 4  # VMs that are ready for the next requests
+SPARES = 4  # VMs that each worker has ready for the next requests; more gained nothing
 
 
 class Machine(Protocol):

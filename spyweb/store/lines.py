@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from spyweb.model import Value
+from spyweb.model import NULL, Value
 from spyweb.store.protocol import GLOBAL, SCOPES, STATE, Entry, Item
 from spyweb.store.value_json import decode_json, from_plain, to_plain
 
@@ -74,14 +74,17 @@ def parse_item(line: bytes) -> Item:
     unknown = fields.keys() - FIELDS
     if unknown:
         raise ValueError(f"has a field that no entry has: {min(unknown)}")
+    namespace, value = _namespace(fields), _value(fields)
+    if value is NULL and not namespace.startswith(SCOPES):
+        raise ValueError("value: only a scope can keep JSON's null, or a table that it is in")
     entry = Entry(
-        value=_value(fields),
+        value=value,
         version=1,
         created_ms=_moment(fields, "created_ms") or UNKNOWN_MS,
         updated_ms=_moment(fields, "updated_ms") or UNKNOWN_MS,
         expires_ms=_moment(fields, "expires_ms"),
     )
-    return Item(namespace=_namespace(fields), key=_key(fields), entry=entry)
+    return Item(namespace=namespace, key=_key(fields), entry=entry)
 
 
 def is_namespace(name: str) -> bool:

@@ -50,8 +50,8 @@ class MemoryOutbox:
     def give_up(self, message: int, *, error: str) -> Future[None]:
         return self._desk.write(self._give_up, message, error)
 
-    def list(self, job: JobId | None, limit: int) -> Future[list[Message]]:
-        return self._desk.read(self._list, job, limit)
+    def unsent(self, job: JobId | None, limit: int) -> Future[list[Message]]:
+        return self._desk.read(self._unsent, job, limit)
 
     def retry(self, message: int | None) -> Future[list[int]]:
         return self._desk.write(self._retry, message)
@@ -105,7 +105,7 @@ class MemoryOutbox:
             now_ms = self._desk.clock.now_ms()
             kept.message = replace(kept.message, error=error, attempts=kept.message.attempts + 1, dead_ms=now_ms)
 
-    def _list(self, job: JobId | None, limit: int) -> list[Message]:
+    def _unsent(self, job: JobId | None, limit: int) -> list[Message]:
         found = (kept.message for kept in reversed(self._kept.values()) if job in (None, kept.message.job))
         return list(islice(found, limit))
 
@@ -113,9 +113,9 @@ class MemoryOutbox:
         now_ms, chosen = self._desk.clock.now_ms(), [each for each in self._kept if message in (None, each)]
         for number in chosen:
             kept = self._kept[number]
-            fresh = {} if kept.message.dead_ms is None else {"created_ms": now_ms, "attempts": 0}
-            kept.message = replace(kept.message, next_ms=now_ms, dead_ms=None, **fresh)
-            kept.holds = True
+            if kept.message.dead_ms is not None:
+                kept.message = replace(kept.message, created_ms=now_ms, attempts=0, dead_ms=None)
+            kept.message, kept.holds = replace(kept.message, next_ms=now_ms), True
         targets = tuple(dict.fromkeys(self._kept[number].message.target for number in chosen))
         for callback in self._callbacks:
             self._desk.later(partial(callback, targets))

@@ -28,5 +28,7 @@ async def open_any(
         return MemoryStore(clock, history=history)
     if url.startswith(SQLITE):
         path = Path(url.removeprefix(SQLITE))
+        if not path.parent.is_dir():
+            raise StoreError(f"{path}: there is no folder {path.parent}: make it, or change [store] url")
         return await open_store(path, clock=clock, durability=durability, key=key, history=history)
     raise StoreError(f"{url[:80]}: expected {SQLITE!r} and the path of a file, or {MEMORY!r}")

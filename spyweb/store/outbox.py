@@ -86,7 +86,7 @@ class SqliteOutbox:
     def give_up(self, message: int, *, error: str) -> Future[None]:
         return self._writer.submit(Kind.WRITE, change, GIVE_UP, self._clock.now_ms(), error, message)
 
-    def list(self, job: JobId | None, limit: int) -> Future[list[Message]]:
+    def unsent(self, job: JobId | None, limit: int) -> Future[list[Message]]:
         return self._writer.submit(Kind.READ, find, job, limit)
 
     def retry(self, message: int | None) -> Future[list[int]]:

@@ -82,7 +82,7 @@ class Outbox(Protocol):
 
     def give_up(self, message: int, *, error: str) -> Future[None]: ...
 
-    def list(self, job: JobId | None, limit: int) -> Future[list[Message]]:
+    def unsent(self, job: JobId | None, limit: int) -> Future[list[Message]]:
         """Those that wait and the dead ones, newest first."""
 
     def retry(self, message: int | None) -> Future[list[int]]:

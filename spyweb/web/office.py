@@ -131,7 +131,7 @@ class Office:
         return [view_record(record) for record in found]
 
     async def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]:
-        return [view_message(message) for message in await self.courier.list(job, limit)]
+        return [view_message(message) for message in await self.courier.unsent(job, limit)]
 
     async def retry_messages(self, message: int | None) -> list[int]:
         return await self.courier.retry(message)

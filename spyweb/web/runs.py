@@ -8,10 +8,10 @@ from contextlib import aclosing
 from aiohttp import web
 
 from spyweb.errors import SpywebError
-from spyweb.jobs.view import RunEvent, event_to_json, to_json
-from spyweb.model import RunId
-from spyweb.web.answer import job_in_path, job_in_query, json_answer, number_in_query
-from spyweb.web.desk import DESK
+from spyweb.jobs.view import RunEvent, event_to_json, no_such_job, to_json
+from spyweb.model import JobId, Run, RunId
+from spyweb.web.answer import job_in_path, json_answer, number_in_query
+from spyweb.web.desk import DESK, Desk
 from spyweb.web.errors import describe
 
 MAX_LIMIT = 1_000
@@ -20,9 +20,20 @@ MAX_ID = (1 << 63) - 1
 
 async def list_runs(request: web.Request) -> web.Response:
     limit = number_in_query(request, "limit", 30, least=1, most=MAX_LIMIT)
-    before = number_in_query(request, "before", 0, least=0, most=MAX_ID)
-    job = job_in_query(request)
-    return json_answer(await request.app[DESK].runs(job, limit=limit, before=RunId(before) if before else None))
+    before = RunId(number_in_query(request, "before", 0, least=0, most=MAX_ID)) or None
+    name = request.query.get("job")
+    if name is None:
+        return json_answer(await request.app[DESK].runs(None, limit=limit, before=before))
+    return json_answer(await _of_job(request.app[DESK], name, limit, before))
+
+
+async def _of_job(desk: Desk, name: str, limit: int, before: RunId | None) -> list[Run]:
+    """Of a job that is gone too, as long as it has a history."""
+    job = desk.find(name)
+    found = await desk.runs(job or JobId(name), limit=limit, before=before)
+    if not (job or found or before):
+        raise web.HTTPNotFound(text=no_such_job(desk.jobs(), name))
+    return found
 
 
 async def run_once(request: web.Request) -> web.StreamResponse:

@@ -16,11 +16,11 @@ from itertools import islice
 
 from spyweb.clock import Clock
 from spyweb.errors import Refused
-from spyweb.model import JobId, Value
+from spyweb.model import NULL, JobId, Value
 from spyweb.ops.rules.values import shown, size_of
 from spyweb.settings import StateSettings
 from spyweb.store.lines import UNKNOWN_MS
-from spyweb.store.protocol import Drop, Entry, Item, Leave, Put, Store, Transform, job_namespace
+from spyweb.store.protocol import SCOPES, Drop, Entry, Item, Leave, Put, Store, Transform, job_namespace
 from spyweb.web.state_view import ChangeView, EntryView, Imported, LockView, Moved, StateStats, view_entry, view_lock
 from spyweb.web.state_watch import watch
 
@@ -56,6 +56,8 @@ class StateOffice:
     async def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> bool:
         """Write over what is there, expiry and all; tells whether the key is new.  Raises Refused beyond the limits."""
         self._check(key, value)
+        if value is NULL and not namespace.startswith(SCOPES):
+            raise Refused(f"{shown(key)}: only a scope can keep JSON's null, or a table that it is in")
         expires_ms = self.clock.now_ms() + ttl_ms if ttl_ms else None
         return bool(await self.store.values.transform(namespace, key, _replace(value, expires_ms)))
 

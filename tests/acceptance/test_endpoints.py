@@ -68,7 +68,7 @@ class Site:
     @property
     def where(self) -> str:
         lines = [json.loads(line) for line in self.daemon.said().splitlines() if '"started"' in line]
-        return urlsplit(lines[0]["url"]).netloc
+        return str(urlsplit(lines[0]["url"]).netloc)
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> Reply:
         connection = http.client.HTTPConnection(self.where, timeout=30)
@@ -155,7 +155,7 @@ def test_head_is_get_without_its_body(site: Site) -> None:
 
 @pytest.mark.parametrize(
     ("path", "reason"),
-    [("broken", "server/init.lua:12: no luck"), ("odd", "it returned a number"), ("greedy", "not enough memory")],
+    [("broken", "server/init.lua:11: no luck"), ("odd", "it returned a number"), ("greedy", "not enough memory")],
 )
 def test_an_error_is_told_inside_alone(site: Site, path: str, reason: str) -> None:
     reply = site.ask(f"/api/v/{path}")

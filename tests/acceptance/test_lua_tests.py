@@ -109,7 +109,8 @@ def slowness() -> float:
     return max(1.0, (time.monotonic() - began) / 0.2)
 
 
-def test_ctrl_c_ends_it_cleanly(project: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_it_cleanly(project: Project, tmp_path_factory: pytest.TempPathFactory, number: int) -> None:
     scratch = tmp_path_factory.mktemp("scratch")
     project.job("slow", "function test_a() end\nfunction test_b() store_set('a', 'b') sleep(60000) end")
     process = subprocess.Popen(
@@ -120,7 +121,7 @@ def test_ctrl_c_ends_it_cleanly(project: Project, tmp_path_factory: pytest.TempP
         text=True,
     )
     eventually(lambda: list(scratch.glob("*/*/spyweb.db")), "a test that has begun to wait")
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=30)
 
     assert process.returncode == 130

@@ -37,6 +37,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/lua/test_pool.py": ("lua/process", "lua/remote", "lua/session", "lua/staff"),
     # A command is a thin layer: each is typed for real, with and without a daemon.
     "tests/integration/test_cli_offline.py": ("cli/options", "cli/project", "cli/steer"),
+    "tests/integration/test_cli_process.py": ("daemon/signals",),
     "tests/integration/test_cli_online.py": ("cli/health", "cli/logs", "cli/run"),
     "tests/integration/test_state_commands.py": (
         "cli/state/commands", "cli/state/locks", "cli/state/look", "cli/state/options", "cli/state/rekey",
@@ -54,6 +55,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "daemon/build", "daemon/facts", "daemon/foreground", "daemon/options", "daemon/process", "daemon/serve",
         "web/office",
     ),
+    "tests/acceptance/test_endpoints.py": ("daemon/server",),
     # What runs inside a worker is tested inside one.
     "tests/integration/test_worker_process.py": (
         "lua/worker/compile", "lua/worker/console", "lua/worker/coroutines", "lua/worker/desk",

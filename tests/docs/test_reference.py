@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
+from typing import cast
 
+import msgspec
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from lupa.lua54 import LuaRuntime
 
-from spyweb.jobs.monitor.telemetry import STAGES
+from spyweb.daemon.facts import init_facts
+from spyweb.errors import FetchError
+from spyweb.jobs.monitor.rules.exchange import Ask, Reply, ask_to_lua, fetched_to_lua, replied, reply_to_lua
+from spyweb.jobs.monitor.rules.items import Item, items_to_lua
+from spyweb.jobs.monitor.telemetry import STAGES, Stage, Telemetry
+from spyweb.jobs.records import ctx_of
 from spyweb.jobs.reference import hooks, language, ops, tables
 from spyweb.jobs.reference.definitions import definitions
 from spyweb.jobs.reference.entries import Table
 from spyweb.jobs.reference.pages import PAGES, parts_of, renewed
+from spyweb.lua.endings import as_text
 from spyweb.lua.hooks import HOOKS
-from spyweb.model import TriggerType
+from spyweb.model import JobId, Run, RunId, RunState, TriggerType
+from spyweb.ops import http
+from spyweb.ops.network.request import Response
+from spyweb.settings import load_settings
+from spyweb.web.ask import PRIVATE, asked_of
 from tests.docs.test_lua import globals_of_a_vm
-from tests.fakes.repository import read
+from tests.fakes.clock import FakeClock
+from tests.fakes.repository import ROOT, read
 
 NAMES_OF_A_TABLE = """
 local names = {}
@@ -72,9 +86,33 @@ def test_every_hook_that_is_a_stage_says_what_its_answer_does() -> None:
         assert hook.can_fail is bool(hook.nothing) is (hook.name in stages), hook.name
 
 
-def fields_of(name: str) -> Iterator[str]:
+ASK = Ask(url=b"https://a.b", body=b"x", timeout_s=1, proxy=b"http://p", max_body_size=1)
+REPLY = Reply(status=403, body=b"", url=b"https://a.b", time_ms=1, proxy=b"http://p")
+RUN = Run(id=RunId(1), job=JobId("a"), state=RunState.RUNNING, attempt=1, trigger={"type": "manual"}, started_ms=1)
+RESPONSE = Response(status=200, body=b"", headers={}, url="https://a.b", time_ms=1)
+PACKED = Telemetry("a", FakeClock()).packed()
+OF_US = {"route", "is_public"}  # in a request: taken out before a handler sees it
+BY_LUA = {"shared", "final", "error", "worker_id", "last_fetch", "selector_matches", "telemetry"}  # in ctx
+
+SEEN_BY_SCRIPTS: dict[str, Callable[[], Iterable[str]]] = {
+    "HttpResponse": lambda: http._response(RESPONSE),
+    "HttpError": lambda: http._failed(FetchError("tls", "no", proxy="http://p"))[1] or {},
+    "Request": lambda: ask_to_lua(ASK),
+    "Response": lambda: reply_to_lua(REPLY),
+    "FetchResult": lambda: fetched_to_lua(replied(ASK, REPLY)),
+    "Item": lambda: map(as_text, cast("list[Iterable[bytes]]", items_to_lua([Item(fields={}, matches=())]))[0]),
+    "Telemetry": lambda: ["map", *msgspec.msgpack.decode(PACKED, type=list[dict[str, object]])[0]],
+    "Stage": lambda: Stage(name="fetch", error="no").shown(),
+    "Ctx": lambda: [*ctx_of(RUN), *BY_LUA],
+    "Engine": lambda: init_facts(load_settings(ROOT, environ={}, flags={}), "http://a.b").engine,
+    "ServerRequest": lambda: (asked_of(make_mocked_request("POST", "/api/v/x"), PRIVATE, b"x") or {}).keys() - OF_US,
+}
+
+
+@pytest.mark.parametrize("name", SEEN_BY_SCRIPTS)
+def test_a_table_has_the_fields_that_scripts_see(name: str) -> None:
     found: Table = next(each for each in tables.TABLES if each.name == name)
-    return (field.name for field in found.fields)
+    assert {field.name for field in found.fields} == set(SEEN_BY_SCRIPTS[name]())
 
 
 def test_why_a_run_began_has_every_type() -> None:

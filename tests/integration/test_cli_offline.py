@@ -95,6 +95,14 @@ def test_what_ran_is_read_from_the_database(ran: Path) -> None:
     assert tick[-4:] == ["failed", tick[-3], "1s", "jobs/tick.lua:1: no"]
 
 
+def test_a_job_that_is_gone_keeps_its_history(ran: Path) -> None:
+    (ran / "jobs" / "tick.lua").unlink()
+
+    (row,) = spyweb("runs", "tick", root=ran).table
+    assert row[-1] == "jobs/tick.lua:1: no"
+    assert spyweb("runs", "tuck", root=ran).err == "spyweb: no job is named 'tuck': `spyweb jobs` lists them\n"
+
+
 def test_next_runs_are_in_the_future_and_in_the_zone_of_the_job(ran: Path) -> None:
     now = RealClock().now_ms()
     found = spyweb("next", "-n", "4", "-o", "json", root=ran).json

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.jobs.view import LogLine, RunEnded, RunEvent
-from spyweb.model import Failure, Outcome, RunId
+from spyweb.model import Failure, JobId, Outcome, RunId
 from tests.fakes.command import Answer, spyweb
 from tests.fakes.desk import NINTH, NOW_MS, PRICES, FakeDesk, make_run, make_vitals, refused
 from tests.fakes.door import open_door
@@ -79,6 +79,12 @@ def test_runs_are_chosen_by_job_and_outcome_and_count(online: Project) -> None:
     assert ids("Backup") == [2]
     assert ids("--outcome", "success") == [1]
     assert ids("backup", "--outcome", "success") == []
+
+
+def test_a_job_that_is_gone_keeps_its_history(tmp_path: Path) -> None:
+    known = [make_run(n, job=JobId("gone")) for n in range(1_500, 0, -1)]
+    answer = with_desk(FakeDesk(known_runs=known), tmp_path, "runs", "gone", "-n", "2000", "-o", "json")
+    assert len(answer.json) == 1_500  # type: ignore[arg-type]
 
 
 def test_a_rare_outcome_is_looked_for_beyond_the_first_page(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -67,6 +67,48 @@ def test_start_becomes_the_daemon_and_ctrl_c_ends_it_with_0(project: Path) -> No
         assert started.wait(PATIENCE) == 0
     assert find_daemon(project / "data") is None
     assert not (project / "data" / "spyweb.sock").exists()
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, int]]:
+    """The end of whoever sits there, and the other one."""
+    ours, theirs = os.openpty()
+    yield ours, theirs
+    for end in (ours, theirs):
+        with suppress(OSError):
+            os.close(end)
+
+
+def start_on(terminal: int, project: Path, prelude: str = "pass") -> subprocess.Popen[bytes]:
+    become = "os.execv(sys.executable, [sys.executable, '-m', 'spyweb', *sys.argv[1:]])"
+    script = f"import os, signal, sys; os.login_tty(0); {prelude}; {become}"
+    command = [sys.executable, "-c", script, "-C", str(project), "start", "--no-server"]
+    return subprocess.Popen(command, cwd=REPOSITORY, stdin=terminal)
+
+
+def test_a_daemon_stops_when_its_terminal_is_closed(project: Path, terminal: tuple[int, int]) -> None:
+    ours, theirs = terminal
+    with start_on(theirs, project) as daemon:
+        os.close(theirs)
+        wait_for_daemon(project)
+        daemon.send_signal(signal.SIGHUP)  # its terminal is still there
+        assert wait_for_daemon(project)
+        os.close(ours)
+
+        assert daemon.wait(PATIENCE) == 0
+
+
+def test_a_daemon_under_nohup_outlives_its_terminal(project: Path, terminal: tuple[int, int]) -> None:
+    ours, theirs = terminal
+    with start_on(theirs, project, "signal.signal(signal.SIGHUP, signal.SIG_IGN)") as daemon:
+        os.close(theirs)
+        wait_for_daemon(project)
+        os.close(ours)
+        time.sleep(0.5)
+        assert wait_for_daemon(project)
+        daemon.terminate()
+
+        assert daemon.wait(PATIENCE) == 0
 
 
 def test_a_second_daemon_exits_2_and_says_who_has_the_project(project: Path) -> None:

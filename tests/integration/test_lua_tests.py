@@ -12,6 +12,7 @@ import pytest
 
 from spyweb.daemon.testing import Wish, run_tests
 from spyweb.errors import ConfigError, Refused
+from spyweb.jobs.reference.tables import STATE
 from spyweb.jobs.testing.results import Report, Result
 from tests.fakes.project import eventually
 
@@ -124,6 +125,32 @@ async def test_sql_sees_the_engines_views_as_in_the_daemon(lab: Lab) -> None:
         """
     )
     assert await lab.outcomes() == {"test_views": ""}
+
+
+async def test_tables_have_the_fields_that_the_reference_lists(lab: Lab) -> None:
+    """Those that only a store can make."""
+    lab.shop(
+        """
+        local function names(t)
+          local found = {}
+          for name in pairs(t) do found[#found + 1] = name end
+          table.sort(found)
+          return table.concat(found, " ")
+        end
+        function test_fields()
+          state.set("a", 1)
+          log(names(state.stats()))
+          log(names(state.history("a")[1]))
+          log(names(state.set{ scope = "s", key = "k", value = 1 }))
+        end
+        """
+    )
+    (result,) = (await lab.run()).results
+    known = {table.name: {field.name for field in table.fields} for table in STATE}
+    stats, version, change = (set(line.text.split()) for line in result.output)
+
+    assert (stats, version) == (known["StateStats"], known["StateVersion"])
+    assert change <= known["StateChange"]
 
 
 async def test_a_failure_shows_both_values_the_line_and_what_was_logged(lab: Lab) -> None:

@@ -123,3 +123,18 @@ def test_a_run_of_several_cycles_ends_on_the_vm_that_it_began_on(tmp_path: Path)
         assert told == ["old 1", "old 2", "old 3", "new 1", "new 2", "new 3"]
         eventually(lambda: sum(worker.vms for worker in project.desk().health().workers) == 1, "the old VM gone")
         assert daemon.stop() == 0
+
+
+def test_check_finds_what_is_wrong_in_each_file_of_one_monitor(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.save("jobs/w/config.toml", MONITOR)
+    project.save("jobs/w/hooks.lua", "function x( end\n")
+    project.save("jobs/w/defer.lua", "local a = 1\na += 1\n")
+    project.save("jobs/late/config.toml", MONITOR.replace("Watch", "Late"))
+    project.save("jobs/late/defer.lua", "if then\n")
+    found = json.loads(project.spyweb("check", "-o", "json", code=1).stdout)
+    assert [(problem["file"], problem["line"]) for problem in found] == [
+        ("jobs/late/defer.lua", 1),
+        ("jobs/w/defer.lua", 2),
+        ("jobs/w/hooks.lua", 1),
+    ]

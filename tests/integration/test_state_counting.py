@@ -40,6 +40,7 @@ local job = (...).job
 for _ = state.get("own:" .. job, 0) + 1, {TIMES} do
   state.increment("shared")
   global_store_incr("shared", 0, 1)
+  state.update{{scope = "s", key = "shared", ops = {{{{type = "increment", path = "", by = 1}}}}}}
   state.increment("own:" .. job)
 end
 """
@@ -97,11 +98,14 @@ async def test_killed_workers_lose_no_increment_of_shared_counters(scripts: Scri
 
     lost = sum(run.result() for run in runs) - JOBS
     assert lost > 0, "nobody met a kill"
-    script = "return {own = state.list('own:'), state = state.get('shared'), store = global_store_get('shared')}"
+    script = """
+    return {own = state.list("own:"), state = state.get("shared"), store = tonumber(global_store_get("shared")),
+      scope = state.get{scope = "s", key = "shared"}}
+    """
     counted = await scripts.succeed(script)
     assert isinstance(counted, dict)
     assert counted[b"own"] == {b"own:" + name.encode(): TIMES for name in NAMES}
-    assert JOBS * TIMES <= int(counted[b"store"]) <= counted[b"state"] <= JOBS * TIMES + lost
+    assert JOBS * TIMES <= counted[b"scope"] <= counted[b"store"] <= counted[b"state"] <= JOBS * TIMES + lost
 
 
 async def test_a_lock_makes_reading_and_writing_back_as_good_as_counting(scripts: Scripts) -> None:

@@ -100,9 +100,9 @@ def move(
     new: Annotated[str, typer.Argument(metavar="NEW", help="The job's id as it is now.")],
     form: StateOutput = Format.TABLE,
 ) -> None:
-    """Give a renamed job the keys that it had, its records and what it has seen.
+    """Give a renamed job the keys and records that it had.
 
-    With their history.  Moves nothing when both have a key.
+    With their history, and with what it has seen.  Moves nothing when both have a key.
     """
     found = find_state(open_project(root_of(context))).move(*(job_namespace(JobId(name)) for name in (old, new)))
     line = f"{entries(found.moved)} and {records(found.records)} moved from {old} to {new}"

@@ -34,7 +34,7 @@ def list_entries(
         return
     now_ms, timezone = RealClock().now_ms(), place.project.settings.daemon.timezone
     rows = [render.entry_row(entry, now_ms, timezone) for entry in found]
-    output.show_table(render.HEADER, rows, empty=f"nothing is kept in {place.namespace}")
+    output.show_table(render.HEADER, rows, empty=f"nothing is kept in {place.namespace}", cut="VALUE")
     if rows:
         output.say(render.total(len(rows)))
 
@@ -100,7 +100,8 @@ def history(
         output.show_json(found)
         return
     rows = [render.history_row(entry, place.project.settings.daemon.timezone) for entry in found]
-    output.show_table(render.HISTORY_HEADER, rows, empty=f"no version of {spelt(key)} is kept in {place.namespace}")
+    empty = f"no version of {spelt(key)} is kept in {place.namespace}"
+    output.show_table(render.HISTORY_HEADER, rows, empty=empty, cut="VALUE")
 
 
 def missing(place: Place, key: str) -> ExitCode:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spyweb.cli.jobs import rounded
+from spyweb.cli.output import shortened
 from spyweb.jobs.view import describe_moment, to_json
 from spyweb.settings.units import HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
 from spyweb.store.value_json import TypeName
@@ -40,8 +41,7 @@ def one_line(text: str) -> str:
 
 def cut(text: str) -> str:
     """In one line, and no longer than a list has room for."""
-    line = one_line(text[: WIDEST + 1])
-    return line if len(line) <= WIDEST and len(text) <= WIDEST else f"{line[: WIDEST - 3]}..."
+    return shortened(one_line(text[: WIDEST + 1]), WIDEST)
 
 
 def moment(ms: int, timezone: str) -> str:

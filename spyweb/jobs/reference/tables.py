@@ -14,7 +14,6 @@ HTTP = (
         ("url: string", "the final one"),
         ("time_ms: integer", "how long it took"),
         ("size: integer", "bytes of the body"),
-        ("proxy?: string", "the one that was used"),
     ),
     table(
         "HttpError",

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 
-from spyweb.lua.wire import FromWorker, Why
+from spyweb.lua.wire import FromWorker, ToWorker, Why
 from spyweb.lua.worker import limits, priority
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.desk import Desk, end
@@ -28,6 +28,7 @@ _MOST_HELPERS = 128  # while those are in long steps; a C loop can hold one for 
 _IDLE_HELPER = 5.0  # seconds without work, then it goes
 _IDLE_LOOKS = 20  # of the follower, with nothing to see: then it sleeps
 _STUCK = int(FromWorker.STUCK)
+_PING = int(ToWorker.PING)
 
 
 class Lanes:
@@ -77,11 +78,15 @@ class Lanes:
         self._reading = True
         arrived = self._small.read()
         self._reading = False
-        if not self._awake.is_set():  # in this order: else the follower could fall asleep just now
+        self._inbox.extend(arrived)
+        if not self._awake.is_set() and not self._is_pinged():  # in this order: else it could fall asleep just now
             self._awake.set()
         self._outlet.flushed = time.monotonic()
         seat.cpu = time.thread_time()
-        self._inbox.extend(arrived)
+
+    def _is_pinged(self) -> bool:
+        """No more than that: nothing to be watched.  Twice a second, it would keep the follower of an idle worker busy."""
+        return len(self._inbox) == 1 and self._inbox[0][0] == _PING
 
     def _do(self, task: Task, seat: Seat, epoch: int) -> bool:
         """Gives whether this thread still leads."""

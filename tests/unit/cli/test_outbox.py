@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from spyweb.jobs.outbox_view import view_message
-from spyweb.model import JobId
 from spyweb.store.protocol import Message, NewMessage
 from spyweb.store.sqlite import open_store
 from tests.fakes.changes import NEWS, PRICES
@@ -60,7 +60,7 @@ def test_nothing_left_to_send_is_said(project: Path) -> None:
 def test_a_dead_one_is_sent_again(project: Path) -> None:
     leave(project, message())
     assert spyweb("outbox", "--retry", "1", root=project).out == "1 message is sent again\n"
-    (found,) = spyweb("outbox", "-o", "json", root=project).json  # type: ignore[misc, attr-defined]
+    (found,) = cast(list[dict[str, object]], spyweb("outbox", "-o", "json", root=project).json)
     assert (found["state"], found["attempts"]) == ("waiting", 0)
     assert spyweb("outbox", "--retry", "all", "-o", "json", root=project).json == {"retried": [1]}
 
@@ -76,8 +76,7 @@ def test_what_is_no_message_is_refused(project: Path, which: str) -> None:
 def test_a_running_daemon_is_asked(project: Path) -> None:
     waiting = Message(id=5, job=PRICES, target=HOOK, payload=b"{}", delivery="x", created_ms=START_MS, next_ms=START_MS)
     desk = FakeDesk(unsent=[view_message(waiting)])
-    with open_door(project, desk):
-        assert spyweb("outbox", "Prices", root=project).table[0][0] == "5"
+    with open_door(desk, project / "data"):
+        assert spyweb("outbox", "prices", root=project).table[0][0] == "5"
         assert spyweb("outbox", "--retry", "all", root=project).out == "1 message is sent again\n"
     assert desk.story == ["retry None"]
-    assert JobId("prices") == PRICES

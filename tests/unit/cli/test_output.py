@@ -47,6 +47,14 @@ def test_a_table_on_a_terminal_has_colours_and_fits(monkeypatch: pytest.MonkeyPa
     assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in text.splitlines()) <= 60
 
 
+def test_on_a_narrow_terminal_the_column_that_may_be_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    output.show_table(HEADER, ROWS, empty="nothing", cut="note")
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
+    assert [len(line.rstrip()) for line in lines] == [len("job     state    note"), len("prices  running"), 60]
+    assert lines[2].endswith("...")
+
+
 def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
     monkeypatch.setenv("NO_COLOR", "1")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from spyweb.cli import output
 from spyweb.cli.exits import ExitCode
 from spyweb.cli.output import Format, Meter
 from spyweb.cli.test import Screen, code_for, complete_suite, show_report, write_junit
@@ -42,6 +43,13 @@ def test_each_test_is_a_line_as_it_ends(capsys: pytest.CaptureFixture[str]) -> N
         "failed typo does not load",
     ]
     assert moves[:3] == [(2, 0), (2, 1), (2, 2)]
+
+
+def test_in_a_pipe_there_is_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    with output.meter("testing") as meter:
+        meter.expect(2)
+        meter.advance()
+    assert capsys.readouterr() == ("", "")
 
 
 def test_for_programs_nothing_is_shown_before_the_end(capsys: pytest.CaptureFixture[str]) -> None:

@@ -333,7 +333,7 @@ def test_names_of_fields_are_not_looked_for_where_there_are_no_fields() -> None:
 @pytest.mark.parametrize(("more", "override"), [('on = [{ when = "is_big" }]\n', ""), ("", 'on = { when = "is_big" }')])
 def test_a_condition_of_a_change_is_refused_since_no_hook_would_be_asked(more: str, override: str) -> None:
     (problem,) = draft(more, override).problems
-    assert problem.key == "on"
+    assert str(problem.key).endswith("on")
     assert "'when' is for script jobs" in problem.reason
 
 

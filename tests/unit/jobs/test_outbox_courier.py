@@ -337,6 +337,17 @@ async def test_a_round_without_deliver_sends_what_is_due_and_waits_for_nothing(t
     assert await town.store.outbox.targets() == [HOOK]
 
 
+async def test_a_dead_one_that_is_to_be_sent_again_is_sent_and_counted_no_more(town: Town) -> None:
+    (number,) = await town.store.outbox.add([message("1")])
+    await town.store.outbox.give_up(number, error="")
+    async with town.at_work():
+        assert await town.courier.retry(None) == [number]
+        await town.clock.turn()
+        assert town.receiver.arrived == ["1"]
+        assert town.courier.dead == 0
+        assert await town.courier.unsent(None, 10) == []
+
+
 async def test_the_dead_are_counted_and_forgotten(town: Town) -> None:
     (number,) = await town.store.outbox.add([message("1")])
     await town.store.outbox.give_up(number, error="")

@@ -9,7 +9,6 @@ import pytest
 from spyweb.errors import OpError
 from spyweb.model import RunId
 from spyweb.ops import catalog
-from spyweb.ops.positional import Failed
 from spyweb.ops.state_locks import LONGEST_TIMEOUT, Terms, terms_of
 from spyweb.ops.world import Call, World
 from spyweb.settings import StateSettings
@@ -58,15 +57,16 @@ def test_anything_else_raises(holder: object, timeout: object, text: str) -> Non
     assert str(caught.value) == text
 
 
-def test_a_timeout_that_is_no_number_gives_a_reason() -> None:
-    with pytest.raises(Failed) as caught:
-        terms_of("state.lock", math.nan, None)
-    assert caught.value.results == (False, "state.lock: the timeout is NaN")
-
-
 def two_runs(world: World | None = None, **changes: object) -> tuple[Call, Call]:
     world = world or make_world()
     return make_call(world, PRICES, **changes), make_call(world, BACKUP, run=RunId(2), **changes)
+
+
+@pytest.mark.parametrize("given", [(math.nan,), (b"me", math.nan), (None, math.nan)])
+async def test_a_timeout_that_is_no_number_gives_a_reason_and_no_lock(given: tuple[object, ...]) -> None:
+    one, _ = two_runs()
+    assert await ask(one, "state.lock", b"l", *given) == [False, "state.lock: lock 'l': the timeout is NaN"]
+    assert await ask(one, "state.is_locked", b"l") == [False, None]
 
 
 async def test_a_lock_has_one_holder_until_it_is_given_back() -> None:

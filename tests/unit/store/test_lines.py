@@ -44,6 +44,7 @@ def test_these_are_not(name: str) -> None:
         (b'{"namespace":"state","key":{"$base64":"%"},"value":1}', "key: has a $base64 that is not base64"),
         (b'{"namespace":"state","key":"a","value":{"$table":1}}', "value: has a $table that says nothing"),
         (b'{"namespace":"state","key":"a","value":1,"ttl":3}', "has a field that no entry has: ttl"),
+        (b'{"namespace":"state","key":"a","value":null}', "only a scope can keep JSON's null"),
         (b'{"namespace":"state","key":"a","value":1,"expires_ms":"soon"}', "expires_ms: expected milliseconds"),
         (b'{"namespace":"state","key":"a","value":1,"expires_ms":true}', "expires_ms: expected milliseconds"),
         (b'{"namespace":"state","key":"a","value":1,"expires_ms":-1}', "not -1"),

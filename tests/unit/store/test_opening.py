@@ -23,6 +23,12 @@ async def test_a_path_is_a_database(tmp_path: Path) -> None:
     await store.close()
 
 
+async def test_a_database_whose_folder_is_missing_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=f"^{tmp_path}/a/b.db: there is no folder {tmp_path}/a: make it"):
+        await open_any(f"sqlite:///{tmp_path}/a/b.db", clock=FakeClock())
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_memory_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     store = await open_any("memory:", clock=FakeClock(), key=KEY, history=RULES)

@@ -142,15 +142,15 @@ async def test_what_was_done_may_be_done_again(store: Store, clock: FakeClock) -
 async def test_what_waits_and_what_is_dead_is_listed_newest_first(store: Store, clock: FakeClock) -> None:
     first, second, third = await store.outbox.add([message("1"), message("2", job=NEWS), message("3")])
     await store.outbox.give_up(first, error="answered 500")
-    found = await store.outbox.list(None, 10)
+    found = await store.outbox.unsent(None, 10)
 
     assert [(each.id, each.dead_ms, each.error) for each in found] == [
         (third, None, ""),
         (second, None, ""),
         (first, clock.now_ms(), "answered 500"),
     ]
-    assert [each.id for each in await store.outbox.list(PRICES, 10)] == [third, first]
-    assert [each.id for each in await store.outbox.list(None, 1)] == [third]
+    assert [each.id for each in await store.outbox.unsent(PRICES, 10)] == [third, first]
+    assert [each.id for each in await store.outbox.unsent(None, 1)] == [third]
 
 
 async def test_one_that_was_given_up_may_be_sent_again_as_if_it_were_new(store: Store, clock: FakeClock) -> None:

@@ -67,8 +67,8 @@ async def test_a_body_arrives_and_one_that_is_too_large_does_not() -> None:
 
 async def test_a_head_request_has_the_headers_of_the_answer_alone() -> None:
     async with serve() as served, client_of(endpoints_app(served.endpoints)) as client:
-        async with client.head("/api/v/x") as answer:
-            assert (answer.status, answer.headers["Content-Length"], await answer.read()) == (200, "5", b"")
+        answer = await client.head("/api/v/x")
+        assert (answer.status, answer.headers["Content-Length"], await answer.read()) == (200, "5", b"")
 
 
 async def test_who_finds_no_room_is_told_when_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,10 @@ import msgspec
 
 from spyweb.errors import StoreClosed
 from spyweb.jobs.view import event_from_json
-from spyweb.model import Run
+from spyweb.model import JobId, Run
 from spyweb.web.app import socket_app
 from tests.fakes.client import client_of, get_json, post_json
-from tests.fakes.desk import FakeDesk, a_watched_run, refused, three_runs
+from tests.fakes.desk import FakeDesk, a_watched_run, make_run, refused, three_runs
 
 
 async def test_runs_are_paged_and_chosen_by_job() -> None:
@@ -22,6 +22,17 @@ async def test_runs_are_paged_and_chosen_by_job() -> None:
     assert msgspec.convert(every, list[Run]) == three_runs()
     assert [run["id"] for run in page] == [2]  # type: ignore[attr-defined]
     assert [run["job"] for run in of_backup] == ["backup"]  # type: ignore[attr-defined]
+
+
+async def test_a_job_that_is_gone_keeps_its_history() -> None:
+    desk = FakeDesk(known_runs=[make_run(2, job=JobId("gone")), make_run(1, job=JobId("gone"))])
+    async with client_of(socket_app(desk)) as client:
+        _, found = await get_json(client, "/api/runs?job=gone")
+        after_the_last = await get_json(client, "/api/runs?job=gone&before=1")
+        unknown = await get_json(client, "/api/runs?job=prises")
+    assert [run["id"] for run in found] == [2, 1]  # type: ignore[attr-defined]
+    assert after_the_last == (200, [])
+    assert unknown == (404, {"error": "no job is named 'prises': did you mean 'prices'?"})
 
 
 async def test_a_watched_run_is_streamed_line_by_line() -> None:

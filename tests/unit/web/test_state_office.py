@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import Refused, StoreError
-from spyweb.model import HistoryRule, JobId, RunId, Value
+from spyweb.model import NULL, HistoryRule, JobId, RunId, Value
 from spyweb.settings import StateSettings
 from spyweb.store.lines import UNKNOWN_MS
 from spyweb.store.protocol import Entry, Item
 from spyweb.web.state_office import StateOffice
 from spyweb.web.state_view import Moved
+from tests.fakes import findings
 from tests.fakes.clock import START_MS, FakeClock
-from tests.fakes.findings import item
 from tests.fakes.stores import KINDS, opened
 
 RULES = {"state": HistoryRule(versions=3)}
@@ -47,6 +47,14 @@ async def test_a_prefix_is_taken_literally_and_a_limit_counts(office: StateOffic
     assert await keys(office, b"a*") == ["a*1", "a*2"]
     assert await keys(office, b"a", 2) == ["a*1", "a*2"]
     assert await keys(office, b"a?") == ["a?"]
+
+
+async def test_only_a_scope_keeps_null(office: StateOffice) -> None:
+    assert await office.put("scope:s", b"a", NULL, None)
+    for namespace in ("state", "state@web", "global", "job:a"):
+        with pytest.raises(Refused, match="a: only a scope can keep JSON's null"):
+            await office.put(namespace, b"a", NULL, None)
+        assert await office.entry(namespace, b"a") is None
 
 
 async def test_a_value_lives_as_long_as_it_is_told_to(office: StateOffice, clock: FakeClock) -> None:
@@ -125,10 +133,10 @@ async def test_a_move_is_all_or_nothing(office: StateOffice) -> None:
 
 
 async def test_the_records_of_a_job_move_with_its_keys_and_are_no_news_to_it(office: StateOffice) -> None:
-    found = office.store.records
-    await found.add(JobId("a"), [item("tea"), item("cup")])
+    found, tea, cup = office.store.records, findings.item("tea"), findings.item("cup")
+    await found.add(JobId("a"), [tea, cup])
     assert await office.move("job:a", "job:b") == Moved(moved=0, records=2)
-    assert await found.add(JobId("b"), [item("tea"), item("cup")]) == [None, None]
+    assert await found.add(JobId("b"), [tea, cup]) == [None, None]
     assert await office.move("state", "job:b") == Moved(moved=0, records=0)
 
 

@@ -55,10 +55,15 @@ def test_nothing_outside_and_nothing_hidden_is_found(ui: Path, address: str) -> 
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("a.html", "text/html; charset=utf-8"), ("a.mjs", "text/javascript; charset=utf-8"), ("a.wasm", "application/wasm"),
-        ("a.JSON", "application/json; charset=utf-8"), ("a.svg", "image/svg+xml"), ("a.png", "image/png"), ("a", "application/octet-stream"),
+        ("a.html", "text/html; charset=utf-8"),
+        ("a.mjs", "text/javascript; charset=utf-8"),
+        ("a.wasm", "application/wasm"),
+        ("a.JSON", "application/json; charset=utf-8"),
+        ("a.svg", "image/svg+xml"),
+        ("a.png", "image/png"),
+        ("a", "application/octet-stream"),
     ],
-)  # fmt: skip
+)
 def test_the_type_follows_from_the_name(name: str, kind: str) -> None:
     assert type_of(Path(name)) == kind
 

@@ -20,7 +20,6 @@ from spyweb.model import Notification
 from spyweb.ops.arguments import read_text
 from spyweb.store.protocol import NewMessage
 
-
 Messages = dict[str, NewMessage]  # by stage
 
 

@@ -133,7 +133,7 @@ async def test_a_store_that_can_not_be_read_holds_nothing_up() -> None:
         def refuse(_job: object, _limit: int) -> Any:
             raise StoreError("no disk")
 
-        s.store.records.owed = refuse  # type: ignore[method-assign]
+        s.store.records.owed = refuse  # type: ignore[method-assign, assignment]
         assert (await s.run(make_monitor(webhook=HOOK))).outcome is Outcome.SUCCESS
         assert await told(s) == [["Lamp", "Desk"]]
 

@@ -1,0 +1,288 @@
+"""The how-to pages: what they show is taken from them as it stands, with the addresses of a local site, and works."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from spyweb.daemon.foreground import check_project
+from spyweb.model import Failure, Outcome
+from tests.fakes.certificates import self_signed
+from tests.fakes.monitor_project import MonitorProject, open_project
+from tests.fakes.pages import file_of, files_of
+from tests.fakes.socks_server import open_socks_server
+from tests.fakes.web_server import open_proxy, open_web_server
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PAGES = (
+    "README",
+    "watch-a-page",
+    "pagination",
+    "retry-with-proxies",
+    "json-api",
+    "webhooks",
+    "certificates",
+    "queue-on-sql",
+)
+ARTICLES = """
+<article class="item"><h2><a href="/1">A release</a></h2><b class="price">90 €</b></article>
+<article class="item"><h2><a href="/2">Security notes</a></h2><b class="price">120 €</b></article>
+<article class="item"><h2><a href="/3">The weather</a></h2><b class="price">5 €</b></article>
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def machine_room(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MonitorProject]:
+    async with open_project(tmp_path_factory.mktemp("project")) as project:
+        yield project
+
+
+@pytest.fixture
+def project(machine_room: MonitorProject) -> MonitorProject:
+    machine_room.renew()
+    return machine_room
+
+
+def path_of(page: str) -> str:
+    return "README.md" if page == "README" else f"docs/how-to/{page}.md"
+
+
+def local(text: str, project: MonitorProject, **replaced: str) -> str:
+    """With the addresses of the local site; `replaced` is for a page that needs more than one of them."""
+    for old, new in replaced.items():
+        assert old in text
+        text = text.replace(old, new)
+    for address in ("https://discord.example.org", "https://example.org"):
+        text = text.replace(address, project.site.url)
+    return text
+
+
+def place(project: MonitorProject, page: str, name: str, number: int = 0, **replaced: str) -> None:
+    """A file of the page, for the job that this test is about."""
+    text = local(file_of(path_of(page), name, number), project, **replaced)
+    if name == "config.toml":
+        first, rest = text.split("\n", 1)
+        assert first.startswith("name = ")
+        text = f'name = "{project.name}"\n{rest}'
+    folder = f"jobs/{project.name}"
+    project.save(f"{folder}/{name}" if name in ("config.toml", "hooks.lua") else f"{folder}.lua", text)
+
+
+async def bodies(project: MonitorProject) -> list[dict[str, object]]:
+    """Of the webhooks that are to be sent; notifications are taken out too."""
+    found = await project.messages()
+    return [json.loads(message.payload) for message in found if message.target.address]
+
+
+@pytest.mark.parametrize("page", PAGES)
+async def test_every_file_of_a_page_passes_the_check(page: str, tmp_path: Path) -> None:
+    versions: dict[str, list[str]] = {}
+    for name, text in files_of(path_of(page)):
+        versions.setdefault(name, []).append(text)
+    assert versions
+    for number in range(max(map(len, versions.values()))):
+        for name, texts in versions.items():
+            path = tmp_path / str(number) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(texts[min(number, len(texts) - 1)])
+        assert await check_project(tmp_path / str(number)) == []
+
+
+@pytest.mark.parametrize("page", ["README", "watch-a-page"])
+async def test_a_page_is_watched_by_keywords(project: MonitorProject, page: str) -> None:
+    project.site.pages["/articles"] = ARTICLES
+    place(project, page, "config.toml")
+    assert (await project.run()).outcome is Outcome.SUCCESS
+    first, second = await project.records()
+    assert (first["title"], first["link"]) == ("A release", f"{project.site.url}/1")
+    assert second["title"] == "Security notes"
+    (body,) = await bodies(project)
+    assert body["item_count"] == 2
+    assert (await project.run()).outcome is Outcome.SUCCESS
+    assert await bodies(project) == []
+
+
+async def test_hooks_change_what_is_kept_and_told(project: MonitorProject) -> None:
+    project.site.pages["/articles"] = ARTICLES
+    place(project, "watch-a-page", "config.toml")
+    place(project, "watch-a-page", "hooks.lua")
+    assert (await project.run()).outcome is Outcome.SUCCESS
+    assert [record["price"] for record in await project.records()] == ["90 €", "5 €"]
+    assert project.site.asked[0][1]["Accept-Language"] == "en"
+    assert len(await project.messages()) == 2
+
+
+async def test_debug_leaves_the_page_where_the_page_says(project: MonitorProject) -> None:
+    project.site.pages["/articles"] = ARTICLES
+    place(project, "watch-a-page", "config.toml")
+    await project.run(debug=True)
+    assert (project.root / f"jobs/{project.name}/{project.name}-response.html").read_text() == ARTICLES
+    assert (project.root / f"jobs/{project.name}/{project.name}-fields.json").exists()
+
+
+async def test_each_cycle_fetches_the_next_page_and_the_same_again_when_it_could_not(project: MonitorProject) -> None:
+    project.site.pages["/search"] = '<p class="listing"><h3>x</h3></p>'
+    place(project, "pagination", "config.toml")
+    place(project, "pagination", "hooks.lua")
+    for _ in range(6):
+        await project.run()
+    assert project.site.story == [f"GET /search?page={page}" for page in (1, 2, 3, 4, 5, 1)]
+
+    del project.site.pages["/search"]
+    project.site.asked.clear()
+    project.site.pages["/search"] = "no listings: that was the last"
+    for _ in range(2):
+        await project.run()
+    assert project.site.story == ["GET /search?page=2", "GET /search?page=1"]
+
+
+async def test_a_cursor_may_be_a_token(project: MonitorProject) -> None:
+    project.site.pages["/search"] = '<nav data-next="abc"></nav>'
+    place(project, "pagination", "config.toml")
+    place(project, "pagination", "hooks.lua", 1)
+    await project.run()
+    await project.run()
+    project.site.pages["/search"] = "the last page"
+    await project.run()
+    await project.run()
+    assert project.site.story == ["GET /search", "GET /search?after=abc", "GET /search?after=abc", "GET /search"]
+
+
+PROXIES = {"http://user:secret@proxy1.example.org:8080": "http", "socks5://proxy2.example.org:1080": "socks5"}
+
+
+async def test_one_proxy_after_another_is_taken(project: MonitorProject) -> None:
+    project.site.pages["/prices"] = '<p class="price"><span>5</span></p>'
+    async with open_proxy() as http, open_socks_server() as socks:
+        addresses = dict(zip(PROXIES, (f"http://user:secret@127.0.0.1:{http.port}", socks.url("socks5")), strict=True))
+        place(project, "retry-with-proxies", "config.toml", **addresses)
+        for _ in range(4):
+            assert (await project.run()).outcome is Outcome.SUCCESS
+        assert (len(project.site.asked), len(socks.asked)) == (4, 2)  # the other proxy keeps its connection
+        assert "Proxy-Authorization: Basic" in http.story[0]
+    assert await project.records() == [{"price": "5"}]
+
+
+async def test_a_fetch_of_ones_own_goes_through_the_proxy_that_works(project: MonitorProject) -> None:
+    project.site.pages["/prices"] = '<p class="price"><span>5</span></p>'
+    async with open_socks_server() as socks:
+        place(project, "retry-with-proxies", "config.toml")
+        addresses = {"http://proxy1.example.org:8080": "http://127.0.0.1:1"}
+        addresses["socks5://proxy2.example.org:1080"] = socks.url("socks5")
+        place(project, "retry-with-proxies", "hooks.lua", **addresses)
+        assert (await project.run()).outcome is Outcome.SUCCESS
+    assert await project.records() == [{"price": "5"}]
+    (line,) = project.lines
+    assert line.startswith("warn attempt 1 through http://127.0.0.1:1: ")
+    assert line.endswith("(proxy)")
+
+
+async def test_without_any_proxy_the_cycle_fails_with_the_hooks_words(project: MonitorProject) -> None:
+    place(project, "retry-with-proxies", "config.toml")
+    replaced = {
+        "http://proxy1.example.org:8080": "http://127.0.0.1:1",
+        "socks5://proxy2.example.org:1080": "http://127.0.0.1:1",
+    }
+    place(project, "retry-with-proxies", "hooks.lua", **replaced, **{"sleep(2000": "sleep(2"})
+    ending = await project.run()
+    assert (ending.outcome, ending.reason) == (Outcome.FAILED, "no proxy got through")
+    assert len(project.lines) == 6
+
+
+async def test_items_come_out_of_json(project: MonitorProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPYWEB_API_TOKEN", "token")
+    releases = [
+        {"name": "One", "tag": "1.0", "url": "https://x/1"},
+        {"name": "Two", "tag": "2.0", "url": "https://x/2"},
+    ]
+    project.site.pages["/api/releases"] = json.dumps(releases)
+    place(project, "json-api", "config.toml")
+    place(project, "json-api", "hooks.lua")
+    assert (await project.run()).outcome is Outcome.SUCCESS
+    assert await project.records() == [
+        {"name": "One", "version": "1.0", "link": "https://x/1"},
+        {"name": "Two", "version": "2.0", "link": "https://x/2"},
+    ]
+    project.site.pages["/api/releases"] = json.dumps([{**releases[0], "name": "Renamed"}])
+    await project.run()
+    assert len(await project.records()) == 2
+
+    project.site.pages["/api/releases"] = "<html>"
+    assert (await project.run()).outcome is Outcome.SUCCESS
+    assert any("no JSON: " in line for line in project.lines)
+
+
+async def test_a_script_asks_an_api(project: MonitorProject) -> None:
+    place(project, "json-api", "status.lua")
+    project.site.pages["/api/status"] = '{"state": "up"}'
+    assert (await project.run()).outcome is Outcome.SUCCESS
+    project.site.pages["/api/status"] = '{"state": "down"}'
+    assert (await project.run()).reason == "it is down"
+
+
+async def test_discord_and_slack_are_told_in_their_words(project: MonitorProject) -> None:
+    told = []
+    for number in range(2):
+        project.renew()
+        project.site.pages["/articles"] = ARTICLES
+        place(project, "webhooks", "config.toml")
+        place(project, "webhooks", "hooks.lua", number)
+        assert (await project.run()).outcome is Outcome.SUCCESS
+        (message,) = [each for each in await project.messages() if each.target.address]
+        assert message.headers == (("x-team", "news"),)
+        assert message.target.address == f"{project.site.url}/api/webhooks/1/abc"
+        told.append(json.loads(message.payload))
+    discord, slack = told
+    assert discord["content"].endswith(": 3 new")
+    assert discord["embeds"][0] == {"title": "A release", "url": f"{project.site.url}/1", "description": ""}
+    assert slack["blocks"][0]["text"]["text"].endswith(f"\n<{project.site.url}/3|The weather>")
+
+
+def tls_until(moment: datetime, folder: Path) -> ssl.SSLContext:
+    """A server's side, with a certificate that ends then."""
+    file = folder / f"{moment:%m-%d}.pem"
+    file.write_bytes(self_signed("127.0.0.1", moment - timedelta(days=100), moment))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    return context
+
+
+async def test_certificates_are_watched(project: MonitorProject, tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    async with (
+        open_web_server(tls_until(now + timedelta(days=90), tmp_path)) as good,
+        open_web_server(tls_until(now + timedelta(days=3, hours=1), tmp_path)) as old,
+    ):
+        hosts = {'"example.org", "mail.example.org:993"': f'"127.0.0.1:{good.port}"'}
+        place(project, "certificates", "certificates.lua", **hosts)
+        assert (await project.run()).outcome is Outcome.SUCCESS
+
+        project.renew()
+        hosts = {
+            '"example.org", "mail.example.org:993"': f'"127.0.0.1:{good.port}", "127.0.0.1:{old.port}", "127.0.0.1:1"'
+        }
+        place(project, "certificates", "certificates.lua", **hosts)
+        ending = await project.run()
+    assert (ending.outcome, ending.failure) == (Outcome.FAILED, Failure.ERROR)
+    first, second = ending.reason.split("; ")
+    assert first.startswith(f"127.0.0.1:{old.port}: 3 days left, until {(now + timedelta(days=3, hours=1)):%Y-%m-%d}")
+    assert second.startswith("127.0.0.1:1: ")
+
+
+async def test_no_two_workers_take_the_same_target(project: MonitorProject) -> None:
+    project.site.pages = {"/a": "<title>A</title>", "/b": web.Response(status=500, text="<title>B</title>")}
+    place(project, "queue-on-sql", "config.toml")
+    place(project, "queue-on-sql", "hooks.lua")
+    assert (await project.run()).outcome is Outcome.SUCCESS
+    assert sorted(project.site.story) == ["GET /a", "GET /b"]
+    assert sorted(record["title"] for record in await project.records()) == ["A", "B"]
+    await project.run()
+    assert len(project.site.story) == 2  # nothing is due yet
