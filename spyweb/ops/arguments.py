@@ -39,6 +39,7 @@ class Reader:
     kind: str  # for the reference
     expected: str  # for error texts, in Lua's own words
     read: Read
+    exact: type | None = None  # what is of just this type passes as it is
 
 
 def type_name(value: object) -> str:
@@ -160,10 +161,10 @@ def read_value(value: object) -> object:
     return value
 
 
-Text = Annotated[bytes, Reader("string", "string", read_text)]
+Text = Annotated[bytes, Reader("string", "string", read_text, bytes)]
 Int = Annotated[int, Reader("integer", "number", read_integer)]
 Number = Annotated[int | float, Reader("number", "number", read_number)]
-Boolean = Annotated[bool, Reader("boolean", "boolean", read_boolean)]
+Boolean = Annotated[bool, Reader("boolean", "boolean", read_boolean, bool)]
 Table = Annotated[dict[object, object], Reader("table", "table", read_table)]
 Value = Annotated[object, Reader("value", "value", read_value)]
 

@@ -26,6 +26,7 @@ class Parameter:
     expected: str  # what an error calls it
     optional: bool
     read: Read  # knows the default: gives it for nil
+    exact: type | None
 
     def __str__(self) -> str:
         return f"{self.name}?" if self.optional else self.name
@@ -41,6 +42,7 @@ class Operation:
     gives_nothing: bool
     doc: str
     reads: tuple[Read, ...]
+    exact: tuple[type | None, ...]  # the types of arguments that need no reading: those of most calls
 
     @property
     def usage(self) -> str:
@@ -48,6 +50,8 @@ class Operation:
 
     def begin(self, call: object, given: Sequence[object]) -> object:
         """Convert the arguments and call the handler; what it returns: a coroutine, or an Answer."""
+        if tuple(map(type, given)) == self.exact:
+            return self.handler(call, *given)
         try:
             # not strict: arguments too many are ignored, and too few are seen below
             values = [read(value) for read, value in zip(self.reads, given, strict=False)]
@@ -105,6 +109,7 @@ def describe(name: str, handler: Callable[..., object]) -> Operation:
         gives_nothing=hints["return"] is type(None),
         doc=inspect.getdoc(handler) or "",
         reads=tuple(parameter.read for parameter in parameters),
+        exact=tuple(parameter.exact for parameter in parameters),
     )
 
 
@@ -117,6 +122,7 @@ def _parameter(parameter: inspect.Parameter, annotation: object) -> Parameter:
         expected=reader.expected,
         optional=optional,
         read=_with_default(reader.read, parameter.default) if optional else reader.read,
+        exact=reader.exact,
     )
 
 

@@ -13,7 +13,7 @@ from spyweb.ops.network.request import Http
 from spyweb.ops.sources import Sources
 from spyweb.ops.times import Times
 from spyweb.settings import StateSettings
-from spyweb.store.protocol import Origin, Store
+from spyweb.store.protocol import Origin, Store, job_namespace
 
 JobLog = Callable[[str, bytes], None]  # level, text
 
@@ -76,6 +76,8 @@ class Call:
     depth: int = 0  # how many state triggers led to this run, one by another
     log: JobLog = unheard  # the job's own
     origin: Origin = field(init=False)  # of every write of this run
+    namespace: str = field(init=False)  # of store_*
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "origin", Origin(job=self.job, run=self.run, depth=self.depth))
+        object.__setattr__(self, "namespace", job_namespace(self.job))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from asyncio import Future
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from pathlib import Path
@@ -21,6 +20,7 @@ import aiosqlite
 from spyweb.clock import Clock
 from spyweb.errors import StoreClosed, StoreError
 from spyweb.store.failures import translate
+from spyweb.store.subjects import Subjects
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -71,6 +71,8 @@ class Op(NamedTuple):
 
 
 Results = list[object]  # an op's result, or the Exception that it failed with
+
+new_tuple = tuple.__new__  # half of what a NamedTuple's own takes, for each op
 
 
 def commit(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
@@ -162,9 +164,9 @@ class Lane:
         self._queued_since = 0.0
         self._batch: list[Op] = []
         self._batch_since = 0.0
-        self._subjects: Counter[Hashable] = Counter()
+        self.subjects = Subjects()
         self._wake = asyncio.Event()
-        self._closing = False
+        self.is_closing = False
         self._loop = asyncio.get_running_loop()
         self.writes = self.batches = self.errors = 0
         self.last_commit_ms: int | None = None
@@ -182,20 +184,16 @@ class Lane:
     ) -> Future[T]:
         """Queue an op; the future has its result once it is committed."""
         future = self._loop.create_future()
-        if self._closing or self.failed:
+        if self.is_closing or self.failed:
             future.set_exception(StoreError(self.failed) if self.failed else StoreClosed())
             return future
         if not self._queue:
             self._queued_since = self._clock.monotonic()
             self._wake.set()
         if subject is not None:
-            self._subjects[subject] += 1
-        self._queue.append(Op(kind, function, arguments, future, subject, after))
+            self.subjects.begin(subject)
+        self._queue.append(new_tuple(Op, (kind, function, arguments, future, subject, after)))
         return future
-
-    def is_busy_with(self, subject: Hashable) -> bool:
-        """Whether an op on it waits or runs, be its future cancelled or not."""
-        return subject in self._subjects
 
     @property
     def pending(self) -> int:
@@ -209,13 +207,13 @@ class Lane:
 
     async def close(self) -> None:
         """Let everything that is queued be committed, then close the connection."""
-        self._closing = True
+        self.is_closing = True
         self._wake.set()
         await asyncio.wait({self._task})
         await self._connection.close()
 
     async def _run(self) -> None:
-        while self._queue or not self._closing:
+        while self._queue or not self.is_closing:
             await self._wake.wait()
             self._take_batch()
             if self._batch:
@@ -232,7 +230,7 @@ class Lane:
             else:
                 self._batch.append(op)
         self._batch_since = self._queued_since
-        if not self._queue and not self._closing:
+        if not self._queue and not self.is_closing:
             self._wake.clear()
 
     def _answer(self, results: Results) -> None:
@@ -241,15 +239,18 @@ class Lane:
         committed = 0
         told: dict[Callable[[], None], None] = {}  # each once
         for op, result in zip(batch, results, strict=True):
-            self._forget(op)
             if isinstance(result, Exception):
+                self._forget(op)
                 self._refuse(op, result)
                 continue
-            committed += op.kind is not Kind.READ
-            if not op.future.done():  # cancelled meanwhile: the write stands, nobody wants its result
-                op.future.set_result(result)
-            if op.after:
-                told[op.after] = None
+            kind, _, _, future, subject, after = op
+            if subject is not None:
+                self.subjects.end(subject, is_committed=True)
+            committed += kind is not Kind.READ
+            if not future.done():  # cancelled meanwhile: the write stands, nobody wants its result
+                future.set_result(result)
+            if after:
+                told[after] = None
         for callback in told:
             self._loop.call_soon(callback)
         if committed:
@@ -257,11 +258,9 @@ class Lane:
             self.last_commit_ms = self._clock.now_ms()
 
     def _forget(self, op: Op) -> None:
-        if op.subject is None:
-            return
-        self._subjects[op.subject] -= 1
-        if not self._subjects[op.subject]:
-            del self._subjects[op.subject]
+        """It will not be committed."""
+        if op.subject is not None:
+            self.subjects.end(op.subject, is_committed=False)
 
     def _refuse(self, op: Op, error: Exception) -> None:
         self.errors += isinstance(error, sqlite3.Error)

@@ -16,7 +16,7 @@ from spyweb.store import clearing, recording, scanning, transfer
 from spyweb.store.batch import Kind
 from spyweb.store.changes import Desk
 from spyweb.store.events import SqliteEvents
-from spyweb.store.lanes import Lanes, Subject
+from spyweb.store.lanes import Lanes
 from spyweb.store.locks import SqliteLocks
 from spyweb.store.patterns import compile_pattern
 from spyweb.store.protocol import (
@@ -32,6 +32,7 @@ from spyweb.store.protocol import (
 )
 from spyweb.store.recording import NO_TRAIL, Trail
 from spyweb.store.sealing import Codec
+from spyweb.store.subjects import EVERYTHING
 
 
 class SqliteValues:
@@ -103,11 +104,11 @@ class SqliteValues:
 
     def load(self, items: Sequence[Item], *, replace: bool) -> Future[Loaded]:
         loading = transfer.Loading(self._codec, tuple(items), replace, self._clock.now_ms(), self._history)
-        return self._lanes.writer.submit(Kind.SEVERAL, transfer.load, loading, subject=Subject.EVERYTHING)
+        return self._lanes.writer.submit(Kind.SEVERAL, transfer.load, loading, subject=EVERYTHING)
 
     def move(self, old: str, new: str) -> Future[int]:
         arguments = (self._codec, old, new, self._clock.now_ms())
-        return self._lanes.writer.submit(Kind.SEVERAL, transfer.move, *arguments, subject=Subject.EVERYTHING)
+        return self._lanes.writer.submit(Kind.SEVERAL, transfer.move, *arguments, subject=EVERYTHING)
 
     def stats(self, namespace: str | None = None) -> Future[ValueStats]:
         return self._lanes.ask(scanning.measure, namespace, self._clock.now_ms(), self._locks.alive)
@@ -116,6 +117,8 @@ class SqliteValues:
         return Desk(self._codec, namespace, key, self._clock.now_ms())
 
     def trail(self, namespace: str, key: bytes, origin: Origin) -> Trail:
+        if not self._history and self._events.is_quiet:
+            return NO_TRAIL
         wanted, rule = self._events.watches.of_key(namespace, key), self._history.get(namespace)
         hearing = self._events.followers.hearing(namespace)
         return Trail(wanted, rule, origin, hearing) if wanted or rule or hearing else NO_TRAIL

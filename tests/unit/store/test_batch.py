@@ -173,7 +173,7 @@ async def test_an_op_cancelled_before_its_batch_is_dropped(lane: Lane) -> None:
 
     assert await kept == 2
     assert await lane.submit(Kind.READ, numbers) == [2]
-    assert not lane.is_busy_with("one")
+    assert not lane.subjects.is_busy("one")
 
 
 async def test_an_op_cancelled_after_its_batch_began_stands(lane: Lane) -> None:
@@ -183,12 +183,12 @@ async def test_an_op_cancelled_after_its_batch_began_stands(lane: Lane) -> None:
     await asyncio.to_thread(gate.wait_until_entered)
 
     written.cancel()
-    assert lane.is_busy_with("one")
+    assert lane.subjects.is_busy("one")
     gate.open()
     await held
 
     assert await lane.submit(Kind.READ, numbers) == [1]
-    assert not lane.is_busy_with("one")
+    assert not lane.subjects.is_busy("one")
     assert lane.writes == 2
 
 
