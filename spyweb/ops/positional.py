@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial, wraps
-from typing import Annotated, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Annotated, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from spyweb.errors import OpError, StoreError
 from spyweb.lua.wire import Ext, Foreign
@@ -34,7 +33,7 @@ Fields = Mapping[object, object]  # the one table of a table-first call
 
 def read_key(value: object) -> bytes | Fields:
     """A text, or the table of a table-first call."""
-    if isinstance(value, dict):
+    if isinstance(value, bytes | dict):
         return value
     if isinstance(value, list):
         return dict(enumerate(value, 1))
@@ -43,7 +42,7 @@ def read_key(value: object) -> bytes | Fields:
     return read_text(value)
 
 
-KeyOrTable = Annotated[bytes | Fields, Reader("string", "string", read_key)]
+KeyOrTable = Annotated[bytes | Fields, Reader("string", "string", read_key, (bytes,))]
 
 
 class Failed(Exception):
@@ -54,8 +53,7 @@ class Failed(Exception):
         self.results = results
 
 
-@dataclass(frozen=True, slots=True)
-class Asked(Generic[T]):
+class Asked(NamedTuple, Generic[T]):
     """What the store was asked, and what its answer means to the script."""
 
     source: Future[T]
@@ -63,8 +61,7 @@ class Asked(Generic[T]):
     refusal: Callable[[StoreError], Results] | None = None  # None: the function's failure value, and the text
 
 
-@dataclass(frozen=True, slots=True)
-class Here:
+class Here(NamedTuple):
     """One call of a positional function."""
 
     call: Call
@@ -131,31 +128,29 @@ def as_they_are(results: object) -> Results:
 
 def positional(
     name: str, *, failure: object, writes: bool = False
-) -> Callable[[Callable[Concatenate[Here, P], Asked[T]]], Callable[Concatenate[Call, P], Future[Results]]]:
+) -> Callable[[Callable[Concatenate[Here, P], Asked[T]]], Callable[Concatenate[Call, P], Awaitable[Results]]]:
     """Make an op of a function that asks the store."""
 
-    def decorate(handler: Callable[Concatenate[Here, P], Asked[T]]) -> Callable[Concatenate[Call, P], Future[Results]]:
+    def decorate(
+        handler: Callable[Concatenate[Here, P], Asked[T]],
+    ) -> Callable[Concatenate[Call, P], Awaitable[Results]]:
         @op(name)
         @wraps(handler)
-        def begin(call: Call, /, *arguments: P.args, **named: P.kwargs) -> Future[Results]:
+        def begin(call: Call, /, *arguments: P.args, **named: P.kwargs) -> Awaitable[Results]:
             here = Here(call, name, failure)
             metrics = call.world.metrics.state
             metrics.writes += writes
             metrics.reads += not writes
-            return _answer(here, partial(handler, here, *arguments, **named))
+            began = call.world.clock.monotonic()
+            try:
+                asked = handler(here, *arguments, **named)
+            except Failed as failed:
+                return _done(failed.results)
+            return Answer(asked.source, partial(_settle, here, began, asked))
 
         return begin
 
     return decorate
-
-
-def _answer(here: Here, ask: Callable[[], Asked[T]]) -> Future[Results]:
-    began = here.call.world.clock.monotonic()
-    try:
-        asked = ask()
-    except Failed as failed:
-        return _done(failed.results)
-    return Answer(asked.source, partial(_settle, here, began, asked))
 
 
 def _settle(here: Here, began: float, asked: Asked[T], source: Future[T]) -> Results:

@@ -39,7 +39,8 @@ class Subjects:
         """A write is asked for."""
         writes = self._writes
         writes[subject] = writes.get(subject, 0) + 1
-        self._forget(subject)
+        if self._known:
+            self._forget(subject)
 
     def end(self, subject: Hashable, *, is_committed: bool) -> None:
         left = self._writes[subject] - 1

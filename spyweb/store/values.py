@@ -21,6 +21,7 @@ from spyweb.store.locks import SqliteLocks
 from spyweb.store.patterns import compile_pattern
 from spyweb.store.protocol import (
     NOBODY,
+    Addition,
     Entry,
     HistoryRules,
     Item,
@@ -53,6 +54,8 @@ class SqliteValues:
 
     def transform(self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY) -> Future[object]:
         trail = self.trail(namespace, key, origin)
+        if trail is NO_TRAIL:
+            return self._change(namespace, key, change)
         return self._lanes.writer.submit(
             trail.kind,
             recording.transform,
@@ -62,6 +65,13 @@ class SqliteValues:
             subject=(namespace, key),
             after=self._events.after(is_kept=bool(trail.wanted), hearing=trail.hearing),
         )
+
+    def _change(self, namespace: str, key: bytes, change: Transform) -> Future[object]:
+        submit, subject = self._lanes.writer.submit, (namespace, key)
+        desk = Desk(self._codec, namespace, key, self._clock.now_ms())
+        if isinstance(change, Addition) and self._codec.is_plain:
+            return submit(Kind.WRITE, recording.add, desk, change, subject=subject)
+        return submit(Kind.WRITE, recording.change, desk, change, subject=subject)
 
     def keys(self, namespace: str, pattern: bytes = b"*") -> Future[list[bytes]]:
         return self._lanes.ask(scanning.find_keys, namespace, compile_pattern(pattern), self._clock.now_ms())

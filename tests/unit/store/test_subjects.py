@@ -39,7 +39,7 @@ def test_what_is_known_is_forgotten_when_a_write_is_asked_for(subject: object) -
     subjects = Subjects()
     subjects.put("a", b"k", b"v")
     assert knows(subjects, b"k") == b"v"
-    subjects.begin(subject)  # type: ignore[arg-type]
+    subjects.begin(subject)
     assert knows(subjects, b"k") is None
 
 
@@ -73,7 +73,7 @@ def test_an_entry_is_written_until_the_last_write_has_ended() -> None:
 @pytest.mark.parametrize("subject", ["a", EVERYTHING])
 def test_an_entry_is_written_with_its_namespace_and_with_all(subject: object) -> None:
     subjects = Subjects()
-    subjects.begin(subject)  # type: ignore[arg-type]
+    subjects.begin(subject)
     assert subjects.is_written("a", b"k")
 
 
