@@ -57,7 +57,7 @@ class Stepper:
         begun = self._enter(run, seat, leading=leading)
         told = self._guarded(run, self._open, run, task)
         while told is not None:
-            told = self._settle(run, seat, told)
+            told = self._ask(run, seat, told) if told[0] == _OP else self._settle(run, seat, told)
         return self._leave(run, seat, time.monotonic() - begun)
 
     # Entering and leaving
@@ -131,10 +131,7 @@ class Stepper:
 
     def _settle(self, run: Run, seat: Seat, told: Result) -> Result | None:
         """What the VM tells next; None when the step is over."""
-        kind = told[0]
-        if kind == _OP:
-            return self._ask(run, seat, told)
-        if kind == _AFTERMATH:
+        if told[0] == _AFTERMATH:
             return self._guarded(run, self._begin_aftermath, run, seat, told)
         self._finish(run, seat, told)
         return None
