@@ -38,6 +38,7 @@ class Seat:
     thread: int
     slot: int
     cpu: float  # its CPU clock, when last asked
+    now: float = 0.0  # the clock, when last asked
 
 
 class Stepper:
@@ -58,7 +59,7 @@ class Stepper:
         told = self._guarded(run, self._open, run, task)
         while told is not None:
             told = self._ask(run, seat, told) if told[0] == _OP else self._settle(run, seat, told)
-        return self._leave(run, seat, time.monotonic() - begun)
+        return self._leave(run, seat, seat.now - begun)
 
     # Entering and leaving
 
@@ -66,7 +67,7 @@ class Stepper:
         run.thread, run.cpu_base = seat.thread, seat.cpu
         self._slots[seat.slot] = run.id
         run.home.stepped = run
-        run.started = now = time.monotonic()
+        run.started = seat.now = now = time.monotonic()
         if leading:
             self.leading = run
         else:
@@ -76,15 +77,17 @@ class Stepper:
     def _leave(self, run: Run, seat: Seat, took: float) -> Task | None:
         home = run.home
         with self._ledger.lock:
+            self._slots[seat.slot] = 0
             run.started = 0.0
             home.stepped = None
             if self.leading is run:
                 self.leading = None
             if took > limits.LIGHT or home.heavy:
                 _weigh(home, took)
-            following = _next_task(home)
-        self._slots[seat.slot] = 0
-        return following
+            if home.pending or home.closing:
+                return _next_task(home)
+            home.busy = False
+            return None
 
     # What is done to the VM
 
@@ -210,7 +213,8 @@ def _account(run: Run, seat: Seat) -> None:
         cpu = time.thread_time()
         took, seat.cpu = min(took, cpu - seat.cpu), cpu
     run.cpu += took
-    run.started, run.cpu_base = now, seat.cpu
+    run.started = seat.now = now
+    run.cpu_base = seat.cpu
 
 
 def _weigh(home: Tenancy, took: float) -> None:
