@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial, wraps
+from functools import wraps
 from typing import Annotated, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from spyweb.errors import OpError, StoreError
+from spyweb.lua.session import Pending
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL, Value
-from spyweb.ops.answer import Answer, Results
+from spyweb.ops.answer import Results
 from spyweb.ops.arguments import Reader, read_text
 from spyweb.ops.op import op
 from spyweb.ops.rules.expiry import expiry_of
@@ -23,7 +24,7 @@ from spyweb.ops.rules.sloth import Subject
 from spyweb.ops.rules.values import Unstorable, value_from_lua
 from spyweb.ops.store import count_failure
 from spyweb.ops.world import Call
-from spyweb.store.protocol import Entry, Transform, agent_namespace
+from spyweb.store.protocol import Entry, Transform
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,7 +71,7 @@ class Here(NamedTuple):
 
     @property
     def namespace(self) -> str:
-        return agent_namespace(self.call.agent)
+        return self.call.state_namespace
 
     @property
     def now_ms(self) -> int:
@@ -146,21 +147,32 @@ def positional(
                 asked = handler(here, *arguments, **named)
             except Failed as failed:
                 return _done(failed.results)
-            return Answer(asked.source, partial(_settle, here, began, asked))
+            return Reply(here, began, asked)
 
         return begin
 
     return decorate
 
 
-def _settle(here: Here, began: float, asked: Asked[T], source: Future[T]) -> Results:
-    world = here.call.world
-    world.metrics.state.times.note(world.clock.monotonic() - began)
-    try:
-        return asked.results(source.result())
-    except StoreError as error:
-        trouble = here.trouble(error)
-        return asked.refusal(error) if asked.refusal else trouble
+class Reply(Pending, Generic[T]):
+    """The results of a positional function."""
+
+    __slots__ = ("_asked", "_began", "_here")
+
+    def __init__(self, here: Here, began: float, asked: Asked[T]) -> None:
+        self.source = asked.source
+        self._here = here
+        self._began = began
+        self._asked = asked
+
+    def result(self) -> Results:
+        here, asked, world = self._here, self._asked, self._here.call.world
+        world.metrics.state.times.note(world.clock.monotonic() - self._began)
+        try:
+            return asked.results(asked.source.result())
+        except StoreError as error:
+            trouble = here.trouble(error)
+            return asked.refusal(error) if asked.refusal else trouble
 
 
 def _done(results: Results) -> Future[Results]:

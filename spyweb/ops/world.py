@@ -13,7 +13,7 @@ from spyweb.ops.network.request import Http
 from spyweb.ops.sources import Sources
 from spyweb.ops.times import Times
 from spyweb.settings import StateSettings
-from spyweb.store.protocol import Origin, Store, job_namespace
+from spyweb.store.protocol import Origin, Store, agent_namespace, job_namespace
 
 JobLog = Callable[[str, bytes], None]  # level, text
 
@@ -77,7 +77,9 @@ class Call:
     log: JobLog = unheard  # the job's own
     origin: Origin = field(init=False)  # of every write of this run
     namespace: str = field(init=False)  # of store_*
+    state_namespace: str = field(init=False)  # of positional state.*
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "origin", Origin(job=self.job, run=self.run, depth=self.depth))
         object.__setattr__(self, "namespace", job_namespace(self.job))
+        object.__setattr__(self, "state_namespace", agent_namespace(self.agent))

@@ -39,8 +39,10 @@ class Subjects:
         """A write is asked for."""
         writes = self._writes
         writes[subject] = writes.get(subject, 0) + 1
-        if self._known:
-            self._forget(subject)
+        if type(subject) is tuple and subject is not EVERYTHING:
+            self._known.pop(subject, None)
+        else:
+            self._known.clear()
 
     def end(self, subject: Hashable, *, is_committed: bool) -> None:
         left = self._writes[subject] - 1
@@ -49,7 +51,7 @@ class Subjects:
         else:
             del self._writes[subject]
         if not is_committed:
-            self._forget(subject)
+            self._known.clear()
 
     def is_busy(self, subject: Hashable) -> bool:
         """Whether a write of it waits or runs, be its future cancelled or not."""
@@ -77,9 +79,3 @@ class Subjects:
             del known[next(iter(known))]
         known[(namespace, key)] = new = Known()
         return new
-
-    def _forget(self, subject: Hashable) -> None:
-        if type(subject) is tuple and subject is not EVERYTHING:
-            self._known.pop(subject, None)
-        else:
-            self._known.clear()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from spyweb.model import Value
 from spyweb.ops.arguments import parse_number
-from spyweb.ops.rules.values import are_equal, fits, integral, kind_of, shown, size_of, to_lua
+from spyweb.ops.rules.values import SCALAR_BYTES, are_equal, fits, integral, kind_of, shown, size_of, to_lua
 from spyweb.store.protocol import KEEP, Addition, Drop, Entry, Leave, Put, Transform
 
 Results = tuple[object, ...]
@@ -76,7 +76,7 @@ def increment(subject: Subject, delta: int | float) -> Transform:
             return Leave(subject.refusal(f"{number} + {delta} leaves the range of numbers"))
         return subject.put(total, total)
 
-    if isinstance(delta, float) or subject.excess(delta):
+    if isinstance(delta, float) or subject.largest < SCALAR_BYTES:
         return change
     return Addition(delta, one, change)
 
