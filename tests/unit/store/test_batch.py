@@ -263,7 +263,7 @@ async def test_closing_commits_what_is_queued(lane: Lane, path: Path) -> None:
 
 
 class Broken(Connection):
-    def run(self, *_: object) -> None:  # type: ignore[override]
+    def run(self, *_: object) -> None:
         raise RuntimeError("the thread is gone")
 
 
