@@ -102,4 +102,4 @@ def test_an_op_that_returns_none_gives_nothing() -> None:
 def test_arguments_that_are_what_they_should_be_pass_as_they_are(given: tuple[object, ...], is_ready: bool) -> None:
     assert (tuple(map(type, given)) in GREET.ready) == is_ready
     if is_ready:
-        assert GREET.begin(CALL, given) == (given + (1,))[:2] + (None,)
+        assert GREET.begin(CALL, given) == (*given, *(1, None)[len(given) - 1 :])

@@ -267,11 +267,22 @@ class Broken(Connection):
         raise RuntimeError("the thread is gone")
 
 
-async def test_when_the_writer_dies_everybody_is_told(path: Path, clock: FakeClock) -> None:
+class Failing(Connection):
+    """Its thread raises what no op has raised."""
+
+    def run(self, hear: Callable[..., None], *_: object) -> None:
+        def fail(connection: sqlite3.Connection) -> object:
+            raise RuntimeError("the thread is gone")
+
+        super().run(hear, fail)
+
+
+@pytest.mark.parametrize("kind", [Broken, Failing])
+async def test_when_the_writer_dies_everybody_is_told(kind: type[Connection], path: Path, clock: FakeClock) -> None:
     told: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
-    lane = Lane(await Broken.open(partial(make_table, path)), path, clock, limit=1)
+    lane = Lane(await kind.open(partial(make_table, path)), path, clock, limit=1)
 
     first, second = lane.submit(Kind.WRITE, put, 1), lane.submit(Kind.WRITE, put, 2)
     for each in (first, second, lane.submit(Kind.WRITE, put, 3)):
