@@ -58,13 +58,17 @@ class Connection(aiosqlite.Connection):
     """aiosqlite's connection and thread, which can also run a whole function there: its own calls take a
     round trip between the threads for each statement."""
 
-    def run(
+    async def run(self, function: Callable[[sqlite3.Connection, *Ts], T], *arguments: *Ts) -> T:
+        result: T = await self._execute(function, self._conn, *arguments)  # type: ignore[no-untyped-call]
+        return result
+
+    def have_run(
         self,
         hear: Callable[[T | BaseException], None],
         function: Callable[[sqlite3.Connection, *Ts], T],
         *arguments: *Ts,
     ) -> None:
-        """`hear` is called on the loop with the result, or with what was raised."""
+        """As `run`, with nobody waiting: `hear` is called on the loop with the result, or with what was raised."""
         call = (Ear(hear), partial(function, self._conn, *arguments))
         self._tx.put_nowait(call)  # type: ignore[arg-type]  # an Ear is all that it needs of a future
 
@@ -253,7 +257,7 @@ class Lane:
             while self._queue and not self._batch:
                 self._take_batch()
             if self._batch:
-                self._connection.run(self._hear, commit, self._batch)
+                self._connection.have_run(self._hear, commit, self._batch)
                 return
         except Exception as error:  # noqa: BLE001 - the boundary of the lane: nothing may be left waiting
             self._die(error)

@@ -263,14 +263,14 @@ async def test_closing_commits_what_is_queued(lane: Lane, path: Path) -> None:
 
 
 class Broken(Connection):
-    def run(self, *_: object) -> None:
+    def have_run(self, *_: object) -> None:
         raise RuntimeError("the thread is gone")
 
 
 class Failing(Connection):
     """Its thread raises what no op has raised."""
 
-    def run(self, hear: Callable[..., None], *_: object) -> None:
+    def have_run(self, hear: Callable[..., None], *_: object) -> None:
         def fail(connection: sqlite3.Connection) -> object:
             raise RuntimeError("the thread is gone")
 
