@@ -274,7 +274,7 @@ class Failing(Connection):
         def fail(connection: sqlite3.Connection) -> object:
             raise RuntimeError("the thread is gone")
 
-        super().run(hear, fail)
+        super().have_run(hear, fail)
 
 
 @pytest.mark.parametrize("kind", [Broken, Failing])
