@@ -39,7 +39,7 @@ LOADED_AT_ONCE = 20_000
 EXPIRING = 100_000
 QUICK_EXPIRING = 2_000
 NAMESPACE = "state"
-GROWTH = bytes(5 << 20)  # more than the log holds between two checkpoints
+GROWTH = bytes(20 << 20)  # more than the log holds between two checkpoints
 
 TABLE = "CREATE TABLE entry (namespace TEXT, key BLOB, value, PRIMARY KEY (namespace, key))"
 ADD = """
@@ -111,13 +111,19 @@ async def counters(directory: Path, effort: Effort) -> list[Row]:
 
 
 async def fill(store: SqliteStore, count: int) -> None:
-    entry = Entry(value=1, version=1, created_ms=0, updated_ms=0)
+    now_ms, dice = RealClock().now_ms(), random.Random(3)
     keys = random.Random(1).sample(range(count), count)  # as scripts would come by them, not in their order
     for start in range(0, count, LOADED_AT_ONCE):
         some = [
-            Item(namespace=NAMESPACE, key=key_name(key), entry=entry) for key in keys[start : start + LOADED_AT_ONCE]
+            Item(namespace=NAMESPACE, key=key_name(key), entry=entry_as_set(dice, now_ms))
+            for key in keys[start : start + LOADED_AT_ONCE]
         ]
         await store.values.load(some, replace=True)
+
+
+def entry_as_set(dice: random.Random, now_ms: int) -> Entry:
+    """As large as `set` leaves it: one that grows with its first write splits pages, and that would be measured."""
+    return Entry(value=dice.getrandbits(40), version=1, created_ms=now_ms, updated_ms=now_ms)
 
 
 def key_name(number: int) -> bytes:

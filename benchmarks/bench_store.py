@@ -30,7 +30,7 @@ TABLE = "CREATE TABLE entry (namespace, key, value, PRIMARY KEY (namespace, key)
 SET = "INSERT INTO entry VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
 GET = "SELECT value FROM entry WHERE namespace = ? AND key = ?"
 KEYS = [b"k%d" % number for number in range(10)]
-GROWTH = bytes(5 << 20)  # more than the log holds between two checkpoints
+GROWTH = bytes(20 << 20)  # more than the log holds between two checkpoints
 
 Result = tuple[str, float]  # what, seconds an op
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from asyncio import CancelledError, Future, Task
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import structlog
@@ -17,7 +17,7 @@ from spyweb.clock import Clock
 from spyweb.errors import OpError
 from spyweb.lua import answer, wire
 from spyweb.lua.link import Link
-from spyweb.lua.session import Order
+from spyweb.lua.session import Order, Pending
 from spyweb.lua.wire import ToWorker, Why
 
 log = structlog.get_logger()
@@ -58,7 +58,8 @@ class Dialogue:
         self._terms = terms
         self._link = terms.link
         self._timer = terms.clock.call_later(order.request.timeout_ms / 1000, self._time_out)
-        self._pending: Future[Results] | Task[Results | Exception] | None = None
+        self._pending: Future[Any] | None = None  # what the op under way waits for
+        self._result: Callable[[], Results]  # and what then becomes of it, unless it is a task
         self._number = 0  # of the op under way
         self._op = ""  # its name
 
@@ -107,31 +108,39 @@ class Dialogue:
         number = cast(int, message[2])
         if number < self._number:  # a big one, overtaken on the other socket: its run was killed and has gone on
             return
-        self._drop_pending()
+        if self._pending is not None:
+            self._drop_pending()
         self._number = number
         self._op = name = cast(str, message[3])
         try:
             arguments = message[5:] if message[4] == _PLAIN else _unpack(message[5])
             awaitable = self._host.op(name, arguments)
-            if not isinstance(awaitable, Future):
+            if isinstance(awaitable, Pending):
+                self._await(awaitable.source, awaitable.result)
+            elif isinstance(awaitable, Future):
+                self._await(awaitable, awaitable.result)
+            else:
                 self._pending = task = self._terms.spawn(_contained(awaitable))
                 task.add_done_callback(self._answer_with_task)
-            elif awaitable.done():
-                self._give(awaitable.result())
-            else:
-                self._pending = awaitable
-                awaitable.add_done_callback(self._answer)
         except (Exception, CancelledError) as error:  # noqa: BLE001 - one op: whatever it was, the script is told
             self._refuse(error)
 
-    def _answer(self, future: Future[Results]) -> None:
-        if future is not self._pending:  # dropped meanwhile: its error has nobody to be told to
-            if not future.cancelled():
-                future.exception()
+    def _await(self, source: Future[Any], result: Callable[[], Results]) -> None:
+        if source.done():
+            self._give(result())
+            return
+        self._pending = source
+        self._result = result
+        source.add_done_callback(self._answer)
+
+    def _answer(self, source: Future[Any]) -> None:
+        if source is not self._pending:  # dropped meanwhile: its error has nobody to be told to
+            if not source.cancelled():
+                source.exception()
             return
         self._pending = None
         try:
-            self._give(future.result())
+            self._give(self._result())
         except (Exception, CancelledError) as error:  # noqa: BLE001 - one op
             self._refuse(error)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from spyweb.model import MIB, Ending, Isolation, JobId, RunId
 
@@ -35,13 +36,36 @@ class Request:
     arguments: Sequence[object] = field(default=())
 
 
+class Pending:
+    """The results of an op that are made of a future's, once that is done.
+
+    A future of their own, completed by the other, would cost each op a second turn of the loop.
+    """
+
+    __slots__ = ("source",)
+
+    def __init__(self, source: Future[Any]) -> None:
+        self.source = source
+
+    def result(self) -> Sequence[object]:
+        """Asked once, when the source is done.  Raises what the script is to be told."""
+        raise NotImplementedError
+
+    def __await__(self) -> Generator[object, None, Sequence[object]]:
+        if not self.source.done():
+            with suppress(Exception):  # `result` meets it again, and may make something of it
+                yield from self.source.__await__()
+        return self.result()
+
+
 class Host(Protocol):
     """What a run may ask of the daemon."""
 
     def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
         """Carry out an op; gives its results.  An OpError is raised in Lua at the caller's line.
 
-        A finished asyncio future is answered at once, a pending one by its callback, a coroutine by a task.
+        What is done, a future or the source of a Pending, is answered at once, what is not by its callback, a
+        coroutine by a task.
         """
 
     def log(self, level: str, text: bytes) -> None:

@@ -39,6 +39,7 @@ class Reader:
     kind: str  # for the reference
     expected: str  # for error texts, in Lua's own words
     read: Read
+    exact: tuple[type, ...] = ()  # what is of just one of these types passes as it is
 
 
 def type_name(value: object) -> str:
@@ -160,12 +161,12 @@ def read_value(value: object) -> object:
     return value
 
 
-Text = Annotated[bytes, Reader("string", "string", read_text)]
-Int = Annotated[int, Reader("integer", "number", read_integer)]
-Number = Annotated[int | float, Reader("number", "number", read_number)]
-Boolean = Annotated[bool, Reader("boolean", "boolean", read_boolean)]
+Text = Annotated[bytes, Reader("string", "string", read_text, (bytes,))]
+Int = Annotated[int, Reader("integer", "number", read_integer, (int,))]
+Number = Annotated[int | float, Reader("number", "number", read_number, (int, float))]
+Boolean = Annotated[bool, Reader("boolean", "boolean", read_boolean, (bool,))]
 Table = Annotated[dict[object, object], Reader("table", "table", read_table)]
-Value = Annotated[object, Reader("value", "value", read_value)]
+Value = Annotated[object, Reader("value", "value", read_value, (bytes, int, float, bool))]
 
 
 def reader_of(annotation: object) -> Reader:

@@ -15,6 +15,7 @@ from typing import cast
 import structlog
 
 from spyweb.errors import OpError, SpywebError
+from spyweb.lua.session import Pending
 from spyweb.ops.answer import NOTHING, Results
 from spyweb.ops.op import CATALOGUE, Operation
 from spyweb.ops.world import Call, JobLog
@@ -48,7 +49,7 @@ class RunHost:
             outcome = operation.begin(self._call, arguments)
         except Exception as error:  # noqa: BLE001 - one op's boundary: a fault in it fails the call, not the daemon
             return _failed(self._refusal(operation, error))
-        if isinstance(outcome, Future):
+        if isinstance(outcome, (Pending, Future)):
             return outcome
         if not iscoroutine(outcome):
             return _failed(self._refusal(operation, TypeError(f"it returned a {type(outcome).__name__}")))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TypeVar, get_type_hints, overload
 
 from spyweb.errors import OpError
@@ -26,6 +27,7 @@ class Parameter:
     expected: str  # what an error calls it
     optional: bool
     read: Read  # knows the default: gives it for nil
+    exact: tuple[type, ...]
 
     def __str__(self) -> str:
         return f"{self.name}?" if self.optional else self.name
@@ -41,6 +43,7 @@ class Operation:
     gives_nothing: bool
     doc: str
     reads: tuple[Read, ...]
+    ready: frozenset[tuple[type, ...]]  # the types of arguments that need no reading: those of most calls
 
     @property
     def usage(self) -> str:
@@ -48,6 +51,8 @@ class Operation:
 
     def begin(self, call: object, given: Sequence[object]) -> object:
         """Convert the arguments and call the handler; what it returns: a coroutine, or an Answer."""
+        if tuple(map(type, given)) in self.ready:
+            return self.handler(call, *given)
         try:
             # not strict: arguments too many are ignored, and too few are seen below
             values = [read(value) for read, value in zip(self.reads, given, strict=False)]
@@ -105,7 +110,14 @@ def describe(name: str, handler: Callable[..., object]) -> Operation:
         gives_nothing=hints["return"] is type(None),
         doc=inspect.getdoc(handler) or "",
         reads=tuple(parameter.read for parameter in parameters),
+        ready=_ready(parameters),
     )
+
+
+def _ready(parameters: Sequence[Parameter]) -> frozenset[tuple[type, ...]]:
+    least = sum(not parameter.optional for parameter in parameters)
+    counts = range(least, len(parameters) + 1)
+    return frozenset(kinds for count in counts for kinds in product(*(each.exact for each in parameters[:count])))
 
 
 def _parameter(parameter: inspect.Parameter, annotation: object) -> Parameter:
@@ -117,6 +129,7 @@ def _parameter(parameter: inspect.Parameter, annotation: object) -> Parameter:
         expected=reader.expected,
         optional=optional,
         read=_with_default(reader.read, parameter.default) if optional else reader.read,
+        exact=reader.exact,
     )
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial, wraps
-from typing import Annotated, Concatenate, Generic, ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from functools import wraps
+from typing import Annotated, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from spyweb.errors import OpError, StoreError
+from spyweb.lua.session import Pending
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL, Value
-from spyweb.ops.answer import Answer, Results
+from spyweb.ops.answer import Results
 from spyweb.ops.arguments import Reader, read_text
 from spyweb.ops.op import op
 from spyweb.ops.rules.expiry import expiry_of
@@ -24,7 +24,7 @@ from spyweb.ops.rules.sloth import Subject
 from spyweb.ops.rules.values import Unstorable, value_from_lua
 from spyweb.ops.store import count_failure
 from spyweb.ops.world import Call
-from spyweb.store.protocol import Entry, Transform, agent_namespace
+from spyweb.store.protocol import Entry, Transform
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,7 +34,7 @@ Fields = Mapping[object, object]  # the one table of a table-first call
 
 def read_key(value: object) -> bytes | Fields:
     """A text, or the table of a table-first call."""
-    if isinstance(value, dict):
+    if isinstance(value, bytes | dict):
         return value
     if isinstance(value, list):
         return dict(enumerate(value, 1))
@@ -43,7 +43,7 @@ def read_key(value: object) -> bytes | Fields:
     return read_text(value)
 
 
-KeyOrTable = Annotated[bytes | Fields, Reader("string", "string", read_key)]
+KeyOrTable = Annotated[bytes | Fields, Reader("string", "string", read_key, (bytes,))]
 
 
 class Failed(Exception):
@@ -54,8 +54,7 @@ class Failed(Exception):
         self.results = results
 
 
-@dataclass(frozen=True, slots=True)
-class Asked(Generic[T]):
+class Asked(NamedTuple, Generic[T]):
     """What the store was asked, and what its answer means to the script."""
 
     source: Future[T]
@@ -63,8 +62,7 @@ class Asked(Generic[T]):
     refusal: Callable[[StoreError], Results] | None = None  # None: the function's failure value, and the text
 
 
-@dataclass(frozen=True, slots=True)
-class Here:
+class Here(NamedTuple):
     """One call of a positional function."""
 
     call: Call
@@ -73,7 +71,7 @@ class Here:
 
     @property
     def namespace(self) -> str:
-        return agent_namespace(self.call.agent)
+        return self.call.state_namespace
 
     @property
     def now_ms(self) -> int:
@@ -131,41 +129,50 @@ def as_they_are(results: object) -> Results:
 
 def positional(
     name: str, *, failure: object, writes: bool = False
-) -> Callable[[Callable[Concatenate[Here, P], Asked[T]]], Callable[Concatenate[Call, P], Future[Results]]]:
+) -> Callable[[Callable[Concatenate[Here, P], Asked[T]]], Callable[Concatenate[Call, P], Awaitable[Results]]]:
     """Make an op of a function that asks the store."""
 
-    def decorate(handler: Callable[Concatenate[Here, P], Asked[T]]) -> Callable[Concatenate[Call, P], Future[Results]]:
+    def decorate(
+        handler: Callable[Concatenate[Here, P], Asked[T]],
+    ) -> Callable[Concatenate[Call, P], Awaitable[Results]]:
         @op(name)
         @wraps(handler)
-        def begin(call: Call, /, *arguments: P.args, **named: P.kwargs) -> Future[Results]:
+        def begin(call: Call, /, *arguments: P.args, **named: P.kwargs) -> Awaitable[Results]:
             here = Here(call, name, failure)
             metrics = call.world.metrics.state
             metrics.writes += writes
             metrics.reads += not writes
-            return _answer(here, partial(handler, here, *arguments, **named))
+            began = call.world.clock.monotonic()
+            try:
+                asked = handler(here, *arguments, **named)
+            except Failed as failed:
+                return _done(failed.results)
+            return Reply(here, began, asked)
 
         return begin
 
     return decorate
 
 
-def _answer(here: Here, ask: Callable[[], Asked[T]]) -> Future[Results]:
-    began = here.call.world.clock.monotonic()
-    try:
-        asked = ask()
-    except Failed as failed:
-        return _done(failed.results)
-    return Answer(asked.source, partial(_settle, here, began, asked))
+class Reply(Pending, Generic[T]):
+    """The results of a positional function."""
 
+    __slots__ = ("_asked", "_began", "_here")
 
-def _settle(here: Here, began: float, asked: Asked[T], source: Future[T]) -> Results:
-    world = here.call.world
-    world.metrics.state.times.note(world.clock.monotonic() - began)
-    try:
-        return asked.results(source.result())
-    except StoreError as error:
-        trouble = here.trouble(error)
-        return asked.refusal(error) if asked.refusal else trouble
+    def __init__(self, here: Here, began: float, asked: Asked[T]) -> None:
+        self.source = asked.source
+        self._here = here
+        self._began = began
+        self._asked = asked
+
+    def result(self) -> Results:
+        here, asked, world = self._here, self._asked, self._here.call.world
+        world.metrics.state.times.note(world.clock.monotonic() - self._began)
+        try:
+            return asked.results(asked.source.result())
+        except StoreError as error:
+            trouble = here.trouble(error)
+            return asked.refusal(error) if asked.refusal else trouble
 
 
 def _done(results: Results) -> Future[Results]:

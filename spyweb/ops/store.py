@@ -6,9 +6,7 @@ default.  They are plain functions that hand the store's future on (see ops/answ
 
 from __future__ import annotations
 
-import asyncio
 from asyncio import Future
-from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
@@ -19,7 +17,7 @@ from spyweb.ops.answer import NOTHING, Answer, Results
 from spyweb.ops.arguments import Int, Text
 from spyweb.ops.op import op
 from spyweb.ops.world import Call
-from spyweb.store.protocol import GLOBAL, job_namespace
+from spyweb.store.protocol import GLOBAL
 
 LOGGED_PER_RUN = 10  # failures; a loop over a full disk must not fill the log as well
 
@@ -32,41 +30,41 @@ log = structlog.get_logger()
 @op
 def store_set(call: Call, key: Text, value: Text) -> Answer[None]:
     """Keep a text, or a number as its text, under a key of this job's own."""
-    return _ask(
-        call, "store_set", NOTHING, _whose(call, call.world.store.entries.set), job_namespace(call.job), key, value
-    )
+    source = call.world.store.entries.set(call.namespace, key, value, origin=call.origin)
+    return _ask(call, "store_set", NOTHING, source)
 
 
 @op
 def store_get(call: Call, key: Text) -> Answer[bytes | None]:
     """The text under a key of this job's own, or nil."""
-    return _ask(call, "store_get", NIL, call.world.store.entries.get, job_namespace(call.job), key)
+    return _ask(call, "store_get", NIL, call.world.store.entries.get(call.namespace, key))
 
 
 @op
 def store_delete(call: Call, key: Text) -> Answer[None]:
     """Forget a key of this job's own; a missing one is fine."""
-    return _ask(
-        call, "store_delete", NOTHING, _whose(call, call.world.store.entries.delete), job_namespace(call.job), key
-    )
+    source = call.world.store.entries.delete(call.namespace, key, origin=call.origin)
+    return _ask(call, "store_delete", NOTHING, source)
 
 
 @op
 def global_store_set(call: Call, key: Text, value: Text) -> Answer[None]:
     """Keep a text, or a number as its text, under a key that all jobs share."""
-    return _ask(call, "global_store_set", NOTHING, _whose(call, call.world.store.entries.set), GLOBAL, key, value)
+    source = call.world.store.entries.set(GLOBAL, key, value, origin=call.origin)
+    return _ask(call, "global_store_set", NOTHING, source)
 
 
 @op
 def global_store_get(call: Call, key: Text) -> Answer[bytes | None]:
     """The text under a key that all jobs share, or nil."""
-    return _ask(call, "global_store_get", NIL, call.world.store.entries.get, GLOBAL, key)
+    return _ask(call, "global_store_get", NIL, call.world.store.entries.get(GLOBAL, key))
 
 
 @op
 def global_store_delete(call: Call, key: Text) -> Answer[None]:
     """Forget a key that all jobs share; a missing one is fine."""
-    return _ask(call, "global_store_delete", NOTHING, _whose(call, call.world.store.entries.delete), GLOBAL, key)
+    source = call.world.store.entries.delete(GLOBAL, key, origin=call.origin)
+    return _ask(call, "global_store_delete", NOTHING, source)
 
 
 @op
@@ -76,24 +74,12 @@ def global_store_incr(call: Call, key: Text, default: Int, delta: Int) -> Answer
     A missing key, or a text that is not a whole number, counts as `default`.  When the sum leaves 64 bits, nothing is
     written and `default` is given.
     """
-    increment = _whose(call, call.world.store.entries.increment)
-    return _ask(call, "global_store_incr", (default,), increment, GLOBAL, key, default, delta)
+    source = call.world.store.entries.increment(GLOBAL, key, default, delta, origin=call.origin)
+    return _ask(call, "global_store_incr", (default,), source)
 
 
-def _whose(call: Call, write: Callable[..., Future[Kept]]) -> Callable[..., Future[Kept]]:
-    """A write of this run's, for those who watch."""
-    return partial(write, origin=call.origin)
-
-
-def _ask(
-    call: Call, name: str, otherwise: Results, request: Callable[..., Future[Kept]], *arguments: object
-) -> Answer[Kept]:
-    """Ask the store; `otherwise` is what a failure gives."""
-    try:
-        source = request(*arguments)
-    except StoreError as error:
-        source = asyncio.get_running_loop().create_future()
-        source.set_exception(error)
+def _ask(call: Call, name: str, otherwise: Results, source: Future[Kept]) -> Answer[Kept]:
+    """What the store was asked; `otherwise` is what a failure gives."""
     return Answer(source, partial(_settle, call, name, otherwise))
 
 

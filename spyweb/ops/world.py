@@ -16,7 +16,7 @@ from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
 from spyweb.ops.times import Times
 from spyweb.settings import StateSettings
-from spyweb.store.protocol import Origin, Store
+from spyweb.store.protocol import Origin, Store, agent_namespace, job_namespace
 from spyweb.store.user_db import UserDatabase
 
 JobLog = Callable[[str, bytes], None]  # level, text
@@ -88,6 +88,10 @@ class Call:
     depth: int = 0  # how many state triggers led to this run, one by another
     log: JobLog = unheard  # the job's own
     origin: Origin = field(init=False)  # of every write of this run
+    namespace: str = field(init=False)  # of store_*
+    state_namespace: str = field(init=False)  # of positional state.*
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "origin", Origin(job=self.job, run=self.run, depth=self.depth))
+        object.__setattr__(self, "namespace", job_namespace(self.job))
+        object.__setattr__(self, "state_namespace", agent_namespace(self.agent))

@@ -10,17 +10,18 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from asyncio import Future
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Self, TypeVar, TypeVarTuple
+from typing import Generic, NamedTuple, Self, TypeVar, TypeVarTuple
 
 import aiosqlite
 
 from spyweb.clock import Clock
 from spyweb.errors import StoreClosed, StoreError
 from spyweb.store.failures import translate
+from spyweb.store.subjects import Subjects
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -30,6 +31,29 @@ BATCH_LIMIT = 512
 ROWS_AT_ONCE = 64  # aiosqlite wants it for its own cursors, which are not used here
 
 
+class Ear(Generic[T]):
+    """Stands where aiosqlite's thread expects the future of a call: what came of it is heard in the very turn of the
+    loop that the thread has woken, where a future's callback would be called in the next."""
+
+    __slots__ = ("_hear", "_loop")
+
+    def __init__(self, hear: Callable[[T | BaseException], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._hear = hear
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, result: T) -> None:
+        self._hear(result)
+
+    def set_exception(self, error: BaseException) -> None:
+        self._hear(error)
+
+
 class Connection(aiosqlite.Connection):
     """aiosqlite's connection and thread, which can also run a whole function there: its own calls take a
     round trip between the threads for each statement."""
@@ -37,6 +61,16 @@ class Connection(aiosqlite.Connection):
     async def run(self, function: Callable[[sqlite3.Connection, *Ts], T], *arguments: *Ts) -> T:
         result: T = await self._execute(function, self._conn, *arguments)  # type: ignore[no-untyped-call]
         return result
+
+    def have_run(
+        self,
+        hear: Callable[[T | BaseException], None],
+        function: Callable[[sqlite3.Connection, *Ts], T],
+        *arguments: *Ts,
+    ) -> None:
+        """As `run`, with nobody waiting: `hear` is called on the loop with the result, or with what was raised."""
+        call = (Ear(hear), partial(function, self._conn, *arguments))
+        self._tx.put_nowait(call)  # type: ignore[arg-type]  # an Ear is all that it needs of a future
 
     async def close(self) -> None:
         """Gone with its thread, which by then has only to end."""
@@ -71,6 +105,8 @@ class Op(NamedTuple):
 
 
 Results = list[object]  # an op's result, or the Exception that it failed with
+
+new_tuple = tuple.__new__  # half of what a NamedTuple's own takes, for each op
 
 
 def commit(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
@@ -149,8 +185,8 @@ def roll_back(connection: sqlite3.Connection) -> None:
 class Lane:
     """One connection, and the queue before it.
 
-    The lane owns its task.  Should the task ever die, every op fails with a StoreError, now and later, `failed`
-    says why, and the loop's exception handler is told.
+    It wakes when an op is queued, and runs batches until none is left.  Should that ever fail, every op fails with a
+    StoreError, now and later, `failed` says why, and the loop's exception handler is told.
     """
 
     def __init__(self, connection: Connection, path: Path, clock: Clock, *, limit: int = BATCH_LIMIT) -> None:
@@ -162,15 +198,15 @@ class Lane:
         self._queued_since = 0.0
         self._batch: list[Op] = []
         self._batch_since = 0.0
-        self._subjects: Counter[Hashable] = Counter()
-        self._wake = asyncio.Event()
-        self._closing = False
+        self.subjects = Subjects()
+        self._is_awake = False
+        self._asleep = asyncio.Event()
+        self._asleep.set()
+        self.is_closing = False
         self._loop = asyncio.get_running_loop()
         self.writes = self.batches = self.errors = 0
         self.last_commit_ms: int | None = None
         self.failed = ""
-        self._task = self._loop.create_task(self._run(), name=f"store {path.name}")
-        self._task.add_done_callback(self._on_end)
 
     def submit(
         self,
@@ -182,20 +218,16 @@ class Lane:
     ) -> Future[T]:
         """Queue an op; the future has its result once it is committed."""
         future = self._loop.create_future()
-        if self._closing or self.failed:
+        if self.is_closing or self.failed:
             future.set_exception(StoreError(self.failed) if self.failed else StoreClosed())
             return future
         if not self._queue:
             self._queued_since = self._clock.monotonic()
-            self._wake.set()
+            self._wake()
         if subject is not None:
-            self._subjects[subject] += 1
-        self._queue.append(Op(kind, function, arguments, future, subject, after))
+            self.subjects.begin(subject)
+        self._queue.append(new_tuple(Op, (kind, function, arguments, future, subject, after)))
         return future
-
-    def is_busy_with(self, subject: Hashable) -> bool:
-        """Whether an op on it waits or runs, be its future cancelled or not."""
-        return subject in self._subjects
 
     @property
     def pending(self) -> int:
@@ -209,18 +241,35 @@ class Lane:
 
     async def close(self) -> None:
         """Let everything that is queued be committed, then close the connection."""
-        self._closing = True
-        self._wake.set()
-        await asyncio.wait({self._task})
+        self.is_closing = True
+        await self._asleep.wait()
         await self._connection.close()
 
-    async def _run(self) -> None:
-        while self._queue or not self._closing:
-            await self._wake.wait()
-            self._take_batch()
+    def _wake(self) -> None:
+        """In the loop's next turn: what else is asked for in this one goes into the same batch."""
+        if not self._is_awake:
+            self._is_awake = True
+            self._asleep.clear()
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        try:
+            while self._queue and not self._batch:
+                self._take_batch()
             if self._batch:
-                results = await self._connection.run(commit, self._batch)
-                self._answer(results)
+                self._connection.have_run(self._hear, commit, self._batch)
+                return
+        except Exception as error:  # noqa: BLE001 - the boundary of the lane: nothing may be left waiting
+            self._die(error)
+        self._is_awake = False
+        self._asleep.set()
+
+    def _hear(self, results: Results | BaseException) -> None:
+        if isinstance(results, BaseException):
+            self._die(results)
+        else:
+            self._answer(results)
+        self._go_on()
 
     def _take_batch(self) -> None:
         """Ops cancelled so far are dropped; from here on, what is in the batch will be committed."""
@@ -232,8 +281,6 @@ class Lane:
             else:
                 self._batch.append(op)
         self._batch_since = self._queued_since
-        if not self._queue and not self._closing:
-            self._wake.clear()
 
     def _answer(self, results: Results) -> None:
         batch, self._batch = self._batch, []
@@ -241,15 +288,18 @@ class Lane:
         committed = 0
         told: dict[Callable[[], None], None] = {}  # each once
         for op, result in zip(batch, results, strict=True):
-            self._forget(op)
             if isinstance(result, Exception):
+                self._forget(op)
                 self._refuse(op, result)
                 continue
-            committed += op.kind is not Kind.READ
-            if not op.future.done():  # cancelled meanwhile: the write stands, nobody wants its result
-                op.future.set_result(result)
-            if op.after:
-                told[op.after] = None
+            kind, _, _, future, subject, after = op
+            if subject is not None:
+                self.subjects.end(subject, is_committed=True)
+            committed += kind is not Kind.READ
+            if not future.done():  # cancelled meanwhile: the write stands, nobody wants its result
+                future.set_result(result)
+            if after:
+                told[after] = None
         for callback in told:
             self._loop.call_soon(callback)
         if committed:
@@ -257,26 +307,18 @@ class Lane:
             self.last_commit_ms = self._clock.now_ms()
 
     def _forget(self, op: Op) -> None:
-        if op.subject is None:
-            return
-        self._subjects[op.subject] -= 1
-        if not self._subjects[op.subject]:
-            del self._subjects[op.subject]
+        """It will not be committed."""
+        if op.subject is not None:
+            self.subjects.end(op.subject, is_committed=False)
 
     def _refuse(self, op: Op, error: Exception) -> None:
         self.errors += isinstance(error, sqlite3.Error)
         if not op.future.done():
             op.future.set_exception(translate(error, self._path))
 
-    def _on_end(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if not task.cancelled() and error is None:
-            return
-        self.failed = (
-            f"{self._path}: the writer died: {error!r}" if error else f"{self._path}: the writer was cancelled"
-        )
+    def _die(self, error: BaseException) -> None:
+        self.failed = f"{self._path}: the writer died: {error!r}"
         stranded, self._batch, self._queue = self._batch + self._queue, [], []
         for op in stranded:
             self._refuse(op, StoreError(self.failed))
-        if error:
-            self._loop.call_exception_handler({"message": self.failed, "exception": error, "task": task})
+        self._loop.call_exception_handler({"message": self.failed, "exception": error})

@@ -5,6 +5,7 @@ An expired entry is absent to every call, and writing it clears its expiry.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
 from asyncio import Future
@@ -16,16 +17,17 @@ from spyweb.clock import Clock
 from spyweb.errors import StoreError
 from spyweb.store.batch import Kind
 from spyweb.store.changes import Desk, is_live, renewed
-from spyweb.store.encoding import LARGEST, SMALLEST, Type, as_text, decode
+from spyweb.store.encoding import LARGEST, SMALLEST, Column, Type, as_text, decode
 from spyweb.store.lanes import Lanes
 from spyweb.store.protocol import KEEP, NOBODY, Drop, Entry, Origin, Put
 from spyweb.store.recording import NO_TRAIL, find_row, put_row
 from spyweb.store.scanning import find_entry
 from spyweb.store.sealing import Codec
+from spyweb.store.subjects import Known
 from spyweb.store.values import SqliteValues
 
 GET = """
-    SELECT type, value FROM entry
+    SELECT type, value, expires_ms FROM entry
     WHERE namespace = ?1 AND key = ?2 AND (expires_ms IS NULL OR expires_ms > ?3)
 """
 # `created_ms` is the left-hand row's; where that has expired, the entry is created now.
@@ -64,16 +66,27 @@ class SqliteEntries:
         self._values = values
 
     def get(self, namespace: str, key: bytes) -> Future[bytes | None]:
-        lane = self._lanes.reading(namespace, key)
-        if self._codec.is_plain:
-            return lane.submit(Kind.READ, find_value, namespace, key, self._clock.now_ms())
-        return lane.submit(Kind.READ, open_value, self._values.desk(namespace, key))
+        lanes = self._lanes
+        if not self._codec.is_plain:
+            return lanes.reading(namespace, key).submit(Kind.READ, open_value, self._values.desk(namespace, key))
+        known = lanes.known(namespace, key)
+        if known is None:
+            return lanes.reading(namespace, key).submit(Kind.READ, find_value, namespace, key, self._clock.now_ms())
+        if known.is_filled:
+            return done(known.value)
+        return lanes.reader.submit(Kind.READ, learn_value, known, namespace, key, self._clock.now_ms())
 
     def set(self, namespace: str, key: bytes, value: bytes, *, origin: Origin = NOBODY) -> Future[None]:
         if self._is_simple(namespace, key):
-            return self._write(put, namespace, key, value, self._clock.now_ms())
+            return self._put(namespace, key, value)
         changed = self._values.transform(namespace, key, lambda entry: Put(value), origin=origin)
         return cast("Future[None]", changed)
+
+    def _put(self, namespace: str, key: bytes, value: bytes) -> Future[None]:
+        written = self._write(put, namespace, key, value, self._clock.now_ms())
+        if not written.done():  # it was not refused at once
+            self._lanes.writer.subjects.put(namespace, key, value)
+        return written
 
     def delete(self, namespace: str, key: bytes, *, origin: Origin = NOBODY) -> Future[None]:
         if self._is_simple(namespace, key):
@@ -109,12 +122,29 @@ class SqliteEntries:
         return self._lanes.writer.submit(Kind.WRITE, function, namespace, key, *arguments, subject=subject)
 
 
+def done(value: bytes | None) -> Future[bytes | None]:
+    future: Future[bytes | None] = asyncio.get_running_loop().create_future()
+    future.set_result(value)
+    return future
+
+
 def find_value(connection: sqlite3.Connection, namespace: str, key: bytes, now_ms: int) -> bytes | None:
     row = connection.execute(GET, (namespace, key, now_ms)).fetchone()
-    if row is None:
-        return None
-    kind, column = row
-    return column if kind == TEXT else as_text(decode(kind, column))
+    return text_of(row) if row else None
+
+
+def text_of(row: tuple[str, Column, int | None]) -> bytes:
+    kind, column, _ = row
+    return cast(bytes, column) if kind == TEXT else as_text(decode(kind, column))
+
+
+def learn_value(connection: sqlite3.Connection, known: Known, namespace: str, key: bytes, now_ms: int) -> bytes | None:
+    """One that expires is not known for good."""
+    row = connection.execute(GET, (namespace, key, now_ms)).fetchone()
+    value = text_of(row) if row else None
+    if row is None or row[2] is None:
+        known.fill(value)
+    return value
 
 
 def open_value(connection: sqlite3.Connection, desk: Desk) -> bytes | None:

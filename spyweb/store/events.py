@@ -42,6 +42,11 @@ class SqliteEvents:
     def watch(self, watches: Sequence[Watch]) -> None:
         self.watches = Watches(watches)
 
+    @property
+    def is_quiet(self) -> bool:
+        """Nobody is to be told of anything."""
+        return self.watches.is_empty and self.followers.is_empty
+
     def pending(self, limit: int = 1000, *, after: int = 0) -> Future[list[ChangeEvent]]:
         return self._writer.submit(Kind.READ, find_pending, self._codec, limit, after)
 

@@ -33,6 +33,10 @@ class Followers:
         self._followers: dict[object, tuple[Watch, Hear]] = {}
         self._watches = Watches()
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._followers
+
     def add(self, watch: Watch, hear: Hear) -> Callable[[], None]:
         """Gives the way to stop."""
         mark = object()

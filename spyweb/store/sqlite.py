@@ -34,6 +34,7 @@ from spyweb.store.vault import check_key, encrypt_first
 
 STATEMENTS_KEPT_PREPARED = 64  # more than the store has
 WAL_KEPT_BYTES = 64 << 20
+PAGES_BETWEEN_CHECKPOINTS = 4000  # 16 MB of log
 
 
 class SqliteStore:
@@ -170,6 +171,8 @@ def set_up_writing(connection: sqlite3.Connection, durability: Durability) -> No
     connection.execute("PRAGMA journal_mode = WAL")
     # FULL: the log is on the disk before a write is acknowledged.  NORMAL: at the next checkpoint.
     connection.execute(f"PRAGMA synchronous = {durability.value}")
+    # Each checkpoint is two more syncs that a commit waits for, of pages that lie far apart where there are many keys.
+    connection.execute(f"PRAGMA wal_autocheckpoint = {PAGES_BETWEEN_CHECKPOINTS}")
     # The log keeps the size of its largest burst for ever otherwise.
     connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
     # A damaged page is noticed when it is read, before its neighbours are written.

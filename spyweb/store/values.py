@@ -16,11 +16,12 @@ from spyweb.store import clearing, recording, scanning, transfer
 from spyweb.store.batch import Kind
 from spyweb.store.changes import Desk
 from spyweb.store.events import SqliteEvents
-from spyweb.store.lanes import Lanes, Subject
+from spyweb.store.lanes import Lanes
 from spyweb.store.locks import SqliteLocks
 from spyweb.store.patterns import compile_pattern
 from spyweb.store.protocol import (
     NOBODY,
+    Addition,
     Entry,
     HistoryRules,
     Item,
@@ -32,6 +33,7 @@ from spyweb.store.protocol import (
 )
 from spyweb.store.recording import NO_TRAIL, Trail
 from spyweb.store.sealing import Codec
+from spyweb.store.subjects import EVERYTHING
 
 
 class SqliteValues:
@@ -52,6 +54,8 @@ class SqliteValues:
 
     def transform(self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY) -> Future[object]:
         trail = self.trail(namespace, key, origin)
+        if trail is NO_TRAIL:
+            return self._change(namespace, key, change)
         return self._lanes.writer.submit(
             trail.kind,
             recording.transform,
@@ -61,6 +65,13 @@ class SqliteValues:
             subject=(namespace, key),
             after=self._events.after(is_kept=bool(trail.wanted), hearing=trail.hearing),
         )
+
+    def _change(self, namespace: str, key: bytes, change: Transform) -> Future[object]:
+        submit, subject = self._lanes.writer.submit, (namespace, key)
+        desk = Desk(self._codec, namespace, key, self._clock.now_ms())
+        if isinstance(change, Addition) and self._codec.is_plain:
+            return submit(Kind.WRITE, recording.add, desk, change, subject=subject)
+        return submit(Kind.WRITE, recording.change, desk, change, subject=subject)
 
     def keys(self, namespace: str, pattern: bytes = b"*") -> Future[list[bytes]]:
         return self._lanes.ask(scanning.find_keys, namespace, compile_pattern(pattern), self._clock.now_ms())
@@ -106,19 +117,26 @@ class SqliteValues:
 
     def load(self, items: Sequence[Item], *, replace: bool) -> Future[Loaded]:
         loading = transfer.Loading(self._codec, tuple(items), replace, self._clock.now_ms(), self._history)
-        return self._lanes.writer.submit(Kind.SEVERAL, transfer.load, loading, subject=Subject.EVERYTHING)
+        return self._lanes.writer.submit(Kind.SEVERAL, transfer.load, loading, subject=EVERYTHING)
 
     def move(self, old: str, new: str) -> Future[int]:
         arguments = (self._codec, old, new, self._clock.now_ms())
-        return self._lanes.writer.submit(Kind.SEVERAL, transfer.move, *arguments, subject=Subject.EVERYTHING)
+        return self._lanes.writer.submit(Kind.SEVERAL, transfer.move, *arguments, subject=EVERYTHING)
 
     def stats(self, namespace: str | None = None) -> Future[ValueStats]:
         return self._lanes.ask(scanning.measure, namespace, self._clock.now_ms(), self._locks.alive)
+
+    @property
+    def _is_quiet(self) -> bool:
+        """No write leaves a trail."""
+        return not self._history and self._events.is_quiet
 
     def desk(self, namespace: str, key: bytes) -> Desk:
         return Desk(self._codec, namespace, key, self._clock.now_ms())
 
     def trail(self, namespace: str, key: bytes, origin: Origin) -> Trail:
+        if self._is_quiet:
+            return NO_TRAIL
         wanted, rule = self._events.watches.of_key(namespace, key), self._history.get(namespace)
         hearing = self._events.followers.hearing(namespace)
         return Trail(wanted, rule, origin, hearing) if wanted or rule or hearing else NO_TRAIL

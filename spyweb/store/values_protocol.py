@@ -83,6 +83,21 @@ class Leave:
 Transform = Callable[[Entry | None], Put | Drop | Leave]
 
 
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """A Transform that adds an integer to a live one, and does to all else what its rule does.
+
+    Most counting is just that, so a store may do it by itself, without the rule.
+    """
+
+    delta: int
+    result: Callable[[int], object]  # of the sum
+    rule: Transform
+
+    def __call__(self, entry: Entry | None) -> Put | Drop | Leave:
+        return self.rule(entry)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """Who writes: goes into the change events."""

@@ -23,9 +23,10 @@ class Watches:
         for watch in watches:
             group = self._prefixes if watch.is_prefix else self._exact
             group.setdefault(watch.namespace, []).append(Wanted(compile_pattern(watch.key), watch.kinds))
+        self.is_empty = not watches
 
     def of_namespace(self, namespace: str) -> list[Wanted]:
-        if not self._exact and not self._prefixes:
+        if self.is_empty:
             return []
         found = list(self._exact.get(namespace, ()))
         for prefix, watches in self._prefixes.items():

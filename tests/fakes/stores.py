@@ -13,6 +13,7 @@ from spyweb.store.memory import MemoryStore
 from spyweb.store.protocol import (
     KEEP,
     NO_HISTORY,
+    Addition,
     Drop,
     Durability,
     Entry,
@@ -63,6 +64,11 @@ def adding(number: int) -> Transform:
         return Put(before + number, KEEP, before + number)
 
     return add
+
+
+def counting(number: int) -> Addition:
+    """As `adding`, of what a store may do by itself."""
+    return Addition(number, lambda total: total, adding(number))
 
 
 async def put(

@@ -6,7 +6,7 @@ import heapq
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any
 
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended, FromWorker, ToWorker
@@ -54,20 +54,20 @@ class Desk:
             int(ToWorker.FRESH): self._begin_fresh,
         }
 
-    def receive(self, message: list[object]) -> Task | None:
+    def receive(self, message: list[Any]) -> Task | None:
         """The task that a message asks for, its VM claimed for whoever asked; None when there is nothing left to do."""
         if message[0] == _RESUME:
             return self._resume(message)
         return self._meanings[message[0]](*message[1:])
 
-    def _resume(self, message: list[object]) -> Task | None:
-        with self._ledger.lock:
-            run_id, number, form = cast("list[int]", message[1:4])
-            run = self._ledger.runs.get(run_id)
+    def _resume(self, message: list[Any]) -> Task | None:
+        ledger = self._ledger
+        with ledger.lock:
+            run, number = ledger.runs.get(message[1]), message[2]
             if run is None or run.asks != number:
                 return None  # it has been told to end since it asked
             run.asks = 0
-            return _claim(Task(home=run.home, run=run, op=number, form=form, values=message[4:]))
+            return _claim(Task(run.home, run, number, message[3], message[4:]))
 
     def _begin(self, number: int, vm: int, procedure: str, arguments: bytes, cpu_limit_ms: int) -> Task | None:
         ledger = self._ledger

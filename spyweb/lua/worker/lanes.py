@@ -66,9 +66,11 @@ class Lanes:
                 self._refill(seat)
                 continue
             task = self._desk.receive(inbox.popleft())
-            if task is not None and not self._do(task, seat, epoch):
+            if task is None:
+                seat.now = time.monotonic()
+            elif not self._do(task, seat, epoch):
                 break
-            if outlet.waiting and time.monotonic() - outlet.flushed > limits.LATEST:
+            if seat.now - outlet.flushed > limits.LATEST:
                 outlet.flush()
         self._slots.give_back(seat.slot)
 

@@ -52,7 +52,7 @@ class Run:
     ops: int = 0  # how many it has asked for
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Task:
     """One thing to do in a VM: begin a run, go on with it, end it; or, without a run, close the VM."""
 

@@ -39,6 +39,7 @@ class Seat:
     thread: int
     slot: int
     cpu: float  # its CPU clock, when last asked
+    now: float = 0.0  # the clock, when last asked
 
 
 class Stepper:
@@ -59,7 +60,7 @@ class Stepper:
         self._enter(run, seat, leading=leading)
         told = self._guarded(run, self._open, run, task)
         while told is not None:
-            told = self._settle(run, seat, told)
+            told = self._ask(run, seat, told) if told[0] == _OP else self._settle(run, seat, told)
         return self._leave(run, seat, run.cpu - before + run.waited)
 
     # Entering and leaving
@@ -69,7 +70,7 @@ class Stepper:
         self._slots[seat.slot] = run.id
         run.home.stepped = run
         run.waited = 0.0
-        run.started = time.monotonic()
+        run.started = seat.now = time.monotonic()
         if leading:
             self.leading = run
         else:
@@ -79,15 +80,17 @@ class Stepper:
         """`took`: of the CPU, or waiting; a step that had to wait for the CPU is not a long one."""
         home = run.home
         with self._ledger.lock:
+            self._slots[seat.slot] = 0
             run.started = 0.0
             home.stepped = None
             if self.leading is run:
                 self.leading = None
             if took > limits.LIGHT or home.heavy:
                 self._weigh(home, took)
-            following = _next_task(home)
-        self._slots[seat.slot] = 0
-        return following
+            if home.pending or home.closing:
+                return _next_task(home)
+            home.busy = False
+            return None
 
     def _weigh(self, home: Tenancy, took: float) -> None:
         """Into the slow lane after one heavy step, out of it after many light ones."""
@@ -147,8 +150,6 @@ class Stepper:
     def _settle(self, run: Run, seat: Seat, told: Result) -> Result | None:
         """What the VM tells next; None when the step is over."""
         kind = told[0]
-        if kind == _OP:
-            return self._ask(run, seat, told)
         if kind == _AFTERMATH:
             return self._guarded(run, self._begin_aftermath, run, seat, told)
         if kind == _STARVED:
@@ -243,7 +244,8 @@ def _account(run: Run, seat: Seat) -> None:
         cpu = time.thread_time()
         took, seat.cpu = min(took, cpu - seat.cpu), cpu
     run.cpu += took
-    run.started, run.cpu_base = now, seat.cpu
+    run.started = seat.now = now
+    run.cpu_base = seat.cpu
 
 
 def _next_task(home: Tenancy) -> Task | None:

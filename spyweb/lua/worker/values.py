@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Protocol, TypeGuard
 
 from spyweb.lua import wire
@@ -45,7 +46,12 @@ def is_told(result: Any) -> TypeGuard[tuple[Any, ...]]:
 
 
 def op_message(run: int, number: int, told: Sequence[Any]) -> list[object]:
-    return [_OP, run, number, told[1].decode("utf-8", "replace"), *told[2:]]
+    return [_OP, run, number, _text(told[1]), *told[2:]]
+
+
+@lru_cache
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "replace")
 
 
 def end_message(run: int, told: Sequence[Any], cpu: float) -> list[object]:
@@ -72,7 +78,11 @@ def for_lua(values: list[object]) -> tuple[list[object], int]:
 
 
 def is_big(message: Sequence[object]) -> bool:
-    return sum(len(value) for value in message if type(value) is bytes) > wire.BULK
+    size = 0
+    for value in message:
+        if type(value) is bytes:
+            size += len(value)
+    return size > wire.BULK
 
 
 def address(pointer: bytes) -> int:

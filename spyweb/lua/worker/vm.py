@@ -191,6 +191,6 @@ class VM:
 
 
 def _told(result: object) -> tuple[object, ...]:
-    if not is_told(result):
-        raise LuaError(f"a step told nothing: {result!r:.200}")
-    return result
+    if is_told(result):
+        return result
+    raise LuaError(f"a step told nothing: {result!r:.200}")

@@ -6,18 +6,17 @@ A rule never raises for what is stored: it gives the function's failure value an
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from spyweb.model import Value
 from spyweb.ops.arguments import parse_number
-from spyweb.ops.rules.values import are_equal, fits, integral, kind_of, shown, size_of, to_lua
-from spyweb.store.protocol import KEEP, Drop, Entry, Leave, Put, Transform
+from spyweb.ops.rules.values import SCALAR_BYTES, are_equal, fits, integral, kind_of, shown, size_of, to_lua
+from spyweb.store.protocol import KEEP, Addition, Drop, Entry, Leave, Put, Transform
 
 Results = tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(NamedTuple):
     """Which function was called on which key: what an error names."""
 
     function: str
@@ -77,7 +76,13 @@ def increment(subject: Subject, delta: int | float) -> Transform:
             return Leave(subject.refusal(f"{number} + {delta} leaves the range of numbers"))
         return subject.put(total, total)
 
-    return change
+    if isinstance(delta, float) or subject.largest < SCALAR_BYTES:
+        return change
+    return Addition(delta, one, change)
+
+
+def one(result: object) -> Results:
+    return (result,)
 
 
 def _number_in(entry: Entry | None) -> int | float | None:

@@ -17,7 +17,7 @@ from spyweb.ops.arguments import INTEGER_LIMIT
 
 SHOWN = 80  # characters of a key in an error
 _NULL_IN_LUA = msgspec.msgpack.Ext(int(Ext.NULL), b"table")  # as the VM's codec writes it
-_SCALAR_BYTES = 9
+SCALAR_BYTES = 9  # what anything but a text or a table takes
 
 
 class Unstorable(Exception):
@@ -128,7 +128,7 @@ def size_of(value: Value) -> int:
     """In bytes: of a text its length, of a table that of its msgpack."""
     if isinstance(value, bytes):
         return len(value)
-    return len(wire.pack(value)) if isinstance(value, list | dict) else _SCALAR_BYTES
+    return len(wire.pack(value)) if isinstance(value, list | dict) else SCALAR_BYTES
 
 
 def are_equal(left: Value, right: Value) -> bool:

@@ -77,8 +77,8 @@ async def test_results_are_a_sequence_of_one_of_several_or_of_none() -> None:
 
 async def test_an_answer_is_handed_on_as_it_is() -> None:
     answer = make_host().op("quick", [])
-    assert isinstance(answer, asyncio.Future)
-    assert answer.done()
+    assert isinstance(answer, Answer)
+    assert answer.source.done()
     assert answer.result() == (b"at once",)
 
 

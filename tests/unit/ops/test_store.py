@@ -174,7 +174,7 @@ async def test_a_cancelled_run_drops_its_write() -> None:
     store = Slow(FakeClock())
     store.entries.increment = lambda *_, **__: source  # type: ignore[method-assign]
     answer = global_store_incr(make_call(make_world(store=store)), b"n", 0, 1)
-    answer.cancel()
+    answer.source.cancel()
     assert source.cancelled()
 
 

@@ -173,7 +173,7 @@ async def test_an_op_cancelled_before_its_batch_is_dropped(lane: Lane) -> None:
 
     assert await kept == 2
     assert await lane.submit(Kind.READ, numbers) == [2]
-    assert not lane.is_busy_with("one")
+    assert not lane.subjects.is_busy("one")
 
 
 async def test_an_op_cancelled_after_its_batch_began_stands(lane: Lane) -> None:
@@ -183,12 +183,12 @@ async def test_an_op_cancelled_after_its_batch_began_stands(lane: Lane) -> None:
     await asyncio.to_thread(gate.wait_until_entered)
 
     written.cancel()
-    assert lane.is_busy_with("one")
+    assert lane.subjects.is_busy("one")
     gate.open()
     await held
 
     assert await lane.submit(Kind.READ, numbers) == [1]
-    assert not lane.is_busy_with("one")
+    assert not lane.subjects.is_busy("one")
     assert lane.writes == 2
 
 
@@ -263,15 +263,26 @@ async def test_closing_commits_what_is_queued(lane: Lane, path: Path) -> None:
 
 
 class Broken(Connection):
-    async def run(self, *_: object) -> object:  # type: ignore[override]
+    def have_run(self, *_: object) -> None:
         raise RuntimeError("the thread is gone")
 
 
-async def test_when_the_writer_dies_everybody_is_told(path: Path, clock: FakeClock) -> None:
+class Failing(Connection):
+    """Its thread raises what no op has raised."""
+
+    def have_run(self, hear: Callable[..., None], *_: object) -> None:
+        def fail(connection: sqlite3.Connection) -> object:
+            raise RuntimeError("the thread is gone")
+
+        super().have_run(hear, fail)
+
+
+@pytest.mark.parametrize("kind", [Broken, Failing])
+async def test_when_the_writer_dies_everybody_is_told(kind: type[Connection], path: Path, clock: FakeClock) -> None:
     told: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
-    lane = Lane(await Broken.open(partial(make_table, path)), path, clock, limit=1)
+    lane = Lane(await kind.open(partial(make_table, path)), path, clock, limit=1)
 
     first, second = lane.submit(Kind.WRITE, put, 1), lane.submit(Kind.WRITE, put, 2)
     for each in (first, second, lane.submit(Kind.WRITE, put, 3)):

@@ -7,17 +7,23 @@ from pathlib import Path
 
 import pytest
 
+from spyweb.model import Value
 from spyweb.store.batch import Kind
-from spyweb.store.protocol import Change, Watch
+from spyweb.store.protocol import Addition, Change, Entry, Leave, Watch
 from spyweb.store.sqlite import SqliteStore, open_store
 from tests.fakes.changes import make_end, start_run
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import LOGGED, RULES, adding, put, until_told
+from tests.fakes.stores import LOGGED, RULES, adding, counting, look, put, until_told
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    store = await open_store(tmp_path / "spyweb.db", clock=FakeClock(), history=RULES)
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
+    store = await open_store(tmp_path / "spyweb.db", clock=clock, history=RULES)
     yield store
     await store.close()
 
@@ -46,6 +52,52 @@ async def test_a_plain_transform_reads_and_writes_once(store: SqliteStore) -> No
     await second
 
     assert words(seen) == ["SELECT type,", "UPDATE entry"] * 2
+
+
+async def test_counting_is_two_statements_and_no_rule(store: SqliteStore) -> None:
+    await put(store, b"k", 1)
+    seen = await trace(store)
+
+    assert await store.values.transform("state", b"k", Addition(2, str, refusing)) == "3"
+
+    assert words(seen) == ["SELECT type,", "UPDATE entry"]
+
+
+def refusing(entry: Entry | None) -> Leave:
+    return Leave("the rule")
+
+
+LARGEST = 2**63 - 1
+
+
+@pytest.mark.parametrize("before", [None, b"1", 1.5, True, [], LARGEST])
+async def test_what_is_no_integer_or_would_leave_64_bits_is_the_rules_affair(store: SqliteStore, before: Value) -> None:
+    if before is not None:
+        await put(store, b"k", before)
+
+    assert await store.values.transform("state", b"k", Addition(1, str, refusing)) == "the rule"
+    assert await look(store, b"k") == before
+
+
+async def test_counting_keeps_expiry_and_creation_and_raises_the_version(store: SqliteStore, clock: FakeClock) -> None:
+    until_ms = clock.now_ms() + 2000
+    await put(store, b"k", 1, expires_ms=until_ms)
+    created_ms = clock.now_ms()
+    clock.advance(1)
+    assert await store.values.transform("state", b"k", counting(1)) == 2
+
+    entry = await store.values.read("state", b"k")
+    assert entry == Entry(value=2, version=2, created_ms=created_ms, updated_ms=created_ms + 1000, expires_ms=until_ms)
+
+    clock.advance(1)
+    assert await store.values.transform("state", b"k", counting(1)) == 1
+
+
+async def test_counting_leaves_a_trail_where_one_is_wanted(store: SqliteStore) -> None:
+    await put(store, b"k", 1, namespace=LOGGED)
+    await store.values.transform(LOGGED, b"k", counting(1))
+
+    assert [entry.value for entry in await store.values.history(LOGGED, b"k")] == [2, 1]
 
 
 async def test_a_transform_that_leaves_a_trail_has_a_savepoint(store: SqliteStore) -> None:

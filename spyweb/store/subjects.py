@@ -1,0 +1,81 @@
+"""What is just being written, and what is known of the entries that are not.
+
+A lane's writes say what they write to: a (namespace, key), a namespace, or EVERYTHING.  What was last read of an entry,
+or put there, is known until another write of it is asked for: reading it again asks no thread.  All of this is touched
+on the event loop only, but for a Known, which the thread of a connection fills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final
+
+EVERYTHING: Final = ("",)
+
+KNOWN_VALUE = 1024  # bytes; a larger value is read each time
+MOST_KNOWN = 2048  # entries: all of them take 3 MB at most
+
+
+class Known:
+    """The text of an entry."""
+
+    __slots__ = ("is_filled", "value")
+
+    def __init__(self) -> None:
+        self.is_filled = False
+        self.value: bytes | None = None  # None: there is no such entry
+
+    def fill(self, value: bytes | None) -> None:
+        self.value = value
+        self.is_filled = value is None or len(value) <= KNOWN_VALUE
+
+
+class Subjects:
+    def __init__(self) -> None:
+        self._writes: dict[Hashable, int] = {}  # subject → how many wait or run
+        self._known: dict[Hashable, Known] = {}
+
+    def begin(self, subject: Hashable) -> None:
+        """A write is asked for."""
+        writes = self._writes
+        writes[subject] = writes.get(subject, 0) + 1
+        if type(subject) is tuple and subject is not EVERYTHING:
+            self._known.pop(subject, None)
+        else:
+            self._known.clear()
+
+    def end(self, subject: Hashable, *, is_committed: bool) -> None:
+        left = self._writes[subject] - 1
+        if left:
+            self._writes[subject] = left
+        else:
+            del self._writes[subject]
+        if not is_committed:
+            self._known.clear()
+
+    def is_busy(self, subject: Hashable) -> bool:
+        """Whether a write of it waits or runs, be its future cancelled or not."""
+        return subject in self._writes
+
+    def is_written(self, namespace: str, key: bytes) -> bool:
+        """Whether this entry is, by itself or with others."""
+        writes = self._writes
+        return bool(writes) and ((namespace, key) in writes or namespace in writes or EVERYTHING in writes)
+
+    def known(self, namespace: str, key: bytes) -> Known:
+        """To be filled, where it is not, with what a read gives that is asked for now.
+
+        Says nothing while the entry is being written.
+        """
+        return self._known.get((namespace, key)) or self._note(namespace, key)
+
+    def put(self, namespace: str, key: bytes, value: bytes) -> None:
+        """What a write that has just been asked for makes of an entry."""
+        self._note(namespace, key).fill(value)
+
+    def _note(self, namespace: str, key: bytes) -> Known:
+        known = self._known
+        if len(known) >= MOST_KNOWN:
+            del known[next(iter(known))]
+        known[(namespace, key)] = new = Known()
+        return new

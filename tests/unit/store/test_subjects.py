@@ -1,0 +1,155 @@
+"""What is known of entries without asking SQLite, and when it is known no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from spyweb.errors import StoreClosed, StoreError
+from spyweb.store.batch import Kind
+from spyweb.store.sqlite import SqliteStore, open_store
+from spyweb.store.subjects import EVERYTHING, KNOWN_VALUE, MOST_KNOWN, Subjects
+from tests.fakes.clock import FakeClock
+from tests.fakes.stores import putting
+from tests.fakes.tables import Gate
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
+    store = await open_store(tmp_path / "spyweb.db", clock=clock)
+    yield store
+    await store.close()
+
+
+def knows(subjects: Subjects, key: bytes) -> bytes | None:
+    known = subjects.known("a", key)
+    return known.value if known.is_filled else None
+
+
+@pytest.mark.parametrize("subject", [("a", b"k"), "a", "another", EVERYTHING])
+def test_what_is_known_is_forgotten_when_a_write_is_asked_for(subject: object) -> None:
+    subjects = Subjects()
+    subjects.put("a", b"k", b"v")
+    assert knows(subjects, b"k") == b"v"
+    subjects.begin(subject)
+    assert knows(subjects, b"k") is None
+
+
+def test_a_write_of_one_entry_leaves_the_others_known() -> None:
+    subjects = Subjects()
+    subjects.put("a", b"k", b"v")
+    subjects.begin(("a", b"other"))
+    assert knows(subjects, b"k") == b"v"
+
+
+def test_what_a_read_brings_after_a_write_was_asked_for_is_not_known() -> None:
+    subjects = Subjects()
+    reading = subjects.known("a", b"k")
+    subjects.begin(("a", b"k"))
+    reading.fill(b"old")
+    subjects.end(("a", b"k"), is_committed=True)
+    assert knows(subjects, b"k") is None
+
+
+def test_an_entry_is_written_until_the_last_write_has_ended() -> None:
+    subjects = Subjects()
+    for _ in range(2):
+        subjects.begin(("a", b"k"))
+    subjects.end(("a", b"k"), is_committed=True)
+    assert subjects.is_written("a", b"k")
+    subjects.end(("a", b"k"), is_committed=True)
+    assert not subjects.is_written("a", b"k")
+    assert not subjects.is_busy(("a", b"k"))
+
+
+@pytest.mark.parametrize("subject", ["a", EVERYTHING])
+def test_an_entry_is_written_with_its_namespace_and_with_all(subject: object) -> None:
+    subjects = Subjects()
+    subjects.begin(subject)
+    assert subjects.is_written("a", b"k")
+
+
+def test_a_write_that_was_not_committed_leaves_nothing_known() -> None:
+    subjects = Subjects()
+    subjects.begin(("a", b"k"))
+    subjects.put("a", b"k", b"never")
+    subjects.end(("a", b"k"), is_committed=False)
+    assert knows(subjects, b"k") is None
+
+
+def test_large_values_are_not_known_and_the_oldest_are_forgotten() -> None:
+    subjects = Subjects()
+    subjects.put("a", b"large", bytes(KNOWN_VALUE + 1))
+    assert knows(subjects, b"large") is None
+    for number in range(MOST_KNOWN + 1):
+        subjects.put("a", b"%d" % number, b"v")
+    assert knows(subjects, b"%d" % MOST_KNOWN) == b"v"
+    assert knows(subjects, b"0") is None
+
+
+async def test_a_value_that_was_put_or_read_is_there_at_once(store: SqliteStore) -> None:
+    await store.entries.set("a", b"k", b"v")
+    assert store.entries.get("a", b"k").done()
+    assert await store.entries.get("a", b"none") is None
+    again = store.entries.get("a", b"none")
+    assert again.done()
+    assert again.result() is None
+
+
+async def test_a_read_waits_for_the_commit_of_what_was_put_before(store: SqliteStore) -> None:
+    gate = Gate()
+    held = store._lanes.writer.submit(Kind.WRITE, gate.hold)
+    await asyncio.to_thread(gate.wait_until_entered)
+    store.entries.set("a", b"k", b"v")
+    reading = store.entries.get("a", b"k")
+    await asyncio.sleep(0)
+    assert not reading.done()
+    gate.open()
+    await held
+    assert await reading == b"v"
+
+
+async def test_other_writes_of_a_known_entry_are_seen(store: SqliteStore, clock: FakeClock) -> None:
+    await store.entries.set("a", b"k", b"1")
+    await store.values.transform("a", b"k", putting(2))
+    assert await store.entries.get("a", b"k") == b"2"
+    await store.entries.increment("a", b"k", 0, 1)
+    assert await store.entries.get("a", b"k") == b"3"
+    await store.values.move("a", "b")
+    assert await store.entries.get("a", b"k") is None
+    assert await store.entries.get("b", b"k") == b"3"
+    await store.values.clear("b")
+    assert await store.entries.get("b", b"k") is None
+
+
+async def test_an_entry_that_expires_is_read_each_time(store: SqliteStore, clock: FakeClock) -> None:
+    await store.entries.set("a", b"k", b"v")
+    await store.entries.expire("a", b"k", clock.now_ms() + 1000)
+    assert await store.entries.get("a", b"k") == b"v"
+    clock.advance(2)
+    assert await store.entries.get("a", b"k") is None
+
+
+async def test_a_write_that_fails_is_not_known(store: SqliteStore) -> None:
+    await store.entries.set("a", b"k", b"v")
+    await store._lanes.writer.submit(Kind.READ, lambda connection: connection.execute("PRAGMA query_only = ON").close())
+    with pytest.raises(StoreError):
+        await store.entries.set("a", b"k", b"never")
+    assert await store.entries.get("a", b"k") == b"v"
+
+
+async def test_a_closed_store_knows_nothing_new(store: SqliteStore) -> None:
+    await store.entries.set("a", b"k", b"v")
+    await store.close()
+    with pytest.raises(StoreClosed):
+        await store.entries.set("a", b"k", b"v")
+    with pytest.raises(StoreClosed):
+        await store.entries.get("a", b"k")
