@@ -558,3 +558,21 @@ async def test_a_paused_job_is_told_once_of_a_change_that_waits_for_another() ->
 
         assert await t.left() == []
         assert (await t.town.record())[-1] == "paused state paused x2"
+
+
+async def test_after_a_crash_a_run_of_a_job_that_can_not_be_loaded_begins_again_once_it_can() -> None:
+    store = MemoryStore(clock := FakeClock())
+    async with triggered_town(store, clock) as t:
+        t.town.machine.held.add(ORDERS)
+        await t.settle(make_listener())
+        await t.change("a", b"v")
+        async with triggered_town(store, clock) as after:
+            after.town.live.expect(BROKEN)
+            await after.settle()
+            assert await after.town.record() == ["orders state lost", "orders retry waiting attempt 2"]
+            await after.town.settle(make_listener())
+            after.town.live.expect(frozenset())
+            await clock.turn()
+
+            assert [event["new_value"] for event in after.events()] == ["v"]
+            assert await after.town.record() == ["orders state lost", "orders retry success attempt 2"]
