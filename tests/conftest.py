@@ -1,10 +1,14 @@
-"""What every test gets: an environment without spyweb's own variables, and `--torture` for those that can do more."""
+"""What every test gets: an environment without spyweb's own variables, logging as it was before it, and `--torture`
+for those that can do more."""
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 
 import pytest
+import structlog
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,3 +27,17 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("SPYWEB_") or name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "NO_COLOR"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def restored_logs() -> Iterator[None]:
+    """Commands that run the daemon's parts set up logging for their process, which here is that of all tests."""
+    root, ours = logging.getLogger(), logging.getLogger("spyweb")
+    handlers, level, our_level = list(root.handlers), root.level, ours.level
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        ours.setLevel(our_level)
+        logging.captureWarnings(False)

@@ -20,7 +20,7 @@ from spyweb.jobs.live import code_of
 from spyweb.jobs.run import by_hand
 from spyweb.jobs.server.file import read_all
 from spyweb.jobs.tree import EMPTY, read_source
-from spyweb.jobs.view import RunEnded, RunEvent, find_job, log_line, run_ended
+from spyweb.jobs.view import RunEnded, RunEvent, find_job, log_line, run_ended, unknown_job
 from spyweb.jobs.watches import watches_of
 from spyweb.lua.pool import open_pool
 from spyweb.lua.session import Code
@@ -98,7 +98,7 @@ def find_file(found: Scan, job: str) -> JobFile:
     broken = [problem for name, problems in found.broken.items() if name == job for problem in problems]
     if broken:
         raise ConfigError(broken)
-    raise Refused(f"no job is named {job!r}: `spyweb jobs` lists them")
+    raise Refused(unknown_job([*found.jobs, *found.broken], job))
 
 
 async def check_project(root: Path) -> list[Problem]:
@@ -148,6 +148,6 @@ async def compile_all(settings: Settings, files: list[JobFile]) -> list[Problem]
     async with open_pool(clock=RealClock(), workers=1, init=init_facts(settings, None)) as pool:
         codes = [code for file in files for code in each_alone(code_of(file, 0))]
         codes += [code for file in files for code in tests_of(settings.root, file)]
-        of_server, unread = read_all(settings.root)
+        of_server, told = read_all(settings.root)
         problems = [await verdict(pool.check(code), code) for code in [*codes, *of_server]]
-    return [*unread, *(problem for problem in problems if problem)]
+    return [*told, *(problem for problem in problems if problem)]

@@ -7,7 +7,7 @@ them back into the same types: a command prints the same whether a daemon answer
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -248,7 +248,15 @@ def find_job(jobs: Iterable[JobSpec] | Iterable[JobView], name_or_id: str) -> Jo
 
 
 def no_such_job(jobs: Iterable[JobView], name: str) -> str:
-    ids = [job.id for job in jobs]
+    known = list(jobs)
+    for job in known:
+        if name in (job.id, job.name) and job.state is JobState.BROKEN:
+            return f"{job.id} does not load: {job.error}"
+    return unknown_job([job.id for job in known], name)
+
+
+def unknown_job(ids: Sequence[str], name: str) -> str:
+    """Where none of these is meant."""
     close = get_close_matches(name, ids, n=1)
     if close:
         return f"no job is named {name!r}: did you mean {close[0]!r}?"

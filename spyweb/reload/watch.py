@@ -13,7 +13,7 @@ from watchfiles import Change, awatch
 log = structlog.get_logger()
 
 DEBOUNCE_MS = 50  # an editor's save is several events; watchfiles' own 1.6 s would be felt
-STEP_MS = 10
+STEP_MS = 50  # at 10 two idle watches took 0.5 % of a core more, for 55 ms less from a save to its notice
 BEGUN_MS = 500  # without a change for so long, a watch says that it has begun
 IGNORED_NAMES = {"__pycache__", "node_modules"}
 IGNORED_ENDINGS = ("~", ".swp", ".swx", ".log", ".pyc", ".db", ".db-wal", ".db-shm")

@@ -224,7 +224,7 @@ def _server(read: Reading, environ: Mapping[str, str]) -> ServerSettings:
         enabled=read.take("enabled", boolean, True),
         host=read.take("host", one_line, "127.0.0.1"),
         port=read.take("port", whole(0, 65_535), 7979),
-        api_key=environ.get("SPYWEB_API_KEY") or None,
+        api_key=environ.get("SPYWEB_API_KEY", "").strip() or None,  # HTTP has no blanks at the ends
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -12,6 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from spyweb.errors import Refused
 from spyweb.web.address import claim_socket, release_socket
@@ -20,6 +22,8 @@ from spyweb.web.desk import Desk
 
 PATIENCE = 1.0  # seconds for answers under way when the door closes
 BACKLOG = 128
+
+library_log = logging.getLogger("aiohttp.server.spyweb")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +66,15 @@ async def serve_socket(desk: Desk, data_dir: Path) -> AsyncIterator[Path]:
             server.close()
 
 
+def is_worth_a_line(record: logging.LogRecord) -> bool:
+    """What is no HTTP is answered with 400, and anybody can send it, as often as he likes."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
 @asynccontextmanager
 async def _running(app: web.Application) -> AsyncIterator[web.AppRunner]:
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=PATIENCE)
+    library_log.addFilter(is_worth_a_line)
+    runner = web.AppRunner(app, access_log=None, logger=library_log, shutdown_timeout=PATIENCE)
     await runner.setup()
     try:
         yield runner

@@ -113,17 +113,17 @@ def test_a_kill_between_the_records_and_their_messages_loses_no_announcement(pro
         project.save("jobs/shop/config.toml", SHOP.replace("{hook}", hook.url))
         project.save("jobs/shop/hooks.lua", HANGING)
         with project.daemon() as daemon:
-            project.spyweb("trigger", "shop")
+            project.desk().trigger(JobId("shop"))
             eventually(lambda: (project.root / "jobs/shop/stored.txt").exists(), "new records")
             daemon.kill()
-        assert len(project.ask("records", "shop")) == 2
         assert hook.bodies == []
 
         project.save("jobs/shop/again.txt", "")
         with project.daemon():
-            project.spyweb("run", "shop")
+            assert len(project.desk().records(JobId("shop"), limit=9, before_ns=None)) == 2
+            project.result("shop")
             eventually(lambda: hook.bodies, "the announcement")
-            project.spyweb("run", "shop")
+            project.result("shop")
             eventually(lambda: left(project) == 0)
         assert [item["title"] for item in json.loads(hook.bodies[0])["items"]] == ["Lamp", "Desk"]
         assert len(hook.bodies) == 1

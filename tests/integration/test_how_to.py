@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -32,6 +32,7 @@ PAGES = (
     "certificates",
     "queue-on-sql",
 )
+NOTHING: Mapping[str, str] = {}
 ARTICLES = """
 <article class="item"><h2><a href="/1">A release</a></h2><b class="price">90 €</b></article>
 <article class="item"><h2><a href="/2">Security notes</a></h2><b class="price">120 €</b></article>
@@ -55,7 +56,7 @@ def path_of(page: str) -> str:
     return "README.md" if page == "README" else f"docs/how-to/{page}.md"
 
 
-def local(text: str, project: MonitorProject, **replaced: str) -> str:
+def local(text: str, project: MonitorProject, replaced: Mapping[str, str]) -> str:
     """With the addresses of the local site; `replaced` is for a page that needs more than one of them."""
     for old, new in replaced.items():
         assert old in text
@@ -65,9 +66,11 @@ def local(text: str, project: MonitorProject, **replaced: str) -> str:
     return text
 
 
-def place(project: MonitorProject, page: str, name: str, number: int = 0, **replaced: str) -> None:
+def place(
+    project: MonitorProject, page: str, name: str, number: int = 0, replaced: Mapping[str, str] = NOTHING
+) -> None:
     """A file of the page, for the job that this test is about."""
-    text = local(file_of(path_of(page), name, number), project, **replaced)
+    text = local(file_of(path_of(page), name, number), project, replaced)
     if name == "config.toml":
         first, rest = text.split("\n", 1)
         assert first.startswith("name = ")
@@ -163,7 +166,7 @@ async def test_one_proxy_after_another_is_taken(project: MonitorProject) -> None
     project.site.pages["/prices"] = '<p class="price"><span>5</span></p>'
     async with open_proxy() as http, open_socks_server() as socks:
         addresses = dict(zip(PROXIES, (f"http://user:secret@127.0.0.1:{http.port}", socks.url("socks5")), strict=True))
-        place(project, "retry-with-proxies", "config.toml", **addresses)
+        place(project, "retry-with-proxies", "config.toml", replaced=addresses)
         for _ in range(4):
             assert (await project.run()).outcome is Outcome.SUCCESS
         assert (len(project.site.asked), len(socks.asked)) == (4, 2)  # the other proxy keeps its connection
@@ -177,7 +180,7 @@ async def test_a_fetch_of_ones_own_goes_through_the_proxy_that_works(project: Mo
         place(project, "retry-with-proxies", "config.toml")
         addresses = {"http://proxy1.example.org:8080": "http://127.0.0.1:1"}
         addresses["socks5://proxy2.example.org:1080"] = socks.url("socks5")
-        place(project, "retry-with-proxies", "hooks.lua", **addresses)
+        place(project, "retry-with-proxies", "hooks.lua", replaced=addresses)
         assert (await project.run()).outcome is Outcome.SUCCESS
     assert await project.records() == [{"price": "5"}]
     (line,) = project.lines
@@ -191,7 +194,7 @@ async def test_without_any_proxy_the_cycle_fails_with_the_hooks_words(project: M
         "http://proxy1.example.org:8080": "http://127.0.0.1:1",
         "socks5://proxy2.example.org:1080": "http://127.0.0.1:1",
     }
-    place(project, "retry-with-proxies", "hooks.lua", **replaced, **{"sleep(2000": "sleep(2"})
+    place(project, "retry-with-proxies", "hooks.lua", replaced={**replaced, "sleep(2000": "sleep(2"})
     ending = await project.run()
     assert (ending.outcome, ending.reason) == (Outcome.FAILED, "no proxy got through")
     assert len(project.lines) == 6
@@ -262,14 +265,14 @@ async def test_certificates_are_watched(project: MonitorProject, tmp_path: Path)
         open_web_server(tls_until(now + timedelta(days=3, hours=1), tmp_path)) as old,
     ):
         hosts = {'"example.org", "mail.example.org:993"': f'"127.0.0.1:{good.port}"'}
-        place(project, "certificates", "certificates.lua", **hosts)
+        place(project, "certificates", "certificates.lua", replaced=hosts)
         assert (await project.run()).outcome is Outcome.SUCCESS
 
         project.renew()
         hosts = {
             '"example.org", "mail.example.org:993"': f'"127.0.0.1:{good.port}", "127.0.0.1:{old.port}", "127.0.0.1:1"'
         }
-        place(project, "certificates", "certificates.lua", **hosts)
+        place(project, "certificates", "certificates.lua", replaced=hosts)
         ending = await project.run()
     assert (ending.outcome, ending.failure) == (Outcome.FAILED, Failure.ERROR)
     first, second = ending.reason.split("; ")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from spyweb.model import JobId
 from tests.fakes.ledger import Ledger
 from tests.fakes.project import Project, eventually
 from tests.fakes.repository import ROOT
@@ -111,13 +112,13 @@ def test_a_run_of_several_cycles_ends_on_the_vm_that_it_began_on(tmp_path: Path)
     project.save("jobs/w/hooks.lua", PATIENT.replace("VERSION", "old"))
     lines = tmp_path / "jobs/w/hooks.log"
     with project.daemon() as daemon:
-        project.spyweb("trigger", "watch")
+        project.desk().trigger(JobId("watch"))
         eventually(lambda: lines.exists() and "old 1" in lines.read_text(), "the first cycle")
         project.save("jobs/w/hooks.lua", PATIENT.replace("VERSION", "new"))
         eventually(lambda: project.shown("watch").generation == 2, "the new version")
         project.save("jobs/w/go.txt", "")
         assert project.ended("watch")[0].outcome == "success"
-        project.spyweb("run", "watch")
+        project.result("watch")
         eventually(lambda: "new 3" in lines.read_text(), "the lines of the last cycle")
         told = [" ".join(line.split()[-2:]) for line in lines.read_text().splitlines()]
         assert told == ["old 1", "old 2", "old 3", "new 1", "new 2", "new 3"]

@@ -84,6 +84,20 @@ async def test_an_address_that_can_not_be_is_told_with_the_way_out(host: str, wo
             pass
 
 
+@pytest.mark.parametrize(
+    "sent", [b"GET / HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n: y\r\n\r\n", b"\x16\x03\x01\r\n\r\n"]
+)
+async def test_what_is_no_http_is_refused_without_a_line_in_the_log(
+    sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve_tcp(FakeDesk(), host="127.0.0.1", port=0, api_key=None) as listening:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)
+        writer.write(sent)
+        assert await reader.readline() == b"HTTP/1.0 400 Bad Request\r\n"
+        writer.close()
+    assert caplog.text == ""
+
+
 async def test_open_connections_do_not_hold_up_the_stop() -> None:
     async with serve_tcp(FakeDesk(), host="127.0.0.1", port=0, api_key=None) as listening:
         _, writer = await asyncio.open_connection("127.0.0.1", listening.port)

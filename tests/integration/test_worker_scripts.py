@@ -300,3 +300,22 @@ def test_there_is_a_limit_to_what_one_run_defers(worker: WorkerDriver) -> None:
 
     assert (end.ended, len(worker.logs)) == (Ended.SUCCESS, 1)
     assert b"more than 1000 deferred functions" in worker.logs[0][2]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason", "traceback"),
+    [
+        ("return nil, '\\n one\\ntwo'", "one", "one\ntwo"),
+        (
+            "error('one\\ntwo')",
+            "jobs/x.lua:1: one",
+            "jobs/x.lua:1: one\ntwo\nstack traceback:\n\tjobs/x.lua:1: in main chunk",
+        ),
+        ("return nil, 'one'", "one", ""),
+    ],
+)
+def test_the_reason_is_one_line_and_what_more_was_said_stands_before_the_traceback(
+    worker: WorkerDriver, source: str, reason: str, traceback: str
+) -> None:
+    end = worker.run(source)
+    assert (end.reason, end.traceback) == (reason, traceback)

@@ -188,7 +188,7 @@ class Cycles:
             monitor=version.monitor,
             reader=version.reader,
             hooks=hooks,
-            telemetry=Telemetry(version.spec.name, self._means.clock),
+            telemetry=Telemetry(version.spec.name, self._means.clock, version.turn.memory),
             tell=self._errand.host.log,
             proxies=version.proxies,
             owed=self._errand.owed,

@@ -1,7 +1,8 @@
 """New items that are still to be announced, because the cycle that stored them ended before it could.
 
 What is new is owed from the transaction that stores it until the one that puts its messages into the outbox.  A daemon
-that dies in between, and a cycle that is killed or fails there, leave it owed: the next cycle announces it with its own.
+that dies in between, and a cycle that is killed or fails there, leave it owed: the job's next cycle announces it, with
+its own.
 """
 
 from __future__ import annotations

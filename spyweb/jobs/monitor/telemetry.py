@@ -62,7 +62,8 @@ class Stage:
 class Telemetry:
     """Of one cycle."""
 
-    def __init__(self, job_name: str, clock: Clock) -> None:
+    def __init__(self, job_name: str, clock: Clock, memory: int = 0) -> None:
+        self._memory = memory  # bytes of the VM after the last hook: a built-in stage leaves it as it is
         self._job_name = job_name
         self._clock = clock
         self._start_time = clock.now_ms() // 1000  # a whole number: os.date takes nothing else
@@ -79,9 +80,12 @@ class Telemetry:
         try:
             yield
         except Exception as error:
-            self.note(Stage(name=name, status=ERROR, duration_ms=self.since(began), error=str(error)))
+            self.note(self._built_in(name, ERROR, began, str(error)))
             raise
-        self.note(Stage(name=name, status=SUCCESS, duration_ms=self.since(began)))
+        self.note(self._built_in(name, SUCCESS, began))
+
+    def _built_in(self, name: str, status: str, began: float, error: str | None = None) -> Stage:
+        return Stage(name=name, status=status, duration_ms=self.since(began), memory=self._memory, error=error)
 
     def blame(self, name: str, error: str) -> None:
         """It did what it could, and that was not enough."""
@@ -92,6 +96,7 @@ class Telemetry:
 
     def note(self, stage: Stage) -> None:
         self._stages[stage.name] = stage
+        self._memory = stage.memory
         self._packed.pop(stage.name, None)
 
     def stages(self) -> list[Stage]:

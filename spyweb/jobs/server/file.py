@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spyweb.errors import Problem
+from spyweb.jobs.absent import find_absent
 from spyweb.jobs.tree import read_source, unreadable
 from spyweb.lua.session import Code
 from spyweb.model import Isolation, JobId
@@ -41,11 +42,17 @@ def find_files(root: Path) -> Iterator[tuple[str, bytes] | Problem]:
 
 
 def read_all(root: Path) -> tuple[list[Code], list[Problem]]:
-    """What of them can be compiled, and what can't even be read."""
+    """What of them can be compiled; what can't even be read, and what is doubtful in the others."""
     found = list(find_files(root))
     sources = [each for each in found if not isinstance(each, Problem)]
     codes = [Code(job=SERVER, generation=0, chunk=path, source=source) for path, source in sources]
-    return codes, [each for each in found if isinstance(each, Problem)]
+    unread = [each for each in found if isinstance(each, Problem)]
+    return codes, [*unread, *(doubt for path, source in sources for doubt in _doubts(path, source))]
+
+
+def _doubts(path: str, source: bytes) -> Iterator[Problem]:
+    for line, name in find_absent(source):
+        yield Problem(path, line, None, f"{name} is not part of this version", is_warning=True)
 
 
 def code_of_server(file: ServerFile, generation: int, lane: int = 0) -> Code:

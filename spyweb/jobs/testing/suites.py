@@ -15,7 +15,7 @@ from spyweb.jobs.live import code_of
 from spyweb.jobs.server.file import FOLDER as SERVER_FOLDER
 from spyweb.jobs.server.file import INIT, SERVER, TESTS, ServerFile, code_of_server, find_files, find_server
 from spyweb.jobs.tree import read_source
-from spyweb.jobs.view import find_job
+from spyweb.jobs.view import find_job, unknown_job
 from spyweb.lua.session import Code
 from spyweb.model import Isolation, JobId
 
@@ -59,7 +59,7 @@ def find_suites(root: Path, scanned: Scan, wanted: str | None) -> Found:
     elif wanted in scanned.broken:
         named.append((wanted, _told(scanned.broken[JobId(wanted)])))
     elif not named:
-        raise Refused(f"no job is named {wanted!r}: `spyweb jobs` lists them")
+        raise Refused(unknown_job([*scanned.jobs, *scanned.broken], wanted))
     return joined(named)
 
 

@@ -87,7 +87,7 @@ class Lanes:
         seat.cpu = time.thread_time()
 
     def _is_pinged(self) -> bool:
-        """No more than that: nothing to be watched.  Twice a second it would keep the follower of an idle worker awake."""
+        """Nothing to be watched: twice a second that would keep the follower of an idle worker awake."""
         return len(self._inbox) == 1 and self._inbox[0][0] == _PING
 
     def _do(self, task: Task, seat: Seat, epoch: int) -> bool:

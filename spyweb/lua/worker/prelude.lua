@@ -288,9 +288,15 @@ local function begin(id, procedure, arguments)
   return spawn(run, body)
 end
 
-local function one_line(text)
+-- The reason of a run is one line; the whole of a longer text stands before its traceback.
+local function told(run)
+  local text, traceback = run.reason, run.traceback
+  text = sub(text, find(text, "%S") or 1)
   local newline = find(text, "\n", 1, true)
-  return sub(text, 1, newline and newline < REASON and newline - 1 or REASON)
+  if newline and sub(traceback, 1, #text) ~= text then
+    traceback = sub(text, 1, LOG_LINE) .. (traceback == "" and "" or "\n" .. traceback)
+  end
+  return sub(text, 1, newline and newline < REASON and newline - 1 or REASON), traceback
 end
 
 local settled = 0                   -- KB in use after the last full collection
@@ -310,7 +316,8 @@ local function ended(run)
   if not run.discard then tidy_up() end
   local scalar
   if run.is_scalar and run.ended == SUCCESS then scalar = run.result end
-  return TOLD_END, run.ended, one_line(run.reason), run.traceback, run.packed, run.discard or false, scalar
+  local reason, traceback = told(run)
+  return TOLD_END, run.ended, reason, traceback, run.packed, run.discard or false, scalar
 end
 
 -- After a kill or a memory error: hooks and deferred functions have a coroutine and a budget of their own.

@@ -161,6 +161,10 @@ def test_an_unknown_job_is_told_with_its_nearest_or_how_to_list_them() -> None:
     assert no_such_job([], "x") == "no job is named 'x': `spyweb jobs` lists them"
 
 
+def test_a_job_that_does_not_load_is_not_called_unknown() -> None:
+    assert no_such_job(three_jobs(), "typo") == "typo does not load: jobs/typo.lua:1: unexpected symbol near 'x'"
+
+
 def test_the_log_shown_is_the_log_written() -> None:
     assert LOG_NAME == NAME
     assert log_file(Path("/p"), "jobs/a") == Path("/p/jobs/a/hooks.log")

@@ -4,7 +4,6 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -19,18 +18,6 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level, spyweb_level = list(root.handlers), root.level, logging.getLogger("spyweb").level
-    yield
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.getLogger("spyweb").setLevel(spyweb_level)
-    logging.captureWarnings(False)
 
 
 def lines(stream: io.StringIO) -> list[dict[str, object]]:

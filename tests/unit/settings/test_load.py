@@ -86,6 +86,11 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
     assert settings.server.api_key == "secret"
 
 
+def test_the_api_key_has_no_blanks_around_it_since_no_header_could(tmp_path: Path) -> None:
+    assert load(tmp_path, SPYWEB_API_KEY=" secret\n").server.api_key == "secret"
+    assert load(tmp_path, SPYWEB_API_KEY="  ").server.api_key is None
+
+
 def test_the_api_key_is_never_shown(tmp_path: Path) -> None:
     assert "secret" not in repr(load(tmp_path, SPYWEB_API_KEY="secret"))
 

@@ -51,3 +51,14 @@ def test_what_is_noted_later_replaces_what_was_told_before() -> None:
     telemetry.blame("fetch", "http status: 403")
     stages = cast("list[dict[str, object]]", unpacked(telemetry)["stages"])
     assert (stages[2]["status"], stages[2]["error"]) == ("error", "http status: 403")
+
+
+def test_a_built_in_stage_leaves_the_memory_of_the_vm_as_it_was() -> None:
+    telemetry = Telemetry("Shop", FakeClock(), memory=70_000)
+    with telemetry.timed("fetch"):
+        pass
+    telemetry.note(Stage(name="after_fetch", status="success", memory=90_000, memory_delta=20_000))
+    with telemetry.timed("extract"):
+        pass
+    told = {stage.name: (stage.memory, stage.memory_delta) for stage in telemetry.stages() if stage.memory}
+    assert told == {"fetch": (70_000, 0), "after_fetch": (90_000, 20_000), "extract": (90_000, 0)}

@@ -77,8 +77,8 @@ def test_a_job_is_found_by_its_name_and_by_its_id(project: Path) -> None:
     save(project, jobs__shop__config_toml=MONITOR, jobs__shop__tests_lua="z = 1", jobs__ping_lua=SCRIPT + "x = 1")
 
     assert files_of(project, "The Shop") == files_of(project, "the_shop") == [["jobs/shop/tests.lua"]]
-    with pytest.raises(Refused, match="no job is named 'shopp'"):
-        found(project, "shopp")
+    with pytest.raises(Refused, match="no job is named 'the-shop': did you mean 'the_shop'"):
+        found(project, "the-shop")
 
 
 def test_a_job_that_does_not_load_is_told(project: Path) -> None:

@@ -1,0 +1,98 @@
+"""What the daemon does every now and then, on the virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from spyweb.daemon.serve import PRUNE_SECONDS, Daemon, prune, repeat
+from spyweb.errors import StoreError
+from spyweb.model import JobId, Outcome, RunId, RunState
+from spyweb.settings import Settings, load_settings
+from spyweb.store.memory import MemoryStore
+from spyweb.store.protocol import Change, End, NewRun, Store
+from tests.fakes.clock import FakeClock
+
+PRICES = JobId("prices")
+
+
+@dataclass
+class FakeCourier:
+    async def prune(self, older_than_ms: int) -> int:
+        return older_than_ms
+
+
+@dataclass
+class FakeParts:
+    clock: FakeClock
+    store: Store
+    courier: FakeCourier
+
+
+@dataclass
+class FakeReloader:
+    settings: Settings
+
+
+@dataclass
+class FakeDaemon:
+    """What pruning needs of one."""
+
+    parts: FakeParts
+    reloader: FakeReloader
+
+
+def read(root: Path, runs: str) -> Settings:
+    (root / "config.toml").write_text(f"[runs]\n{runs}\n")
+    return load_settings(root, environ={}, flags={})
+
+
+async def run_once(store: Store, clock: FakeClock) -> None:
+    (run,) = await store.runs.record(Change(new=[NewRun(job=PRICES, state=RunState.RUNNING, trigger={})]))
+    assert run is not None
+    await store.runs.record(Change(end=[End(run=run, ended_ms=clock.now_ms(), outcome=Outcome.SUCCESS)]))
+
+
+async def kept(store: Store) -> list[RunId]:
+    return [run.id for run in await store.runs.list(PRICES)]
+
+
+@pytest.mark.parametrize("runs", ["keep = 2", 'keep_for = "25m"'])
+async def test_the_history_is_cut_every_ten_minutes_to_what_the_settings_say_then(tmp_path: Path, runs: str) -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    daemon = FakeDaemon(FakeParts(clock, store, FakeCourier()), FakeReloader(read(tmp_path, "keep = 100")))
+    async with asyncio.TaskGroup() as tasks:
+        pruning = tasks.create_task(repeat(clock, PRUNE_SECONDS, partial(prune, cast("Daemon", daemon))))
+        for _ in range(4):
+            await run_once(store, clock)
+            await clock.turn(PRUNE_SECONDS)
+        assert await kept(store) == [4, 3, 2, 1]
+
+        daemon.reloader.settings = read(tmp_path, runs)
+        await clock.turn(PRUNE_SECONDS / 2)
+        assert await kept(store) == [4, 3, 2, 1]
+        await clock.turn(PRUNE_SECONDS / 2)
+        assert await kept(store) == ([4, 3] if runs == "keep = 2" else [4])
+        pruning.cancel()
+
+
+async def test_what_the_store_refuses_is_done_the_next_time() -> None:
+    clock, tried = FakeClock(), []
+
+    async def refuse_at_first() -> None:
+        tried.append(clock.now_ms())
+        if len(tried) == 1:
+            raise StoreError("the disk is full")
+
+    async with asyncio.TaskGroup() as tasks:
+        repeating = tasks.create_task(repeat(clock, 60, refuse_at_first))
+        await clock.turn(180)
+        repeating.cancel()
+
+    assert len(tried) == 3
