@@ -18,8 +18,9 @@ help:  ## this list
 start: $(VENV)/installed  ## run the daemon on the sample jobs in jobs/ (Ctrl-C stops it; ARGS="--port 8000")
 	@$(BIN)/spyweb -C . start $(ARGS)
 
+# In the order of the folders, not by number of tests: slow files come first, and thousands of quick tests fill the gaps.
 test: $(VENV)/installed-dev  ## the whole test suite (TESTS=tests/unit for a part)
-	$(BIN)/pytest -q -n 2 --dist loadfile $(ARGS) $(TESTS)
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) $(TESTS)
 
 torture: $(VENV)/installed-dev  ## the stress tests, at length
 	$(BIN)/pytest -q --torture $(ARGS) tests/stress tests/integration/test_worker_hostile.py

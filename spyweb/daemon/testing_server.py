@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from spyweb.clock import Clock
 from spyweb.daemon.build import owned_tasks
 from spyweb.daemon.testing_world import Worlds
+from spyweb.jobs.discover import scan
+from spyweb.jobs.record_view import RecordView, view_record
 from spyweb.jobs.server.endpoints import Around, Endpoints, Version
 from spyweb.jobs.server.file import FOLDER, SERVER, code_of_server
 from spyweb.jobs.testing.run import Bench
 from spyweb.jobs.testing.suites import Suite
+from spyweb.jobs.view import JobFacts, JobView, find_job, view_job
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Host
-from spyweb.model import RunId
+from spyweb.model import JobId, JobSpec, RunId
 from spyweb.ops.host import RunHost
 from spyweb.ops.network.client import open_client
 from spyweb.ops.world import Call, JobLog, World, unheard
-from spyweb.web.app import endpoints_app
-from spyweb.web.serve import serve_app
+from spyweb.settings import Settings
+from spyweb.store.protocol import Records
+from spyweb.web.app import Site, project_app
+from spyweb.web.serve import Listening, serve_app
+from spyweb.web.ui import FOLDER as UI
 
 LOOPBACK = "127.0.0.1"
 SPARES = 2  # VMs that are ready for the next requests
@@ -37,6 +45,23 @@ class Ear:
 
     def note_failure(self, asked: str, reason: str) -> None:
         self.log("error", f"{asked}: {reason}".encode())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    """What the built-in addresses show: the project's jobs, none of which runs, and the tests' own records."""
+
+    specs: Sequence[JobSpec]
+    kept: Records
+
+    def find(self, name_or_id: str) -> JobId | None:
+        return find_job(self.specs, name_or_id)
+
+    def jobs(self) -> list[JobView]:
+        return sorted((view_job(spec, JobFacts()) for spec in self.specs), key=lambda view: view.id)
+
+    async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
+        return [view_record(record) for record in await self.kept.list(job, limit=limit, before_ns=before_ns)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +97,21 @@ async def open_server_bench(
     settings = replace(worlds.settings.http, deny_private=False)  # the server under test is on this machine
     async with worlds.open(clock) as world, open_client(settings, worlds.clock) as http:
         ear, own = Ear(), replace(world, http=http)
+        shelf = await shelf_of(worlds.settings, own)
         async with (
             open_endpoints(pool, own, ear, code, worlds.clock) as endpoints,
-            serve_app(endpoints_app(endpoints), host=LOOPBACK, port=0) as listening,
+            serve_project(shelf, endpoints, worlds.settings.root) as listening,
         ):
             yield ServerBench(world=own, port=listening.port, is_virtual=is_virtual, ear=ear)
+
+
+async def shelf_of(settings: Settings, world: World) -> Shelf:
+    scanned = await asyncio.to_thread(scan, settings.root, settings)
+    return Shelf(specs=[file.spec for file in scanned.jobs.values()], kept=world.store.records)
+
+
+def serve_project(shelf: Shelf, endpoints: Endpoints, root: Path) -> AbstractAsyncContextManager[Listening]:
+    return serve_app(project_app(shelf, Site(endpoints=endpoints, ui=root / UI)), host=LOOPBACK, port=0)
 
 
 @asynccontextmanager

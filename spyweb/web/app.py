@@ -10,7 +10,7 @@ from aiohttp import web
 from spyweb.jobs.server.endpoints import Endpoints
 from spyweb.web import health, jobs, outbox, records, runs, state
 from spyweb.web.auth import require_key, require_loopback_host
-from spyweb.web.desk import DESK, Desk
+from spyweb.web.desk import CATALOGUE, DESK, Catalogue, Desk
 from spyweb.web.endpoints import add_endpoints
 from spyweb.web.errors import answer_errors
 from spyweb.web.ui import add_ui
@@ -27,25 +27,31 @@ class Site:
 def tcp_app(desk: Desk, api_key: str | None, site: Site | None = None) -> web.Application:
     guard = require_key(api_key) if api_key else require_loopback_host
     app = web.Application(middlewares=[answer_errors, guard])
-    app[DESK] = desk
-    app.add_routes([*health.public_routes, *jobs.public_routes, *records.routes])
-    if site and site.endpoints:
-        add_endpoints(app, site.endpoints)
-    if site and site.ui:
-        add_ui(app, site.ui)
+    app[DESK] = app[CATALOGUE] = desk
+    app.add_routes(health.public_routes)
+    _add_site(app, site or Site())
     return app
 
 
-def endpoints_app(endpoints: Endpoints) -> web.Application:
-    """A project's endpoints alone, as its tests meet them."""
+def project_app(catalogue: Catalogue, site: Site) -> web.Application:
+    """A project's own server, as its tests meet it."""
     app = web.Application(middlewares=[answer_errors, require_loopback_host])
-    add_endpoints(app, endpoints)
+    app[CATALOGUE] = catalogue
+    _add_site(app, site)
     return app
+
+
+def _add_site(app: web.Application, site: Site) -> None:
+    app.add_routes([*jobs.public_routes, *records.routes])
+    if site.endpoints:
+        add_endpoints(app, site.endpoints)
+    if site.ui:
+        add_ui(app, site.ui)
 
 
 def socket_app(desk: Desk) -> web.Application:
     """Every command.  No key: the socket's mode lets nobody in but the daemon's own user."""
     app = web.Application(middlewares=[answer_errors])
-    app[DESK] = desk
+    app[DESK] = app[CATALOGUE] = desk
     app.add_routes([*health.routes, *jobs.routes, *records.routes, *outbox.routes, *runs.routes, *state.routes])
     return app

@@ -61,13 +61,20 @@ class StateDesk(Protocol):
         whoever hands it on notices when nobody is there any more."""
 
 
-class Desk(Protocol):
-    @property
-    def state(self) -> StateDesk: ...
+class Catalogue(Protocol):
+    """What there is to see of the jobs, running or not."""
 
     def find(self, name_or_id: str) -> JobId | None: ...
 
     def jobs(self) -> list[JobView]: ...
+
+    async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
+        """Newest first, of one job or of all together."""
+
+
+class Desk(Catalogue, Protocol):
+    @property
+    def state(self) -> StateDesk: ...
 
     def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
         """The next due times, of one job or of all together, earliest first."""
@@ -79,9 +86,6 @@ class Desk(Protocol):
 
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         """Newest first."""
-
-    async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
-        """Newest first, of one job or of all together."""
 
     async def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]:
         """Those that wait and those that were given up, newest first."""
@@ -108,3 +112,4 @@ class Desk(Protocol):
 
 
 DESK: web.AppKey[Desk] = web.AppKey("desk")
+CATALOGUE: web.AppKey[Catalogue] = web.AppKey("catalogue")  # the desk itself, where there is one

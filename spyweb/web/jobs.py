@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from spyweb.web.answer import job_in_path, job_in_query, json_answer, number_in_query
-from spyweb.web.desk import DESK
+from spyweb.web.desk import CATALOGUE, DESK
 from spyweb.web.tail import last_lines
 
 MAX_NEXT = 10_000
@@ -13,7 +13,7 @@ MAX_LINES = 10_000
 
 
 async def list_jobs(request: web.Request) -> web.Response:
-    return json_answer(request.app[DESK].jobs())
+    return json_answer(request.app[CATALOGUE].jobs())
 
 
 async def list_next(request: web.Request) -> web.Response:

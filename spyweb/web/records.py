@@ -8,7 +8,7 @@ from spyweb.jobs.record_view import by_job, flatten
 from spyweb.jobs.view import no_such_job
 from spyweb.model import JobId
 from spyweb.web.answer import json_answer
-from spyweb.web.desk import DESK
+from spyweb.web.desk import CATALOGUE
 
 DEFAULT_LIMIT, MAX_LIMIT = 30, 1_000
 MAX_TIMESTAMP = (1 << 63) - 1
@@ -20,17 +20,17 @@ async def list_records(request: web.Request) -> web.Response:
     after = _number(request, "after", 0, least=0, most=MAX_TIMESTAMP) or None
     name = request.query.get("job_id")
     if not name:
-        return json_answer(by_job(await request.app[DESK].records(None, limit=limit, before_ns=after)))
+        return json_answer(by_job(await request.app[CATALOGUE].records(None, limit=limit, before_ns=after)))
     return await _page(request, name, limit, after)
 
 
 async def _page(request: web.Request, name: str, limit: int, after: int | None) -> web.Response:
     """Of a job that is gone too, as long as it has records."""
-    desk = request.app[DESK]
-    job = desk.find(name)
-    found = await desk.records(job or JobId(name), limit=limit + 1, before_ns=after)
+    catalogue = request.app[CATALOGUE]
+    job = catalogue.find(name)
+    found = await catalogue.records(job or JobId(name), limit=limit + 1, before_ns=after)
     if job is None and not found:
-        raise web.HTTPNotFound(text=no_such_job(desk.jobs(), name))
+        raise web.HTTPNotFound(text=no_such_job(catalogue.jobs(), name))
     page, has_more = found[:limit], len(found) > limit
     return json_answer(
         {

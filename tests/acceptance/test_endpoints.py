@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.fakes.project import Daemon, Project, eventually
+from tests.fakes.repository import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -105,6 +107,21 @@ def own_site(tmp_path: Path) -> Iterator[Site]:
     project = a_project(tmp_path)
     with project.daemon() as daemon:
         yield Site(project, daemon)
+
+
+def test_what_the_page_shows_works(tmp_path: Path) -> None:
+    blocks = re.findall(r"```lua\n(.*?)```", read("docs/how-to/endpoints.md"), re.DOTALL)
+    project = a_project(tmp_path)
+    project.save("server/init.lua", "\n".join(blocks).replace("https://hooks.example.com", "http://127.0.0.1:9"))
+    with project.daemon() as daemon:
+        site = Site(project, daemon)
+        assert site.ask("/api/v/hello?name=Zoe").body == b"Hello, Zoe"
+        assert site.ask("/api/v/items", "POST", b'{"name": "tea"}').json == {"item": {"name": "tea"}}
+        assert site.ask("/api/v/items", "POST", b"{").status == 400
+        assert site.ask("/api/public/status").json == {"up": True}
+        assert site.ask("/api/v/prices").json == []
+        assert site.ask("/api/v/webhook", "POST", b'{"n": 1}').status == 202
+        eventually(lambda: "not relayed: " in site.log("server.log"))
 
 
 def test_a_handler_answers_and_every_request_has_a_vm_of_its_own(site: Site) -> None:

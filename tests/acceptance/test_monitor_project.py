@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,7 +13,7 @@ from typing import cast
 
 import pytest
 
-from tests.fakes.project import Project, eventually
+from tests.fakes.project import Daemon, Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -60,9 +61,45 @@ function on_finished() log("finished") end
 """
 WORDS = """
 local words = {}
-function words.is_unwanted(title) return title:lower():find("intern") ~= nil end
+function words.is_unwanted(title)
+  for word in fs_read("shared/unwanted.txt"):gmatch("%a+") do
+    if title:lower():find(word, 1, true) then return true end
+  end
+  return false
+end
 return words
 """
+TESTS = """
+local function item(title) return { fields = { title = title, pay = "1k" }, matches = {} } end
+
+function test_what_is_unwanted_is_dropped(ctx)
+  spyweb.assert_eq(filter_item(item("Intern"), ctx), nil)
+  spyweb.assert_eq(filter_item(item("Baker"), ctx).fields.pay, "$1k")
+end
+function test_the_message_names_the_job(ctx)
+  local message = before_webhook({ job_name = "Job board", items = { item("Baker"), item("Cook") } }, ctx)
+  spyweb.assert_eq(message, { text = "Job board: Baker, Cook" })
+end
+"""
+SERVER = """
+function title_of(row) return json_decode(row.json).title end
+
+function get:titles()
+  local titles = {}
+  local rows = db_query("SELECT json FROM records WHERE job_id = ? ORDER BY rev_ts DESC", { self.path_args[1] })
+  for _, row in ipairs(rows) do table.insert(titles, title_of(row)) end
+  return { body = { titles = titles } }
+end
+function public.get:health() return "ok" end
+"""
+SERVER_TESTS = """
+function test_title_of() spyweb.assert_eq(title_of({ json = '{"title": "Baker"}' }), "Baker") end
+function test_there_is_nothing_yet()
+  local answer = http_get("http://127.0.0.1:" .. SERVER_PORT .. "/api/v/titles/job_board")
+  spyweb.assert_eq(json_decode(answer.body), { titles = {} })
+end
+"""
+DASHBOARD = "<h1>Jobs</h1><script>fetch('/api/records?job_id=job_board')</script>"
 PLAIN = """
 [[jobs]]
 name = "Plain"
@@ -127,7 +164,12 @@ def project(tmp_path: Path, board: Board) -> Project:
     project.save("jobs/job-board/config.toml", CONFIG.replace("{site}", board.url))
     project.save("jobs/job-board/hooks.lua", HOOKS)
     project.save("jobs/job-board/defer.lua", DEFER)
+    project.save("jobs/job-board/tests.lua", TESTS)
     project.save("lib/words.lua", WORDS)
+    project.save("shared/unwanted.txt", "intern trainee")
+    project.save("server/init.lua", SERVER)
+    project.save("server/tests.lua", SERVER_TESTS)
+    project.save("ui/index.html", DASHBOARD)
     project.save("jobs.toml", PLAIN.replace("{site}", board.url))
     return project
 
@@ -152,6 +194,33 @@ def test_it_is_checked_run_by_the_daemon_and_told_to_a_webhook(project: Project,
         assert len(titles(project, "job_board")) == 2
     log = (project.root / "jobs/job-board/hooks.log").read_text()
     assert log.count("fetch success, store success") == log.count("finished") == 2
+
+
+def test_its_own_tests_pass_and_leave_nothing_behind(project: Project) -> None:
+    before = sorted(project.root.rglob("*"))
+    assert "test result: ok. 4 passed; 0 failed" in project.spyweb("test").stdout
+    assert sorted(project.root.rglob("*")) == before
+    project.save("shared/unwanted.txt", "trainee")
+    failed = project.spyweb("test", "Job board", "unwanted", code=1).stdout
+    assert "jobs/job-board/tests.lua:5: a table is not equal to nil" in failed
+    assert "test result: FAILED. 0 passed; 1 failed" in failed
+
+
+def test_its_server_answers_from_what_the_jobs_found_beside_its_pages(project: Project) -> None:
+    with project.daemon() as daemon:
+        project.ended("job_board")
+        assert get(daemon, "/api/v/titles/job_board") == b'{"titles":["Rust engineer","Python tester"]}'
+        assert get(daemon, "/api/public/health") == b"ok"
+        assert get(daemon, "/") == get(daemon, "/some/page") == DASHBOARD.encode()
+        newest = json.loads(get(daemon, "/api/records?job_id=job_board&limit=1"))
+        assert [record["title"] for record in newest["records"]] == ["Python tester"]
+        assert {job["name"] for job in json.loads(get(daemon, "/api/jobs"))} == {"Job board", "Plain"}
+
+
+def get(daemon: Daemon, path: str) -> bytes:
+    started = next(line for line in daemon.said().splitlines() if '"started"' in line)
+    with urllib.request.urlopen(json.loads(started)["url"] + path, timeout=20) as answer:
+        return bytes(answer.read())
 
 
 def test_debug_shows_stages_and_items_and_leaves_files_with_a_daemon_and_without(

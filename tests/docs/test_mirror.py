@@ -29,8 +29,8 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/store/test_user_db.py": ("store/user_session",),
     # A stage only makes sense in its cycle, a cycle in its run.
     "tests/unit/jobs/monitor/test_cycle.py": (
-        "jobs/monitor/course", "jobs/monitor/stages/announce", "jobs/monitor/stages/extract", "jobs/monitor/stages/fetch",
-        "jobs/monitor/hooks",
+        "jobs/monitor/course", "jobs/monitor/stages/announce", "jobs/monitor/stages/extract",
+        "jobs/monitor/stages/fetch", "jobs/monitor/hooks",
     ),
     "tests/unit/jobs/monitor/test_iterate.py": ("jobs/monitor/carry_out", "jobs/monitor/talk"),
     "tests/unit/reload/test_swap.py": ("reload/modules",),

@@ -254,6 +254,11 @@ async def test_the_server_runs_on_a_free_port_with_one_database_for_all(lab: Lab
         """
         local base = "http://127.0.0.1:" .. SERVER_PORT
         local function ask(path) return http_get(base .. path) end
+        function test_0_what_is_built_in()
+          spyweb.assert_eq(json_decode(ask("/api/jobs").body)[1].name, "The Shop")
+          spyweb.assert_eq(json_decode(ask("/api/records").body), {})
+          spyweb.assert_eq(ask("/page.txt").body, "a page")
+        end
         function test_1_helpers() spyweb.assert_eq(format_price(5), "$5.00") end
         function test_2_over_http()
           local response = ask("/api/v/hello")
@@ -267,6 +272,8 @@ async def test_the_server_runs_on_a_free_port_with_one_database_for_all(lab: Lab
         """,
     )
     lab.save("config.toml", "[http]\ndeny_private = true\n")
+    lab.save("ui/page.txt", "a page")
+    lab.shop("")
     report = await lab.run("server")
 
     by_name = {result.test: result for result in report.results}

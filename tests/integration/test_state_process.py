@@ -1,4 +1,4 @@
-"""Stored values with a real daemon and real commands, each a process."""
+"""Stored values with a real daemon, and commands beside it: a process of their own wherever that could matter."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.command import Answer, spyweb
 from tests.fakes.project import COMMAND, PATIENCE, Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
@@ -44,7 +45,14 @@ def project(tmp_path: Path) -> Project:
 
 
 def state(project: Project, *words: str, code: int = 0) -> str:
-    return project.spyweb("state", *words, code=code).stdout
+    """What the command prints, run in this process: the daemon is another one."""
+    return answer(project, *words, code=code).out
+
+
+def answer(project: Project, *words: str, code: int) -> Answer:
+    done = spyweb("state", *words, root=project.root)
+    assert done.code == code, f"{words}: {done}"
+    return done
 
 
 @contextmanager
@@ -125,11 +133,11 @@ def test_a_daemon_that_can_not_be_reached_still_keeps_others_from_writing(projec
     with project.daemon() as daemon:
         state(project, "set", "a", "1")
         (project.root / "data" / "spyweb.sock").unlink()
-        refused = project.spyweb("state", "set", "a", "2", code=2)
-        assert refused.stderr.startswith(f"spyweb: {project.root / 'data'} is in use by pid {daemon.pid} ")
-        assert len(refused.stderr.splitlines()) == 1
+        refused = answer(project, "set", "a", "2", code=2).err
+        assert refused.startswith(f"spyweb: {project.root / 'data'} is in use by pid {daemon.pid} ")
+        assert len(refused.splitlines()) == 1
         for words in (["delete", "a", "-y"], ["clear", "-y"], ["move", "x", "y"], ["locks", "break", "a", "-y"]):
-            assert "is in use by pid" in project.spyweb("state", *words, code=2).stderr
+            assert "is in use by pid" in answer(project, *words, code=2).err
         assert state(project, "get", "a") == "1\n"
 
 
@@ -145,15 +153,15 @@ def test_an_export_of_a_daemon_is_imported_without_one(project: Project) -> None
 
 
 def test_state_of_other_programs_is_brought_along(project: Project) -> None:
-    sloth, spyweb = project.root / "state.db", project.root / "old"
+    sloth, other = project.root / "state.db", project.root / "old"
     with closing(sqlite3.connect(sloth)) as connection, connection:
         connection.execute("CREATE TABLE state_data (key TEXT PRIMARY KEY, value TEXT, type TEXT, expires_at DATETIME)")
         rows = [("n", "3", "number", None), ("gone", "x", "string", "2001-01-01T00:00:00Z")]
         connection.executemany("INSERT INTO state_data VALUES (?, ?, ?, ?)", rows)
-    with closing(sqlite3.connect(spyweb)) as connection, connection:
+    with closing(sqlite3.connect(other)) as connection, connection:
         connection.execute("CREATE TABLE lua_user (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
         connection.executemany("INSERT INTO lua_user VALUES (?, ?)", [("writer:last", "old"), ("total", "37")])
-    assert state(project, "import", "--from", "spyweb", str(spyweb)) == "2 added, 0 replaced\n"
+    assert state(project, "import", "--from", "spyweb", str(other)) == "2 added, 0 replaced\n"
     with project.daemon():
         told = state(project, "import", "--from", "sloth", str(sloth), "--dry-run")
         assert told == "it would be 1 added, 0 replaced, 1 left out: expired\n"
@@ -163,12 +171,12 @@ def test_state_of_other_programs_is_brought_along(project: Project) -> None:
         assert state(project, "get", "n") == "4\n"
         assert state(project, "get", "n", "--agent", "prod") == "3\n"
         assert state(project, "get", "total", "--global") == "42\n"
-    wrong = project.spyweb("state", "import", "--from", "sloth", str(spyweb), code=2)
-    assert "has no table of sloth-runner's state" in wrong.stderr
+    wrong = answer(project, "import", "--from", "sloth", str(other), code=2)
+    assert "has no table of sloth-runner's state" in wrong.err
 
 
-@pytest.mark.parametrize(("answer", "code", "left"), [("y\n", 0, False), ("n\n", 1, True), ("\n", 1, True)])
-def test_on_a_terminal_what_destroys_something_asks(project: Project, answer: str, code: int, left: bool) -> None:
+@pytest.mark.parametrize(("typed", "code", "left"), [("y\n", 0, False), ("n\n", 1, True), ("\n", 1, True)])
+def test_on_a_terminal_what_destroys_something_asks(project: Project, typed: str, code: int, left: bool) -> None:
     state(project, "set", "a", "1")
     ours, theirs = pty.openpty()
     command = [*COMMAND, "-C", str(project.root), "state", "delete", "a"]
@@ -176,7 +184,7 @@ def test_on_a_terminal_what_destroys_something_asks(project: Project, answer: st
         command, env=project.environment, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     os.close(theirs)
-    os.write(ours, answer.encode())
+    os.write(ours, typed.encode())
     out, errors = process.communicate(timeout=PATIENCE)
     os.close(ours)
     assert process.returncode == code

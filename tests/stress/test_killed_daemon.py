@@ -20,7 +20,7 @@ import pytest
 from tests.fakes.ledger import Ledger
 from tests.fakes.project import Project
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 PERIOD_MS = 100
 JOBS = [f"count{number}" for number in range(8)]

@@ -10,7 +10,7 @@ import pytest
 from spyweb.jobs.server.endpoints import AT_ONCE
 from spyweb.lua.session import Host
 from spyweb.model import Ending, Outcome
-from spyweb.web.app import Site, endpoints_app, tcp_app
+from spyweb.web.app import Site, project_app, tcp_app
 from tests.fakes.client import client_of
 from tests.fakes.desk import FakeDesk
 from tests.fakes.endpoints import serve
@@ -34,7 +34,7 @@ async def show(asked: Mapping[str, object], host: Host) -> Ending:
     ],
 )
 async def test_both_prefixes_lead_to_handlers(path: str, text: str) -> None:
-    async with serve(show) as served, client_of(endpoints_app(served.endpoints)) as client:
+    async with serve(show) as served, client_of(project_app(FakeDesk(), Site(endpoints=served.endpoints))) as client:
         assert await (await client.get(path)).text() == text
 
 
@@ -49,7 +49,7 @@ async def test_the_private_ones_need_the_key_and_the_public_ones_do_not() -> Non
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1.evil.example"])
 async def test_without_a_key_a_foreign_page_may_change_nothing(origin: str) -> None:
-    async with serve() as served, client_of(endpoints_app(served.endpoints)) as client:
+    async with serve() as served, client_of(project_app(FakeDesk(), Site(endpoints=served.endpoints))) as client:
         assert (await client.post("/api/v/x", headers={"Origin": origin})).status == 403
         assert (await client.post("/api/v/x", headers={"Origin": "http://localhost:5173"})).status == 200
         assert (await client.get("/api/v/x", headers={"Origin": origin})).status == 200
@@ -57,7 +57,7 @@ async def test_without_a_key_a_foreign_page_may_change_nothing(origin: str) -> N
 
 
 async def test_a_body_arrives_and_one_that_is_too_large_does_not() -> None:
-    async with serve(show) as served, client_of(endpoints_app(served.endpoints)) as client:
+    async with serve(show) as served, client_of(project_app(FakeDesk(), Site(endpoints=served.endpoints))) as client:
         assert (await client.post("/api/v/x", data=b"\0" * 5000)).headers["X-Body"] == "5000"
         assert (await client.get("/api/v/x")).headers["X-Body"] == "none"
         async with client.post("/api/v/x", data=BytesIO(b"x" * (10 * (1 << 20) + 1))) as answer:
@@ -66,13 +66,13 @@ async def test_a_body_arrives_and_one_that_is_too_large_does_not() -> None:
 
 
 async def test_a_head_request_has_the_headers_of_the_answer_alone() -> None:
-    async with serve() as served, client_of(endpoints_app(served.endpoints)) as client:
+    async with serve() as served, client_of(project_app(FakeDesk(), Site(endpoints=served.endpoints))) as client:
         answer = await client.head("/api/v/x")
         assert (answer.status, answer.headers["Content-Length"], await answer.read()) == (200, "5", b"")
 
 
 async def test_who_finds_no_room_is_told_when_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serve() as served, client_of(endpoints_app(served.endpoints)) as client:
+    async with serve() as served, client_of(project_app(FakeDesk(), Site(endpoints=served.endpoints))) as client:
         monkeypatch.setattr(served.endpoints._gate, "_free", 0)
         monkeypatch.setattr(served.endpoints._gate, "_line", 0)
         async with client.get("/api/v/x") as answer:
