@@ -23,7 +23,7 @@ test: $(VENV)/installed-dev  ## the whole test suite (TESTS=tests/unit for a par
 	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) $(TESTS)
 
 torture: $(VENV)/installed-dev  ## the stress tests, at length
-	$(BIN)/pytest -q --torture $(ARGS) tests/stress tests/integration/test_worker_hostile.py
+	$(BIN)/pytest -q --torture $(ARGS) tests/stress tests/integration/test_worker_hostile.py tests/integration/test_benchmarks.py
 
 check: $(VENV)/installed-dev  ## format, lint, types, floors, docs
 	$(BIN)/ruff format --check .
@@ -39,7 +39,7 @@ format: $(VENV)/installed-dev  ## put the code into shape
 docs: $(VENV)/installed  ## write the generated parts of docs/reference anew
 	$(BIN)/python -m spyweb.jobs.reference
 
-bench: $(VENV)/installed-dev  ## every benchmark beside its peer (ARGS=--quick: do they still work? ARGS="ops runs": only those)
+bench: $(VENV)/installed-bench  ## every benchmark beside its peer (ARGS=--quick: do they still work? ARGS="ops runs": only those)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 setup: $(VENV)/installed-dev  ## only make the environment
@@ -60,6 +60,12 @@ $(VENV)/installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into $(VENV), with the developer's tools ..."
 	@$(PIP) install -q -c constraints.txt -e '.[dev]'
 	@touch $(VENV)/installed $@
+
+# The programs that ours is measured against.
+$(VENV)/installed-bench: $(VENV)/installed-dev
+	@echo "installing the peers of the benchmarks ..."
+	@$(PIP) install -q -c constraints.txt -e '.[dev,bench]'
+	@touch $@
 
 # Debian's Python comes without ensurepip until python3-venv is installed; pip 22.3 or later can fill a bare environment.
 $(BIN)/python:

@@ -3,7 +3,7 @@
 A check is a whole run of a monitor job as the daemon makes it: claimed and ended in the store, the page fetched from a
 site in a process of its own, thirty items picked from it, known ones recognised.  The loop by hand is aiohttp,
 selectolax and aiosqlite, with the same durability and as many checks under way; urlwatch has its ten threads, and is
-timed as a process over pages that it has seen before.
+timed as a process over pages that it has seen before, where it is installed (`make bench` sees to that).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import uvloop
@@ -110,8 +111,9 @@ def measure(address: str, effort: Effort) -> dict[str, float]:
     with folder() as root:
         figures = {"plain": uvloop.run(plain_checks(address, root, passes * JOBS, JOBS)), "no hooks": ours(b"")}
     figures["five hooks"] = ours(HOOKS)
-    with folder() as root:
-        figures["urlwatch"] = urlwatch_checks(address, root, effort.of(300, 10))
+    if find_spec("urlwatch"):
+        with folder() as root:
+            figures["urlwatch"] = urlwatch_checks(address, root, effort.of(300, 10))
     figures["tests"] = test_command(effort.of(TESTS, 5))
     return figures
 
@@ -127,8 +129,9 @@ def rows(address: str, effort: Effort) -> list[Row]:
     with folder() as root:
         before, after = uvloop.run(memory_growth(address, root, checks))
     by_hand = "aiohttp, selectolax, aiosqlite"
+    beside_urlwatch = [row("a check, no hooks", "no hooks", "urlwatch", "urlwatch", 4)] if find_spec("urlwatch") else []
     return [
-        row("a check, no hooks", "no hooks", "urlwatch", "urlwatch", 4),
+        *beside_urlwatch,
         row("a check, no hooks", "no hooks", by_hand, "plain", 0.5),
         row("a check, five hooks", "five hooks", by_hand, "plain", 0.3),
         Row(figure=f"memory after {checks:,} checks with hooks", ours=after / 2**20, unit="MB",

@@ -10,6 +10,8 @@ from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import Output
 from spyweb.cli.output import Format
 
+WHATEVER = {"allow_extra_args": True, "ignore_unknown_options": True}
+
 
 def version(form: Output = Format.TABLE) -> None:
     """Show the version of spyweb, and of its Python."""
@@ -26,6 +28,11 @@ def update() -> ExitCode:
 
 
 def profile() -> ExitCode:
-    """Not part of this program: says where to look instead."""
-    output.complain("`profile` is not part of this program: `spyweb debug JOB` shows where a run's time goes")
+    """Not part of this program: says so."""
+    output.complain("`profile` is not part of this program: there is no browser in it, and so no profile of one")
     return ExitCode.USAGE
+
+
+# Read by cli/main.py: `update --check` and `profile clear all` are answered like `update` and `profile`.
+update.context_settings = WHATEVER  # type: ignore[attr-defined]
+profile.context_settings = WHATEVER  # type: ignore[attr-defined]

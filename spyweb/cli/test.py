@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -68,11 +69,17 @@ def lua_tests(
 @contextmanager
 def ended_as_by_ctrl_c() -> Iterator[None]:
     """SIGTERM, by which CI ends what takes too long, cleans up as well."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, as_ctrl_c)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def as_ctrl_c(number: int, frame: FrameType | None) -> None:
+    """What asyncio does at Ctrl-C: it cancels what runs, where an exception could strike any line of any task."""
+    handler = signal.getsignal(signal.SIGINT)
+    (handler if callable(handler) else signal.default_int_handler)(number, frame)
 
 
 def code_for(report: Report) -> ExitCode:

@@ -511,5 +511,5 @@ def as_test(machine: type[Machine], examples: int, steps: int) -> type:
     return cast(type, pytest.mark.slow(pytest.mark.timeout(300)(case)))  # to find a short failure takes long
 
 
-TestValues = as_test(Values, 150, 50)
-TestLocks = as_test(Locks, 150, 50)
+TestValues = as_test(Values, 100, 50)
+TestLocks = as_test(Locks, 100, 50)

@@ -47,11 +47,11 @@ def test_the_version_comes_as_json_too() -> None:
     }
 
 
-@pytest.mark.parametrize("word", ["update", "profile"])
-def test_what_other_programs_have_is_said_not_to_be_here(word: str) -> None:
-    answer = spyweb(word)
+@pytest.mark.parametrize("words", [["update"], ["update", "--check"], ["profile"], ["profile", "clear", "all"]])
+def test_what_other_programs_have_is_said_not_to_be_here(words: list[str]) -> None:
+    answer = spyweb(*words)
     assert (answer.code, answer.out) == (2, "")
-    assert answer.err.startswith(f"spyweb: `{word}` is not part of this program: ")
+    assert answer.err.startswith(f"spyweb: `{words[0]}` is not part of this program: ")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ import pytest
 from spyweb.cli import output
 from spyweb.cli.exits import ExitCode
 from spyweb.cli.output import Format, Meter
-from spyweb.cli.test import Screen, code_for, complete_suite, show_report, write_junit
+from spyweb.cli.test import Screen, as_ctrl_c, code_for, complete_suite, ended_as_by_ctrl_c, show_report, write_junit
 from spyweb.errors import NoAccess
 from spyweb.jobs.testing.results import Report, Result
 from spyweb.jobs.view import LogLine
@@ -91,6 +94,30 @@ def test_a_failure_of_any_kind_is_exit_code_1() -> None:
     assert code_for(Report(results=[PASSED])) is ExitCode.OK
     assert code_for(Report(results=[PASSED, FAILED])) is ExitCode.FAILED
     assert code_for(Report(results=[BROKEN])) is ExitCode.FAILED
+
+
+def test_sigterm_cancels_what_runs_as_ctrl_c_does() -> None:
+    async def story() -> str:
+        try:
+            await asyncio.to_thread(os.kill, os.getpid(), signal.SIGTERM)
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+        return "not reached"
+
+    ends: list[str] = []
+    before = signal.getsignal(signal.SIGTERM)
+    with ended_as_by_ctrl_c(), pytest.raises(KeyboardInterrupt):
+        asyncio.run(story())
+    assert ends == ["cancelled"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_sigterm_ends_it_where_ctrl_c_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_IGN)
+    with pytest.raises(KeyboardInterrupt):
+        as_ctrl_c(signal.SIGTERM, None)
 
 
 def test_a_file_that_can_not_be_written_is_one_line(tmp_path: Path) -> None:
