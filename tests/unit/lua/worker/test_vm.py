@@ -7,9 +7,9 @@ import pytest
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended, Form, Why
 from spyweb.lua.worker.values import Told
-from spyweb.lua.worker.vm import LAST_WORDS, VM, Parts, compile_parts
+from spyweb.lua.worker.vm import LAST_WORDS, VM, Parts, compile_parts, init_of
 
-INIT = wire.pack([{"ops": ["echo", "state.lock"], "engine": {}, "env": {}}])
+INIT = init_of({"ops": ["echo", "state.lock"], "engine": {}, "env": {}})
 LIMIT = 4 << 20
 
 
