@@ -209,7 +209,7 @@ env._G, env._VERSION = env, _VERSION
 -- else that is looked up and not there brings all the rest, and from then on `_G` is a table like any other.  Whatever can
 -- look behind a metatable is part of that rest, or asks for it first.
 local taken = {}                    -- names that the script has assigned meanwhile, or been given: they stay its own
-local GLOBALS = { __metatable = false }
+local GLOBALS = {}
 
 local function copy_of(library)
   local copy = {}
