@@ -33,6 +33,9 @@ START_LIMIT = 10.0  # seconds for a zygote to be ready: it takes 0.1 on an idle 
 BIRTH_LIMIT = 10.0  # seconds for one fork: it takes 0.002
 END_LIMIT = 2.0  # seconds for a zygote to end its workers and itself
 CHUNK = 65_536  # bytes read at once
+KEPT_CHUNKS = (
+    1000  # freed pieces of memory of each size up to 1 KB, that a worker's thread keeps at hand: a VM has 1,500
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +232,7 @@ def zygote_environment(timezone: str) -> dict[str, str]:
     return bare_environment() | {
         "TZ": timezone,  # without files to look at, local time would silently be UTC
         "MALLOC_ARENA_MAX": "2",  # else glibc keeps an arena for every thread
+        "GLIBC_TUNABLES": f"glibc.malloc.tcache_count={KEPT_CHUNKS}",
     }
 
 

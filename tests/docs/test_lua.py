@@ -10,7 +10,7 @@ import pytest
 from spyweb.jobs.reference.pages import parts_of
 from spyweb.jobs.reference.tables import ENGINE
 from spyweb.lua import wire
-from spyweb.lua.worker.vm import VM, compile_parts
+from spyweb.lua.worker.vm import VM, compile_parts, init_of
 from spyweb.ops import catalog
 from tests.fakes.lua_text import compile_problem, names_of_plain_lua
 from tests.fakes.repository import ROOT, code_blocks, code_words, pages, read
@@ -53,7 +53,7 @@ def globals_of_a_vm() -> frozenset[str]:
     callbacks = Callbacks()
     engine = dict.fromkeys(("os", "arch", "headless", "version", "lua_version", "storage", "server_url"), "x")
     init = {"ops": catalog.names(), "engine": engine, "env": {}}
-    vm = VM(compile_parts(), wire.pack([init]), 64 << 20, callbacks, main_count=0)
+    vm = VM(compile_parts(), init_of(init), 64 << 20, callbacks, main_count=0)
     assert vm.compile(b"@names.lua", LIST_GLOBALS) is None
     vm.begin(1, "run", wire.pack([{}, True]))
     vm.start(1)

@@ -12,15 +12,15 @@ from pathlib import Path
 from spyweb.errors import OpError
 from spyweb.lua import wire
 from spyweb.lua.worker.values import Function
-from spyweb.lua.worker.vm import LuaError, new_runtime
+from spyweb.lua.worker.vm import LuaError, init_of, new_runtime
 
 LUA_FILES = Path(__file__).parents[2] / "spyweb" / "lua" / "worker"
 
 Answer = Callable[..., list[object]]
 
 # Stands in for the prelude: globals of their own for the script, the raw functions, and a kit whose ops call out.
-_PRELUDE = b"""
-local read, emit, answer, packed_init = ...
+_PRELUDE = rb"""
+local read, emit, answer, ops, facts = ...
 local unpack, getinfo, dump = table.unpack, debug.getinfo, string.dump
 local raw, env, string_meta = {}, { coroutine = {} }, getmetatable("")
 for name, value in pairs(_G) do raw[name] = value end
@@ -38,11 +38,18 @@ function env.setmetatable(target, meta)
 end
 function env.load(source, name) return raw.load(source, name, "t", env) end
 
-local kit = { env = env, raw = raw, emit = emit }
+local kit = { env = env, globals = env, raw = raw, emit = emit, ops = ops, facts = facts }
+kit.load, kit.pcall, kit.setmetatable = env.load, env.pcall, env.setmetatable
 function kit.clock() return 12.5 end
 function kit.compile(source, name) return raw.load(source, name, "t", env) end
 function kit.part(name)
   return raw.load(dump(raw.assert(raw.load(read(name), "=" .. name)), true), "=?", "b", raw)
+end
+
+local parts = {}
+function kit.use(name)
+  parts[name] = parts[name] or kit.part(name)(kit)
+  return parts[name]
 end
 
 local function script_level()
@@ -64,8 +71,7 @@ end
 for name in raw.pairs(package.loaded) do package.loaded[name] = nil end
 string_meta.__index = env.string
 kit.encode, kit.decode = kit.part("codec")(kit)
-kit.init = kit.decode(packed_init)[1]
-for _, name in raw.ipairs(kit.init.ops) do
+for name in raw.string.gmatch(ops, "[^\n]+") do
   local at, last = env, name
   for part in raw.string.gmatch(name, "([^.]+)%.") do
     at[part] = at[part] or {}
@@ -116,8 +122,8 @@ class LuaKit:
         self._runtime = new_runtime(memory_limit)
         self._ops = dict(ops or {})
         init = {"ops": list(self._ops), "engine": {"os": "linux", "lua_version": "lua54"}, "env": dict(env or {})}
-        packed = wire.pack([init])
-        self._run: Function = self._runtime.execute(_PRELUDE, self._read, self._emit, self._answer, packed)
+        told = init_of(init)
+        self._run: Function = self._runtime.execute(_PRELUDE, self._read, self._emit, self._answer, *told)
 
     def run(self, script: str | bytes, *arguments: object) -> list[object]:
         return self.decoded(wire.pack(arguments), script)

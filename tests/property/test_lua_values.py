@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from spyweb.lua import wire
 from spyweb.lua.worker import limits
 from spyweb.lua.worker.values import Told
-from spyweb.lua.worker.vm import VM, compile_parts
+from spyweb.lua.worker.vm import VM, compile_parts, init_of
 
-INIT = wire.pack([{"ops": ["give"], "engine": {}, "env": {}}])
+INIT = init_of({"ops": ["give"], "engine": {}, "env": {}})
 
 scalars = (
     st.none()

@@ -15,6 +15,13 @@ local NULL, EMPTY_ARRAY = 4, 5  -- wire.Ext
 local null, empty_array = {}, {}
 kit.null, kit.empty_array, kit.frozen = null, empty_array, raw.setmetatable({}, { __mode = "k" })
 
+-- Frozen from the start: one that a script had changed would no longer mean what it says.
+local SENTINEL = {
+  __newindex = function() return kit.use("failures").refuse_write() end,
+  __metatable = false,
+}
+kit.frozen[raw.setmetatable(null, SENTINEL)], kit.frozen[raw.setmetatable(empty_array, SENTINEL)] = {}, {}
+
 -- What string.unpack reads after each code; the counts of the four last are of lists and maps.
 local LAYOUT = {
   [0xc4] = ">s1", [0xc5] = ">s2", [0xc6] = ">s4", [0xca] = ">f", [0xcb] = ">d", [0xcc] = "B", [0xcd] = ">I2",

@@ -3,7 +3,7 @@
 
 local kit, shared = ...
 local raw, env, border = kit.raw, kit.env, kit.border
-local traced, attempt = border.traced, shared.attempt
+local traced, attempt, with_headers = border.traced, shared.attempt, kit.use("headers").with_headers
 local collect, floor, format, next = raw.collectgarbage, raw.math.floor, raw.string.format, raw.next
 local error, rawget, setmetatable, type = raw.error, raw.rawget, raw.setmetatable, raw.type
 
@@ -47,12 +47,12 @@ local function plain(run, f, argument)
 end
 
 function call.after_fetch(run, f, result)
-  kit.with_headers(list_of(result).response)
+  with_headers(list_of(result).response)
   return plain(run, f, result)
 end
 
 function call.override_extract(run, f, response)
-  return plain(run, f, (kit.with_headers(response)))
+  return plain(run, f, (with_headers(response)))
 end
 
 local function kept(f, item, ctx)
@@ -91,7 +91,7 @@ local function payload_text(f, payload, ctx)
   if type(value) ~= "table" then
     error(format("before_webhook must return a table or nil, it returned a %s", type(value)), 0)
   end
-  return kit.json_encode(value)
+  return kit.use("json").encode(value)
 end
 
 function call.before_webhook(run, f, payload)
@@ -118,7 +118,7 @@ function call.on_finished(run, f) return ended(attempt(run, f)) end
 local complete = {}
 
 function complete.last_fetch(fetch)
-  kit.with_headers(fetch.response)
+  with_headers(fetch.response)
 end
 
 function complete.telemetry(telemetry)

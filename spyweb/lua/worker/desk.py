@@ -8,13 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from spyweb.lua import wire
 from spyweb.lua.wire import Ended, FromWorker, ToWorker
 from spyweb.lua.worker import limits
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.link import Outlet
 from spyweb.lua.worker.runs import Ledger, Phase, Run, Task, Tenancy
-from spyweb.lua.worker.vm import VM, Parts, compile_to_bytecode
+from spyweb.lua.worker.vm import VM, Init, Parts, compile_to_bytecode, init_of
 
 _LARGEST = 8  # VMs that a PONG names
 _SMALLEST = 1 << 20  # bytes; a VM with a lower limit could not even be furnished
@@ -40,7 +39,7 @@ class Desk:
         self._outlet = outlet
         self._console = console
         self._parts = parts
-        self._init = b""
+        self._init = Init(b"", b"")
         self._templates: dict[int, Template] = {}
         self._meanings: dict[object, Callable[..., Task | None]] = {
             int(ToWorker.INIT): self._start,
@@ -208,7 +207,7 @@ class Desk:
         self._console.give(lines)
 
     def _start(self, init: dict[str, object]) -> None:
-        self._init = wire.pack([init])
+        self._init = init_of(init)
 
 
 def _compile(vm: VM, name: str, source: bytes, limit: int) -> str | None:

@@ -8,27 +8,14 @@
 -- first use, and closures share what they can.
 
 local kit = ...
-local raw, env, frozen, emit = kit.raw, kit.env, kit.frozen, kit.emit
+local raw, env, frozen, emit, part = kit.raw, kit.globals, kit.frozen, kit.emit, kit.use
 local concat, floor = raw.table.concat, raw.math.floor
-local format, gsub, lower = raw.string.format, raw.string.gsub, raw.string.lower
+local format, gsub = raw.string.format, raw.string.gsub
 local raw_date, math_type, tointeger = raw.os.date, raw.math.type, raw.math.tointeger
 local next, pcall, rawget, rawlen, rawset = raw.next, raw.pcall, raw.rawget, raw.rawlen, raw.rawset
 local select, setmetatable, tostring, type = raw.select, raw.setmetatable, raw.tostring, raw.type
 
-kit.setmetatable, kit.pcall = env.setmetatable, env.pcall  -- the prelude's: no __gc, and a kill passes through
-
 -- Parts that load at first use -------------------------------------------------------------------------------------
-
-local parts = {}
-
-local function part(file)
-  local functions = parts[file]
-  if not functions then
-    functions = kit.part(file)(kit)
-    parts[file] = functions
-  end
-  return functions
-end
 
 -- A function of another file.  It stays good when a script keeps it in a local before that file is loaded.
 local function later(file, name)
@@ -93,7 +80,7 @@ local function date(layout, time)
   return outcome("date", pcall(raw_date, layout, time))
 end
 
-env.tostring, env.unpack, env.loadstring, env.string.format = text_of, raw.table.unpack, env.load, format_values
+env.tostring, env.unpack, env.loadstring, env.string.format = text_of, raw.table.unpack, kit.load, format_values
 env.os = { time = raw.os.time, difftime = raw.os.difftime, clock = kit.clock, date = date }
 
 -- Raw access must see what table.freeze has put elsewhere, and must not write past it ---------------------------------
@@ -141,7 +128,8 @@ env.log = setmetatable(
 
 -- What the daemon says about itself, and ops with something on top -----------------------------------------------------
 
-local values = kit.init.env
+local facts = kit.decode(kit.facts)[1]
+local values = facts.env
 
 -- SpyWeb takes a name with its prefix too.
 function env.env_get(name)
@@ -149,27 +137,11 @@ function env.env_get(name)
   return values[name] or values[gsub(name, "^SPYWEB_", "")]
 end
 
-env.engine = kit.init.engine
-
--- Response headers come in lower case; reading them ignores case.  Hidden: a script that could put a __gc into this
--- metatable would have it armed by the next response.
-local HEADERS = {
-  __metatable = false,
-  __index = function(headers, name)
-    return type(name) == "string" and rawget(headers, lower(name)) or nil
-  end,
-}
-
-local function with_headers(response, ...)
-  local headers = type(response) == "table" and response.headers
-  if type(headers) == "table" then setmetatable(headers, HEADERS) end
-  return response, ...
-end
-kit.with_headers = with_headers
+env.engine = facts.engine
 
 for _, name in next, { "http_get", "http_post", "http_request", "http_multipart" } do
   local op = env[name]
-  if op then env[name] = function(...) return with_headers(op(...)) end end
+  if op then env[name] = function(...) return part("headers").with_headers(op(...)) end end
 end
 
 -- Families of SpyWeb and sloth-runner that this version does not have: a script may put its own in their place ----------
@@ -183,16 +155,8 @@ for _, name in next, { "cdp", "task", "workflow", "exec", "cmd", "file", "templa
   if env[name] == nil then env[name] = setmetatable({ name }, absent) end
 end
 
--- The codec's sentinels are frozen from the start: one that a script had changed would no longer mean what it says.
-local sentinel_meta = {
-  __newindex = function() return part("failures").refuse_write() end,
-  __metatable = false,
-}
-for _, sentinel in next, { kit.null, kit.empty_array } do frozen[setmetatable(sentinel, sentinel_meta)] = {} end
 env.JSON_EMPTY_ARRAY = kit.empty_array
 
 env.json_encode, env.json_decode = later("json", "encode"), later("json", "decode")
-kit.json_encode = env.json_encode
 env.dump, env.copy, env.deep_copy = later("dump", "dump"), later("copy", "copy"), later("copy", "deep_copy")
-kit.dump = env.dump
-env.require = later("modules", "require")
+env.require, env.defer = later("modules", "require"), later("run", "defer")

@@ -5,7 +5,7 @@
 -- What it holds to: an op passes through the script's coroutines and pcalls; a kill passes through everything; nothing
 -- that a script yields is taken for an op or a result; what is counted belongs to a run and its chain, never to the VM.
 
-local tick, emit, clock, part, packed_init, main_count, coroutine_count, is_fleeting = ...
+local tick, emit, clock, part, ops, facts, main_count, coroutine_count, is_fleeting = ...
 collectgarbage("stop")              -- until all is in place: there is next to nothing to be found
 local ipairs = ipairs
 
@@ -31,16 +31,16 @@ for _, name in ipairs { "assert", "collectgarbage", "error", "getmetatable", "ip
 end
 
 local raise, next, pcall, xpcall, select, type = error, next, pcall, xpcall, select, type
-local rawequal, rawget, load, setmetatable, collect = rawequal, rawget, load, setmetatable, collectgarbage
+local rawequal, rawget, rawset, load, setmetatable, collect = rawequal, rawget, rawset, load, setmetatable, collectgarbage
 local create, resume, yield, status = coroutine.create, coroutine.resume, coroutine.yield, coroutine.status
 local running, isyieldable = coroutine.running, coroutine.isyieldable
 local getinfo, sethook = debug.getinfo, debug.sethook
-local format, find, sub, unpack = string.format, string.find, string.sub, table.unpack
+local format, find, gmatch, sub, unpack = string.format, string.find, string.gmatch, string.sub, table.unpack
 local string_meta = getmetatable("")
 
 local OP = {}                       -- the first value of a yield that is an op; no script can come by it
 local env = {}
-local kit = { env = env, raw = raw, raise = raise, clock = clock, getinfo = getinfo }
+local kit = { env = env, raw = raw, raise = raise, clock = clock, getinfo = getinfo, ops = ops, facts = facts }
 local encode, decode
 
 local runs = {}                     -- id → run
@@ -63,6 +63,7 @@ local function use(name)
   parts[name] = functions
   return functions
 end
+kit.use = use
 
 local function trace() return use("trace") end
 
@@ -199,24 +200,74 @@ end
 -- What the script sees of the rest of Lua
 --
 
-for _, name in ipairs { "string", "table", "math", "utf8" } do
-  local copy = {}
-  for key, value in next, G[name] do copy[key] = value end
-  env[name] = copy
-end
-env.string.dump = nil               -- bytecode is good for nothing here: load takes text only
-for _, name in ipairs { "assert", "error", "getmetatable", "ipairs", "next", "pairs", "rawequal", "rawget", "rawlen",
-  "rawset", "select", "tonumber", "tostring", "type" } do
+for _, name in ipairs { "assert", "error", "ipairs", "pairs", "rawequal", "select", "tonumber", "type" } do
   env[name] = G[name]
 end
 env._G, env._VERSION = env, _VERSION
+
+-- The rest is not there yet, and few scripts that answer a request need it.  An op is there once it is looked up; anything
+-- else that is looked up and not there brings all the rest, and from then on `_G` is a table like any other.  Whatever can
+-- look behind a metatable is part of that rest, or asks for it first.
+local taken = {}                    -- names that the script has assigned meanwhile, or been given: they stay its own
+local GLOBALS = {}
+
+local function copy_of(library)
+  local copy = {}
+  for key, value in next, library do copy[key] = value end
+  return copy
+end
+
+local function complete_globals()
+  local globals = { getmetatable = raw.getmetatable }
+  for name in gmatch(ops, "%f[^\n](%a[%w_]*)\n") do globals[name] = op(name) end  -- `state.*`: state.lua
+  for _, name in ipairs { "string", "table", "math", "utf8" } do globals[name] = copy_of(raw[name]) end
+  globals.string.dump = nil         -- bytecode is good for nothing here: load takes text only
+  kit.globals = globals
+  kit.part("library")(kit)
+  setmetatable(env, nil)
+  for name, value in next, globals do
+    if not taken[name] and rawget(env, name) == nil then env[name] = value end
+  end
+  string_meta.__index, kit.globals, taken = globals.string, nil, nil
+end
+
+-- Those for HTTP come with the rest: they have something on top.
+local function is_plain_op(name)
+  return type(name) == "string" and find(name, "^%a[%w_]*$") and not find(name, "^http_")
+    and find(ops, "\n" .. name .. "\n", 1, true)
+end
+
+function GLOBALS.__index(_, name)
+  if taken[name] then return nil end
+  if not is_plain_op(name) then
+    complete_globals()
+    return rawget(env, name)
+  end
+  taken[name] = true
+  local f = op(name)
+  rawset(env, name, f)
+  return f
+end
+
+function GLOBALS.__newindex(_, name, value)
+  if name == nil or name ~= name then raise(name == nil and "index is nil" or "index is NaN", 2) end
+  taken[name] = true
+  rawset(env, name, value)
+end
+
+function GLOBALS.__pairs()
+  complete_globals()
+  return next, env, nil
+end
 
 -- __gc is refused: no hook runs in a finalizer, so nothing could stop one.  __close may be had: it runs in a coroutine,
 -- where hooks reach it.  __metatable too: nothing of ours asks a script's table for its metatable.
 function env.setmetatable(object, meta)
   if type(meta) == "table" and rawget(meta, "__gc") ~= nil then fail("__gc is not available") end
+  if taken and rawequal(object, env) then complete_globals() end
   return setmetatable(object, meta)
 end
+kit.pcall, kit.setmetatable = env.pcall, env.setmetatable
 
 function env.collectgarbage(option)
   return option == "count" and collect("count") or 0
@@ -225,6 +276,7 @@ end
 -- Not kept: it is used once for most VMs.
 function kit.compile(source, chunkname) return kit.part("compile")(kit).compile(source, chunkname) end
 function env.load(...) return kit.part("compile")(kit).load(...) end
+kit.load = env.load
 
 --
 -- Steps
@@ -249,8 +301,6 @@ local function traced(run, f, ...)
   run.trail, run.frames, run.called = nil, nil, f
   return restore(0, xpcall(f, note_frames, ...))
 end
-
-local procedures                    -- of run.lua; the others are found by procedures.lua
 
 -- Where it was memory, only notes that: there may be none to say more with.
 local function failed(run, value, frames)
@@ -281,8 +331,13 @@ local function spawn(run, f)
   return format("%p", co)
 end
 
+local function procedure_named(name)
+  if name == "run" or name == "trigger" then return use("run")[name] end
+  return use("procedures")(name) or raise("there is no procedure " .. name, 0)
+end
+
 local function begin(id, procedure, arguments)
-  local f = procedures[procedure] or use("procedures")(procedure) or raise("there is no procedure " .. procedure, 0)
+  local f = procedure_named(procedure)
   local run = { id = id, procedure = f, arguments = arguments, defers = {}, deferred = 0, ended = false, is_bare = false }
   runs[id] = run
   return spawn(run, body)
@@ -427,7 +482,7 @@ local function empty()
   for key in next, env do env[key] = nil end
   setmetatable(env, nil)
   string_meta.__index = nil
-  runs, now, last_ended, encode, decode, procedures, parts = nil, nil, nil, nil, nil, nil, nil
+  runs, now, last_ended, encode, decode, parts, taken = nil, nil, nil, nil, nil, nil, nil
   for key in next, kit do kit[key] = nil end
   collect()
 end
@@ -438,25 +493,22 @@ kit.border = {                      -- for our own parts only
   unless_killed = unless_killed, use = use,
 }
 
-local function furnish(packed)
-  encode, decode = kit.part("codec")(kit)
-  kit.encode, kit.decode = encode, decode
-  kit.init = decode(packed)[1]
-  for _, name in ipairs(kit.init.ops) do
-    if not find(name, "^_") and not find(name, ".", 1, true) then env[name] = op(name) end  -- `state.*`: state.lua
-  end
-  procedures = kit.part("run")(kit)
-  kit.part("library")(kit)
-end
-
 -- lupa looks up the global `debug` unprotected whenever it calls Lua: it must be there, and no table.
 local loaded = package.loaded
 for name in next, loaded do loaded[name] = nil end
 for name in next, G do G[name] = nil end
 G.debug = false
-string_meta.__index, string_meta.__metatable = env.string, false
 
-furnish(packed_init)
+-- A text's methods are those of `string`, which is there once everything is.
+function string_meta.__index(_, name)
+  complete_globals()
+  return string_meta.__index[name]
+end
+string_meta.__metatable = false
+
+encode, decode = kit.part("codec")(kit)
+kit.encode, kit.decode = encode, decode
+setmetatable(env, GLOBALS)
 collect("restart")
 if is_fleeting then collect("step", -FREE_KB) end  -- lowers what is owed to the collector: it begins that much later
 return compile, begin, start, step, kill, empty, collect

@@ -4,7 +4,7 @@
 local kit = ...
 local raw, env, border = kit.raw, kit.env, kit.border
 local traced, trace, use = border.traced, border.trace, border.use
-local raise, type = raw.error, raw.type
+local raise, rawset, type = raw.error, raw.rawset, raw.type
 
 local SUCCESS = 0                               -- wire.Ended
 local OUT_OF_MEMORY = "not enough memory"       -- Lua's own text
@@ -52,13 +52,13 @@ end
 local METHODS = { "get", "post", "put", "patch", "delete", "all" }
 
 local function put_tables(target)
-  for i = 1, #METHODS do target[METHODS[i]] = {} end
+  for i = 1, #METHODS do rawset(target, METHODS[i], {}) end
   return target
 end
 
 -- The tables that handlers of requests are put in.
 function shared.add_routes()
-  put_tables(env).public = put_tables({})
+  rawset(put_tables(env), "public", put_tables({}))
 end
 
 local files = {}

@@ -11,7 +11,11 @@ local MAX_DEFERS = 1000             -- in one run
 local RESULT = 65536                -- wire.RESULT
 local SUCCESS = 0                   -- wire.Ended
 
-function env.defer(f)
+-- What BEGIN may name.  A procedure runs in the run's coroutine and leaves in the run how it ended; where it sets
+-- run.ctx, hooks and deferred functions follow.  And `defer`, as a script knows it.
+local procedures = {}
+
+function procedures.defer(f)
   if type(f) ~= "function" then
     fail(format("bad argument #1 to 'defer' (function expected, got %s)", f == nil and "no value" or type(f)))
   end
@@ -80,10 +84,6 @@ local function set_out(run, ctx, may_retry)
   ctx.shared = {}
   run.ctx, run.may_retry = ctx, may_retry
 end
-
--- What BEGIN may name.  A procedure runs in the run's coroutine and leaves in the run how it ended; where it sets
--- run.ctx, hooks and deferred functions follow.
-local procedures = {}
 
 function procedures.run(run, ctx, may_retry)
   set_out(run, ctx, may_retry)

@@ -3,12 +3,14 @@
 
 local kit, shared = ...
 local raw, env, border = kit.raw, kit.env, kit.border
-local error, floor, format, lower = raw.error, raw.math.floor, raw.string.format, raw.string.lower
+local error, floor = raw.error, raw.math.floor
+local format, lower, pack = raw.string.format, raw.string.lower, raw.string.pack
 local math_type, next, rawget, tointeger = raw.math.type, raw.next, raw.rawget, raw.math.tointeger
 local tonumber, tostring, type = raw.tonumber, raw.tostring, raw.type
 
 local LOWEST, HIGHEST = 100, 599                -- of a status
 local SMALL = 32768                             -- bytes of a body that leaves as the run's result
+local PACKED = ">BBBi8Bs4"                      -- msgpack: a list of a list of two, an integer and bytes
 
 local function handler_in(tables, method, route)
   local of_method = type(tables) == "table" and tables[method]
@@ -56,7 +58,7 @@ local function body_of(value, headers)
   if value == nil then return "" end
   if PLAIN[type(value)] then return text_of(value) end
   if type(value) ~= "table" then error(format("body must be text, a number, a boolean or a table, got %s", type(value)), 0) end
-  local body = kit.json_encode(value)
+  local body = kit.use("json").encode(value)
   if not has_type(headers) then headers["Content-Type"] = "application/json" end
   return body
 end
@@ -91,7 +93,7 @@ end
 local function conclude(run, ok, status, headers, body)
   if not ok then return fail(run, status) end
   if not run.defers[1] and not headers and #body <= SMALL then
-    run.packed = kit.encode({ status, body })
+    run.packed = pack(PACKED, 0x91, 0x92, 0xd3, status, 0xc6, body)
     return shared.succeed(run)
   end
   local sent, problem = border.traced(run, kit.call, "_respond", status, headers or nil, body)
@@ -106,7 +108,7 @@ function procedures.request(run, request)
   run.is_patient = true             -- what it defers may call ops
   shared.without_hooks(run, {})
   shared.add_routes()
-  kit.with_headers(request)
+  kit.use("headers").with_headers(request)
   conclude(run, border.traced(run, serve, request))
 end
 

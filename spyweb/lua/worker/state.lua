@@ -3,16 +3,15 @@
 
 local kit = ...
 local raw, call, emit, pcall = kit.raw, kit.call, kit.emit, kit.pcall
-local format, match, ipairs, rawget = raw.string.format, raw.string.match, raw.ipairs, raw.rawget
+local format, gmatch, rawget = raw.string.format, raw.string.gmatch, raw.rawget
 local select, tostring, type = raw.select, raw.tostring, raw.type
 
 local TIMEOUT = 30                  -- seconds, ops/state_locks.py
 
 local state = { null = kit.null }
 
-for _, name in ipairs(kit.init.ops) do
-  local member = match(name, "^state%.(.+)$")
-  if member then state[member] = function(...) return call(name, ...) end end
+for name, member in gmatch(kit.ops, "%f[^\n](state%.([^\n]+))") do
+  state[member] = function(...) return call(name, ...) end
 end
 
 -- The default stays here: a table remains the same table, and a function may be one.

@@ -50,13 +50,15 @@ local function difference(left, right) return compare(left, right, {}, {}) end
 -- Saying what differs
 --
 
+local function dump(value) return kit.use("dump").dump(value) end
+
 local function shown(value)
-  local text = kit.dump(value)
+  local text = dump(value)
   return #text > LONG and format("%s... (%d bytes cut)", sub(text, 1, LONG), #text - LONG) or text
 end
 
 local function in_a_line(value)
-  local text = kit.dump(value)
+  local text = dump(value)
   if #text <= SHORT and not find(text, "\n", 1, true) then return text end
   return type(value) == "table" and "a table" or sub(text, 1, SHORT) .. "..."
 end
@@ -78,12 +80,12 @@ end
 -- The values whole where the first line could not show them.
 local function details(left, right)
   local are_plain = type(left) ~= "table" and type(right) ~= "table"
-  if are_plain and #kit.dump(left) <= SHORT and #kit.dump(right) <= SHORT then return "" end
+  if are_plain and #dump(left) <= SHORT and #dump(right) <= SHORT then return "" end
   return format("\n  left:  %s\n  right: %s", gsub(shown(left), "\n", "\n  "), (gsub(shown(right), "\n", "\n  ")))
 end
 
 local function with_message(message, text)
-  return message ~= nil and format("%s: %s", type(message) == "string" and message or kit.dump(message), text) or text
+  return message ~= nil and format("%s: %s", type(message) == "string" and message or dump(message), text) or text
 end
 
 local function assert_eq(left, right, message)

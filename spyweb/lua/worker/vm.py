@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from lupa import lua54
 
+from spyweb.lua import wire
 from spyweb.lua.worker.values import Function, Runtime, is_told
 
 LIBRARY = str(lua54.__file__)  # the shared object that Lua lives in
@@ -27,6 +28,19 @@ _SMALL = 1 << 20  # bytes, that are freed in no time
 _COROUTINE_COUNT = 10_000  # instructions between two looks of a coroutine's own hook at whether its run must end
 
 Parts = dict[str, bytes]
+
+
+class Init(NamedTuple):
+    """What every VM is told, as its prelude takes it."""
+
+    ops: bytes  # their names, each between two line feeds
+    facts: bytes  # packed
+
+
+def init_of(message: Mapping[str, object]) -> Init:
+    """Of what an INIT says."""
+    ops = "".join(f"{name}\n" for name in cast("list[str]", message["ops"]))
+    return Init(f"\n{ops}".encode(), wire.pack([{name: message[name] for name in ("engine", "env")}]))
 
 
 class Callbacks(Protocol):
@@ -97,7 +111,7 @@ class VM:
     def __init__(
         self,
         parts: Parts,
-        init: bytes,
+        init: Init,
         limit: int,
         callbacks: Callbacks,
         *,
@@ -115,7 +129,8 @@ class VM:
             callbacks.emit,
             time.monotonic,
             self._part,
-            init,
+            init.ops,
+            init.facts,
             main_count,
             _COROUTINE_COUNT,
             is_fleeting,

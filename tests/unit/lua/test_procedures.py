@@ -6,9 +6,9 @@ import pytest
 
 from spyweb.lua import wire
 from spyweb.lua.procedures import Procedure
-from spyweb.lua.worker.vm import VM, Parts, compile_parts
+from spyweb.lua.worker.vm import VM, Parts, compile_parts, init_of
 
-INIT = wire.pack([{"ops": [], "engine": {}, "env": {}}])
+INIT = init_of({"ops": [], "engine": {}, "env": {}})
 
 
 class Callbacks:

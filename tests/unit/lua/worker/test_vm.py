@@ -7,9 +7,9 @@ import pytest
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended, Form, Why
 from spyweb.lua.worker.values import Told
-from spyweb.lua.worker.vm import LAST_WORDS, VM, Parts, compile_parts
+from spyweb.lua.worker.vm import LAST_WORDS, VM, Parts, compile_parts, init_of
 
-INIT = wire.pack([{"ops": ["echo", "state.lock"], "engine": {}, "env": {}}])
+INIT = init_of({"ops": ["echo", "state.lock"], "engine": {}, "env": {}})
 LIMIT = 4 << 20
 
 
@@ -116,3 +116,32 @@ def test_a_log_line_of_many_bytes_is_cut_in_lua(vm: VM, callbacks: Callbacks) ->
 def test_an_unknown_procedure_is_refused(vm: VM) -> None:
     with pytest.raises(Exception, match="there is no procedure nonsense"):
         vm.begin(1, "nonsense", b"\x90")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        b"print = nil assert(print == nil)",
+        b"echo = 1 echo = nil assert(echo == nil and print)",
+        b"log = 5 assert(tostring(log) == '5')",
+        b"string = nil assert(string == nil and ('a'):upper() == 'A')",
+        b"setmetatable(_G, { __index = function(_, k) return k end }) assert(nowhere == 'nowhere' and print ~= 'print')",
+        b"assert(getmetatable(_G) == nil)",
+        b"assert(rawget(_G, 'echo') and rawget(_G, 'json_encode') and next(_G))",
+        b"local s = {} for name in pairs(_G) do s[name] = true end assert(s.echo and s.print and s.table)",
+        b"assert(not pcall(function() _G[nil] = 1 end)) assert(_G['a\\necho'] == nil and _G['_require'] == nil)",
+        b"rawequal, setmetatable, load = nil, nil, nil assert(tostring(1) == '1' and loadstring('return 1')() == 1)",
+    ],
+)
+def test_globals_that_come_when_they_are_asked_for_are_like_any_others(vm: VM, source: bytes) -> None:
+    told = start(vm, source)
+
+    assert told[:2] == (Told.END, Ended.SUCCESS)
+
+
+def test_a_script_that_asks_for_an_op_alone_gets_nothing_else(parts: Parts, callbacks: Callbacks) -> None:
+    lean = {name: code for name, code in parts.items() if name != "library"}
+    vm = VM(lean, INIT, LIMIT, callbacks, main_count=1000)
+
+    assert start(vm, b"function helper() return echo('x') end return helper()")[0] == Told.OP
+    vm.close()
