@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import structlog
 
@@ -20,6 +21,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
+    hypothesis.settings.register_profile("spyweb", deadline=None)  # no test measures time
+    hypothesis.settings.load_profile("spyweb")
+    put_files_in_memory()
+
+
+def put_files_in_memory() -> None:
     """No test pulls the plug, so none proves more on a disk, for whose syncs the suite would wait most of its time.
 
     `--basetemp`, or PYTEST_DEBUG_TEMPROOT in the environment, puts their files elsewhere.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from spyweb.lua import wire
 from spyweb.lua.hooks import HOOKS, LOAD, UNLOADED, is_defined
 from spyweb.lua.wire import Ended, Why
-from tests.fakes.worker_driver import End, WorkerDriver, ZygoteDriver, a_zygote
+from tests.fakes.worker_driver import End, WorkerDriver
 
 ITEMS: list[dict[str, object]] = [
     {"fields": {"title": "Tea", "link": "/tea"}, "matches": ["tea"]},
@@ -45,19 +45,6 @@ class Daemon:
     @property
     def values(self) -> list[Any]:
         return [report.value for report in self.reports[1:]]
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[ZygoteDriver]:
-    with a_zygote() as zygote:
-        yield zygote
-
-
-@pytest.fixture
-def worker(zygote: ZygoteDriver) -> Iterator[WorkerDriver]:
-    worker = zygote.fork().init()
-    yield worker
-    worker.close()
 
 
 def prepare(worker: WorkerDriver, hooks: str, defer: str | None = None) -> None:

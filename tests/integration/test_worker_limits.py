@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended, FromWorker, ToWorker, Why
-from tests.fakes.worker_driver import WorkerDriver, ZygoteDriver, a_zygote
+from tests.fakes.worker_driver import WorkerDriver
 
 SPIN = "while true do end"
 C_LOOP = "string.find(('a'):rep(30000), '.-.-.-b')"
@@ -19,19 +18,6 @@ CLOSING = """
     local spin = {__close = function() while true do end end}
     local co = coroutine.create(function() local x <close> = setmetatable({}, spin) coroutine.yield() end)
     coroutine.resume(co) while true do coroutine.close(co) end"""
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[ZygoteDriver]:
-    with a_zygote() as zygote:
-        yield zygote
-
-
-@pytest.fixture
-def worker(zygote: ZygoteDriver) -> Iterator[WorkerDriver]:
-    worker = zygote.fork().init()
-    yield worker
-    worker.close()
 
 
 # Limits

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,19 +12,6 @@ from tests.fakes.worker_driver import WorkerDriver, ZygoteDriver, a_zygote
 
 SPIN = "while true do end"
 C_LOOP = "string.find(('a'):rep(30000), '.-.-.-b')"
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[ZygoteDriver]:
-    with a_zygote() as zygote:
-        yield zygote
-
-
-@pytest.fixture
-def worker(zygote: ZygoteDriver) -> Iterator[WorkerDriver]:
-    worker = zygote.fork().init()
-    yield worker
-    worker.close()
 
 
 # Isolation

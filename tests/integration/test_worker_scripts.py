@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended, Form, ToWorker
-from tests.fakes.worker_driver import WorkerDriver, ZygoteDriver, a_zygote
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[ZygoteDriver]:
-    with a_zygote() as zygote:
-        yield zygote
-
-
-@pytest.fixture
-def worker(zygote: ZygoteDriver) -> Iterator[WorkerDriver]:
-    worker = zygote.fork().init()
-    yield worker
-    worker.close()
-
+from tests.fakes.worker_driver import WorkerDriver
 
 # Scripts and their results
 

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended, FromWorker, ToWorker
-from tests.fakes.worker_driver import End, WorkerDriver, ZygoteDriver, a_zygote
+from tests.fakes.worker_driver import End, WorkerDriver
 
 EVENT = {"type": "state", "event_type": "state:updated", "scope": "orders", "key": b"\xff\0", "new_value": {b"n": 2}}
 ON_STATE = "function on_state(event, ctx) handled = (handled or 0) + 1 return event.new_value.n, handled end\n"
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[ZygoteDriver]:
-    with a_zygote() as zygote:
-        yield zygote
-
-
-@pytest.fixture
-def worker(zygote: ZygoteDriver) -> Iterator[WorkerDriver]:
-    worker = zygote.fork().init()
-    yield worker
-    worker.close()
 
 
 def react(
