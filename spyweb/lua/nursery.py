@@ -33,9 +33,7 @@ START_LIMIT = 10.0  # seconds for a zygote to be ready: it takes 0.1 on an idle 
 BIRTH_LIMIT = 10.0  # seconds for one fork: it takes 0.002
 END_LIMIT = 2.0  # seconds for a zygote to end its workers and itself
 CHUNK = 65_536  # bytes read at once
-KEPT_CHUNKS = (
-    1000  # freed pieces of memory of each size up to 1 KB, that a worker's thread keeps at hand: a VM has 1,500
-)
+KEPT_CHUNKS = 400  # freed pieces of each size up to 1 KB that a worker's thread keeps at hand for its next VM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

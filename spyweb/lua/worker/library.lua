@@ -1,7 +1,7 @@
 -- What a script finds in its globals besides ops: the standard library, adjusted where scripts written for Luau expect
--- it, and the pure functions (log, json_*, dump, require, ...).  Runs once in each VM, after codec.lua, with the kit of
--- the prelude.
--- Everything is captured from kit.raw before any script code, and nothing is called through a string's methods: a script
+-- it, and the pure functions (log, json_*, dump, require, ...).  Runs once in a VM, when something of it is first looked
+-- up, with the kit of the prelude, and fills kit.globals: the prelude then gives the script what it has not put there itself.
+-- Everything is captured from the kit, which no script can reach, and nothing is called through a string's methods: a script
 -- that replaces string.format or poisons metatables hurts only itself.
 -- This code is stripped, so it has no lines: an error that is the script's fault is raised at the level of its own line.
 -- Every byte here is paid in every VM, so what many scripts never touch, error texts included, is in files that load at
