@@ -344,7 +344,7 @@ local function begin(id, procedure, arguments)
 end
 
 -- The reason of a run is one line; the whole of a longer text stands before its traceback.
-local function told(run)
+local function worded(run)
   local text, traceback = run.reason, run.traceback
   text = sub(text, find(text, "%S") or 1)
   local newline = find(text, "\n", 1, true)
@@ -371,7 +371,7 @@ local function ended(run)
   if not run.discard then tidy_up() end
   local scalar
   if run.is_scalar and run.ended == SUCCESS then scalar = run.result end
-  local reason, traceback = told(run)
+  local reason, traceback = worded(run)
   return TOLD_END, run.ended, reason, traceback, run.packed, run.discard or false, scalar
 end
 
