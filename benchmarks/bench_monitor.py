@@ -20,9 +20,9 @@ import uvloop
 
 from benchmarks.engine import Engine, make_job, open_engine
 from benchmarks.monitor_peers import AT_ONCE, FIELDS, plain_checks, urlwatch_checks
-from benchmarks.pages import site
 from benchmarks.place import folder
 from benchmarks.processes import family, pss_bytes
+from benchmarks.servers import started
 from benchmarks.table import Effort, Row, median, read_effort, show
 from spyweb.jobs.live import LiveJob
 from spyweb.model import Field, Monitor
@@ -143,7 +143,7 @@ def rows(address: str, effort: Effort) -> list[Row]:
 
 def main() -> None:
     effort = read_effort(__doc__)
-    with site() as address:
+    with started("benchmarks.pages") as address:
         show("Monitors", effort, rows(address, effort))
 
 

@@ -8,8 +8,6 @@ turns.  Then the lateness of small jobs on the same daemon, with nobody asking a
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +16,7 @@ from pathlib import Path
 from benchmarks.command import running, write_jobs
 from benchmarks.load import Load, measure
 from benchmarks.place import folder
+from benchmarks.servers import started
 from benchmarks.table import Effort, Row, median, percentile, read_effort, show
 from spyweb.cli.client import find_daemon
 
@@ -30,19 +29,6 @@ JOBS, EVERY = 100, "1s"
 JOB = 'store_set("n", tostring(os.clock()))'
 
 Figures = dict[str, float]  # what → microseconds an answer, milliseconds
-
-
-@contextmanager
-def bare() -> Iterator[str]:
-    command = [sys.executable, "-m", "benchmarks.bare_aiohttp"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin
-    assert process.stdout
-    try:
-        yield process.stdout.readline().strip()
-    finally:
-        process.stdin.close()
-        process.wait(10)
 
 
 @contextmanager
@@ -80,7 +66,7 @@ def lateness(root: Path, seconds: float) -> float:
 def one_round(effort: Effort) -> Figures:
     seconds = effort.of(4, 1)
     figures: Figures = {}
-    with folder() as root, bare() as theirs, ours(root) as mine:
+    with folder() as root, started("benchmarks.bare_aiohttp") as theirs, ours(root) as mine:
         checked(measure(mine + PATH, max(CROWDS), 0.5))  # warm
         for crowd in CROWDS:
             for name, url in (("theirs", theirs), ("ours", mine)):

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import uvloop
 
+from benchmarks.bench_store import GROWTH
 from benchmarks.place import folder
 from benchmarks.table import Effort, Row, read_effort, show
 from spyweb.clock import RealClock
@@ -39,7 +40,6 @@ LOADED_AT_ONCE = 20_000
 EXPIRING = 100_000
 QUICK_EXPIRING = 2_000
 NAMESPACE = "state"
-GROWTH = bytes(20 << 20)  # more than the log holds between two checkpoints
 
 TABLE = "CREATE TABLE entry (namespace TEXT, key BLOB, value, PRIMARY KEY (namespace, key))"
 ADD = """

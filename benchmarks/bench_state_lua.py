@@ -1,8 +1,8 @@
 """What `state` costs a script, end to end: counting from 64 jobs, and handing a lock from one run to the next.
 
 Counting, each job on a key of its own or all on one: beside one thread of sqlite3 that commits each of its
-`INSERT ... ON CONFLICT DO UPDATE ... RETURNING`, and diskcache's `incr` from 16 threads where that is installed (only
-this benchmark asks for it).  Handing over: from the moment before a run calls `state.unlock` to the moment when the
+`INSERT ... ON CONFLICT DO UPDATE ... RETURNING`, and diskcache's `incr` from 16 threads where that is installed (`make
+bench` sees to that).  Handing over: from the moment before a run calls `state.unlock` to the moment when the
 `state.lock` of the next in line has returned to its script, with all jobs in one line.
 """
 
@@ -25,8 +25,6 @@ from benchmarks.engine import Engine, make_job, open_engine
 from benchmarks.place import folder
 from benchmarks.table import Effort, Row, median, percentile, read_effort, show
 from spyweb.jobs.live import LiveJob
-from spyweb.lua.session import Request
-from spyweb.model import Outcome, Run, RunId, RunState
 
 JOBS, THREADS = 64, 16
 COUNT = b"function run(ctx) for _ = 1, ctx.times do state.increment(ctx.key or ctx.job) end end"
@@ -76,29 +74,16 @@ def cached_increments(open_cache: Callable[[str], Cache], root: Path, times: int
     return took / (THREADS * times)
 
 
-async def call(engine: Engine, job: LiveJob, ctx: dict[str, object]) -> object:
-    """What a run returned; without the records of a run."""
-    run = Run(id=RunId(next(engine.calls)), job=job.id, state=RunState.RUNNING)
-    arguments = ({"job": job.id, **ctx}, False)
-    request = Request(run=run.id, code=job.code, timeout_ms=600_000, cpu_limit_ms=600_000, arguments=arguments)
-    ending = await engine.parts.pool.run(request, engine.host_for(job, run, None))
-    if ending.outcome is not Outcome.SUCCESS:
-        raise RuntimeError(ending.reason)
-    return ending.result
-
-
 async def count(engine: Engine, jobs: Sequence[LiveJob], times: int, key: str | None) -> float:
     """Seconds an increment."""
     ctx: dict[str, object] = {"times": times} if key is None else {"times": times, "key": key}
-    began = time.perf_counter()
-    await asyncio.gather(*(call(engine, job, ctx) for job in jobs))
-    return (time.perf_counter() - began) / (len(jobs) * times)
+    return await engine.call_all(jobs, ctx) / (len(jobs) * times)
 
 
 async def hand_over(engine: Engine, jobs: Sequence[LiveJob], times: int) -> list[float]:
     """Seconds of each."""
     turns: list[tuple[float, float]] = []  # had it, gave it back
-    for moments in await asyncio.gather(*(call(engine, job, {"times": times}) for job in jobs)):
+    for moments in await asyncio.gather(*(engine.call(job, {"times": times}) for job in jobs)):
         turns += zip(cast("list[float]", moments)[::2], cast("list[float]", moments)[1::2], strict=True)
     turns.sort()
     return [following[0] - turn[1] for turn, following in pairwise(turns)]
@@ -153,7 +138,7 @@ def main() -> None:
     seconds = {what: median(figures[what] for figures in rounds) for what in rounds[0]}
     show("State from Lua: time an increment, and of handing a lock over; every commit synced", effort, rows_of(seconds))
     if "diskcache" not in seconds:
-        print("  diskcache is not installed: pip install diskcache, to see it beside")
+        print("  diskcache is not installed: `make bench` shows it beside")
 
 
 if __name__ == "__main__":

@@ -10,18 +10,17 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import uvloop
 
-from benchmarks.engine import Engine, make_job, open_engine, small_jobs
+from benchmarks.engine import Engine, make_job, open_engine, overheard, small_jobs
 from benchmarks.place import folder
 from benchmarks.table import Effort, Row, median, percentile, read_effort, show
 from spyweb.jobs.live import LiveJob
 from spyweb.jobs.run import Start
 from spyweb.jobs.watches import read_on
 from spyweb.model import TriggerType
-from spyweb.ops.op import CATALOGUE
 from spyweb.ops.world import Call
 from spyweb.store.protocol import Put
 
@@ -63,19 +62,13 @@ class Starts:
 
 @contextmanager
 def listening(starts: Starts) -> Iterator[None]:
-    operation = CATALOGUE[SIGN]
-
-    def handler(call: Call, key: bytes) -> object:
+    def note(_call: Call, key: bytes) -> None:
         if key.startswith(b"id:"):
             number = int(key[3:])
             starts.note(number if number >= 0 else len(starts.seen))
-        return operation.handler(call, key)
 
-    CATALOGUE[SIGN] = replace(operation, handler=handler)
-    try:
+    with overheard(SIGN, note):
         yield
-    finally:
-        CATALOGUE[SIGN] = operation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

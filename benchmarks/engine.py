@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -53,22 +53,33 @@ class Lateness:
 
 
 @contextmanager
-def timed(live: LiveJobs, lateness: Lateness) -> Iterator[None]:
-    """Note when each run begins to speak: small jobs set a key first."""
-    operation = CATALOGUE[FIRST_OP]
+def overheard(op: str, note: Callable[..., None]) -> Iterator[None]:
+    """`note` is given the call and its arguments, each time before the op's own handler is."""
+    operation = CATALOGUE[op]
 
     def handler(call: Call, *arguments: object) -> object:
+        note(call, *arguments)
+        return operation.handler(call, *arguments)
+
+    CATALOGUE[op] = replace(operation, handler=handler)
+    try:
+        yield
+    finally:
+        CATALOGUE[op] = operation
+
+
+@contextmanager
+def timed(live: LiveJobs, lateness: Lateness) -> Iterator[None]:
+    """Note when each run begins to speak: small jobs set a key first."""
+
+    def note(call: Call, *_: object) -> None:
         job = live.find(call.job)
         run = job.in_flight.get(call.run) if job else None
         if run and run.due_ms is not None:
             lateness.seen.append((run.job, time.time_ns() / 1e6 - run.due_ms))
-        return operation.handler(call, *arguments)
 
-    CATALOGUE[FIRST_OP] = replace(operation, handler=handler)
-    try:
+    with overheard(FIRST_OP, note):
         yield
-    finally:
-        CATALOGUE[FIRST_OP] = operation
 
 
 class Crowd:
@@ -115,19 +126,18 @@ class Engine:
     async def call_all(self, jobs: Sequence[LiveJob], ctx: Mapping[str, object]) -> float:
         """As `run_all`, without the records of a run: what is measured is what the script does."""
         began = time.perf_counter()
-        endings = await asyncio.gather(*(self._call(job, ctx) for job in jobs))
-        took = time.perf_counter() - began
-        failed = next((ending for ending in endings if ending.outcome is not Outcome.SUCCESS), None)
-        if failed:
-            raise RuntimeError(failed.reason)
-        return took
+        await asyncio.gather(*(self.call(job, ctx) for job in jobs))
+        return time.perf_counter() - began
 
-    async def _call(self, job: LiveJob, ctx: Mapping[str, object]) -> Ending:
+    async def call(self, job: LiveJob, ctx: Mapping[str, object]) -> object:
+        """What the script returned, or a RuntimeError."""
         run = Run(id=RunId(next(self.calls)), job=job.id, state=RunState.RUNNING)
-        request = Request(
-            run=run.id, code=job.code, timeout_ms=600_000, cpu_limit_ms=600_000, arguments=(dict(ctx), False)
-        )
-        return await self.parts.pool.run(request, self.host_for(job, run, None))
+        arguments = ({"job": job.id, **ctx}, False)
+        request = Request(run=run.id, code=job.code, timeout_ms=600_000, cpu_limit_ms=600_000, arguments=arguments)
+        ending = await self.parts.pool.run(request, self.host_for(job, run, None))
+        if ending.outcome is not Outcome.SUCCESS:
+            raise RuntimeError(ending.reason)
+        return ending.result
 
     async def go(self) -> None:
         """Put every job on its schedule, and start."""

@@ -1,18 +1,10 @@
-"""A small web site in a process of its own: a page of thirty items under any path.
-
-python -m benchmarks.pages prints its address and serves until its standard input ends.
-"""
+"""A small web site, a page of thirty items under any path: python -m benchmarks.pages"""
 
 from __future__ import annotations
 
-import asyncio
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-import uvloop
 from aiohttp import web
+
+from benchmarks.servers import serve
 
 ITEMS = 30
 ITEM = """
@@ -32,32 +24,5 @@ async def answer(_request: web.Request) -> web.Response:
     return web.Response(body=PAGE, content_type="text/html", charset="utf-8")
 
 
-async def serve() -> None:
-    app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    print(f"http://{host}:{port}", flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    await runner.cleanup()
-
-
-@contextmanager
-def site() -> Iterator[str]:
-    """Its address."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.pages"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin
-    assert process.stdout
-    try:
-        yield process.stdout.readline().strip()
-    finally:
-        process.stdin.close()
-        process.wait(10)
-
-
 if __name__ == "__main__":
-    uvloop.run(serve())
+    serve("/{path:.*}", answer)

@@ -23,10 +23,6 @@ class Notifier:
     def status(self, text: str) -> bool:
         return self._send(self._status(text))
 
-    def reloading(self, monotonic_s: float) -> bool:
-        """Before a rescan that systemd asked for; `ready` ends it."""
-        return self._send("RELOADING=1", f"MONOTONIC_USEC={int(monotonic_s * 1_000_000)}")
-
     def stopping(self, status: str = "") -> bool:
         return self._send("STOPPING=1", self._status(status))
 

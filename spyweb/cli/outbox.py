@@ -13,7 +13,7 @@ from spyweb.cli.output import Format
 from spyweb.cli.project import Source, open_project
 from spyweb.errors import Refused
 from spyweb.jobs.outbox_view import MessageView
-from spyweb.jobs.view import describe_moment, find_job
+from spyweb.jobs.view import find_job
 from spyweb.model import JobId
 
 ALL = "all"
@@ -70,15 +70,11 @@ def _row(message: MessageView, timezone: str) -> tuple[str, ...]:
     return (
         str(message.id),
         message.job_id,
-        _moment(message.created_ms, timezone),
+        output.moment(message.created_ms, timezone),
         message.channel,
         message.to,
         message.state,
         str(message.attempts),
-        "" if message.next_ms is None else _moment(message.next_ms, timezone),
+        "" if message.next_ms is None else output.moment(message.next_ms, timezone),
         message.error,
     )
-
-
-def _moment(at_ms: int, timezone: str) -> str:
-    return describe_moment(at_ms // 1000 * 1000, timezone)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 
 from spyweb.errors import ConfigError, Refused, SpywebError
-from spyweb.jobs.view import to_json
+from spyweb.jobs.view import describe_moment, to_json
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -85,6 +85,11 @@ def show_json(value: object) -> None:
 
 def show_json_line(line: bytes) -> None:
     print(line.decode(), flush=True)
+
+
+def moment(ms: int, timezone: str) -> str:
+    """To the second."""
+    return describe_moment(ms // 1000 * 1000, timezone)
 
 
 def show_bytes(data: bytes) -> None:

@@ -18,7 +18,7 @@ from spyweb.cli.options import JobName, root_of
 from spyweb.cli.project import Source, open_project
 from spyweb.errors import Refused
 from spyweb.jobs.record_view import RecordView, flatten
-from spyweb.jobs.view import describe_moment, find_job, no_such_job
+from spyweb.jobs.view import find_job, no_such_job
 from spyweb.model import JobId
 from spyweb.settings.units import parse_duration
 
@@ -94,7 +94,7 @@ def show_records(found: Sequence[RecordView], timezone: str) -> None:
 
 
 def _row(view: RecordView, names: Sequence[str], timezone: str) -> tuple[str, ...]:
-    found = describe_moment(view.timestamp // NS_IN_MS // 1000 * 1000, timezone)
+    found = output.moment(view.timestamp // NS_IN_MS, timezone)
     return (found, *(view.fields.get(name, "") for name in names), ", ".join(view.match_key))
 
 

@@ -69,7 +69,7 @@ def _row(run: Run, timezone: str) -> tuple[str, ...]:
     return (
         str(run.id),
         run.job,
-        "" if began_ms is None else describe_moment(began_ms // 1000 * 1000, timezone),
+        "" if began_ms is None else output.moment(began_ms, timezone),
         "" if took is None else format_duration(took),
         f"{run.trigger.get('type', '')}{attempt}",
         run.outcome or run.state,

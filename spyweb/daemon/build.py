@@ -30,7 +30,7 @@ from spyweb.jobs.outbox_send import Channels
 from spyweb.jobs.run import Runner
 from spyweb.logs import JobLogs
 from spyweb.lua.pool import Pool, open_pool
-from spyweb.model import Run
+from spyweb.model import JobId, Run, RunId
 from spyweb.ops.disk import Files
 from spyweb.ops.host import RunHost
 from spyweb.ops.locks import LockKeeper
@@ -113,7 +113,7 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
     def host_for(job: LiveJob, run: Run, observer: Observer | None) -> CountingHost:
         def job_log(level: str, text: bytes) -> None:
             if echo:
-                note_line(job, run, level, text)
+                note_line(job.id, run.id, level, text)
             if level != "print":
                 job_logs.write(job.spec.folder, level, text)
             if observer:
@@ -135,10 +135,10 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
     return host_for
 
 
-def note_line(job: LiveJob, run: Run, level: str, text: bytes) -> None:
+def note_line(job: JobId, run: RunId, level: str, text: bytes) -> None:
     """A script's line in the daemon's own log."""
     structlog_level = {"print": "info", "warn": "warning"}.get(level, level)
-    getattr(log, structlog_level)(text.decode("utf-8", "replace"), job=job.id, run=run.id)
+    getattr(log, structlog_level)(text.decode("utf-8", "replace"), job=job, run=run)
 
 
 async def open_world(stack: AsyncExitStack, settings: Settings, clock: Clock, store: Store) -> World:

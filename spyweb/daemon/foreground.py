@@ -19,6 +19,7 @@ from spyweb.jobs.discover import JobFile, Scan, scan
 from spyweb.jobs.live import code_of
 from spyweb.jobs.run import by_hand
 from spyweb.jobs.server.file import read_all
+from spyweb.jobs.testing.suites import FILE as TESTS
 from spyweb.jobs.tree import EMPTY, read_source
 from spyweb.jobs.view import RunEnded, RunEvent, find_job, log_line, run_ended, unknown_job
 from spyweb.jobs.watches import watches_of
@@ -29,8 +30,6 @@ from spyweb.reload.swap import is_emptied, newcomer, verdict
 from spyweb.settings import Settings, examine_settings, load_settings
 from spyweb.settings.sections import FILE
 from spyweb.store.lock import hold_lock
-
-TESTS = "tests.lua"
 
 
 @dataclass(slots=True)
@@ -127,11 +126,9 @@ def tests_of(root: Path, file: JobFile) -> list[Code]:
     """A job's own tests; what can't be read is told by whoever runs them."""
     path = f"{file.spec.folder}/{TESTS}"
     source = read_source(root, path) if (root / path).is_file() else b""
-    return (
-        []
-        if isinstance(source, Problem) or not source
-        else [replace(code_of(file, 0), chunk=path, source=source, more=())]
-    )
+    if isinstance(source, Problem) or not source:
+        return []
+    return [replace(code_of(file, 0), chunk=path, source=source, more=())]
 
 
 async def parse_selectors(files: list[JobFile]) -> list[Problem]:

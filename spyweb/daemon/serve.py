@@ -105,37 +105,37 @@ def free_port(host: str) -> int:
 def assemble(parts: Parts, options: Options, server: Server) -> Daemon:
     clock, live, runs = parts.clock, parts.live, parts.store.runs
     scheduler = Scheduler(timers=ApschedulerTimers(clock), live=live, runner=parts.runner, runs=runs, clock=clock)
-    triggers = Triggers(store=parts.store, live=live, runner=parts.runner, clock=clock)
-    reloader = Reloader(
-        ReloadParts(
-            root=options.root,
-            live=live,
-            prover=parts.pool,
-            execute=partial(execute, parts),
-            modules=parts.world.sources,
-            schedule=scheduler,
-            read_settings=partial(read_settings, options),
-            forget=parts.runner.forget,
-            clock=clock,
-            find_selector_problems=partial(find_selector_problems, parts.extractor),
-        ),
-        parts.settings,
-    )
+    reloader = open_reloader(parts, options, scheduler)
     live.on_linked(lambda: keep_history(parts, reloader.settings))
-    office = open_office(parts, options, scheduler, reloader, server)
     stop = asyncio.Event()
     catch_signals(stop, partial(wake, reloader, server))
-    notifier = notify.from_environment(os.environ)
     return Daemon(
         parts=parts,
         scheduler=scheduler,
-        triggers=triggers,
+        triggers=Triggers(store=parts.store, live=live, runner=parts.runner, clock=clock),
         reloader=reloader,
         server=server,
-        office=office,
-        notifier=notifier,
+        office=open_office(parts, options, scheduler, reloader, server),
+        notifier=notify.from_environment(os.environ),
         stop=stop,
     )
+
+
+def open_reloader(parts: Parts, options: Options, scheduler: Scheduler) -> Reloader:
+    """What keeps the jobs what the files say."""
+    needs = ReloadParts(
+        root=options.root,
+        live=parts.live,
+        prover=parts.pool,
+        execute=partial(execute, parts),
+        modules=parts.world.sources,
+        schedule=scheduler,
+        read_settings=partial(read_settings, options),
+        forget=parts.runner.forget,
+        clock=parts.clock,
+        find_selector_problems=partial(find_selector_problems, parts.extractor),
+    )
+    return Reloader(needs, parts.settings)
 
 
 def open_office(parts: Parts, options: Options, scheduler: Scheduler, reloader: Reloader, server: Server) -> Office:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from spyweb.daemon.build import Parts
+from spyweb.daemon.build import Parts, note_line
 from spyweb.errors import Problem
 from spyweb.jobs.server.endpoints import Around, Endpoints
 from spyweb.jobs.server.file import FOLDER, SERVER
@@ -78,14 +78,13 @@ def host_for(parts: Parts, lines: JobLogs, code: Code, run: RunId) -> Host:
         folder=FOLDER,
         memory_limit=code.memory_limit,
     )
-    return RunHost(call, partial(note_line, lines, run))
+    return RunHost(call, partial(write_line, lines, run))
 
 
-def note_line(lines: JobLogs, run: RunId, level: str, text: bytes) -> None:
+def write_line(lines: JobLogs, run: RunId, level: str, text: bytes) -> None:
     if level != "print":
         lines.write(FOLDER, level, text)
-    structlog_level = {"print": "info", "warn": "warning"}.get(level, level)
-    getattr(log, structlog_level)(text.decode("utf-8", "replace"), job=SERVER, run=run)
+    note_line(SERVER, run, level, text)
 
 
 def note_failure(failures: JobLogs, asked: str, reason: str) -> None:

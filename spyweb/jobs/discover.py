@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spyweb.errors import Problem
-from spyweb.jobs.absent import find_absent
+from spyweb.jobs.absent import doubts_of_absent
 from spyweb.jobs.block import Block, code_of_file, find_misplaced_block, read_block
 from spyweb.jobs.calls_run import find_own_call
 from spyweb.jobs.follow import find_cycles
@@ -45,10 +45,6 @@ class JobFile:
     def has_hooks(self) -> bool:
         """Whether it is a monitor with Lua: one without needs no VM."""
         return self.spec.monitor is not None and bool(self.source)
-
-    def source_of(self, path: str) -> bytes:
-        """Of one of its Lua files."""
-        return dict(self.more).get(path, self.source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,8 +198,7 @@ def _doubts(source: bytes, block: Block, file: str) -> Iterator[Problem]:
         yield Problem(file, line, None, "this settings block is not at the top of the file and has no effect")
     if line := find_own_call(source):
         yield Problem(file, line, None, "the file defines run and calls it; spyweb calls it too")
-    for line, name in find_absent(source):
-        yield Problem(file, line, None, f"{name} is not part of this version")
+    yield from doubts_of_absent(source, file)
 
 
 def _doubts_of_conditions(draft: Draft, code: bytes) -> Iterator[Problem]:
@@ -216,8 +211,7 @@ def _doubts_of_conditions(draft: Draft, code: bytes) -> Iterator[Problem]:
 def _doubts_of_hooks(source: bytes, file: str) -> Iterator[Problem]:
     if line := find_misplaced_block(source, Block(table=_NOTHING)):
         yield Problem(file, line, None, "a settings block has no effect here: a monitor's settings are in config.toml")
-    for line, name in find_absent(source):
-        yield Problem(file, line, None, f"{name} is not part of this version")
+    yield from doubts_of_absent(source, file)
 
 
 def _by_id(candidates: Sequence[_Candidate]) -> dict[JobId, list[_Candidate]]:

@@ -67,7 +67,7 @@ class JobView:
     enabled: bool
     state: JobState
     schedule: str
-    path: str  # its Lua file, relative to the project root
+    path: str  # as in JobSpec
     folder: str
     next_due_ms: int | None = None
     last: LastRun | None = None

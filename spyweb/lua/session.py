@@ -23,6 +23,10 @@ class Code:
     memory_limit: int = 64 * MIB  # bytes
     isolation: Isolation = Isolation.SHARED
 
+    def source_of(self, chunk: str) -> bytes:
+        """Of one of its files."""
+        return dict(self.more).get(chunk, self.source)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:

@@ -2,8 +2,8 @@
 
 An op is `async def name(call: Call, key: Text, value: Text | None = None) -> …`: its name, signature and docstring are
 the argument checks, the error texts and the reference.  It returns a value, a tuple of several, or is annotated
-`-> None` and gives nothing.  An op that only hands on a future of the store is a plain `def` returning an Answer: that
-saves a task for each call.
+`-> None` and gives nothing.  An op that only hands on a future of the store is a plain `def` returning a Pending, such
+as an Answer: that saves a task for each call.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Operation:
         return f"{self.name}({', '.join(map(str, self.parameters))})"
 
     def begin(self, call: object, given: Sequence[object]) -> object:
-        """Convert the arguments and call the handler; what it returns: a coroutine, or an Answer."""
+        """Convert the arguments and call the handler; what it returns: a coroutine, a future or a Pending."""
         if tuple(map(type, given)) in self.ready:
             return self.handler(call, *given)
         try:

@@ -6,7 +6,6 @@ A text first is sloth-runner's form, in the namespace of the job's agent; a tabl
 from __future__ import annotations
 
 from spyweb.errors import StoreError
-from spyweb.model import Value as Kept
 from spyweb.ops import scopes
 from spyweb.ops.answer import Results
 from spyweb.ops.arguments import Int, Number, Table, Text, Value
@@ -14,7 +13,7 @@ from spyweb.ops.op import op
 from spyweb.ops.positional import Asked, Failed, Here, KeyOrTable, as_they_are, positional
 from spyweb.ops.rules import sloth
 from spyweb.ops.rules.expiry import remaining
-from spyweb.ops.rules.values import Unstorable, to_lua, value_from_lua
+from spyweb.ops.rules.values import to_lua
 from spyweb.ops.world import Call
 from spyweb.store.protocol import Entry, ValueStats
 
@@ -30,14 +29,16 @@ def put(here: Here, key: KeyOrTable, value: Value, ttl: Number | None = None) ->
     """
     if not isinstance(key, bytes):
         return scopes.put(here, key)
-    subject = here.subject(key)
-    kept = here.value(subject, value, 2)
-    return here.change(key, sloth.put(subject, kept, here.expiry(subject, ttl)))
+    return _put(here, key, value, ttl)
 
 
 @positional("state.set_with_ttl", failure=False, writes=True)
 def put_with_ttl(here: Here, key: Text, value: Value, ttl: Number) -> Asked[object]:
     """Keep a value for `ttl` seconds."""
+    return _put(here, key, value, ttl)
+
+
+def _put(here: Here, key: bytes, value: object, ttl: float | None) -> Asked[object]:
     subject = here.subject(key)
     kept = here.value(subject, value, 2)
     return here.change(key, sloth.put(subject, kept, here.expiry(subject, ttl)))
@@ -167,16 +168,8 @@ def compare_swap(here: Here, key: Text, old: Value, new: Value) -> Asked[object]
     """
     subject = here.subject(key)
     kept = here.value(subject, new, 3)
-    return here.change(key, sloth.compare_swap(subject, _expected(here, subject, old), kept))
-
-
-def _expected(here: Here, subject: sloth.Subject, old: object) -> Kept:
-    if old is None:
-        return None
-    try:
-        return value_from_lua(old)
-    except Unstorable as problem:
-        raise Failed(subject.refusal(str(problem))) from None
+    expected = None if old is None else here.item(subject, old, 2)
+    return here.change(key, sloth.compare_swap(subject, expected, kept))
 
 
 @positional("state.list_push", failure=-1, writes=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import TypeAlias
 
 from yarl import URL
@@ -29,15 +30,7 @@ async def tls_probe(call: Call, host: Text, port: Int = HTTPS) -> Outcome:
         return None, str(error)
     except ValueError as error:
         return None, f"the certificate can't be read: {str(error).splitlines()[0] if str(error) else 'damaged'}"
-    return {
-        "subject": found.subject,
-        "issuer": found.issuer,
-        "serial": found.serial,
-        "not_before": found.not_before,
-        "not_after": found.not_after,
-        "days_left": found.days_left,
-        "fingerprint": found.fingerprint,
-    }, None
+    return asdict(found), None
 
 
 def name_of(host: bytes) -> str:

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from spyweb.jobs.discover import JobFile
-from spyweb.jobs.live import LiveJob, code_of
+from spyweb.jobs.live import LiveJob
 from spyweb.lua.session import Code
 from spyweb.model import JobId
 
@@ -27,7 +26,7 @@ def changed_modules(modules: Modules, jobs: Iterable[LiveJob]) -> dict[JobId, li
     return {job: paths for job, paths in changed.items() if paths}
 
 
-def module_codes(root: Path, file: JobFile, paths: Sequence[str]) -> list[Code]:
-    """These modules as code to be proved, in the name of the job that needs them."""
+def module_codes(root: Path, user: Code, paths: Sequence[str]) -> list[Code]:
+    """These modules as code to be proved, in the name of what loads them."""
     present = [path for path in paths if (root / path).is_file()]
-    return [replace(code_of(file, 0), chunk=path, source=(root / path).read_bytes()) for path in present]
+    return [replace(user, chunk=path, source=(root / path).read_bytes()) for path in present]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -20,7 +19,7 @@ from spyweb.jobs.server.endpoints import Endpoints, Version
 from spyweb.jobs.server.file import INIT, SERVER, ServerFile, code_of_server, find_server
 from spyweb.lua.session import Code
 from spyweb.model import JobId
-from spyweb.reload.modules import Modules
+from spyweb.reload.modules import Modules, module_codes
 from spyweb.reload.swap import RESCAN_SECONDS, verdict
 
 log = structlog.get_logger()
@@ -73,17 +72,12 @@ class ServerReloader:
             self._endpoints.problem = None
             return
         code = code_of_server(file, self._generation + 1)
-        problem = await self._prove([code, *await asyncio.to_thread(self._codes, code, stale)])
+        problem = await self._prove([code, *await asyncio.to_thread(module_codes, self._root, code, stale)])
         if problem:
             self._refuse(problem)
         else:
             lanes = [code_of_server(file, code.generation, lane) for lane in range(1, self._workers)]
             self._swap(Version(code=code, lanes=lanes))
-
-    def _codes(self, code: Code, paths: Sequence[str]) -> list[Code]:
-        """The modules that have changed, as code to be proved."""
-        files = [(path, self._root / path) for path in paths]
-        return [replace(code, chunk=path, source=file.read_bytes()) for path, file in files if file.is_file()]
 
     async def _prove(self, codes: Sequence[Code]) -> Problem | None:
         for code in codes:

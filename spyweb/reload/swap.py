@@ -167,8 +167,8 @@ class Reloader:
         """Compile what is new, in scratch VMs, and look at what it selects."""
         codes = [code_of(file, 0) for file in todo.new]
         for job, file in todo.recoded:
-            codes.append(code_of(file, 0))
-            codes += await asyncio.to_thread(module_codes, self._parts.root, file, looked.stale.get(job.id, ()))
+            code, stale = code_of(file, 0), looked.stale.get(job.id, ())
+            codes += [code, *await asyncio.to_thread(module_codes, self._parts.root, code, stale)]
         gate = asyncio.Semaphore(PROOFS_AT_ONCE)
         verdicts = await asyncio.gather(*(self._proof(code, gate) for code in codes if code.source))
         for found, code in verdicts:
@@ -336,7 +336,7 @@ async def judge(proof: Awaitable[None], code: Code) -> Verdict:
     try:
         await proof
     except ScriptError as error:
-        return Verdict(with_hint(error.problem, dict(code.more).get(error.problem.file, code.source)))
+        return Verdict(with_hint(error.problem, code.source_of(error.problem.file)))
     except PoolError as error:
         return Verdict(Problem(code.chunk, None, None, str(error)), is_final=False)
     return Verdict()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from spyweb.model import Value
 from spyweb.store.changes import Desk, Noted, Row, entry_of
@@ -28,9 +29,15 @@ class Hearing:
         self.events += [event_of(desk, noted, origin) for noted in notes if noted.kind in kinds]
 
 
+class Follower(NamedTuple):
+    watch: Watch
+    watches: Watches  # of that one
+    hear: Hear
+
+
 class Followers:
     def __init__(self) -> None:
-        self._followers: dict[object, tuple[Watch, Hear]] = {}
+        self._followers: dict[object, Follower] = {}
         self._watches = Watches()
 
     @property
@@ -40,7 +47,7 @@ class Followers:
     def add(self, watch: Watch, hear: Hear) -> Callable[[], None]:
         """Gives the way to stop."""
         mark = object()
-        self._followers[mark] = (watch, hear)
+        self._followers[mark] = Follower(watch, Watches([watch]), hear)
         self._look_again()
         return lambda: self._remove(mark)
 
@@ -53,16 +60,16 @@ class Followers:
 
     def tell(self, hearing: Hearing) -> None:
         for event in hearing.events:
-            for watch, hear in list(self._followers.values()):
-                if event.kind in Watches([watch]).of_key(event.namespace, event.key):
-                    hear(event)
+            for follower in list(self._followers.values()):
+                if event.kind in follower.watches.of_key(event.namespace, event.key):
+                    follower.hear(event)
 
     def _remove(self, mark: object) -> None:
         self._followers.pop(mark, None)
         self._look_again()
 
     def _look_again(self) -> None:
-        self._watches = Watches([watch for watch, _ in self._followers.values()])
+        self._watches = Watches([follower.watch for follower in self._followers.values()])
 
 
 def event_of(desk: Desk, noted: Noted, origin: Origin) -> ChangeEvent:

@@ -36,7 +36,7 @@ class Lanes:
         reader, writer = self.reader, self.writer
         if reader is writer or reader.is_closing or writer.subjects.is_written(namespace, key):
             return None
-        return self.writer.subjects.known(namespace, key)
+        return writer.subjects.known(namespace, key)
 
     def ask(self, function: Callable[[sqlite3.Connection, *Ts], T], *arguments: *Ts) -> Future[T]:
         """A question about many keys: put once the writes asked for so far are committed."""

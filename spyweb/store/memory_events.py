@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 
-from spyweb.model import JobId, RunId, Value
+from spyweb.model import JobId, RunId
 from spyweb.store.changes import Desk as Matter
-from spyweb.store.changes import Noted, Row, entry_of
-from spyweb.store.following import Followers
+from spyweb.store.changes import Noted
+from spyweb.store.following import Followers, event_of
 from spyweb.store.memory_desk import Desk
 from spyweb.store.protocol import ChangeEvent, Origin, Watch
 from spyweb.store.sealing import PLAIN
@@ -45,14 +45,15 @@ class MemoryEvents:
         return self._followers.add(watch, hear)
 
     def add(self, namespace: str, key: bytes, noted: Sequence[Noted], origin: Origin) -> None:
+        matter = Matter(PLAIN, namespace, key, self._desk.clock.now_ms())
         wanted = self.watches.of_key(namespace, key)
         told = [note for note in noted if note.kind in wanted]
         for note in told:
             self._last_id += 1
-            self._events[self._last_id] = self._event(namespace, key, note, origin)
+            self._events[self._last_id] = replace(event_of(matter, note, origin), id=self._last_id)
         hearing = self._followers.hearing(namespace)
         if hearing:
-            hearing.note(Matter(PLAIN, namespace, key, self._desk.clock.now_ms()), noted, origin)
+            hearing.note(matter, noted, origin)
             self._desk.later(partial(self._followers.tell, hearing))
         if told:
             for callback in self._callbacks:
@@ -81,20 +82,3 @@ class MemoryEvents:
     def _find(self, event: int) -> ChangeEvent | None:
         found = self._events.get(event)
         return found and replace(found, started=frozenset(self._started.get(event, ())))
-
-    def _event(self, namespace: str, key: bytes, note: Noted, origin: Origin) -> ChangeEvent:
-        def value_of(row: Row | None) -> Value:
-            return entry_of(PLAIN, namespace, key, row).value if row else None
-
-        latest = note.new or note.old
-        return ChangeEvent(
-            id=self._last_id,
-            namespace=namespace,
-            key=key,
-            kind=note.kind,
-            old=value_of(note.old),
-            new=value_of(note.new),
-            version=latest.version if latest else 0,
-            at_ms=self._desk.clock.now_ms(),
-            origin=origin,
-        )

@@ -64,8 +64,7 @@ class MemoryOutbox:
 
     def _add(self, messages: Sequence[NewMessage], settles: Sequence[int]) -> list[int]:
         self._records.settle(settles)
-        for callback in self._callbacks:
-            self._desk.later(partial(callback, tuple(message.target for message in messages)))
+        self._tell(tuple(message.target for message in messages))
         return [self._add_one(message) for message in messages]
 
     def _add_one(self, new: NewMessage) -> int:
@@ -117,9 +116,12 @@ class MemoryOutbox:
                 kept.message = replace(kept.message, created_ms=now_ms, attempts=0, dead_ms=None)
             kept.message, kept.holds = replace(kept.message, next_ms=now_ms), True
         targets = tuple(dict.fromkeys(self._kept[number].message.target for number in chosen))
+        self._tell(targets)
+        return chosen
+
+    def _tell(self, targets: Sequence[Target]) -> None:
         for callback in self._callbacks:
             self._desk.later(partial(callback, targets))
-        return chosen
 
     def _prune(self, older_than_ms: int) -> int:
         dying = [(number, kept.message.dead_ms) for number, kept in self._kept.items()]

@@ -26,8 +26,9 @@ class Known:
         self.value: bytes | None = None  # None: there is no such entry
 
     def fill(self, value: bytes | None) -> None:
-        self.value = value
-        self.is_filled = value is None or len(value) <= KNOWN_VALUE
+        if value is None or len(value) <= KNOWN_VALUE:
+            self.value = value
+            self.is_filled = True
 
 
 class Subjects:
@@ -53,12 +54,8 @@ class Subjects:
         if not is_committed:
             self._known.clear()
 
-    def is_busy(self, subject: Hashable) -> bool:
-        """Whether a write of it waits or runs, be its future cancelled or not."""
-        return subject in self._writes
-
     def is_written(self, namespace: str, key: bytes) -> bool:
-        """Whether this entry is, by itself or with others."""
+        """Whether a write of this entry, by itself or with others, waits or runs, be its future cancelled or not."""
         writes = self._writes
         return bool(writes) and ((namespace, key) in writes or namespace in writes or EVERYTHING in writes)
 

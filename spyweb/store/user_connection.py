@@ -19,6 +19,7 @@ from spyweb.model import MIB, JobId
 from spyweb.store.access import make_private
 from spyweb.store.failures import BUSY_TIMEOUT_MS, IN_USE, primary_code
 from spyweb.store.protocol import Durability
+from spyweb.store.sqlite import WAL_KEPT_BYTES
 from spyweb.store.user_guard import Guard, spells_a_secret
 from spyweb.store.user_views import Engine, make_views
 
@@ -108,13 +109,11 @@ class UserConnection:
             (changed,) = self._connection.execute("SELECT changes()").fetchone()
         return self._answer(rows=rows, changed=changed)
 
-    def roll_back(self) -> bool:
+    def roll_back(self) -> None:
         """End a transaction that was left open, if there is one."""
-        if not self._connection.in_transaction:
-            return False
-        self._deadline = self._clock.monotonic() + LONGEST_S
-        self._connection.execute("ROLLBACK")
-        return True
+        if self._connection.in_transaction:
+            self._deadline = self._clock.monotonic() + LONGEST_S
+            self._connection.execute("ROLLBACK")
 
     def _must_end(self) -> bool:
         """SQLite's question, every so often."""
@@ -174,7 +173,8 @@ class Opening:
         """Made if it is absent.  Raises sqlite3.Error, OSError."""
         make_private(self.path.parent)
         connection = sqlite3.connect(
-            self.path,
+            self.path.absolute().as_uri(),
+            uri=True,  # for ATTACH too: not every build of SQLite takes a URI there otherwise
             timeout=BUSY_TIMEOUT_MS / 1000,
             isolation_level=None,
             cached_statements=STATEMENTS_KEPT_PREPARED,
@@ -192,7 +192,7 @@ class Opening:
 def set_up(connection: sqlite3.Connection, durability: Durability) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {durability.value}")
-    connection.execute("PRAGMA journal_size_limit = 67108864")
+    connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
     connection.execute("PRAGMA foreign_keys = ON")
     # A file that was tampered with must not run functions through its schema.
     connection.execute("PRAGMA trusted_schema = OFF")

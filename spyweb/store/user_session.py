@@ -104,11 +104,10 @@ class Session:
         if self._connection is not None:
             self._connection.interrupt_now()
 
-    async def roll_back(self) -> bool:
-        """Whether there was something."""
-        if self._connection is None or self._user is None:
-            return False
-        return await self._connection.run(_roll_back, self._user)
+    async def roll_back(self) -> None:
+        """End a transaction that was left open, if there is one."""
+        if self._connection is not None and self._user is not None:
+            await self._connection.run(_roll_back, self._user)
 
     async def close(self) -> None:
         if self._connection is not None:
@@ -149,5 +148,5 @@ def _perform(_: sqlite3.Connection, user: UserConnection, statement: Statement) 
     return user.perform(statement)
 
 
-def _roll_back(_: sqlite3.Connection, user: UserConnection) -> bool:
-    return user.roll_back()
+def _roll_back(_: sqlite3.Connection, user: UserConnection) -> None:
+    user.roll_back()

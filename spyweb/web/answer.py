@@ -8,9 +8,19 @@ from spyweb.jobs.view import no_such_job, to_json
 from spyweb.model import JobId
 from spyweb.web.desk import DESK
 
+MOST = (1 << 63) - 1  # the largest number that the store takes
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
 
 def json_answer(value: object, status: int = 200) -> web.Response:
     return web.Response(body=to_json(value), status=status, content_type="application/json")
+
+
+async def begin_lines(request: web.Request) -> web.StreamResponse:
+    """An answer of one JSON object a line."""
+    response = web.StreamResponse(headers=NDJSON)
+    await response.prepare(request)
+    return response
 
 
 def job_in_path(request: web.Request) -> JobId:

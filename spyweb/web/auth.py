@@ -16,8 +16,10 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from spyweb.web.ask import PUBLIC
+
 KEY_HEADER = "X-SpyWeb-Key"
-API, PUBLIC = "/api/", "/api/public/"
+API = "/api/"
 HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from aiohttp import web
 
 from spyweb.model import JobId
-from spyweb.web.answer import json_answer, number_in_query
+from spyweb.web.answer import MOST, json_answer, number_in_query
 from spyweb.web.desk import DESK
 
 MAX_LIMIT = 1_000
-MAX_ID = (1 << 63) - 1
 
 
 async def list_messages(request: web.Request) -> web.Response:
@@ -21,7 +20,7 @@ async def list_messages(request: web.Request) -> web.Response:
 
 async def retry_messages(request: web.Request) -> web.Response:
     """One by its id; without one all."""
-    message = number_in_query(request, "id", 0, least=0, most=MAX_ID) or None
+    message = number_in_query(request, "id", 0, least=0, most=MOST) or None
     return json_answer({"retried": await request.app[DESK].retry_messages(message)})
 
 

@@ -7,17 +7,16 @@ from aiohttp import web
 from spyweb.jobs.record_view import by_job, flatten
 from spyweb.jobs.view import no_such_job
 from spyweb.model import JobId
-from spyweb.web.answer import json_answer
+from spyweb.web.answer import MOST, json_answer
 from spyweb.web.desk import CATALOGUE
 
 DEFAULT_LIMIT, MAX_LIMIT = 30, 1_000
-MAX_TIMESTAMP = (1 << 63) - 1
 
 
 async def list_records(request: web.Request) -> web.Response:
     """A larger limit than there is counts as the largest; the answer says which it was."""
     limit = _number(request, "limit", DEFAULT_LIMIT, least=1, most=MAX_LIMIT)
-    after = _number(request, "after", 0, least=0, most=MAX_TIMESTAMP) or None
+    after = _number(request, "after", 0, least=0, most=MOST) or None
     name = request.query.get("job_id")
     if not name:
         return json_answer(by_job(await request.app[CATALOGUE].records(None, limit=limit, before_ns=after)))

@@ -10,17 +10,16 @@ from aiohttp import web
 from spyweb.errors import SpywebError
 from spyweb.jobs.view import RunEvent, event_to_json, no_such_job, to_json
 from spyweb.model import JobId, Run, RunId
-from spyweb.web.answer import job_in_path, json_answer, number_in_query
+from spyweb.web.answer import MOST, begin_lines, job_in_path, json_answer, number_in_query
 from spyweb.web.desk import DESK, Desk
 from spyweb.web.errors import describe
 
 MAX_LIMIT = 1_000
-MAX_ID = (1 << 63) - 1
 
 
 async def list_runs(request: web.Request) -> web.Response:
     limit = number_in_query(request, "limit", 30, least=1, most=MAX_LIMIT)
-    before = RunId(number_in_query(request, "before", 0, least=0, most=MAX_ID)) or None
+    before = RunId(number_in_query(request, "before", 0, least=0, most=MOST)) or None
     name = request.query.get("job")
     if name is None:
         return json_answer(await request.app[DESK].runs(None, limit=limit, before=before))
@@ -41,8 +40,7 @@ async def run_once(request: web.Request) -> web.StreamResponse:
     debug = "debug" in request.query
     async with aclosing(request.app[DESK].run_once(job_in_path(request), debug=debug)) as events:
         first = await anext(events)
-        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
-        await response.prepare(request)
+        response = await begin_lines(request)
         await _stream(response, first, events)
     await response.write_eof()
     return response

@@ -17,14 +17,12 @@ from spyweb.model import Value
 from spyweb.store.lines import BadLine, LineReader, is_namespace, item_line
 from spyweb.store.protocol import STATE, Item
 from spyweb.store.value_json import decode_value
-from spyweb.web.answer import json_answer, number_in_query
+from spyweb.web.answer import MOST, begin_lines, json_answer, number_in_query
 from spyweb.web.desk import DESK, StateDesk
 from spyweb.web.errors import describe
 from spyweb.web.query import bytes_in_query, text_in_query
 from spyweb.web.state_view import EntryView
 
-MOST = (1 << 63) - 1
-NDJSON = {"Content-Type": "application/x-ndjson"}
 FLUSH = 1 << 16  # bytes of lines sent at a time
 
 
@@ -108,7 +106,7 @@ async def watch_changes(request: web.Request) -> web.StreamResponse:
     async with aclosing(
         desk_of(request).watch(_maybe_namespace(request), bytes_in_query(request, "pattern", b"*"))
     ) as changes:
-        response = await _begin(request)
+        response = await begin_lines(request)
         try:
             async for change in changes:
                 await response.write((to_json(change) if change else b"") + b"\n")
@@ -164,17 +162,11 @@ async def _lines(request: web.Request) -> AsyncIterator[bytes]:
     yield b"".join(rest)
 
 
-async def _begin(request: web.Request) -> web.StreamResponse:
-    response = web.StreamResponse(headers=NDJSON)
-    await response.prepare(request)
-    return response
-
-
 async def _stream(request: web.Request, lines: AsyncGenerator[bytes, None]) -> web.StreamResponse:
     """The last line tells how many there were, so that a stream that was cut off is not taken for a whole one."""
     async with aclosing(lines):
         first = await anext(lines, None)  # an error before it is an answer of its own
-        response = await _begin(request)
+        response = await begin_lines(request)
         try:
             count = await _write(response, first, lines)
             await response.write(to_json({"end": count}) + b"\n")

@@ -13,10 +13,11 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
+from spyweb.web.auth import API
+
 FOLDER, INDEX = "ui", "index.html"
 UI: web.AppKey[Path] = web.AppKey("folder of the pages")
 
-API = "/api/"
 BINARY = "application/octet-stream"
 # What the machine's own table may lack or, on some, gets wrong.
 TYPES = {

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.processes import family
 from spyweb.model import JobId
 from tests.fakes.project import Project, eventually
 
@@ -134,18 +135,10 @@ def test_no_worker_outlives_a_killed_daemon(project: Project) -> None:
     project.job("idle", "return 1")
     with project.daemon() as daemon:
         project.result("idle")
-        children = descendants(daemon.pid)
+        _, *children = family(daemon.pid)
         assert children
         daemon.kill()
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
-
-
-def descendants(pid: int) -> set[int]:
-    found = set[int]()
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found |= {int(child)} | descendants(int(child))
-    return found
 
 
 def test_sigterm_stops_what_runs_and_records_it(project: Project) -> None:

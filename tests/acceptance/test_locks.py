@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.processes import family
 from spyweb.model import JobId, Outcome
 from tests.fakes.project import Project, eventually
 
@@ -48,7 +49,8 @@ def test_a_lock_is_free_again_after_a_kill_of_the_daemon(project: Project) -> No
 def test_a_lock_is_free_again_after_a_kill_of_the_worker_that_holds_it(project: Project) -> None:
     with project.daemon("--workers", "1") as daemon:
         hold(project)
-        for worker in workers_of(daemon.pid):
+        _, _zygote, *workers = family(daemon.pid)
+        for worker in workers:
             os.kill(worker, signal.SIGKILL)
         eventually(lambda: project.runs("holder")[-1].outcome, "the run that held it to be recorded as lost")
         assert project.result("taker") is True
@@ -59,20 +61,9 @@ def test_an_edit_lets_the_run_that_holds_a_lock_go_on_and_a_deletion_does_too(pr
     with project.daemon() as daemon:
         hold(project)
         project.job("holder", 'log("another version")')
+        eventually(lambda: project.shown("holder").generation == 2, "the edit to be seen")
         (project.root / "jobs" / "holder.lua").unlink()
         eventually(lambda: "job gone" in daemon.said(), "the deletion to be seen")
         assert project.result("taker") is True
         ended = {run.job: run.outcome for run in project.desk().runs(None, limit=10, before=None)}
         assert ended[JobId("holder")] is Outcome.SUCCESS
-
-
-def workers_of(daemon: int) -> list[int]:
-    """The children of the zygote, the daemon's only child."""
-    return [worker for zygote in children(daemon) for worker in children(zygote)]
-
-
-def children(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(child) for child in (task / "children").read_text().split()]
-    return found

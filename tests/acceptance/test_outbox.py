@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +15,7 @@ from spyweb.model import JobId, Webhook
 from spyweb.store.sqlite import open_store
 from tests.fakes.hook import open_hook
 from tests.fakes.project import Project, eventually
+from tests.fakes.web_server import unused_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -50,14 +50,8 @@ def left(project: Project) -> int:
     return asyncio.run(count())
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_a_receiver_that_is_down_at_first_gets_everything_in_order(project: Project) -> None:
-    port = free_port()
+    port = unused_port()
     leave(project, f"http://127.0.0.1:{port}/hook", "1", "2", "3")
     with project.daemon() as daemon:
         eventually(lambda: daemon.has_said("a message has not arrived yet"))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.project import Project
+from tests.fakes.web_server import unused_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -34,16 +34,10 @@ end
 """
 
 
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_the_circuit_breaker_opens_at_the_eleventh_failure_by_its_own_arithmetic(tmp_path: Path) -> None:
     """On a fresh store the first five failures only lead to a reset: the cooldown counts from the epoch."""
     project = Project(tmp_path)
-    nobody = f"http://127.0.0.1:{closed_port()}/status"
+    nobody = f"http://127.0.0.1:{unused_port()}/status"
     project.job("breaker", CIRCUIT_BREAKER.replace("https://api.example.com/status", nobody))
     with project.daemon() as daemon:
         for _ in range(10):

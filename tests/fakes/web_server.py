@@ -7,6 +7,7 @@ import base64
 import contextlib
 import gzip
 import json
+import socket
 import ssl
 import sys
 import zlib
@@ -260,6 +261,13 @@ async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
             writer.write(data)
             await writer.drain()
     writer.close()
+
+
+def unused_port() -> int:
+    """Nobody listens there."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def headers_of(echoed: bytes) -> dict[str, str]:

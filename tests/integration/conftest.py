@@ -1,11 +1,14 @@
-"""A real zygote for each file, and a real worker for each test that asks for one."""
+"""What several files here share: a real worker of the file's zygote, a project with monitors, a web server."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
+import pytest_asyncio
 
+from tests.fakes.monitor_project import MonitorProject, open_project
+from tests.fakes.web_server import WebServer, open_web_server
 from tests.fakes.worker_driver import WorkerDriver, ZygoteDriver, a_zygote
 
 
@@ -20,3 +23,23 @@ def worker(zygote: ZygoteDriver) -> Iterator[WorkerDriver]:
     worker = zygote.fork().init()
     yield worker
     worker.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def machine_room(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MonitorProject]:
+    """One for all tests of a file; they need its loop: `pytestmark = pytest.mark.asyncio(loop_scope="module")`."""
+    async with open_project(tmp_path_factory.mktemp("project")) as project:
+        yield project
+
+
+@pytest.fixture
+def project(machine_room: MonitorProject) -> MonitorProject:
+    """As if it were new."""
+    machine_room.renew()
+    return machine_room
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[WebServer]:
+    async with open_web_server() as server:
+        yield server

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from aiohttp import web
 
 from spyweb.daemon.foreground import check_project
 from spyweb.model import Failure, Outcome
 from tests.fakes.certificates import self_signed
-from tests.fakes.monitor_project import MonitorProject, open_project
+from tests.fakes.monitor_project import MonitorProject
 from tests.fakes.pages import file_of, files_of
 from tests.fakes.socks_server import open_socks_server
 from tests.fakes.web_server import open_proxy, open_web_server
@@ -38,18 +37,6 @@ ARTICLES = """
 <article class="item"><h2><a href="/2">Security notes</a></h2><b class="price">120 €</b></article>
 <article class="item"><h2><a href="/3">The weather</a></h2><b class="price">5 €</b></article>
 """
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def machine_room(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MonitorProject]:
-    async with open_project(tmp_path_factory.mktemp("project")) as project:
-        yield project
-
-
-@pytest.fixture
-def project(machine_room: MonitorProject) -> MonitorProject:
-    machine_room.renew()
-    return machine_room
 
 
 def path_of(page: str) -> str:

@@ -14,13 +14,7 @@ from spyweb import __version__
 from spyweb.model import MIB
 from spyweb.ops.network.resolver import Address
 from tests.fakes.http_script import Script, body_of, open_script, sent_headers
-from tests.fakes.web_server import WebServer, open_raw_server, open_web_server
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[WebServer]:
-    async with open_web_server() as server:
-        yield server
+from tests.fakes.web_server import WebServer, open_raw_server
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import trustme
 from spyweb.ops.network.resolver import Address
 from spyweb.settings import HttpSettings
 from tests.fakes.http_script import Script, open_script
-from tests.fakes.web_server import WebServer, open_proxy, open_raw_server, open_web_server
+from tests.fakes.web_server import WebServer, open_proxy, open_raw_server, open_web_server, unused_port
 
 
 def lookup(host: str) -> tuple[Address, ...]:
@@ -22,12 +22,6 @@ def lookup(host: str) -> tuple[Address, ...]:
     if not host.endswith(".test"):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     return (Address(socket.AF_INET, "127.0.0.1"),)
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[WebServer]:
-    async with open_web_server() as server:
-        yield server
 
 
 @pytest.fixture
@@ -47,12 +41,6 @@ async def tls_server(authority: trustme.CA) -> AsyncIterator[WebServer]:
     authority.issue_cert("one.test").configure_cert(context)
     async with open_web_server(context) as server:
         yield server
-
-
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def test_a_name_that_does_not_exist_is_dns(script: Script) -> None:

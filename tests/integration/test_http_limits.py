@@ -9,15 +9,9 @@ import pytest
 
 from spyweb.model import MIB
 from tests.fakes.http_script import Script, open_script
-from tests.fakes.web_server import WebServer, open_web_server
+from tests.fakes.web_server import WebServer
 
 TOO_LARGE = {"kind": "size", "error": "the response is larger than 10 MB"}
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[WebServer]:
-    async with open_web_server() as server:
-        yield server
 
 
 @pytest.fixture

@@ -13,15 +13,9 @@ from spyweb.ops.network import client
 from spyweb.ops.network.resolver import Address, ask_system
 from spyweb.settings import HttpSettings
 from tests.fakes.http_script import Script, open_script
-from tests.fakes.web_server import WebServer, open_web_server
+from tests.fakes.web_server import WebServer
 
 STRICT = HttpSettings(deny_private=True, timeout_ms=5_000)
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[WebServer]:
-    async with open_web_server() as server:
-        yield server
 
 
 @pytest.fixture

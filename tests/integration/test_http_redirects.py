@@ -13,19 +13,13 @@ import pytest
 from spyweb.model import MIB
 from spyweb.ops.network.resolver import Address
 from tests.fakes.http_script import Script, body_of, open_script, sent_headers
-from tests.fakes.web_server import WebServer, open_web_server
+from tests.fakes.web_server import WebServer
 
 SECRETS = {b"Authorization": b"Bearer x", b"Cookie": b"a=1", b"X-Trace": b"7"}
 
 
 def lookup(host: str) -> tuple[Address, ...]:
     return (Address(socket.AF_INET, "127.0.0.1"),)
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[WebServer]:
-    async with open_web_server() as server:
-        yield server
 
 
 @pytest.fixture

@@ -28,12 +28,6 @@ def lookup(host: str) -> tuple[Address, ...]:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[WebServer]:
-    async with open_web_server() as server:
-        yield server
-
-
-@pytest.fixture
 async def proxy() -> AsyncIterator[SocksServer]:
     async with open_socks_server() as proxy:
         yield proxy

@@ -18,18 +18,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def machine_room(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MonitorProject]:
-    async with open_project(tmp_path_factory.mktemp("project")) as project:
-        yield project
-
-
-@pytest.fixture
-def project(machine_room: MonitorProject) -> MonitorProject:
-    machine_room.renew()
-    return machine_room
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server() -> AsyncIterator[WebServer]:
     async with open_web_server() as server:
         yield server

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 from aiohttp import web
 
 from spyweb.model import Failure, Outcome
-from tests.fakes.monitor_project import MonitorProject, open_project
+from tests.fakes.monitor_project import MonitorProject
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # one machine room for all of them
 
 LAMP, DESK = {"title": "Lamp", "price": "5"}, {"title": "Desk", "price": "90"}
 TWO = '["title:h2", "price:.price"]'
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def machine_room(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MonitorProject]:
-    async with open_project(tmp_path_factory.mktemp("project")) as project:
-        yield project
-
-
-@pytest.fixture
-def project(machine_room: MonitorProject) -> MonitorProject:
-    machine_room.renew()
-    return machine_room
 
 
 async def test_a_job_without_lua_stores_what_is_new_and_uses_no_vm(project: MonitorProject) -> None:

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from spyweb.model import Outcome
-from tests.fakes.monitor_project import MonitorProject, open_project
+from tests.fakes.monitor_project import MonitorProject
 from tests.fakes.web_server import open_proxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TWO = '["title:h2", "price:.price"]'
 WEBHOOK = '[webhook]\nenabled = true\nurl = "http://127.0.0.1:1/hook"\n'
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def machine_room(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MonitorProject]:
-    async with open_project(tmp_path_factory.mktemp("project")) as project:
-        yield project
-
-
-@pytest.fixture
-def project(machine_room: MonitorProject) -> MonitorProject:
-    machine_room.renew()
-    return machine_room
 
 
 async def test_a_fetch_is_tried_again_through_one_proxy_after_the_other(project: MonitorProject) -> None:

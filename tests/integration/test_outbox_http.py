@@ -17,13 +17,7 @@ from spyweb.ops.notify_desktop import Desktop
 from spyweb.settings import HttpSettings
 from spyweb.store.protocol import Message
 from tests.fakes.hook import open_hook
-from tests.fakes.web_server import WebServer, open_web_server
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[WebServer]:
-    async with open_web_server() as server:
-        yield server
+from tests.fakes.web_server import WebServer
 
 
 @pytest.fixture

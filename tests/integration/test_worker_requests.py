@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from spyweb.lua.wire import Ended
-from tests.fakes.worker_driver import End, WorkerDriver, ZygoteDriver, a_zygote
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[ZygoteDriver]:
-    with a_zygote() as zygote:
-        yield zygote
+from tests.fakes.worker_driver import End, WorkerDriver
 
 
 @pytest.fixture
-def worker(zygote: ZygoteDriver) -> Iterator[WorkerDriver]:
-    worker = zygote.fork().init()
+def worker(worker: WorkerDriver) -> WorkerDriver:
     worker.handlers["_respond"] = lambda _: []
-    yield worker
-    worker.close()
+    return worker
 
 
 def ask(worker: WorkerDriver, init: str, method: str = "GET", route: str = "x", **fields: object) -> End:

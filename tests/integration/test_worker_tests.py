@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from spyweb.lua.wire import Ended
-from tests.fakes.worker_driver import End, WorkerDriver, ZygoteDriver, a_zygote
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[ZygoteDriver]:
-    with a_zygote() as zygote:
-        yield zygote
+from tests.fakes.worker_driver import End, WorkerDriver
 
 
 @pytest.fixture
-def worker(zygote: ZygoteDriver) -> Iterator[WorkerDriver]:
-    worker = zygote.fork().init()
+def worker(worker: WorkerDriver) -> WorkerDriver:
     worker.handlers["sleep"] = lambda _: []
-    yield worker
-    worker.close()
+    return worker
 
 
 def names_in(worker: WorkerDriver, source: str, more: Sequence[tuple[str, str]] = ()) -> End:

@@ -11,7 +11,6 @@ from spyweb.cli.exits import ExitCode
 from spyweb.cli.output import Format
 from spyweb.cli.state import render
 from spyweb.cli.state.options import Key, Place, StateOutput, as_bytes, placed, spelt
-from spyweb.clock import RealClock
 from spyweb.jobs.view import to_json
 from spyweb.store.value_json import TypeName
 from spyweb.web.state_view import bytes_of
@@ -32,7 +31,7 @@ def list_entries(
     if form is Format.JSON:
         output.show_json(found)
         return
-    now_ms, timezone = RealClock().now_ms(), place.project.settings.daemon.timezone
+    now_ms, timezone = place.project.clock.now_ms(), place.timezone
     rows = [render.entry_row(entry, now_ms, timezone) for entry in found]
     output.show_table(render.HEADER, rows, empty=f"nothing is kept in {place.namespace}", cut="VALUE")
     if rows:
@@ -48,7 +47,7 @@ def show(context: typer.Context, place: Place, key: Key, form: StateOutput = For
     if form is Format.JSON:
         output.show_json(entry)
     else:
-        output.show_fields(render.entry_fields(entry, RealClock().now_ms(), place.project.settings.daemon.timezone))
+        output.show_fields(render.entry_fields(entry, place.project.clock.now_ms(), place.timezone))
     return ExitCode.OK
 
 
@@ -80,7 +79,7 @@ def stats(context: typer.Context, place: Place, form: StateOutput = Format.TABLE
     if form is Format.JSON:
         output.show_json(found)
     else:
-        output.show_fields(render.stats_fields(found, place.project.settings.daemon.timezone))
+        output.show_fields(render.stats_fields(found, place.timezone))
 
 
 @placed
@@ -99,7 +98,7 @@ def history(
     if form is Format.JSON:
         output.show_json(found)
         return
-    rows = [render.history_row(entry, place.project.settings.daemon.timezone) for entry in found]
+    rows = [render.history_row(entry, place.timezone) for entry in found]
     empty = f"no version of {spelt(key)} is kept in {place.namespace}"
     output.show_table(render.HISTORY_HEADER, rows, empty=empty, cut="VALUE")
 

@@ -38,6 +38,10 @@ class Place:
         return self.chosen or STATE
 
     @property
+    def timezone(self) -> str:
+        return self.project.settings.daemon.timezone
+
+    @property
     def keeps_text(self) -> bool:
         """store_* and global_store_* keep text alone."""
         return self.namespace == GLOBAL or self.namespace.startswith(job_namespace(JobId("")))

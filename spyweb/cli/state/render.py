@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spyweb.cli.jobs import rounded
-from spyweb.cli.output import shortened
-from spyweb.jobs.view import describe_moment, to_json
+from spyweb.cli.output import moment, shortened
+from spyweb.jobs.view import to_json
 from spyweb.settings.units import HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
 from spyweb.store.value_json import TypeName
 from spyweb.web.state_view import ChangeView, EntryView, LockView, StateStats, bytes_of
@@ -42,10 +42,6 @@ def one_line(text: str) -> str:
 def cut(text: str) -> str:
     """In one line, and no longer than a list has room for."""
     return shortened(one_line(text[: WIDEST + 1]), WIDEST)
-
-
-def moment(ms: int, timezone: str) -> str:
-    return describe_moment(ms // 1000 * 1000, timezone)
 
 
 def ttl(expires_ms: int | None, now_ms: int) -> str:

@@ -28,7 +28,7 @@ def watch(context: typer.Context, place: Place, pattern: Pattern = "*", form: St
     daemon = place.project.find_daemon()
     if daemon is None:
         raise Refused(f"no daemon runs in {place.project.root}, so nothing changes: `spyweb start` starts one")
-    each = _show_json if form is Format.JSON else partial(_show, ZoneInfo(place.project.settings.daemon.timezone))
+    each = _show_json if form is Format.JSON else partial(_show, ZoneInfo(place.timezone))
     RemoteState(daemon).watch(place.chosen, as_bytes(pattern), each, lambda: _note(place))
 
 

@@ -8,7 +8,7 @@ Types are LuaLS's own: `T?` is T or nil.  A result may have a name, which is its
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _SIGNATURE = re.compile(r"(?P<name>[\w.]*)\((?P<rest>.*)", re.DOTALL)
@@ -123,7 +123,3 @@ def split(text: str) -> Iterator[str]:
 
 def in_one_line(paragraphs: str) -> str:
     return " ".join(paragraphs.split())
-
-
-def names_in(functions: Iterable[Function]) -> list[str]:
-    return [each.name for each in functions]

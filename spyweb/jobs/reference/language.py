@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spyweb.jobs import absent
 from spyweb.jobs.reference.entries import Family, function
 
 PLAIN = "Only a wrong type of argument raises."
@@ -134,5 +135,5 @@ TESTS = Family(
 )
 
 FAMILIES = (LOG, JSON, TABLES, STATE, LUAU, BITS, TESTS)
-ABSENT = ("cdp", "task", "workflow", "exec", "cmd", "file", "template")  # they raise, whatever is asked of them
+ABSENT = tuple(name.decode() for name in absent.FAMILIES)  # they raise, whatever is asked of them
 METHODS = ("get", "post", "put", "patch", "delete", "all")  # tables of the server's handlers

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spyweb.errors import Problem
-from spyweb.jobs.absent import find_absent
+from spyweb.jobs.absent import doubts_of_absent
 from spyweb.jobs.tree import read_source, unreadable
 from spyweb.lua.session import Code
 from spyweb.model import Isolation, JobId
@@ -47,12 +47,7 @@ def read_all(root: Path) -> tuple[list[Code], list[Problem]]:
     sources = [each for each in found if not isinstance(each, Problem)]
     codes = [Code(job=SERVER, generation=0, chunk=path, source=source) for path, source in sources]
     unread = [each for each in found if isinstance(each, Problem)]
-    return codes, [*unread, *(doubt for path, source in sources for doubt in _doubts(path, source))]
-
-
-def _doubts(path: str, source: bytes) -> Iterator[Problem]:
-    for line, name in find_absent(source):
-        yield Problem(path, line, None, f"{name} is not part of this version", is_warning=True)
+    return codes, [*unread, *(doubt for path, source in sources for doubt in doubts_of_absent(source, path))]
 
 
 def code_of_server(file: ServerFile, generation: int, lane: int = 0) -> Code:

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 from spyweb.clock import Clock
 from spyweb.errors import PoolError, ScriptError, SpywebError
-from spyweb.jobs.luau import explain
+from spyweb.jobs.luau import with_hint
 from spyweb.jobs.testing.results import LOADING, Heard, Result
 from spyweb.jobs.testing.suites import Suite
 from spyweb.jobs.view import log_line
@@ -177,9 +177,7 @@ class _Course:
         try:
             await self.around.machine.check(code)
         except ScriptError as error:
-            source = dict(code.more).get(error.problem.file, code.source)
-            hint = explain(source.decode("utf-8", "replace"), error.problem.line or 1)
-            return f"{error.problem} ({hint})" if hint else str(error.problem)
+            return str(with_hint(error.problem, code.source_of(error.problem.file)))
         except PoolError:
             return reason
         return reason

@@ -38,7 +38,11 @@ def private_target(host: str) -> str:
         is_open = is_public(name)
     except ValueError:
         is_open = not NUMERIC.fullmatch(name)  # `127.1`, `0x7f.1`: some resolvers take these for addresses
-    return "" if is_open else f"{host} is a private address, and [http] deny_private is set"
+    return "" if is_open else private_reason(host)
+
+
+def private_reason(address: str) -> str:
+    return f"{address} is a private address, and [http] deny_private is set"
 
 
 def _is_public_v4(address: IPv4Address) -> bool:

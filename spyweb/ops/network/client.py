@@ -23,7 +23,7 @@ from yarl import URL
 from spyweb.clock import Clock
 from spyweb.errors import FetchError
 from spyweb.model import MIB
-from spyweb.ops.network.addresses import is_public, private_target
+from spyweb.ops.network.addresses import is_public, private_reason, private_target
 from spyweb.ops.network.failures import translated
 from spyweb.ops.network.probe import Prober
 from spyweb.ops.network.request import SOCKS_SCHEMES, Fetch, Response
@@ -141,7 +141,7 @@ def refuse_private(info: AddrInfoType) -> socket.socket:
     """A socket for this address, if it may be connected to."""
     family, kind, protocol, _, address = info
     if not is_public(str(address[0])):
-        raise OSError(f"{address[0]} is a private address, and [http] deny_private is set")
+        raise OSError(private_reason(str(address[0])))
     return socket.socket(family, kind, protocol)
 
 

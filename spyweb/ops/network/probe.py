@@ -8,7 +8,7 @@ import ssl
 from functools import cached_property
 
 from spyweb.errors import FetchError
-from spyweb.ops.network.addresses import is_literal, is_public
+from spyweb.ops.network.addresses import is_literal, is_public, private_reason
 from spyweb.ops.network.certificate import trusting_context
 from spyweb.ops.network.resolver import Resolver
 
@@ -27,7 +27,7 @@ class Prober:
         refusal = ""
         for address in await self._addresses(host):
             if self._deny_private and not is_public(address):
-                refusal = f"{address} is a private address, and [http] deny_private is set"
+                refusal = private_reason(address)
                 continue
             try:
                 return await self._shown(address, host, port)

@@ -324,7 +324,6 @@ def test_a_monitor_has_its_lua_files_in_their_order(tmp_path: Path) -> None:
     assert (file.spec.id, file.spec.path, file.spec.folder) == ("watch", "jobs/w/config.toml", "jobs/w")
     assert (file.chunk, file.source, file.more) == ("jobs/w/hooks.lua", b"x = 1", (("jobs/w/defer.lua", b"x = 2"),))
     assert file.has_hooks
-    assert file.source_of("jobs/w/defer.lua") == b"x = 2"
 
 
 def test_a_monitor_with_defer_alone_begins_with_it(tmp_path: Path) -> None:

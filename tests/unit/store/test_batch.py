@@ -173,7 +173,7 @@ async def test_an_op_cancelled_before_its_batch_is_dropped(lane: Lane) -> None:
 
     assert await kept == 2
     assert await lane.submit(Kind.READ, numbers) == [2]
-    assert not lane.subjects.is_busy("one")
+    assert not lane.subjects.is_written("one", b"k")
 
 
 async def test_an_op_cancelled_after_its_batch_began_stands(lane: Lane) -> None:
@@ -183,12 +183,12 @@ async def test_an_op_cancelled_after_its_batch_began_stands(lane: Lane) -> None:
     await asyncio.to_thread(gate.wait_until_entered)
 
     written.cancel()
-    assert lane.subjects.is_busy("one")
+    assert lane.subjects.is_written("one", b"k")
     gate.open()
     await held
 
     assert await lane.submit(Kind.READ, numbers) == [1]
-    assert not lane.subjects.is_busy("one")
+    assert not lane.subjects.is_written("one", b"k")
     assert lane.writes == 2
 
 

@@ -67,7 +67,6 @@ def test_an_entry_is_written_until_the_last_write_has_ended() -> None:
     assert subjects.is_written("a", b"k")
     subjects.end(("a", b"k"), is_committed=True)
     assert not subjects.is_written("a", b"k")
-    assert not subjects.is_busy(("a", b"k"))
 
 
 @pytest.mark.parametrize("subject", ["a", EVERYTHING])
@@ -89,6 +88,7 @@ def test_large_values_are_not_known_and_the_oldest_are_forgotten() -> None:
     subjects = Subjects()
     subjects.put("a", b"large", bytes(KNOWN_VALUE + 1))
     assert knows(subjects, b"large") is None
+    assert subjects.known("a", b"large").value is None, "it is not held either"
     for number in range(MOST_KNOWN + 1):
         subjects.put("a", b"%d" % number, b"v")
     assert knows(subjects, b"%d" % MOST_KNOWN) == b"v"

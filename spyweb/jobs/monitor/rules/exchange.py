@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from spyweb.jobs.monitor.rules.reading import Table, positive_in, table_in, text_in, texts_in
+from spyweb.jobs.monitor.rules.reading import Table, positive_in, table_in, text_in, texts_in, value_in
 from spyweb.lua.endings import as_text
 from spyweb.model import MIB, Monitor
-from spyweb.ops.arguments import Mismatch, read_integer, read_table
+from spyweb.ops.arguments import read_integer, read_table
 from spyweb.ops.network.request import Fetch, Response, clean_headers, parse_method, parse_proxy, parse_url
 from spyweb.settings import HttpSettings
 
 LONGEST_TIMEOUT = 86_400.0  # seconds
-DIRECT = b""  # as `proxy`: none, whatever the settings say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +27,7 @@ class Ask:
     headers: Mapping[bytes, bytes] = field(default_factory=dict)
     body: bytes | None = None
     timeout_s: int | float | None = None
-    proxy: bytes | None = None  # None: as the job's settings say
+    proxy: bytes | None = None  # None: as the job's settings say; empty: none, whatever they say
     max_body_size: int | float | None = None  # MB
 
 
@@ -192,23 +191,16 @@ def read_fetched(value: object, fetched: Fetched) -> Fetched:
 
 
 def _reply_in(table: Table, otherwise: Reply) -> Reply:
-    status, body = table.get(b"status"), text_in(table, "body")
+    status, body = value_in(table, "status", read_integer), text_in(table, "body")
     headers = texts_in(table, "headers")
     return Reply(
-        status=otherwise.status if status is None else _status(status),
+        status=otherwise.status if status is None else status,
         body=otherwise.body if body is None else body,
         url=text_in(table, "url") or otherwise.url,
         headers=otherwise.headers if headers is None else {name.lower(): text for name, text in headers.items()},
         time_ms=otherwise.time_ms,
         proxy=text_in(table, "proxy") or otherwise.proxy,
     )
-
-
-def _status(value: object) -> int:
-    try:
-        return read_integer(value)
-    except Mismatch as mismatch:
-        raise Mismatch(f"field 'status': {mismatch}") from None
 
 
 def _shown(value: object) -> str:

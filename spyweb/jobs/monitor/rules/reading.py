@@ -3,57 +3,54 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Callable, Mapping
+from typing import TypeVar, cast
 
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.ops.arguments import Mismatch, read_number, read_table, read_text, type_name
 
+T = TypeVar("T")
+
 Table = Mapping[object, object]
 
 
-def text_in(table: Table, name: str) -> bytes | None:
+def value_in(table: Table, name: str, read: Callable[[object], T]) -> T | None:
+    """A field as `read` makes sense of it; None where it is missing."""
     given = table.get(name.encode())
     if given is None:
         return None
     try:
-        return read_text(given)
+        return read(given)
     except Mismatch as mismatch:
-        raise _named(name, mismatch) from None
+        raise Mismatch(f"field '{name}': {mismatch}") from None
+
+
+def text_in(table: Table, name: str) -> bytes | None:
+    return value_in(table, name, read_text)
 
 
 def positive_in(table: Table, name: str) -> int | float | None:
-    given = table.get(name.encode())
-    if given is None:
-        return None
-    try:
-        number = read_number(given)
-    except Mismatch as mismatch:
-        raise _named(name, mismatch) from None
+    return value_in(table, name, _positive)
+
+
+def _positive(value: object) -> int | float:
+    number = read_number(value)
     if not 0 < number < math.inf:
-        raise _named(name, Mismatch("a positive number expected"))
+        raise Mismatch("a positive number expected")
     return number
 
 
 def table_in(table: Table, name: str) -> Table | None:
-    given = table.get(name.encode())
-    if given is None:
-        return None
-    try:
-        return read_table(given)
-    except Mismatch as mismatch:
-        raise _named(name, mismatch) from None
+    return value_in(table, name, read_table)
 
 
 def texts_in(table: Table, name: str) -> dict[bytes, bytes] | None:
     """A table of texts by their names."""
-    inner = table_in(table, name)
-    if inner is None:
-        return None
-    try:
-        return {read_text(key): read_text(value) for key, value in inner.items()}
-    except Mismatch as mismatch:
-        raise _named(name, mismatch) from None
+    return value_in(table, name, _texts)
+
+
+def _texts(value: object) -> dict[bytes, bytes]:
+    return {read_text(key): read_text(text) for key, text in read_table(value).items()}
 
 
 def sequence(value: object) -> list[object]:
@@ -66,7 +63,3 @@ def sequence(value: object) -> list[object]:
         return [value[key] for key in sorted(cast("dict[int, object]", value))]
     found = "a table with names in it" if isinstance(value, dict) else type_name(value)
     raise Mismatch(f"array expected, got {found}")
-
-
-def _named(name: str, mismatch: Mismatch) -> Mismatch:
-    return Mismatch(f"field '{name}': {mismatch}")
