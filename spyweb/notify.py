@@ -23,8 +23,8 @@ class Notifier:
     def status(self, text: str) -> bool:
         return self._send(self._status(text))
 
-    def stopping(self, status: str = "") -> bool:
-        return self._send("STOPPING=1", self._status(status))
+    def stopping(self) -> bool:
+        return self._send("STOPPING=1")
 
     def watchdog(self) -> bool:
         return self._send("WATCHDOG=1")

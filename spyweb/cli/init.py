@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.options import root_of
+from spyweb.cli.options import Output, root_of
+from spyweb.cli.output import Format
 from spyweb.errors import NoAccess, Refused
 
 
@@ -38,6 +39,7 @@ def init(
     context: typer.Context,
     directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="Made if it is absent.")] = Path(),
     template: Annotated[Kind, typer.Option(help="Two scripts, or a monitor of a page.")] = Kind.SCRIPTS,
+    form: Output = Format.TABLE,
 ) -> None:
     """Make a small working project.
 
@@ -46,6 +48,9 @@ def init(
     root = root_of(context) / directory
     made = TEMPLATES[template]
     make_project(root, made)
+    if form is Format.JSON:
+        output.show_json({"project": str(root), "made": list(made)})
+        return
     output.say(f"made {', '.join(made)} in {root}")
     where = "" if root.resolve() == Path.cwd() else f" -C {directory}"
     output.say(f"next: `spyweb{where} run {FIRST[template]}` runs a job once, `spyweb{where} start` runs them all")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, ParamSpec
+from typing import Annotated, Any, ParamSpec
 
 import typer
+from typer.core import TyperGroup
 
 from spyweb.cli import output
 from spyweb.cli.about import profile, update, version
@@ -74,8 +76,9 @@ def main() -> None:
 
 def build() -> typer.Typer:
     app = typer.Typer(
+        cls=_Commands,
         no_args_is_help=True,
-        rich_markup_mode=None,  # errors in one line that a log can hold, and no rich for --help
+        rich_markup_mode=None,  # no rich for --help
         pretty_exceptions_enable=False,
         epilog=EXIT_CODES,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -116,6 +119,36 @@ def _project(
     ] = False,
 ) -> None:
     """Run Lua jobs on a schedule, each in its own isolated VM."""
+
+
+class _Commands(TyperGroup):
+    """Whose wrong usage is one line that a log can hold, like every other error."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        with _usage_told():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _usage_told():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _usage_told() -> Iterator[None]:
+    try:
+        yield
+    except typer.TyperException as error:
+        _tell_usage(error)
+        raise typer.Exit(ExitCode.USAGE) from error
+
+
+def _tell_usage(error: typer.TyperException) -> None:
+    message = error.format_message().replace(": Value error, ", ": ").rstrip(".")
+    if "\n" in message:  # the help, for whoever typed no command
+        output.note(message)
+        return
+    context = getattr(error, "ctx", None)
+    output.complain(f"{message}: `{context.command_path} -h` shows how" if context else message)
 
 
 def _guarded(command: Callable[P, ExitCode | None]) -> Callable[P, None]:

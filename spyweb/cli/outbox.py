@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
+from spyweb.cli.jobs import rounded, until
 from spyweb.cli.options import MaybeJob, Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Source, open_project
@@ -36,7 +37,7 @@ def outbox(
     source = project.source()
     if retry is None:
         found = source.messages(_chosen(source, job), limit=count)
-        _show(found, form, project.settings.daemon.timezone)
+        _show(found, form, project.clock.now_ms())
     else:
         _retry(source, retry, form)
 
@@ -58,23 +59,23 @@ def _retry(source: Source, which: str, form: Format) -> None:
         output.say("1 message is sent again" if len(retried) == 1 else f"{len(retried)} messages are sent again")
 
 
-def _show(found: Sequence[MessageView], form: Format, timezone: str) -> None:
+def _show(found: Sequence[MessageView], form: Format, now_ms: int) -> None:
     if form is Format.JSON:
         output.show_json(found)
         return
     header = ("id", "job", "since", "by", "to", "state", "attempts", "next", "error")
-    output.show_table(header, [_row(each, timezone) for each in found], empty="everything has arrived")
+    output.show_table(header, [_row(each, now_ms) for each in found], empty="everything has arrived")
 
 
-def _row(message: MessageView, timezone: str) -> tuple[str, ...]:
+def _row(message: MessageView, now_ms: int) -> tuple[str, ...]:
     return (
         str(message.id),
         message.job_id,
-        output.moment(message.created_ms, timezone),
+        f"{rounded(now_ms - message.created_ms)} ago",
         message.channel,
         message.to,
         message.state,
         str(message.attempts),
-        "" if message.next_ms is None else output.moment(message.next_ms, timezone),
+        "" if message.next_ms is None else until(message.next_ms - now_ms),
         message.error,
     )

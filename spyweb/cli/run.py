@@ -13,7 +13,7 @@ from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import JobName, Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, find_in, open_project
-from spyweb.jobs.view import LogLine, RunEnded, RunEvent, event_to_json, to_json
+from spyweb.jobs.view import LogLine, RunEnded, RunEvent, describe_failure, event_to_json, to_json
 from spyweb.model import Outcome
 from spyweb.settings.units import format_duration
 
@@ -69,15 +69,9 @@ class Screen:
         if ended.result is not None:
             output.say(f"returned {_shown(ended.result)}")
         if ended.outcome is not Outcome.SUCCESS:
-            output.say(_why(ended))
+            output.say(describe_failure(ended.reason, ended.traceback))
         cause = f" ({ended.failure})" if ended.failure else ""
         output.show_verdict(ended.outcome, f"{ended.job}{cause} in {format_duration(ended.duration_ms)}")
-
-
-def _why(ended: RunEnded) -> str:
-    if not ended.traceback or ended.traceback.startswith(ended.reason):
-        return ended.traceback or ended.reason
-    return f"{ended.reason}\n{ended.traceback}"
 
 
 def _shown(result: object) -> str:

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.options import root_of
+from spyweb.cli.options import Output, root_of
+from spyweb.cli.output import Format
 from spyweb.errors import NoAccess, Refused
 
 FILE = Path("spyweb.d.lua")
@@ -20,6 +21,7 @@ def types(
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="Instead of spyweb.d.lua in the project; - prints.")
     ] = None,
+    form: Output = Format.TABLE,
 ) -> None:
     """Write Lua type definitions, for editors.
 
@@ -32,7 +34,10 @@ def types(
         return
     path = file or root_of(context) / FILE
     write(path, definitions())
-    output.say(f"wrote {path}")
+    if form is Format.JSON:
+        output.show_json({"wrote": str(path)})
+    else:
+        output.say(f"wrote {path}")
 
 
 def write(path: Path, text: str) -> None:

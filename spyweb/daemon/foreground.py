@@ -25,11 +25,13 @@ from spyweb.jobs.view import RunEnded, RunEvent, find_job, log_line, run_ended, 
 from spyweb.jobs.watches import watches_of
 from spyweb.lua.pool import open_pool
 from spyweb.lua.session import Code
-from spyweb.model import Ending, Run
+from spyweb.model import Ending, JobId, Run
 from spyweb.reload.swap import is_emptied, newcomer, verdict
 from spyweb.settings import Settings, examine_settings, load_settings
 from spyweb.settings.sections import FILE
 from spyweb.store.lock import hold_lock
+
+BROKEN = JobId("-")  # of files whose settings are wrong too: whose they are is not known for sure
 
 
 @dataclass(slots=True)
@@ -105,7 +107,7 @@ async def check_project(root: Path) -> list[Problem]:
     settings, problems = examine_settings(root, environ=os.environ, flags={})
     found = await asyncio.to_thread(scan, root, settings)
     files = list(found.jobs.values())
-    failed = [*await compile_all(settings, files), *await parse_selectors(files)]
+    failed = [*await compile_all(settings, found), *await parse_selectors(files)]
     doubts = [replace(warning, is_warning=True) for warning in found.warnings]
     if is_emptied(root):
         doubts.append(Problem(FILE, None, None, EMPTY, is_warning=True))
@@ -141,10 +143,11 @@ async def parse_selectors(files: list[JobFile]) -> list[Problem]:
         ]
 
 
-async def compile_all(settings: Settings, files: list[JobFile]) -> list[Problem]:
+async def compile_all(settings: Settings, found: Scan) -> list[Problem]:
     async with open_pool(clock=RealClock(), workers=1, init=init_facts(settings, None)) as pool:
-        codes = [code for file in files for code in each_alone(code_of(file, 0))]
-        codes += [code for file in files for code in tests_of(settings.root, file)]
+        codes = [code for file in found.jobs.values() for code in each_alone(code_of(file, 0))]
+        codes += [code for file in found.jobs.values() for code in tests_of(settings.root, file)]
+        codes += [Code(job=BROKEN, generation=0, chunk=path, source=source) for path, source in found.broken_lua]
         of_server, told = read_all(settings.root)
         problems = [await verdict(pool.check(code), code) for code in [*codes, *of_server]]
     return [*told, *(problem for problem in problems if problem)]

@@ -57,6 +57,7 @@ class Scan:
     problems: Sequence[Problem]  # all of them, those in `broken` included
     warnings: Sequence[Problem]
     ignored: Sequence[Problem]  # files that are no jobs, worth a debug line
+    broken_lua: Sequence[tuple[str, bytes]] = ()  # path and source of the Lua files of `broken`, which may not compile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,7 @@ def _script(place: Place, context: _Context) -> _Candidate:
         return _unread(job_id(place.name), source)
     block = read_block(source, place.file)
     if isinstance(block, Problem):
-        return _unread(_guess_id(source, place), block)
+        return _unread(_guess_id(source, place), block, (place.file, source))
     context.notes.warnings.extend(_doubts(source, block, place.file))
     draft, code = _draft(block.table, place, context), code_of_file(source, block)
     context.notes.warnings.extend(_doubts_of_conditions(draft, code))
@@ -178,8 +179,8 @@ def _draft(own: Table, place: Place, context: _Context) -> Draft:
     return draft
 
 
-def _unread(job: JobId, problem: Problem) -> _Candidate:
-    return _Candidate(id=job, file=problem.file, draft=None, problems=[problem])
+def _unread(job: JobId, problem: Problem, *sources: tuple[str, bytes]) -> _Candidate:
+    return _Candidate(id=job, file=problem.file, draft=None, problems=[problem], sources=sources)
 
 
 def _guess_id(source: bytes, place: Place) -> JobId:
@@ -277,6 +278,7 @@ def _result(candidates: Sequence[_Candidate], groups: Mapping[JobId, Sequence[_C
         problems=sorted(every, key=lambda problem: (problem.file, problem.line or 0)),
         warnings=notes.warnings,
         ignored=notes.ignored,
+        broken_lua=[source for each in candidates if each.problems or problems.get(each.id) for source in each.sources],
     )
 
 

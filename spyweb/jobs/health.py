@@ -68,7 +68,7 @@ def find_warnings(vitals: Vitals) -> list[str]:
     count = vitals.dead_messages
     if count:
         plural, were = ("s", "were") if count > 1 else ("", "was")
-        warnings.append(f"{count} message{plural} never arrived and {were} given up: `spyweb outbox` lists what waits")
+        warnings.append(f"{count} message{plural} never arrived and {were} given up: `spyweb outbox` lists them")
     if vitals.server_is_broken:
         warnings.append("the server's file does not load: `spyweb check` says why")
     return warnings

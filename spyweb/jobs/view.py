@@ -227,6 +227,13 @@ def describe_moment(ms: int, timezone: str) -> str:
     return f"{local:%a %Y-%m-%d %H:%M:%S}{fraction} {local:%Z}"
 
 
+def describe_failure(reason: str, traceback: str) -> str:
+    """All that is known of it: a traceback may begin with the reason."""
+    if not traceback or traceback.startswith(reason):
+        return traceback or reason
+    return f"{reason}\n{traceback}"
+
+
 def next_run(job: JobId, due_ms: int, timezone: str) -> NextRun:
     return NextRun(job=job, due_ms=due_ms, local=describe_moment(due_ms, timezone), timezone=timezone)
 

@@ -6,7 +6,6 @@ job that was being stepped gets a worker of its own, the others are told that th
 
 from __future__ import annotations
 
-import os
 import re
 from asyncio import CancelledError, TaskGroup, get_running_loop
 from collections import Counter
@@ -42,11 +41,6 @@ TRIES = 3  # VMs that may be lost under a run before it could begin
 MEMORY_BUDGET = 512 * MIB  # bytes of all VMs of a shared worker
 
 COMPLAINT = re.compile(r"(?s)(?P<file>.*?):(?P<line>\d+): (?P<reason>.*)")  # how Lua says where it is wrong
-
-
-def default_workers() -> int:
-    """One for each core, and at least two, so that a worker that is being replaced does not stop everything."""
-    return max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2)
 
 
 @asynccontextmanager

@@ -24,9 +24,8 @@ from spyweb.lua.session import Code, InitFacts, Order, WorkerInfo
 from spyweb.lua.wire import FromWorker, ToWorker, Why
 from spyweb.model import JobId, RunId
 
-UNANSWERED_PINGS = (
-    3  # at 0.5 s: 1.5 s without a word.  Counted rather than timed, so that a pause of the daemon itself kills nobody
-)
+# At 0.5 s: 1.5 s without a word.  Counted rather than timed, so that a pause of the daemon itself kills nobody.
+UNANSWERED_PINGS = 3
 REFILL = 100  # log lines granted at once ...
 REFILL_EVERY = 0.02  # ... seconds: 5,000 lines/s from one worker leave the loop five sixths of its time
 

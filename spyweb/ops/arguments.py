@@ -140,12 +140,6 @@ def _parse_hex_float(text: bytes) -> float | None:
         return -math.inf if text.startswith(b"-") else math.inf
 
 
-def read_boolean(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise _mismatch("boolean", value)
-
-
 def read_table(value: object) -> dict[object, object]:
     """A table, a sequence as a dict from 1 on."""
     if isinstance(value, dict):
@@ -164,7 +158,6 @@ def read_value(value: object) -> object:
 Text = Annotated[bytes, Reader("string", "string", read_text, (bytes,))]
 Int = Annotated[int, Reader("integer", "number", read_integer, (int,))]
 Number = Annotated[int | float, Reader("number", "number", read_number, (int, float))]
-Boolean = Annotated[bool, Reader("boolean", "boolean", read_boolean, (bool,))]
 Table = Annotated[dict[object, object], Reader("table", "table", read_table)]
 Value = Annotated[object, Reader("value", "value", read_value, (bytes, int, float, bool))]
 

@@ -183,18 +183,24 @@ def _with_type(headers: dict[bytes, bytes], kind: bytes) -> dict[bytes, bytes]:
 
 def _part(name: bytes, value: object) -> Part:
     """A field of http_multipart.  Raises OpError."""
+    field = f"field '{_shown(name)}'"
+    if not isinstance(value, dict | list):
+        return Part(name=name, content=_text_in(field, value))
+    table = read_table(value)
+    filename, kind = table.get(b"filename"), table.get(b"type")
+    return Part(
+        name=name,
+        content=_text_in(f"{field}: content", table.get(b"content")),
+        filename=None if filename is None else _text_in(f"{field}: filename", filename),
+        type=None if kind is None else _text_in(f"{field}: type", kind),
+    )
+
+
+def _text_in(field: str, value: object) -> bytes:
     try:
-        if not isinstance(value, dict | list):
-            return Part(name=name, content=read_text(value))
-        table = read_table(value)
-        return Part(
-            name=name,
-            content=read_text(table.get(b"content")),
-            filename=None if table.get(b"filename") is None else read_text(table[b"filename"]),
-            type=None if table.get(b"type") is None else read_text(table[b"type"]),
-        )
+        return read_text(value)
     except Mismatch as mismatch:
-        raise _bad("http_multipart", 2, f"field '{_shown(name)}': {mismatch}") from None
+        raise _bad("http_multipart", 2, f"{field}: {mismatch}") from None
 
 
 def _named(table: Mapping[object, object], name: str, position: int) -> dict[bytes, object]:

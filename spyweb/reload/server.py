@@ -50,10 +50,6 @@ class ServerReloader:
         self._generation = 0
         self._changed = asyncio.Event()
 
-    @property
-    def problem(self) -> Problem | None:
-        return self._endpoints.problem
-
     async def look(self) -> None:
         """See what is on disk, and bring about what changed."""
         found = await asyncio.to_thread(find_server, self._root)

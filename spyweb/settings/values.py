@@ -4,6 +4,7 @@ was expected."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import time
 from enum import StrEnum
 from functools import lru_cache
 from typing import TypeVar
@@ -29,7 +30,7 @@ _DURATION_TEXT: Schema = {"type": "string", "pattern": r"^\s*[0-9.]+\s*([A-Za-z]
 _HISTORY: Schema = {"anyOf": [{"type": "integer", "minimum": 1}, _DURATION_TEXT]}
 _SIZE_TEXT: Schema = {"type": "string", "pattern": r"^\s*[0-9.]+\s*[KkMmGgTt]?[Ii]?[Bb]?\s*$"}
 
-_TOML_NAMES = {bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list", dict: "a table"}
+_TOML_NAMES = {list: "a list", dict: "a table", time: "a time"}
 
 
 def wrong(expected: str, value: object) -> ValueError:

@@ -88,6 +88,23 @@ def test_a_file_that_is_wrong_is_shown_with_what_is_right(broken: Path) -> None:
     assert rows["tick"][0] == "idle"
 
 
+def test_what_does_not_compile_is_told_beside_what_is_wrong_in_the_settings(project: Path) -> None:
+    (project / "jobs" / "typo.lua").write_text('-- /// job\n-- evry = "30s"\n-- ///\nlocal x = = 1\n')
+    (project / "jobs" / "torn.lua").write_text("-- /// job\n-- every =\n-- ///\nlocal y = )\n")
+    (project / "jobs" / "Tick").mkdir()
+    (project / "jobs" / "Tick" / "init.lua").write_text("end\n")
+    found = spyweb("check", root=project)
+    assert found.code == 1
+    assert {tuple(row[:2]) for row in found.table} == {
+        ("jobs/Tick/init.lua", "1"),
+        ("jobs/tick.lua", 'gives the id "tick", and so does jobs/Tick/init.lua; ids must differ'),
+        ("jobs/torn.lua", "2"),
+        ("jobs/torn.lua", "4"),
+        ("jobs/typo.lua", "2"),
+        ("jobs/typo.lua", "4"),
+    }
+
+
 def test_what_ran_is_read_from_the_database(ran: Path) -> None:
     (row,) = spyweb("runs", root=ran).table
     assert (row[1], row[3:]) == ("tick", ["1s", "manual", "failed", "jobs/tick.lua:1: no"])

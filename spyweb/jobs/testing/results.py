@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spyweb.jobs.view import LogLine
+from spyweb.jobs.view import LogLine, describe_failure
 
 MOST_LINES = 1_000  # of one test that are kept
 LOADING = ""  # in place of a test's name: its files did not load
@@ -25,10 +25,7 @@ class Result:
 
     @property
     def why(self) -> str:
-        """All that is known of a failure."""
-        if not self.traceback or self.traceback.startswith(self.reason):
-            return self.traceback or self.reason
-        return f"{self.reason}\n{self.traceback}"
+        return describe_failure(self.reason, self.traceback)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

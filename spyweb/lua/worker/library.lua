@@ -4,8 +4,8 @@
 -- Everything is captured from the kit, which no script can reach, and nothing is called through a string's methods: a script
 -- that replaces string.format or poisons metatables hurts only itself.
 -- This code is stripped, so it has no lines: an error that is the script's fault is raised at the level of its own line.
--- Every byte here is paid in every VM, so what many scripts never touch, error texts included, is in files that load at
--- first use, and closures share what they can.
+-- Every byte here is paid in every VM that looks at any of it, so what many scripts never touch, error texts included, is
+-- in files that load at first use, and closures share what they can.
 
 local kit = ...
 local raw, env, frozen, emit, part = kit.raw, kit.globals, kit.frozen, kit.emit, kit.use

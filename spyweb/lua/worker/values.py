@@ -12,7 +12,6 @@ from typing import Any, Protocol, TypeGuard
 
 from spyweb.lua import wire
 
-Scalar = bool | int | float | bytes | str | None
 Function = Callable[..., Any]  # a Lua function, as lupa shows it
 
 

@@ -40,6 +40,11 @@ def test_every_lua_file_of_a_template_compiles(name: str) -> None:
     assert compile_problem(source, name) is None
 
 
+def test_what_was_made_comes_as_json_too(tmp_path: Path) -> None:
+    answer = spyweb("init", "--template", "monitor", "-o", "json", root=tmp_path)
+    assert answer.json == {"project": str(tmp_path), "made": list(TEMPLATES[Kind.MONITOR])}
+
+
 def test_the_next_step_can_be_typed_as_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = spyweb("init", str(tmp_path / "p"))
     assert answer.lines[-1] == (

@@ -55,13 +55,30 @@ def test_what_other_programs_have_is_said_not_to_be_here(words: list[str]) -> No
 
 
 @pytest.mark.parametrize(
-    "words",
-    [["nonsense"], ["jobs", "extra"], ["next", "-n", "0"], ["start", "--port", "70000"], ["jobs", "-o", "xml"]],
+    ("words", "said"),
+    [
+        (["nonsense"], "No such command 'nonsense': `spyweb -h` shows how"),
+        (["logs"], "Missing argument 'JOB': `spyweb logs -h` shows how"),
+        (["schema", "-o", "json"], "No such option: -o: `spyweb schema -h` shows how"),
+        (
+            ["next", "-n", "0"],
+            "Invalid value for '-n': Input should be greater than or equal to 1: `spyweb next -h` shows how",
+        ),
+        (
+            ["jobs", "-o", "xml"],
+            "Invalid value for '-o' / '--output': 'xml' is not one of 'table', 'json': `spyweb jobs -h` shows how",
+        ),
+    ],
 )
-def test_wrong_usage_exits_2_and_says_why_on_stderr(words: list[str], tmp_path: Path) -> None:
+def test_wrong_usage_exits_2_and_is_one_line(words: list[str], said: str, tmp_path: Path) -> None:
     answer = spyweb(*words, root=tmp_path)
-    assert (answer.code, answer.out) == (2, "")
-    assert "Error: " in answer.err
+    assert (answer.code, answer.out, answer.err.replace("root", "spyweb")) == (2, "", f"spyweb: {said}\n")
+
+
+@pytest.mark.parametrize("words", [["jobs", "extra"], ["start", "--port", "70000"], ["state", "rollback", "k", "x"]])
+def test_any_wrong_usage_is_one_line(words: list[str], tmp_path: Path) -> None:
+    answer = spyweb(*words, root=tmp_path)
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
 
 
 def test_a_project_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:

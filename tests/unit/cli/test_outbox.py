@@ -42,13 +42,15 @@ def leave(root: Path, *messages: NewMessage) -> None:
 def test_what_waits_and_what_is_dead_is_a_table(project: Path) -> None:
     leave(project, message(), message(job=NEWS))
     answer = spyweb("outbox", root=project)
-    moment = "Thu 2026-01-01 00:00:00 UTC"
+    table = answer.table
+    ages = [row.pop(2) for row in table]
 
     assert answer.lines[0].split() == ["id", "job", "since", "by", "to", "state", "attempts", "next", "error"]
-    assert answer.table == [
-        ["2", "news", moment, "webhook", "hooks.example", "waiting", "0", moment],
-        ["1", "prices", moment, "webhook", "hooks.example", "dead", "1", "answered 410: gone"],
+    assert table == [
+        ["2", "news", "webhook", "hooks.example", "waiting", "0", "now"],
+        ["1", "prices", "webhook", "hooks.example", "dead", "1", "answered 410: gone"],
     ]
+    assert all(age.endswith(" ago") for age in ages)
     assert len(spyweb("outbox", "news", root=project).lines) == 2
 
 

@@ -26,6 +26,10 @@ def test_an_older_one_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     assert script.read_text() == "log('hello')"
 
 
+def test_where_it_is_comes_as_json_too(tmp_path: Path) -> None:
+    assert spyweb("types", "-o", "json", root=tmp_path).json == {"wrote": str(tmp_path / "spyweb.d.lua")}
+
+
 def test_a_dash_prints(tmp_path: Path) -> None:
     answer = spyweb("types", "-", root=tmp_path)
     assert answer.out.startswith("---@meta _\n")

@@ -85,6 +85,22 @@ def test_a_broken_job_does_not_hinder_the_others(tmp_path: Path) -> None:
     assert told(found.problems) == ['jobs/bad.lua:3: evry: unknown key; did you mean "every"?']
 
 
+def test_the_lua_of_what_is_broken_is_at_hand_for_whoever_looks_for_more(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {
+        "jobs/bad.lua": "-- /// job\n-- evry = 1\n-- ///",
+        "jobs/torn.lua": "-- /// job\n-- every =\n-- ///",
+        "jobs/good.lua": LUA,
+        "jobs/twice.lua": LUA,
+        "jobs/Twice/init.lua": LUA,
+        "jobs/watch/config.toml": MONITOR.replace("url", "ulr"),
+        "jobs/watch/hooks.lua": LUA,
+    }
+    found = scanned(tmp_path, files)
+    assert {path for path, _ in found.broken_lua} == {
+        *("jobs/bad.lua", "jobs/torn.lua", "jobs/twice.lua", "jobs/Twice/init.lua", "jobs/watch/hooks.lua"),
+    }
+
+
 def test_a_broken_block_still_tells_which_job_it_belongs_to(tmp_path: Path) -> None:
     found = scanned(tmp_path, {"jobs/a.lua": '-- /// job\n-- name = "Price Watch"\n-- every = = 5\n-- ///'})
 

@@ -38,8 +38,8 @@ def test_a_dead_writer_is_a_problem_though_nothing_waits() -> None:
     ("count", "warnings"),
     [
         (0, []),
-        (1, ["1 message never arrived and was given up: `spyweb outbox` lists what waits"]),
-        (2, ["2 messages never arrived and were given up: `spyweb outbox` lists what waits"]),
+        (1, ["1 message never arrived and was given up: `spyweb outbox` lists them"]),
+        (2, ["2 messages never arrived and were given up: `spyweb outbox` lists them"]),
     ],
 )
 def test_messages_that_were_given_up_are_a_warning_and_no_failure(count: int, warnings: list[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from spyweb.clock import Clock
 from spyweb.errors import PoolError, ScriptError
-from spyweb.lua.pool import PATIENCE, Pool, default_workers, open_pool
+from spyweb.lua.pool import PATIENCE, Pool, open_pool
 from spyweb.lua.session import Code, InitFacts, Request
 from spyweb.lua.wire import Ended, Form, FromWorker, Why
 from spyweb.model import MIB, Ending, Failure, Isolation, JobId, Outcome, RunId
@@ -975,7 +975,3 @@ async def test_an_error_of_the_caller_leaves_the_pool_as_it_is() -> None:
     with pytest.raises(KeyError):
         async with open_world():
             raise KeyError
-
-
-def test_there_are_two_workers_at_least() -> None:
-    assert default_workers() >= 2

@@ -7,12 +7,10 @@ import pytest
 
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.ops.arguments import (
-    Boolean,
     Int,
     Mismatch,
     Text,
     parse_number,
-    read_boolean,
     read_integer,
     read_number,
     read_table,
@@ -134,12 +132,6 @@ def test_a_number_keeps_its_fraction() -> None:
     assert read_number(b"2.5") == 2.5
 
 
-def test_a_boolean_is_only_true_or_false() -> None:
-    assert read_boolean(False) is False
-    with pytest.raises(Mismatch, match="boolean expected, got number"):
-        read_boolean(0)
-
-
 @pytest.mark.parametrize(
     ("value", "table"),
     [({b"a": 1}, {b"a": 1}), ([b"x", b"y"], {1: b"x", 2: b"y"}), (Foreign(Ext.EMPTY_ARRAY, ""), {}), ({}, {})],
@@ -164,7 +156,6 @@ def test_what_only_lua_has_is_named_by_its_type(kind: Ext, name: str) -> None:
 def test_a_reader_is_found_behind_an_alias_and_behind_an_optional_one() -> None:
     assert reader_of(Text).kind == "string"
     assert reader_of(Int | None).kind == "integer"
-    assert reader_of(Boolean).kind == "boolean"
 
 
 @pytest.mark.parametrize("annotation", [int, Text | Int, Annotated[int, "x"], "Text"])

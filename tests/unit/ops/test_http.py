@@ -160,7 +160,7 @@ async def test_a_bad_url_is_http_and_does_not_raise(url: bytes, reason: str) -> 
         (
             "http_multipart",
             [URL_TEXT, {b"a": {b"filename": b"x"}}],
-            "bad argument #2 to 'http_multipart' (field 'a': string expected, got nil)",
+            "bad argument #2 to 'http_multipart' (field 'a': content: string expected, got nil)",
         ),
     ],
 )

@@ -65,7 +65,7 @@ class World:
 
     @property
     def problem(self) -> str:
-        return str(self.reloader.problem or "")
+        return str(self.served.endpoints.problem or "")
 
     async def require(self, name: bytes) -> None:
         """As a request does that answers with the present version."""

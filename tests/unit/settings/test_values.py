@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date, time
 
 import pytest
 
@@ -35,6 +36,8 @@ from spyweb.settings.values import boolean, duration, one_line, one_of, size, te
         (timezone, "", "no time zone"),
         (timezone, 3, "expected text"),
         (text, {"a": 1}, "not a table"),
+        (text, time(10), "not a time"),
+        (text, date(2026, 1, 1), "not a date"),
     ],
 )
 def test_a_wrong_value_says_what_was_expected(read: Callable[[object], object], value: object, reason: str) -> None:
