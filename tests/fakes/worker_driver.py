@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from spyweb.lua import wire
+from spyweb.lua.nursery import MALLOC
 from spyweb.lua.wire import Ended, Form, FromWorker, FromZygote, ToWorker, ToZygote, Why
 
 PATIENCE = 10.0  # seconds; a test that waits longer has failed
@@ -50,7 +51,7 @@ class ZygoteDriver:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "spyweb.lua.worker.zygote", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
-            env={"TZ": "UTC", "MALLOC_ARENA_MAX": "2"} | (environment or {}),
+            env=MALLOC | {"TZ": "UTC"} | (environment or {}),
         )
         theirs.close()
         self._reader = wire.Reader()

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -105,6 +105,53 @@ def test_an_idle_vm_is_small(vm: VM) -> None:
     start(vm, b"function run(ctx) return 1 end")
 
     assert vm.used < 73_000
+
+
+def script_run(vm: VM, run: int) -> None:
+    vm.begin(run, "run", wire.pack([{"job": "x", "run": run}, False]))
+    told = vm.start(run)
+    while told[0] == Told.OP:
+        told = vm.step(run, Form.PLAIN, [b"%d" % run])
+    assert told[:2] == (Told.END, Ended.SUCCESS)
+
+
+def monitor_run(vm: VM, run: int) -> None:
+    items = [{"fields": {"title": f"{run} {number}"}, "matches": []} for number in range(10)]
+    response = {"status": 200, "headers": {"date": f"{run}"}, "body": b"<p>" * 1000}
+    asked: list[list[object]] = [["load"], ["before_fetch", {"url": "u", "headers": {}}],
+                                 ["after_fetch", {"response": response}], ["filter_item", items]]  # fmt: skip
+    vm.begin(run, "cycle", wire.pack([{"job": "x", "run": run}]))
+    vm.start(run)
+    for each in asked:
+        assert vm.step(run, Form.PACKED, [wire.pack(each)])[0] == Told.OP
+    assert vm.step(run, Form.PLAIN, [])[:2] == (Told.END, Ended.SUCCESS)
+
+
+SMALL_SCRIPT = b"n = (n or 0) + 1 echo('n', tostring(n)) return #echo('n')"
+HOOKS = b"""
+function before_fetch(request, ctx) request.headers.x = '1' return request end
+function after_fetch(result, ctx) ctx.shared.size = #result.response.body return result end
+function filter_item(item, ctx) return item.fields.title ~= '' and item end
+"""
+
+
+@pytest.mark.parametrize(("source", "do_run"), [(SMALL_SCRIPT, script_run), (HOOKS, monitor_run)])
+def test_a_vm_is_no_larger_after_many_runs_than_after_a_few(
+    vm: VM, source: bytes, do_run: Callable[[VM, int], None]
+) -> None:
+    vm.compile(b"x.lua", source)
+
+    def smallest(runs: range) -> int:
+        sizes = []
+        for run in runs:
+            do_run(vm, run)
+            sizes.append(vm.used)
+        return min(sizes)
+
+    sooner = smallest(range(1000, 1100))
+    smallest(range(1100, 1400))
+
+    assert smallest(range(1400, 1500)) - sooner < 400
 
 
 def test_a_log_line_of_many_bytes_is_cut_in_lua(vm: VM, callbacks: Callbacks) -> None:
