@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 import spyweb
@@ -11,10 +12,15 @@ import spyweb
 INHERITED = ("LD_LIBRARY_PATH", "PYTHONHOME")  # without these this Python may not start at all
 
 
-def bare_environment() -> dict[str, str]:
-    """Nothing of the daemon's but what Python needs to start and to find this spyweb."""
+def bare_environment(*libraries: str) -> dict[str, str]:
+    """Nothing of the daemon's but what Python needs to start and to find this spyweb.
+
+    And these libraries, for a Python that does not look for its site (-S).
+    """
     kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    return kept | {"PYTHONPATH": str(Path(spyweb.__file__).parents[1])}
+    found = [spyweb.__file__, *(spec.origin for spec in map(find_spec, libraries) if spec and spec.origin)]
+    folders = dict.fromkeys(str(Path(file).parents[1]) for file in found)
+    return kept | {"PYTHONPATH": os.pathsep.join(folders)}
 
 
 def describe_exit(code: int) -> str:

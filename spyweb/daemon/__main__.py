@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import sys
 
-sys.modules["rich"] = None  # type: ignore[assignment]  # structlog loads it where it finds it: 6 MB for nothing
+from spyweb.daemon.lean import lean_imports
 
-from spyweb.daemon.process import main  # noqa: E402 - after the line above
+with lean_imports():
+    from spyweb.daemon.process import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

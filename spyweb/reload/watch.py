@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import structlog
-from watchfiles import Change, awatch
+from watchfiles import Change, watch
 
 log = structlog.get_logger()
 
@@ -76,8 +77,8 @@ class Watcher:
         self, *paths: Path, recursive: bool = True, stop: asyncio.Event | None = None
     ) -> AsyncIterator[None]:
         """One item for each burst of changes, and one once the watch has begun: something may have changed before."""
-        begun = False
-        async for changes in awatch(
+        stop, begun = stop or asyncio.Event(), False
+        bursts = watch(
             *paths,
             watch_filter=self._matters,
             debounce=DEBOUNCE_MS,
@@ -87,7 +88,13 @@ class Watcher:
             stop_event=stop,
             rust_timeout=BEGUN_MS,
             yield_on_timeout=True,
-        ):
-            if changes or not begun:
-                begun = True
-                yield
+        )
+        thread = ThreadPoolExecutor(1, "watch files")  # `awatch` would do, but brings 1.2 MB of anyio along
+        try:
+            while (changes := await asyncio.get_running_loop().run_in_executor(thread, next, bursts, None)) is not None:
+                if changes or not begun:
+                    begun = True
+                    yield
+        finally:
+            stop.set()  # the thread sees it within a step
+            thread.shutdown(wait=False)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from spyweb.lua.wire import Ended, FromWorker, ToWorker
 from spyweb.lua.worker import limits
@@ -22,8 +23,7 @@ _RESUME = int(ToWorker.RESUME)
 _LOADED, _END, _PONG = int(FromWorker.LOADED), int(FromWorker.END), int(FromWorker.PONG)
 
 
-@dataclass(slots=True, kw_only=True)
-class Template:
+class Template(Struct, kw_only=True):
     """What VMs for single runs are made of, and those that are made already."""
 
     files: list[tuple[str, bytes]]

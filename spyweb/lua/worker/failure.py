@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
-import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -14,7 +14,7 @@ BROKEN = 70  # exit code
 def die() -> NoReturn:
     """Shows the exception being handled, and ends the process."""
     try:
-        traceback.print_exc()
+        sys.__excepthook__(*sys.exc_info())  # `traceback` would bring three modules along
     finally:
         os._exit(BROKEN)
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from spyweb.lua.worker.vm import VM
 
@@ -28,8 +29,7 @@ class Phase(Enum):
     ENDED = auto()
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Run:
+class Run(Struct, kw_only=True, eq=False):
     """One run in a VM of this worker."""
 
     id: int
@@ -52,8 +52,7 @@ class Run:
     ops: int = 0  # how many it has asked for
 
 
-@dataclass(slots=True, eq=False)
-class Task:
+class Task(Struct, eq=False):
     """One thing to do in a VM: begin a run, go on with it, end it; or, without a run, close the VM."""
 
     home: Tenancy

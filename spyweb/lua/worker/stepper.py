@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from spyweb.lua.wire import Ended, Why
 from spyweb.lua.worker import limits, values
@@ -32,8 +33,7 @@ _BEFORE = {
 }
 
 
-@dataclass(slots=True, kw_only=True)
-class Seat:
+class Seat(Struct, kw_only=True):
     """A thread that steps VMs."""
 
     thread: int

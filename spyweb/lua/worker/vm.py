@@ -8,9 +8,9 @@ used by one thread at a time, except `used`, which reads a number.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
 from lupa import lua54
@@ -72,13 +72,19 @@ def new_runtime(limit: int | None = None) -> Runtime:
     )
 
 
-def compile_parts(folder: Path = Path(__file__).parent) -> Parts:
+def compile_parts(folder: str = os.path.dirname(__file__)) -> Parts:
     """Every .lua file of ours as stripped bytecode, by name."""
     runtime = new_runtime()
     dump: Function = runtime.execute(
         "return function(source, name) return string.dump(assert(load(source, name)), true) end"
     )
-    return {file.stem: dump(file.read_bytes(), b"@" + file.name.encode()) for file in folder.glob("*.lua")}
+    names = [name for name in os.listdir(folder) if name.endswith(".lua")]
+    return {name.removesuffix(".lua"): dump(_read(folder, name), b"@" + name.encode()) for name in names}
+
+
+def _read(folder: str, name: str) -> bytes:
+    with open(os.path.join(folder, name), "rb") as file:
+        return file.read()
 
 
 def compile_to_bytecode(files: Sequence[tuple[str, bytes]]) -> list[bytes] | None:

@@ -15,6 +15,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 
 import aiohttp
 from aiohttp.connector import AddrInfoType
@@ -48,6 +49,7 @@ class Doors:
 
     socks: SocksDoor
     prober: Prober
+    tls: ssl.SSLContext | None  # whom to trust; None: whom this machine trusts
 
 
 class HttpClient:
@@ -59,6 +61,7 @@ class HttpClient:
         self._clock = clock
         self._socks = doors.socks
         self._prober = doors.prober
+        self._tls = doors.tls
 
     @property
     def settings(self) -> HttpSettings:
@@ -89,16 +92,31 @@ class HttpClient:
 
     @asynccontextmanager
     async def _answered(self, fetch: Fetch) -> AsyncIterator[aiohttp.ClientResponse]:
+        tls = await self._trust()
         if fetch.proxy is None or fetch.proxy.scheme not in SOCKS_SCHEMES:
-            async with request(self._session, fetch, fetch.proxy) as response:
+            async with request(self._session, fetch, fetch.proxy, tls) as response:
                 yield response
         else:
-            async with self._socks(fetch.proxy) as session, request(session, fetch, None) as response:
+            async with self._socks(fetch.proxy) as session, request(session, fetch, None, tls) as response:
                 yield response
+
+    async def _trust(self) -> ssl.SSLContext:
+        """Also where no TLS is asked for: a redirect may lead there."""
+        if self._tls is None:
+            self._tls = await asyncio.to_thread(machine_trust)
+        return self._tls
+
+
+@cache
+def machine_trust() -> ssl.SSLContext:
+    """What aiohttp would use.  It would read the certificates at its import, twice: each time 35 ms and 1 MB."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 def request(
-    session: aiohttp.ClientSession, fetch: Fetch, proxy: URL | None
+    session: aiohttp.ClientSession, fetch: Fetch, proxy: URL | None, tls: ssl.SSLContext
 ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
     large = fetch.body is not None and len(fetch.body) >= LARGE_BODY
     return session.request(
@@ -107,6 +125,7 @@ def request(
         headers=fetch.headers,
         data=io.BytesIO(fetch.body or b"") if large else fetch.body,
         proxy=proxy,
+        ssl=tls,
         allow_redirects=fetch.follow,
         max_redirects=MOST_REDIRECTS + 1,  # aiohttp gives up at this one, before following it
     )
@@ -175,14 +194,14 @@ def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aio
     )
 
 
-def socks_door(settings: HttpSettings, resolver: Resolver, tls: ssl.SSLContext | bool) -> SocksDoor:
+def socks_door(settings: HttpSettings, resolver: Resolver) -> SocksDoor:
     """How to reach the world through a SOCKS proxy: a session for one request, so that nothing of it is kept."""
     room = asyncio.Semaphore(MOST_THROUGH_SOCKS)
 
     @asynccontextmanager
     async def enter(proxy: URL) -> AsyncIterator[aiohttp.ClientSession]:
         async with room:
-            connector = SocksConnector(proxy, resolver, deny_private=settings.deny_private, tls=tls)
+            connector = SocksConnector(proxy, resolver, deny_private=settings.deny_private)
             async with make_session(connector, settings) as session:
                 yield session
 
@@ -195,20 +214,19 @@ async def open_client(
 ) -> AsyncIterator[HttpClient]:
     """`lookup` and `tls` are for whoever has names or certificates of their own, such as tests."""
     resolver = Resolver(clock, lookup)
-    trusted: ssl.SSLContext | bool = True if tls is None else tls
     connector = aiohttp.TCPConnector(
         limit=most_connections(),
         limit_per_host=MOST_CONNECTIONS_PER_HOST,
         resolver=resolver,
         use_dns_cache=False,  # the resolver keeps answers, and failures too
         socket_factory=refuse_private if settings.deny_private else None,
-        ssl=trusted,
     )
     try:
         async with make_session(connector, settings) as session:
             doors = Doors(
-                socks=socks_door(settings, resolver, trusted),
+                socks=socks_door(settings, resolver),
                 prober=Prober(resolver, deny_private=settings.deny_private),
+                tls=tls,
             )
             yield HttpClient(session, settings, clock, doors)
     finally:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -43,13 +42,12 @@ class Untouched(AbstractResolver):
 class SocksConnector(aiohttp.TCPConnector):
     """Connections through one proxy.  What the proxy does wrong is a FetchError of the kind `proxy`."""
 
-    def __init__(self, proxy: URL, resolver: Resolver, *, deny_private: bool, tls: ssl.SSLContext | bool) -> None:
+    def __init__(self, proxy: URL, resolver: Resolver, *, deny_private: bool) -> None:
         super().__init__(
             resolver=resolver if proxy.scheme in BY_ADDRESS else Untouched(),
             family=socket.AF_INET if proxy.scheme == "socks4" else socket.AF_UNSPEC,  # it knows no other
             use_dns_cache=False,
             force_close=True,
-            ssl=tls,
         )
         self._proxy = proxy
         self._names = resolver

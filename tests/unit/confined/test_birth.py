@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,3 +27,9 @@ def test_nothing_is_inherited_that_is_not_needed(monkeypatch: pytest.MonkeyPatch
     assert environment["PYTHONHOME"] == "/opt/python"
     assert environment["PYTHONPATH"] == str(Path(spyweb.__file__).parents[1])
     assert "SPYWEB_TOKEN" not in environment
+
+
+def test_libraries_are_found_without_the_site() -> None:
+    program = [sys.executable, "-S", "-c", "import spyweb, msgspec, lupa"]
+    assert subprocess.run(program, env=bare_environment("lupa", "msgspec"), check=False).returncode == 0
+    assert bare_environment("no_such_library") == bare_environment()

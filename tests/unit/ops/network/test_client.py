@@ -2,10 +2,19 @@ from __future__ import annotations
 
 import resource
 import socket
+import ssl
+from pathlib import Path
 
 import pytest
+import trustme
 
-from spyweb.ops.network.client import MOST_CONNECTIONS, joined_headers, most_connections, refuse_private
+from spyweb.ops.network.client import (
+    MOST_CONNECTIONS,
+    joined_headers,
+    machine_trust,
+    most_connections,
+    refuse_private,
+)
 
 
 def test_header_names_are_lower_case_and_repeats_are_joined_in_order() -> None:
@@ -32,3 +41,16 @@ def test_a_private_one_does_not() -> None:
 def test_connections_leave_room_for_other_files(soft: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
     assert most_connections() == most
+
+
+def test_whom_this_machine_trusts_is_trusted_and_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trustme.CA().cert_pem.write_to_path(tmp_path / "authority.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
+    machine_trust.cache_clear()
+    try:
+        context = machine_trust()
+    finally:
+        machine_trust.cache_clear()
+    assert len(context.get_ca_certs()) == 1
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
