@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 from spyweb.jobs.server.endpoints import Around, Endpoints, Version
 from spyweb.jobs.server.file import ServerFile, code_of_server
@@ -71,7 +72,7 @@ class FakeMachine:
         (asked,) = request.arguments
         async with TaskGroup() as tasks:
             work = tasks.create_task(_contained(self.handler(asked, host)))  # type: ignore[arg-type]
-            await asyncio.wait([work, ending], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(list[asyncio.Future[Any]]([work, ending]), return_when=asyncio.FIRST_COMPLETED)
             work.cancel()
         if ending.done():
             return
