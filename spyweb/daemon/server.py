@@ -54,7 +54,6 @@ async def open_server(stack: AsyncExitStack, parts: Parts) -> Server:
             run_ended=parts.world.run_ended,
             note_failure=partial(note_failure, failures),
             clock=clock,
-            tasks=parts.tasks,
         )
     )
     stack.push_async_callback(endpoints.close, 0)

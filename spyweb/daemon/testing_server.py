@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from spyweb.clock import Clock
-from spyweb.daemon.build import owned_tasks
 from spyweb.daemon.testing_world import Worlds
 from spyweb.jobs.discover import scan
 from spyweb.jobs.record_view import RecordView, view_record
@@ -116,24 +115,22 @@ def serve_project(shelf: Shelf, endpoints: Endpoints, root: Path) -> AbstractAsy
 
 @asynccontextmanager
 async def open_endpoints(pool: Pool, world: World, ear: Ear, code: Code, clock: Clock) -> AsyncIterator[Endpoints]:
-    async with owned_tasks() as tasks:
-        endpoints = Endpoints(
-            Around(
-                machine=pool,
-                host_for=lambda _, run: host_in(world, run, ear.note_line),
-                run_ended=world.run_ended,
-                note_failure=ear.note_failure,
-                clock=clock,
-                tasks=tasks,
-            )
+    endpoints = Endpoints(
+        Around(
+            machine=pool,
+            host_for=lambda _, run: host_in(world, run, ear.note_line),
+            run_ended=world.run_ended,
+            note_failure=ear.note_failure,
+            clock=clock,
         )
-        endpoints.version = Version(code=code)
-        pool.keep_spares(code, SPARES)
-        try:
-            yield endpoints
-        finally:
-            await endpoints.close(0)
-            pool.retire(SERVER, code.generation + 1)
+    )
+    endpoints.version = Version(code=code)
+    pool.keep_spares(code, SPARES)
+    try:
+        yield endpoints
+    finally:
+        await endpoints.close(0)
+        pool.retire(SERVER, code.generation + 1)
 
 
 def host_in(world: World, run: RunId, log: JobLog) -> Host:

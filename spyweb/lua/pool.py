@@ -7,7 +7,7 @@ job that was being stepped gets a worker of its own, the others are told that th
 from __future__ import annotations
 
 import re
-from asyncio import CancelledError, TaskGroup, get_running_loop
+from asyncio import CancelledError, Future, TaskGroup, get_running_loop
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -101,6 +101,21 @@ class Pool:
         future = get_running_loop().create_future()
         return await self._carry_out(Order(request=request, host=host, ending=future, is_fresh=True))
 
+    def start_fresh(self, request: Request, host: Host) -> Future[Ending]:
+        """As `run_fresh`, for whoever waits in no task of its own.  To end it, `cancel` the run, not the future."""
+        order = Order(request=request, host=host, ending=get_running_loop().create_future(), is_fresh=True)
+        if self._is_stopping:
+            order.end(endings.never_begun(Why.STOPPED))
+            return order.ending
+        self._note(order)
+        try:
+            self._admit(order)
+        except BaseException:
+            self._forget(order)
+            raise
+        order.ending.add_done_callback(lambda _: self._forget(order))
+        return order.ending
+
     def keep_spares(self, code: Code, count: int) -> None:
         """Have that many VMs of this code ready for `run_fresh`; those of an older code of its job go."""
         if not self._is_stopping:
@@ -108,17 +123,20 @@ class Pool:
             self._worker_for(code, own=self._needs_own_worker(code)).keep_template(code, count)
 
     async def _carry_out(self, order: Order) -> Ending:
-        request = order.request
         if self._is_stopping:
             return endings.never_begun(Why.STOPPED)
-        if request.run in self._orders:
-            raise ValueError(f"run {request.run} is under way")
-        self._orders[request.run] = order
+        self._note(order)
         try:
             self._admit(order)
             return await self._ending_of(order)
         finally:
             self._forget(order)
+
+    def _note(self, order: Order) -> None:
+        run = order.request.run
+        if run in self._orders:
+            raise ValueError(f"run {run} is under way")
+        self._orders[run] = order
 
     async def _ending_of(self, order: Order) -> Ending:
         try:

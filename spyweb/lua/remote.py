@@ -182,7 +182,7 @@ class RemoteWorker:
     def keep_template(self, code: Code, spares: int) -> Template:
         """Have the worker know this code, and no other of its job, and keep so many VMs of it ready."""
         template = self._templates.get(code.job)
-        if template is not None and template.spares == spares and template.code == code:
+        if template is not None and template.spares == spares and (template.code is code or template.code == code):
             return template
         self.forget_template(code.job)
         template = self._templates[code.job] = Template(next(self._numbers), code, spares)

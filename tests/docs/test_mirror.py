@@ -70,8 +70,8 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/integration/test_extraction_process.py": (
         "confined/parent", "extraction/page", "extraction/pool",
     ),
-    "tests/integration/test_worker_cycles.py": ("lua/worker/cycle", "lua/worker/procedures"),
-    "tests/integration/test_worker_requests.py": ("lua/worker/server",),
+    "tests/integration/test_worker_cycles.py": ("lua/worker/attempts", "lua/worker/cycle", "lua/worker/procedures"),
+    "tests/integration/test_worker_requests.py": ("lua/worker/response", "lua/worker/server"),
     "tests/unit/lua/worker/test_library_http.py": ("lua/worker/headers",),
     "tests/integration/test_worker_tests.py": ("lua/worker/testing",),
     # The library's files are one thing to a script, and tested by what a script sees of them.

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 from spyweb.jobs.server.endpoints import Around, Endpoints, Version
 from spyweb.jobs.server.file import ServerFile, code_of_server
@@ -50,8 +51,9 @@ class FakeHost:
 
 
 class FakeMachine:
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, tasks: TaskGroup) -> None:
         self.handler = handler
+        self._tasks = tasks
         self.requests: list[Request] = []
         self._ids = count(1)
         self._running: dict[RunId, asyncio.Future[Ending]] = {}
@@ -59,18 +61,29 @@ class FakeMachine:
     def new_id(self) -> RunId:
         return RunId(next(self._ids))
 
-    async def run_fresh(self, request: Request, host: Host) -> Ending:
+    def start_fresh(self, request: Request, host: Host) -> asyncio.Future[Ending]:
         self.requests.append(request)
-        killed = self._running[request.run] = asyncio.get_running_loop().create_future()
+        ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._running[request.run] = ending
+        self._tasks.create_task(self._carry_out(request, host, ending))
+        return ending
+
+    async def _carry_out(self, request: Request, host: Host, ending: asyncio.Future[Ending]) -> None:
         (asked,) = request.arguments
         async with TaskGroup() as tasks:
             work = tasks.create_task(_contained(self.handler(asked, host)))  # type: ignore[arg-type]
-            await asyncio.wait([work, killed], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(list[asyncio.Future[Any]]([work, ending]), return_when=asyncio.FIRST_COMPLETED)
             work.cancel()
-        ending = killed.result() if killed.done() else work.result()
-        if isinstance(ending, Exception):
-            raise ending
-        return ending
+        if ending.done():
+            return
+        result = work.result()
+        if isinstance(result, Exception):
+            ending.set_exception(result)
+        else:
+            ending.set_result(result)
+
+    def finish(self, run: RunId) -> None:
+        self._running[run].set_result(Ending(outcome=Outcome.SUCCESS, result=[200, b""]))
 
     def cancel(self, run: RunId, why: Why) -> None:
         if not self._running[run].done():
@@ -108,7 +121,7 @@ async def serve(handler: Handler = say_hello, clock: FakeClock | None = None) ->
 
 
 def make_served(handler: Handler, tasks: TaskGroup, clock: FakeClock) -> Served:
-    machine, story, failures = FakeMachine(handler), list[str](), list[str]()
+    machine, story, failures = FakeMachine(handler, tasks), list[str](), list[str]()
 
     def host_for(_code: Code, _run: RunId) -> Host:
         return FakeHost(story)
@@ -119,7 +132,6 @@ def make_served(handler: Handler, tasks: TaskGroup, clock: FakeClock) -> Served:
         run_ended=lambda run: story.append(f"ended {run}"),
         note_failure=lambda asked, reason: failures.append(f"{asked}: {reason}"),
         clock=clock,
-        tasks=tasks,
     )
     endpoints = Endpoints(around)
     endpoints.version = version_of()

@@ -5,7 +5,8 @@ A request has a VM of its own.  Its answer leaves at once; what its handler defe
 
 from __future__ import annotations
 
-from asyncio import Future, TaskGroup, get_running_loop
+from asyncio import Future, get_running_loop
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +20,7 @@ from spyweb.lua.patience import settle, within
 from spyweb.lua.procedures import Procedure
 from spyweb.lua.session import Code, Host, Request
 from spyweb.lua.wire import Why
-from spyweb.model import Ending, Failure, Outcome, RunId
+from spyweb.model import Ending, Failure, JobId, Outcome, RunId
 
 LIMIT_S = 30.0  # for an answer
 DEFERRED_MS = 300_000  # for what was deferred, after it
@@ -38,7 +39,7 @@ class Machine(Protocol):
 
     def new_id(self) -> RunId: ...
 
-    async def run_fresh(self, request: Request, host: Host) -> Ending: ...
+    def start_fresh(self, request: Request, host: Host) -> Future[Ending]: ...
 
     def cancel(self, run: RunId, why: Why) -> None: ...
 
@@ -52,7 +53,6 @@ class Around:
     run_ended: Callable[[RunId], None]
     note_failure: Callable[[str, str], None]  # what was asked, and why it failed, with a traceback
     clock: Clock
-    tasks: TaskGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +67,9 @@ class Version:
     def codes(self) -> Sequence[Code]:
         return self.code, *self.lanes
 
-    def code_for(self, run: RunId) -> Code:
-        """Requests take turns."""
-        return self.code if not self.lanes else self.codes[run % (len(self.lanes) + 1)]
+    def least_busy(self, runs: Counter[JobId]) -> Code:
+        """By the number of its runs: in turns, one worker would wait for work while another has a line of it."""
+        return min(self.codes, key=lambda code: runs[code.job])
 
 
 class Endpoints:
@@ -78,7 +78,8 @@ class Endpoints:
         self.problem: Problem | None = None  # of the file now on disk, when it is not the version that answers
         self._around = around
         self._gate = Gate(around.clock, room=AT_ONCE, line=IN_LINE, patience_s=PATIENCE_S)
-        self._running: set[RunId] = set()
+        self._running: dict[RunId, JobId] = {}
+        self._busy: Counter[JobId] = Counter()  # how many of these each worker has
         self._is_closing = False
         self._idle: Future[None] = get_running_loop().create_future()  # since it is closing
 
@@ -89,13 +90,7 @@ class Endpoints:
         if version is None or self._is_closing:
             self._gate.leave()
             return self._without_version(asked)
-        run = self._around.machine.new_id()
-        self._running.add(run)
-        timer = self._around.clock.call_later(LIMIT_S, partial(self._around.machine.cancel, run, Why.TIMEOUT))
-        code = version.code_for(run)
-        exchange = Exchange(partial(self._around.host_for, code, run), version.modules, timer.cancel)
-        self._around.tasks.create_task(self._serve(code, run, asked, exchange))
-        return await exchange.answered or ERROR
+        return await self._begin(version, asked).answered or ERROR
 
     async def close(self, grace: float) -> None:
         """Begin nothing more; what runs has so many seconds to end by itself."""
@@ -115,40 +110,60 @@ class Endpoints:
         self._around.note_failure(_title(asked), str(self.problem))
         return ERROR
 
-    async def _serve(self, code: Code, run: RunId, asked: Mapping[str, object], exchange: Exchange) -> None:
-        """From the VM's first step to its last, long after the answer perhaps."""
+    def _begin(self, version: Version, asked: Mapping[str, object]) -> Exchange:
+        """No task: what follows the run's end is called by its future, which costs a third."""
+        machine, code = self._around.machine, version.least_busy(self._busy)
+        run = machine.new_id()
+        timer = self._around.clock.call_later(LIMIT_S, partial(machine.cancel, run, Why.TIMEOUT))
+        exchange = Exchange(partial(self._around.host_for, code, run), version.modules, timer.cancel)
+        self._running[run] = code.job
+        self._busy[code.job] += 1
         try:
-            ending = await self._run(code, run, asked, exchange)
+            ending = machine.start_fresh(_request(code, run, asked), exchange)
+        except BaseException:
+            self._leave(run, exchange)
+            raise
+        ending.add_done_callback(partial(self._ended, run, asked, exchange))
+        return exchange
+
+    def _ended(self, run: RunId, asked: Mapping[str, object], exchange: Exchange, future: Future[Ending]) -> None:
+        """At the VM's last step, long after the answer perhaps."""
+        try:
+            ending = _ending_in(future)
             if ending.outcome is Outcome.SUCCESS:
                 exchange.answer(answer_in(ending.result))
                 return
             self._around.note_failure(_title(asked), f"{ending.reason}\n{ending.traceback}".rstrip())
             exchange.answer(TOO_SLOW if ending.failure in (Failure.TIMEOUT, Failure.CPU) else ERROR)
         finally:
-            exchange.answer(ERROR)
             self._leave(run, exchange)
 
     def _leave(self, run: RunId, exchange: Exchange) -> None:
-        self._running.discard(run)
+        exchange.answer(ERROR)
+        self._busy[self._running.pop(run)] -= 1
         self._gate.leave()
         if exchange.has_asked:
             self._around.run_ended(run)
         if self._is_closing and not self._running:
             settle(self._idle)
 
-    async def _run(self, code: Code, run: RunId, asked: Mapping[str, object], exchange: Exchange) -> Ending:
-        request = Request(
-            run=run,
-            code=code,
-            timeout_ms=int(LIMIT_S * 1000) + DEFERRED_MS,
-            cpu_limit_ms=CPU_LIMIT_MS,
-            procedure=Procedure.REQUEST,
-            arguments=(asked,),
-        )
-        try:
-            return await self._around.machine.run_fresh(request, exchange)
-        except PoolError as error:
-            return Ending(outcome=Outcome.LOST, reason=str(error))
+
+def _request(code: Code, run: RunId, asked: Mapping[str, object]) -> Request:
+    return Request(
+        run=run,
+        code=code,
+        timeout_ms=int(LIMIT_S * 1000) + DEFERRED_MS,
+        cpu_limit_ms=CPU_LIMIT_MS,
+        procedure=Procedure.REQUEST,
+        arguments=(asked,),
+    )
+
+
+def _ending_in(future: Future[Ending]) -> Ending:
+    try:
+        return future.result()
+    except PoolError as error:
+        return Ending(outcome=Outcome.LOST, reason=str(error))
 
 
 def _title(asked: Mapping[str, object]) -> str:

@@ -3,7 +3,8 @@
 
 local kit, shared = ...
 local raw, env, border = kit.raw, kit.env, kit.border
-local traced, attempt, with_headers = border.traced, shared.attempt, kit.use("headers").with_headers
+local attempts, traced, with_headers = kit.use("attempts"), border.traced, kit.use("headers").with_headers
+local attempt = attempts.attempt
 local collect, floor, format, next = raw.collectgarbage, raw.math.floor, raw.string.format, raw.next
 local error, rawget, setmetatable, type = raw.error, raw.rawget, raw.setmetatable, raw.type
 
@@ -205,7 +206,7 @@ local function report(ok, ...)
 end
 
 local function conclude(run)
-  if run.unloaded then return shared.fail(run, run.unloaded[1], run.unloaded[2]) end
+  if run.unloaded then return attempts.fail(run, run.unloaded[1], run.unloaded[2]) end
   shared.succeed(run)
 end
 

@@ -2,12 +2,10 @@
 -- Loaded when a BEGIN first names one.  The chunk takes the kit and returns find(name) -> procedure or nil.
 
 local kit = ...
-local raw, env, border = kit.raw, kit.env, kit.border
-local traced, trace, use = border.traced, border.trace, border.use
-local raise, rawset, type = raw.error, raw.rawset, raw.type
+local raw, env = kit.raw, kit.env
+local rawset, type = raw.rawset, raw.type
 
 local SUCCESS = 0                               -- wire.Ended
-local OUT_OF_MEMORY = "not enough memory"       -- Lua's own text
 
 local FILES = { load = "cycle", cycle = "cycle", request = "server", tests = "testing", test = "testing" }
 
@@ -20,22 +18,6 @@ function shared.execute(...)
   for i = 1, #more do more[i](...) end
 end
 
-local function after(run, ok, value)
-  local traceback
-  if not ok then
-    if value == OUT_OF_MEMORY then raise(value, 0) end
-    value, traceback = use("ending").text_of(value), trace().text(run.frames)
-  end
-  if run.defers[1] then use("ending").run_defers(run) end
-  run.deferred = 0
-  return ok, value, traceback
-end
-
--- Calls f, then what it has deferred.  Gives true and its first result; or false, the error's text and a traceback.
-function shared.attempt(run, f, ...)
-  return after(run, traced(run, f, ...))
-end
-
 -- From now on no hook follows, whatever ends the run: only what is deferred.
 function shared.without_hooks(run, ctx)
   run.ctx, run.announced, run.finished = ctx, false, true
@@ -43,10 +25,6 @@ end
 
 function shared.succeed(run)
   run.ended, run.reason, run.traceback, run.ctx = SUCCESS, "", "", nil
-end
-
-function shared.fail(run, text, traceback)
-  run.ended, run.value, run.reason, run.traceback, run.ctx = 1, text, text, traceback, nil
 end
 
 local METHODS = { "get", "post", "put", "patch", "delete", "all" }

@@ -7,7 +7,7 @@ local raw, env, border, frozen = kit.raw, kit.env, kit.border, kit.frozen
 local concat, find, floor, format, gsub = raw.table.concat, raw.string.find, raw.math.floor, raw.string.format, raw.string.gsub
 local next, rawequal, rawget, sort, sub = raw.next, raw.rawequal, raw.rawget, raw.table.sort, raw.string.sub
 local tonumber, type = raw.tonumber, raw.type
-local fail = border.fail
+local fail, attempts = border.fail, kit.use("attempts")
 
 local SHORT = 60                    -- bytes of a value that is shown in the first line
 local LONG = 4096                   -- bytes of each value that are shown at all
@@ -134,7 +134,7 @@ end
 
 -- The reason of a run is one line: what an assertion says besides goes where the traceback does.
 local function fail_test(run, text, traceback)
-  shared.fail(run, text, find(text, "\n", 1, true) and format("%s\n%s", text, traceback) or traceback)
+  attempts.fail(run, text, find(text, "\n", 1, true) and format("%s\n%s", text, traceback) or traceback)
 end
 
 local function execute(run, options)
@@ -142,7 +142,7 @@ local function execute(run, options)
   ctx.shared = {}
   shared.without_hooks(run, ctx)
   furnish(options)
-  local ok, problem, traceback = shared.attempt(run, shared.execute, ctx)
+  local ok, problem, traceback = attempts.attempt(run, shared.execute, ctx)
   if not ok then fail_test(run, problem, traceback) end
   return ok, ctx
 end
@@ -169,7 +169,7 @@ function procedures.test(run, name, options)
   if not is_loaded then return end
   local f = rawget(env, name)
   if type(f) ~= "function" then return fail_test(run, format("there is no test %s", name), "") end
-  local ok, problem, traceback = shared.attempt(run, f, ctx)
+  local ok, problem, traceback = attempts.attempt(run, f, ctx)
   if not ok then return fail_test(run, problem, traceback) end
   shared.succeed(run)
 end

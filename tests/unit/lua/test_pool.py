@@ -443,6 +443,30 @@ async def test_fresh_runs_at_once_are_spread_over_the_workers(world: World) -> N
     assert [worker.story for worker in world.nursery.workers] == [["template 1", "fresh 1"], ["template 1", "fresh 2"]]
 
 
+async def test_a_fresh_run_can_be_begun_without_a_task_and_is_forgotten_at_its_end(world: World) -> None:
+    request = Request(run=RunId(1), code=make_code(), timeout_ms=60_000, cpu_limit_ms=10_000)
+    for _ in range(2):
+        ending = world.pool.start_fresh(request, world.host)
+        with pytest.raises(ValueError, match="run 1 is under way"):
+            world.pool.start_fresh(request, world.host)
+        await world.clock.turn()
+        world.worker_of(1).end(1)
+        await world.clock.turn()
+        assert ending.result().outcome is Outcome.SUCCESS
+    await world.pool.stop(0)
+    assert world.pool.start_fresh(request, world.host).result().outcome is Outcome.STOPPED
+
+
+async def test_a_fresh_run_without_a_task_is_ended_by_cancelling_the_run(world: World) -> None:
+    request = Request(run=RunId(1), code=make_code(), timeout_ms=60_000, cpu_limit_ms=10_000)
+    ending = world.pool.start_fresh(request, world.host)
+    await world.clock.turn()
+    world.pool.cancel(RunId(1), Why.TIMEOUT)
+    world.worker_of(1).end(1, Ended.TIMEOUT)
+    await world.clock.turn()
+    assert ending.result().failure is Failure.TIMEOUT
+
+
 async def test_a_fresh_run_that_is_cancelled_tells_its_worker(world: World) -> None:
     await world.begin(1, make_code(), fresh=True)
     world.pool.cancel(RunId(1), Why.CANCELLED)

@@ -12,7 +12,7 @@ from spyweb.jobs.server.endpoints import AT_ONCE, ERROR, LIMIT_S, NOT_FOUND, PAT
 from spyweb.jobs.server.exchange import Answer
 from spyweb.jobs.server.file import ServerFile, code_of_server
 from spyweb.lua.session import Host
-from spyweb.model import Ending, Failure, Outcome, RunId
+from spyweb.model import Ending, Failure, Outcome
 from tests.fakes.endpoints import Served, hang, serve
 
 ASKED = {"method": "GET", "path": "/api/v/x"}
@@ -121,10 +121,19 @@ async def test_room_is_free_again_whatever_ended_a_request() -> None:
             assert await served.endpoints.answer(ASKED) == ERROR
 
 
-async def test_requests_take_turns_on_the_workers() -> None:
-    lanes = [code_of_server(ServerFile(b""), 1, lane) for lane in range(3)]
-    version = Version(code=lanes[0], lanes=lanes[1:])
-    assert {version.code_for(RunId(number)).job for number in range(3)} == {lane.job for lane in lanes}
+async def test_a_request_goes_to_the_worker_that_has_the_fewest() -> None:
+    async with serve(hang) as served:
+        lanes = [code_of_server(ServerFile(b""), 1, lane) for lane in range(3)]
+        served.endpoints.version = Version(code=lanes[0], lanes=lanes[1:])
+        asked = await ask_often(served, 6)
+        jobs = [request.code.job for request in served.machine.requests]
+        assert sorted(jobs) == sorted([lane.job for lane in lanes] * 2)
+        served.machine.finish(served.machine.requests[1].run)
+        await asked[1]
+        asked += await ask_often(served, 1)
+        assert served.machine.requests[-1].code.job == jobs[1]
+        await served.endpoints.close(0)
+        await asyncio.gather(*asked)
 
 
 async def test_closing_begins_nothing_and_ends_what_does_not_end_by_itself() -> None:
