@@ -12,7 +12,7 @@ from asyncio import Future
 from collections.abc import AsyncIterator, Sequence
 
 from spyweb.clock import Clock
-from spyweb.store import clearing, recording, scanning, transfer
+from spyweb.store import adding, clearing, recording, scanning, transfer
 from spyweb.store.batch import Kind
 from spyweb.store.changes import Desk
 from spyweb.store.events import SqliteEvents
@@ -70,7 +70,7 @@ class SqliteValues:
         submit, subject = self._lanes.writer.submit, (namespace, key)
         desk = Desk(self._codec, namespace, key, self._clock.now_ms())
         if isinstance(change, Addition) and self._codec.is_plain:
-            return submit(Kind.WRITE, recording.add, desk, change, subject=subject)
+            return submit(Kind.WRITE, adding.add, desk, change, subject=subject)
         return submit(Kind.WRITE, recording.change, desk, change, subject=subject)
 
     def keys(self, namespace: str, pattern: bytes = b"*") -> Future[list[bytes]]:
