@@ -73,7 +73,7 @@ class Count:
 
 def add_many(connection: sqlite3.Connection, several: Sequence[tuple[Desk, Addition]]) -> list[object]:
     counts = find_counts(connection, [(namespace, key) for (_, namespace, key, _), _ in several])
-    results = []
+    results: list[object] = []
     for desk, addition in several:
         _, namespace, key, now_ms = desk
         count = counts.get((namespace, key))
@@ -83,9 +83,19 @@ def add_many(connection: sqlite3.Connection, several: Sequence[tuple[Desk, Addit
         else:
             if count:
                 write_counts(connection, [counts.pop((namespace, key))])
-            results.append(add_one(connection, desk, addition))
+            results.append(attempt(connection, desk, addition))
     write_counts(connection, counts.values())
     return results
+
+
+def attempt(connection: sqlite3.Connection, desk: Desk, addition: Addition) -> object:
+    """What a rule raises is its own op's affair.  What SQLite raises is the batch's: it may be rolled back by now."""
+    try:
+        return add_one(connection, desk, addition)
+    except sqlite3.Error:
+        raise
+    except Exception as error:  # noqa: BLE001 - the boundary of one op, as in a batch
+        return error
 
 
 def find_counts(connection: sqlite3.Connection, places: Iterable[Place]) -> dict[Place, Count]:

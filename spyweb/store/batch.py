@@ -139,7 +139,7 @@ def try_together(
     try:
         results = run(connection, batch)
         connection.execute("COMMIT")
-    except Exception:
+    except Exception:  # noqa: BLE001 - the boundary of a batch: whose error it was is seen when it is done again
         roll_back(connection)
         return None
     return results

@@ -9,31 +9,36 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
 SIZES = (8, 32)  # rows of a statement; what is missing is NULL, and costs next to nothing
 
 Rows = Sequence[Sequence[object]]
 
 
-class Bulk:
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Bulk(Generic[T, *Ts]):
     """An op's function that knows how to do many in a row: `together` gives the results, in order, of what `each` would
     have done one after the other.
 
-    An exception that it raises undoes the whole batch, which is then done one by one.
+    What one of them fails with is its result.  An exception that is raised undoes the whole batch, which is then done
+    one by one.
     """
 
     __slots__ = ("each", "together")
 
     def __init__(
         self,
-        each: Callable[..., object],
-        together: Callable[[sqlite3.Connection, Sequence[Any]], Sequence[object]],
+        each: Callable[[sqlite3.Connection, *Ts], T],
+        together: Callable[[sqlite3.Connection, Sequence[tuple[*Ts]]], Sequence[T]],
     ) -> None:
         self.each = each
-        self.together = together  # of a sequence of arguments
+        self.together = together  # takes the arguments of each
 
-    def __call__(self, connection: sqlite3.Connection, *arguments: object) -> object:
+    def __call__(self, connection: sqlite3.Connection, *arguments: *Ts) -> T:
         return self.each(connection, *arguments)
 
 
