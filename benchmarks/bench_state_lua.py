@@ -2,9 +2,9 @@
 
 Counting, each job on a key of its own or all on one: beside one thread of sqlite3 that commits each of its
 `INSERT ... ON CONFLICT DO UPDATE ... RETURNING`, and diskcache's `incr` from 16 threads where that is installed (`make
-bench` sees to that).  The store syncs each commit; diskcache never does (`synchronous = NORMAL`), so beside it stands a second
-figure of ours where the store doesn't either.  Handing over: from the moment before a run calls `state.unlock` to the moment when the
-`state.lock` of the next in line has returned to its script, with all jobs in one line.
+bench` sees to that).  The store syncs each commit and diskcache none (`synchronous = NORMAL`), so a second figure of
+ours, as unsynced, stands beside it.  Handing over: from the moment before a run calls `state.unlock` to the moment when
+the `state.lock` of the next in line has returned to its script, with all jobs in one line.
 """
 
 from __future__ import annotations
