@@ -46,6 +46,9 @@ def read_key(value: object) -> bytes | Fields:
 KeyOrTable = Annotated[bytes | Fields, Reader("string", "string", read_key, (bytes,))]
 
 
+new_tuple = tuple.__new__  # half of what a NamedTuple's own takes, for each op
+
+
 class Failed(Exception):
     """The call ends here, with these results."""
 
@@ -80,7 +83,7 @@ class Here(NamedTuple):
     def subject(self, key: bytes) -> Subject:
         """Raises Failed for a key that is too long."""
         limits = self.call.world.state
-        subject = Subject(self.function, key, self.failure, limits.max_value_bytes)
+        subject = new_tuple(Subject, (self.function, key, self.failure, limits.max_value_bytes))
         if len(key) > limits.max_key_bytes:
             raise Failed(subject.refusal(f"{len(key)} bytes are over the limit of {limits.max_key_bytes}"))
         return subject
@@ -114,8 +117,9 @@ class Here(NamedTuple):
 
     def change(self, key: bytes, transform: Transform) -> Asked[object]:
         """Apply a rule, whose result is what the script gets."""
-        values = self.call.world.store.values
-        return Asked(values.transform(self.namespace, key, transform, origin=self.call.origin), as_they_are)
+        call = self.call
+        source = call.world.store.values.transform(call.state_namespace, key, transform, origin=call.origin)
+        return new_tuple(Asked, (source, as_they_are, None))
 
     def read(self, key: bytes, results: Callable[[Entry | None], Results]) -> Asked[Entry | None]:
         return Asked(self.call.world.store.values.read(self.namespace, key), results)
@@ -138,11 +142,13 @@ def positional(
         @op(name)
         @wraps(handler)
         def begin(call: Call, /, *arguments: P.args, **named: P.kwargs) -> Awaitable[Results]:
-            here = Here(call, name, failure)
-            metrics = call.world.metrics.state
-            metrics.writes += writes
-            metrics.reads += not writes
-            began = call.world.clock.monotonic()
+            here = new_tuple(Here, (call, name, failure))
+            world = call.world
+            if writes:
+                world.metrics.state.writes += 1
+            else:
+                world.metrics.state.reads += 1
+            began = world.clock.monotonic()
             try:
                 asked = handler(here, *arguments, **named)
             except Failed as failed:

@@ -13,6 +13,8 @@ from asyncio import Future
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Generic, NamedTuple, Self, TypeVar, TypeVarTuple
 
@@ -20,6 +22,7 @@ import aiosqlite
 
 from spyweb.clock import Clock
 from spyweb.errors import StoreClosed, StoreError
+from spyweb.store.bulk import Bulk
 from spyweb.store.failures import translate
 from spyweb.store.subjects import Subjects
 
@@ -112,12 +115,12 @@ new_tuple = tuple.__new__  # half of what a NamedTuple's own takes, for each op
 def commit(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
     """Run a batch in one transaction; when that is rolled back, each op in one of its own, so that only what
     cannot be done fails."""
-    if len(batch) > 1:
+    for run in [run_in_stretches, run_in_turn] if len(batch) > 1 else []:
         try:
             begin(connection, batch)
         except sqlite3.Error as error:  # in use by another process: each op would wait as long again
             return [error] * len(batch)
-        results = try_together(connection, batch)
+        results = try_together(connection, batch, run)
         if results is not None:
             return results
     return [run_alone(connection, op) for op in batch]
@@ -129,19 +132,43 @@ def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:
     connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def try_together(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results | None:
+def try_together(
+    connection: sqlite3.Connection, batch: Sequence[Op], run: Callable[[sqlite3.Connection, Sequence[Op]], Results]
+) -> Results | None:
     """None: nothing of the batch has happened."""
-    results: Results = []
     try:
-        for op in batch:
-            results.append(run_saved(connection, op) if op.kind is Kind.SEVERAL else attempt(connection, op))
-            if not connection.in_transaction:  # SQLite has rolled all of it back: a full disk, an I/O error
-                return None
+        results = run(connection, batch)
         connection.execute("COMMIT")
-    except sqlite3.Error:
+    except Exception:  # noqa: BLE001 - the boundary of a batch: whose error it was is seen when it is done again
         roll_back(connection)
         return None
     return results
+
+
+def run_in_stretches(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
+    """What can be done in bulk is.  Raises whatever that raises."""
+    results: Results = []
+    for function, stretch in groupby(batch, attrgetter("function")):
+        ops = list(stretch)
+        if len(ops) > 1 and type(function) is Bulk:
+            results += function.together(connection, [op.arguments for op in ops])
+            expect_transaction(connection)
+        else:
+            results += run_in_turn(connection, ops)
+    return results
+
+
+def run_in_turn(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
+    results: Results = []
+    for op in batch:
+        results.append(run_saved(connection, op) if op.kind is Kind.SEVERAL else attempt(connection, op))
+        expect_transaction(connection)
+    return results
+
+
+def expect_transaction(connection: sqlite3.Connection) -> None:
+    if not connection.in_transaction:
+        raise sqlite3.OperationalError("SQLite has rolled all of it back: a full disk, an I/O error")
 
 
 def run_saved(connection: sqlite3.Connection, op: Op) -> object:

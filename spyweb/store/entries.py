@@ -9,13 +9,14 @@ import asyncio
 import re
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar, TypeVarTuple, cast
 
 from spyweb.clock import Clock
 from spyweb.errors import StoreError
 from spyweb.store.batch import Kind
+from spyweb.store.bulk import Bulk, Wide
 from spyweb.store.changes import Desk, is_live, renewed
 from spyweb.store.encoding import LARGEST, SMALLEST, Column, Type, as_text, decode
 from spyweb.store.lanes import Lanes
@@ -38,6 +39,17 @@ SET = """
         type = 's', value = excluded.value, expires_ms = NULL, version = version + 1,
         created_ms = CASE WHEN expires_ms <= ?4 THEN ?4 ELSE created_ms END, updated_ms = ?4
 """
+SET_MANY = Wide(
+    """
+    INSERT INTO entry (namespace, key, type, value, expires_ms, version, created_ms, updated_ms)
+    SELECT column1, column2, 's', column3, NULL, 1, column4, column4 FROM (VALUES {rows}) WHERE column2 IS NOT NULL
+    ON CONFLICT (namespace, key) DO UPDATE SET
+        type = 's', value = excluded.value, expires_ms = NULL, version = version + 1,
+        created_ms = CASE WHEN expires_ms <= excluded.updated_ms THEN excluded.updated_ms ELSE created_ms END,
+        updated_ms = excluded.updated_ms
+    """,
+    columns=4,
+)
 SET_KEEPING_EXPIRY = """
     UPDATE entry SET type = 's', value = ?3, version = version + 1, updated_ms = ?4
     WHERE namespace = ?1 AND key = ?2
@@ -152,8 +164,16 @@ def open_value(connection: sqlite3.Connection, desk: Desk) -> bytes | None:
     return as_text(entry.value) if entry else None
 
 
-def put(connection: sqlite3.Connection, namespace: str, key: bytes, value: bytes, now_ms: int) -> None:
+def put_one(connection: sqlite3.Connection, namespace: str, key: bytes, value: bytes, now_ms: int) -> None:
     connection.execute(SET, (namespace, key, value, now_ms))
+
+
+def put_many(connection: sqlite3.Connection, several: Sequence[tuple[str, bytes, bytes, int]]) -> list[None]:
+    SET_MANY.execute(connection, several)
+    return [None] * len(several)
+
+
+put = Bulk(put_one, put_many)
 
 
 def delete(connection: sqlite3.Connection, namespace: str, key: bytes) -> None:

@@ -7,18 +7,14 @@ from dataclasses import dataclass
 
 from spyweb.store.batch import Kind
 from spyweb.store.changes import Desk, Effect, Noted, Row, decide
-from spyweb.store.encoding import LARGEST, SMALLEST, Type
 from spyweb.store.following import Hearing
-from spyweb.store.protocol import NOBODY, Addition, ChangeKind, HistoryRule, Origin, Transform
+from spyweb.store.protocol import NOBODY, ChangeKind, HistoryRule, Origin, Transform
 
-INTEGER = Type.INTEGER.value
 COLUMNS = "type, value, expires_ms, version, created_ms, updated_ms, rowid"
 FIND = f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND key = ?"
 UPDATE = """
     UPDATE entry SET type = ?, value = ?, expires_ms = ?, version = ?, created_ms = ?, updated_ms = ? WHERE rowid = ?
 """
-FIND_VALUE = "SELECT type, value, expires_ms, rowid FROM entry WHERE namespace = ? AND key = ?"
-SET_VALUE = "UPDATE entry SET value = ?, version = version + 1, updated_ms = ? WHERE rowid = ?"
 # Over an expired row: the new entry comes last in the order of creation.
 PUT = """
     REPLACE INTO entry (namespace, key, type, value, expires_ms, version, created_ms, updated_ms)
@@ -80,23 +76,6 @@ def transform(connection: sqlite3.Connection, desk: Desk, change: Transform, tra
 def change(connection: sqlite3.Connection, desk: Desk, change: Transform) -> object:
     """A transform that leaves no trail."""
     return transform(connection, desk, change, NO_TRAIL)
-
-
-def add(connection: sqlite3.Connection, desk: Desk, addition: Addition) -> object:
-    """As `change`; with two statements and nothing else where an integer stays one.
-
-    One with RETURNING takes three times as long as both.
-    """
-    _, namespace, key, now_ms = desk
-    found = connection.execute(FIND_VALUE, (namespace, key)).fetchone()
-    if found:
-        kind, value, expires_ms, rowid = found
-        if kind == INTEGER and (expires_ms is None or expires_ms > now_ms):
-            total = value + addition.delta
-            if SMALLEST <= total <= LARGEST:
-                connection.execute(SET_VALUE, (total, now_ms, rowid))
-                return addition.result(total)
-    return change(connection, desk, addition)
 
 
 def put_row(connection: sqlite3.Connection, desk: Desk, row: Row | None) -> None:

@@ -12,8 +12,8 @@ from asyncio import Future
 from collections.abc import AsyncIterator, Sequence
 
 from spyweb.clock import Clock
-from spyweb.store import clearing, recording, scanning, transfer
-from spyweb.store.batch import Kind
+from spyweb.store import adding, clearing, recording, scanning, transfer
+from spyweb.store.batch import Kind, new_tuple
 from spyweb.store.changes import Desk
 from spyweb.store.events import SqliteEvents
 from spyweb.store.lanes import Lanes
@@ -67,11 +67,11 @@ class SqliteValues:
         )
 
     def _change(self, namespace: str, key: bytes, change: Transform) -> Future[object]:
-        submit, subject = self._lanes.writer.submit, (namespace, key)
-        desk = Desk(self._codec, namespace, key, self._clock.now_ms())
-        if isinstance(change, Addition) and self._codec.is_plain:
-            return submit(Kind.WRITE, recording.add, desk, change, subject=subject)
-        return submit(Kind.WRITE, recording.change, desk, change, subject=subject)
+        submit, codec = self._lanes.writer.submit, self._codec
+        desk = new_tuple(Desk, (codec, namespace, key, self._clock.now_ms()))
+        if type(change) is Addition and codec.is_plain:
+            return submit(Kind.WRITE, adding.add, desk, change, subject=(namespace, key))
+        return submit(Kind.WRITE, recording.change, desk, change, subject=(namespace, key))
 
     def keys(self, namespace: str, pattern: bytes = b"*") -> Future[list[bytes]]:
         return self._lanes.ask(scanning.find_keys, namespace, compile_pattern(pattern), self._clock.now_ms())

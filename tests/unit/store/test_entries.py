@@ -48,3 +48,16 @@ def test_writing_an_expired_entry_creates_it_anew_with_a_version_never_seen(data
     put(database, "global", b"k", b"v", 2000)
 
     assert read(database) == ("s", b"v", None, 3, 2000, 2000)
+
+
+def test_many_puts_at_once_are_the_same_as_one_by_one(database: sqlite3.Connection) -> None:
+    put(database, "global", b"k", b"1", 1000)
+    expire(database, "global", b"k", 2000, 1000)
+    put(database, "global", b"later", b"1", 1000)
+    expire(database, "global", b"later", 9000, 1000)
+    several = [("global", b"k", b"2", 2500), ("global", b"later", b"2", 2500), ("global", b"k", b"", 2600)]
+
+    assert put.together(database, several) == [None] * 3
+
+    rows = database.execute("SELECT key, value, expires_ms, version, created_ms, updated_ms FROM entry").fetchall()
+    assert rows == [(b"k", b"", None, 4, 2500, 2600), (b"later", b"2", None, 3, 1000, 2500)]
