@@ -6,9 +6,11 @@ Built by the daemon's own wiring; the one addition notes when a run's first op a
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -164,6 +166,7 @@ async def open_engine(
         parts = await build(stack, settings, RealClock(), Purpose(workers=workers, echo=False))
         lateness, plain = Lateness(), hosts(parts.world, parts.job_logs, echo=False)
         stack.enter_context(timed(parts.live, lateness))
+        stack.enter_context(tuned())
         daemon = assemble(parts, options, await open_server(stack, parts))
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().remove_signal_handler(number)  # Ctrl-C ends a benchmark
@@ -172,6 +175,19 @@ async def open_engine(
         finally:
             daemon.scheduler.stop()
             await parts.runner.drain(1)
+
+
+@contextmanager
+def tuned() -> Iterator[None]:
+    """As the daemon's own interpreter is; the peers get theirs as it was."""
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    tune_interpreter()
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 def be_quiet() -> None:
