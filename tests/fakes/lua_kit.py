@@ -24,8 +24,8 @@ local read, emit, answer, ops, facts = ...
 local unpack, getinfo, dump = table.unpack, debug.getinfo, string.dump
 local raw, env, string_meta = {}, { coroutine = {} }, getmetatable("")
 for name, value in pairs(_G) do raw[name] = value end
-for _, name in ipairs { "assert", "error", "ipairs", "pairs", "pcall", "rawequal", "select", "tonumber", "type", "xpcall",
-  "collectgarbage" } do env[name] = raw[name] end
+for _, name in ipairs { "assert", "error", "ipairs", "pairs", "pcall", "rawequal", "select", "tonumber", "type",
+  "xpcall", "collectgarbage" } do env[name] = raw[name] end
 for name, f in pairs(coroutine) do env.coroutine[name] = f end
 env._G = env
 function env.setmetatable(target, meta)

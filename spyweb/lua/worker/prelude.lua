@@ -204,8 +204,8 @@ local GLOBALS = {}
 -- Which file makes what: it gives a function that takes the name and gives the value.
 local HOMES = "\n\z
   library: bit32, coroutine, loadstring, math, os, state, string, table, unpack, utf8,\n\z
-  tostring: tostring,\n\z
   log: log, print,\n\z
+  tostring: tostring,\n\z
   later: JSON_EMPTY_ARRAY, copy, deep_copy, defer, dump, json_decode, json_encode, require,\n\z
   http: http_get, http_multipart, http_post, http_request,\n\z
   engine: engine, env_get,\n\z
@@ -229,13 +229,15 @@ end
 
 local function complete_globals()
   if not taken then return end
+  string_meta.__index = use("library")("string")
   local globals = {}
   for name in gmatch(ops, "%f[^\n](%a[%w_]*)\n") do globals[name] = op(name) end  -- `state.*`: state.lua
   for file, names in gmatch(HOMES, "(%l+): ([^\n]*)") do
-    local make = parts[file] or kit.part(file)(kit)
+    local make = use(file)
     for name in gmatch(names, "[%w_]+") do
       if not taken[name] and not is_plain_op(name) then globals[name] = make(name) end
     end
+    parts[file] = nil               -- it has made what it can
   end
   setmetatable(env, nil)
   for name, value in next, globals do
