@@ -235,7 +235,7 @@ local function complete_globals()
   for file, names in gmatch(HOMES, "(%l+): ([^\n]*)") do
     local make = use(file)
     for name in gmatch(names, "[%w_]+") do
-      if not taken[name] and not is_plain_op(name) then globals[name] = make(name) end
+      if not taken[name] and (file == "http" or not globals[name]) then globals[name] = make(name) end
     end
     parts[file] = nil               -- it has made what it can
   end

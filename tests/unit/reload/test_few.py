@@ -23,19 +23,23 @@ async def test_each_is_answered_in_its_place_whatever_ends_first() -> None:
 
 
 async def test_no_more_than_so_many_are_under_way() -> None:
-    under_way, most = 0, 0
-    clock = FakeClock()
+    under_way: list[asyncio.Future[None]] = []
 
-    async def note(thing: int) -> int:
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
-        await clock.turn()
-        under_way -= 1
+    async def wait(thing: int) -> int:
+        under_way.append(asyncio.get_running_loop().create_future())
+        await under_way[-1]
         return thing
 
-    assert await few_at_once(3, note, range(10)) == list(range(10))
-    assert most == 3
+    clock = FakeClock()
+    asked = asyncio.ensure_future(few_at_once(3, wait, range(5)))
+    for begun in (3, 4, 5):
+        await clock.turn()
+        assert len(under_way) == begun
+        under_way[begun - 3].set_result(None)
+    for gate in under_way[3:]:
+        gate.set_result(None)
+
+    assert await asked == [0, 1, 2, 3, 4]
 
 
 async def test_nothing_is_asked_of_nothing() -> None:
