@@ -151,18 +151,18 @@ class RemoteWorker:
     def load_vm(self, code: Code) -> Vm:
         vm = Vm(number=next(self._numbers), code=code, worker=self)
         self.vms[vm.number] = vm
-        self._send_load(vm.number, code)
+        self._send_code(ToWorker.LOAD, vm.number, code)
         return vm
 
     def check(self, code: Code) -> Future[str | None]:
         """The reason why it does not compile; a PoolError when this worker dies of it, or meanwhile."""
         number = next(self._numbers)
         verdict = self._checks[number] = get_running_loop().create_future()
-        self._send_load(number, code)
+        self._send_code(ToWorker.CHECK, number, code)
         return verdict
 
-    def _send_load(self, number: int, code: Code) -> None:
-        message = [int(ToWorker.LOAD), number, code.chunk, code.source, code.memory_limit, code.more]
+    def _send_code(self, kind: ToWorker, number: int, code: Code) -> None:
+        message = [int(kind), number, code.chunk, code.source, code.memory_limit, code.more]
         self._link.send_sized(message, len(code.source) + sum(len(source) for _, source in code.more))
 
     def begin(self, vm: Vm, order: Order) -> None:
@@ -269,7 +269,8 @@ class RemoteWorker:
         number, reason = cast("tuple[int, str | None]", message[1:3])
         verdict = self._checks.pop(number, None)
         if verdict is not None:
-            self._checked(number, verdict, reason)
+            if not verdict.done():
+                verdict.set_result(reason)
             return
         vm = self.vms.get(number)
         if vm is None or vm.is_loaded:
@@ -279,12 +280,6 @@ class RemoteWorker:
             del self.vms[number]
         self._overseer.loaded(vm, reason)
         self._drop_if_over(vm)
-
-    def _checked(self, number: int, verdict: Future[str | None], reason: str | None) -> None:
-        if reason is None:
-            self._link.send([int(ToWorker.DROP), number])
-        if not verdict.done():
-            verdict.set_result(reason)
 
     def _end(self, message: list[object]) -> None:
         dialogue = self._dialogues.pop(cast(int, message[1]), None)

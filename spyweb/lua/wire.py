@@ -69,6 +69,7 @@ class ToWorker(IntEnum):
     # FRESH makes VMs of, so many of them before they are asked for.  DROP forgets it.  Always on the main socket
     FRESH = 9  # run, vm, template, procedure, packed argument list, CPU limit in ms: as a BEGIN in a VM of its own,
     # which goes with the run: no LOADED, no DROP
+    CHECK = 10  # as LOAD, and answered as one, but nothing is kept: whether these files compile
 
 
 class FromWorker(IntEnum):

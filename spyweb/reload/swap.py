@@ -24,6 +24,7 @@ from spyweb.jobs.luau import with_hint
 from spyweb.jobs.tree import EMPTY
 from spyweb.lua.session import Code
 from spyweb.model import Cursor, JobId, JobSpec, Monitor
+from spyweb.reload.few import few_at_once
 from spyweb.reload.modules import Modules, changed_modules, module_codes
 from spyweb.reload.plan import Plan, not_loaded, plan, whose
 from spyweb.settings import Settings
@@ -34,7 +35,7 @@ log = structlog.get_logger()
 RESCAN_SECONDS = 60.0  # a safety net: some file systems tell of no change
 PATIENCE = 5.0  # seconds before what the store refused, or no worker could be had for, is tried again
 EXECUTION_PATIENCE = 600.0  # seconds before files that failed are executed again, if nothing about them changes
-PROOFS_AT_ONCE = 16  # VMs: more of them make no start faster, and leave more memory behind
+PROOFS_AT_ONCE = 16  # more of them make no start faster, and leave more memory behind
 
 Problems = dict[JobId, list[Problem]]
 Execute = Callable[[JobSpec, Code], Awaitable[None]]
@@ -169,16 +170,14 @@ class Reloader:
         for job, file in todo.recoded:
             code, stale = code_of(file, 0), looked.stale.get(job.id, ())
             codes += [code, *await asyncio.to_thread(module_codes, self._parts.root, code, stale)]
-        gate = asyncio.Semaphore(PROOFS_AT_ONCE)
-        verdicts = await asyncio.gather(*(self._proof(code, gate) for code in codes if code.source))
-        for found, code in verdicts:
-            if found.problem:
-                looked.failed.setdefault(code.job, []).append(found.problem)
+        codes = [code for code in codes if code.source]
+        for code, problem in zip(codes, await few_at_once(PROOFS_AT_ONCE, self._proof, codes), strict=True):
+            if problem:
+                looked.failed.setdefault(code.job, []).append(problem)
         await self._prove_selectors(todo, looked)
 
-    async def _proof(self, code: Code, gate: asyncio.Semaphore) -> tuple[Verdict, Code]:
-        async with gate:
-            return await judge(self._parts.prover.check(code), code), code
+    async def _proof(self, code: Code) -> Problem | None:
+        return await verdict(self._parts.prover.check(code), code)
 
     async def _prove_selectors(self, todo: Plan, looked: Looked) -> None:
         find = self._parts.find_selector_problems
@@ -198,20 +197,17 @@ class Reloader:
 
     async def _execute(self, todo: Plan, looked: Looked) -> None:
         """Execute the files of monitors, each in the VM that its cycles will use if that goes well."""
-        gate = asyncio.Semaphore(PROOFS_AT_ONCE)
-        found = await asyncio.gather(*(self._execution(file, gate) for file in todo.files()))
-        looked.failed.update(
-            {file.spec.id: [problem] for file, problem in zip(todo.files(), found, strict=True) if problem}
-        )
+        files = list(todo.files())
+        found = await few_at_once(PROOFS_AT_ONCE, self._execution, files)
+        looked.failed.update({file.spec.id: [problem] for file, problem in zip(files, found, strict=True) if problem})
 
-    async def _execution(self, file: JobFile, gate: asyncio.Semaphore) -> Problem | None:
+    async def _execution(self, file: JobFile) -> Problem | None:
         attempt = self._attempts.pop(file.spec.id, None)
         if attempt and await self._would_fail_again(attempt, file):
             self._attempts[file.spec.id] = attempt
             return attempt.verdict.problem
         code = code_of(file, self._next_generation(file.spec.id))
-        async with gate:
-            found = await judge(self._parts.execute(file.spec, code), code)
+        found = await judge(self._parts.execute(file.spec, code), code)
         if found.problem:
             self._parts.prover.discard(code.job, self._take_generation(code.job))
             self._attempts[code.job] = Attempt(file, code.generation, found, self._parts.clock.monotonic())

@@ -72,16 +72,21 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "tests/integration/test_worker_cycles.py": ("lua/worker/attempts", "lua/worker/cycle", "lua/worker/procedures"),
     "tests/integration/test_worker_requests.py": ("lua/worker/response", "lua/worker/server"),
-    "tests/unit/lua/worker/test_library_http.py": ("lua/worker/headers",),
+    "tests/unit/lua/worker/test_library_http.py": ("lua/worker/headers", "lua/worker/http"),
     "tests/integration/test_worker_tests.py": ("lua/worker/testing",),
     # The library's files are one thing to a script, and tested by what a script sees of them.
+    "tests/unit/lua/worker/test_library_size.py": ("lua/worker/later",),
+    "tests/unit/lua/worker/test_library_log.py": ("lua/worker/log",),
     "tests/property/test_codec.py": ("lua/worker/codec", "lua/worker/encode"),
     "tests/unit/lua/worker/test_library_json.py": ("lua/worker/json",),
     "tests/unit/lua/worker/test_library_require.py": ("lua/worker/modules",),
-    "tests/unit/lua/worker/test_library_freeze.py": ("lua/worker/tables",),
-    "tests/unit/lua/worker/test_library_values.py": ("lua/worker/copy", "lua/worker/dump"),
+    "tests/unit/lua/worker/test_library_freeze.py": ("lua/worker/access", "lua/worker/tables"),
+    "tests/unit/lua/worker/test_library_values.py": (
+        "lua/worker/absent", "lua/worker/copy", "lua/worker/dump", "lua/worker/engine",
+    ),
     "tests/unit/lua/worker/test_library_standard.py": (
         "lua/worker/bit32", "lua/worker/formats", "lua/worker/numbers", "lua/worker/text",
+        "lua/worker/tostring",
     ),
 }  # fmt: skip
 

@@ -24,13 +24,9 @@ local read, emit, answer, ops, facts = ...
 local unpack, getinfo, dump = table.unpack, debug.getinfo, string.dump
 local raw, env, string_meta = {}, { coroutine = {} }, getmetatable("")
 for name, value in pairs(_G) do raw[name] = value end
-for _, name in ipairs { "string", "table", "math", "utf8", "coroutine" } do
-  env[name] = env[name] or {}
-  for key, value in pairs(raw[name]) do env[name][key] = value end
-end
-for _, name in ipairs { "assert", "error", "getmetatable", "ipairs", "next", "pairs", "pcall", "rawequal", "rawget",
-  "rawlen", "rawset", "select", "tonumber", "tostring", "type", "xpcall",
-  "collectgarbage" } do env[name] = raw[name] end
+for _, name in ipairs { "assert", "error", "ipairs", "pairs", "pcall", "rawequal", "select", "tonumber", "type",
+  "xpcall", "collectgarbage" } do env[name] = raw[name] end
+for name, f in pairs(coroutine) do env.coroutine[name] = f end
 env._G = env
 function env.setmetatable(target, meta)
   if meta and raw.rawget(meta, "__gc") ~= nil then error("__gc is not available", 2) end
@@ -38,7 +34,7 @@ function env.setmetatable(target, meta)
 end
 function env.load(source, name) return raw.load(source, name, "t", env) end
 
-local kit = { env = env, globals = env, raw = raw, emit = emit, ops = ops, facts = facts }
+local kit = { env = env, raw = raw, emit = emit, ops = ops, facts = facts }
 kit.load, kit.pcall, kit.setmetatable = env.load, env.pcall, env.setmetatable
 function kit.clock() return 12.5 end
 function kit.compile(source, name) return raw.load(source, name, "t", env) end
@@ -51,6 +47,15 @@ function kit.use(name)
   parts[name] = parts[name] or kit.part(name)(kit)
   return parts[name]
 end
+
+function kit.later(file, name)
+  return function(...) return kit.use(file)[name](...) end
+end
+kit.bad_argument = kit.later("failures", "bad_argument")
+function kit.op(name)
+  return function(...) return kit.call(name, ...) end
+end
+function kit.complete() end
 
 local function script_level()
   for level = 3, 60 do
@@ -69,17 +74,20 @@ function kit.call(name, ...)
 end
 
 for name in raw.pairs(package.loaded) do package.loaded[name] = nil end
-string_meta.__index = env.string
 kit.encode, kit.decode = kit.part("codec")(kit)
-for name in raw.string.gmatch(ops, "[^\n]+") do
-  local at, last = env, name
-  for part in raw.string.gmatch(name, "([^.]+)%.") do
-    at[part] = at[part] or {}
-    at, last = at[part], raw.string.match(name, "[^.]*$")
-  end
-  at[last] = function(...) return kit.call(name, ...) end
+for name in raw.string.gmatch(ops, "[^\n.]+%f[\n]") do env[name] = kit.op(name) end
+local function add_globals(file, names)
+  for name in raw.string.gmatch(names, "%S+") do env[name] = kit.use(file)(name) end
 end
-kit.part("library")(kit)
+add_globals("library", "bit32 loadstring math os state string table unpack utf8")
+add_globals("tostring", "tostring")
+add_globals("log", "log print")
+add_globals("later", "JSON_EMPTY_ARRAY copy deep_copy defer dump json_decode json_encode require")
+add_globals("http", "http_get http_multipart http_post http_request")
+add_globals("engine", "engine env_get")
+add_globals("access", "getmetatable next rawget rawlen rawset")
+add_globals("absent", "cdp cmd exec file task template workflow")
+string_meta.__index = env.string
 
 local function results(ok, ...)
   if ok then return true, kit.encode(...) end

@@ -70,8 +70,8 @@ class FakeWorker:
             case ToWorker.INIT:
                 self.init = rest[0]
                 self.say(FromWorker.READY, {"rights": ["none"]})
-            case ToWorker.LOAD:
-                self._load(*rest)
+            case ToWorker.LOAD | ToWorker.CHECK as asked:
+                self._load(asked, *rest)
             case ToWorker.PING:
                 if self.answers_pings:
                     self.say(FromWorker.PONG, rest[0], self.used, self.largest)
@@ -83,8 +83,8 @@ class FakeWorker:
             case other:
                 self.story.append(f"{other.name.lower()} {rest[0]}")
 
-    def _load(self, vm: object, chunk: object, source: object, _limit: object, more: object) -> None:
-        self.story.append(f"load {chunk} as {vm}")
+    def _load(self, asked: ToWorker, vm: object, chunk: object, source: object, _limit: object, more: object) -> None:
+        self.story.append(f"{asked.name.lower()} {chunk} as {vm}")
         self.files.append([name for name, _ in more])  # type: ignore[attr-defined]
         if source != SLOW:
             self.loaded(vm, f"{chunk}:3: syntax error" if source == TYPO else None)

@@ -6,6 +6,8 @@ local raw, frozen, null, empty_array = kit.raw, kit.frozen, kit.null, kit.empty_
 local getmetatable, next, type = raw.getmetatable, raw.next, raw.type
 local setmetatable = kit.setmetatable
 
+kit.complete()                      -- the table may be `_G`
+
 local function share_metatable(source, target)
   local meta = getmetatable(source)
   if type(meta) == "table" then setmetatable(target, meta) end

@@ -14,6 +14,7 @@ from spyweb.lua.worker import limits
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.link import Outlet
 from spyweb.lua.worker.runs import Ledger, Phase, Run, Task, Tenancy
+from spyweb.lua.worker.scratch import Scratch
 from spyweb.lua.worker.vm import VM, Init, Parts, compile_to_bytecode, init_of
 
 _LARGEST = 8  # VMs that a PONG names
@@ -44,6 +45,7 @@ class Desk:
         self._meanings: dict[object, Callable[..., Task | None]] = {
             int(ToWorker.INIT): self._start,
             int(ToWorker.LOAD): self._load,
+            int(ToWorker.CHECK): self._check,
             int(ToWorker.BEGIN): self._begin,
             int(ToWorker.CANCEL): self._cancel,
             int(ToWorker.DROP): self._drop,
@@ -109,6 +111,11 @@ class Desk:
             with self._ledger.lock:
                 self._ledger.homes[number] = home
         self._outlet.post([_LOADED, number, reason])
+
+    def _check(self, number: int, name: str, source: bytes, limit: int, more: list[tuple[str, bytes]]) -> None:
+        scratch = Scratch(self._parts, max(limit, _SMALLEST))
+        reasons = (_compile(scratch, *file, limit) for file in [(name, source), *more])
+        self._outlet.post([_LOADED, number, next((reason for reason in reasons if reason is not None), None)])
 
     def _keep(
         self, number: int, name: str, source: bytes, limit: int, more: list[tuple[str, bytes]], spares: int
@@ -210,7 +217,7 @@ class Desk:
         self._init = init_of(init)
 
 
-def _compile(vm: VM, name: str, source: bytes, limit: int) -> str | None:
+def _compile(vm: VM | Scratch, name: str, source: bytes, limit: int) -> str | None:
     try:
         if vm.has_room(len(source)):
             message = vm.compile(name.encode(), source)

@@ -8,6 +8,8 @@ local concat, sort = raw.table.concat, raw.table.sort
 local math_type, next, rawlen, tointeger = raw.math.type, raw.next, raw.rawlen, raw.math.tointeger
 local tostring, type = raw.tostring, raw.type
 
+kit.complete()                      -- the table may be `_G`
+
 local MAX_DEPTH = 32
 local ESCAPES = { ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t", ['"'] = '\\"', ["\\"] = "\\\\" }
 

@@ -35,7 +35,8 @@ local rawequal, rawget, rawset, load, setmetatable, collect = rawequal, rawget, 
 local create, resume, yield, status = coroutine.create, coroutine.resume, coroutine.yield, coroutine.status
 local running, isyieldable = coroutine.running, coroutine.isyieldable
 local getinfo, sethook = debug.getinfo, debug.sethook
-local format, find, gmatch, sub, unpack = string.format, string.find, string.gmatch, string.sub, table.unpack
+local format, find, gmatch, match, sub = string.format, string.find, string.gmatch, string.match, string.sub
+local unpack = table.unpack
 local string_meta = getmetatable("")
 
 local OP = {}                       -- the first value of a yield that is an op; no script can come by it
@@ -64,6 +65,12 @@ local function use(name)
   return functions
 end
 kit.use = use
+
+-- A function of another file.  It stays good when a script keeps it in a local before that file is loaded.
+function kit.later(file, name)
+  return function(...) return use(file)[name](...) end
+end
+kit.bad_argument = kit.later("failures", "bad_argument")
 
 local function trace() return use("trace") end
 
@@ -133,25 +140,6 @@ local function unless_killed(...)
   return ...
 end
 
--- What few scripts use is in coroutines.lua, which loads when something of it is looked up.
-local function complete(target)
-  setmetatable(target, nil)
-  for name, f in next, kit.part("coroutines")(kit) do
-    if target[name] == nil then target[name] = f end
-  end
-end
-
-env.coroutine = setmetatable({}, {
-  __index = function(target, name)
-    complete(target)
-    return target[name]
-  end,
-  __pairs = function(target)
-    complete(target)
-    return next, target, nil
-  end,
-})
-
 --
 -- Ops
 --
@@ -189,6 +177,7 @@ kit.call = call
 local function op(name)
   return function(...) return call(name, ...) end
 end
+kit.op = op
 
 -- One line to the daemon's log.  Waits while too many are under way; a kill ends the wait, hence the hook.
 function kit.emit(level, text)
@@ -205,54 +194,82 @@ for _, name in ipairs { "assert", "error", "ipairs", "pairs", "rawequal", "selec
 end
 env._G, env._VERSION = env, _VERSION
 
--- The rest is not there yet, and few scripts that answer a request need it.  An op is there once it is looked up; anything
--- else that is looked up and not there brings all the rest, and from then on `_G` is a table like any other.  Whatever can
--- look behind a metatable is part of that rest, or asks for it first.
+-- The rest is not there yet, and few scripts need much of it: a global is made when it is first looked up, until that has
+-- been in vain too often, or all of them are asked for: then `_G` becomes a table like any other.  Whatever can look behind
+-- a metatable asks for that first (kit.complete).
 local taken = {}                    -- names that the script has assigned meanwhile, or been given: they stay its own
+local patience = 64                 -- lookups in vain, and names assigned
 local GLOBALS = {}
 
-local function copy_of(library)
-  local copy = {}
-  for key, value in next, library do copy[key] = value end
-  return copy
+-- Which file makes what: it gives a function that takes the name and gives the value.
+local HOMES = "\n\z
+  library: bit32, coroutine, loadstring, math, os, state, string, table, unpack, utf8,\n\z
+  log: log, print,\n\z
+  tostring: tostring,\n\z
+  later: JSON_EMPTY_ARRAY, copy, deep_copy, defer, dump, json_decode, json_encode, require,\n\z
+  http: http_get, http_multipart, http_post, http_request,\n\z
+  engine: engine, env_get,\n\z
+  access: getmetatable, next, rawget, rawlen, rawset,\n\z
+  absent: cdp, cmd, exec, file, task, template, workflow,\n"
+
+local function home_of(name)
+  return find(HOMES, " " .. name .. ",", 1, true) and match(HOMES, "\n(%l+):[^\n]* " .. name .. ",")
+end
+
+-- Those for HTTP have something on top.
+local function is_plain_op(name)
+  return find(ops, "\n" .. name .. "\n", 1, true) and not find(name, "^http_")
+end
+
+local function new_global(name)
+  if is_plain_op(name) then return op(name) end
+  local file = home_of(name)
+  if file then return use(file)(name) end
 end
 
 local function complete_globals()
-  local globals = { getmetatable = raw.getmetatable }
+  if not taken then return end
+  string_meta.__index = use("library")("string")
+  local globals = {}
   for name in gmatch(ops, "%f[^\n](%a[%w_]*)\n") do globals[name] = op(name) end  -- `state.*`: state.lua
-  for _, name in ipairs { "string", "table", "math", "utf8" } do globals[name] = copy_of(raw[name]) end
-  globals.string.dump = nil         -- bytecode is good for nothing here: load takes text only
-  kit.globals = globals
-  kit.part("library")(kit)
+  for file, names in gmatch(HOMES, "(%l+): ([^\n]*)") do
+    local make = use(file)
+    for name in gmatch(names, "[%w_]+") do
+      if not taken[name] and (file == "http" or not globals[name]) then globals[name] = make(name) end
+    end
+    parts[file] = nil               -- it has made what it can
+  end
   setmetatable(env, nil)
   for name, value in next, globals do
     if not taken[name] and rawget(env, name) == nil then env[name] = value end
   end
-  string_meta.__index, kit.globals, taken = globals.string, nil, nil
+  taken = nil
 end
+kit.complete = complete_globals
 
--- Those for HTTP come with the rest: they have something on top.
-local function is_plain_op(name)
-  return type(name) == "string" and find(name, "^%a[%w_]*$") and not find(name, "^http_")
-    and find(ops, "\n" .. name .. "\n", 1, true)
+local function lose_patience()
+  patience = patience - 1
+  if patience == 0 then complete_globals() end
 end
 
 function GLOBALS.__index(_, name)
-  if taken[name] then return nil end
-  if not is_plain_op(name) then
+  if type(name) ~= "string" or taken[name] or not find(name, "^%a[%w_]*$") then return lose_patience() end
+  if home_of(name) == "access" then
     complete_globals()
     return rawget(env, name)
   end
+  local value = new_global(name)
+  if value == nil then return lose_patience() end
   taken[name] = true
-  local f = op(name)
-  rawset(env, name, f)
-  return f
+  rawset(env, name, value)
+  return value
 end
 
 function GLOBALS.__newindex(_, name, value)
   if name == nil or name ~= name then raise(name == nil and "index is nil" or "index is NaN", 2) end
   taken[name] = true
   rawset(env, name, value)
+  lose_patience()
 end
 
 function GLOBALS.__pairs()
@@ -499,9 +516,9 @@ for name in next, loaded do loaded[name] = nil end
 for name in next, G do G[name] = nil end
 G.debug = false
 
--- A text's methods are those of `string`, which is there once everything is.
+-- A text's methods are those of `string`, as it came.
 function string_meta.__index(_, name)
-  complete_globals()
+  string_meta.__index = use("library")("string")
   return string_meta.__index[name]
 end
 string_meta.__metatable = false

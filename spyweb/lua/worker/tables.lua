@@ -11,7 +11,9 @@ local raw, env, frozen = kit.raw, kit.env, kit.frozen
 local find_text, math_type, tointeger = raw.string.find, raw.math.type, raw.math.tointeger
 local error, getmetatable, next, pcall, rawget = raw.error, raw.getmetatable, raw.next, raw.pcall, raw.rawget
 local rawequal, rawlen, setmetatable, type = raw.rawequal, raw.rawlen, raw.setmetatable, raw.type
-local guarded_setmetatable, frozen_next = kit.setmetatable, kit.next
+local guarded_setmetatable, frozen_next = kit.setmetatable, kit.use("access")("next")
+
+kit.complete()                      -- these look at a table as it is, be it `_G`
 
 local function check_table(name, value)
   if type(value) ~= "table" then kit.bad_argument(1, name, "table", value, 4) end

@@ -397,7 +397,7 @@ async def test_check_leaves_no_vm_behind(world: World) -> None:
     await world.pool.check(make_code(source=b"return 1"))
     await world.clock.turn()
 
-    assert [worker.story for worker in world.nursery.workers] == [["load jobs/prices.lua as 1", "drop 1"], []]
+    assert [worker.story for worker in world.nursery.workers] == [["check jobs/prices.lua as 1"], []]
 
 
 async def test_code_without_a_line_of_lua_is_fine_and_costs_no_vm(world: World) -> None:

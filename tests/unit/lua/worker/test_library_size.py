@@ -1,22 +1,97 @@
 from __future__ import annotations
 
-from tests.fakes.lua_kit import LuaKit
+from collections.abc import Callable
+
+import pytest
+
+from spyweb.lua import wire
+from spyweb.lua.wire import Ended
+from spyweb.lua.worker.values import Told
+from spyweb.lua.worker.vm import VM, Parts, compile_parts, init_of
+
+INIT = init_of({"ops": ["echo", "http_get", "state.get"], "engine": {"os": "linux"}, "env": {"A": "1"}})
 
 
-def test_a_fresh_vm_has_loaded_nothing_but_what_every_script_needs() -> None:
-    vm = LuaKit()
-    assert vm.parts == ["codec", "library"]
-    vm.run("local x = tostring(1.0) log(x, 2) print(os.time(), env_get('A'), rawget({}, 1), next({}))")
-    assert vm.parts == ["codec", "library", "encode"]  # the fake's own: it packs what a script returned
+class Silent:
+    def why(self) -> int:
+        return 0
+
+    def emit(self, level: bytes, text: bytes) -> int:
+        return 0
 
 
-def test_each_part_loads_once() -> None:
-    vm = LuaKit()
-    vm.run("for _ = 1, 3 do json_encode({}) json_decode('1') dump(1) copy(1) deep_copy(1) table.find({}, 1) end")
-    vm.run("for _ = 1, 3 do string.format('%d', 1.5) math.sign(1) bit32.band(1) string.split('a') pcall(rawset) end")
-    assert sorted(vm.parts) == sorted(set(vm.parts))
+class Watched(dict[str, bytes]):
+    """Our Lua files, and which of them were loaded, in order."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self.loaded: list[str] = []
+
+    def __getitem__(self, name: str) -> bytes:
+        self.loaded.append(name)
+        return super().__getitem__(name)
 
 
-def test_the_library_and_the_codec_stay_small() -> None:
-    """Every job's VM pays them: 20,600 bytes; the other 33,600 measured here are Lua's own and the fake's."""
-    assert LuaKit().used_bytes() < 58_000
+@pytest.fixture(scope="module")
+def parts() -> Parts:
+    return compile_parts()
+
+
+@pytest.fixture
+def run(parts: Parts) -> Callable[[bytes], tuple[VM, list[str]]]:
+    """Runs a script to its end; gives its VM and what that has loaded for what the script looked up."""
+
+    def run(script: bytes) -> tuple[VM, list[str]]:
+        watched = Watched(parts)
+        vm = VM(watched, INIT, 64 << 20, Silent(), main_count=0)
+        assert watched.loaded == ["prelude", "codec"]
+        assert vm.compile(b"x.lua", script) is None
+        vm.begin(1, "run", wire.pack([{"job": "x"}, False]))
+        assert vm.start(1)[:2] == (Told.END, Ended.SUCCESS)
+        assert watched.loaded[2:4] == ["compile", "run"]
+        return vm, watched.loaded[4:]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("script", "files"),
+    [
+        (b"local n = tonumber('1') function helper() end assert(type(n) == 'number' and pcall(error) == false)", []),
+        (b"if debug_mode == nil then count = (count or 0) + 1 end", []),
+        (b"return tostring(1.0)", ["tostring"]),
+        (b"log('x') print('y')", ["log", "tostring"]),
+        (b"return ('x'):upper() .. string.lower('Y') .. os.time()", ["library"]),
+        (b"local encode = json_encode", ["later"]),
+        (b"for _ = 1, 3 do json_encode({}) json_decode('1') end", ["later", "json"]),
+        (b"return engine.os .. env_get('A')", ["engine"]),
+        (b"assert(http_get and not http_post)", ["http"]),
+    ],
+)
+def test_what_a_script_does_not_look_up_is_not_loaded(
+    run: Callable[[bytes], tuple[VM, list[str]]], script: bytes, files: list[str]
+) -> None:
+    assert run(script)[1] == files
+
+
+@pytest.mark.parametrize("script", [b"next({})", b"local r = rawget", b"for _ in pairs(_G) do end", b"dump(1)"])
+def test_whoever_could_look_behind_the_globals_finds_all_of_them_and_each_file_once(
+    run: Callable[[bytes], tuple[VM, list[str]]], script: bytes
+) -> None:
+    _, files = run(script)
+
+    assert {"library", "tostring", "log", "later", "http", "engine", "access", "absent"} <= set(files)
+    assert len(files) == len(set(files))
+
+
+def test_whoever_looks_in_vain_again_and_again_gets_a_plain_table(
+    run: Callable[[bytes], tuple[VM, list[str]]],
+) -> None:
+    assert run(b"for _ = 1, 50 do local x = nobody end")[1] == []
+    assert "library" in run(b"for _ = 1, 100 do local x = nobody end")[1]
+    assert "library" in run(b"for i = 1, 100 do _G['name' .. i] = i end assert(name1 == 1 and name100 == 100)")[1]
+
+
+def test_a_vm_of_a_small_script_stays_small(run: Callable[[bytes], tuple[VM, list[str]]]) -> None:
+    """Every job's VM pays it: 71,600 bytes."""
+    assert run(b"return tostring(1)")[0].used < 75_000

@@ -1,0 +1,24 @@
+-- log and print: kit.emit cuts what is too long.
+-- The chunk takes the kit and returns a function that makes the global of a name.
+
+local kit = ...
+local raw, emit, text_of = kit.raw, kit.emit, kit.use("tostring")()
+local concat, select = raw.table.concat, raw.select
+
+local function logger(level)
+  return function(...)
+    local count = select("#", ...)
+    local texts = { ... }
+    for i = 1, count do texts[i] = text_of(texts[i]) end
+    emit(level, concat(texts, "\t", 1, count))
+  end
+end
+
+return function(name)
+  if name == "print" then return logger("print") end
+  local info = logger("info")
+  return raw.setmetatable(
+    { debug = logger("debug"), info = info, warn = logger("warn"), error = logger("error") },
+    { __call = function(_, ...) return info(...) end }
+  )
+end

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from spyweb.reload.few import few_at_once
+from tests.fakes.clock import FakeClock
+
+
+async def test_each_is_answered_in_its_place_whatever_ends_first() -> None:
+    gates = [asyncio.get_running_loop().create_future() for _ in range(3)]
+
+    async def wait(index: int) -> str:
+        await gates[index]
+        return f"answer {index}"
+
+    asked = asyncio.ensure_future(few_at_once(3, wait, [0, 1, 2]))
+    for index in (2, 0, 1):
+        gates[index].set_result(None)
+
+    assert await asked == ["answer 0", "answer 1", "answer 2"]
+
+
+async def test_no_more_than_so_many_are_under_way() -> None:
+    under_way: list[asyncio.Future[None]] = []
+
+    async def wait(thing: int) -> int:
+        under_way.append(asyncio.get_running_loop().create_future())
+        await under_way[-1]
+        return thing
+
+    clock = FakeClock()
+    asked = asyncio.ensure_future(few_at_once(3, wait, range(5)))
+    for begun in (3, 4, 5):
+        await clock.turn()
+        assert len(under_way) == begun
+        under_way[begun - 3].set_result(None)
+    for gate in under_way[3:]:
+        gate.set_result(None)
+
+    assert await asked == [0, 1, 2, 3, 4]
+
+
+async def test_nothing_is_asked_of_nothing() -> None:
+    async def fail(_thing: object) -> None:
+        raise AssertionError
+
+    assert await few_at_once(3, fail, []) == []
+
+
+async def test_what_one_raises_is_raised() -> None:
+    async def fail(thing: int) -> None:
+        raise ValueError(thing)
+
+    with pytest.raises(ValueError, match="1"):
+        await few_at_once(1, fail, [1, 2])
