@@ -16,8 +16,9 @@ import structlog
 
 from spyweb.errors import Refused, StoreError
 from spyweb.jobs.aftermath import begin_again, dependents, next_attempt
-from spyweb.jobs.attempt import DEBUG, STORE_PATIENCE, Observer, Surroundings, attempt, cancel
+from spyweb.jobs.attempt import DEBUG, STORE_PATIENCE, CountingHost, Observer, Surroundings, attempt, cancel
 from spyweb.jobs.cause import event_of, is_caused
+from spyweb.jobs.ends import Ends
 from spyweb.jobs.lineup import line_up, may_start_at_once, queued, take_next
 from spyweb.jobs.live import Delay, LiveJob
 from spyweb.jobs.overlap import QUEUE_LIMIT, Admission, admit
@@ -77,6 +78,7 @@ class Runner:
         self._tasks = tasks
         self._observers: dict[RunId, Observer] = {}
         self._listeners: list[Callable[[LiveJob], None]] = []
+        self._ends = Ends(around.runs, around.clock)
         self._left: list[Run] = []  # of an earlier daemon, whose jobs can't be loaded yet
         self._stopping = False
         self._idle = asyncio.Event()
@@ -142,6 +144,7 @@ class Runner:
         self._listeners.append(listener)
 
     def _record(self, change: Change, claims: Sequence[Claim]) -> Future[list[RunId | None]]:
+        self._ends.flush()  # they share the commit
         future = self._around.runs.record(change)
         future.add_done_callback(partial(self._claimed, claims))
         return future
@@ -222,10 +225,11 @@ class Runner:
         observer = self._observers.pop(run.id, None)
         host = self._around.host_for(job, run, observer)
         try:
-            ending = await attempt(self._around, job, run, host, once=observer is not None)
+            ending = await self._attempt(job, run, host, is_watched=observer is not None)
             follow = [] if observer else self._followers(job, run, ending)
             end = end_of(run, ending, self._clock.now_ms(), host.storage_errors)
-            ids = await self._commit(Change(end=[end], new=follow))
+            is_awaited = bool(observer or follow or job.waiting or is_caused(run))
+            ids = await self._conclude(end, follow, is_awaited=is_awaited)
         finally:
             job.in_flight.pop(run.id, None)
             job.serving &= not is_caused(run)
@@ -239,6 +243,20 @@ class Runner:
         if is_caused(run):
             for listener in self._listeners:
                 listener(job)
+
+    async def _attempt(self, job: LiveJob, run: Run, host: CountingHost, *, is_watched: bool) -> Ending:
+        self._ends.under_way += 1
+        try:
+            return await attempt(self._around, job, run, host, once=is_watched)
+        finally:
+            self._ends.under_way -= 1
+
+    async def _conclude(self, end: End, follow: Sequence[NewRun], *, is_awaited: bool) -> list[RunId | None]:
+        """Record the end of a run, with what follows it."""
+        if is_awaited or not await self._ends.add(end):
+            return await self._commit(Change(end=[end], new=follow))
+        self._around.run_ended(end.run)
+        return []
 
     def _followers(self, job: LiveJob, run: Run, ending: Ending) -> list[NewRun]:
         """What is claimed together with the end of a run: its next attempt, or the jobs that follow it."""
