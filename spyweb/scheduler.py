@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -21,6 +21,8 @@ from apscheduler.executors.base import BaseExecutor
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.schedulers.base import STATE_RUNNING
 from apscheduler.triggers.base import BaseTrigger
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.jobs.cursor import dismissed, moved_to, stretch_of, welcome
@@ -199,8 +201,7 @@ class ApschedulerTimers:
 def _nothing() -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Fired:
+class _Fired(Struct, frozen=True):
     """A job whose cursor has moved, and where it was."""
 
     due: Due

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future, TaskGroup
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.errors import Refused, StoreError
 from spyweb.jobs.aftermath import begin_again, dependents, next_attempt
@@ -33,8 +35,7 @@ STOP_PATIENCE = 3.0  # seconds for runs to end once they have been told to stop
 REPLACED = "replaced by a newer start"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class Start(Struct, frozen=True, kw_only=True):
     """A wish that a job run."""
 
     trigger: Mapping[str, object]
@@ -59,8 +60,7 @@ class Due:
     stretches: Sequence[Stretch] = ()  # what will not run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """A start on its way to the store."""
 
     job: LiveJob

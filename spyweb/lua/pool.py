@@ -12,11 +12,11 @@ from asyncio import CancelledError, TaskGroup, get_running_loop
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import count
 
 import structlog
+from msgspec.structs import replace
 
 from spyweb.clock import Clock, Handle
 from spyweb.errors import PoolError, ScriptError
