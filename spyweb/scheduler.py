@@ -43,6 +43,7 @@ CATCH_UP_MS = 10  # between jobs that all have something to catch up on
 CATCH_UP_MOST_MS = 10_000
 SPARE = 1_000  # timers that were dropped or replaced may stay on the heap, besides as many as there are
 
+SCHEDULED: Mapping[str, object] = {"type": TriggerType.SCHEDULE.value}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -257,7 +258,7 @@ class Scheduler:
         before = job.cursor
         job.cursor = moved_to(before, settlement.cursor_ms)
         starts = [
-            Start(trigger={"type": TriggerType.SCHEDULE.value}, due_ms=due_ms, patient=position > 0)
+            Start(trigger=SCHEDULED, due_ms=due_ms, patient=position > 0)
             for position, due_ms in enumerate(settlement.runs)
         ]
         missed = [stretch_of(job.id, Outcome.MISSED, stretch, now_ms, stretch.reason) for stretch in settlement.missed]
