@@ -224,17 +224,17 @@ class Runner:
 
     async def _live_through(self, job: LiveJob, run: Run) -> None:
         """The story of one run."""
-        observer = self._observers.pop(run.id, None)
+        observer, caused = self._observers.pop(run.id, None), is_caused(run)
         host = self._around.host_for(job, run, observer)
         try:
             ending = await self._attempt(job, run, host, is_watched=observer is not None)
             follow = [] if observer else self._followers(job, run, ending)
             end = end_of(run, ending, self._clock.now_ms(), host.storage_errors)
-            is_awaited = bool(observer or follow or job.waiting or is_caused(run))
+            is_awaited = bool(observer or follow or job.waiting or caused)
             ids = await self._conclude(end, follow, is_awaited=is_awaited)
         finally:
             job.in_flight.pop(run.id, None)
-            job.serving &= not is_caused(run)
+            job.serving &= not caused
             self._wake_if_idle()
         job.last = end.applied_to(run)
         _tell(self._log, run, ending)
@@ -242,7 +242,7 @@ class Runner:
             observer.ended(run, ending)
         self._line_up(follow, ids)
         self._start_next(job)
-        if is_caused(run):
+        if caused:
             for listener in self._listeners:
                 listener(job)
 

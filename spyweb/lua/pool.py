@@ -122,18 +122,17 @@ class Pool:
         self._orders[request.run] = order
         try:
             self._admit(order)
-            return await self._ending_of(order)
+            return await order.ending
+        except CancelledError:
+            await self._end_cancelled(order)
+            raise
         finally:
             self._forget(order)
 
-    async def _ending_of(self, order: Order) -> Ending:
-        try:
-            return await order.ending
-        except CancelledError:
-            order.ending = get_running_loop().create_future()  # the first one was cancelled with the task
-            self.cancel(order.request.run, Why.CANCELLED)
-            await order.ending
-            raise
+    async def _end_cancelled(self, order: Order) -> None:
+        order.ending = get_running_loop().create_future()  # the first one was cancelled with the task
+        self.cancel(order.request.run, Why.CANCELLED)
+        await order.ending
 
     def _forget(self, order: Order) -> None:
         run = order.request.run
