@@ -1,5 +1,8 @@
 """Plain frozen data that every floor may speak of: what a job is, when it is due, what a run was.
 
+What is made anew at each run is a Struct, here and elsewhere: a frozen dataclass of 18 fields takes 2.5 us to make,
+a Struct 0.2.
+
 All times are integer milliseconds: durations end in `_ms`, moments are epoch milliseconds UTC.
 """
 
@@ -9,6 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Final, NewType, TypeAlias
+
+import msgspec
+from msgspec import Struct
 
 JobId = NewType("JobId", str)
 RunId = NewType("RunId", int)
@@ -275,8 +281,7 @@ class JobSpec:
     monitor: Monitor | None = None  # None: a script job
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cursor:
+class Cursor(Struct, frozen=True, kw_only=True):
     """How far a job's schedule has been dealt with."""
 
     job: JobId
@@ -286,8 +291,7 @@ class Cursor:
     idle_since_ms: int | None = None  # since when the job has been paused, disabled or absent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(Struct, frozen=True, kw_only=True):
     """One execution of a job, or a stretch of due times that did not run and why."""
 
     id: RunId
@@ -295,7 +299,7 @@ class Run:
     state: RunState
     attempt: int = 1
     due_ms: int | None = None  # None: not from the schedule
-    trigger: Mapping[str, object] = field(default_factory=dict)  # `type` and that trigger's payload
+    trigger: Mapping[str, object] = msgspec.field(default_factory=dict)  # `type` and that trigger's payload
     start_after_ms: int | None = None  # waiting: not before this moment
     started_ms: int | None = None
     ended_ms: int | None = None
@@ -310,8 +314,7 @@ class Run:
     count: int = 1  # a stretch: how many due times
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class Ending(Struct, frozen=True, kw_only=True):
     """How one attempt ended, as its worker, or the loss of it, told."""
 
     outcome: Outcome

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -21,6 +21,8 @@ from apscheduler.executors.base import BaseExecutor
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.schedulers.base import STATE_RUNNING
 from apscheduler.triggers.base import BaseTrigger
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.jobs.cursor import dismissed, moved_to, stretch_of, welcome
@@ -41,6 +43,7 @@ CATCH_UP_MS = 10  # between jobs that all have something to catch up on
 CATCH_UP_MOST_MS = 10_000
 SPARE = 1_000  # timers that were dropped or replaced may stay on the heap, besides as many as there are
 
+SCHEDULED: Mapping[str, object] = {"type": TriggerType.SCHEDULE.value}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -199,8 +202,7 @@ class ApschedulerTimers:
 def _nothing() -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Fired:
+class _Fired(Struct, frozen=True):
     """A job whose cursor has moved, and where it was."""
 
     due: Due
@@ -256,7 +258,7 @@ class Scheduler:
         before = job.cursor
         job.cursor = moved_to(before, settlement.cursor_ms)
         starts = [
-            Start(trigger={"type": TriggerType.SCHEDULE.value}, due_ms=due_ms, patient=position > 0)
+            Start(trigger=SCHEDULED, due_ms=due_ms, patient=position > 0)
             for position, due_ms in enumerate(settlement.runs)
         ]
         missed = [stretch_of(job.id, Outcome.MISSED, stretch, now_ms, stretch.reason) for stretch in settlement.missed]

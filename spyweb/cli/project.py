@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from spyweb.cli.client import Daemon, find_daemon
 from spyweb.clock import Clock, RealClock

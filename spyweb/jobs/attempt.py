@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol, cast
 
 import structlog
+from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.errors import PoolError, StoreError

@@ -20,6 +20,8 @@ from spyweb.store.value_json import to_plain
 Trigger = Mapping[str, object]
 Subject = tuple[str, str]
 
+_STATE, _RETRY = TriggerType.STATE.value, TriggerType.RETRY.value  # asked for several times at each run
+
 
 def trigger_of(event: ChangeEvent, matched: Sequence[On]) -> Trigger:
     """What is recorded of a run that this event starts."""
@@ -62,9 +64,11 @@ def _event_type(event: ChangeEvent) -> str:
 
 def cause_of(trigger: Trigger) -> Trigger | None:
     """What a run's record says of the change that started it, or the run that it retries."""
-    if trigger.get("type") == TriggerType.RETRY:
+    kind = trigger.get("type")
+    if kind == _RETRY:
         trigger = _mapping(trigger.get("cause"))
-    return trigger if trigger.get("type") == TriggerType.STATE else None
+        kind = trigger.get("type")
+    return trigger if kind == _STATE else None
 
 
 def event_of(trigger: Trigger) -> int | None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import assert_never
 
+from msgspec import Struct
+
 from spyweb.jobs.cron import cron_after, cron_count, cron_until
 from spyweb.model import At, Cron, Every, JobSpec, Misfire, MisfirePolicy, Never, Schedule, Start
 
@@ -28,8 +30,7 @@ class Missed:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settlement:
+class Settlement(Struct, frozen=True, kw_only=True):
     """What becomes of everything that is due: these run, those are recorded, and the cursor moves here."""
 
     cursor_ms: int

@@ -9,15 +9,19 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future, TaskGroup
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
+from structlog.typing import FilteringBoundLogger
 
 from spyweb.errors import Refused, StoreError
 from spyweb.jobs.aftermath import begin_again, dependents, next_attempt
-from spyweb.jobs.attempt import DEBUG, STORE_PATIENCE, Observer, Surroundings, attempt, cancel
+from spyweb.jobs.attempt import DEBUG, STORE_PATIENCE, CountingHost, Observer, Surroundings, attempt, cancel
 from spyweb.jobs.cause import event_of, is_caused
+from spyweb.jobs.ends import Ends
 from spyweb.jobs.lineup import line_up, may_start_at_once, queued, take_next
 from spyweb.jobs.live import Delay, LiveJob
 from spyweb.jobs.overlap import QUEUE_LIMIT, Admission, admit
@@ -32,8 +36,7 @@ STOP_PATIENCE = 3.0  # seconds for runs to end once they have been told to stop
 REPLACED = "replaced by a newer start"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class Start(Struct, frozen=True, kw_only=True):
     """A wish that a job run."""
 
     trigger: Mapping[str, object]
@@ -58,8 +61,7 @@ class Due:
     stretches: Sequence[Stretch] = ()  # what will not run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """A start on its way to the store."""
 
     job: LiveJob
@@ -77,6 +79,8 @@ class Runner:
         self._tasks = tasks
         self._observers: dict[RunId, Observer] = {}
         self._listeners: list[Callable[[LiveJob], None]] = []
+        self._ends = Ends(around.runs, around.clock)
+        self._log = log.bind()  # finding it anew takes 3 us
         self._left: list[Run] = []  # of an earlier daemon, whose jobs can't be loaded yet
         self._stopping = False
         self._idle = asyncio.Event()
@@ -142,6 +146,7 @@ class Runner:
         self._listeners.append(listener)
 
     def _record(self, change: Change, claims: Sequence[Claim]) -> Future[list[RunId | None]]:
+        self._ends.flush()  # they share the commit
         future = self._around.runs.record(change)
         future.add_done_callback(partial(self._claimed, claims))
         return future
@@ -219,26 +224,41 @@ class Runner:
 
     async def _live_through(self, job: LiveJob, run: Run) -> None:
         """The story of one run."""
-        observer = self._observers.pop(run.id, None)
+        observer, caused = self._observers.pop(run.id, None), is_caused(run)
         host = self._around.host_for(job, run, observer)
         try:
-            ending = await attempt(self._around, job, run, host, once=observer is not None)
+            ending = await self._attempt(job, run, host, is_watched=observer is not None)
             follow = [] if observer else self._followers(job, run, ending)
             end = end_of(run, ending, self._clock.now_ms(), host.storage_errors)
-            ids = await self._commit(Change(end=[end], new=follow))
+            is_awaited = bool(observer or follow or job.waiting or caused)
+            ids = await self._conclude(end, follow, is_awaited=is_awaited)
         finally:
             job.in_flight.pop(run.id, None)
-            job.serving &= not is_caused(run)
+            job.serving &= not caused
             self._wake_if_idle()
         job.last = end.applied_to(run)
-        _tell(run, ending)
+        _tell(self._log, run, ending)
         if observer:
             observer.ended(run, ending)
         self._line_up(follow, ids)
         self._start_next(job)
-        if is_caused(run):
+        if caused:
             for listener in self._listeners:
                 listener(job)
+
+    async def _attempt(self, job: LiveJob, run: Run, host: CountingHost, *, is_watched: bool) -> Ending:
+        self._ends.under_way += 1
+        try:
+            return await attempt(self._around, job, run, host, once=is_watched)
+        finally:
+            self._ends.under_way -= 1
+
+    async def _conclude(self, end: End, follow: Sequence[NewRun], *, is_awaited: bool) -> list[RunId | None]:
+        """Record the end of a run, with what follows it."""
+        if is_awaited or not await self._ends.add(end):
+            return await self._commit(Change(end=[end], new=follow))
+        self._around.run_ended(end.run)
+        return []
 
     def _followers(self, job: LiveJob, run: Run, ending: Ending) -> list[NewRun]:
         """What is claimed together with the end of a run: its next attempt, or the jobs that follow it."""
@@ -406,11 +426,11 @@ def _in_order_of_changes(run: Run) -> int:
     return event_of(run.trigger) or 0
 
 
-def _tell(run: Run, ending: Ending) -> None:
+def _tell(to: FilteringBoundLogger, run: Run, ending: Ending) -> None:
     if ending.outcome is Outcome.SUCCESS:
-        log.debug("run ended", job=run.job, run=run.id, outcome=ending.outcome.value)
+        to.debug("run ended", job=run.job, run=run.id, outcome=ending.outcome.value)
         return
-    level = log.debug if ending.outcome is Outcome.SKIPPED else log.warning
+    level = to.debug if ending.outcome is Outcome.SKIPPED else to.warning
     facts = {
         "failure": ending.failure and ending.failure.value,
         "reason": ending.reason,

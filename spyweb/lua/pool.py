@@ -11,11 +11,11 @@ from asyncio import CancelledError, Future, TaskGroup, get_running_loop
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import count
 
 import structlog
+from msgspec.structs import replace
 
 from spyweb.clock import Clock, Handle
 from spyweb.errors import PoolError, ScriptError
@@ -128,7 +128,10 @@ class Pool:
         self._note(order)
         try:
             self._admit(order)
-            return await self._ending_of(order)
+            return await order.ending
+        except CancelledError:
+            await self._end_cancelled(order)
+            raise
         finally:
             self._forget(order)
 
@@ -138,14 +141,10 @@ class Pool:
             raise ValueError(f"run {run} is under way")
         self._orders[run] = order
 
-    async def _ending_of(self, order: Order) -> Ending:
-        try:
-            return await order.ending
-        except CancelledError:
-            order.ending = get_running_loop().create_future()  # the first one was cancelled with the task
-            self.cancel(order.request.run, Why.CANCELLED)
-            await order.ending
-            raise
+    async def _end_cancelled(self, order: Order) -> None:
+        order.ending = get_running_loop().create_future()  # the first one was cancelled with the task
+        self.cancel(order.request.run, Why.CANCELLED)
+        await order.ending
 
     def _forget(self, order: Order) -> None:
         run = order.request.run

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from spyweb.model import MIB, Ending, Isolation, JobId, RunId
 
 
@@ -28,8 +30,7 @@ class Code:
         return dict(self.more).get(chunk, self.source)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """One call."""
 
     run: RunId
@@ -37,7 +38,7 @@ class Request:
     timeout_ms: int
     cpu_limit_ms: int
     procedure: str = "run"  # see procedures.py, for its arguments too
-    arguments: Sequence[object] = field(default=())
+    arguments: Sequence[object] = ()
 
 
 class Pending:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future
 from collections.abc import Awaitable, Sequence
-from dataclasses import replace
 from inspect import iscoroutine
 from typing import cast
 
 import structlog
+from msgspec.structs import replace
 
 from spyweb.errors import OpError, SpywebError
 from spyweb.lua.session import Pending

@@ -7,6 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+import msgspec
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
 from spyweb.clock import Clock
 from spyweb.model import MIB, JobId, RunId
 from spyweb.ops.disk import Files
@@ -16,7 +20,7 @@ from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
 from spyweb.ops.times import Times
 from spyweb.settings import StateSettings
-from spyweb.store.protocol import Origin, Store, agent_namespace, job_namespace
+from spyweb.store.protocol import NOBODY, Origin, Store, agent_namespace, job_namespace
 from spyweb.store.user_db import UserDatabase
 
 JobLog = Callable[[str, bytes], None]  # level, text
@@ -73,8 +77,7 @@ class Tally:
     storage_errors: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(Struct, frozen=True, kw_only=True):
     """The first parameter of every op: the run that asks, and the world."""
 
     world: World
@@ -83,15 +86,16 @@ class Call:
     generation: int
     folder: str  # the job's, relative to the project root
     memory_limit: int = 64 * MIB  # bytes, of the job's VM: nothing larger could be handed to it
-    tally: Tally = field(default_factory=Tally)
+    tally: Tally = msgspec.field(default_factory=Tally)
     agent: str = "local"  # whose namespace positional state.* uses
     depth: int = 0  # how many state triggers led to this run, one by another
     log: JobLog = unheard  # the job's own
-    origin: Origin = field(init=False)  # of every write of this run
-    namespace: str = field(init=False)  # of store_*
-    state_namespace: str = field(init=False)  # of positional state.*
+    # Not given, but made of the others:
+    origin: Origin = NOBODY  # of every write of this run
+    namespace: str = ""  # of store_*
+    state_namespace: str = ""  # of positional state.*
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "origin", Origin(job=self.job, run=self.run, depth=self.depth))
-        object.__setattr__(self, "namespace", job_namespace(self.job))
-        object.__setattr__(self, "state_namespace", agent_namespace(self.agent))
+        force_setattr(self, "origin", Origin(job=self.job, run=self.run, depth=self.depth))
+        force_setattr(self, "namespace", job_namespace(self.job))
+        force_setattr(self, "state_namespace", agent_namespace(self.agent))

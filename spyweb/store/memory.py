@@ -6,8 +6,9 @@ Every future is done when it is given.
 from __future__ import annotations
 
 from asyncio import Future
-from dataclasses import replace
 from itertools import islice
+
+from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.model import Cursor, JobId, Run, RunId, RunState

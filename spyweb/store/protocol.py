@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+from msgspec import Struct
 
 from spyweb.model import Cursor, Failure, HistoryRule, JobId, Outcome, Run, RunId, RunState, TriggerType
 from spyweb.store.outbox_protocol import Channel, Message, NewMessage, Outbox, Target
@@ -117,8 +119,7 @@ class Durability(StrEnum):
     NORMAL = "normal"  # the daemon being killed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewRun:
+class NewRun(Struct, frozen=True, kw_only=True):
     """A run to be recorded.  (job, due_ms, attempt) is unique where due_ms is given; `trigger` is plain JSON."""
 
     job: JobId
@@ -141,8 +142,7 @@ class Begin:
     generation: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class End(Struct, frozen=True, kw_only=True):
     """A run ends."""
 
     run: RunId
@@ -196,16 +196,15 @@ class Stretch:
     trigger: TriggerType = TriggerType.SCHEDULE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """What happens to jobs and runs at one moment.  All of it is committed, or none."""
 
-    cursors: Sequence[Cursor] = field(default=())
-    new: Sequence[NewRun] = field(default=())
-    begin: Sequence[Begin] = field(default=())
-    end: Sequence[End] = field(default=())
-    stretches: Sequence[Stretch] = field(default=())
-    delivered: Sequence[int] = field(default=())  # ids of change events that start no more runs
+    cursors: Sequence[Cursor] = ()
+    new: Sequence[NewRun] = ()
+    begin: Sequence[Begin] = ()
+    end: Sequence[End] = ()
+    stretches: Sequence[Stretch] = ()
+    delivered: Sequence[int] = ()  # ids of change events that start no more runs
 
 
 class Entries(Protocol):

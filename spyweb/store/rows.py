@@ -56,15 +56,16 @@ decode_trigger = msgspec.json.Decoder(dict[str, object]).decode
 
 
 def record(connection: sqlite3.Connection, change: Change) -> list[RunId | None]:
-    for end in change.end:
-        end_run(connection, end)
+    # Statements that give nothing are handed over all at once: 15 take half as long.
+    if change.end:
+        connection.executemany(END_RUN, map(row_of_end, change.end))
     for begin in change.begin:
         connection.execute(BEGIN_RUN, (begin.started_ms, begin.generation, begin.run))
     for stretch in change.stretches:
         record_stretch(connection, stretch)
     added = [add_run(connection, run) for run in change.new]
-    for cursor in change.cursors:
-        set_cursor(connection, cursor)
+    if change.cursors:
+        connection.executemany(SET_CURSOR, map(row_of_cursor, change.cursors))
     deliver(connection, change.delivered)
     for end in change.end:
         if end.event is not None:
@@ -93,12 +94,11 @@ def add_run(connection: sqlite3.Connection, run: NewRun) -> RunId | None:
     return RunId(added.lastrowid)
 
 
-def end_run(connection: sqlite3.Connection, end: End) -> None:
-    row = (
+def row_of_end(end: End) -> tuple[str | int | None, ...]:
+    return (
         end.ended_ms, end.outcome.value, end.failure and end.failure.value,
         storable(end.reason), storable(end.traceback), end.cpu_ms, end.storage_errors, end.run,
     )  # fmt: skip
-    connection.execute(END_RUN, row)
 
 
 def record_stretch(connection: sqlite3.Connection, stretch: Stretch) -> None:
@@ -112,9 +112,8 @@ def record_stretch(connection: sqlite3.Connection, stretch: Stretch) -> None:
         connection.execute(ADD_STRETCH, (stretch.job, first, trigger, at_ms, outcome, reason, last, count))
 
 
-def set_cursor(connection: sqlite3.Connection, cursor: Cursor) -> None:
-    row = (cursor.job, cursor.due_ms, cursor.schedule, int(cursor.paused), cursor.idle_since_ms)
-    connection.execute(SET_CURSOR, row)
+def row_of_cursor(cursor: Cursor) -> tuple[str | int | None, ...]:
+    return cursor.job, cursor.due_ms, cursor.schedule, int(cursor.paused), cursor.idle_since_ms
 
 
 def storable(text: str) -> str:

@@ -13,6 +13,8 @@ from enum import Enum, StrEnum
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from msgspec import Struct
+
 from spyweb.model import WRITTEN as WRITTEN
 from spyweb.model import ChangeKind as ChangeKind
 from spyweb.model import HistoryRule, JobId, RunId, Value
@@ -98,8 +100,7 @@ class Addition:
         return self.rule(entry)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Origin(Struct, frozen=True, kw_only=True):
     """Who writes: goes into the change events."""
 
     job: JobId | None = None

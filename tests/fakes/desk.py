@@ -11,6 +11,8 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from spyweb.clock import Clock
 from spyweb.errors import Refused, SpywebError
 from spyweb.jobs.health import Health, Vitals, view_health
@@ -61,7 +63,7 @@ def make_run(number: int = 1, **changes: object) -> Run:
         outcome=Outcome.SUCCESS,
         generation=1,
     )
-    return replace(run, **changes)  # type: ignore[arg-type]
+    return structs.replace(run, **changes)
 
 
 def make_stats(**changes: object) -> StoreStats:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from spyweb.clock import Clock
 from spyweb.errors import FetchError
 from spyweb.model import JobId, RunId
@@ -85,7 +87,7 @@ def make_sql(root: Path, clock: Clock, engine: Engine | None = None, *, patience
 
 def make_call(world: World | None = None, job: JobId = PRICES, **changes: object) -> Call:
     call = Call(world=world or make_world(), job=job, run=RunId(1), generation=1, folder=f"jobs/{job}")
-    return replace(call, **changes)  # type: ignore[arg-type]
+    return structs.replace(call, **changes)
 
 
 async def ask(call: Call, name: str, *arguments: object) -> Sequence[object]:

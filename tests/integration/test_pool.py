@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from spyweb.clock import RealClock
 from spyweb.errors import OpError, ScriptError
@@ -315,7 +316,9 @@ async def test_the_largest_vm_moves_out_of_a_worker_over_its_budget() -> None:
 async def test_a_fresh_vm_knows_nothing_of_earlier_ones_and_a_spare_one_is_as_fresh(world: World) -> None:
     request = world.request("seen = (seen or 0) + 1 return seen")
     world.pool.keep_spares(request.code, 2)
-    endings = [await world.pool.run_fresh(replace(request, run=world.pool.new_id()), world.host) for _ in range(5)]
+    endings = [
+        await world.pool.run_fresh(structs.replace(request, run=world.pool.new_id()), world.host) for _ in range(5)
+    ]
 
     assert [ending.result for ending in endings] == [1] * 5
     assert [worker.vms for worker in world.pool.stats().workers] == [0, 0]
@@ -325,13 +328,13 @@ async def test_a_fresh_run_of_what_does_not_compile_says_where(world: World) -> 
     request = world.request("x = = 2")
     for spares in (0, 2):
         world.pool.keep_spares(request.code, spares)
-        ending = await world.pool.run_fresh(replace(request, run=world.pool.new_id()), world.host)
+        ending = await world.pool.run_fresh(structs.replace(request, run=world.pool.new_id()), world.host)
         assert ending.reason.startswith("jobs/a.lua:1: unexpected symbol")
 
 
 async def test_a_fresh_run_that_fails_shows_its_line(world: World) -> None:
     request = world.request("local x\nerror('boom')")
-    ending = await world.pool.run_fresh(replace(request, run=world.pool.new_id()), world.host)
+    ending = await world.pool.run_fresh(structs.replace(request, run=world.pool.new_id()), world.host)
 
     assert ending.reason == "jobs/a.lua:2: boom"
     assert "jobs/a.lua:2: in main chunk" in ending.traceback
@@ -345,7 +348,9 @@ async def test_a_fresh_vm_collects_its_garbage_and_keeps_to_its_memory_limit(wor
     }
     endings = {}
     for name, source in sources.items():
-        request = replace(world.request(""), code=replace(code, source=source.encode()), run=world.pool.new_id())
+        request = structs.replace(
+            world.request(""), code=replace(code, source=source.encode()), run=world.pool.new_id()
+        )
         endings[name] = await world.pool.run_fresh(request, world.host)
 
     assert endings["garbage"].result is True
@@ -355,7 +360,7 @@ async def test_a_fresh_vm_collects_its_garbage_and_keeps_to_its_memory_limit(wor
 async def test_many_fresh_runs_at_once_all_end(world: World) -> None:
     request = world.request("echo(1) return 1")
     world.pool.keep_spares(request.code, 4)
-    runs = [world.pool.run_fresh(replace(request, run=world.pool.new_id()), world.host) for _ in range(60)]
+    runs = [world.pool.run_fresh(structs.replace(request, run=world.pool.new_id()), world.host) for _ in range(60)]
 
     assert [ending.result for ending in await asyncio.gather(*runs)] == [1] * 60
 
@@ -375,7 +380,7 @@ async def test_a_monitor_is_loaded_and_runs_its_cycles_in_one_vm(world: World) -
     async def call(procedure: str, *arguments: object) -> Ending:
         run = world.pool.new_id()
         request = Request(run=run, code=code, timeout_ms=5000, cpu_limit_ms=1000, procedure=procedure)
-        return await world.pool.run(replace(request, arguments=arguments), world.host)
+        return await world.pool.run(structs.replace(request, arguments=arguments), world.host)
 
     world.host.hooks = ["on_finally"]
     endings = [await call("load"), await call("load"), await call("cycle", {"job": "a"})]

@@ -10,11 +10,12 @@ import asyncio
 from asyncio import Task, TaskGroup
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 import structlog
+from msgspec.structs import replace
 
 from spyweb.errors import PoolError
 from spyweb.jobs.attempt import CountingHost, failed

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from spyweb.jobs.monitor.course import CycleFailed
 from spyweb.lua.wire import Why

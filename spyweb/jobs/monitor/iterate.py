@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from asyncio import TaskGroup
 from collections import deque
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.jobs.monitor.carry_out import Cycles, Errand

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec import structs
 
 from spyweb.jobs.aftermath import dependents, may_retry, next_attempt
 from spyweb.model import After, Ending, Failure, JobId, Outcome, Retry, Run, RunId, RunState
@@ -22,28 +22,28 @@ def test_a_failure_is_retried_after_its_delay() -> None:
 
 
 def test_a_retry_of_a_retry_names_the_first_attempt_and_keeps_its_due_time() -> None:
-    second = replace(RUN, id=RunId(8), attempt=2, trigger={"type": "retry", "of": 7})
+    second = structs.replace(RUN, id=RunId(8), attempt=2, trigger={"type": "retry", "of": 7})
     new = next_attempt(second, FAILED, TWICE, NOW, lambda: 0.5)
     assert new
     assert (new.attempt, new.due_ms, new.trigger["of"]) == (3, 5, 7)
 
 
 def test_the_last_attempt_is_not_followed() -> None:
-    assert follow(replace(RUN, attempt=3), FAILED) is None
+    assert follow(structs.replace(RUN, attempt=3), FAILED) is None
 
 
 def test_success_cancellation_and_a_planned_stop_are_not_retried() -> None:
-    cancelled = replace(FAILED, failure=Failure.CANCELLED)
+    cancelled = structs.replace(FAILED, failure=Failure.CANCELLED)
     for ending in (SUCCESS, cancelled, Ending(outcome=Outcome.STOPPED)):
         assert follow(RUN, ending) is None
 
 
 def test_an_innocent_loss_starts_again_once_and_does_not_use_up_a_retry() -> None:
     assert follow(RUN, LOST, Retry()) == (2, None, {"type": "retry", "of": 7, "lost": 1})
-    again = replace(RUN, attempt=2, trigger={"type": "retry", "of": 7, "lost": 1})
+    again = structs.replace(RUN, attempt=2, trigger={"type": "retry", "of": 7, "lost": 1})
     assert follow(again, LOST, Retry()) is None
-    assert may_retry(replace(again, attempt=3), TWICE)
-    assert not may_retry(replace(again, attempt=4), TWICE)
+    assert may_retry(structs.replace(again, attempt=3), TWICE)
+    assert not may_retry(structs.replace(again, attempt=4), TWICE)
 
 
 def test_a_guilty_loss_counts_as_a_failure() -> None:

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec import structs
 
 from spyweb.jobs.live import LiveJobs
 from spyweb.model import After, JobId, Never
@@ -27,7 +26,7 @@ def test_a_job_that_is_not_due_by_itself_is_not_scheduled(settings: dict[str, ob
 def test_a_paused_job_is_not_scheduled_and_follows_nobody() -> None:
     live = LiveJobs()
     job = make_job("report", after=(After(job=JobId("prices")),))
-    job.cursor = replace(job.cursor, paused=True)
+    job.cursor = structs.replace(job.cursor, paused=True)
     live.add(job)
     live.link()
     assert not job.scheduled

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from spyweb.model import JobId, RunId, RunState
 from spyweb.store.protocol import SCOPES, Change, Store, Watch
@@ -25,14 +25,14 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def start(store: Store, *jobs: JobId, event: int = 1, delivered: bool = True) -> list[RunId]:
-    new = [replace(make_run(job, due_ms=None), event=event) for job in jobs]
+    new = [structs.replace(make_run(job, due_ms=None), event=event) for job in jobs]
     runs = await store.runs.record(Change(new=new, delivered=[event] if delivered else []))
     return [run for run in runs if run is not None]
 
 
 async def end(store: Store, run: RunId, *, again: JobId | None = None) -> None:
-    new = [replace(make_run(again, due_ms=None, state=RunState.WAITING), event=1)] if again else []
-    await store.runs.record(Change(end=[replace(make_end(run), event=1)], new=new))
+    new = [structs.replace(make_run(again, due_ms=None, state=RunState.WAITING), event=1)] if again else []
+    await store.runs.record(Change(end=[structs.replace(make_end(run), event=1)], new=new))
 
 
 async def pending(store: Store) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from msgspec import structs
 
 from spyweb.errors import StoreError
 from spyweb.store.memory import MemoryStore
@@ -30,7 +30,7 @@ async def test_what_is_refused_is_not_counted_as_written() -> None:
 async def test_a_trigger_is_kept_as_it_was_when_it_was_recorded() -> None:
     store = MemoryStore(FakeClock())
     trigger: dict[str, object] = {"type": "manual"}
-    await store.runs.record(Change(new=[dataclasses.replace(make_run(), trigger=trigger)]))
+    await store.runs.record(Change(new=[structs.replace(make_run(), trigger=trigger)]))
     trigger["type"] = "changed"
 
     assert (await store.runs.list())[0].trigger == {"type": "manual"}
