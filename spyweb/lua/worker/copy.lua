@@ -1,9 +1,10 @@
--- copy and deep_copy.  Both give a table that can be written, also from a frozen one, and share metatables; deep_copy
--- keeps cycles, and shared tables shared.  Tables are read raw, and without recursion: no nesting is too deep.
+-- copy and deep_copy.  Both give a table that can be written, also from a frozen one, and share metatables; null and the
+-- empty array stay what they are; deep_copy keeps cycles, and shared tables shared.  Tables are read raw, and without
+-- recursion: no nesting is too deep.
 
 local kit = ...
 local raw, frozen, null, empty_array = kit.raw, kit.frozen, kit.null, kit.empty_array
-local getmetatable, next, type = raw.getmetatable, raw.next, raw.type
+local getmetatable, next, rawequal, type = raw.getmetatable, raw.next, raw.rawequal, raw.type
 local setmetatable = kit.setmetatable
 
 kit.complete()                      -- the table may be `_G`
@@ -15,7 +16,7 @@ local function share_metatable(source, target)
 end
 
 local function copy(value)
-  if type(value) ~= "table" then return value end
+  if type(value) ~= "table" or rawequal(value, null) or rawequal(value, empty_array) then return value end
   local target = {}
   for key, member in next, frozen[value] or value do target[key] = member end
   return share_metatable(value, target)

@@ -52,6 +52,14 @@ def test_copy_is_shallow_and_deep_copy_is_not(vm: LuaKit) -> None:
     assert vm.run(script) == [2, 3, True, 1, 3, True, True, b"x", None, True]
 
 
+def test_null_and_the_empty_array_are_copied_as_what_they_are(vm: LuaKit) -> None:
+    script = """
+      local null, empty = state.null, JSON_EMPTY_ARRAY
+      return copy(null) == null, copy(empty) == empty, deep_copy({null})[1] == null, copy({empty})[1] == empty
+    """
+    assert vm.run(script) == [True, True, True, True]
+
+
 def test_deep_copy_has_no_depth_limit(vm: LuaKit) -> None:
     script = """
       local t = {} for _ = 1, 200000 do t = {t} end
