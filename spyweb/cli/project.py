@@ -244,7 +244,5 @@ def _specs(scanned: Scan) -> list[JobSpec]:
 
 def _views(scanned: Scan, facts: Mapping[JobId, JobFacts]) -> list[JobView]:
     whole = [view_job(spec, facts.get(spec.id, JobFacts())) for spec in _specs(scanned)]
-    broken = [
-        broken_job(job, problems[0].file, "; ".join(map(str, problems))) for job, problems in scanned.broken.items()
-    ]
+    broken = [broken_job(job, problems) for job, problems in scanned.broken.items()]
     return sorted([*whole, *broken], key=lambda view: view.id)

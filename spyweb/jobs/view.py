@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from spyweb.errors import Problem
 from spyweb.lua.wire import Foreign
 from spyweb.model import (
     At,
@@ -152,7 +153,11 @@ def view_job(spec: JobSpec, facts: JobFacts) -> JobView:
     )
 
 
-def broken_job(job: JobId, path: str, error: str) -> JobView:
+def told(problems: Sequence[Problem]) -> str:
+    return "; ".join(map(str, problems))
+
+
+def broken_job(job: JobId, problems: Sequence[Problem]) -> JobView:
     """A file that does not load, and that no earlier version runs for."""
     return JobView(
         id=job,
@@ -160,9 +165,9 @@ def broken_job(job: JobId, path: str, error: str) -> JobView:
         enabled=False,
         state=JobState.BROKEN,
         schedule="",
-        path=path,
+        path=problems[0].file,
         folder=f"jobs/{job}",
-        error=error,
+        error=told(problems),
     )
 
 

@@ -30,6 +30,7 @@ from spyweb.jobs.view import (
     next_run,
     run_ended,
     state_of,
+    told,
     view_job,
     zone_of,
 )
@@ -77,7 +78,7 @@ class Office:
 
     def jobs(self) -> list[JobView]:
         views = [self._view(job) for job in self.live]
-        broken = [broken_job(job, problems[0].file, _first(problems)) for job, problems in self._broken()]
+        broken = [broken_job(job, problems) for job, problems in self._broken()]
         return sorted([*views, *broken], key=lambda view: view.id)
 
     def _broken(self) -> Iterator[tuple[JobId, Sequence[Problem]]]:
@@ -93,7 +94,7 @@ class Office:
             waiting=len(job.waiting) + len(job.delayed),
             generation=job.code.generation,
             vms=self.vms_of(job.id),
-            error=_first(job.problems),
+            error=told(job.problems),
         )
         return view_job(job.spec, facts)
 
@@ -164,7 +165,3 @@ class Office:
         if found is None:
             raise Refused(f"{job} is gone")
         return found
-
-
-def _first(problems: Sequence[object]) -> str:
-    return str(problems[0]) if problems else ""

@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import structs
 
 from spyweb.clock import Clock
-from spyweb.errors import Refused, SpywebError
+from spyweb.errors import Problem, Refused, SpywebError
 from spyweb.jobs.health import Health, Vitals, view_health
 from spyweb.jobs.outbox_view import MessageView
 from spyweb.jobs.record_view import RecordView
@@ -107,7 +107,7 @@ def three_jobs() -> list[JobView]:
     return [
         view_job(nightly, JobFacts(cursor=paused, last=failed, generation=4)),
         view_job(make_spec(), JobFacts(next_due_ms=NOW_MS + 30_000, last=make_run(), generation=1)),
-        broken_job(TYPO, "jobs/typo.lua", "jobs/typo.lua:1: unexpected symbol near 'x'"),
+        broken_job(TYPO, [Problem("jobs/typo.lua", 1, None, "unexpected symbol near 'x'")]),
     ]
 
 

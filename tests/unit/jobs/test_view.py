@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from spyweb.errors import Problem
 from spyweb.jobs.view import (
     LOG_NAME,
     JobFacts,
@@ -90,9 +91,11 @@ def test_a_clock_set_back_makes_no_negative_duration() -> None:
     assert last.duration_ms == 0
 
 
-def test_a_file_that_does_not_load_is_shown_with_its_error() -> None:
-    view = broken_job(JobId("typo"), "jobs/typo.lua", "jobs/typo.lua:1: no")
-    assert (view.state, view.enabled, view.error) == (JobState.BROKEN, False, "jobs/typo.lua:1: no")
+def test_a_file_that_does_not_load_is_shown_with_all_its_errors() -> None:
+    problems = [Problem("jobs/typo.lua", 1, None, "no"), Problem("jobs/typo.lua", 2, "every", "neither")]
+    view = broken_job(JobId("typo"), problems)
+    assert (view.path, view.state, view.enabled) == ("jobs/typo.lua", JobState.BROKEN, False)
+    assert view.error == "jobs/typo.lua:1: no; jobs/typo.lua:2: every: neither"
 
 
 @pytest.mark.parametrize(
