@@ -241,6 +241,7 @@ class RemoteWorker:
             self.process.kill("it answered no ping for 1.5 s")
             return
         self._unanswered += 1
+        self._link.tidy()
         self._link.send([int(ToWorker.PING), self._unanswered])
 
     # What it says

@@ -12,8 +12,9 @@ from typing import Final
 
 EVERYTHING: Final = ("",)
 
+KNOWN_KEY = 1024  # bytes; to look a key of 8 MB up takes 3 ms, and nobody keeps one
 KNOWN_VALUE = 1024  # bytes; a larger value is read each time
-MOST_KNOWN = 2048  # entries: all of them take 3 MB at most
+MOST_KNOWN = 2048  # entries: all of them take 5 MB at most
 
 
 class Known:
@@ -57,18 +58,26 @@ class Subjects:
     def is_written(self, namespace: str, key: bytes) -> bool:
         """Whether a write of this entry, by itself or with others, waits or runs, be its future cancelled or not."""
         writes = self._writes
-        return bool(writes) and ((namespace, key) in writes or namespace in writes or EVERYTHING in writes)
+        return bool(writes) and (self._is_subject(namespace, key) or namespace in writes or EVERYTHING in writes)
+
+    def _is_subject(self, namespace: str, key: bytes) -> bool:
+        if len(key) > KNOWN_KEY and not any(map(_has_long_key, self._writes)):
+            return False
+        return (namespace, key) in self._writes
 
     def known(self, namespace: str, key: bytes) -> Known:
         """To be filled, where it is not, with what a read gives that is asked for now.
 
-        Says nothing while the entry is being written.
+        Says nothing while the entry is being written.  What has a long key is not known by the next time.
         """
+        if len(key) > KNOWN_KEY:
+            return Known()
         return self._known.get((namespace, key)) or self._note(namespace, key)
 
     def put(self, namespace: str, key: bytes, value: bytes) -> None:
         """What a write that has just been asked for makes of an entry."""
-        self._note(namespace, key).fill(value)
+        if len(key) <= KNOWN_KEY:
+            self._note(namespace, key).fill(value)
 
     def _note(self, namespace: str, key: bytes) -> Known:
         known = self._known
@@ -76,3 +85,7 @@ class Subjects:
             del known[next(iter(known))]
         known[(namespace, key)] = new = Known()
         return new
+
+
+def _has_long_key(subject: Hashable) -> bool:
+    return type(subject) is tuple and subject is not EVERYTHING and len(subject[1]) > KNOWN_KEY

@@ -84,8 +84,7 @@ class Outlet:
     def _send_bulk(self) -> None:
         priority.give_way()
         while True:
-            body = wire.pack([self._bulk_queue.get()])
-            self._send(self._bulk, len(body).to_bytes(4, "little"), body)  # apart: joined, it would be copied once more
+            self._send(self._bulk, *wire.pieces(self._bulk_queue.get()))
 
     def _send(self, sock: socket, *parts: bytes) -> None:
         try:

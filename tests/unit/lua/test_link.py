@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from spyweb.lua import wire
-from spyweb.lua.link import FULL_BATCH, Link
+from spyweb.lua.link import FULL_BATCH, MOST_KEPT, Link, Room
 from tests.fakes.clock import settle
 
 
@@ -118,6 +118,31 @@ async def test_frames_arrive_whole_however_they_are_cut(world: World, which: str
 
     assert world.ear.heard == [[1, b"a"], [2, [True, None]], [3, b"x" * 300]]
     assert not world.ear.nonsense
+
+
+async def test_a_shorter_message_after_a_longer_one_has_nothing_of_it(world: World) -> None:
+    messages: list[list[object]] = [[1, b"x" * 3000], [2, b"y" * 20], [3, b"z" * 5000]]
+    for message in messages:
+        world.bulk.sendall(wire.frame([message]))
+        await settle()
+
+    assert world.ear.heard == messages
+
+
+def test_room_is_kept_while_it_is_used_and_then_given_back() -> None:
+    room = Room()
+    first = room.take(5000).obj
+    room.tidy()
+    assert room.take(4000).obj is first
+    room.tidy()
+    room.tidy()
+    assert room.take(4000).obj is not first
+
+
+def test_room_is_as_long_as_was_asked_for_and_the_largest_is_not_kept() -> None:
+    room = Room()
+    assert [len(room.take(size)) for size in (10, 5000, 70)] == [10, 5000, 70]
+    assert room.take(MOST_KEPT + 1).obj is not room.take(MOST_KEPT + 1).obj
 
 
 @pytest.mark.parametrize("which", ["small", "bulk"])

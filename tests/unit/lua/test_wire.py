@@ -37,5 +37,21 @@ def test_a_frame_that_is_no_msgpack_is_refused() -> None:
         Reader().feed(b"\x01\x00\x00\x00\xc1")
 
 
+@pytest.mark.parametrize("count", [1, 14, 15, 70_000])
+@pytest.mark.parametrize("size", [0, wire.BULK, wire.BULK + 1])
+def test_a_message_in_pieces_is_a_frame(count: int, size: int) -> None:
+    message: list[object] = [1, b"x" * size, *[None] * count, "text", b"y" * size]
+
+    data = b"".join(wire.pieces(message))
+    assert list(Reader().feed(data)) == [message]
+    assert int.from_bytes(data[:4], "little") == len(data) - 4
+
+
+def test_a_big_string_is_a_piece_itself() -> None:
+    big = b"x" * (wire.BULK + 1)
+
+    assert [piece is big for piece in wire.pieces([1, big, b"small"])] == [False, True, False]
+
+
 def test_what_only_lua_has_is_a_value_of_its_own() -> None:
     assert wire.unpack(b"\x91\xc7\x08\x01function") == [Foreign(Ext.FOREIGN, "function")]

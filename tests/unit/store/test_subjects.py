@@ -11,7 +11,7 @@ import pytest
 from spyweb.errors import StoreClosed, StoreError
 from spyweb.store.batch import Kind
 from spyweb.store.sqlite import SqliteStore, open_store
-from spyweb.store.subjects import EVERYTHING, KNOWN_VALUE, MOST_KNOWN, Subjects
+from spyweb.store.subjects import EVERYTHING, KNOWN_KEY, KNOWN_VALUE, MOST_KNOWN, Subjects
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import putting
 from tests.fakes.tables import Gate
@@ -93,6 +93,36 @@ def test_large_values_are_not_known_and_the_oldest_are_forgotten() -> None:
         subjects.put("a", b"%d" % number, b"v")
     assert knows(subjects, b"%d" % MOST_KNOWN) == b"v"
     assert knows(subjects, b"0") is None
+
+
+LONG = b"k" * (KNOWN_KEY + 1)
+
+
+def test_what_has_a_long_key_is_not_known() -> None:
+    subjects = Subjects()
+    subjects.put("a", LONG, b"v")
+    assert knows(subjects, LONG) is None
+    subjects.known("a", LONG).fill(b"v")
+    assert knows(subjects, LONG) is None
+
+
+@pytest.mark.parametrize("subject", [("a", LONG), "a", EVERYTHING])
+def test_a_long_key_is_written_as_any_other(subject: object) -> None:
+    subjects = Subjects()
+    subjects.begin(("a", b"short"))
+    assert not subjects.is_written("a", LONG)
+    subjects.begin(subject)
+    assert subjects.is_written("a", LONG)
+    subjects.end(subject, is_committed=True)
+    assert not subjects.is_written("a", LONG)
+
+
+async def test_a_read_of_a_long_key_sees_the_write_before_it(store: SqliteStore) -> None:
+    written = store.entries.set("a", LONG, b"v")
+    assert await store.entries.get("a", LONG) == b"v"
+    assert written.done()
+    await store.entries.delete("a", LONG)
+    assert await store.entries.get("a", LONG) is None
 
 
 async def test_a_value_that_was_put_or_read_is_there_at_once(store: SqliteStore) -> None:
