@@ -5,7 +5,7 @@ from __future__ import annotations
 from spyweb.lua.worker.values import Function
 from spyweb.lua.worker.vm import MARGIN, Parts, new_runtime
 
-_FURNITURE = 41 << 10  # bytes that a VM takes before its files
+_FURNITURE = 16 << 10  # bytes that a VM takes before its files
 
 
 class Scratch:
