@@ -1,4 +1,4 @@
-"""Whether files compile, at a quarter of what a VM costs: neither a prelude nor a library is needed for that."""
+"""Whether files compile, for far less than a VM costs: neither a prelude nor a library is needed for that."""
 
 from __future__ import annotations
 
