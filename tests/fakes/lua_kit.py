@@ -74,7 +74,9 @@ function kit.call(name, ...)
 end
 
 for name in raw.pairs(package.loaded) do package.loaded[name] = nil end
-kit.encode, kit.decode = kit.part("codec")(kit)
+kit.decode = kit.part("codec")(kit)
+kit.use("sentinels")
+kit.encode = kit.part("encode")(kit)
 for name in raw.string.gmatch(ops, "[^\n.]+%f[\n]") do env[name] = kit.op(name) end
 local function add_globals(file, names)
   for name in raw.string.gmatch(names, "%S+") do env[name] = kit.use(file)(name) end

@@ -2,7 +2,7 @@
 
 local kit = ...
 local border = kit.border
-local traced, trace, use = border.traced, border.trace, border.use
+local traced, use = border.traced, border.use
 local raise = kit.raw.error
 
 local OUT_OF_MEMORY = "not enough memory"       -- Lua's own text
@@ -13,7 +13,7 @@ local function after(run, ok, value)
   local traceback
   if not ok then
     if value == OUT_OF_MEMORY then raise(value, 0) end
-    value, traceback = use("ending").text_of(value), trace().text(run.frames)
+    value, traceback = use("ending").text_of(value), use("trace").text(run.frames)
   end
   if run.defers[1] then use("ending").run_defers(run) end
   run.deferred = 0

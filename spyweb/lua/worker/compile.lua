@@ -3,7 +3,7 @@
 
 local kit = ...
 local raw, env = kit.raw, kit.env
-local unless_killed = kit.border.unless_killed
+local border = kit.border
 local load, select, type = raw.load, raw.select, raw.type
 local find, format, sub = raw.string.find, raw.string.format, raw.string.sub
 
@@ -30,7 +30,7 @@ function compiler.load(source, chunkname, mode, ...)
   if select("#", ...) > 0 then globals = (...) end
   if chunkname == nil then chunkname = type(source) == "string" and source or "=(load)" end
   look_at(source)
-  return unless_killed(load(source, chunkname, "t", globals))
+  return border.unless_killed(load(source, chunkname, "t", globals))
 end
 
 return compiler

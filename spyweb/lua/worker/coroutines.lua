@@ -54,7 +54,7 @@ local function enter(co, ...)
   if waiting[co] then return false, "cannot resume non-suspended coroutine" end
   local d, inside = now.depth, own[co] or 0
   if d + 1 + inside >= MAX_DEPTH then fail("too many nested protected calls or coroutines") end
-  now.depth = d + 1 + inside
+  now.depth, own[co] = d + 1 + inside, inside  -- its place is taken now: afterwards there may be no memory for one
   return pump(co, d, resume(co, ...))
 end
 

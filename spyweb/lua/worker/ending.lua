@@ -3,12 +3,14 @@
 
 local kit = ...
 local raw, env, border = kit.raw, kit.env, kit.border
-local now, stop, trace, traced = border.now, border.stop, border.trace, border.traced
+local now, traced, use = border.now, border.traced, kit.use
 local pcall, rawget, rawset, tostring, type = raw.pcall, raw.rawget, raw.rawset, raw.tostring, raw.type
-local format, getmetatable, rawequal, close = raw.string.format, raw.getmetatable, raw.rawequal, raw.coroutine.close
+local find, format, sub = raw.string.find, raw.string.format, raw.string.sub
+local getmetatable, rawequal, close = raw.getmetatable, raw.rawequal, raw.coroutine.close
 
 local SUCCESS, ERROR, CANCELLED, STOPPED = 0, 1, 4, 5           -- wire.Ended
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
+local LOG_LINE, REASON = 16384, 4096                            -- bytes, wire.LOG_LINE
 
 local ending = {}
 
@@ -20,7 +22,7 @@ function ending.text_of(value)
     local meta = getmetatable(value)
     if type(meta) == "table" and rawget(meta, "__tostring") then
       local ok, text = pcall(tostring, value)
-      if now.killed then stop() end
+      if now.killed then border.stop() end
       if ok then return text end
     end
     local message = rawget(value, "message")
@@ -36,9 +38,9 @@ local function guarded_by_log(run, label, ok, value)
   local frames = run.frames
   if value == OUT_OF_MEMORY then
     run.discard = true
-    frames = frames or trace().definition(run.called)
+    frames = frames or use("trace").definition(run.called)
   end
-  kit.emit("error", format("%s: %s\n%s", label, text_of(value), trace().text(frames)))
+  kit.emit("error", format("%s: %s\n%s", label, text_of(value), use("trace").text(frames)))
 end
 
 local function call_hook(run, name, ...)
@@ -58,7 +60,7 @@ function ending.run_defers(run)
 end
 
 function ending.failed(run, value, frames)
-  run.ended, run.value, run.reason, run.traceback = ERROR, value, text_of(value), trace().text(frames)
+  run.ended, run.value, run.reason, run.traceback = ERROR, value, text_of(value), use("trace").text(frames)
 end
 
 -- What the script's call has failed of, after closing what it left open in the coroutine that it ended.
@@ -99,13 +101,23 @@ function ending.starved(run)
   local inner = now.starved and border.add_frames({}, now.starved) or {}
   local frames = run.fallen and border.add_frames(inner, run.fallen)
   now.starved, run.trail, run.fallen = false, nil, nil
-  run.value, run.reason = OUT_OF_MEMORY, trace().position(frames) .. OUT_OF_MEMORY
-  run.traceback = trace().text(frames or trace().definition(run.called) or trace().definition(rawget(env, "run") or kit.script))
+  run.value, run.reason = OUT_OF_MEMORY, use("trace").position(frames) .. OUT_OF_MEMORY
+  run.traceback = use("trace").text(frames or use("trace").definition(run.called) or use("trace").definition(rawget(env, "run") or kit.script))
+end
+
+-- The reason of a run is one line; the whole of a longer text stands before its traceback.
+function ending.worded(text, traceback)
+  text = sub(text, find(text, "%S") or 1)
+  local newline = find(text, "\n", 1, true)
+  if newline and sub(traceback, 1, #text) ~= text then
+    traceback = sub(text, 1, LOG_LINE) .. (traceback == "" and "" or "\n" .. traceback)
+  end
+  return sub(text, 1, newline and newline < REASON and newline - 1 or REASON), traceback
 end
 
 -- It was made to end: says why and where.
 function ending.killed(run, ended, text, frames)
-  run.ended, run.reason, run.traceback = ended, trace().position(frames) .. text, trace().text(frames)
+  run.ended, run.reason, run.traceback = ended, use("trace").position(frames) .. text, use("trace").text(frames)
   run.value = run.reason
   run.may_retry = run.may_retry and ended ~= CANCELLED and ended ~= STOPPED
 end
@@ -113,7 +125,7 @@ end
 -- No hook may run any more: hence not kit.emit.
 function ending.overran(run, frames)
   border.emit("error", format("%s: what followed the end of the run (on_error, on_finally, deferred functions) took too long\n%s",
-    run.reason, trace().text(frames)))
+    run.reason, use("trace").text(frames)))
 end
 
 return ending

@@ -4,13 +4,13 @@ local kit = ...
 local raw = kit.raw
 local lower, rawget, setmetatable, type = raw.string.lower, raw.rawget, raw.setmetatable, raw.type
 
+-- What is looked up and not there as it is written.
+local function find(headers, name)
+  return type(name) == "string" and rawget(headers, lower(name)) or nil
+end
+
 -- Hidden: a script that could put a __gc into this metatable would have it armed by the next response.
-local HEADERS = {
-  __metatable = false,
-  __index = function(headers, name)
-    return type(name) == "string" and rawget(headers, lower(name)) or nil
-  end,
-}
+local HEADERS = { __metatable = false, __index = find }
 
 local function with_headers(response, ...)
   local headers = type(response) == "table" and response.headers
@@ -18,4 +18,4 @@ local function with_headers(response, ...)
   return response, ...
 end
 
-return { with_headers = with_headers }
+return { find = find, with_headers = with_headers }

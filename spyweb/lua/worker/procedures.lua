@@ -1,13 +1,12 @@
--- The procedures that a script job's runs don't need, by the file that has them, and what those files share.
+-- The procedures that script jobs and endpoints don't need, by the file that has them, and what those files share.
 -- Loaded when a BEGIN first names one.  The chunk takes the kit and returns find(name) -> procedure or nil.
 
 local kit = ...
-local raw, env = kit.raw, kit.env
-local rawset, type = raw.rawset, raw.type
+local type = kit.raw.type
 
 local SUCCESS = 0                               -- wire.Ended
 
-local FILES = { load = "cycle", cycle = "cycle", request = "server", tests = "testing", test = "testing" }
+local FILES = { load = "cycle", cycle = "cycle", tests = "testing", test = "testing" }
 
 local shared = {}
 
@@ -25,18 +24,6 @@ end
 
 function shared.succeed(run)
   run.ended, run.reason, run.traceback, run.ctx = SUCCESS, "", "", nil
-end
-
-local METHODS = { "get", "post", "put", "patch", "delete", "all" }
-
-local function put_tables(target)
-  for i = 1, #METHODS do rawset(target, METHODS[i], {}) end
-  return target
-end
-
--- The tables that handlers of requests are put in.
-function shared.add_routes()
-  rawset(put_tables(env), "public", put_tables({}))
 end
 
 local files = {}

@@ -4,7 +4,7 @@
 
 local kit = ...
 local raw, env, border = kit.raw, kit.env, kit.border
-local now, fail, stop, traced = border.now, border.fail, border.stop, border.traced
+local now, traced = border.now, border.traced
 local pcall, rawget, select, type, format = raw.pcall, raw.rawget, raw.select, raw.type, raw.string.format
 
 local MAX_DEFERS = 1000             -- in one run
@@ -17,10 +17,10 @@ local procedures = {}
 
 function procedures.defer(f)
   if type(f) ~= "function" then
-    fail(format("bad argument #1 to 'defer' (function expected, got %s)", f == nil and "no value" or type(f)))
+    border.fail(format("bad argument #1 to 'defer' (function expected, got %s)", f == nil and "no value" or type(f)))
   end
   local run = now.run
-  if run.deferred >= MAX_DEFERS then fail(format("more than %d deferred functions in one run", MAX_DEFERS)) end
+  if run.deferred >= MAX_DEFERS then border.fail(format("more than %d deferred functions in one run", MAX_DEFERS)) end
   run.deferred = run.deferred + 1
   run.defers[#run.defers + 1] = f
 end
@@ -32,7 +32,7 @@ local function show(run, ...)
     run.is_scalar = type(first) ~= "string" or #first <= RESULT
   elseif count > 0 then
     local ok, packed = pcall(kit.encode, ...)
-    if now.killed then stop() end
+    if now.killed then border.stop() end
     run.packed = ok and #packed <= RESULT and packed or nil
   end
 end

@@ -1,38 +1,41 @@
 -- The procedure `request`: what a Lua endpoint answers to one HTTP request (lua/procedures.py says how).  Loaded when one
--- is first begun.  The chunk takes the kit and what procedures share.
+-- is first begun, which is once in a VM: it needs no more of our files than that for a text.  The chunk takes the kit.
 
-local kit, shared = ...
-local raw, env, border = kit.raw, kit.env, kit.border
-local lower, pack, rawget, type = raw.string.lower, raw.string.pack, raw.rawget, raw.type
+local kit, border = ...
+local raw, env = kit.raw, kit.env
+local rawget, rawset, type = raw.rawget, raw.rawset, raw.type
 
 local SMALL = 32768                             -- bytes of a body that leaves as the run's result
 local PACKED = ">BBBi8Bs4"                      -- msgpack: a list of a list of two, an integer and bytes
 
-local function handler_in(tables, method, route)
-  local of_method = type(tables) == "table" and tables[method]
+local server = {}
+
+local function tables() return { get = {}, post = {}, put = {}, patch = {}, delete = {}, all = {} } end
+
+-- The tables that handlers are put in.
+function server.add_routes()
+  for name, of_method in raw.next, tables() do rawset(env, name, of_method) end
+  rawset(env, "public", tables())
+end
+
+local function handler_in(routes, method, route)
+  local of_method = type(routes) == "table" and routes[method]
   local f = type(of_method) == "table" and rawget(of_method, route)
   return type(f) == "function" and f or nil
 end
 
-local function handler_for(request)
-  local tables, method = request.is_public and env.public or env, lower(request.method)
+local function serve(request)
+  kit.script()
+  for i = 1, kit.more and #kit.more or 0 do kit.more[i]() end
+  local routes, method, route = request.is_public and env.public or env, raw.string.lower(request.method), request.route
   if method == "head" then method = "get" end
-  return handler_in(tables, method, request.route) or handler_in(tables, "all", request.route)
-end
-
--- What a handler returned, as status, headers and body.
-local function response(value)
+  local f = handler_in(routes, method, route) or handler_in(routes, "all", route)
+  if not f then return 404, nil, "Not Found" end
+  request.route, request.is_public = nil, nil
+  local value = f(request)
   if value == nil then return 200, nil, "" end
   if type(value) == "string" then return 200, nil, value end
   return kit.use("response").of(value)
-end
-
-local function serve(request)
-  shared.execute()
-  local f = handler_for(request)
-  if not f then return 404, nil, "Not Found" end
-  request.route, request.is_public = nil, nil
-  return response(f(request))
 end
 
 -- Whoever waits for the answer need not wait for what it deferred.
@@ -41,26 +44,39 @@ local function fail(run, value)
   if run.defers[1] and value ~= "not enough memory" then border.traced(run, kit.call, "_respond") end
 end
 
+-- By an op: it is large, or has headers, or something follows that need not be waited for.  Gives whether it was sent.
+local function respond(run, status, headers, body)
+  local sent, problem = border.traced(run, kit.call, "_respond", status, headers or nil, body)
+  if not sent then
+    border.failed(run, problem, run.frames)
+  elseif run.defers[1] then
+    kit.use("ending").run_defers(run)
+  end
+  return sent
+end
+
 local function conclude(run, ok, status, headers, body)
   if not ok then return fail(run, status) end
   if not run.defers[1] and not headers and #body <= SMALL then
-    run.packed = pack(PACKED, 0x91, 0x92, 0xd3, status, 0xc6, body)
-    return shared.succeed(run)
+    run.packed = raw.string.pack(PACKED, 0x91, 0x92, 0xd3, status, 0xc6, body)
+  elseif not respond(run, status, headers, body) then
+    return
   end
-  local sent, problem = border.traced(run, kit.call, "_respond", status, headers or nil, body)
-  if not sent then return border.failed(run, problem, run.frames) end
-  if run.defers[1] then border.use("ending").run_defers(run) end
-  shared.succeed(run)
+  run.ended, run.reason, run.traceback, run.ctx = 0, "", "", nil
 end
 
-local procedures = {}
+-- The names of its headers are in lower case; looked up they may be in any.
+local HEADERS = {
+  __metatable = false,
+  __index = function(...) return kit.use("headers").find(...) end,
+}
 
-function procedures.request(run, request)
-  run.is_patient = true             -- what it defers may call ops
-  shared.without_hooks(run, {})
-  shared.add_routes()
-  kit.use("headers").with_headers(request)
+-- What it defers may call ops; no hook follows, whatever ends it.
+function server.request(run, request)
+  run.is_patient, run.ctx, run.announced, run.finished = true, {}, false, true
+  server.add_routes()
+  if type(request) == "table" and type(request.headers) == "table" then raw.setmetatable(request.headers, HEADERS) end
   conclude(run, border.traced(run, serve, request))
 end
 
-return procedures
+return server

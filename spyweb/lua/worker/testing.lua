@@ -127,7 +127,7 @@ end
 
 local function furnish(options)
   env.spyweb = { assert_eq = assert_eq, assert_ne = assert_ne }
-  if options.routes then shared.add_routes() end
+  if options.routes then kit.use("server").add_routes() end
   if options.virtual_time then make_time_virtual() end
   for name, value in next, options.globals or {} do env[name] = value end
 end

@@ -24,6 +24,8 @@ LuaError = lua54.LuaError
 OUT_OF_MEMORY = "not enough memory"  # Lua's own text, and the prelude's
 MARGIN = 4096  # bytes that a call into a VM may need besides its values
 LAST_WORDS = 1 << 20  # bytes that a VM may take over its limit once its run has ended for lack of memory
+_KILL, _EMPTY, _COLLECT = b"kill", b"empty", b"collect"  # what the prelude's `control` does
+_WHY, _EMIT, _CLOCK = 0, 1, 2  # what Lua calls for, besides texts
 _SMALL = 1 << 20  # bytes, that are freed in no time
 _COROUTINE_COUNT = 10_000  # instructions between two looks of a coroutine's own hook at whether its run must end
 
@@ -101,15 +103,14 @@ class VM:
 
     __slots__ = (
         "_begin",
-        "_collect",
+        "_callbacks",
         "_compile",
-        "_empty",
+        "_control",
+        "_init",
         "_is_fleeting",
-        "_kill",
         "_limit",
         "_parts",
         "_runtime",
-        "_start",
         "_step",
         "_stretched",
     )
@@ -128,21 +129,18 @@ class VM:
         self._is_fleeting = is_fleeting
         self._stretched = 0  # bytes over the limit that it may have for now
         self._parts = parts
+        self._init = init
+        self._callbacks = callbacks
         self._runtime: Runtime | None = new_runtime(limit)
         functions: tuple[Function, ...] = self._runtime.execute(
             parts["prelude"],
-            callbacks.why,
-            callbacks.emit,
-            time.monotonic,
-            self._part,
-            init.ops,
-            init.facts,
+            self._called,
             main_count,
             _COROUTINE_COUNT,
             is_fleeting,
             mode="b",
         )
-        self._compile, self._begin, self._start, self._step, self._kill, self._empty, self._collect = functions
+        self._compile, self._begin, self._step, self._control = functions
 
     def compile(self, name: bytes, source: bytes) -> bytes | None:
         """The reason why it does not compile."""
@@ -159,14 +157,14 @@ class VM:
         return pointer
 
     def start(self, run: int) -> tuple[object, ...]:
-        return _told(self._start(run))
+        return _told(self._step(run))
 
     def step(self, run: int, form: int, values: list[object]) -> tuple[object, ...]:
         return _told(self._step(run, form, *values))
 
     def kill(self, run: int, why: int) -> tuple[object, ...]:
         """Ends a run that waits for an op."""
-        return _told(self._kill(run, why))
+        return _told(self._control(_KILL, run, why))
 
     @property
     def used(self) -> int:
@@ -181,7 +179,7 @@ class VM:
         if runtime.get_memory_used() + size + MARGIN <= self._limit + self._stretched:
             return True
         self.stretch()
-        self._collect()
+        self._control(_COLLECT)
         self._stretched = 0
         runtime.set_max_memory(self._limit)
         return runtime.get_memory_used() + size + MARGIN <= self._limit
@@ -199,12 +197,22 @@ class VM:
             return
         if not self._is_fleeting or runtime.get_memory_used() > _SMALL:
             with contextlib.suppress(LuaError, MemoryError):  # what is left goes with the runtime
-                self._empty()
-        self._compile = self._begin = self._start = self._step = self._kill = self._empty = self._collect = _deny
+                self._control(_EMPTY)
+        self._compile = self._begin = self._step = self._control = _deny
 
-    def _part(self, name: bytes) -> bytes | int:
-        """Another of our Lua files, when a script first needs it.  0: there is no room."""
-        code = self._parts[name.decode()]
+    def _called(self, what: int | bytes, level: bytes = b"", text: bytes = b"") -> bytes | float:
+        """By Lua, which has this alone of ours: each object there costs a VM 2 µs."""
+        if what == _WHY:
+            return self._callbacks.why()
+        if what == _EMIT:
+            return self._callbacks.emit(level, text)
+        if what == _CLOCK:
+            return time.monotonic()
+        return self._text(cast("bytes", what).decode())
+
+    def _text(self, name: str) -> bytes | int:
+        """Another of our Lua files, or of what every VM is told, when it is first needed.  0: there is no room."""
+        code: bytes = getattr(self._init, name) if name in Init._fields else self._parts[name]
         runtime = self._runtime
         if runtime is None or runtime.get_memory_used() + len(code) + MARGIN > self._limit + self._stretched:
             return 0

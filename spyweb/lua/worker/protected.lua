@@ -1,0 +1,49 @@
+-- Globals of Lua's own that a script could escape by, as it may have them: calls that fail must not swallow a kill, a
+-- finalizer could not be stopped.  The chunk takes the kit, puts into it those that our own parts call, and returns a
+-- function that makes the global of a name.
+
+local kit, border = ...
+local raw, env, now, restore = kit.raw, kit.env, border.now, border.restore
+local pcall, rawequal, rawget, type, xpcall = raw.pcall, raw.rawequal, raw.rawget, raw.type, raw.xpcall
+local MAX_DEPTH = border.MAX_DEPTH
+
+local protected = {}
+
+local function deeper(d)
+  if d >= MAX_DEPTH then border.fail("too many nested protected calls or coroutines") end
+  now.depth = d + 1
+end
+
+function protected.pcall(f, ...)
+  local d = now.depth
+  deeper(d)
+  return restore(d, pcall(f, ...))
+end
+
+function protected.xpcall(f, handler, ...)
+  local d = now.depth
+  deeper(d)
+  return restore(d, xpcall(f, function(value)
+    if now.killed then return value end
+    return handler(value)
+  end, ...))
+end
+
+-- __gc is refused: no hook runs in a finalizer, so nothing could stop one.  __close may be had: it runs in a coroutine,
+-- where hooks reach it.  __metatable too: nothing of ours asks a script's table for its metatable.
+function protected.setmetatable(object, meta)
+  if type(meta) == "table" and rawget(meta, "__gc") ~= nil then border.fail("__gc is not available") end
+  if rawequal(object, env) then kit.complete() end
+  return raw.setmetatable(object, meta)
+end
+
+function protected.collectgarbage(option)
+  return option == "count" and raw.collectgarbage("count") or 0
+end
+
+-- Not kept: it is used once for most VMs.
+function protected.load(...) return kit.part("compile")(kit).load(...) end
+
+kit.pcall, kit.setmetatable, kit.load = protected.pcall, protected.setmetatable, protected.load
+
+return function(name) return protected[name] end
