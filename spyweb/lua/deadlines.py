@@ -6,7 +6,7 @@ again, costs 1.7 us, a place in the line 0.4.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from spyweb.clock import Clock
@@ -35,15 +35,26 @@ class Deadlines:
             line.pop(number, None)
 
     def _come(self, seconds: float) -> None:
-        line, now = self._lines[seconds], self._clock.monotonic()
-        due = []
-        for number, (when, call) in line.items():
-            if when > now:
-                self._clock.call_later(when - now, partial(self._come, seconds))
-                break
-            due.append((number, call))
-        else:
+        """What one of them raises keeps none of the others from coming."""
+        try:
+            for call in _take_due(self._lines[seconds], self._clock.monotonic()):
+                call()
+        finally:
+            self._wait_for_next(seconds)
+
+    def _wait_for_next(self, seconds: float) -> None:
+        line = self._lines[seconds]
+        if not line:
             del self._lines[seconds]
-        for number, call in due:
-            line.pop(number, None)
-            call()
+            return
+        when, _ = next(iter(line.values()))
+        self._clock.call_later(max(0.0, when - self._clock.monotonic()), partial(self._come, seconds))
+
+
+def _take_due(line: Line, now: float) -> Iterator[Callable[[], object]]:
+    while line:
+        number, (when, call) = next(iter(line.items()))
+        if when > now:
+            return
+        del line[number]
+        yield call

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from spyweb.errors import PoolError
 from spyweb.jobs.server.endpoints import NOT_FOUND, Endpoints
+from spyweb.jobs.server.exchange import Answer
 from spyweb.web.answer import json_answer
 from spyweb.web.ask import PRIVATE, PUBLIC, asked_of
 from spyweb.web.auth import Guard
@@ -65,17 +66,21 @@ class Reception:
     async def _answer(self, request: web.Request, prefix: str) -> web.StreamResponse:
         try:
             if not request.body_exists:
-                return await self._ask(request, prefix, b"")
+                return reply(await self._ask(request, prefix, b""))
             with closing(Body(self.room)) as body:
-                return await self._ask(request, prefix, await body.read(request))
+                return reply(await self._ask(request, prefix, await body.read(request)))
         except PoolError as error:
             busy = json_answer({"error": str(error)}, 503)
             busy.headers["Retry-After"] = str(AGAIN_S)
             return busy
 
-    async def _ask(self, request: web.Request, prefix: str, body: bytes) -> web.Response:
+    def _ask(self, request: web.Request, prefix: str, body: bytes) -> Awaitable[Answer]:
         asked = asked_of(request, prefix, body)
-        return reply(NOT_FOUND if asked is None else await self.endpoints.answer(asked))
+        return _find_nothing() if asked is None else self.endpoints.answer(asked)
+
+
+async def _find_nothing() -> Answer:
+    return NOT_FOUND
 
 
 RECEPTION: web.AppKey[Reception] = web.AppKey("reception")

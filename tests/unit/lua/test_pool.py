@@ -11,7 +11,7 @@ import pytest
 from spyweb.clock import Clock
 from spyweb.errors import PoolError, ScriptError
 from spyweb.lua.pool import PATIENCE, Pool, open_pool
-from spyweb.lua.session import Code, InitFacts, Request
+from spyweb.lua.session import Code, InitFacts, Request, Told
 from spyweb.lua.wire import Ended, Form, FromWorker, Why
 from spyweb.model import MIB, Ending, Failure, Isolation, JobId, Outcome, RunId
 from tests.fakes.clock import FakeClock
@@ -456,6 +456,14 @@ async def test_a_fresh_run_can_be_begun_without_a_task_and_is_forgotten_at_its_e
     await world.pool.stop(0)
     world.pool.start_fresh(request, world.host, told.append)
     assert [ending.outcome for ending in told] == [Outcome.SUCCESS, Outcome.SUCCESS, Outcome.STOPPED]
+
+
+def test_who_is_told_of_an_error_is_told_of_a_lost_run() -> None:
+    told: list[Ending] = []
+    order = Told(told.append)
+    before = order.done()
+    order.set_exception(PoolError("no worker"))
+    assert (before, order.done(), told) == (False, True, [Ending(outcome=Outcome.LOST, reason="no worker")])
 
 
 async def test_who_fails_when_he_is_told_of_an_ending_costs_nobody_a_worker(world: World) -> None:
