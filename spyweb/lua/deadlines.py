@@ -1,7 +1,7 @@
 """Calls that come after so many seconds, unless what they are for has ended, as nearly all of it has by then.
 
 All that wait equally long stand in one line with one timer for its head: a timer of the loop's own, set and called off
-again, costs 1.7 us, a place in the line 0.4.
+again, costs 1.3 us, a place in the line 0.35.
 """
 
 from __future__ import annotations
