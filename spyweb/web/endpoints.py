@@ -43,8 +43,8 @@ class Reception:
     def before(self, others: Handle) -> Handle:
         """Who takes any request: those for endpoints come here, the others go on.
 
-        The way through aiohttp's router and an app's middlewares costs 14 us (of 105), and there is nothing to look for.  What
-        is spelt or asked for in a rarer way, an escape in the address or `Expect`, takes it and comes to the same.
+        The way through aiohttp's router and an app's middlewares costs 14 us of 105, and there is nothing to look for.
+        What is spelt or asked for in a rarer way, an escape in the address or `Expect`, takes it and comes to the same.
         """
 
         def take(request: web.Request) -> Awaitable[web.StreamResponse]:
