@@ -13,9 +13,10 @@ from typing import Any, cast
 import msgspec
 import structlog
 
-from spyweb.clock import Clock
+from spyweb.clock import Clock, Handle
 from spyweb.errors import OpError
 from spyweb.lua import answer, wire
+from spyweb.lua.deadlines import Deadlines
 from spyweb.lua.link import Link
 from spyweb.lua.session import Order, Pending
 from spyweb.lua.wire import ToWorker, Why
@@ -39,6 +40,7 @@ class Terms:
 
     link: Link
     clock: Clock
+    timeouts: Deadlines
     spawn: Spawn  # starts a task in the pool's group
     overdue: Callable[[Dialogue], None]  # it was told to end and has not
 
@@ -57,7 +59,9 @@ class Dialogue:
         self._host = order.host
         self._terms = terms
         self._link = terms.link
-        self._timer = terms.clock.call_later(order.request.timeout_ms / 1000, self._time_out)
+        self._timeout_s = order.request.timeout_ms / 1000
+        self._patience: Handle | None = None  # with it, since it was told to end
+        terms.timeouts.add(self.run, self._timeout_s, self._time_out)
         self._pending: Future[Any] | None = None  # what the op under way waits for
         self._result: Callable[[], Results]  # and what then becomes of it, unless it is a task
         self._number = 0  # of the op under way
@@ -81,15 +85,18 @@ class Dialogue:
         if self.why is not Why.NOTHING:
             return
         self.why = why
-        self._timer.cancel()
-        self._timer = self._terms.clock.call_later(OVERDUE, self._be_overdue)
+        self._terms.timeouts.drop(self.run, self._timeout_s)
+        self._patience = self._terms.clock.call_later(OVERDUE, self._be_overdue)
         self._drop_pending()
         self._link.send([_CANCEL, self.run, int(why)])
 
     def close(self) -> None:
         """It has ended: nobody waits for an answer any more."""
-        self._timer.cancel()
-        self._drop_pending()
+        self._terms.timeouts.drop(self.run, self._timeout_s)
+        if self._patience is not None:
+            self._patience.cancel()
+        if self._pending is not None:
+            self._drop_pending()
 
     def _time_out(self) -> None:
         self.cancel(Why.TIMEOUT)

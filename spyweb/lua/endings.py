@@ -10,7 +10,7 @@ from spyweb.lua import wire
 from spyweb.lua.wire import Ended, Why
 from spyweb.model import Ending, Failure, Outcome
 
-_OUTCOMES: dict[Ended, tuple[Outcome, Failure | None]] = {
+_OUTCOMES: dict[int, tuple[Outcome, Failure | None]] = {
     Ended.SUCCESS: (Outcome.SUCCESS, None),
     Ended.ERROR: (Outcome.FAILED, Failure.ERROR),
     Ended.CPU: (Outcome.FAILED, Failure.CPU),
@@ -41,12 +41,12 @@ _EXCUSES = {
 def from_end(message: Sequence[object]) -> Ending:
     """From an END: run, Ended, reason, traceback, CPU in ms, packed result or None, whether the VM is discarded."""
     _, _, ended, reason, traceback, cpu_ms, result, discarded = message
-    outcome, failure = _OUTCOMES[Ended(ended)]  # type: ignore[arg-type]
+    outcome, failure = _OUTCOMES[ended]  # type: ignore[index]
     return Ending(
         outcome=outcome,
         failure=failure,
-        reason=as_text(reason),
-        traceback=as_text(traceback),
+        reason=as_text(reason) if reason else "",  # a clean run has neither
+        traceback=as_text(traceback) if traceback else "",
         cpu_ms=int(cpu_ms),  # type: ignore[call-overload]
         result=_shown(result),
         globals_reset=bool(discarded),

@@ -26,7 +26,7 @@ from spyweb.lua.patience import settle, within
 from spyweb.lua.process import Death
 from spyweb.lua.quarantine import Quarantine
 from spyweb.lua.remote import Around, RemoteWorker, Vm
-from spyweb.lua.session import Code, Host, InitFacts, Order, PoolStats, Request
+from spyweb.lua.session import Code, Host, InitFacts, Order, PoolStats, Request, Told
 from spyweb.lua.staff import Staff
 from spyweb.lua.wire import Why
 from spyweb.model import MIB, Ending, Isolation, JobId, Outcome, RunId
@@ -94,27 +94,32 @@ class Pool:
 
     async def run(self, request: Request, host: Host) -> Ending:
         """Cancelling this cancels the run, and waits until it has ended; doing so twice does not wait."""
-        return await self._carry_out(Order(request=request, host=host, ending=get_running_loop().create_future()))
+        return await self._carry_out(request, host, is_fresh=False)
 
     async def run_fresh(self, request: Request, host: Host) -> Ending:
         """As `run`, in a VM of its own that goes with it."""
-        future = get_running_loop().create_future()
-        return await self._carry_out(Order(request=request, host=host, ending=future, is_fresh=True))
+        return await self._carry_out(request, host, is_fresh=True)
 
-    def start_fresh(self, request: Request, host: Host) -> Future[Ending]:
-        """As `run_fresh`, for whoever waits in no task of its own.  To end it, `cancel` the run, not the future."""
-        order = Order(request=request, host=host, ending=get_running_loop().create_future(), is_fresh=True)
+    def start_fresh(self, request: Request, host: Host, tell: Callable[[Ending], None]) -> None:
+        """As `run_fresh`, for whoever waits in no task of its own.  It is told later, or at once when we stop."""
         if self._is_stopping:
-            order.end(endings.never_begun(Why.STOPPED))
-            return order.ending
+            tell(endings.never_begun(Why.STOPPED))
+            return
+        told = Told(partial(self._tell, request.run, tell))
+        order = Order(request=request, host=host, ending=told, is_fresh=True)
         self._note(order)
         try:
             self._admit(order)
         except BaseException:
-            self._forget(order)
+            self._forget(request.run)
             raise
-        order.ending.add_done_callback(lambda _: self._forget(order))
-        return order.ending
+
+    def _tell(self, run: RunId, tell: Callable[[Ending], None], ending: Ending) -> None:
+        self._forget(run)
+        try:
+            tell(ending)
+        except Exception:  # boundary: one run; here a worker is being listened to
+            log.exception("who was told of an ending failed", run=run)
 
     def keep_spares(self, code: Code, count: int) -> None:
         """Have that many VMs of this code ready for `run_fresh`; those of an older code of its job go."""
@@ -122,18 +127,20 @@ class Pool:
             self._spares[code.job] = count
             self._worker_for(code, own=self._needs_own_worker(code)).keep_template(code, count)
 
-    async def _carry_out(self, order: Order) -> Ending:
+    async def _carry_out(self, request: Request, host: Host, *, is_fresh: bool) -> Ending:
         if self._is_stopping:
             return endings.never_begun(Why.STOPPED)
+        ending: Future[Ending] = get_running_loop().create_future()
+        order = Order(request=request, host=host, ending=ending, is_fresh=is_fresh)
         self._note(order)
         try:
             self._admit(order)
-            return await order.ending
+            return await ending
         except CancelledError:
             await self._end_cancelled(order)
             raise
         finally:
-            self._forget(order)
+            self._forget(request.run)
 
     def _note(self, order: Order) -> None:
         run = order.request.run
@@ -142,12 +149,12 @@ class Pool:
         self._orders[run] = order
 
     async def _end_cancelled(self, order: Order) -> None:
-        order.ending = get_running_loop().create_future()  # the first one was cancelled with the task
+        ending: Future[Ending] = get_running_loop().create_future()
+        order.ending = ending  # the first one was cancelled with the task
         self.cancel(order.request.run, Why.CANCELLED)
-        await order.ending
+        await ending
 
-    def _forget(self, order: Order) -> None:
-        run = order.request.run
+    def _forget(self, run: RunId) -> None:
         del self._orders[run]
         self._cancel_patience(run)
         if self._is_stopping and not self._orders:
@@ -235,7 +242,7 @@ class Pool:
         for run in list(self._orders):
             self.cancel(run, Why.STOPPED)
         await self._wait_until_idle(STOP_LIMIT)
-        for order in self._orders.values():
+        for order in list(self._orders.values()):
             order.end(endings.unstoppable(Why.STOPPED))
         await self._staff.close()
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from asyncio import Future, TaskGroup, get_running_loop
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from math import inf
 from typing import Protocol, cast
 
+from msgspec import Struct
+
 from spyweb.clock import Clock
 from spyweb.errors import PoolError
 from spyweb.lua import wire
+from spyweb.lua.deadlines import Deadlines
 from spyweb.lua.dialogue import Dialogue, Terms
 from spyweb.lua.nursery import Births
 from spyweb.lua.patience import settle
@@ -33,14 +36,13 @@ _OP = int(FromWorker.OP)
 _LOG = int(FromWorker.LOG)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Vm:
+class Vm(Struct, kw_only=True, eq=False):
     """One VM of a worker.  It is doomed when no further run may begin in it: it goes with its last run."""
 
     number: int
     code: Code
     worker: RemoteWorker
-    waiting: list[Order] = field(default_factory=list)  # until it is loaded
+    waiting: list[Order] = []  # its own (a Struct copies it): until it is loaded
     running: int = 0
     is_loaded: bool = False
     is_doomed: bool = False
@@ -99,7 +101,13 @@ class RemoteWorker:
         self.process = Process(around.clock, around.births, self)
         self._link = self.process.link
         self._clock = around.clock
-        self._terms = Terms(link=self._link, clock=around.clock, spawn=around.tasks.create_task, overdue=self._overdue)
+        self._terms = Terms(
+            link=self._link,
+            clock=around.clock,
+            timeouts=Deadlines(around.clock),
+            spawn=around.tasks.create_task,
+            overdue=self._overdue,
+        )
         self._overseer = around.overseer
         self._dialogues: dict[int, Dialogue] = {}
         self._checks: dict[int, Future[str | None]] = {}
@@ -173,10 +181,17 @@ class RemoteWorker:
 
     def begin_fresh(self, order: Order, spares: int) -> None:
         template = self.keep_template(order.request.code, spares)
-        vm = Vm(number=next(self._numbers), code=template.code, worker=self, is_loaded=True, is_doomed=True)
-        vm.is_fleeting, vm.running = True, 1
-        self.vms[vm.number] = vm
-        dialogue = self._dialogues[order.request.run] = Dialogue(order, vm.number, self._terms)
+        number = next(self._numbers)
+        self.vms[number] = Vm(
+            number=number,
+            code=template.code,
+            worker=self,
+            running=1,
+            is_loaded=True,
+            is_doomed=True,
+            is_fleeting=True,
+        )
+        dialogue = self._dialogues[order.request.run] = Dialogue(order, number, self._terms)
         dialogue.begin_fresh(template.number)
 
     def keep_template(self, code: Code, spares: int) -> Template:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Awaitable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from msgspec import Struct
 
-from spyweb.model import MIB, Ending, Isolation, JobId, RunId
+from spyweb.model import MIB, Ending, Isolation, JobId, Outcome, RunId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,13 +108,35 @@ class PoolStats:
     loads: int = 0  # of VMs for runs, since start
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Order:
+class Told:
+    """Who is told of an ending by a call, in the turn of the loop that brings it.  As much of a Future as Orders need.
+
+    A future and its callbacks cost a request 1 us more, and the turn.
+    """
+
+    __slots__ = ("_is_done", "_tell")
+
+    def __init__(self, tell: Callable[[Ending], None]) -> None:
+        self._tell = tell
+        self._is_done = False
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, ending: Ending) -> None:
+        self._is_done = True
+        self._tell(ending)
+
+    def set_exception(self, error: Exception) -> None:
+        self.set_result(Ending(outcome=Outcome.LOST, reason=str(error)))
+
+
+class Order(Struct, kw_only=True, eq=False):
     """A request, what answers its ops, and who waits for its end."""
 
     request: Request
     host: Host
-    ending: Future[Ending]
+    ending: Future[Ending] | Told
     is_fresh: bool = False  # it has a VM of its own
     tries: int = 0  # how many VMs were lost before it could begin in them
 

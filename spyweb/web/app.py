@@ -9,7 +9,7 @@ from aiohttp import web
 
 from spyweb.jobs.server.endpoints import Endpoints
 from spyweb.web import health, jobs, outbox, records, runs, state
-from spyweb.web.auth import require_key, require_loopback_host
+from spyweb.web.auth import Guard, guarded_by, require_key, require_loopback_host
 from spyweb.web.desk import CATALOGUE, DESK, Catalogue, Desk
 from spyweb.web.endpoints import add_endpoints
 from spyweb.web.errors import answer_errors
@@ -26,25 +26,25 @@ class Site:
 
 def tcp_app(desk: Desk, api_key: str | None, site: Site | None = None) -> web.Application:
     guard = require_key(api_key) if api_key else require_loopback_host
-    app = web.Application(middlewares=[answer_errors, guard])
+    app = web.Application(middlewares=[answer_errors, guarded_by(guard)])
     app[DESK] = app[CATALOGUE] = desk
     app.add_routes(health.public_routes)
-    _add_site(app, site or Site())
+    _add_site(app, site or Site(), guard)
     return app
 
 
 def project_app(catalogue: Catalogue, site: Site) -> web.Application:
     """A project's own server, as its tests meet it."""
-    app = web.Application(middlewares=[answer_errors, require_loopback_host])
+    app = web.Application(middlewares=[answer_errors, guarded_by(require_loopback_host)])
     app[CATALOGUE] = catalogue
-    _add_site(app, site)
+    _add_site(app, site, require_loopback_host)
     return app
 
 
-def _add_site(app: web.Application, site: Site) -> None:
+def _add_site(app: web.Application, site: Site, guard: Guard) -> None:
     app.add_routes([*jobs.public_routes, *records.routes])
     if site.endpoints:
-        add_endpoints(app, site.endpoints)
+        add_endpoints(app, site.endpoints, guard)
     if site.ui:
         add_ui(app, site.ui)
 

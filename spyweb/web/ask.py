@@ -19,7 +19,7 @@ Asked = dict[str, object]
 def asked_of(request: web.Request, prefix: str, body: bytes) -> Asked | None:
     """The argument of the procedure `request` (lua/procedures.py).  None: its address names no endpoint."""
     path = request.rel_url.raw_path
-    route, *path_args = [unquote_to_bytes(part) for part in path.split("/")[BEFORE_NAME:]]
+    route, *path_args = [_bytes_of(part) for part in path.split("/")[BEFORE_NAME:]]
     asked: Asked = {
         "method": request.method,
         "path": path,
@@ -37,12 +37,14 @@ def asked_of(request: web.Request, prefix: str, body: bytes) -> Asked | None:
 
 def _query(raw: str) -> Asked:
     """Of several values of a name the last one, which is text in any case; all of them in `query_all`."""
+    if not raw:
+        return {"query": {}, "query_all": {}}
     last: dict[bytes, bytes] = {}
     together: dict[bytes, list[bytes]] = {}
     for piece in filter(None, raw.split("&")):
         name, _, value = piece.replace("+", " ").partition("=")
-        key = unquote_to_bytes(name)
-        last[key] = unquote_to_bytes(value)
+        key = _bytes_of(name)
+        last[key] = _bytes_of(value)
         together.setdefault(key, []).append(last[key])
     return {"query": last, "query_all": together}
 
@@ -56,6 +58,10 @@ def _headers(items: Iterable[tuple[str, str]]) -> dict[str, str]:
             value = f"{headers[key]}{'; ' if key == COOKIE else ', '}{value}"
         headers[key] = value
     return headers
+
+
+def _bytes_of(text: str) -> bytes:
+    return unquote_to_bytes(text) if "%" in text else text.encode()
 
 
 def _without_last_slash(parts: list[bytes]) -> list[bytes]:

@@ -9,6 +9,7 @@ comes from.  With a key no page can, since a browser asks before it sends that h
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -23,26 +24,35 @@ API = "/api/"
 HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-def require_key(key: str) -> Middleware:
+Guard = Callable[[web.Request, str], None]  # raises what a request for this path is refused with
+
+
+def require_key(key: str) -> Guard:
     expected = key.encode("utf-8", "surrogateescape")
 
-    @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+    def check(request: web.Request, path: str) -> None:
         given = request.headers.get(KEY_HEADER, "").encode("utf-8", "surrogateescape")
-        if _is_guarded(request) and not hmac.compare_digest(given, expected):
+        if _is_guarded(path) and not hmac.compare_digest(given, expected):
             raise web.HTTPUnauthorized
-        return await handler(request)
 
     return check
 
 
-@web.middleware
-async def require_loopback_host(request: web.Request, handler: Handler) -> web.StreamResponse:
-    if not _names_loopback(request.headers.get("Host", "")):
+def require_loopback_host(request: web.Request, path: str) -> None:
+    headers = request.headers
+    if not _names_loopback(headers.get("Host", "")):
         raise web.HTTPForbidden(text="without SPYWEB_API_KEY only requests to localhost are answered")
-    if _is_sent_by_a_foreign_page(request):
+    if "Origin" in headers and _is_sent_by_a_foreign_page(request, path):
         raise web.HTTPForbidden(text="without SPYWEB_API_KEY a page of another site may change nothing here")
-    return await handler(request)
+
+
+def guarded_by(guard: Guard) -> Middleware:
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        guard(request, _path(request))
+        return await handler(request)
+
+    return check
 
 
 def is_loopback(host: str) -> bool:
@@ -66,15 +76,13 @@ def _host_name(header: str) -> str:
         return ""
 
 
-def _is_sent_by_a_foreign_page(request: web.Request) -> bool:
-    origin = request.headers.get("Origin")
-    if origin is None or request.method in HARMLESS or _path(request).startswith(PUBLIC):
+def _is_sent_by_a_foreign_page(request: web.Request, path: str) -> bool:
+    if request.method in HARMLESS or path.startswith(PUBLIC):
         return False
-    return not _names_loopback(origin.partition("://")[2])
+    return not _names_loopback(request.headers["Origin"].partition("://")[2])
 
 
-def _is_guarded(request: web.Request) -> bool:
-    path = _path(request)
+def _is_guarded(path: str) -> bool:
     return path.startswith(API) and not path.startswith(PUBLIC)
 
 

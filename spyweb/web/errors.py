@@ -52,15 +52,21 @@ def describe(error: SpywebError) -> dict[str, str]:
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
-    except web.HTTPException as error:
-        return _http_answer(error)
-    except SpywebError as error:
-        return json_answer(describe(error), status_of(error)[0])
-    except ConnectionError:  # whoever asked has gone
-        raise
-    except Exception:  # boundary: one web request
-        log.exception("a bug in the HTTP door", method=request.method, path=request.path)
-        return json_answer({"error": "Internal Server Error"}, 500)
+    except Exception as error:  # noqa: BLE001 - boundary: one web request
+        return answer_for(error, request)
+
+
+def answer_for(error: Exception, request: web.Request) -> web.Response:
+    """What a request is told that came to this.  Raises the error again when whoever asked has gone."""
+    match error:
+        case web.HTTPException():
+            return _http_answer(error)
+        case SpywebError():
+            return json_answer(describe(error), status_of(error)[0])
+        case ConnectionError():
+            raise error
+    log.error("a bug in the HTTP door", method=request.method, path=request.path, exc_info=error)
+    return json_answer({"error": "Internal Server Error"}, 500)
 
 
 def _http_answer(error: web.HTTPException) -> web.Response:

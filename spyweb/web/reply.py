@@ -25,7 +25,7 @@ _BREAKS = re.compile(rb"[\r\n\0]")
 
 
 def reply(answer: Answer) -> web.Response:
-    headers = CIMultiDict(sendable(answer.headers))
+    headers = CIMultiDict(sendable(answer.headers)) if answer.headers else CIMultiDict[str]()
     if answer.body and "Content-Type" not in headers:
         headers["Content-Type"] = TEXT if _is_text(answer.body) else BINARY
     response = web.Response(status=answer.status, body=answer.body, headers=headers)

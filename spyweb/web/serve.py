@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -19,6 +20,7 @@ from spyweb.errors import Refused
 from spyweb.web.address import claim_socket, release_socket
 from spyweb.web.app import Site, socket_app, tcp_app
 from spyweb.web.desk import Desk
+from spyweb.web.endpoints import RECEPTION, Handle
 
 PATIENCE = 1.0  # seconds for answers under way when the door closes
 BACKLOG = 128
@@ -76,10 +78,18 @@ async def _running(app: web.Application) -> AsyncIterator[web.AppRunner]:
     library_log.addFilter(is_worth_a_line)
     runner = web.AppRunner(app, access_log=None, logger=library_log, shutdown_timeout=PATIENCE)
     await runner.setup()
+    _put_reception_first(app, runner)
     try:
         yield runner
     finally:
         await runner.cleanup()
+
+
+def _put_reception_first(app: web.Application, runner: web.AppRunner) -> None:
+    assert runner.server is not None  # setup has been called
+    if RECEPTION in app:
+        others = cast(Handle, runner.server.request_handler)  # an AppRunner makes nothing but a web.Request
+        runner.server.request_handler = cast(Any, app[RECEPTION].before(others))
 
 
 def _bind_private(path: Path) -> socket.socket:

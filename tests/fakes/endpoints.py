@@ -61,12 +61,12 @@ class FakeMachine:
     def new_id(self) -> RunId:
         return RunId(next(self._ids))
 
-    def start_fresh(self, request: Request, host: Host) -> asyncio.Future[Ending]:
+    def start_fresh(self, request: Request, host: Host, tell: Callable[[Ending], None]) -> None:
         self.requests.append(request)
         ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        ending.add_done_callback(lambda done: tell(done.result()))
         self._running[request.run] = ending
         self._tasks.create_task(self._carry_out(request, host, ending))
-        return ending
 
     async def _carry_out(self, request: Request, host: Host, ending: asyncio.Future[Ending]) -> None:
         (asked,) = request.arguments
@@ -78,9 +78,8 @@ class FakeMachine:
             return
         result = work.result()
         if isinstance(result, Exception):
-            ending.set_exception(result)
-        else:
-            ending.set_result(result)
+            result = Ending(outcome=Outcome.LOST, reason=str(result))
+        ending.set_result(result)
 
     def finish(self, run: RunId) -> None:
         self._running[run].set_result(Ending(outcome=Outcome.SUCCESS, result=[200, b""]))

@@ -16,6 +16,7 @@ from spyweb.clock import Clock
 from spyweb.errors import PoolError, Problem
 from spyweb.jobs.server.exchange import Answer, Exchange, Modules, answer_in
 from spyweb.jobs.server.gate import Gate
+from spyweb.lua.deadlines import Deadlines
 from spyweb.lua.patience import settle, within
 from spyweb.lua.procedures import Procedure
 from spyweb.lua.session import Code, Host, Request
@@ -39,7 +40,7 @@ class Machine(Protocol):
 
     def new_id(self) -> RunId: ...
 
-    def start_fresh(self, request: Request, host: Host) -> Future[Ending]: ...
+    def start_fresh(self, request: Request, host: Host, tell: Callable[[Ending], None]) -> None: ...
 
     def cancel(self, run: RunId, why: Why) -> None: ...
 
@@ -78,6 +79,7 @@ class Endpoints:
         self.problem: Problem | None = None  # of the file now on disk, when it is not the version that answers
         self._around = around
         self._gate = Gate(around.clock, room=AT_ONCE, line=IN_LINE, patience_s=PATIENCE_S)
+        self._limits = Deadlines(around.clock)  # for the answers
         self._running: dict[RunId, JobId] = {}
         self._busy: Counter[JobId] = Counter()  # how many of these each worker has
         self._is_closing = False
@@ -85,7 +87,8 @@ class Endpoints:
 
     async def answer(self, asked: Mapping[str, object]) -> Answer:
         """Answer a request, as lua/procedures.py describes it.  Raises PoolError when there is no room for it."""
-        await self._gate.enter()
+        if not self._gate.try_to_enter():
+            await self._gate.enter()
         version = self.version
         if version is None or self._is_closing:
             self._gate.leave()
@@ -111,25 +114,24 @@ class Endpoints:
         return ERROR
 
     def _begin(self, version: Version, asked: Mapping[str, object]) -> Exchange:
-        """No task: what follows the run's end is called by its future, which costs a third."""
+        """No task, and no future but that of the answer: what follows the run's end is called with it."""
         machine, code = self._around.machine, version.least_busy(self._busy)
         run = machine.new_id()
-        timer = self._around.clock.call_later(LIMIT_S, partial(machine.cancel, run, Why.TIMEOUT))
-        exchange = Exchange(partial(self._around.host_for, code, run), version.modules, timer.cancel)
+        self._limits.add(run, LIMIT_S, partial(machine.cancel, run, Why.TIMEOUT))
+        on_answer = partial(self._limits.drop, run, LIMIT_S)
+        exchange = Exchange(partial(self._around.host_for, code, run), version.modules, on_answer)
         self._running[run] = code.job
         self._busy[code.job] += 1
         try:
-            ending = machine.start_fresh(_request(code, run, asked), exchange)
+            machine.start_fresh(_request(code, run, asked), exchange, partial(self._ended, run, asked, exchange))
         except BaseException:
             self._leave(run, exchange)
             raise
-        ending.add_done_callback(partial(self._ended, run, asked, exchange))
         return exchange
 
-    def _ended(self, run: RunId, asked: Mapping[str, object], exchange: Exchange, future: Future[Ending]) -> None:
+    def _ended(self, run: RunId, asked: Mapping[str, object], exchange: Exchange, ending: Ending) -> None:
         """At the VM's last step, long after the answer perhaps."""
         try:
-            ending = _ending_in(future)
             if ending.outcome is Outcome.SUCCESS:
                 exchange.answer(answer_in(ending.result))
                 return
@@ -157,13 +159,6 @@ def _request(code: Code, run: RunId, asked: Mapping[str, object]) -> Request:
         procedure=Procedure.REQUEST,
         arguments=(asked,),
     )
-
-
-def _ending_in(future: Future[Ending]) -> Ending:
-    try:
-        return future.result()
-    except PoolError as error:
-        return Ending(outcome=Outcome.LOST, reason=str(error))
 
 
 def _title(asked: Mapping[str, object]) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import cast
+
+from msgspec import Struct
 
 from spyweb.lua.session import Host
 
@@ -16,13 +17,12 @@ Results = Sequence[object]
 Modules = dict[bytes, Results]  # what `_require` gave, by name
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What a handler answered, with its headers as it put them."""
 
     status: int
     body: bytes
-    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+    headers: Mapping[bytes, bytes] = {}  # its own: a Struct copies it
 
 
 FAILED = None  # it has raised, and its run's end will say why

@@ -19,14 +19,20 @@ class Gate:
         self._patience_s = patience_s
         self._waiting: deque[Future[bool]] = deque()
 
+    def try_to_enter(self) -> bool:
+        """Whether there was room at once: most find it, and need no coroutine."""
+        if not self._free:
+            return False
+        self._free -= 1
+        return True
+
     async def enter(self) -> None:
         """Whoever has come in leaves again.  Raises PoolError when there is no room in time."""
-        if self._free:
-            self._free -= 1
-        elif len(self._waiting) >= self._line:
+        if self.try_to_enter():
+            return
+        if len(self._waiting) >= self._line:
             raise PoolError(f"too many requests: {self._line} are waiting")
-        else:
-            await self._wait()
+        await self._wait()
 
     def leave(self) -> None:
         while self._waiting:

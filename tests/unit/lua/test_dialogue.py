@@ -11,6 +11,7 @@ import structlog
 
 from spyweb.errors import OpError
 from spyweb.lua import wire
+from spyweb.lua.deadlines import Deadlines
 from spyweb.lua.dialogue import OVERDUE, Dialogue, Terms
 from spyweb.lua.link import Link
 from spyweb.lua.session import Code, Order, Request
@@ -85,7 +86,8 @@ async def world() -> AsyncIterator[World]:
     request = Request(run=RunId(1), code=code, timeout_ms=2000, cpu_limit_ms=500, arguments=({"job": "a"}, True))
     async with TaskGroup() as tasks:
         order = Order(request=request, host=host, ending=asyncio.get_running_loop().create_future())
-        terms = Terms(link=link, clock=clock, spawn=tasks.create_task, overdue=overdue.append)
+        timeouts, spawn = Deadlines(clock), tasks.create_task
+        terms = Terms(link=link, clock=clock, timeouts=timeouts, spawn=spawn, overdue=overdue.append)
         yield World(clock, link, host, Dialogue(order, 9, terms), overdue)
 
 

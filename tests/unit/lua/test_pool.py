@@ -11,7 +11,7 @@ import pytest
 from spyweb.clock import Clock
 from spyweb.errors import PoolError, ScriptError
 from spyweb.lua.pool import PATIENCE, Pool, open_pool
-from spyweb.lua.session import Code, InitFacts, Request
+from spyweb.lua.session import Code, InitFacts, Request, Told
 from spyweb.lua.wire import Ended, Form, FromWorker, Why
 from spyweb.model import MIB, Ending, Failure, Isolation, JobId, Outcome, RunId
 from tests.fakes.clock import FakeClock
@@ -445,26 +445,52 @@ async def test_fresh_runs_at_once_are_spread_over_the_workers(world: World) -> N
 
 async def test_a_fresh_run_can_be_begun_without_a_task_and_is_forgotten_at_its_end(world: World) -> None:
     request = Request(run=RunId(1), code=make_code(), timeout_ms=60_000, cpu_limit_ms=10_000)
+    told: list[Ending] = []
     for _ in range(2):
-        ending = world.pool.start_fresh(request, world.host)
+        world.pool.start_fresh(request, world.host, told.append)
         with pytest.raises(ValueError, match="run 1 is under way"):
-            world.pool.start_fresh(request, world.host)
+            world.pool.start_fresh(request, world.host, told.append)
         await world.clock.turn()
         world.worker_of(1).end(1)
         await world.clock.turn()
-        assert ending.result().outcome is Outcome.SUCCESS
     await world.pool.stop(0)
-    assert world.pool.start_fresh(request, world.host).result().outcome is Outcome.STOPPED
+    world.pool.start_fresh(request, world.host, told.append)
+    assert [ending.outcome for ending in told] == [Outcome.SUCCESS, Outcome.SUCCESS, Outcome.STOPPED]
+
+
+def test_who_is_told_of_an_error_is_told_of_a_lost_run() -> None:
+    told: list[Ending] = []
+    order = Told(told.append)
+    before = order.done()
+    order.set_exception(PoolError("no worker"))
+    assert (before, order.done(), told) == (False, True, [Ending(outcome=Outcome.LOST, reason="no worker")])
+
+
+async def test_who_fails_when_he_is_told_of_an_ending_costs_nobody_a_worker(world: World) -> None:
+    def fail(_ending: Ending) -> None:
+        raise RuntimeError("a bug")
+
+    request = Request(run=RunId(1), code=make_code(), timeout_ms=60_000, cpu_limit_ms=10_000)
+    world.pool.start_fresh(request, world.host, fail)
+    await world.clock.turn()
+    world.worker_of(1).end(1)
+    await world.clock.turn()
+
+    assert world.pool.stats().deaths == 0
+    await world.begin(1, make_code(), fresh=True)
+    await world.finish(1)
+    assert world.ending(1).outcome is Outcome.SUCCESS
 
 
 async def test_a_fresh_run_without_a_task_is_ended_by_cancelling_the_run(world: World) -> None:
     request = Request(run=RunId(1), code=make_code(), timeout_ms=60_000, cpu_limit_ms=10_000)
-    ending = world.pool.start_fresh(request, world.host)
+    told: list[Ending] = []
+    world.pool.start_fresh(request, world.host, told.append)
     await world.clock.turn()
     world.pool.cancel(RunId(1), Why.TIMEOUT)
     world.worker_of(1).end(1, Ended.TIMEOUT)
     await world.clock.turn()
-    assert ending.result().failure is Failure.TIMEOUT
+    assert [ending.failure for ending in told] == [Failure.TIMEOUT]
 
 
 async def test_a_fresh_run_that_is_cancelled_tells_its_worker(world: World) -> None:
