@@ -1,9 +1,9 @@
 """What is just being written, and what is known of the entries that are not.
 
 A lane's writes say what they write to: a (namespace, key), a namespace, or EVERYTHING.  What was last read of an entry,
-or put there, is known until another write of it is asked for: reading it again asks no thread.  So is an integer that is
-only added to, for those additions.  All of this is touched on the event loop only, but for a Known and a Count, which
-the thread of a connection fills.
+or put there, is known until another write of it is asked for: reading it again asks no thread.  So is an integer that
+is only added to, for those additions.  All of this is touched on the event loop only, but for a Known and a Count,
+which the thread of a connection fills.
 """
 
 from __future__ import annotations

@@ -133,16 +133,11 @@ class SqliteValues:
     def stats(self, namespace: str | None = None) -> Future[ValueStats]:
         return self._lanes.ask(scanning.measure, namespace, self._clock.now_ms(), self._locks.alive)
 
-    @property
-    def _is_quiet(self) -> bool:
-        """No write leaves a trail."""
-        return not self._history and self._events.is_quiet
-
     def desk(self, namespace: str, key: bytes) -> Desk:
         return Desk(self._codec, namespace, key, self._clock.now_ms())
 
     def trail(self, namespace: str, key: bytes, origin: Origin) -> Trail:
-        if self._is_quiet:
+        if not self._history and self._events.is_quiet:
             return NO_TRAIL
         wanted, rule = self._events.watches.of_key(namespace, key), self._history.get(namespace)
         hearing = self._events.followers.hearing(namespace)
