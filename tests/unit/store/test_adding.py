@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -124,7 +125,7 @@ def test_what_a_batch_counted_that_was_rolled_back_is_noticed(happens_before: st
             connection.execute("ROLLBACK")
         with pytest.raises(Outdated):
             add_many(connection, [ask(b"k", 1, NOW, known)])
-        before = rows_of(connection)[0][4]
+        before = cast(int, rows_of(connection)[0][4])
         assert add_one(connection, *ask(b"k", 1, NOW, known)) == before + 1, "as a lane then does"
         assert add_many(connection, [ask(b"k", 1, NOW, known)]) == [before + 2]
 
