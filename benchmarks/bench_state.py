@@ -27,7 +27,7 @@ from benchmarks.bench_store import GROWTH
 from benchmarks.place import folder
 from benchmarks.table import Effort, Row, read_effort, show
 from spyweb.clock import RealClock
-from spyweb.store.protocol import KEEP, Durability, Entry, Item, Put
+from spyweb.store.protocol import KEEP, Durability, Entry, Item, Put, Store
 from spyweb.store.sqlite import SqliteStore, open_store
 
 CALLERS = 64
@@ -110,7 +110,7 @@ async def counters(directory: Path, effort: Effort) -> list[Row]:
     return rows
 
 
-async def fill(store: SqliteStore, count: int) -> None:
+async def fill(store: Store, count: int) -> None:
     now_ms, dice = RealClock().now_ms(), random.Random(3)
     keys = random.Random(1).sample(range(count), count)  # as scripts would come by them, not in their order
     for start in range(0, count, LOADED_AT_ONCE):

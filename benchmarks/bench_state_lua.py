@@ -3,7 +3,13 @@
 Counting, each job on a key of its own or all on one: beside one thread of sqlite3 that commits each of its
 `INSERT ... ON CONFLICT DO UPDATE ... RETURNING`, and diskcache's `incr` from 16 threads where that is installed (`make
 bench` sees to that).  The store syncs each commit and diskcache none (`synchronous = NORMAL`), so a second figure of
-ours, as unsynced, stands beside it.  Handing over: from the moment before a run calls `state.unlock` to the moment when
+ours, as unsynced, stands beside it.
+
+Size: what a script pays for an increment, a set and a get of a random key, from 64 jobs, where the namespace has
+1,000,000 keys, beside 1,000.  bench_state.py measures the same inside the store, without the way of an op from the
+script to there and back.
+
+Handing over: from the moment before a run calls `state.unlock` to the moment when
 the `state.lock` of the next in line has returned to its script, with all jobs in one line.
 """
 
@@ -12,15 +18,18 @@ from __future__ import annotations
 import asyncio
 import importlib
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol, cast
 
 import uvloop
 
-from benchmarks.bench_state import plain_increments
+from benchmarks.bench_state import FEW, MANY, QUICK_MANY, fill, plain_increments
 from benchmarks.bench_store import GROWTH
 from benchmarks.engine import Engine, make_job, open_engine
 from benchmarks.place import folder
@@ -30,6 +39,21 @@ from spyweb.store.protocol import Durability
 
 JOBS, THREADS = 64, 16
 COUNT = b"function run(ctx) for _ = 1, ctx.times do state.increment(ctx.key or ctx.job) end end"
+ANY_KEY = """
+local draw = math.random
+math.randomseed(%d)
+function run(ctx)
+    for _ = 1, ctx.times do
+        local key = string.format("user:%%08d:visits", draw(0, ctx.keys - 1))
+        %s
+    end
+end
+"""
+ASKS = {
+    "increment": "state.increment(key)",
+    "set": "state.set(key, draw(1 << 40))",
+    "get": "assert(state.get(key))",
+}
 HAND_OVER = b"""
 function run(ctx)
     local moments = {}
@@ -121,6 +145,40 @@ async def ours(root: Path, effort: Effort) -> Figures:
         return {**figures, "p50": percentile(delays, 0.5), "p99": percentile(delays, 0.99), "worst": max(delays)}
 
 
+async def by_size(root: Path, effort: Effort) -> list[Row]:
+    """Fills each store once; the sizes take turns."""
+    sizes = (FEW, effort.of(MANY, QUICK_MANY))
+    found: dict[tuple[str, int], list[float]] = defaultdict(list)
+    async with AsyncExitStack() as opened:
+        roots = {size: Path(opened.enter_context(TemporaryDirectory(dir=root))) for size in sizes}
+        engines = {size: await opened.enter_async_context(filled(roots[size], size)) for size in sizes}
+        crowds = {name: [make_job(f"{name}{number}", any_key(name, number)) for number in range(JOBS)] for name in ASKS}
+        for times in (1, *[effort.of(100, 3)] * effort.rounds):  # the first makes their VMs
+            for name, crowd in crowds.items():
+                for size, engine in engines.items():
+                    took = await engine.call_all(crowd, {"times": times, "keys": size})
+                    found[name, size].append(took / (JOBS * times))
+    return [row_of_sizes(name, {size: found[name, size][1:] for size in sizes}) for name in ASKS]
+
+
+@asynccontextmanager
+async def filled(root: Path, size: int) -> AsyncIterator[Engine]:
+    async with open_engine(root) as engine:
+        await engine.parts.store.entries.set("", b"", GROWTH)
+        await fill(engine.parts.store, size)
+        yield engine
+
+
+def any_key(name: str, seed: int) -> bytes:
+    return (ANY_KEY % (seed, ASKS[name])).encode()
+
+
+def row_of_sizes(name: str, found: Mapping[int, Sequence[float]]) -> Row:
+    few, many = (median(found[size]) * 1e6 for size in sorted(found))
+    figure = f"state.{name}, 64 jobs, any key of {max(found):,}"
+    return Row(figure=figure, ours=many, unit="us", peer=f"of {FEW:,}", theirs=few, reach=1.5)
+
+
 def one_round(effort: Effort) -> Figures:
     cache = find_diskcache()
     with folder() as root:
@@ -155,10 +213,12 @@ def main() -> None:
     effort = read_effort(__doc__)
     rounds = [one_round(effort) for _ in range(effort.rounds)]
     seconds = {what: median(figures[what] for figures in rounds) for what in rounds[0]}
+    with folder() as root:
+        sizes = uvloop.run(by_size(root, effort))
     show(
         "State from Lua: time an increment, and of handing a lock over; commits synced but for NORMAL",
         effort,
-        rows_of(seconds),
+        rows_of(seconds) + sizes,
     )
     if "diskcache" not in seconds:
         print("  diskcache is not installed: `make bench` shows it beside")

@@ -7,7 +7,7 @@ Each statement gives the interpreter's lock away and takes it back, and beside a
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Generic, TypeVar, TypeVarTuple
 
@@ -53,9 +53,17 @@ class Wide:
     def execute(self, connection: sqlite3.Connection, rows: Rows) -> list[tuple[Any, ...]]:
         """Gives all that the statements give."""
         given: list[tuple[Any, ...]] = []
+        for cursor in self._run(connection, rows):
+            given += cursor.fetchall()
+        return given
+
+    def write(self, connection: sqlite3.Connection, rows: Rows) -> int:
+        """Gives how many rows of the table were written."""
+        return sum(cursor.rowcount for cursor in self._run(connection, rows))
+
+    def _run(self, connection: sqlite3.Connection, rows: Rows) -> Iterator[sqlite3.Cursor]:
         for start in range(0, len(rows), SIZES[-1]):
             some = rows[start : start + SIZES[-1]]
             size = next(size for size in SIZES if size >= len(some))
             filled = chain.from_iterable((*some, *[self._missing] * (size - len(some))))
-            given += connection.execute(self._statements[size], tuple(filled)).fetchall()
-        return given
+            yield connection.execute(self._statements[size], tuple(filled))

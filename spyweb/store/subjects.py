@@ -1,8 +1,9 @@
 """What is just being written, and what is known of the entries that are not.
 
 A lane's writes say what they write to: a (namespace, key), a namespace, or EVERYTHING.  What was last read of an entry,
-or put there, is known until another write of it is asked for: reading it again asks no thread.  All of this is touched
-on the event loop only, but for a Known, which the thread of a connection fills.
+or put there, is known until another write of it is asked for: reading it again asks no thread.  So is an integer that
+is only added to, for those additions.  All of this is touched on the event loop only, but for a Known and a Count,
+which the thread of a connection fills.
 """
 
 from __future__ import annotations
@@ -32,10 +33,26 @@ class Known:
             self.is_filled = True
 
 
+class Count:
+    """An integer entry as the additions so far have left it.  Each of them is handed the same one, in the order in
+    which they are asked for; any other write in between makes them begin with a new one."""
+
+    __slots__ = ("expires_ms", "rowid", "times", "updated_ms", "value", "version")
+
+    def __init__(self) -> None:
+        self.rowid = 0  # 0: nothing is known, and the rest says nothing
+        self.value = 0
+        self.version = 0
+        self.expires_ms: int | None = None
+        self.times = 0  # that it was added to and not yet written
+        self.updated_ms = 0
+
+
 class Subjects:
     def __init__(self) -> None:
         self._writes: dict[Hashable, int] = {}  # subject → how many wait or run
         self._known: dict[Hashable, Known] = {}
+        self._counts: dict[Hashable, Count] = {}
 
     def begin(self, subject: Hashable) -> None:
         """A write is asked for."""
@@ -43,8 +60,9 @@ class Subjects:
         writes[subject] = writes.get(subject, 0) + 1
         if type(subject) is tuple and subject is not EVERYTHING:
             self._known.pop(subject, None)
+            self._counts.pop(subject, None)
         else:
-            self._known.clear()
+            self._forget_all()
 
     def end(self, subject: Hashable, *, is_committed: bool) -> None:
         left = self._writes[subject] - 1
@@ -53,7 +71,11 @@ class Subjects:
         else:
             del self._writes[subject]
         if not is_committed:
-            self._known.clear()
+            self._forget_all()
+
+    def _forget_all(self) -> None:
+        self._known.clear()
+        self._counts.clear()
 
     def is_written(self, namespace: str, key: bytes) -> bool:
         """Whether a write of this entry, by itself or with others, waits or runs, be its future cancelled or not."""
@@ -73,6 +95,16 @@ class Subjects:
         if len(key) > KNOWN_KEY:
             return Known()
         return self._known.get((namespace, key)) or self._note(namespace, key)
+
+    def count(self, subject: Hashable) -> Count:
+        """What additions know of an entry: to be asked for before the write begins, and kept after."""
+        return self._counts.get(subject) or Count()
+
+    def keep(self, subject: Hashable, count: Count) -> None:
+        counts = self._counts
+        if len(counts) >= MOST_KNOWN:
+            del counts[next(iter(counts))]
+        counts[subject] = count
 
     def put(self, namespace: str, key: bytes, value: bytes) -> None:
         """What a write that has just been asked for makes of an entry."""

@@ -70,8 +70,15 @@ class SqliteValues:
         submit, codec = self._lanes.writer.submit, self._codec
         desk = new_tuple(Desk, (codec, namespace, key, self._clock.now_ms()))
         if type(change) is Addition and codec.is_plain:
-            return submit(Kind.WRITE, adding.add, desk, change, subject=(namespace, key))
+            return self._add(desk, change)
         return submit(Kind.WRITE, recording.change, desk, change, subject=(namespace, key))
+
+    def _add(self, desk: Desk, addition: Addition) -> Future[object]:
+        writer, subject = self._lanes.writer, (desk.namespace, desk.key)
+        count = writer.subjects.count(subject)
+        result = writer.submit(Kind.WRITE, adding.add, desk, addition, count, subject=subject)
+        writer.subjects.keep(subject, count)
+        return result
 
     def keys(self, namespace: str, pattern: bytes = b"*") -> Future[list[bytes]]:
         return self._lanes.ask(scanning.find_keys, namespace, compile_pattern(pattern), self._clock.now_ms())
@@ -126,16 +133,11 @@ class SqliteValues:
     def stats(self, namespace: str | None = None) -> Future[ValueStats]:
         return self._lanes.ask(scanning.measure, namespace, self._clock.now_ms(), self._locks.alive)
 
-    @property
-    def _is_quiet(self) -> bool:
-        """No write leaves a trail."""
-        return not self._history and self._events.is_quiet
-
     def desk(self, namespace: str, key: bytes) -> Desk:
         return Desk(self._codec, namespace, key, self._clock.now_ms())
 
     def trail(self, namespace: str, key: bytes, origin: Origin) -> Trail:
-        if self._is_quiet:
+        if not self._history and self._events.is_quiet:
             return NO_TRAIL
         wanted, rule = self._events.watches.of_key(namespace, key), self._history.get(namespace)
         hearing = self._events.followers.hearing(namespace)

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain, pairwise
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spyweb.store.adding import add_many, add_one
+from spyweb.store.adding import Outdated, add_many, add_one
 from spyweb.store.changes import Desk
 from spyweb.store.encoding import LARGEST
 from spyweb.store.migrate import load_migrations, migrate
 from spyweb.store.protocol import Addition
 from spyweb.store.sealing import PLAIN
+from spyweb.store.subjects import Count
 from tests.fakes.stores import counting
 
 NOW = 1000
 Row = tuple[str, bytes, str, object, int | None]
-Asked = tuple[Desk, Addition]
+Asked = tuple[Desk, Addition, Count]
 
 cells = st.sampled_from([("i", 5), ("i", LARGEST - 1), ("s", b"7"), ("f", 1.5)])
 expiries = st.sampled_from([None, NOW + 2, NOW + 100, NOW - 1])
@@ -45,21 +49,28 @@ def rows_of(connection: sqlite3.Connection) -> list[tuple[object, ...]]:
     return connection.execute("SELECT rowid, * FROM entry ORDER BY rowid").fetchall()
 
 
-def ask(key: bytes, delta: int, now_ms: int) -> Asked:
+def ask(key: bytes, delta: int, now_ms: int, count: Count | None = None) -> Asked:
     addition = counting(delta)
     assert isinstance(addition, Addition)
-    return Desk(PLAIN, "state", key, now_ms), addition
+    return Desk(PLAIN, "state", key, now_ms), addition, count or Count()
 
 
-@given(entries=entries, asked=additions)
+@given(entries=entries, asked=additions, cuts=st.sets(st.integers(1, 69), max_size=3))
 def test_many_at_once_leave_the_same_entries_and_results_as_one_by_one(
-    entries: dict[bytes, tuple[tuple[str, object], int | None]], asked: list[tuple[bytes, int, int]]
+    entries: dict[bytes, tuple[tuple[str, object], int | None]], asked: list[tuple[bytes, int, int]], cuts: set[int]
 ) -> None:
     rows: list[Row] = [("state", key, *cell, expires_ms) for key, (cell, expires_ms) in entries.items()]
-    several = [ask(*each) for each in asked]
+    counts: defaultdict[bytes, Count] = defaultdict(Count)
+    several = [ask(*each, counts[each[0]]) for each in asked]
     with table(rows) as together, table(rows) as apart:
-        assert outcome_together(together, several) == outcome_apart(apart, several)
+        expected = outcome_apart(apart, [ask(*each) for each in asked])
+        assert list(chain(*(outcome_together(together, batch) for batch in pieces(several, cuts)))) == expected
         assert rows_of(together) == rows_of(apart)
+
+
+def pieces(several: list[Asked], cuts: set[int]) -> list[list[Asked]]:
+    ends = [0, *sorted(cuts), len(several)]
+    return [several[start:end] for start, end in pairwise(ends) if start < end]
 
 
 def outcome_together(connection: sqlite3.Connection, several: list[Asked]) -> list[object]:
@@ -85,7 +96,43 @@ def test_one_key_is_read_once_and_written_once(count: int) -> None:
     with table([("state", b"k", "i", 1, None)]) as connection:
         seen: list[str] = []
         connection.set_trace_callback(seen.append)
-        assert add_many(connection, [ask(b"k", 1, NOW)] * count)[-1] == count + 1
+        known = Count()
+        assert add_many(connection, [ask(b"k", 1, NOW, known)] * count)[-1] == count + 1
         assert len(seen) == 2
+        assert add_many(connection, [ask(b"k", 1, NOW, known)] * count)[-1] == 2 * count + 1
+        assert len(seen) == 3, "by now it is known"
         (row,) = rows_of(connection)
-        assert row[6] == count + 1  # its version
+        assert row[6] == 2 * count + 1  # its version
+
+
+def test_additions_between_which_a_write_was_cancelled_count_one_entry() -> None:
+    with table([("state", b"k", "i", 1, None)]) as connection:
+        known = Count()
+        add_many(connection, [ask(b"k", 1, NOW, known)])
+        assert add_many(connection, [ask(b"k", 1, NOW, known), ask(b"k", 1, NOW, Count())]) == [3, 4]
+
+
+@pytest.mark.parametrize("happens_before", ["BEGIN", "SELECT 1"])
+def test_what_a_batch_counted_that_was_rolled_back_is_noticed(happens_before: str) -> None:
+    with table([("state", b"k", "i", 1, None)]) as connection:
+        known = Count()
+        add_many(connection, [ask(b"k", 1, NOW, known)])
+        connection.execute(happens_before)
+        add_many(connection, [ask(b"k", 1, NOW, known)])
+        if not connection.in_transaction:  # another process wrote
+            connection.execute("UPDATE entry SET version = version + 1, value = 70")
+        else:
+            connection.execute("ROLLBACK")
+        with pytest.raises(Outdated):
+            add_many(connection, [ask(b"k", 1, NOW, known)])
+        before = cast(int, rows_of(connection)[0][4])
+        assert add_one(connection, *ask(b"k", 1, NOW, known)) == before + 1, "as a lane then does"
+        assert add_many(connection, [ask(b"k", 1, NOW, known)]) == [before + 2]
+
+
+def test_a_count_of_an_entry_that_expires_is_kept_for_one_batch() -> None:
+    with table([("state", b"k", "i", 1, NOW + 9)]) as connection:
+        known = Count()
+        assert add_many(connection, [ask(b"k", 1, NOW, known), ask(b"k", 1, NOW, known)]) == [2, 3]
+        connection.execute("DELETE FROM entry")  # swept
+        assert add_many(connection, [ask(b"k", 5, NOW + 20, known)]) == [5]
