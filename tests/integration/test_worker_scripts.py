@@ -6,7 +6,7 @@ import pytest
 
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended, Form, ToWorker
-from tests.fakes.worker_driver import WorkerDriver
+from tests.fakes.worker_driver import WorkerDriver, ZygoteDriver
 
 # Scripts and their results
 
@@ -303,3 +303,15 @@ def test_the_reason_is_one_line_and_what_more_was_said_stands_before_the_traceba
 ) -> None:
     end = worker.run(source)
     assert (end.reason, end.traceback) == (reason, traceback)
+
+
+# Chance
+
+
+def test_workers_of_one_zygote_do_not_draw_the_same_numbers(zygote: ZygoteDriver) -> None:
+    drawn = []
+    for _ in range(3):
+        worker = zygote.fork().init()
+        drawn += [worker.run("return math.random(0)", run=number, vm=number).result for number in (1, 2)]
+        worker.close()
+    assert len(set(map(str, drawn))) == 6

@@ -11,7 +11,7 @@ local isyieldable, yield = raw.coroutine.isyieldable, raw.coroutine.yield
 
 local LOG_LINE = 16384                                          -- bytes, wire.LOG_LINE
 local PLAIN, PACKED, RAISE = 0, 1, 2                            -- wire.Form
-local EMIT, CLOCK = 1, 2                                        -- what the worker is called for
+local EMIT, CLOCK, SEED = 1, 2, 3                               -- what the worker is called for
 
 -- A function of another file.  It stays good when a script keeps it in a local before that file is loaded.
 function kit.later(file, name)
@@ -20,6 +20,7 @@ end
 kit.bad_argument = kit.later("failures", "bad_argument")
 
 function kit.clock() return host(CLOCK) end
+function kit.seed() return host(SEED) end
 
 --
 -- Ops

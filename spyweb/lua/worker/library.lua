@@ -70,6 +70,12 @@ local function new_string()
   return target
 end
 
+-- Lua seeds by the clock and by where the state lies: workers of one zygote began with the same numbers.
+local function new_math()
+  raw.math.randomseed(kit.seed())
+  return new_table("math")
+end
+
 local strings
 
 return function(name)
@@ -78,6 +84,7 @@ return function(name)
     return strings
   elseif name == "os" then
     return { time = raw.os.time, difftime = raw.os.difftime, clock = kit.clock, date = date }
+  elseif name == "math" then return new_math()
   elseif name == "unpack" then return raw.table.unpack
   elseif name == "loadstring" then return kit.load end
   return new_table(name)

@@ -25,7 +25,7 @@ OUT_OF_MEMORY = "not enough memory"  # Lua's own text, and the prelude's
 MARGIN = 4096  # bytes that a call into a VM may need besides its values
 LAST_WORDS = 1 << 20  # bytes that a VM may take over its limit once its run has ended for lack of memory
 _KILL, _EMPTY, _COLLECT = b"kill", b"empty", b"collect"  # what the prelude's `control` does
-_WHY, _EMIT, _CLOCK = 0, 1, 2  # what Lua calls for, besides texts
+_WHY, _EMIT, _CLOCK, _SEED = 0, 1, 2, 3  # what Lua calls for, besides texts
 _SMALL = 1 << 20  # bytes, that are freed in no time
 _COROUTINE_COUNT = 10_000  # instructions between two looks of a coroutine's own hook at whether its run must end
 
@@ -208,6 +208,8 @@ class VM:
             return self._callbacks.emit(level, text)
         if what == _CLOCK:
             return time.monotonic()
+        if what == _SEED:
+            return int.from_bytes(os.urandom(8), "little", signed=True)
         return self._text(cast("bytes", what).decode())
 
     def _text(self, name: str) -> bytes | int:
