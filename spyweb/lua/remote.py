@@ -7,7 +7,7 @@ jobs; whatever happens is told to its Overseer, the pool.
 from __future__ import annotations
 
 from asyncio import Future, TaskGroup, get_running_loop
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import inf
@@ -20,6 +20,7 @@ from spyweb.errors import PoolError
 from spyweb.lua import wire
 from spyweb.lua.deadlines import Deadlines
 from spyweb.lua.dialogue import Dialogue, Terms
+from spyweb.lua.link import Link
 from spyweb.lua.nursery import Births
 from spyweb.lua.patience import settle
 from spyweb.lua.process import Death, Process
@@ -88,6 +89,11 @@ class Around:
     tasks: TaskGroup
     overseer: Overseer
 
+    def terms(self, link: Link, overdue: Callable[[Dialogue], None]) -> Terms:
+        """Those of one worker's dialogues."""
+        timeouts = Deadlines(self.clock)
+        return Terms(link=link, clock=self.clock, timeouts=timeouts, spawn=self.tasks.create_task, overdue=overdue)
+
 
 class RemoteWorker:
     def __init__(self, around: Around, job: JobId | None) -> None:
@@ -101,13 +107,7 @@ class RemoteWorker:
         self.process = Process(around.clock, around.births, self)
         self._link = self.process.link
         self._clock = around.clock
-        self._terms = Terms(
-            link=self._link,
-            clock=around.clock,
-            timeouts=Deadlines(around.clock),
-            spawn=around.tasks.create_task,
-            overdue=self._overdue,
-        )
+        self._terms = around.terms(self._link, self._overdue)
         self._overseer = around.overseer
         self._dialogues: dict[int, Dialogue] = {}
         self._checks: dict[int, Future[str | None]] = {}

@@ -13,6 +13,7 @@ from spyweb.lua import wire
 from spyweb.lua.worker import limits
 from spyweb.lua.worker.values import Told
 from spyweb.lua.worker.vm import VM, compile_parts, init_of
+from tests.fakes.vm import FakeCallbacks
 
 INIT = init_of({"ops": ["give"], "engine": {}, "env": {}})
 
@@ -41,19 +42,11 @@ lists_of_values = st.lists(st.recursive(scalars, tables, max_leaves=30), max_siz
 TOLERATED = [HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much]
 
 
-class Silent:
-    def why(self) -> int:
-        return 0
-
-    def emit(self, level: bytes, text: bytes) -> int:
-        return 0
-
-
 class Echo:
     """A script that gives back what it is given, in another way each time."""
 
     def __init__(self, script: bytes) -> None:
-        self.vm = VM(compile_parts(), INIT, 64 << 20, Silent(), main_count=limits.MAIN_COUNT)
+        self.vm = VM(compile_parts(), INIT, 64 << 20, FakeCallbacks(), main_count=limits.MAIN_COUNT)
         assert self.vm.compile(b"x.lua", script) is None
         self.vm.begin(1, "run", wire.pack([{}, False]))
         self.told = self.vm.start(1)

@@ -6,27 +6,15 @@ import pytest
 
 from spyweb.lua import wire
 from spyweb.lua.procedures import Procedure
-from spyweb.lua.worker.vm import VM, Parts, compile_parts, init_of
+from spyweb.lua.worker.vm import VM, Parts, init_of
+from tests.fakes.vm import FakeCallbacks
 
 INIT = init_of({"ops": [], "engine": {}, "env": {}})
 
 
-class Callbacks:
-    def why(self) -> int:
-        return 0
-
-    def emit(self, level: bytes, text: bytes) -> int:
-        return 0
-
-
-@pytest.fixture(scope="module")
-def parts() -> Parts:
-    return compile_parts()
-
-
 @pytest.fixture
 def vm(parts: Parts) -> Iterator[VM]:
-    vm = VM(parts, INIT, 4 << 20, Callbacks(), main_count=1000)
+    vm = VM(parts, INIT, 4 << 20, FakeCallbacks(), main_count=1000)
     yield vm
     vm.close()
 

@@ -7,17 +7,10 @@ import pytest
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended
 from spyweb.lua.worker.values import Told
-from spyweb.lua.worker.vm import VM, Parts, compile_parts, init_of
+from spyweb.lua.worker.vm import VM, Parts, init_of
+from tests.fakes.vm import FakeCallbacks
 
 INIT = init_of({"ops": ["echo", "http_get", "state.get"], "engine": {"os": "linux"}, "env": {"A": "1"}})
-
-
-class Silent:
-    def why(self) -> int:
-        return 0
-
-    def emit(self, level: bytes, text: bytes) -> int:
-        return 0
 
 
 class Watched(dict[str, bytes]):
@@ -32,18 +25,13 @@ class Watched(dict[str, bytes]):
         return super().__getitem__(name)
 
 
-@pytest.fixture(scope="module")
-def parts() -> Parts:
-    return compile_parts()
-
-
 @pytest.fixture
 def run(parts: Parts) -> Callable[[bytes], tuple[VM, list[str]]]:
     """Runs a script to its end; gives its VM and what that has loaded for what the script looked up."""
 
     def run(script: bytes) -> tuple[VM, list[str]]:
         watched = Watched(parts)
-        vm = VM(watched, INIT, 64 << 20, Silent(), main_count=0)
+        vm = VM(watched, INIT, 64 << 20, FakeCallbacks(), main_count=0)
         assert watched.loaded == ["prelude", "codec"]
         assert vm.compile(b"x.lua", script) is None
         vm.begin(1, "run", wire.pack([{"job": "x"}, False]))

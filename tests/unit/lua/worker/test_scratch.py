@@ -3,22 +3,10 @@ from __future__ import annotations
 import pytest
 
 from spyweb.lua.worker.scratch import Scratch
-from spyweb.lua.worker.vm import VM, Parts, compile_parts, init_of
+from spyweb.lua.worker.vm import VM, Parts, init_of
+from tests.fakes.vm import FakeCallbacks
 
 LIMIT = 1 << 20
-
-
-class Silent:
-    def why(self) -> int:
-        return 0
-
-    def emit(self, level: bytes, text: bytes) -> int:
-        return 0
-
-
-@pytest.fixture(scope="module")
-def parts() -> Parts:
-    return compile_parts()
 
 
 @pytest.mark.parametrize(
@@ -26,7 +14,7 @@ def parts() -> Parts:
     [b"return 1", b"x = = 1", b"\xef\xbb\xbf#!lua\nreturn 1", b"goto nowhere", b"\x1bLua", b"", b"return '\\q'"],
 )
 def test_it_says_what_a_vm_says(parts: Parts, source: bytes) -> None:
-    vm = VM(parts, init_of({"ops": [], "engine": {}, "env": {}}), LIMIT, Silent(), main_count=0)
+    vm = VM(parts, init_of({"ops": [], "engine": {}, "env": {}}), LIMIT, FakeCallbacks(), main_count=0)
 
     assert Scratch(parts, LIMIT).compile(b"x.lua", source) == vm.compile(b"x.lua", source)
     vm.close()
@@ -38,7 +26,7 @@ def test_nothing_of_what_it_compiles_runs(parts: Parts) -> None:
 
 def test_it_has_the_room_that_a_vm_has(parts: Parts) -> None:
     scratch = Scratch(parts, LIMIT)
-    vm = VM(parts, init_of({"ops": [], "engine": {}, "env": {}}), LIMIT, Silent(), main_count=0)
+    vm = VM(parts, init_of({"ops": [], "engine": {}, "env": {}}), LIMIT, FakeCallbacks(), main_count=0)
     both = range(0, LIMIT, 1024)
 
     most, most_of_a_vm = max(filter(scratch.has_room, both)), max(filter(vm.has_room, both))

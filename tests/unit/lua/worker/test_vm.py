@@ -7,37 +7,20 @@ import pytest
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended, Form, Why
 from spyweb.lua.worker.values import Told
-from spyweb.lua.worker.vm import LAST_WORDS, VM, Parts, compile_parts, init_of
+from spyweb.lua.worker.vm import LAST_WORDS, VM, Parts, init_of
+from tests.fakes.vm import FakeCallbacks
 
 INIT = init_of({"ops": ["echo", "state.lock"], "engine": {}, "env": {}})
 LIMIT = 4 << 20
 
 
-class Callbacks:
-    def __init__(self) -> None:
-        self.reason = 0
-        self.lines: list[tuple[bytes, bytes]] = []
-
-    def why(self) -> int:
-        return self.reason
-
-    def emit(self, level: bytes, text: bytes) -> int:
-        self.lines.append((level, text))
-        return 0
-
-
-@pytest.fixture(scope="module")
-def parts() -> Parts:
-    return compile_parts()
+@pytest.fixture
+def callbacks() -> FakeCallbacks:
+    return FakeCallbacks()
 
 
 @pytest.fixture
-def callbacks() -> Callbacks:
-    return Callbacks()
-
-
-@pytest.fixture
-def vm(parts: Parts, callbacks: Callbacks) -> Iterator[VM]:
+def vm(parts: Parts, callbacks: FakeCallbacks) -> Iterator[VM]:
     vm = VM(parts, INIT, LIMIT, callbacks, main_count=1000)
     yield vm
     vm.close()
@@ -49,7 +32,7 @@ def start(vm: VM, source: bytes, *, run: int = 1, may_retry: bool = False) -> tu
     return vm.start(run)
 
 
-def test_where_no_hook_can_be_armed_a_counting_one_ends_a_run(vm: VM, callbacks: Callbacks) -> None:
+def test_where_no_hook_can_be_armed_a_counting_one_ends_a_run(vm: VM, callbacks: FakeCallbacks) -> None:
     callbacks.reason = Why.CPU
     told = start(vm, b"while true do end")
 
@@ -154,7 +137,7 @@ def test_a_vm_is_no_larger_after_many_runs_than_after_a_few(
     assert smallest(range(1400, 1500)) - sooner < 400
 
 
-def test_a_log_line_of_many_bytes_is_cut_in_lua(vm: VM, callbacks: Callbacks) -> None:
+def test_a_log_line_of_many_bytes_is_cut_in_lua(vm: VM, callbacks: FakeCallbacks) -> None:
     start(vm, b"print(('x'):rep(20000))")
 
     assert callbacks.lines == [(b"print", b"x" * wire.LOG_LINE + b"... (3616 bytes cut)")]
@@ -195,7 +178,7 @@ def test_globals_that_come_when_they_are_asked_for_are_like_any_others(vm: VM, s
     assert told[:2] == (Told.END, Ended.SUCCESS)
 
 
-def test_a_script_that_asks_for_an_op_alone_gets_nothing_else(parts: Parts, callbacks: Callbacks) -> None:
+def test_a_script_that_asks_for_an_op_alone_gets_nothing_else(parts: Parts, callbacks: FakeCallbacks) -> None:
     lean = {name: parts[name] for name in ("prelude", "codec", "compile", "run", "globals", "kit")}
     vm = VM(lean, INIT, LIMIT, callbacks, main_count=1000)
 
