@@ -1,9 +1,10 @@
-"""Monitors: checks a second of one small page, beside urlwatch and a loop written by hand; and what they leave behind.
+"""Monitors: what a check of a small page takes, beside urlwatch and a loop written by hand; and what it leaves behind.
 
 A check is a whole run of a monitor job as the daemon makes it: claimed and ended in the store, the page fetched from a
 site in a process of its own, thirty items picked from it, known ones recognised.  The loop by hand is aiohttp,
 selectolax and aiosqlite, with the same durability and as many checks under way; urlwatch has its ten threads, and is
-timed as a process over pages that it has seen before, where it is installed (`make bench` sees to that).
+timed as a process over pages that it has seen before, where it is installed (`make bench` sees to that).  And how long
+`spyweb test` takes for a hundred tests.
 """
 
 from __future__ import annotations

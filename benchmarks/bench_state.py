@@ -6,7 +6,7 @@
    each of its `INSERT … ON CONFLICT DO UPDATE … RETURNING`; both with every commit synced.
 2. Size: an increment, a set and a get of a random key among 1,000 and among 1,000,000; and of one of 64 keys that
    are in use among so many.  A write of a random key among very many is the worst case: it writes a page of its own.
-3. Sweep: the longest and the median time that a set takes while 100,000 expired keys are swept.
+3. Sweep: the longest and the median time that an increment takes while 100,000 expired keys are swept.
 
 Each figure is the median over the rounds, on fresh files in one directory; candidates take turns.
 """

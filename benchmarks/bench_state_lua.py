@@ -1,6 +1,6 @@
-"""What `state` costs a script, end to end: counting from 64 jobs, and handing a lock from one run to the next.
+"""What `state` costs a script, end to end: counting, a random key among many, a lock that goes from run to run.
 
-Counting, each job on a key of its own or all on one: beside one thread of sqlite3 that commits each of its
+Counting from 64 jobs, each on a key of its own or all on one: beside one thread of sqlite3 that commits each of its
 `INSERT ... ON CONFLICT DO UPDATE ... RETURNING`, and diskcache's `incr` from 16 threads where that is installed (`make
 bench` sees to that).  The store syncs each commit and diskcache none (`synchronous = NORMAL`), so a second figure of
 ours, as unsynced, stands beside it.
@@ -9,8 +9,8 @@ Size: what a script pays for an increment, a set and a get of a random key, from
 1,000,000 keys, beside 1,000.  bench_state.py measures the same inside the store, without the way of an op from the
 script to there and back.
 
-Handing over: from the moment before a run calls `state.unlock` to the moment when
-the `state.lock` of the next in line has returned to its script, with all jobs in one line.
+Handing over: from the moment before a run calls `state.unlock` to the moment when the `state.lock` of the next in line
+has returned to its script, with all jobs in one line.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ class Runner:
             ending = await self._attempt(job, run, host, is_watched=observer is not None)
             follow = [] if observer else self._followers(job, run, ending)
             end = end_of(run, ending, self._clock.now_ms(), host.storage_errors)
-            is_awaited = bool(observer or follow or job.waiting or caused)
+            is_awaited = bool(observer or follow or job.waiting or caused or self._stopping)
             ids = await self._conclude(end, follow, is_awaited=is_awaited)
         finally:
             job.in_flight.pop(run.id, None)

@@ -22,6 +22,7 @@ from spyweb.web.errors import answer_for
 from spyweb.web.reply import reply
 
 AGAIN_S = 1  # when whoever found no room should ask again
+REST = "{rest:(?s:.*)}"  # an escape may stand for a line's end
 
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -88,5 +89,5 @@ RECEPTION: web.AppKey[Reception] = web.AppKey("reception")
 
 def add_endpoints(app: web.Application, endpoints: Endpoints, guard: Guard) -> None:
     reception = app[RECEPTION] = Reception(endpoints, guard, Room())
-    app.router.add_route("*", PRIVATE + "{rest:.*}", reception.private)
-    app.router.add_route("*", PUBLIC + "{rest:.*}", reception.public)
+    app.router.add_route("*", PRIVATE + REST, reception.private)
+    app.router.add_route("*", PUBLIC + REST, reception.public)

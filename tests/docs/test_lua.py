@@ -14,6 +14,7 @@ from spyweb.lua.worker.vm import VM, compile_parts, init_of
 from spyweb.ops import catalog
 from tests.fakes.lua_text import compile_problem, names_of_plain_lua
 from tests.fakes.repository import ROOT, code_blocks, code_words, pages, read
+from tests.fakes.vm import FakeCallbacks
 
 PAGE = "docs/reference/lua.md"
 STANDARD = ("string", "table", "math", "utf8", "coroutine")  # "all of Lua 5.4"
@@ -36,28 +37,17 @@ log(table.concat(names, " "))
 """
 
 
-class Callbacks:
-    def __init__(self) -> None:
-        self.lines: list[bytes] = []
-
-    def why(self) -> int:
-        return 0
-
-    def emit(self, level: bytes, text: bytes) -> int:
-        self.lines.append(text)
-        return 0
-
-
 @cache
 def globals_of_a_vm() -> frozenset[str]:
-    callbacks = Callbacks()
+    callbacks = FakeCallbacks()
     engine = dict.fromkeys(("os", "arch", "headless", "version", "lua_version", "storage", "server_url"), "x")
     init = {"ops": catalog.names(), "engine": engine, "env": {}}
     vm = VM(compile_parts(), init_of(init), 64 << 20, callbacks, main_count=0)
     assert vm.compile(b"@names.lua", LIST_GLOBALS) is None
     vm.begin(1, "run", wire.pack([{}, True]))
     vm.start(1)
-    return frozenset(callbacks.lines[0].decode().split())
+    ((_, names),) = callbacks.lines
+    return frozenset(names.decode().split())
 
 
 def plain_lua() -> frozenset[str]:

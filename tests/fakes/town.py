@@ -89,12 +89,8 @@ def tell(run: Run) -> str:
     return f"{text} x{run.count}" if run.count > 1 else text
 
 
-@asynccontextmanager
-async def town(store: MemoryStore | None = None, clock: FakeClock | None = None) -> AsyncIterator[Town]:
-    clock = clock or FakeClock()
-    store = store or MemoryStore(clock)
-    live, machine = LiveJobs(), FakeMachine()
-    around = Surroundings(
+def make_surroundings(store: MemoryStore, live: LiveJobs, machine: FakeMachine, clock: FakeClock) -> Surroundings:
+    return Surroundings(
         machine=machine,
         monitors=FakeMonitors(),
         runs=store.runs,
@@ -105,8 +101,15 @@ async def town(store: MemoryStore | None = None, clock: FakeClock | None = None)
         run_ended=lambda _run: None,
         random=lambda: 0.5,
     )
+
+
+@asynccontextmanager
+async def town(store: MemoryStore | None = None, clock: FakeClock | None = None) -> AsyncIterator[Town]:
+    clock = clock or FakeClock()
+    store = store or MemoryStore(clock)
+    live, machine = LiveJobs(), FakeMachine()
     async with TaskGroup() as tasks:
-        runner = Runner(around, tasks)
+        runner = Runner(make_surroundings(store, live, machine, clock), tasks)
         timers = FakeTimers(clock)
         scheduler = Scheduler(timers=timers, live=live, runner=runner, runs=store.runs, clock=clock)
         yield Town(

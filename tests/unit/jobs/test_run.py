@@ -224,6 +224,23 @@ async def test_a_planned_stop_waits_for_its_grace_and_then_stops_what_is_left() 
         assert await t.record() == ["prices manual success", "report manual stopped"]
 
 
+async def test_a_run_that_ends_while_the_daemon_stops_is_recorded_at_once() -> None:
+    async with town() as t:
+        t.machine.held |= {PRICES, JobId("report")}
+        quick, slow = make_job(schedule=Never()), make_job("report", schedule=Never())
+        await t.settle(quick, slow)
+        for job in (quick, slow):
+            t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        draining = t.tasks.create_task(t.runner.drain(10))
+        await t.clock.turn()
+        t.machine.finish(1)
+        await t.clock.turn()
+        assert await t.record() == ["prices manual success", "report manual running"]
+        t.machine.finish(2)
+        await draining
+
+
 async def test_stopping_starts_nothing_that_waits_but_keeps_it_on_record() -> None:
     async with town() as t:
         t.machine.held.add(PRICES)

@@ -47,6 +47,7 @@ async def show(asked: Mapping[str, object], host: Host) -> Ending:
         ("/api/v/users/1", "GET b'users' [b'1'] False"),
         ("/api/public/users", "GET b'users' [] True"),
         ("/%61pi/v/a%2Fb", "GET b'a/b' [] False"),
+        ("/api/v/a/b%0Ac", "GET b'a' [b'b\\nc'] False"),
         ("/api/v/", "Not Found"),
     ],
 )
