@@ -132,7 +132,7 @@ class BulkStream(asyncio.BufferedProtocol):
 
 def _size_in(header: memoryview) -> int:
     size = int.from_bytes(header, "little")
-    if size > wire.MAX_FRAME:
+    if not 0 < size <= wire.MAX_FRAME:
         raise ValueError(f"a frame of {size} bytes")
     return size
 

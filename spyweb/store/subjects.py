@@ -15,7 +15,7 @@ EVERYTHING: Final = ("",)
 
 KNOWN_KEY = 1024  # bytes; to look a key of 8 MB up takes 3 ms, and nobody keeps one
 KNOWN_VALUE = 1024  # bytes; a larger value is read each time
-MOST_KNOWN = 2048  # entries: all of them take 5 MB at most
+MOST_KNOWN = 2048  # entries, and as many counts: all of them take 8 MB at most
 
 
 class Known:
@@ -97,10 +97,15 @@ class Subjects:
         return self._known.get((namespace, key)) or self._note(namespace, key)
 
     def count(self, subject: Hashable) -> Count:
-        """What additions know of an entry: to be asked for before the write begins, and kept after."""
+        """What additions know of an entry: to be asked for before the write begins, and kept after.
+
+        One with a long key is not known by the next time.
+        """
         return self._counts.get(subject) or Count()
 
     def keep(self, subject: Hashable, count: Count) -> None:
+        if _has_long_key(subject):
+            return
         counts = self._counts
         if len(counts) >= MOST_KNOWN:
             del counts[next(iter(counts))]

@@ -155,6 +155,15 @@ async def test_nonsense_is_reported_and_not_raised(world: World, which: str, dat
     assert not world.ear.heard
 
 
+async def test_an_empty_frame_after_a_good_one_is_nonsense_and_not_raised(world: World) -> None:
+    world.bulk.sendall(wire.frame([[1, b"x" * 3000]]) + bytes(4))
+    await settle()
+
+    assert world.ear.heard == [[1, b"x" * 3000]]
+    assert len(world.ear.nonsense) == 1
+    assert not world.ear.losses
+
+
 async def test_each_lost_socket_is_told_and_sending_goes_on_without_effect(world: World) -> None:
     world.small.shutdown(socket.SHUT_RDWR)
     await settle()

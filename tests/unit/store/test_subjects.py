@@ -127,6 +127,9 @@ def test_what_has_a_long_key_is_not_known() -> None:
     assert knows(subjects, LONG) is None
     subjects.known("a", LONG).fill(b"v")
     assert knows(subjects, LONG) is None
+    count = subjects.count(("a", LONG))
+    subjects.keep(("a", LONG), count)
+    assert subjects.count(("a", LONG)) is not count
 
 
 @pytest.mark.parametrize("subject", [("a", LONG), "a", EVERYTHING])
