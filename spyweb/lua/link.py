@@ -1,7 +1,7 @@
 """The daemon's end of one worker's two sockets: batches of small messages on one, single big ones on the other.
 
-What is sent in one turn of the event loop leaves as one frame.  Whatever arrives is handed on in order, a frame at a
-time; what can't be right is reported as nonsense, never raised into the loop.
+What is sent in one turn of the event loop, or while a frame is read, leaves as one frame.  Whatever arrives is handed
+on in order, a frame at a time; what can't be right is reported as nonsense, never raised into the loop.
 """
 
 from __future__ import annotations
@@ -38,16 +38,44 @@ class Listener(Protocol):
         """One of the sockets is gone: nothing more will come over it."""
 
 
+class Departures:
+    """The links of all workers that have something to send.
+
+    It leaves at the latest in the loop's next turn, and before and after the ops of another worker are read: else the
+    one waits for the other, from then on they ask and are answered together, and of two processors one is idle.
+    """
+
+    def __init__(self) -> None:
+        self._call_soon = asyncio.get_running_loop().call_soon
+        self._flushes: list[Callable[[], None]] = []
+
+    def add(self, flush: Callable[[], None]) -> None:
+        """To be called once."""
+        if not self._flushes:
+            self._call_soon(self.leave)
+        self._flushes.append(flush)
+
+    def leave(self) -> None:
+        flushes = self._flushes
+        if flushes:
+            self._flushes = []
+            for flush in flushes:
+                flush()
+
+
 class SmallStream(asyncio.Protocol):
     """Hears the batches of small messages."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, departures: Departures) -> None:
         self._listener = listener
+        self._departures = departures
         self._reader = wire.Reader()
 
     def data_received(self, data: bytes) -> None:
+        self._departures.leave()
         try:
             self._listener.received(self._reader.feed(data))
+            self._departures.leave()
         except Exception as error:  # noqa: BLE001 - one worker's messages: nonsense costs that worker, not the loop
             self._listener.talked_nonsense(error)
 
@@ -163,13 +191,13 @@ class Outlet:
 class Link:
     """Sends to one worker."""
 
-    def __init__(self, listener: Listener) -> None:
-        self._small = Outlet(SmallStream(listener))
+    def __init__(self, listener: Listener, departures: Departures) -> None:
+        self._small = Outlet(SmallStream(listener, departures))
         bulk = BulkStream(listener)
         self._bulk = Outlet(bulk)
         self.tidy = bulk.room.tidy  # to be called now and then
         self._outbox: list[object] = []
-        self._call_soon = asyncio.get_running_loop().call_soon
+        self._departures = departures
 
     async def open(self, small: socket, bulk: socket) -> None:
         """Takes both over, whatever happens."""
@@ -185,7 +213,7 @@ class Link:
         outbox.append(message)
         waiting = len(outbox)
         if waiting == 1:
-            self._call_soon(self._flush)
+            self._departures.add(self._flush)
         elif waiting >= FULL_BATCH:
             self._flush()
 

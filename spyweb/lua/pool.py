@@ -21,6 +21,7 @@ from spyweb.clock import Clock, Handle
 from spyweb.errors import PoolError, ScriptError
 from spyweb.lua import endings, wire
 from spyweb.lua.dialogue import Dialogue
+from spyweb.lua.link import Departures
 from spyweb.lua.nursery import Births, Nursery
 from spyweb.lua.patience import settle, within
 from spyweb.lua.process import Death
@@ -68,7 +69,8 @@ class Pool:
     def __init__(self, *, clock: Clock, births: Births, init: InitFacts, memory_budget: int, tasks: TaskGroup) -> None:
         self._clock = clock
         self._memory_budget = memory_budget
-        self._staff = Staff(Around(clock=clock, births=births, init=init, tasks=tasks, overseer=self))
+        around = Around(clock=clock, births=births, departures=Departures(), init=init, tasks=tasks, overseer=self)
+        self._staff = Staff(around)
         self._quarantine = Quarantine()
         self._orders: dict[RunId, Order] = {}
         self._patience: dict[RunId, Handle] = {}  # of the orders that have not begun

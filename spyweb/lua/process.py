@@ -12,7 +12,7 @@ import structlog
 
 from spyweb.clock import Clock
 from spyweb.errors import PoolError
-from spyweb.lua.link import Link
+from spyweb.lua.link import Departures, Link
 from spyweb.lua.nursery import Births, Child, Exit
 from spyweb.lua.patience import within
 from spyweb.lua.slots import Slots
@@ -43,12 +43,12 @@ class Owner(Protocol):
 class Process:
     """It may be sent to from the moment it is made: that waits for its birth."""
 
-    def __init__(self, clock: Clock, births: Births, owner: Owner) -> None:
+    def __init__(self, clock: Clock, births: Births, departures: Departures, owner: Owner) -> None:
         loop = get_running_loop()
         self.pid = 0
         self.up: Future[bool] = loop.create_future()  # False: it died before it was ready
         self.dead: Future[None] = loop.create_future()
-        self.link = Link(self)
+        self.link = Link(self, departures)
         self._clock = clock
         self._births = births
         self._owner = owner

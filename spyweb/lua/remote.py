@@ -20,7 +20,7 @@ from spyweb.errors import PoolError
 from spyweb.lua import wire
 from spyweb.lua.deadlines import Deadlines
 from spyweb.lua.dialogue import Dialogue, Terms
-from spyweb.lua.link import Link
+from spyweb.lua.link import Departures, Link
 from spyweb.lua.nursery import Births
 from spyweb.lua.patience import settle
 from spyweb.lua.process import Death, Process
@@ -85,6 +85,7 @@ class Around:
 
     clock: Clock
     births: Births
+    departures: Departures
     init: InitFacts
     tasks: TaskGroup
     overseer: Overseer
@@ -104,7 +105,7 @@ class RemoteWorker:
         self.is_proven = False  # it has answered a ping
         self.is_retiring = False
         self.is_dismissed = False
-        self.process = Process(around.clock, around.births, self)
+        self.process = Process(around.clock, around.births, around.departures, self)
         self._link = self.process.link
         self._clock = around.clock
         self._terms = around.terms(self._link, self._overdue)

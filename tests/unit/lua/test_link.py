@@ -4,11 +4,12 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
 from spyweb.lua import wire
-from spyweb.lua.link import FULL_BATCH, MOST_KEPT, Link, Room
+from spyweb.lua.link import FULL_BATCH, MOST_KEPT, Departures, Link, Room, SmallStream
 from tests.fakes.clock import settle
 
 
@@ -41,7 +42,7 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     ear = Ear()
-    link = Link(ear)
+    link = Link(ear, Departures())
     small, their_small = socket.socketpair()
     bulk, their_bulk = socket.socketpair()
     with their_small, their_bulk:
@@ -72,6 +73,35 @@ async def test_what_is_sent_in_one_turn_leaves_as_one_frame(world: World) -> Non
     assert frames(world.small) == [[[1], [2]], [[3]]]
 
 
+async def test_answers_leave_before_the_ops_of_another_worker_are_read() -> None:
+    departures = Departures()
+    link = Link(Ear(), departures)
+    small, their_small = socket.socketpair()
+    bulk, their_bulk = socket.socketpair()
+    with their_small, their_bulk:
+        await link.open(small, bulk)
+        link.send([1])
+        SmallStream(Ear(), departures).data_received(wire.frame([[2]]))
+
+        assert frames(their_small) == [[[1]]]
+        link.close()
+        await settle()
+
+
+async def test_answers_given_while_a_frame_is_read_leave_with_its_end() -> None:
+    departures = Departures()
+
+    class Answering(Ear):
+        def received(self, messages: Iterable[list[object]]) -> None:
+            for message in messages:
+                departures.add(partial(left.append, message))
+
+    left: list[list[object]] = []
+    SmallStream(Answering(), departures).data_received(wire.frame([[1], [2]]))
+
+    assert left == [[1], [2]]
+
+
 async def test_a_full_batch_does_not_wait_for_the_turn_to_end(world: World) -> None:
     for number in range(FULL_BATCH):
         world.link.send([number])
@@ -80,7 +110,7 @@ async def test_a_full_batch_does_not_wait_for_the_turn_to_end(world: World) -> N
 
 
 async def test_what_is_sent_before_the_sockets_are_open_waits_in_order() -> None:
-    link = Link(Ear())
+    link = Link(Ear(), Departures())
     link.send([1])
     link.send_bulk([2])
     await settle()
@@ -181,7 +211,7 @@ async def test_a_link_that_cannot_open_closes_both_sockets() -> None:
     bulk, their_bulk = socket.socketpair()
     small.close()
     with their_small, their_bulk, pytest.raises((OSError, ValueError)):
-        await Link(Ear()).open(small, bulk)
+        await Link(Ear(), Departures()).open(small, bulk)
 
     assert bulk.fileno() == -1
 
@@ -193,7 +223,7 @@ def test_what_is_sent_to_a_worker_that_has_just_died_is_dropped() -> None:
     async def send_while_it_dies() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: problems.append(context))
         (small, their_small), (bulk, their_bulk) = socket.socketpair(), socket.socketpair()
-        link = Link(Ear())
+        link = Link(Ear(), Departures())
         await link.open(small, bulk)
         their_small.close()
         their_bulk.close()

@@ -26,6 +26,25 @@ while os.getpriority(os.PRIO_PROCESS, 0) == before:
 print(os.getpriority(os.PRIO_PROCESS, 0) - before)
 """
 
+BEHIND = """
+import os, threading
+from spyweb.lua.worker import priority
+
+def say():
+    print(os.getpriority(os.PRIO_PROCESS, 0) - before)
+
+def give_way():
+    priority.give_way()
+    say()
+
+before = os.getpriority(os.PRIO_PROCESS, 0)
+priority.stand_behind_the_daemon()
+for work in (say, give_way):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+"""
+
 
 def niceness_in_a_thread(*steps: Callable[[], None]) -> int:
     seen: list[int] = []
@@ -43,11 +62,16 @@ def niceness_in_a_thread(*steps: Callable[[], None]) -> int:
 
 def test_giving_way_twice_is_giving_way_once() -> None:
     here = os.getpriority(os.PRIO_PROCESS, 0)
-    expected = min(here + priority.LEVELS, 19)
+    expected = min(here + priority.BEHIND + priority.LEVELS, 19)
 
     assert niceness_in_a_thread(priority.give_way) == expected
     assert niceness_in_a_thread(priority.give_way, priority.give_way) == expected
     assert os.getpriority(os.PRIO_PROCESS, 0) == here
+
+
+def test_a_worker_and_the_threads_it_starts_stand_behind_the_daemon() -> None:
+    done = subprocess.run([sys.executable, "-c", BEHIND], capture_output=True, text=True, timeout=20, check=True)
+    assert done.stdout.split() == [str(priority.BEHIND), str(priority.BEHIND + priority.LEVELS)]
 
 
 def test_a_thread_that_never_stops_is_made_to_give_way() -> None:
