@@ -110,15 +110,15 @@ class Dialogue:
         except Exception:  # one op: a bug in it costs a log line, not the worker
             log.exception("a log line was lost", run=self.run, job=self.order.request.code.job)
 
-    def ask(self, message: list[object]) -> None:
+    def ask(self, message: list[Any]) -> None:
         """Answer an OP: run, number, name, Form, value..."""
-        number = cast(int, message[2])
+        number = message[2]
         if number < self._number:  # a big one, overtaken on the other socket: its run was killed and has gone on
             return
         if self._pending is not None:
             self._drop_pending()
         self._number = number
-        self._op = name = cast(str, message[3])
+        self._op = name = message[3]
         try:
             arguments = message[5:] if message[4] == _PLAIN else _unpack(message[5])
             awaitable = self._host.op(name, arguments)

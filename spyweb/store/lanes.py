@@ -34,7 +34,7 @@ class Lanes:
     def known(self, namespace: str, key: bytes) -> Known | None:
         """None: ask SQLite.  It is being written; or may be by another process, where this one only reads."""
         reader, writer = self.reader, self.writer
-        if reader is writer or reader.is_closing or writer.subjects.is_written(namespace, key):
+        if reader is writer or reader.is_closing:
             return None
         return writer.subjects.known(namespace, key)
 

@@ -87,14 +87,17 @@ class Subjects:
             return False
         return (namespace, key) in self._writes
 
-    def known(self, namespace: str, key: bytes) -> Known:
-        """To be filled, where it is not, with what a read gives that is asked for now.
+    def known(self, namespace: str, key: bytes) -> Known | None:
+        """To be filled, where it is not, with what a read gives that is asked for now; None while it is being written.
 
-        Says nothing while the entry is being written.  What has a long key is not known by the next time.
+        What has a long key is not known by the next time.
         """
         if len(key) > KNOWN_KEY:
-            return Known()
-        return self._known.get((namespace, key)) or self._note(namespace, key)
+            return None if self.is_written(namespace, key) else Known()
+        subject, writes = (namespace, key), self._writes
+        if writes and (subject in writes or namespace in writes or EVERYTHING in writes):
+            return None
+        return self._known.get(subject) or self._note(subject)
 
     def count(self, subject: Hashable) -> Count:
         """What additions know of an entry: to be asked for before the write begins, and kept after.
@@ -114,13 +117,13 @@ class Subjects:
     def put(self, namespace: str, key: bytes, value: bytes) -> None:
         """What a write that has just been asked for makes of an entry."""
         if len(key) <= KNOWN_KEY:
-            self._note(namespace, key).fill(value)
+            self._note((namespace, key)).fill(value)
 
-    def _note(self, namespace: str, key: bytes) -> Known:
+    def _note(self, subject: Hashable) -> Known:
         known = self._known
         if len(known) >= MOST_KNOWN:
             del known[next(iter(known))]
-        known[(namespace, key)] = new = Known()
+        known[subject] = new = Known()
         return new
 
 
