@@ -23,9 +23,11 @@ FIND_INTEGERS = Wide(
     """,
     columns=2,
 )
+# OR FAIL, since a batch that fails is rolled back anyway: to undo the statement alone, SQLite would first copy each
+# page that it writes, and above 64 kB, as where 32 counters lie far apart, to a temporary file made for it.
 SET_VALUES = Wide(
     """
-    UPDATE entry SET value = new.column2, version = new.column3, updated_ms = new.column4
+    UPDATE OR FAIL entry SET value = new.column2, version = new.column3, updated_ms = new.column4
     FROM (VALUES {rows}) AS new WHERE entry.rowid = new.column1 AND entry.version = new.column5
     """,
     columns=5,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spyweb.store.adding import Outdated, add_many, add_one
+from spyweb.store.adding import SET_VALUES, Outdated, add, add_many, add_one
+from spyweb.store.batch import Kind, Op, commit
 from spyweb.store.changes import Desk
 from spyweb.store.encoding import LARGEST
 from spyweb.store.migrate import load_migrations, migrate
@@ -136,3 +138,23 @@ def test_a_count_of_an_entry_that_expires_is_kept_for_one_batch() -> None:
         assert add_many(connection, [ask(b"k", 1, NOW, known), ask(b"k", 1, NOW, known)]) == [2, 3]
         connection.execute("DELETE FROM entry")  # swept
         assert add_many(connection, [ask(b"k", 5, NOW + 20, known)]) == [5]
+
+
+def test_a_statement_for_many_is_not_undone_by_itself() -> None:
+    with table([("state", b"a", "i", 1, None), ("state", b"b", "i", 1, None)]) as connection:
+        with pytest.raises(sqlite3.IntegrityError):
+            SET_VALUES.write(connection, [(1, 5, 2, NOW, 1), (2, 5, None, NOW, 1)])
+        assert [row[4] for row in rows_of(connection)] in ([1, 5], [5, 1]), "no page was copied to be put back"
+
+
+async def test_where_it_fails_half_way_its_batch_is_undone_and_each_is_counted_once() -> None:
+    with table([("state", b"k%d" % number, "i", number, None) for number in range(20)]) as connection:
+        refuse = "SELECT RAISE(FAIL, 'not both at once')"
+        connection.execute(
+            f"CREATE TRIGGER fussy BEFORE UPDATE ON entry WHEN NEW.version <> OLD.version + 1 BEGIN {refuse}; END"
+        )
+        future = asyncio.get_running_loop().create_future()
+        asked = [ask(b"k%d" % min(number, 19), 1, NOW) for number in range(21)]  # the last of them twice
+        batch = [Op(Kind.WRITE, add, arguments, future, None) for arguments in asked]
+        assert commit(connection, batch) == [*range(1, 22)]
+        assert [row[4] for row in rows_of(connection)] == [*range(1, 20), 21]
