@@ -7,7 +7,6 @@ default.  They are plain functions that hand the store's future on (see ops/answ
 from __future__ import annotations
 
 from asyncio import Future
-from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -80,10 +79,10 @@ def global_store_incr(call: Call, key: Text, default: Int, delta: Int) -> Answer
 
 def _ask(call: Call, name: str, otherwise: Results, source: Future[Kept]) -> Answer[Kept]:
     """What the store was asked; `otherwise` is what a failure gives."""
-    return Answer(source, partial(_settle, call, name, otherwise))
+    return Answer(source, _settle, call, name, otherwise)
 
 
-def _settle(call: Call, name: str, otherwise: Results, source: Future[Kept]) -> Results:
+def _settle(source: Future[Kept], call: Call, name: str, otherwise: Results) -> Results:
     try:
         value = source.result()
     except StoreError as error:

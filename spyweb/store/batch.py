@@ -23,7 +23,7 @@ import aiosqlite
 from spyweb.clock import Clock
 from spyweb.errors import StoreClosed, StoreError
 from spyweb.store.bulk import Bulk
-from spyweb.store.failures import translate
+from spyweb.store.failures import IN_USE, primary_code, translate
 from spyweb.store.subjects import Subjects
 
 T = TypeVar("T")
@@ -115,15 +115,29 @@ new_tuple = tuple.__new__  # half of what a NamedTuple's own takes, for each op
 def commit(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
     """Run a batch in one transaction; when that is rolled back, each op in one of its own, so that only what
     cannot be done fails."""
+    results = run_at_once(connection, batch)
+    if results is not None:
+        return results
     for run in [run_in_stretches, run_in_turn] if len(batch) > 1 else []:
         try:
             begin(connection, batch)
-        except sqlite3.Error as error:  # in use by another process: each op would wait as long again
+        except sqlite3.Error as error:  # each op would wait as long again
             return [error] * len(batch)
         results = try_together(connection, batch, run)
         if results is not None:
             return results
     return [run_alone(connection, op) for op in batch]
+
+
+def run_at_once(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results | None:
+    """A batch that is one statement is a transaction by itself, which spares it two more.  None: nothing has happened."""
+    bulk = batch[0].function
+    if type(bulk) is not Bulk or not 1 < len(batch) <= bulk.at_once or any(op.function is not bulk for op in batch):
+        return None
+    try:
+        return list(bulk.together(connection, [op.arguments for op in batch]))
+    except sqlite3.Error as error:
+        return [error] * len(batch) if primary_code(error) in IN_USE else None
 
 
 def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:

@@ -28,15 +28,18 @@ class Bulk(Generic[T, *Ts]):
     one by one.
     """
 
-    __slots__ = ("each", "together")
+    __slots__ = ("at_once", "each", "together")
 
     def __init__(
         self,
         each: Callable[[sqlite3.Connection, *Ts], T],
         together: Callable[[sqlite3.Connection, Sequence[tuple[*Ts]]], Sequence[T]],
+        *,
+        at_once: int = 0,
     ) -> None:
         self.each = each
         self.together = together  # takes the arguments of each
+        self.at_once = at_once  # of so many, `together` makes one statement, and that is all of it
 
     def __call__(self, connection: sqlite3.Connection, *arguments: *Ts) -> T:
         return self.each(connection, *arguments)

@@ -16,7 +16,7 @@ from typing import TypeVar, TypeVarTuple, cast
 from spyweb.clock import Clock
 from spyweb.errors import StoreError
 from spyweb.store.batch import Kind
-from spyweb.store.bulk import Bulk, Wide
+from spyweb.store.bulk import SIZES, Bulk, Wide
 from spyweb.store.changes import Desk, is_live, renewed
 from spyweb.store.encoding import LARGEST, SMALLEST, Column, Type, as_text, decode
 from spyweb.store.lanes import Lanes
@@ -95,9 +95,10 @@ class SqliteEntries:
         return cast("Future[None]", changed)
 
     def _put(self, namespace: str, key: bytes, value: bytes) -> Future[None]:
-        written = self._write(put, namespace, key, value, self._clock.now_ms())
+        writer, subject = self._lanes.writer, (namespace, key)
+        written = writer.submit(Kind.WRITE, put, namespace, key, value, self._clock.now_ms(), subject=subject)
         if not written.done():  # it was not refused at once
-            self._lanes.writer.subjects.put(namespace, key, value)
+            writer.subjects.put(subject, value)
         return written
 
     def delete(self, namespace: str, key: bytes, *, origin: Origin = NOBODY) -> Future[None]:
@@ -173,7 +174,7 @@ def put_many(connection: sqlite3.Connection, several: Sequence[tuple[str, bytes,
     return [None] * len(several)
 
 
-put = Bulk(put_one, put_many)
+put = Bulk(put_one, put_many, at_once=SIZES[-1])
 
 
 def delete(connection: sqlite3.Connection, namespace: str, key: bytes) -> None:

@@ -114,10 +114,10 @@ class Subjects:
             del counts[next(iter(counts))]
         counts[subject] = count
 
-    def put(self, namespace: str, key: bytes, value: bytes) -> None:
+    def put(self, subject: tuple[str, bytes], value: bytes) -> None:
         """What a write that has just been asked for makes of an entry."""
-        if len(key) <= KNOWN_KEY:
-            self._note((namespace, key)).fill(value)
+        if len(subject[1]) <= KNOWN_KEY:
+            self._note(subject).fill(value)
 
     def _note(self, subject: Hashable) -> Known:
         known = self._known

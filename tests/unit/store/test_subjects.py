@@ -37,7 +37,7 @@ def knows(subjects: Subjects, key: bytes) -> bytes | None:
 @pytest.mark.parametrize("subject", [("a", b"k"), "a", "another", EVERYTHING])
 def test_what_is_known_is_forgotten_when_a_write_is_asked_for(subject: object) -> None:
     subjects = Subjects()
-    subjects.put("a", b"k", b"v")
+    subjects.put(("a", b"k"), b"v")
     assert knows(subjects, b"k") == b"v"
     subjects.begin(subject)
     assert knows(subjects, b"k") is None
@@ -68,7 +68,7 @@ def test_the_oldest_counts_are_forgotten_and_all_that_a_refused_write_had_seen()
 
 def test_a_write_of_one_entry_leaves_the_others_known() -> None:
     subjects = Subjects()
-    subjects.put("a", b"k", b"v")
+    subjects.put(("a", b"k"), b"v")
     subjects.begin(("a", b"other"))
     assert knows(subjects, b"k") == b"v"
 
@@ -102,18 +102,18 @@ def test_an_entry_is_written_with_its_namespace_and_with_all(subject: object) ->
 def test_a_write_that_was_not_committed_leaves_nothing_known() -> None:
     subjects = Subjects()
     subjects.begin(("a", b"k"))
-    subjects.put("a", b"k", b"never")
+    subjects.put(("a", b"k"), b"never")
     subjects.end(("a", b"k"), is_committed=False)
     assert knows(subjects, b"k") is None
 
 
 def test_large_values_are_not_known_and_the_oldest_are_forgotten() -> None:
     subjects = Subjects()
-    subjects.put("a", b"large", bytes(KNOWN_VALUE + 1))
+    subjects.put(("a", b"large"), bytes(KNOWN_VALUE + 1))
     assert knows(subjects, b"large") is None
     assert subjects.known("a", b"large").value is None, "it is not held either"
     for number in range(MOST_KNOWN + 1):
-        subjects.put("a", b"%d" % number, b"v")
+        subjects.put(("a", b"%d" % number), b"v")
     assert knows(subjects, b"%d" % MOST_KNOWN) == b"v"
     assert knows(subjects, b"0") is None
 
@@ -123,7 +123,7 @@ LONG = b"k" * (KNOWN_KEY + 1)
 
 def test_what_has_a_long_key_is_not_known() -> None:
     subjects = Subjects()
-    subjects.put("a", LONG, b"v")
+    subjects.put(("a", LONG), b"v")
     assert knows(subjects, LONG) is None
     subjects.known("a", LONG).fill(b"v")
     assert knows(subjects, LONG) is None
