@@ -72,15 +72,16 @@ async def plain_aiosqlite(path: Path, durability: Durability) -> list[Result]:
         await connection.execute(SET, ("", b"", GROWTH))
 
         async def alternate(caller: int, number: int) -> None:
-            key = (f"job:{caller}", KEYS[number % 10])
+            key = (f"job:{caller}", KEYS[number // 2 % 10])
             if number % 2:
                 await connection.execute_fetchall(GET, key)
             else:
                 await connection.execute(SET, (*key, b"%020d" % number))
 
+        await share(64, 2, alternate)
         return [
-            ("aiosqlite, write/read, 1 caller", await share(1, 300, alternate)),
-            ("aiosqlite, write/read, 64 callers", await share(64, 10, alternate)),
+            ("aiosqlite, write/read, 1 caller", await share(1, 600, alternate)),
+            ("aiosqlite, write/read, 64 callers", await share(64, 120, alternate)),
         ]
 
 
