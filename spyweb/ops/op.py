@@ -51,8 +51,6 @@ class Operation:
 
     def begin(self, call: object, given: Sequence[object]) -> object:
         """Convert the arguments and call the handler; what it returns: a coroutine, a future or a Pending."""
-        if tuple(map(type, given)) in self.ready:
-            return self.handler(call, *given)
         try:
             # not strict: arguments too many are ignored, and too few are seen below
             values = [read(value) for read, value in zip(self.reads, given, strict=False)]

@@ -244,7 +244,7 @@ class Lane:
         self._asleep = asyncio.Event()
         self._asleep.set()
         self.is_closing = False
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self.writes = self.batches = self.errors = 0
         self.last_commit_ms: int | None = None
         self.failed = ""
@@ -258,7 +258,7 @@ class Lane:
         after: Callable[[], None] | None = None,
     ) -> Future[T]:
         """Queue an op; the future has its result once it is committed."""
-        future = self._loop.create_future()
+        future = self.loop.create_future()
         if self.is_closing or self.failed:
             future.set_exception(StoreError(self.failed) if self.failed else StoreClosed())
             return future
@@ -291,7 +291,7 @@ class Lane:
         if not self._is_awake:
             self._is_awake = True
             self._asleep.clear()
-            self._loop.call_soon(self._go_on)
+            self.loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         try:
@@ -342,7 +342,7 @@ class Lane:
             if after:
                 told[after] = None
         for callback in told:
-            self._loop.call_soon(callback)
+            self.loop.call_soon(callback)
         if committed:
             self.writes += committed
             self.last_commit_ms = self._clock.now_ms()
@@ -362,4 +362,4 @@ class Lane:
         stranded, self._batch, self._queue = self._batch + self._queue, [], []
         for op in stranded:
             self._refuse(op, StoreError(self.failed))
-        self._loop.call_exception_handler({"message": self.failed, "exception": error})
+        self.loop.call_exception_handler({"message": self.failed, "exception": error})

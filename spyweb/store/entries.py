@@ -5,7 +5,6 @@ An expired entry is absent to every call, and writing it clears its expiry.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sqlite3
 from asyncio import Future
@@ -85,16 +84,15 @@ class SqliteEntries:
         if known is None:
             return lanes.reading(namespace, key).submit(Kind.READ, find_value, namespace, key, self._clock.now_ms())
         if known.is_filled:
-            return done(known.value)
+            answered: Future[bytes | None] = lanes.reader.loop.create_future()
+            answered.set_result(known.value)
+            return answered
         return lanes.reader.submit(Kind.READ, learn_value, known, namespace, key, self._clock.now_ms())
 
     def set(self, namespace: str, key: bytes, value: bytes, *, origin: Origin = NOBODY) -> Future[None]:
-        if self._is_simple(namespace, key):
-            return self._put(namespace, key, value)
-        changed = self._values.transform(namespace, key, lambda entry: Put(value), origin=origin)
-        return cast("Future[None]", changed)
-
-    def _put(self, namespace: str, key: bytes, value: bytes) -> Future[None]:
+        if not self._is_simple(namespace, key):
+            changed = self._values.transform(namespace, key, lambda entry: Put(value), origin=origin)
+            return cast("Future[None]", changed)
         writer, subject = self._lanes.writer, (namespace, key)
         written = writer.submit(Kind.WRITE, put, namespace, key, value, self._clock.now_ms(), subject=subject)
         if not written.done():  # it was not refused at once
@@ -133,12 +131,6 @@ class SqliteEntries:
     ) -> Future[T]:
         subject = (namespace, key)
         return self._lanes.writer.submit(Kind.WRITE, function, namespace, key, *arguments, subject=subject)
-
-
-def done(value: bytes | None) -> Future[bytes | None]:
-    future: Future[bytes | None] = asyncio.get_running_loop().create_future()
-    future.set_result(value)
-    return future
 
 
 def find_value(connection: sqlite3.Connection, namespace: str, key: bytes, now_ms: int) -> bytes | None:
