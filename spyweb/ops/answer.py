@@ -24,9 +24,7 @@ class Answer(Pending, Generic[Source]):
 
     __slots__ = ("_known", "_settle")
 
-    def __init__(
-        self, source: Future[Source], settle: Callable[[Future[Source], *Ts], Results], *known: *Ts
-    ) -> None:
+    def __init__(self, source: Future[Source], settle: Callable[[Future[Source], *Ts], Results], *known: *Ts) -> None:
         self.source = source
         self._settle: Callable[..., Results] = settle
         self._known = known

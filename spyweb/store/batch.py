@@ -130,14 +130,15 @@ def commit(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
 
 
 def run_at_once(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results | None:
-    """A batch that is one statement is a transaction by itself, which spares it two more.  None: nothing has happened."""
+    """A batch that is one statement is a transaction by itself: two more are spared.  None: nothing has happened."""
     bulk = batch[0].function
     if type(bulk) is not Bulk or not 1 < len(batch) <= bulk.at_once or any(op.function is not bulk for op in batch):
         return None
     try:
         return list(bulk.together(connection, [op.arguments for op in batch]))
-    except sqlite3.Error as error:
-        return [error] * len(batch) if primary_code(error) in IN_USE else None
+    except Exception as error:  # noqa: BLE001 - the boundary of a batch, as below
+        is_in_use = isinstance(error, sqlite3.Error) and primary_code(error) in IN_USE
+        return [error] * len(batch) if is_in_use else None
 
 
 def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:

@@ -39,7 +39,7 @@ class Bulk(Generic[T, *Ts]):
     ) -> None:
         self.each = each
         self.together = together  # takes the arguments of each
-        self.at_once = at_once  # of so many, `together` makes one statement, and that is all of it
+        self.at_once = at_once  # so many are one statement, which undoes itself where it fails, and nothing else
 
     def __call__(self, connection: sqlite3.Connection, *arguments: *Ts) -> T:
         return self.each(connection, *arguments)

@@ -58,7 +58,10 @@ class Stepper:
             return None
         before = run.cpu
         self._enter(run, seat, leading=leading)
-        told = self._guarded(run, self._open, run, task)
+        try:
+            told = self._open(run, task)
+        except (MemoryError, LuaError) as error:
+            told = _failed(run, error)
         while told is not None:
             told = self._ask(run, seat, told) if told[0] == _OP else self._settle(run, seat, told)
         return self._leave(run, seat, run.cpu - before + run.waited)
@@ -211,12 +214,8 @@ class Stepper:
     def _guarded(self, run: Run, call: Callable[..., Result | None], *arguments: object) -> Result | None:
         try:
             return call(*arguments)
-        except MemoryError:
-            return _out_of_memory(run)
-        except LuaError as error:
-            if str(error) == OUT_OF_MEMORY:
-                return _out_of_memory(run)
-            return _end(Ended.ERROR, str(error).encode("utf-8", "replace")[:4096], discarded=True)
+        except (MemoryError, LuaError) as error:
+            return _failed(run, error)
 
     def _watch(self, run: Run) -> None:
         self._ledger.watched[run.id] = run
@@ -229,6 +228,13 @@ class Stepper:
 
 def _end(ended: Ended, reason: bytes, *, discarded: bool) -> Result:
     return (_END, int(ended), reason, b"", None, discarded, None)
+
+
+def _failed(run: Run, error: MemoryError | LuaError) -> Result:
+    """What a step came to that told nothing."""
+    if isinstance(error, MemoryError) or str(error) == OUT_OF_MEMORY:
+        return _out_of_memory(run)
+    return _end(Ended.ERROR, str(error).encode("utf-8", "replace")[:4096], discarded=True)
 
 
 def _out_of_memory(run: Run) -> Result:

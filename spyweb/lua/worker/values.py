@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol
 
 from spyweb.lua import wire
 
@@ -38,10 +38,6 @@ class Told(IntEnum):
 _OP = int(wire.FromWorker.OP)
 _END = int(wire.FromWorker.END)
 _SCALARS = frozenset({bool, int, float, bytes, str, type(None)})
-
-
-def is_told(result: Any) -> TypeGuard[tuple[Any, ...]]:
-    return type(result) is tuple and len(result) > 1
 
 
 def op_message(run: int, number: int, told: Sequence[Any]) -> list[object]:
@@ -77,8 +73,9 @@ def for_lua(values: list[object]) -> tuple[list[object], int]:
 
 
 def is_big(message: Sequence[object]) -> bool:
+    """An OP."""
     size = 0
-    for value in message:
+    for value in message[5:]:
         if type(value) is bytes:
             size += len(value)
     return size > wire.BULK

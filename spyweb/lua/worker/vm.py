@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, cast
 from lupa import lua54
 
 from spyweb.lua import wire
-from spyweb.lua.worker.values import Function, Runtime, is_told
+from spyweb.lua.worker.values import Function, Runtime
 
 LIBRARY = str(lua54.__file__)  # the shared object that Lua lives in
 LuaError = lua54.LuaError
@@ -222,6 +222,6 @@ class VM:
 
 
 def _told(result: object) -> tuple[object, ...]:
-    if is_told(result):
+    if type(result) is tuple and len(result) > 1:
         return result
     raise LuaError(f"a step told nothing: {result!r:.200}")

@@ -40,6 +40,7 @@ def op(value: int, function: object) -> Op:
 
 
 PUT = Bulk(put_one, put_many)
+PUT_AT_ONCE = Bulk(put_one, put_many, at_once=8)
 
 
 @pytest.mark.parametrize(("rows", "statements"), [(1, 1), (8, 1), (9, 1), (32, 1), (33, 2), (100, 4)])
@@ -64,8 +65,36 @@ def test_ops_in_a_row_are_done_together_and_others_keep_their_place(table: sqlit
     assert numbers(table) == [1, 2, 3, 4]
 
 
-def test_where_one_of_them_cannot_be_done_the_others_are(table: sqlite3.Connection) -> None:
-    results = commit(table, [op(1, PUT), op(5000, PUT), op(2, PUT)])  # the table wants numbers below 1000
+@pytest.mark.parametrize(("ops", "statements"), [(2, 1), (8, 1), (9, 1 + 2)])
+def test_a_batch_that_is_one_statement_has_no_transaction_around_it(
+    table: sqlite3.Connection, ops: int, statements: int
+) -> None:
+    seen: list[str] = []
+    table.set_trace_callback(seen.append)
+
+    assert commit(table, [op(number, PUT_AT_ONCE) for number in range(ops)]) == list(range(ops))
+
+    assert len(seen) == statements
+    assert numbers(table) == list(range(ops))
+
+
+def test_a_batch_of_one_statement_waits_once_for_another_process(table: sqlite3.Connection, tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "numbers.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    waits: list[str] = []
+    table.set_trace_callback(waits.append)
+
+    results = commit(table, [op(1, PUT_AT_ONCE), op(2, PUT_AT_ONCE)])
+
+    other.close()
+    assert [type(result) for result in results] == [sqlite3.OperationalError] * 2
+    assert len(waits) == 1
+    assert numbers(table) == []
+
+
+@pytest.mark.parametrize("how", [PUT, PUT_AT_ONCE])
+def test_where_one_of_them_cannot_be_done_the_others_are(table: sqlite3.Connection, how: Bulk[int, int]) -> None:
+    results = commit(table, [op(1, how), op(5000, how), op(2, how)])  # the table wants numbers below 1000
 
     assert [result if isinstance(result, int) else type(result) for result in results] == [
         1,

@@ -31,7 +31,7 @@ async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
 
 def knows(subjects: Subjects, key: bytes) -> bytes | None:
     known = subjects.known("a", key)
-    return known.value if known.is_filled else None
+    return known.value if known and known.is_filled else None
 
 
 @pytest.mark.parametrize("subject", [("a", b"k"), "a", "another", EVERYTHING])
@@ -76,7 +76,9 @@ def test_a_write_of_one_entry_leaves_the_others_known() -> None:
 def test_what_a_read_brings_after_a_write_was_asked_for_is_not_known() -> None:
     subjects = Subjects()
     reading = subjects.known("a", b"k")
+    assert reading
     subjects.begin(("a", b"k"))
+    assert subjects.known("a", b"k") is None, "it is being written"
     reading.fill(b"old")
     subjects.end(("a", b"k"), is_committed=True)
     assert knows(subjects, b"k") is None
@@ -111,7 +113,9 @@ def test_large_values_are_not_known_and_the_oldest_are_forgotten() -> None:
     subjects = Subjects()
     subjects.put(("a", b"large"), bytes(KNOWN_VALUE + 1))
     assert knows(subjects, b"large") is None
-    assert subjects.known("a", b"large").value is None, "it is not held either"
+    held = subjects.known("a", b"large")
+    assert held
+    assert held.value is None, "it is not held either"
     for number in range(MOST_KNOWN + 1):
         subjects.put(("a", b"%d" % number), b"v")
     assert knows(subjects, b"%d" % MOST_KNOWN) == b"v"
@@ -125,7 +129,9 @@ def test_what_has_a_long_key_is_not_known() -> None:
     subjects = Subjects()
     subjects.put(("a", LONG), b"v")
     assert knows(subjects, LONG) is None
-    subjects.known("a", LONG).fill(b"v")
+    reading = subjects.known("a", LONG)
+    assert reading
+    reading.fill(b"v")
     assert knows(subjects, LONG) is None
     count = subjects.count(("a", LONG))
     subjects.keep(("a", LONG), count)

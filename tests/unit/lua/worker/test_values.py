@@ -26,5 +26,5 @@ def test_a_scalar_result_is_packed_here() -> None:
 
 
 def test_a_message_is_big_by_the_bytes_it_holds() -> None:
-    assert values.is_big([2, 1, "x", 0, b"a" * wire.BULK, b"b"])
-    assert not values.is_big([2, 1, "x", 0, b"a" * wire.BULK])
+    assert values.is_big([2, 1, 7, "x", 0, b"a" * wire.BULK, b"b"])
+    assert not values.is_big([2, 1, 7, "x", 0, b"a" * wire.BULK])
