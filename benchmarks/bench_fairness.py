@@ -53,7 +53,8 @@ class Beside:
 async def beside(hogs: dict[str, bytes], windows: int, seconds: float) -> Beside:
     with folder() as root:
         async with AsyncExitStack() as stack:
-            engine = await stack.enter_async_context(open_engine(root, durability=Durability.NORMAL))
+            opened = open_engine(root, durability=Durability.NORMAL, is_timed=True)
+            engine = await stack.enter_async_context(opened)
             await open_doors(stack, engine.daemon)
             crowd = small_jobs(CROWD, RATE)
             bad = [make_hog(number, source) for number, source in enumerate(hogs.values())]

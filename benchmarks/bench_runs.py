@@ -44,7 +44,7 @@ def bare(jobs: int, rate: int, seconds: float) -> Window:
 
 async def ours(jobs: int, rate: int, seconds: float, windows: int) -> list[Window]:
     with folder() as root:
-        async with open_engine(root) as engine:
+        async with open_engine(root, is_timed=True) as engine:
             small = small_jobs(jobs, rate)
             engine.add(small)
             await engine.run_all(small)
