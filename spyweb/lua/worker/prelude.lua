@@ -8,7 +8,6 @@
 -- that a script yields is taken for an op or a result; what is counted belongs to a run and its chain, never to the VM.
 
 local host, main_count, coroutine_count, is_fleeting = ...
-local FREE_KB = 256                 -- that a VM for a single run may allocate before its garbage is looked for
 local TIDY_KB, TIDY_GROWTH = 256, 1.1                           -- 60 µs once in two small runs, for 25 KB less a VM
 local WHY = 0                       -- what the worker is called for; kit.lua has the others
 local MAX_DEPTH = 150               -- of pcalls and coroutines; Lua has 200 C levels for a whole chain, and a kill needs some
@@ -17,22 +16,15 @@ local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own tex
 local TOLD_OP, TOLD_END, TOLD_STARVED = 0, 1, 3                 -- what a step tells the worker
 
 local collect, load, next, pcall, rawequal, rawget = collectgarbage, load, next, pcall, rawequal, rawget
-local setmetatable, xpcall, sethook, resume = setmetatable, xpcall, debug.sethook, coroutine.resume
+local setmetatable, xpcall, resume = setmetatable, xpcall, coroutine.resume
 
-if is_fleeting then
-  collect("step", -FREE_KB)         -- lowers what is owed to the collector: it begins that much later
-else
-  collect("stop")                   -- until all is in place: there is next to nothing to be found
-end
-
--- What our own parts see.  `os` has nothing else in it that they may have.
-local raw = {
-  string = string, table = table, math = math, utf8 = utf8, coroutine = coroutine,
-  os = { time = os.time, date = os.date, clock = os.clock, difftime = os.difftime },
-  assert = assert, collectgarbage = collect, error = error, getmetatable = getmetatable, ipairs = ipairs, load = load,
-  next = next, pairs = pairs, pcall = pcall, rawequal = rawequal, rawget = rawget, rawlen = rawlen, rawset = rawset,
-  select = select, setmetatable = setmetatable, tonumber = tonumber, tostring = tostring, type = type, xpcall = xpcall,
-}
+-- What our own parts see: Lua's globals, without what nobody may have.  lupa looks up the global `debug` unprotected
+-- whenever it calls Lua: it must be there, and no table.
+local raw, sethook, getinfo, registered = _G, debug.sethook, debug.getinfo, package.loaded
+raw._G, raw.dofile, raw.io, raw.loadfile, raw.package, raw.print, raw.python, raw.require, raw.warn = nil
+raw.os = { time = os.time, date = os.date, clock = os.clock, difftime = os.difftime }
+raw.debug = false
+for name in next, registered do registered[name] = nil end
 
 local env = {
   assert = assert, error = error, ipairs = ipairs, pairs = pairs, rawequal = rawequal, select = select,
@@ -252,15 +244,9 @@ border = setmetatable({
 }, { __index = function(_, name) return use("kills")[name] end })
 
 kit = setmetatable({
-  env = env, raw = raw, border = border, getinfo = debug.getinfo, use = use, part = part,
+  env = env, raw = raw, border = border, getinfo = getinfo, use = use, part = part,
   script = false, more = false, closes = false,
 }, { __index = function(_, name) return use("kit").find(name) end })
-
--- lupa looks up the global `debug` unprotected whenever it calls Lua: it must be there, and no table.
-local G, loaded = _G, package.loaded
-for name in next, loaded do loaded[name] = nil end
-for name in next, G do G[name] = nil end
-G.debug = false
 
 -- A text's methods are those of `string`, as it came.
 function string_meta.__index(_, name)
@@ -269,7 +255,7 @@ function string_meta.__index(_, name)
 end
 string_meta.__metatable = false
 
-kit.decode = part("codec")(kit)
+kit.decode = codec(kit)
 setmetatable(env, GLOBALS)
 if not is_fleeting then collect("restart") end
 return compile, begin, step, control

@@ -27,6 +27,7 @@ LAST_WORDS = 1 << 20  # bytes that a VM may take over its limit once its run has
 _KILL, _EMPTY, _COLLECT = b"kill", b"empty", b"collect"  # what the prelude's `control` does
 _WHY, _EMIT, _CLOCK, _SEED = 0, 1, 2, 3  # what Lua calls for, besides texts
 _SMALL = 1 << 20  # bytes, that are freed in no time
+_ALWAYS = ("codec",)  # files that are part of the prelude's chunk: to load one by itself costs a VM 3 µs more
 _COROUTINE_COUNT = 10_000  # instructions between two looks of a coroutine's own hook at whether its run must end
 
 Parts = dict[str, bytes]
@@ -80,13 +81,19 @@ def compile_parts(folder: str = os.path.dirname(__file__)) -> Parts:
     dump: Function = runtime.execute(
         "return function(source, name) return string.dump(assert(load(source, name)), true) end"
     )
-    names = [name for name in os.listdir(folder) if name.endswith(".lua")]
-    return {name.removesuffix(".lua"): dump(_read(folder, name), b"@" + name.encode()) for name in names}
+    names = [name.removesuffix(".lua") for name in os.listdir(folder) if name.endswith(".lua")]
+    texts = {name: _read(folder, name) for name in names}
+    texts["prelude"] = b"".join(_as_function(name, texts[name]) for name in _ALWAYS) + texts["prelude"]
+    return {name: dump(text, b"@%s.lua" % name.encode()) for name, text in texts.items()}
 
 
 def _read(folder: str, name: str) -> bytes:
-    with open(os.path.join(folder, name), "rb") as file:
+    with open(os.path.join(folder, f"{name}.lua"), "rb") as file:
         return file.read()
+
+
+def _as_function(name: str, chunk: bytes) -> bytes:
+    return b"local function %s(...)\n%s\nend\n" % (name.encode(), chunk)
 
 
 def compile_to_bytecode(files: Sequence[tuple[str, bytes]]) -> list[bytes] | None:
@@ -132,6 +139,7 @@ class VM:
         self._init = init
         self._callbacks = callbacks
         self._runtime: Runtime | None = new_runtime(limit)
+        self._runtime.execute(parts["calm"], is_fleeting, mode="b")
         functions: tuple[Function, ...] = self._runtime.execute(
             parts["prelude"],
             self._called,
