@@ -27,7 +27,7 @@ LAST_WORDS = 1 << 20  # bytes that a VM may take over its limit once its run has
 _KILL, _EMPTY, _COLLECT = b"kill", b"empty", b"collect"  # what the prelude's `control` does
 _WHY, _EMIT, _CLOCK, _SEED = 0, 1, 2, 3  # what Lua calls for, besides texts
 _SMALL = 1 << 20  # bytes, that are freed in no time
-_ALWAYS = ("codec",)  # files that are part of the prelude's chunk: to load one by itself costs a VM 3 µs more
+_BUNDLES = {"lasting": ("codec",), "fleeting": ("codec", "server")}  # preludes, with what is sure to be used
 _COROUTINE_COUNT = 10_000  # instructions between two looks of a coroutine's own hook at whether its run must end
 
 Parts = dict[str, bytes]
@@ -83,7 +83,7 @@ def compile_parts(folder: str = os.path.dirname(__file__)) -> Parts:
     )
     names = [name.removesuffix(".lua") for name in os.listdir(folder) if name.endswith(".lua")]
     texts = {name: _read(folder, name) for name in names}
-    texts["prelude"] = b"".join(_as_function(name, texts[name]) for name in _ALWAYS) + texts["prelude"]
+    texts |= {bundle: _bundle(texts, names) for bundle, names in _BUNDLES.items()}
     return {name: dump(text, b"@%s.lua" % name.encode()) for name, text in texts.items()}
 
 
@@ -92,8 +92,10 @@ def _read(folder: str, name: str) -> bytes:
         return file.read()
 
 
-def _as_function(name: str, chunk: bytes) -> bytes:
-    return b"local function %s(...)\n%s\nend\n" % (name.encode(), chunk)
+def _bundle(texts: Parts, names: Sequence[str]) -> bytes:
+    """The prelude, with these in its table `bundled`."""
+    functions = [b"%s = function(...)\n%s\nend," % (name.encode(), texts[name]) for name in names]
+    return b"local bundled = {%s}\n%s" % (b"\n".join(functions), texts["prelude"])
 
 
 def compile_to_bytecode(files: Sequence[tuple[str, bytes]]) -> list[bytes] | None:
@@ -141,7 +143,7 @@ class VM:
         self._runtime: Runtime | None = new_runtime(limit)
         self._runtime.execute(parts["calm"], is_fleeting, mode="b")
         functions: tuple[Function, ...] = self._runtime.execute(
-            parts["prelude"],
+            parts["fleeting" if is_fleeting else "lasting"],
             self._called,
             main_count,
             _COROUTINE_COUNT,
