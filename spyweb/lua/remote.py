@@ -148,7 +148,9 @@ class RemoteWorker:
 
     @property
     def is_empty(self) -> bool:
-        return not self.vms and not any(template.spares for template in self._templates.values())
+        if self.vms:
+            return False
+        return not any([template.spares for template in self._templates.values()])  # one, and asked at each request
 
     @property
     def dialogues(self) -> Sequence[Dialogue]:

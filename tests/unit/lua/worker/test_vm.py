@@ -179,7 +179,7 @@ def test_globals_that_come_when_they_are_asked_for_are_like_any_others(vm: VM, s
 
 
 def test_a_script_that_asks_for_an_op_alone_gets_nothing_else(parts: Parts, callbacks: FakeCallbacks) -> None:
-    lean = {name: parts[name] for name in ("prelude", "codec", "compile", "run", "globals", "kit")}
+    lean = {name: parts[name] for name in ("calm", "lasting", "compile", "run", "globals", "kit")}
     vm = VM(lean, INIT, LIMIT, callbacks, main_count=1000)
 
     assert start(vm, b"function helper() return echo('x') end return helper()")[0] == Told.OP
