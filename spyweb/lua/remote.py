@@ -148,9 +148,7 @@ class RemoteWorker:
 
     @property
     def is_empty(self) -> bool:
-        if self.vms:
-            return False
-        return not any([template.spares for template in self._templates.values()])  # one, and asked at each request
+        return not self.vms and not any(template.spares for template in self._templates.values())
 
     @property
     def dialogues(self) -> Sequence[Dialogue]:
