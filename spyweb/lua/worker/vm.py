@@ -83,7 +83,8 @@ def compile_parts(folder: str = os.path.dirname(__file__)) -> Parts:
     )
     names = [name.removesuffix(".lua") for name in os.listdir(folder) if name.endswith(".lua")]
     texts = {name: _read(folder, name) for name in names}
-    texts |= {bundle: _bundle(texts, names) for bundle, names in _BUNDLES.items()}
+    prelude = texts.pop("prelude")
+    texts |= {kind: _bundle(prelude, {name: texts[name] for name in names}) for kind, names in _BUNDLES.items()}
     return {name: dump(text, b"@%s.lua" % name.encode()) for name, text in texts.items()}
 
 
@@ -92,10 +93,10 @@ def _read(folder: str, name: str) -> bytes:
         return file.read()
 
 
-def _bundle(texts: Parts, names: Sequence[str]) -> bytes:
+def _bundle(prelude: bytes, texts: Mapping[str, bytes]) -> bytes:
     """The prelude, with these in its table `bundled`."""
-    functions = [b"%s = function(...)\n%s\nend," % (name.encode(), texts[name]) for name in names]
-    return b"local bundled = {%s}\n%s" % (b"\n".join(functions), texts["prelude"])
+    functions = [b"%s = function(...)\n%s\nend," % (name.encode(), text) for name, text in texts.items()]
+    return b"local bundled = {%s}\n%s" % (b"\n".join(functions), prelude)
 
 
 def compile_to_bytecode(files: Sequence[tuple[str, bytes]]) -> list[bytes] | None:
