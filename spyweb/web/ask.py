@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import IPv6Address
 from urllib.parse import unquote_to_bytes
 
@@ -68,6 +69,7 @@ def _without_last_slash(parts: list[bytes]) -> list[bytes]:
     return parts[:-1] if parts and not parts[-1] else parts
 
 
+@lru_cache(maxsize=256)
 def _client_ip(remote: str) -> str:
     """Of the connection: what a client says of itself in a header is for the handler to believe or not."""
     address = remote.partition("%")[0]

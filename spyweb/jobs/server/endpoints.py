@@ -70,7 +70,11 @@ class Version:
 
     def least_busy(self, runs: Counter[JobId]) -> Code:
         """By the number of its runs: in turns, one worker would wait for work while another has a line of it."""
-        return min(self.codes, key=lambda code: runs[code.job])
+        least = self.code
+        for code in self.lanes:
+            if runs[code.job] < runs[least.job]:
+                least = code
+        return least
 
 
 class Endpoints:
@@ -141,7 +145,8 @@ class Endpoints:
             self._leave(run, exchange)
 
     def _leave(self, run: RunId, exchange: Exchange) -> None:
-        exchange.answer(ERROR)
+        if not exchange.answered.done():
+            exchange.answer(ERROR)
         self._busy[self._running.pop(run)] -= 1
         self._gate.leave()
         if exchange.has_asked:

@@ -89,6 +89,13 @@ function globals.pairs()
   return next, env, nil
 end
 
+-- The first look, of whatever kind: it tells by how many values come with it.
+function globals.look(count, ...)
+  if count == 2 then return globals.get(...) end
+  if count == 3 then return globals.set(...) end
+  return globals.pairs()
+end
+
 GLOBALS.__index, GLOBALS.__newindex, GLOBALS.__pairs = globals.get, globals.set, globals.pairs
 
 return globals

@@ -97,7 +97,7 @@ class Lanes:
             return True
         following = self._stepper.perform(task, seat, leading=True)
         if following and following.run is None and following.home.fleeting:
-            self._stepper.perform(following, seat)
+            self._stepper.close(following.home)
         elif following:
             self._hand_over(following)
         if self._epoch == epoch:

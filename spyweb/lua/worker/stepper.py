@@ -54,7 +54,7 @@ class Stepper:
         """Gives the task that has been waiting for the same VM."""
         run = task.run
         if run is None:
-            self._close(task.home)
+            self.close(task.home)
             return None
         before = run.cpu
         self._enter(run, seat, leading=leading)
@@ -221,7 +221,7 @@ class Stepper:
         self._ledger.watched[run.id] = run
         self._wake()
 
-    def _close(self, home: Tenancy) -> None:
+    def close(self, home: Tenancy) -> None:
         home.vm.close()
         self._ledger.closing.discard(home)
 

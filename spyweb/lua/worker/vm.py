@@ -27,6 +27,7 @@ LAST_WORDS = 1 << 20  # bytes that a VM may take over its limit once its run has
 _KILL, _EMPTY, _COLLECT = b"kill", b"empty", b"collect"  # what the prelude's `control` does
 _WHY, _EMIT, _CLOCK, _SEED = 0, 1, 2, 3  # what Lua calls for, besides texts
 _SMALL = 1 << 20  # bytes, that are freed in no time
+_BUNDLES = {"lasting": ("codec",), "fleeting": ("codec", "server")}  # preludes, with what is sure to be used
 _COROUTINE_COUNT = 10_000  # instructions between two looks of a coroutine's own hook at whether its run must end
 
 Parts = dict[str, bytes]
@@ -80,13 +81,22 @@ def compile_parts(folder: str = os.path.dirname(__file__)) -> Parts:
     dump: Function = runtime.execute(
         "return function(source, name) return string.dump(assert(load(source, name)), true) end"
     )
-    names = [name for name in os.listdir(folder) if name.endswith(".lua")]
-    return {name.removesuffix(".lua"): dump(_read(folder, name), b"@" + name.encode()) for name in names}
+    names = [name.removesuffix(".lua") for name in os.listdir(folder) if name.endswith(".lua")]
+    texts = {name: _read(folder, name) for name in names}
+    prelude = texts.pop("prelude")
+    texts |= {kind: _bundle(prelude, {name: texts[name] for name in names}) for kind, names in _BUNDLES.items()}
+    return {name: dump(text, b"@%s.lua" % name.encode()) for name, text in texts.items()}
 
 
 def _read(folder: str, name: str) -> bytes:
-    with open(os.path.join(folder, name), "rb") as file:
+    with open(os.path.join(folder, f"{name}.lua"), "rb") as file:
         return file.read()
+
+
+def _bundle(prelude: bytes, texts: Mapping[str, bytes]) -> bytes:
+    """The prelude, with these in its table `bundled`."""
+    functions = [b"%s = function(...)\n%s\nend," % (name.encode(), text) for name, text in texts.items()]
+    return b"local bundled = {%s}\n%s" % (b"\n".join(functions), prelude)
 
 
 def compile_to_bytecode(files: Sequence[tuple[str, bytes]]) -> list[bytes] | None:
@@ -132,8 +142,9 @@ class VM:
         self._init = init
         self._callbacks = callbacks
         self._runtime: Runtime | None = new_runtime(limit)
+        self._runtime.execute(parts["calm"], is_fleeting, mode="b")
         functions: tuple[Function, ...] = self._runtime.execute(
-            parts["prelude"],
+            parts["fleeting" if is_fleeting else "lasting"],
             self._called,
             main_count,
             _COROUTINE_COUNT,

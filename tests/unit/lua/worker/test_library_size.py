@@ -32,7 +32,7 @@ def run(parts: Parts) -> Callable[[bytes], tuple[VM, list[str]]]:
     def run(script: bytes) -> tuple[VM, list[str]]:
         watched = Watched(parts)
         vm = VM(watched, INIT, 64 << 20, FakeCallbacks(), main_count=0)
-        assert watched.loaded == ["prelude", "codec"]
+        assert watched.loaded == ["calm", "lasting"]
         assert vm.compile(b"x.lua", script) is None
         vm.begin(1, "run", wire.pack([{"job": "x"}, False]))
         assert vm.start(1)[:2] == (Told.END, Ended.SUCCESS)

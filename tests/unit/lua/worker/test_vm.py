@@ -178,8 +178,30 @@ def test_globals_that_come_when_they_are_asked_for_are_like_any_others(vm: VM, s
     assert told[:2] == (Told.END, Ended.SUCCESS)
 
 
+@pytest.mark.parametrize("is_fleeting", [False, True])
+def test_what_our_parts_see_has_nothing_in_it_that_reaches_outside(
+    parts: Parts, callbacks: FakeCallbacks, is_fleeting: bool
+) -> None:
+    looking = (
+        b"local names = {} for name in next, _ENV do names[#names + 1] = name end table.sort(names) "
+        b"for name in next, os do names[#names + 1] = 'os.' .. name end table.sort(names) "
+        b"local host, _, _, _ = ... host(table.concat(names, ' ')) return 1, 2, 3, 4"
+    )
+    vm = VM(parts, INIT, LIMIT, callbacks, main_count=1000, is_fleeting=is_fleeting)
+
+    seen: list[bytes] = []
+    vm._runtime.execute(looking, seen.append, mode="t")  # type: ignore[union-attr]
+    vm.close()
+
+    assert seen[0].decode().split() == [
+        "_VERSION", "assert", "collectgarbage", "coroutine", "debug", "error", "getmetatable", "ipairs", "load", "math",
+        "next", "os", "os.clock", "os.date", "os.difftime", "os.time", "pairs", "pcall", "rawequal", "rawget", "rawlen",
+        "rawset", "select", "setmetatable", "string", "table", "tonumber", "tostring", "type", "utf8", "xpcall",
+    ]  # fmt: skip
+
+
 def test_a_script_that_asks_for_an_op_alone_gets_nothing_else(parts: Parts, callbacks: FakeCallbacks) -> None:
-    lean = {name: parts[name] for name in ("prelude", "codec", "compile", "run", "globals", "kit")}
+    lean = {name: parts[name] for name in ("calm", "lasting", "compile", "run", "globals", "kit")}
     vm = VM(lean, INIT, LIMIT, callbacks, main_count=1000)
 
     assert start(vm, b"function helper() return echo('x') end return helper()")[0] == Told.OP
