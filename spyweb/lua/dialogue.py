@@ -79,6 +79,7 @@ class Dialogue:
         arguments = answer.pack(request.arguments)
         message = [_FRESH, request.run, self.vm, template, request.procedure, arguments, request.cpu_limit_ms]
         self._link.send_sized(message, len(arguments))
+        self._link.hurry()
 
     def cancel(self, why: Why) -> None:
         """Have it end for this reason.  The first reason stands."""

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from spyweb.lua import wire
-from spyweb.lua.link import FULL_BATCH, MOST_KEPT, Departures, Link, Room, SmallStream
+from spyweb.lua.link import A_FEW, FULL_BATCH, MOST_KEPT, Departures, Link, Room, SmallStream
 from tests.fakes.clock import settle
 
 
@@ -100,6 +100,17 @@ async def test_answers_given_while_a_frame_is_read_leave_with_its_end() -> None:
     SmallStream(Answering(), departures).data_received(wire.frame([[1], [2]]))
 
     assert left == [[1], [2]]
+
+
+@pytest.mark.parametrize("waiting", [A_FEW - 1, A_FEW])
+async def test_who_hurries_sends_a_few_at_once_and_fewer_with_the_turn(world: World, waiting: int) -> None:
+    for number in range(waiting):
+        world.link.send([number])
+    world.link.hurry()
+    world.link.send([waiting])
+    await settle()
+
+    assert [len(frame) for frame in frames(world.small)] == ([A_FEW, 1] if waiting == A_FEW else [A_FEW])
 
 
 async def test_a_full_batch_does_not_wait_for_the_turn_to_end(world: World) -> None:
