@@ -40,6 +40,14 @@ local function new_global(name)
   if file then return use(file)(name) end
 end
 
+-- They have made what they can; but tables.lua needs the very `next` that the script has.
+local function drop_files()
+  for file in gmatch(HOMES, "(%l+):") do
+    if file ~= "access" then border.parts[file] = nil end
+  end
+end
+
+-- Where memory runs out half-way, the next call makes the rest, of the same files: they are dropped last.
 function globals.complete()
   if not taken then return end
   string_meta.__index = use("library")("string")
@@ -50,13 +58,13 @@ function globals.complete()
     for name in gmatch(names, "[%w_]+") do
       if not taken[name] and (file == "http" or not values[name]) then values[name] = make(name) end
     end
-    border.parts[file] = nil        -- it has made what it can
+  end
+  for name, value in next, values do
+    if not taken[name] and rawget(env, name) == nil then rawset(env, name, value) end
   end
   setmetatable(env, nil)
-  for name, value in next, values do
-    if not taken[name] and rawget(env, name) == nil then env[name] = value end
-  end
   taken = nil
+  drop_files()
 end
 
 local function lose_patience()

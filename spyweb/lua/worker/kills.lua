@@ -11,6 +11,7 @@ local resume, running = raw.coroutine.resume, raw.coroutine.running
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
 local WHY = { "cpu limit exceeded", "timed out", "cancelled", "stopped", OUT_OF_MEMORY }  -- by wire.Why
 local ENDED = { 2, 3, 4, 5, 6 }                                 -- wire.Ended by wire.Why
+local ROOM = 16384                                              -- bytes: for a coroutine, and for saying where
 local EMIT = 1                                                  -- what the worker is called for
 local TOLD_AFTERMATH, TOLD_SEQUEL = 2, 4                        -- what a step tells the worker
 
@@ -103,6 +104,11 @@ local function fall(run, value)
   return TOLD_SEQUEL, spawn(run, bid_farewell)
 end
 
+-- Whether there is memory for `told`: half-way it would be too late to ask for more.
+function kills.have_room(run)
+  return run.rescuing or pcall(use, "ending") and pcall(use, "trace") and (pcall(raw.string.rep, " ", ROOM))
+end
+
 -- What came of a step that was killed, or failed for something else than memory.
 function kills.told(run, ok, value)
   if not ok and run.is_bare then return fall(run, value) end
@@ -112,8 +118,12 @@ function kills.told(run, ok, value)
   return ended(run)
 end
 
--- The VM has been given room, to say where there was not enough.
+-- The VM has been given room, to say where there was not enough, or what the step came to.
 function kills.say_where(run)
+  if run.untold then
+    run.ended, run.untold, run.discard = false, false, true
+    return kills.told(run, false, run.value)
+  end
   use("ending").starved(run)
   return rescue(run)
 end

@@ -169,10 +169,15 @@ local function ended(run)
   return TOLD_END, run.ended, reason, traceback, run.packed, run.discard or false, scalar
 end
 
--- Nothing is loaded where there may be no memory for it.
+-- Nothing is loaded where there may be no memory for it: what a step came to is then told once there is.
 local function told(run, ok, first, ...)
   run.depth, now.depth = now.depth, 0
-  if now.killed or not (ok or run.rescuing or first == OUT_OF_MEMORY) then return use("kills").told(run, ok, first) end
+  if now.killed or not (ok or run.rescuing or first == OUT_OF_MEMORY) then
+    local is_there, kills = pcall(use, "kills")
+    if is_there and kills.have_room(run) then return kills.told(run, ok, first) end
+    run.ended, run.untold, run.value, run.is_to_start = MEMORY, true, first, true
+    return TOLD_STARVED, 0
+  end
   if ok and rawequal(first, OP) then return TOLD_OP, ... end
   if not ok and not run.rescuing then
     run.ended, run.discard, run.fallen = MEMORY, true, run.is_bare and run.co

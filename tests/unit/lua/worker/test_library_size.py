@@ -65,7 +65,9 @@ def test_what_a_script_does_not_look_up_is_not_loaded(
     assert run(script)[1] == files
 
 
-@pytest.mark.parametrize("script", [b"next({})", b"local r = rawget", b"for _ in pairs(_G) do end", b"dump(1)"])
+@pytest.mark.parametrize(
+    "script", [b"next({})", b"local r = rawget", b"for _ in pairs(_G) do end", b"dump(1)", b"next({}) table.freeze({})"]
+)
 def test_whoever_could_look_behind_the_globals_finds_all_of_them_and_each_file_once(
     run: Callable[[bytes], tuple[VM, list[str]]], script: bytes
 ) -> None:

@@ -14,6 +14,21 @@ INIT = init_of({"ops": ["echo", "state.lock"], "engine": {}, "env": {}})
 LIMIT = 4 << 20
 
 
+class Failing(dict[str, bytes]):
+    """Our Lua files, of which one is too large for the memory that there is when it is first asked for."""
+
+    def __init__(self, parts: Parts, name: str) -> None:
+        super().__init__(parts)
+        self._name = name
+        self._left = 2  # the prelude asks again once it has collected garbage
+
+    def __getitem__(self, name: str) -> bytes:
+        if name == self._name and self._left:
+            self._left -= 1
+            return bytes(LIMIT)
+        return super().__getitem__(name)
+
+
 @pytest.fixture
 def callbacks() -> FakeCallbacks:
     return FakeCallbacks()
@@ -58,6 +73,64 @@ def test_what_follows_a_kill_gets_a_coroutine_of_its_own(vm: VM) -> None:
     ended = vm.step(1, Form.PLAIN, [])
 
     assert (ended[0], ended[1], ended[5]) == (Told.END, Ended.CANCELLED, True)
+
+
+FILLED = b"""
+local keep, size = {}, 65536
+function on_error(err) log('on_error ' .. err) end
+function on_finally() log('on_finally') end
+defer(function() log('deferred') end)
+local own = setmetatable({}, { __tostring = function() return 'own' end })
+local function add() keep = { keep, ('x'):rep(size) .. #keep } end
+while size >= LEAST do
+  if not pcall(add) then size = size // 2 end
+end
+"""
+
+
+def end_of(vm: VM, told: tuple[object, ...]) -> tuple[object, ...]:
+    """As a worker goes on with what a step told."""
+    while told[0] != Told.END:
+        if told[0] in (Told.STARVED, Told.AFTERMATH):
+            vm.stretch()
+        told = vm.start(1)
+    return told
+
+
+@pytest.mark.parametrize("least", [256, 1024, 2048, 4096, 8192, 16384])
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (b"error('boom')", b"x.lua:11: boom"),
+        (b"local t = nil t.x = 1", b"x.lua:11: attempt to index a nil value (local 't')"),
+        (b"error(own)", b"own"),
+    ],
+)
+def test_a_script_that_fails_with_its_memory_full_ends_with_its_own_reason_and_its_hooks(
+    vm: VM, callbacks: FakeCallbacks, least: int, failure: bytes, reason: bytes
+) -> None:
+    ended = end_of(vm, start(vm, FILLED.replace(b"LEAST", b"%d" % least) + failure))
+
+    assert (ended[1], ended[2]) == (Ended.ERROR, reason)
+    assert callbacks.lines == [(b"info", b"on_error " + reason), (b"info", b"on_finally"), (b"info", b"deferred")]
+
+
+def test_a_vm_that_had_to_be_given_room_to_tell_a_failure_is_lost(vm: VM) -> None:
+    assert end_of(vm, start(vm, FILLED.replace(b"LEAST", b"256") + b"error('boom')"))[5] is True
+
+
+def test_a_kill_that_finds_the_memory_full_shows_where_and_lets_the_hooks_run(vm: VM, callbacks: FakeCallbacks) -> None:
+    source = FILLED.replace(b"LEAST", b"256") + b"while true do end"
+    asked = iter([0] * 50)  # by then the memory is full
+    callbacks.why = lambda: next(asked, Why.CPU)  # type: ignore[method-assign]
+    ended = end_of(vm, start(vm, source))
+
+    assert (ended[1], ended[2], ended[5]) == (Ended.CPU, b"x.lua:11: cpu limit exceeded", True)
+    assert [text for _, text in callbacks.lines] == [
+        b"on_error x.lua:11: cpu limit exceeded",
+        b"on_finally",
+        b"deferred",
+    ]
 
 
 def test_there_is_no_room_for_more_than_the_limit(vm: VM) -> None:
@@ -169,11 +242,30 @@ def test_an_unknown_procedure_is_refused(vm: VM) -> None:
         b"assert(rawget(_G, 'echo') and rawget(_G, 'json_encode') and next(_G))",
         b"local s = {} for name in pairs(_G) do s[name] = true end assert(s.echo and s.print and s.table)",
         b"assert(not pcall(function() _G[nil] = 1 end)) assert(_G['a\\necho'] == nil and _G['_require'] == nil)",
+        b"for _ in pairs(_G) do end assert(pairs(table.freeze({})) == next)",
+        b"assert(pairs(table.freeze({})) == next)",
         b"rawequal, setmetatable, load = nil, nil, nil assert(tostring(1) == '1' and loadstring('return 1')() == 1)",
     ],
 )
 def test_globals_that_come_when_they_are_asked_for_are_like_any_others(vm: VM, source: bytes) -> None:
     told = start(vm, source)
+
+    assert told[:2] == (Told.END, Ended.SUCCESS)
+
+
+@pytest.mark.parametrize("short_of", ["tostring", "log", "later", "http", "engine", "access", "absent"])
+def test_globals_that_there_was_no_memory_for_come_later_and_those_there_are_stay(
+    parts: Parts, callbacks: FakeCallbacks, short_of: str
+) -> None:
+    vm = VM(Failing(parts, short_of), INIT, LIMIT, callbacks, main_count=1000)
+    told = start(
+        vm,
+        b"function string.twice(s) return s .. s end local s, t = string, table "
+        b"local ok, err = pcall(pairs, _G) assert(not ok and err == 'not enough memory') "
+        b"for _ in pairs(_G) do end assert(('a'):twice() == 'aa' and string == s and table == t) "
+        b"assert(log and print and tostring and dump and engine and next and cmd and state.lock)",
+    )
+    vm.close()
 
     assert told[:2] == (Told.END, Ended.SUCCESS)
 
