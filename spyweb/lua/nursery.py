@@ -37,7 +37,7 @@ WITHOUT_SITE = ("-P", "-S")  # what the site's start-up files import a worker ha
 # How workers allocate.  A thread keeps 490 freed pieces of each size up to 256 bytes at hand for the next VM, 1.1 MB in
 # all; with those up to 1 KB it came to keep 13 MB in 20,000 checks, for 3 µs less a VM.  Threads share one heap: in one
 # of its own a leader that takes over would leave what is free in the first unused, 5 MB with 32 VMs.  Where the kernel
-# has huge pages for who asks, the heap asks: a request is answered in 6 % less time, a VM takes 90 KB instead of 82.
+# has huge pages for who asks, the heap asks: a request takes 6 % less time, a VM 84 to 90 KB instead of 82.
 MALLOC = {
     "MALLOC_ARENA_MAX": "1",
     "GLIBC_TUNABLES": "glibc.malloc.tcache_count=490:glibc.malloc.tcache_max=256:glibc.malloc.hugetlb=1",

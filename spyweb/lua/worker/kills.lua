@@ -21,8 +21,6 @@ local kills = {}
 -- Where it happened
 --
 
-function kills.trace() return use("trace") end
-
 -- Raises at the line of the script that called us.
 function kills.fail(message) raise(message, use("trace").level()) end
 

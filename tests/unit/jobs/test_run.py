@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from asyncio import Task
+
 import pytest
 
 from spyweb.errors import Refused
@@ -11,7 +13,7 @@ from spyweb.model import After, Ending, Every, JobId, Never, Overlap, Retry, Run
 from spyweb.store.memory import MemoryStore
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS
-from tests.fakes.town import make_job, town
+from tests.fakes.town import Town, make_job, town
 
 BY_HAND = Start(trigger={"type": "manual"})
 PRICES = JobId("prices")
@@ -208,15 +210,20 @@ async def test_what_waits_for_a_deleted_job_is_recorded_and_does_not_run() -> No
         assert await t.record() == ["prices manual success", "prices manual skipped"]
 
 
+async def stop_beside_two_runs(t: Town) -> Task[None]:
+    """Gives the stop, which waits for them: of prices, the first, and of report."""
+    t.machine.held |= {PRICES, JobId("report")}
+    quick, slow = make_job(schedule=Never()), make_job("report", schedule=Never())
+    await t.settle(quick, slow)
+    for job in (quick, slow):
+        t.runner.start_by_hand(job, BY_HAND)
+    await t.clock.turn()
+    return t.tasks.create_task(t.runner.drain(10))
+
+
 async def test_a_planned_stop_waits_for_its_grace_and_then_stops_what_is_left() -> None:
     async with town() as t:
-        t.machine.held |= {PRICES, JobId("report")}
-        quick, slow = make_job(schedule=Never()), make_job("report", schedule=Never())
-        await t.settle(quick, slow)
-        for job in (quick, slow):
-            t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        draining = t.tasks.create_task(t.runner.drain(10))
+        draining = await stop_beside_two_runs(t)
         await t.clock.turn(5)
         t.machine.finish(1)
         await t.clock.turn(6)
@@ -226,13 +233,7 @@ async def test_a_planned_stop_waits_for_its_grace_and_then_stops_what_is_left() 
 
 async def test_a_run_that_ends_while_the_daemon_stops_is_recorded_at_once() -> None:
     async with town() as t:
-        t.machine.held |= {PRICES, JobId("report")}
-        quick, slow = make_job(schedule=Never()), make_job("report", schedule=Never())
-        await t.settle(quick, slow)
-        for job in (quick, slow):
-            t.runner.start_by_hand(job, BY_HAND)
-        await t.clock.turn()
-        draining = t.tasks.create_task(t.runner.drain(10))
+        draining = await stop_beside_two_runs(t)
         await t.clock.turn()
         t.machine.finish(1)
         await t.clock.turn()
