@@ -124,7 +124,7 @@ async def open_endpoints(pool: Pool, world: World, ear: Ear, code: Code, clock: 
             clock=clock,
         )
     )
-    endpoints.version = Version(code=code)
+    endpoints.version = Version(codes=[code])
     pool.keep_spares(code, SPARES)
     try:
         yield endpoints

@@ -72,8 +72,8 @@ class ServerReloader:
         if problem:
             self._refuse(problem)
         else:
-            lanes = [code_of_server(file, code.generation, lane) for lane in range(1, self._workers)]
-            self._swap(Version(code=code, lanes=lanes))
+            others = [code_of_server(file, code.generation, lane) for lane in range(1, self._workers)]
+            self._swap(Version(codes=[code, *others]))
 
     async def _prove(self, codes: Sequence[Code]) -> Problem | None:
         for code in codes:

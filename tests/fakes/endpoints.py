@@ -108,7 +108,7 @@ class Served:
 
 
 def version_of(source: bytes = b"", generation: int = 1) -> Version:
-    return Version(code=code_of_server(ServerFile(source), generation))
+    return Version(codes=[code_of_server(ServerFile(source), generation)])
 
 
 @asynccontextmanager

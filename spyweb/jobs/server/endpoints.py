@@ -6,7 +6,6 @@ A request has a VM of its own.  Its answer leaves at once; what its handler defe
 from __future__ import annotations
 
 from asyncio import Future, get_running_loop
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +15,7 @@ from spyweb.clock import Clock
 from spyweb.errors import PoolError, Problem
 from spyweb.jobs.server.exchange import Answer, Exchange, Modules, answer_in
 from spyweb.jobs.server.gate import Gate
+from spyweb.jobs.server.lanes import Lanes
 from spyweb.lua.deadlines import Deadlines
 from spyweb.lua.patience import settle, within
 from spyweb.lua.procedures import Procedure
@@ -60,21 +60,12 @@ class Around:
 class Version:
     """What answers: proved code, and the modules it has loaded so far."""
 
-    code: Code
-    lanes: Sequence[Code] = ()  # the same for each further worker
+    codes: Sequence[Code]  # the same for each worker
     modules: Modules = field(default_factory=dict)
 
     @property
-    def codes(self) -> Sequence[Code]:
-        return self.code, *self.lanes
-
-    def least_busy(self, runs: Counter[JobId]) -> Code:
-        """By the number of its runs: in turns, one worker would wait for work while another has a line of it."""
-        least = self.code
-        for code in self.lanes:
-            if runs[code.job] < runs[least.job]:
-                least = code
-        return least
+    def code(self) -> Code:
+        return self.codes[0]
 
 
 class Endpoints:
@@ -85,7 +76,7 @@ class Endpoints:
         self._gate = Gate(around.clock, room=AT_ONCE, line=IN_LINE, patience_s=PATIENCE_S)
         self._limits = Deadlines(around.clock)  # for the answers
         self._running: dict[RunId, JobId] = {}
-        self._busy: Counter[JobId] = Counter()  # how many of these each worker has
+        self._lanes = Lanes(around.clock)
         self._is_closing = False
         self._idle: Future[None] = get_running_loop().create_future()  # since it is closing
 
@@ -119,13 +110,13 @@ class Endpoints:
 
     def _begin(self, version: Version, asked: Mapping[str, object]) -> Exchange:
         """No task, and no future but that of the answer: what follows the run's end is called with it."""
-        machine, code = self._around.machine, version.least_busy(self._busy)
+        machine = self._around.machine
         run = machine.new_id()
+        code = self._lanes.enter(version.codes, run)
         self._limits.add(run, LIMIT_S, partial(machine.cancel, run, Why.TIMEOUT))
         on_answer = partial(self._limits.drop, run, LIMIT_S)
         exchange = Exchange(partial(self._around.host_for, code, run), version.modules, on_answer)
         self._running[run] = code.job
-        self._busy[code.job] += 1
         try:
             machine.start_fresh(_request(code, run, asked), exchange, partial(self._ended, run, asked, exchange))
         except BaseException:
@@ -147,7 +138,7 @@ class Endpoints:
     def _leave(self, run: RunId, exchange: Exchange) -> None:
         if not exchange.answered.done():
             exchange.answer(ERROR)
-        self._busy[self._running.pop(run)] -= 1
+        self._lanes.leave(self._running.pop(run), run)
         self._gate.leave()
         if exchange.has_asked:
             self._around.run_ended(run)

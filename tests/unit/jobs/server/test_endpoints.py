@@ -11,6 +11,7 @@ from spyweb.errors import PoolError, Problem
 from spyweb.jobs.server.endpoints import AT_ONCE, ERROR, LIMIT_S, NOT_FOUND, PATIENCE_S, TOO_SLOW, Version
 from spyweb.jobs.server.exchange import Answer
 from spyweb.jobs.server.file import ServerFile, code_of_server
+from spyweb.jobs.server.lanes import LATE_S
 from spyweb.lua.session import Host
 from spyweb.model import Ending, Failure, Outcome
 from tests.fakes.endpoints import Served, hang, serve
@@ -121,17 +122,19 @@ async def test_room_is_free_again_whatever_ended_a_request() -> None:
             assert await served.endpoints.answer(ASKED) == ERROR
 
 
-async def test_a_request_goes_to_the_worker_that_has_the_fewest() -> None:
+async def test_requests_go_to_the_first_worker_until_it_no_longer_keeps_up() -> None:
     async with serve(hang) as served:
-        lanes = [code_of_server(ServerFile(b""), 1, lane) for lane in range(3)]
-        served.endpoints.version = Version(code=lanes[0], lanes=lanes[1:])
-        asked = await ask_often(served, 6)
-        jobs = [request.code.job for request in served.machine.requests]
-        assert sorted(jobs) == sorted([lane.job for lane in lanes] * 2)
-        served.machine.finish(served.machine.requests[1].run)
-        await asked[1]
+        first, second = lanes = [code_of_server(ServerFile(b""), 1, lane) for lane in range(2)]
+        served.endpoints.version = Version(codes=lanes)
+        asked = await ask_often(served, 2)
+        await served.clock.turn(LATE_S)
         asked += await ask_often(served, 1)
-        assert served.machine.requests[-1].code.job == jobs[1]
+        assert [request.code for request in served.machine.requests] == [first, first, second]
+        served.machine.finish(served.machine.requests[0].run)
+        served.machine.finish(served.machine.requests[1].run)
+        await asyncio.gather(*asked[:2])
+        asked += await ask_often(served, 1)
+        assert served.machine.requests[-1].code == first
         await served.endpoints.close(0)
         await asyncio.gather(*asked)
 
