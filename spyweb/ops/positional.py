@@ -57,12 +57,32 @@ class Failed(Exception):
         self.results = results
 
 
-class Asked(NamedTuple, Generic[T]):
+class Asked(Pending, Generic[T]):
     """What the store was asked, and what its answer means to the script."""
 
-    source: Future[T]
-    results: Callable[[T], Results]
-    refusal: Callable[[StoreError], Results] | None = None  # None: the function's failure value, and the text
+    __slots__ = ("_refusal", "_results", "began", "here")
+
+    here: Here  # who asked; told by whoever hands it on
+    began: float  # when, in seconds
+
+    def __init__(
+        self,
+        source: Future[T],
+        results: Callable[[T], Results],
+        refusal: Callable[[StoreError], Results] | None = None,  # None: the function's failure value, and the text
+    ) -> None:
+        self.source = source
+        self._results = results
+        self._refusal = refusal
+
+    def result(self) -> Results:
+        here, world = self.here, self.here.call.world
+        world.metrics.state.times.note(world.clock.monotonic() - self.began)
+        try:
+            return self._results(self.source.result())
+        except StoreError as error:
+            trouble = here.trouble(error)
+            return self._refusal(error) if self._refusal else trouble
 
 
 class Here(NamedTuple):
@@ -119,7 +139,7 @@ class Here(NamedTuple):
         """Apply a rule, whose result is what the script gets."""
         call = self.call
         source = call.world.store.values.transform(call.state_namespace, key, transform, origin=call.origin)
-        return new_tuple(Asked, (source, as_they_are, None))
+        return Asked(source, as_they_are)
 
     def read(self, key: bytes, results: Callable[[Entry | None], Results]) -> Asked[Entry | None]:
         return Asked(self.call.world.store.values.read(self.namespace, key), results)
@@ -153,32 +173,12 @@ def positional(
                 asked = handler(here, *arguments, **named)
             except Failed as failed:
                 return _done(failed.results)
-            return Reply(here, began, asked)
+            asked.here, asked.began = here, began
+            return asked
 
         return begin
 
     return decorate
-
-
-class Reply(Pending, Generic[T]):
-    """The results of a positional function."""
-
-    __slots__ = ("_asked", "_began", "_here")
-
-    def __init__(self, here: Here, began: float, asked: Asked[T]) -> None:
-        self.source = asked.source
-        self._here = here
-        self._began = began
-        self._asked = asked
-
-    def result(self) -> Results:
-        here, asked, world = self._here, self._asked, self._here.call.world
-        world.metrics.state.times.note(world.clock.monotonic() - self._began)
-        try:
-            return asked.results(asked.source.result())
-        except StoreError as error:
-            trouble = here.trouble(error)
-            return asked.refusal(error) if asked.refusal else trouble
 
 
 def _done(results: Results) -> Future[Results]:

@@ -10,7 +10,7 @@ from spyweb.store.changes import Desk
 from spyweb.store.encoding import LARGEST, SMALLEST, Type
 from spyweb.store.protocol import Addition
 from spyweb.store.recording import change
-from spyweb.store.subjects import Count
+from spyweb.store.subjects import Count, Place
 
 INTEGER = Type.INTEGER.value
 FIND_VALUE = "SELECT type, value, expires_ms, rowid FROM entry WHERE namespace = ? AND key = ?"
@@ -33,7 +33,6 @@ SET_VALUES = Wide(
     columns=5,
 )
 
-Place = tuple[str, bytes]
 Asked = tuple[Desk, Addition, Count]
 
 

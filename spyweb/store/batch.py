@@ -24,7 +24,7 @@ from spyweb.clock import Clock
 from spyweb.errors import StoreClosed, StoreError
 from spyweb.store.bulk import Bulk
 from spyweb.store.failures import IN_USE, primary_code, translate
-from spyweb.store.subjects import Subjects
+from spyweb.store.subjects import Place, Subjects
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -259,16 +259,38 @@ class Lane:
         after: Callable[[], None] | None = None,
     ) -> Future[T]:
         """Queue an op; the future has its result once it is committed."""
-        future = self.loop.create_future()
         if self.is_closing or self.failed:
-            future.set_exception(StoreError(self.failed) if self.failed else StoreClosed())
-            return future
-        if not self._queue:
-            self._queued_since = self._clock.monotonic()
-            self._wake()
+            return self._refused()
         if subject is not None:
             self.subjects.begin(subject)
-        self._queue.append(new_tuple(Op, (kind, function, arguments, future, subject, after)))
+        return self._queue_up(kind, function, arguments, subject, after)
+
+    def submit_addition(self, function: Callable[..., object], place: Place, *arguments: object) -> Future[object]:
+        """As `submit`, of a write that only adds to an integer: `function` is also given what is known of it."""
+        if self.is_closing or self.failed:
+            return self._refused()
+        count = self.subjects.begin_addition(place)
+        return self._queue_up(Kind.WRITE, function, (*arguments, count), place, None)
+
+    def _queue_up(
+        self,
+        kind: Kind,
+        function: Callable[..., T],
+        arguments: tuple[object, ...],
+        subject: Hashable,
+        after: Callable[[], None] | None,
+    ) -> Future[T]:
+        queue = self._queue
+        if not queue:
+            self._queued_since = self._clock.monotonic()
+            self._wake()
+        future: Future[T] = self.loop.create_future()
+        queue.append(new_tuple(Op, (kind, function, arguments, future, subject, after)))
+        return future
+
+    def _refused(self) -> Future[T]:
+        future: Future[T] = self.loop.create_future()
+        future.set_exception(StoreError(self.failed) if self.failed else StoreClosed())
         return future
 
     @property

@@ -17,6 +17,8 @@ KNOWN_KEY = 1024  # bytes; to look a key of 8 MB up takes 3 ms, and nobody keeps
 KNOWN_VALUE = 1024  # bytes; a larger value is read each time
 MOST_KNOWN = 2048  # entries, and as many counts: all of them take 8 MB at most
 
+Place = tuple[str, bytes]  # an entry: namespace, key
+
 
 class Known:
     """The text of an entry."""
@@ -99,22 +101,24 @@ class Subjects:
             return None
         return self._known.get(subject) or self._note(subject)
 
-    def count(self, subject: Hashable) -> Count:
-        """What additions know of an entry: to be asked for before the write begins, and kept after.
+    def begin_addition(self, subject: Place) -> Count:
+        """A write that only adds to an entry: gives what additions know of it.
 
-        One with a long key is not known by the next time.
+        Of one with a long key nothing is known by the next time.
         """
-        return self._counts.get(subject) or Count()
+        writes, counts = self._writes, self._counts
+        writes[subject] = writes.get(subject, 0) + 1
+        self._known.pop(subject, None)
+        count = counts.get(subject)
+        if count is None:
+            count = Count()
+            if len(subject[1]) <= KNOWN_KEY:
+                if len(counts) >= MOST_KNOWN:
+                    del counts[next(iter(counts))]
+                counts[subject] = count
+        return count
 
-    def keep(self, subject: Hashable, count: Count) -> None:
-        if _has_long_key(subject):
-            return
-        counts = self._counts
-        if len(counts) >= MOST_KNOWN:
-            del counts[next(iter(counts))]
-        counts[subject] = count
-
-    def put(self, subject: tuple[str, bytes], value: bytes) -> None:
+    def put(self, subject: Place, value: bytes) -> None:
         """What a write that has just been asked for makes of an entry."""
         if len(subject[1]) <= KNOWN_KEY:
             self._note(subject).fill(value)

@@ -67,18 +67,11 @@ class SqliteValues:
         )
 
     def _change(self, namespace: str, key: bytes, change: Transform) -> Future[object]:
-        submit, codec = self._lanes.writer.submit, self._codec
+        writer, codec = self._lanes.writer, self._codec
         desk = new_tuple(Desk, (codec, namespace, key, self._clock.now_ms()))
         if type(change) is Addition and codec.is_plain:
-            return self._add(desk, change)
-        return submit(Kind.WRITE, recording.change, desk, change, subject=(namespace, key))
-
-    def _add(self, desk: Desk, addition: Addition) -> Future[object]:
-        writer, subject = self._lanes.writer, (desk.namespace, desk.key)
-        count = writer.subjects.count(subject)
-        result = writer.submit(Kind.WRITE, adding.add, desk, addition, count, subject=subject)
-        writer.subjects.keep(subject, count)
-        return result
+            return writer.submit_addition(adding.add, (namespace, key), desk, change)
+        return writer.submit(Kind.WRITE, recording.change, desk, change, subject=(namespace, key))
 
     def keys(self, namespace: str, pattern: bytes = b"*") -> Future[list[bytes]]:
         return self._lanes.ask(scanning.find_keys, namespace, compile_pattern(pattern), self._clock.now_ms())

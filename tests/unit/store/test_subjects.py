@@ -11,7 +11,7 @@ import pytest
 from spyweb.errors import StoreClosed, StoreError
 from spyweb.store.batch import Kind
 from spyweb.store.sqlite import SqliteStore, open_store
-from spyweb.store.subjects import EVERYTHING, KNOWN_KEY, KNOWN_VALUE, MOST_KNOWN, Count, Subjects
+from spyweb.store.subjects import EVERYTHING, KNOWN_KEY, KNOWN_VALUE, MOST_KNOWN, Subjects
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import putting
 from tests.fakes.tables import Gate
@@ -46,24 +46,29 @@ def test_what_is_known_is_forgotten_when_a_write_is_asked_for(subject: object) -
 @pytest.mark.parametrize("subject", [("a", b"k"), "a", "another", EVERYTHING])
 def test_a_count_is_begun_anew_after_another_write(subject: object) -> None:
     subjects = Subjects()
-    count = subjects.count(("a", b"k"))
-    subjects.begin(("a", b"k"))
-    subjects.keep(("a", b"k"), count)
-    assert subjects.count(("a", b"k")) is count
+    count = subjects.begin_addition(("a", b"k"))
+    assert subjects.begin_addition(("a", b"k")) is count
     subjects.begin(subject)
-    assert subjects.count(("a", b"k")) is not count
+    assert subjects.begin_addition(("a", b"k")) is not count
 
 
 def test_the_oldest_counts_are_forgotten_and_all_that_a_refused_write_had_seen() -> None:
     subjects = Subjects()
-    counts = [Count() for _ in range(MOST_KNOWN + 1)]
-    for number, count in enumerate(counts):
-        subjects.keep(("a", b"%d" % number), count)
-    assert subjects.count(("a", b"0")) is not counts[0]
-    assert subjects.count(("a", b"%d" % MOST_KNOWN)) is counts[-1]
+    counts = [subjects.begin_addition(("a", b"%d" % number)) for number in range(MOST_KNOWN + 1)]
+    assert subjects.begin_addition(("a", b"%d" % MOST_KNOWN)) is counts[-1]
+    assert subjects.begin_addition(("a", b"0")) is not counts[0]
     subjects.begin(("a", b"other"))
     subjects.end(("a", b"other"), is_committed=False)
-    assert subjects.count(("a", b"%d" % MOST_KNOWN)) is not counts[-1]
+    assert subjects.begin_addition(("a", b"%d" % MOST_KNOWN)) is not counts[-1]
+
+
+def test_what_an_addition_makes_of_an_entry_is_not_known_as_a_text() -> None:
+    subjects = Subjects()
+    subjects.put(("a", b"k"), b"1")
+    subjects.begin_addition(("a", b"k"))
+    assert subjects.is_written("a", b"k")
+    subjects.end(("a", b"k"), is_committed=True)
+    assert knows(subjects, b"k") is None
 
 
 def test_a_write_of_one_entry_leaves_the_others_known() -> None:
@@ -133,9 +138,7 @@ def test_what_has_a_long_key_is_not_known() -> None:
     assert reading
     reading.fill(b"v")
     assert knows(subjects, LONG) is None
-    count = subjects.count(("a", LONG))
-    subjects.keep(("a", LONG), count)
-    assert subjects.count(("a", LONG)) is not count
+    assert subjects.begin_addition(("a", LONG)) is not subjects.begin_addition(("a", LONG))
 
 
 @pytest.mark.parametrize("subject", [("a", LONG), "a", EVERYTHING])
