@@ -248,6 +248,7 @@ class Lane:
         self.loop = asyncio.get_running_loop()
         self.writes = self.batches = self.errors = 0
         self.last_commit_ms: int | None = None
+        self.tell_of_writes: Callable[[int], object] = int  # called after each batch with how many it has committed
         self.failed = ""
 
     def submit(
@@ -368,6 +369,7 @@ class Lane:
             self.loop.call_soon(callback)
         if committed:
             self.writes += committed
+            self.tell_of_writes(committed)
             self.last_commit_ms = self._clock.now_ms()
 
     def _forget(self, op: Op) -> None:

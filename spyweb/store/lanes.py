@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar, TypeVarTuple
 
 from spyweb.store.batch import Kind, Lane
+from spyweb.store.checkpoints import Checkpoints
 from spyweb.store.subjects import Known
 
 T = TypeVar("T")
@@ -21,6 +22,7 @@ class Lanes:
     writer: Lane
     reader: Lane
     questions: Lane
+    checkpoints: Checkpoints | None = None  # None: nothing is written
 
     def reading(self, namespace: str, key: bytes) -> Lane:
         """Reads have a connection of their own, so that they wait for no commit; but one of a key that is just
@@ -47,9 +49,13 @@ class Lanes:
 
     async def close(self) -> None:
         """The writer last: the last connection folds the log into the database, so it must be able to write."""
+        if self.checkpoints:
+            await self.checkpoints.stop()
         await self.questions.close()
         await self.reader.close()
         await self.writer.close()
+        if self.checkpoints:
+            self.checkpoints.close()
 
 
 def do_nothing(connection: sqlite3.Connection) -> None:

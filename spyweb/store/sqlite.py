@@ -17,6 +17,7 @@ from spyweb.clock import Clock
 from spyweb.errors import StoreError
 from spyweb.store.access import explain
 from spyweb.store.batch import BATCH_LIMIT, Connection, Lane
+from spyweb.store.checkpoints import Checkpoints
 from spyweb.store.damage import check, files_of, size_of, was_killed
 from spyweb.store.entries import SqliteEntries
 from spyweb.store.events import SqliteEvents
@@ -34,7 +35,7 @@ from spyweb.store.vault import check_key, encrypt_first
 
 STATEMENTS_KEPT_PREPARED = 64  # more than the store has
 WAL_KEPT_BYTES = 64 << 20
-PAGES_BETWEEN_CHECKPOINTS = 4000  # 16 MB of log
+PAGES_BETWEEN_CHECKPOINTS = 8000  # 32 MB of log
 
 
 class SqliteStore:
@@ -98,7 +99,9 @@ async def open_lanes(path: Path, clock: Clock, durability: Durability, codec: Co
         # One at a time, so that a short question is not answered as late as a long one behind it.
         questions = await open_lane(path, clock, partial(connect_to_read, path), limit=1)
         opened.pop_all()
-    return Lanes(writer=writer, reader=reader, questions=questions)
+    checkpoints = Checkpoints(path, partial(connect, path))
+    writer.tell_of_writes = checkpoints.note
+    return Lanes(writer=writer, reader=reader, questions=questions, checkpoints=checkpoints)
 
 
 async def open_lane(
