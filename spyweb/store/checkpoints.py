@@ -1,9 +1,9 @@
 """Copies the log into the database beside the commits, on a thread and a connection of its own.
 
-SQLite does it in the commit that makes the log too long: with a million keys in use, 4,000 pages that lie far apart and
-two syncs, 35 to 70 ms in which no op is answered.  Here commits go on meanwhile.  The log begins anew once all of it is
-copied at a moment when nothing is being added; a writer that never rests sees to that itself (`wal_autocheckpoint`), and
-by then there is little left to copy and to sync.
+SQLite does it in the commit that makes the log too long: with a million keys in use, 4,000 pages that lie far apart
+and two syncs, 35 to 70 ms in which no op is answered.  Here commits go on meanwhile.  The log begins anew once all of
+it is copied at a moment when nothing is being added; a writer that never rests sees to that itself
+(`wal_autocheckpoint`), and by then there is little left to copy and to sync.
 """
 
 from __future__ import annotations
@@ -26,25 +26,27 @@ _sync = getattr(os, "fdatasync", os.fsync)  # as SQLite's own
 
 
 class Checkpoints:
-    """The thread is started, and the connection opened, by the first one: few daemons ever write that much."""
+    """Of a database that is open.  The first one starts the thread and opens the connection: few daemons need any."""
 
     def __init__(self, path: Path, connect: Callable[[], sqlite3.Connection]) -> None:
         self._path = path
         self._connect = connect
         self._connection: sqlite3.Connection | None = None
-        self._file = -1  # synced here; closing it lets go of SQLite's own locks, so it outlives all connections
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._thread: ThreadPoolExecutor | None = None
         self._under_way: Future[None] | None = None
         self._writes = 0  # since the last one began
+        self._is_stopping = False
 
     def note(self, writes: int) -> None:
         """So many have been committed."""
         self._writes += writes
-        if self._writes >= WRITES and self._under_way is None:
+        if self._writes >= WRITES and self._under_way is None and not self._is_stopping:
             self._begin()
 
     async def stop(self) -> None:
-        """Before the other connections are closed."""
+        """Before the other connections are closed.  What is written from here on the last of them copies."""
+        self._is_stopping = True
         if self._under_way is not None:
             await self._under_way
         if self._thread is not None:
@@ -53,7 +55,7 @@ class Checkpoints:
             self._thread = None
 
     def close(self) -> None:
-        """After them."""
+        """After them: whoever closes a file of a process lets go of all the locks that this process has on it."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -74,12 +76,17 @@ class Checkpoints:
         """What fails here the writer meets in its own time, and tells."""
         try:
             if self._connection is None:
-                self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-                self._connection = self._connect()
+                self._connection = self._connect_to_the_same()
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             _sync(self._file)
         except (sqlite3.Error, OSError) as error:
             log.debug("a checkpoint was left to the writer", path=str(self._path), error=str(error))
+
+    def _connect_to_the_same(self) -> sqlite3.Connection:
+        """Raises OSError where somebody has put another file in its place: this log is not that one's."""
+        if not os.path.samestat(os.fstat(self._file), os.stat(self._path)):
+            raise FileNotFoundError(f"{self._path} is another file now")
+        return self._connect()
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -98,8 +98,8 @@ async def open_lanes(path: Path, clock: Clock, durability: Durability, codec: Co
         opened.push_async_callback(reader.close)
         # One at a time, so that a short question is not answered as late as a long one behind it.
         questions = await open_lane(path, clock, partial(connect_to_read, path), limit=1)
+        checkpoints = Checkpoints(path, partial(connect_to, path, "rw"))
         opened.pop_all()
-    checkpoints = Checkpoints(path, partial(connect, path))
     writer.tell_of_writes = checkpoints.note
     return Lanes(writer=writer, reader=reader, questions=questions, checkpoints=checkpoints)
 
@@ -159,8 +159,13 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
+    return connect_to(path, "ro")
+
+
+def connect_to(path: Path, mode: str) -> sqlite3.Connection:
+    """What is there: nothing is made."""
     return sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=ro",
+        f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
         timeout=BUSY_TIMEOUT_MS / 1000,
         isolation_level=None,
