@@ -97,7 +97,8 @@ class Lanes:
             return True
         following = self._stepper.perform(task, seat, leading=True)
         if following and following.run is None and following.home.fleeting:
-            self._outlet.flush()  # whoever asked for it waits; closing its VM may take as long as its run did
+            if not self._inbox or self._outlet.waiting >= limits.FEW:
+                self._outlet.flush()  # whoever asked for it waits; closing its VM may take as long as its run did
             self._stepper.close(following.home)
         elif following:
             self._hand_over(following)

@@ -19,6 +19,7 @@ LIGHT = 0.001  # seconds; a VM with LIGHT_STEPS shorter ones in a row comes back
 LIGHT_STEPS = 20
 LARGE = 1 << 20  # bytes; closing a larger VM takes over a millisecond
 LATEST = 0.002  # seconds that an answer waits for others to leave with
+FEW = 8  # answers that wait for each other while there are more requests: each frame by itself costs both ends 10 us
 AFTERMATH = 0.5  # seconds for on_error, on_finally and deferred functions after a kill
 PATIENCE = 1.0  # seconds between a limit and saying that the run is stuck
 

@@ -60,8 +60,8 @@ class Outlet:
         self.post = self._outbox.append
 
     @property
-    def waiting(self) -> bool:
-        return bool(self._outbox)
+    def waiting(self) -> int:
+        return len(self._outbox)
 
     def flush(self) -> None:
         outbox = self._outbox
