@@ -179,7 +179,7 @@ def set_up_writing(connection: sqlite3.Connection, durability: Durability) -> No
     connection.execute("PRAGMA journal_mode = WAL")
     # FULL: the log is on the disk before a write is acknowledged.  NORMAL: at the next checkpoint.
     connection.execute(f"PRAGMA synchronous = {durability.value}")
-    # Each checkpoint is two more syncs that a commit waits for, of pages that lie far apart where there are many keys.
+    # A checkpoint that is left to a commit (checkpoints.py) is two more syncs that it waits for.
     connection.execute(f"PRAGMA wal_autocheckpoint = {PAGES_BETWEEN_CHECKPOINTS}")
     # The log keeps the size of its largest burst for ever otherwise.
     connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
