@@ -14,13 +14,11 @@ import sqlite3
 from asyncio import Future
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import structlog
 
-PAGES = 2000  # that the log should have grown by between two checkpoints
-FEWEST, MOST = 2000, 8000  # writes between them: where keys lie far apart, each adds a page
+WRITES = 2000  # between two checkpoints; where keys lie far apart each adds a page of 4 kB to the log
 
 log = structlog.get_logger()
 
@@ -36,16 +34,14 @@ class Checkpoints:
         self._connection: sqlite3.Connection | None = None
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._thread: ThreadPoolExecutor | None = None
-        self._under_way: Future[int | None] | None = None
+        self._under_way: Future[None] | None = None
         self._writes = 0  # since the last one began
-        self._limit = FEWEST  # of those
-        self._pages = 0  # of the log at the last one
         self._is_stopping = False
 
     def note(self, writes: int) -> None:
         """So many have been committed."""
         self._writes += writes
-        if self._writes >= self._limit and self._under_way is None and not self._is_stopping:
+        if self._writes >= WRITES and self._under_way is None and not self._is_stopping:
             self._begin()
 
     async def stop(self) -> None:
@@ -65,34 +61,26 @@ class Checkpoints:
             self._file = -1
 
     def _begin(self) -> None:
-        writes, self._writes = self._writes, 0
+        self._writes = 0
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "checkpoints")
         self._under_way = asyncio.get_running_loop().run_in_executor(self._thread, self._copy)
-        self._under_way.add_done_callback(partial(self._end, writes))
+        self._under_way.add_done_callback(self._end)
 
-    def _end(self, writes: int, copied: Future[int | None]) -> None:
+    def _end(self, _copied: Future[None]) -> None:
         self._under_way = None
-        pages = copied.result()
-        if pages is None:
-            return
-        added = pages - self._pages if pages >= self._pages else pages  # fewer: the log has begun anew
-        self._pages = pages
-        self._limit = min(max(FEWEST, PAGES * writes // max(added, 1)), MOST)
 
     # On the thread
 
-    def _copy(self) -> int | None:
-        """Gives how many pages the log has.  What fails here the writer meets in its own time, and tells."""
+    def _copy(self) -> None:
+        """What fails here the writer meets in its own time, and tells."""
         try:
             if self._connection is None:
                 self._connection = self._connect_to_the_same()
-            _, pages, _ = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             _sync(self._file)
         except (sqlite3.Error, OSError) as error:
             log.debug("a checkpoint was left to the writer", path=str(self._path), error=str(error))
-            return None
-        return int(pages)
 
     def _connect_to_the_same(self) -> sqlite3.Connection:
         """Raises OSError where somebody has put another file in its place: this log is not that one's."""

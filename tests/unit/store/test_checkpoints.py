@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.store.checkpoints import FEWEST, MOST, Checkpoints
+from spyweb.store.checkpoints import WRITES, Checkpoints
 from spyweb.store.protocol import GLOBAL
 from spyweb.store.sqlite import connect_to, open_store
 from tests.fakes.clock import FakeClock
@@ -48,7 +48,7 @@ async def test_after_so_many_writes_the_log_is_copied_and_the_writer_waits_for_n
     writer = make_table(path)
     checkpoints = Checkpoints(path, partial(connect_to, path, "rw"))
     put(writer, 1)
-    assert not await note(checkpoints, FEWEST - 1)
+    assert not await note(checkpoints, WRITES - 1)
     writer.execute("BEGIN IMMEDIATE")
     put(writer, 2)
     assert await note(checkpoints, 1)
@@ -71,30 +71,17 @@ async def test_writes_are_counted_anew_and_one_checkpoint_is_made_at_a_time(path
 
     make_table(path).close()
     checkpoints = Checkpoints(path, connect)
-    checkpoints.note(FEWEST)
+    checkpoints.note(WRITES)
     first = checkpoints._under_way
-    checkpoints.note(FEWEST)
+    checkpoints.note(WRITES)
     assert checkpoints._under_way is first
     held.set()
     assert first
     await first
-    assert await note(checkpoints, MOST - FEWEST), "those that were committed meanwhile are not forgotten"
+    assert await note(checkpoints, 1), "those that were committed meanwhile are not forgotten"
     await checkpoints.stop()
     checkpoints.close()
     assert len(begun) == 1
-
-
-async def test_where_many_writes_share_a_page_it_copies_less_often(path: Path) -> None:
-    writer = make_table(path)
-    checkpoints = Checkpoints(path, partial(connect_to, path, "rw"))
-    assert await note(checkpoints, FEWEST), "as if each had a page of its own"
-    assert not await note(checkpoints, MOST - 1), "the log had grown by a few pages"
-    put(writer, 1, filler=MOST * 4096)
-    assert await note(checkpoints, 1)
-    assert await note(checkpoints, FEWEST), "it had grown by thousands"
-    await checkpoints.stop()
-    writer.close()
-    checkpoints.close()
 
 
 def refuse() -> sqlite3.Connection:
@@ -108,7 +95,7 @@ async def test_a_checkpoint_that_fails_is_left_to_the_writer(
     writer = make_table(path)
     checkpoints = Checkpoints(path, connect)
     for _ in range(2):
-        assert await note(checkpoints, FEWEST)
+        assert await note(checkpoints, WRITES)
     put(writer, 1)
     assert numbers(writer) == [1]
     await checkpoints.stop()
@@ -124,7 +111,7 @@ async def test_a_database_that_was_put_in_its_place_is_left_alone(path: Path) ->
     make_table(restored).close()
     os.replace(restored, path)
     before = path.read_bytes()
-    assert await note(checkpoints, FEWEST)
+    assert await note(checkpoints, WRITES)
     await checkpoints.stop()
     assert path.read_bytes() == before
     checkpoints.close()
@@ -134,8 +121,8 @@ async def test_a_database_that_was_put_in_its_place_is_left_alone(path: Path) ->
 async def test_nothing_is_left_of_it_and_stopping_twice_is_the_same(path: Path) -> None:
     threads, descriptors = threading.active_count(), len(os.listdir("/dev/fd"))
     store = await open_store(path, clock=FakeClock())
-    await asyncio.gather(*(store.entries.set(GLOBAL, b"%d" % (number % 100), b"x") for number in range(FEWEST * 2)))
-    late = [store.entries.set(GLOBAL, b"%d" % (number % 100), b"y") for number in range(FEWEST * 2)]
+    await asyncio.gather(*(store.entries.set(GLOBAL, b"%d" % (number % 100), b"x") for number in range(WRITES * 2)))
+    late = [store.entries.set(GLOBAL, b"%d" % (number % 100), b"y") for number in range(WRITES * 2)]
     await asyncio.gather(store.close(), store.close())
     assert all(write.done() for write in late)
 
