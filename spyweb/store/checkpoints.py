@@ -14,6 +14,7 @@ import sqlite3
 from asyncio import Future
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -50,7 +51,8 @@ class Checkpoints:
         if self._under_way is not None:
             await self._under_way
         if self._thread is not None:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
+            if self._connection is not None:
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
             self._thread.shutdown()
             self._thread = None
 
@@ -64,8 +66,9 @@ class Checkpoints:
         self._writes = 0
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "checkpoints")
-        self._under_way = asyncio.get_running_loop().run_in_executor(self._thread, self._copy)
-        self._under_way.add_done_callback(self._end)
+        with suppress(RuntimeError):  # no thread can be started: as what fails there
+            self._under_way = asyncio.get_running_loop().run_in_executor(self._thread, self._copy)
+            self._under_way.add_done_callback(self._end)
 
     def _end(self, _copied: Future[None]) -> None:
         self._under_way = None
@@ -87,8 +90,3 @@ class Checkpoints:
         if not os.path.samestat(os.fstat(self._file), os.stat(self._path)):
             raise FileNotFoundError(f"{self._path} is another file now")
         return self._connect()
-
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None

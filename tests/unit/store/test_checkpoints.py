@@ -103,6 +103,20 @@ async def test_a_checkpoint_that_fails_is_left_to_the_writer(
     checkpoints.close()
 
 
+async def test_where_no_thread_can_be_started_the_writer_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    make_table(path).close()
+    checkpoints = Checkpoints(path, partial(connect_to, path, "rw"))
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        assert not await note(checkpoints, WRITES)
+    assert await note(checkpoints, WRITES)
+    await checkpoints.stop()
+    checkpoints.close()
+
+
 async def test_a_database_that_was_put_in_its_place_is_left_alone(path: Path) -> None:
     writer = make_table(path)
     checkpoints = Checkpoints(path, partial(connect_to, path, "rw"))
