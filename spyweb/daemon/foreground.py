@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from spyweb.jobs.view import RunEnded, RunEvent, find_job, log_line, run_ended, 
 from spyweb.jobs.watches import watches_of
 from spyweb.lua.pool import open_pool
 from spyweb.lua.session import Code
-from spyweb.model import Ending, JobId, Run
+from spyweb.model import Ending, JobId, JobSpec, Run
 from spyweb.reload.swap import is_emptied, newcomer, verdict
 from spyweb.settings import Settings, examine_settings, load_settings
 from spyweb.settings.sections import FILE
@@ -106,8 +106,8 @@ async def check_project(root: Path) -> list[Problem]:
     """Every problem in every file, compile errors and warnings included."""
     settings, problems = examine_settings(root, environ=os.environ, flags={})
     found = await asyncio.to_thread(scan, root, settings)
-    files = list(found.jobs.values())
-    failed = [*await compile_all(settings, found), *await parse_selectors(files)]
+    specs = [*(file.spec for file in found.jobs.values()), *found.broken_specs]
+    failed = [*await compile_all(settings, found, specs), *await parse_selectors(specs)]
     doubts = [replace(warning, is_warning=True) for warning in found.warnings]
     if is_emptied(root):
         doubts.append(Problem(FILE, None, None, EMPTY, is_warning=True))
@@ -124,29 +124,29 @@ def each_alone(code: Code) -> list[Code]:
     return [replace(code, chunk=chunk, source=source, more=()) for chunk, source in files if source]
 
 
-def tests_of(root: Path, file: JobFile) -> list[Code]:
+def tests_of(root: Path, spec: JobSpec) -> list[Code]:
     """A job's own tests; what can't be read is told by whoever runs them."""
-    path = f"{file.spec.folder}/{TESTS}"
+    path = f"{spec.folder}/{TESTS}"
     source = read_source(root, path) if (root / path).is_file() else b""
     if isinstance(source, Problem) or not source:
         return []
-    return [replace(code_of(file, 0), chunk=path, source=source, more=())]
+    return [Code(job=spec.id, generation=0, chunk=path, source=source, memory_limit=spec.memory_limit)]
 
 
-async def parse_selectors(files: list[JobFile]) -> list[Problem]:
+async def parse_selectors(specs: Sequence[JobSpec]) -> list[Problem]:
     async with open_extractor(RealClock()) as selectors:
         return [
-            Problem(file.spec.path, None, key, reason)
-            for file in files
-            if file.spec.monitor
-            for key, reason in await find_selector_problems(selectors, file.spec.monitor)
+            Problem(spec.path, None, key, reason)
+            for spec in specs
+            if spec.monitor
+            for key, reason in await find_selector_problems(selectors, spec.monitor)
         ]
 
 
-async def compile_all(settings: Settings, found: Scan) -> list[Problem]:
+async def compile_all(settings: Settings, found: Scan, specs: Sequence[JobSpec]) -> list[Problem]:
     async with open_pool(clock=RealClock(), workers=1, init=init_facts(settings, None)) as pool:
         codes = [code for file in found.jobs.values() for code in each_alone(code_of(file, 0))]
-        codes += [code for file in found.jobs.values() for code in tests_of(settings.root, file)]
+        codes += [code for spec in specs for code in tests_of(settings.root, spec)]
         codes += [Code(job=BROKEN, generation=0, chunk=path, source=source) for path, source in found.broken_lua]
         of_server, told = read_all(settings.root)
         problems = [await verdict(pool.check(code), code) for code in [*codes, *of_server]]

@@ -58,6 +58,7 @@ class Scan:
     warnings: Sequence[Problem]
     ignored: Sequence[Problem]  # files that are no jobs, worth a debug line
     broken_lua: Sequence[tuple[str, bytes]] = ()  # path and source of the Lua files of `broken`, which may not compile
+    broken_specs: Sequence[JobSpec] = ()  # of `broken`, as far as they can be made out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +268,7 @@ def _warn_of_unused(overrides: Mapping[JobId, Table], groups: Mapping[JobId, obj
 def _result(candidates: Sequence[_Candidate], groups: Mapping[JobId, Sequence[_Candidate]], notes: Notes) -> Scan:
     problems = {job: [problem for each in group for problem in each.problems] for job, group in groups.items()}
     every = [*notes.problems, *notes.refused, *(problem for each in candidates for problem in each.problems)]
+    broken = [each for each in candidates if each.problems or problems.get(each.id)]
     return Scan(
         jobs={
             job: _job_file(group[0].draft.spec, group[0])
@@ -278,7 +280,8 @@ def _result(candidates: Sequence[_Candidate], groups: Mapping[JobId, Sequence[_C
         problems=sorted(every, key=lambda problem: (problem.file, problem.line or 0)),
         warnings=notes.warnings,
         ignored=notes.ignored,
-        broken_lua=[source for each in candidates if each.problems or problems.get(each.id) for source in each.sources],
+        broken_lua=[source for each in broken for source in each.sources],
+        broken_specs=[each.draft.spec for each in broken if each.draft],
     )
 
 

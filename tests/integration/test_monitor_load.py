@@ -139,3 +139,15 @@ def test_check_finds_what_is_wrong_in_each_file_of_one_monitor(tmp_path: Path) -
         ("jobs/w/defer.lua", 2),
         ("jobs/w/hooks.lua", 1),
     ]
+
+
+def test_check_looks_at_the_selectors_and_tests_of_a_monitor_whose_settings_are_wrong(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.save("jobs/w/config.toml", 'workers = "many"\n' + MONITOR.replace('"t"', '"t:a >> b"'))
+    project.save("jobs/w/tests.lua", "function test_x(\n")
+    found = json.loads(project.spyweb("check", "-o", "json", code=1).stdout)
+    assert [(problem["file"], problem["line"], problem["key"]) for problem in found] == [
+        ("jobs/w/config.toml", None, "fields"),
+        ("jobs/w/config.toml", 1, "workers"),
+        ("jobs/w/tests.lua", 2, None),
+    ]
