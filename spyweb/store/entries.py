@@ -162,7 +162,7 @@ def put_one(connection: sqlite3.Connection, namespace: str, key: bytes, value: b
 
 
 def put_many(connection: sqlite3.Connection, several: Sequence[tuple[str, bytes, bytes, int]]) -> list[None]:
-    SET_MANY.execute(connection, several)
+    SET_MANY.write(connection, several)
     return [None] * len(several)
 
 

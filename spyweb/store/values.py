@@ -12,7 +12,7 @@ from asyncio import Future
 from collections.abc import AsyncIterator, Sequence
 
 from spyweb.clock import Clock
-from spyweb.store import adding, clearing, recording, scanning, transfer
+from spyweb.store import adding, clearing, recording, replacing, scanning, transfer
 from spyweb.store.batch import Kind, new_tuple
 from spyweb.store.changes import Desk
 from spyweb.store.events import SqliteEvents
@@ -28,6 +28,7 @@ from spyweb.store.protocol import (
     Loaded,
     Order,
     Origin,
+    Replacement,
     Transform,
     ValueStats,
 )
@@ -69,8 +70,11 @@ class SqliteValues:
     def _change(self, namespace: str, key: bytes, change: Transform) -> Future[object]:
         writer, codec = self._lanes.writer, self._codec
         desk = new_tuple(Desk, (codec, namespace, key, self._clock.now_ms()))
-        if type(change) is Addition and codec.is_plain:
-            return writer.submit_addition(adding.add, (namespace, key), desk, change)
+        if codec.is_plain:
+            if type(change) is Addition:
+                return writer.submit_addition(adding.add, (namespace, key), desk, change)
+            if type(change) is Replacement:
+                return writer.submit(Kind.WRITE, replacing.replace, desk, change, subject=(namespace, key))
         return writer.submit(Kind.WRITE, recording.change, desk, change, subject=(namespace, key))
 
     def keys(self, namespace: str, pattern: bytes = b"*") -> Future[list[bytes]]:

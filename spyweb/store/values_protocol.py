@@ -56,8 +56,7 @@ class Keep(Enum):
 KEEP: Final = Keep.EXPIRY
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(Struct, frozen=True):  # made for each write: a dataclass takes twice as long
     """Write the value."""
 
     value: Value
@@ -65,16 +64,14 @@ class Put:
     result: object = None
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(Struct, frozen=True):
     """Delete the entry."""
 
     result: object = None
     always_tell: bool = False  # watchers hear `deleted` even when there was nothing to delete, as in iii
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Struct, frozen=True):
     """Change nothing."""
 
     result: object = None
@@ -85,7 +82,7 @@ class Leave:
 Transform = Callable[[Entry | None], Put | Drop | Leave]
 
 
-class Addition(Struct, frozen=True):  # made for each op: a dataclass takes twice as long
+class Addition(Struct, frozen=True):
     """A Transform that adds an integer to a live one, and does to all else what its rule does.
 
     Most counting is just that, so a store may do it by itself, without the rule.
@@ -97,6 +94,15 @@ class Addition(Struct, frozen=True):  # made for each op: a dataclass takes twic
 
     def __call__(self, entry: Entry | None) -> Put | Drop | Leave:
         return self.rule(entry)
+
+
+class Replacement(Struct, frozen=True):
+    """A Transform that does not care what is there, so a store may write without reading."""
+
+    decide: Callable[[], Put | Leave]  # as a Transform is called; never with KEEP
+
+    def __call__(self, entry: Entry | None) -> Put | Leave:
+        return self.decide()
 
 
 class Origin(Struct, frozen=True, kw_only=True):

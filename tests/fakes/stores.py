@@ -20,6 +20,7 @@ from spyweb.store.protocol import (
     HistoryRules,
     Keep,
     Put,
+    Replacement,
     Store,
     Transform,
 )
@@ -74,7 +75,7 @@ def counting(number: int) -> Addition:
 async def put(
     store: Store, key: bytes, value: Value, *, namespace: str = "state", expires_ms: int | None = None
 ) -> None:
-    await store.values.transform(namespace, key, putting(value, expires_ms))
+    await store.values.transform(namespace, key, Replacement(lambda: Put(value, expires_ms)))
 
 
 async def look(store: Store, key: bytes, *, namespace: str = "state") -> Value:

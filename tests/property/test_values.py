@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spyweb.errors import StoreError
 from spyweb.model import RunId
@@ -26,6 +27,7 @@ from spyweb.store.protocol import (
     Order,
     Origin,
     Put,
+    Replacement,
     Store,
     Transform,
     Watch,
@@ -59,6 +61,16 @@ class Write:
 
 
 @dataclasses.dataclass(frozen=True)
+class Replace:
+    """Without a look at what is there."""
+
+    namespace: str
+    key: bytes
+    put: Put
+    origin: Origin
+
+
+@dataclasses.dataclass(frozen=True)
 class Load:
     items: list[Item]
     replace: bool
@@ -81,7 +93,7 @@ class Pass:
     seconds: int
 
 
-Step = Call | Write | Load | Sweep | Deliver | Pass
+Step = Call | Write | Replace | Load | Sweep | Deliver | Pass
 
 namespaces = st.sampled_from(NAMESPACES)
 keys = st.sampled_from([b"k", b"K", b"k\0", b"", b"\xff\xfe", b"ak"])
@@ -92,11 +104,12 @@ patterns = st.sampled_from([b"*", b"k*", b"?", b"*k", b"k", b"\xff*", b"??"])
 runs = st.integers(1, 3).map(RunId)
 names, holders = st.sampled_from([b"a", b"b"]), st.sampled_from([b"me", b"you"])
 decisions = st.one_of(
-    st.builds(Put, values, expiries),
-    st.builds(Put, values, expiries),
+    st.tuples(values, expiries).map(lambda fields: Put(*fields)),
+    st.tuples(values, expiries).map(lambda fields: Put(*fields)),
     st.builds(Drop, always_tell=st.booleans()),
     st.just(Leave(b"left")),
 )
+puts = st.tuples(values, moments, texts).map(lambda fields: Put(*fields))
 origins = st.builds(Origin, run=st.one_of(st.none(), runs), depth=st.integers(0, 3))
 items = st.builds(
     Item,
@@ -120,6 +133,7 @@ def call(part: str, name: str, *arguments: st.SearchStrategy[object]) -> st.Sear
 steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(Write, namespaces, keys, decisions, origins),
     st.builds(Write, namespaces, keys, decisions, origins),
+    st.builds(Replace, namespaces, keys, puts, origins),
     st.builds(Pass, st.integers(0, 5)),
     call("entries", "set", namespaces, keys, texts),
     call("entries", "delete", namespaces, keys),
@@ -174,6 +188,8 @@ async def result_of(store: Store, step: Step) -> object:
             return result
         case Write():
             return await store.values.transform(step.namespace, step.key, deciding(step.decision), origin=step.origin)
+        case Replace(namespace, key, put, origin):
+            return await store.values.transform(namespace, key, Replacement(lambda: put), origin=origin)
         case Load():
             return await store.values.load(step.items, replace=step.replace)
         case Sweep():
@@ -185,7 +201,7 @@ async def result_of(store: Store, step: Step) -> object:
 
 def deciding(decision: Put | Drop | Leave) -> Transform:
     """Gives what it was handed, too."""
-    return lambda entry: dataclasses.replace(decision, result=entry)
+    return lambda entry: replace(decision, result=entry)
 
 
 async def everything(store: Store) -> list[object]:

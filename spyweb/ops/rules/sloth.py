@@ -6,12 +6,13 @@ A rule never raises for what is stored: it gives the function's failure value an
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 from spyweb.model import Value
 from spyweb.ops.arguments import parse_number
 from spyweb.ops.rules.values import SCALAR_BYTES, are_equal, fits, integral, kind_of, shown, size_of, to_lua
-from spyweb.store.protocol import KEEP, Addition, Drop, Entry, Leave, Put, Transform
+from spyweb.store.protocol import KEEP, Addition, Drop, Entry, Leave, Put, Replacement, Transform
 
 Results = tuple[object, ...]
 
@@ -40,10 +41,10 @@ class Subject(NamedTuple):
 
 def put(subject: Subject, value: Value, expires_ms: int | None) -> Transform:
     """The expiry of what was there is replaced."""
-    return lambda _: _replacement(subject, value, expires_ms)
+    return Replacement(partial(_put, subject, value, expires_ms))
 
 
-def _replacement(subject: Subject, value: Value, expires_ms: int | None) -> Put | Leave:
+def _put(subject: Subject, value: Value, expires_ms: int | None) -> Put | Leave:
     excess = subject.excess(value)
     return Leave(subject.refusal(excess)) if excess else Put(value, expires_ms, (True,))
 
@@ -59,7 +60,7 @@ def compare_swap(subject: Subject, old: Value, new: Value) -> Transform:
     def change(entry: Entry | None) -> Put | Leave:
         if not are_equal(entry.value if entry else None, old):
             return Leave((False,))
-        return _replacement(subject, new, None)
+        return _put(subject, new, None)
 
     return change
 
