@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -266,13 +265,24 @@ def test_with_a_key_all_but_what_is_public_needs_it(tmp_path: Path) -> None:
         assert site.ask("/").status == 200
 
 
+WAITING = """
+function get:slow()
+    fs_overwrite("begun.txt", "")
+    while not fs_read("stopping.txt") do sleep(20) end
+    return "waited"
+end
+"""
+
+
 def test_a_stop_waits_for_handlers_within_the_grace(own_site: Site) -> None:
-    own_site.project.save("server/init.lua", "function get:slow() sleep(1000) return 'slept' end")
-    eventually(lambda: 'generation": 2' in own_site.daemon.said())
-    with ThreadPoolExecutor(1) as crowd:
+    project, daemon = own_site.project, own_site.daemon
+    project.save("server/init.lua", WAITING)
+    eventually(lambda: 'generation": 2' in daemon.said())
+    with ThreadPoolExecutor(2) as crowd:
         slow = crowd.submit(own_site.ask, "/api/v/slow")
-        eventually(lambda: any(worker["runs"] for worker in health(own_site)))
-        began = time.monotonic()
-        assert own_site.daemon.stop() == 0
-        assert slow.result(10).body == b"slept"
-    assert time.monotonic() - began < 8
+        eventually((project.root / "server/begun.txt").exists)
+        stop = crowd.submit(daemon.stop)
+        eventually(lambda: daemon.has_said('"stopping"'))
+        project.save("server/stopping.txt", "")
+        assert slow.result(10).body == b"waited"
+        assert stop.result(10) == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from asyncio import Future, Task
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -204,12 +203,9 @@ async def test_what_cannot_be_stopped_ends_in_time_and_costs_only_itself(world: 
     second = world.start("wait() return 'fine'", "c")
     await world.begun()
     await world.begun()
-    begun = time.monotonic()
-
     ending = await world.run(A_C_LOOP, timeout=200)
 
     assert (ending.outcome, ending.failure) == (Outcome.FAILED, Failure.TIMEOUT)
-    assert time.monotonic() - begun < 0.2 + 1.5
     assert not other.done()
     assert list(world.pool.stats().quarantined) == ["a"]
     await until(lambda: world.pool.stats().deaths == 1)

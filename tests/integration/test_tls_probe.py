@@ -101,11 +101,9 @@ async def test_what_speaks_no_tls_or_is_not_there_is_a_message() -> None:
 
 async def test_a_server_that_says_nothing_is_given_up() -> None:
     async with speaking(b"") as port:
-        began = asyncio.get_running_loop().time()
         found, message = await probe("silent.example", port, timeout_ms=200)
     assert found is None
     assert message == f"no certificate of silent.example:{port} within 0.2 s"
-    assert asyncio.get_running_loop().time() - began < 2
 
 
 async def test_with_deny_private_nothing_inside_is_probed(tmp_path: Path) -> None:

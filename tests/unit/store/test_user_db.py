@@ -67,11 +67,11 @@ async def test_a_write_waits_for_another_jobs_transaction_and_reads_do_not(datab
 async def test_a_write_that_waits_too_long_finds_the_database_locked(database: UserDatabase) -> None:
     await Asker(database, "a", 1).changed("BEGIN IMMEDIATE")
     waiting = [begun(Asker(database, job, 2).changed("INSERT INTO t VALUES (2)")) for job in ("b", "c", "d")]
-    began = asyncio.get_running_loop().time()
+    await asyncio.sleep(0.02)
+    assert not any(task.done() for task in waiting)
     for task in waiting:
         with pytest.raises(StoreError, match=r"^database is locked$"):
             await task
-    assert 0.2 < asyncio.get_running_loop().time() - began < 2
 
 
 async def test_a_transaction_left_open_is_rolled_back_when_its_run_ends(database: UserDatabase) -> None:
@@ -135,13 +135,11 @@ async def test_whoever_is_cancelled_ends_its_statement(database: UserDatabase) -
 
 async def test_endless_statements_of_many_jobs_keep_nobody_from_the_loop(database: UserDatabase) -> None:
     endless = [begun(Asker(database, f"j{number}", number).rows(ENDLESS, longest_s=0.2)) for number in range(12)]
-    loop = asyncio.get_running_loop()
-    latest = 0.0
+    turns = 0
     while not all(task.done() for task in endless):
-        before = loop.time()
         await asyncio.sleep(0.005)
-        latest = max(latest, loop.time() - before)
-    assert latest < 1
+        turns += 1
+    assert turns > len(endless), "the loop was held up for one statement after the other"
     for task in endless:
         with pytest.raises(StoreError, match=r"interrupted: a statement may take 0.2 s"):
             await task
