@@ -130,14 +130,16 @@ def history(value: object) -> Mapping[str, HistoryRule]:
     """Of each namespace that keeps past versions: how many of a key, or for how long."""
     if not isinstance(value, dict):
         raise wrong("a table of namespaces", value)
-    return {str(namespace): _history_of(str(namespace), rule) for namespace, rule in value.items()}
-
-
-def _history_of(namespace: str, value: object) -> HistoryRule:
-    try:
-        return history_rule(value)
-    except ValueError as error:
-        raise ValueError(f"{namespace}: {error}") from error
+    rules: dict[str, HistoryRule] = {}
+    problems: list[str] = []
+    for namespace, rule in value.items():
+        try:
+            rules[str(namespace)] = history_rule(rule)
+        except ValueError as error:
+            problems.append(f"{namespace}: {error}")
+    if problems:
+        raise ValueError("; also ".join(problems))
+    return rules
 
 
 @shaped(_HISTORY)

@@ -49,7 +49,18 @@ def test_the_chunk_gets_the_context_with_a_table_to_share(worker: WorkerDriver) 
         ("return nil, 'gone'", "gone"),
         ("return nil, 404", "404"),
         ("error('boom')", "jobs/x.lua:1: boom"),
-        ("error({code = 1})", "(error object is a table value)"),
+        ("error({code = 1})", "(error object is a table value: {code = 1})"),
+        ("error({})", "(error object is a table value: {})"),
+        (
+            "error({'first', [1.5] = true, ['a b'] = {}, why = 'x\\ny' .. ('z'):rep(100)})",
+            "(error object is a table value: "
+            f'{{["a b"] = <table>, [1.5] = true, [1] = "first", why = "x?y{"z" * 77}..."}})',
+        ),
+        (
+            "error(setmetatable({1, 2, 3, 4, 5, 6, 7, 8, more = 9}, {__pairs = error, __index = error}))",
+            "(error object is a table value: "
+            "{[1] = 1, [2] = 2, [3] = 3, [4] = 4, [5] = 5, [6] = 6, [7] = 7, [8] = 8, ...})",
+        ),
         ("error({message = 'told'})", "told"),
         ("error(setmetatable({}, {__tostring = function() return 'shown' end}))", "shown"),
         ("error()", "(error object is a nil value)"),

@@ -5,14 +5,42 @@ local kit = ...
 local raw, env, border = kit.raw, kit.env, kit.border
 local now, traced, use = border.now, border.traced, kit.use
 local pcall, rawget, rawset, tostring, type = raw.pcall, raw.rawget, raw.rawset, raw.tostring, raw.type
-local find, format, sub = raw.string.find, raw.string.format, raw.string.sub
-local getmetatable, rawequal, close = raw.getmetatable, raw.rawequal, raw.coroutine.close
+local find, format, gsub, sub = raw.string.find, raw.string.format, raw.string.gsub, raw.string.sub
+local getmetatable, next, rawequal, close = raw.getmetatable, raw.next, raw.rawequal, raw.coroutine.close
+local concat, sort = raw.table.concat, raw.table.sort
 
 local SUCCESS, ERROR, CANCELLED, STOPPED = 0, 1, 4, 5           -- wire.Ended
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
 local LOG_LINE, REASON = 16384, 4096                            -- bytes, wire.LOG_LINE
+local MEMBERS, LETTERS = 8, 80                                  -- of an error object, and of each text in it
 
 local ending = {}
+
+local function brief(value)
+  local kind = type(value)
+  if kind == "string" then return '"' .. gsub(sub(value, 1, LETTERS), '[%c"\\]', "?") .. (#value > LETTERS and "..." or "") .. '"' end
+  if kind == "number" or kind == "boolean" then return tostring(value) end
+  return "<" .. kind .. ">"
+end
+
+local function label(key)
+  if type(key) == "string" and #key <= LETTERS and find(key, "^[%a_][%w_]*$") then return key end
+  return "[" .. brief(key) .. "]"
+end
+
+-- Some members of a table, on one line.  Read raw: no metamethod runs.
+local function contents(value)
+  local shown, more = {}, ""
+  for key, item in next, value do
+    if #shown == MEMBERS then
+      more = ", ..."
+      break
+    end
+    shown[#shown + 1] = label(key) .. " = " .. brief(item)
+  end
+  sort(shown)
+  return "{" .. concat(shown, ", ") .. more .. "}"
+end
 
 function ending.text_of(value)
   local kind = type(value)
@@ -27,6 +55,9 @@ function ending.text_of(value)
     end
     local message = rawget(value, "message")
     if type(message) == "string" then return message end
+    local ok, text = pcall(contents, value)
+    if now.killed then border.stop() end
+    if ok then return "(error object is a table value: " .. text .. ")" end
   end
   return format("(error object is a %s value)", kind)
 end

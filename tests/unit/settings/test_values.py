@@ -5,8 +5,8 @@ from datetime import date, time
 
 import pytest
 
-from spyweb.model import Overlap
-from spyweb.settings.values import boolean, duration, one_line, one_of, size, text, texts, timezone, whole
+from spyweb.model import HistoryRule, Overlap
+from spyweb.settings.values import boolean, duration, history, one_line, one_of, size, text, texts, timezone, whole
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,9 @@ def test_right_values_come_out_in_spyweb_s_terms() -> None:
     assert timezone("Australia/Lord_Howe") == "Australia/Lord_Howe"
     assert texts(["a", "b"]) == ("a", "b")
     assert duration()("1h") == 3_600_000
+
+
+def test_history_names_every_namespace_whose_rule_is_wrong() -> None:
+    assert history({"a": 3, "b": "7d"}) == {"a": HistoryRule(versions=3), "b": HistoryRule(age_ms=7 * 86_400_000)}
+    with pytest.raises(ValueError, match=r"^a: must be at least 1, not 0; .*; also c: expected a number of seconds"):
+        history({"a": 0, "b": "7d", "c": "soon"})
