@@ -33,7 +33,7 @@ class Bulk(Generic[T, *Ts]):
     def __init__(
         self,
         each: Callable[[sqlite3.Connection, *Ts], T],
-        together: Callable[[sqlite3.Connection, Sequence[tuple[*Ts]]], Sequence[T]],
+        together: Callable[[sqlite3.Connection, Sequence[tuple[*Ts]]], Sequence[T | Exception]],
         *,
         at_once: int = 0,
     ) -> None:

@@ -33,6 +33,9 @@ class Type(StrEnum):
     MSGPACK = "m"
 
 
+AS_THEY_ARE = frozenset({Type.STRING.value, Type.INTEGER.value, Type.FLOAT.value})
+
+
 class Cell(NamedTuple):
     """The columns `type` and `value`."""
 
@@ -62,9 +65,9 @@ def encode(value: Value) -> Cell:
 
 
 def decode(kind: str, column: Column) -> Value:
+    if kind in AS_THEY_ARE and not isinstance(column, str):
+        return column
     match kind:
-        case Type.STRING | Type.INTEGER | Type.FLOAT if not isinstance(column, str):
-            return column
         case Type.BOOLEAN:
             return bool(column)
         case Type.NULL:

@@ -32,11 +32,15 @@ def replace_one(connection: sqlite3.Connection, desk: Desk, replacement: Replace
     decision = replacement.decide()
     if isinstance(decision, Leave):
         return decision.result
-    try:
-        PUT_VALUES.write(connection, [cells_of(desk, decision)])
-    except sqlite3.IntegrityError:
-        return change(connection, desk, replacement)
+    put_blindly(connection, desk, decision)
     return decision.result
+
+
+def put_blindly(connection: sqlite3.Connection, desk: Desk, put: Put) -> None:
+    try:
+        PUT_VALUES.write(connection, [cells_of(desk, put)])
+    except sqlite3.IntegrityError:
+        change(connection, desk, lambda entry: put)
 
 
 def replace_many(connection: sqlite3.Connection, several: Sequence[tuple[Desk, Replacement]]) -> list[object]:

@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from spyweb.store.changes import Desk, Row, entry_of, is_live
+from spyweb.store.changes import Desk, Row, entry_of
 from spyweb.store.locks import find_all
 from spyweb.store.patterns import Pattern, next_prefix
 from spyweb.store.protocol import Alive, Entry, Item, Order, ValueStats
-from spyweb.store.recording import COLUMNS, find_row
+from spyweb.store.reading import find_entry
+from spyweb.store.recording import COLUMNS
 from spyweb.store.sealing import Codec
 
 LIVE = "(expires_ms IS NULL OR expires_ms > :now)"
@@ -48,11 +49,6 @@ PAST_VERSION = f"SELECT {PAST_COLUMNS} FROM past WHERE namespace = ? AND key = ?
 
 PAGE_ROWS = 500
 NO_LIMIT = -1
-
-
-def find_entry(connection: sqlite3.Connection, desk: Desk) -> Entry | None:
-    row = find_row(connection, desk.namespace, desk.key)
-    return entry_of(desk.codec, desk.namespace, desk.key, row) if row and is_live(row, desk.now_ms) else None
 
 
 def find_keys(connection: sqlite3.Connection, namespace: str, pattern: Pattern, now_ms: int) -> list[bytes]:

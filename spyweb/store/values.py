@@ -12,7 +12,7 @@ from asyncio import Future
 from collections.abc import AsyncIterator, Sequence
 
 from spyweb.clock import Clock
-from spyweb.store import adding, clearing, recording, replacing, scanning, transfer
+from spyweb.store import adding, clearing, reading, recording, replacing, scanning, transfer
 from spyweb.store.batch import Kind, new_tuple
 from spyweb.store.changes import Desk
 from spyweb.store.events import SqliteEvents
@@ -51,7 +51,7 @@ class SqliteValues:
 
     def read(self, namespace: str, key: bytes) -> Future[Entry | None]:
         lane = self._lanes.reading(namespace, key)
-        return lane.submit(Kind.READ, scanning.find_entry, self.desk(namespace, key))
+        return lane.submit(Kind.READ, reading.find, self.desk(namespace, key))
 
     def transform(self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY) -> Future[object]:
         trail = self.trail(namespace, key, origin)

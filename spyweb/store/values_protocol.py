@@ -38,8 +38,7 @@ SCOPES = "scope:"  # what the namespaces of all scopes begin with
 # Values
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):  # made for each read: a dataclass takes three times as long
     """One live entry, or a past version of one."""
 
     value: Value

@@ -14,6 +14,8 @@ from enum import Enum
 from functools import partial
 from itertools import islice
 
+from msgspec import structs
+
 from spyweb.clock import Clock
 from spyweb.errors import Refused
 from spyweb.model import NULL, JobId, Value
@@ -163,7 +165,7 @@ def _dated(item: Item, now_ms: int) -> Item:
         return item
     created_ms = item.entry.created_ms or item.entry.updated_ms or now_ms
     updated_ms = item.entry.updated_ms or max(created_ms, now_ms)
-    return replace(item, entry=replace(item.entry, created_ms=created_ms, updated_ms=updated_ms))
+    return replace(item, entry=structs.replace(item.entry, created_ms=created_ms, updated_ms=updated_ms))
 
 
 def _replace(value: Value, expires_ms: int | None) -> Transform:

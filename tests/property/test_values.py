@@ -115,13 +115,8 @@ items = st.builds(
     Item,
     namespace=namespaces,
     key=keys,
-    entry=st.builds(
-        Entry,
-        value=values,
-        version=st.integers(1, 5),
-        created_ms=st.just(1),
-        updated_ms=st.just(2),
-        expires_ms=moments,
+    entry=st.tuples(values, st.integers(1, 5), moments).map(
+        lambda fields: Entry(value=fields[0], version=fields[1], created_ms=1, updated_ms=2, expires_ms=fields[2])
     ),
 )
 

@@ -50,14 +50,27 @@ def test_writing_an_expired_entry_creates_it_anew_with_a_version_never_seen(data
     assert read(database) == ("s", b"v", None, 3, 2000, 2000)
 
 
-def test_many_puts_at_once_are_the_same_as_one_by_one(database: sqlite3.Connection) -> None:
+def test_many_puts_at_once_are_one_statement(database: sqlite3.Connection) -> None:
     put(database, "global", b"k", b"1", 1000)
-    expire(database, "global", b"k", 2000, 1000)
-    put(database, "global", b"later", b"1", 1000)
-    expire(database, "global", b"later", 9000, 1000)
-    several = [("global", b"k", b"2", 2500), ("global", b"later", b"2", 2500), ("global", b"k", b"", 2600)]
+    expire(database, "global", b"k", 9000, 1000)
+    several = [("global", b"k", b"2", 2500), ("global", b"new", b"2", 2500), ("global", b"k", b"", 2600)]
+    seen: list[str] = []
+    database.set_trace_callback(seen.append)
 
     assert put.together(database, several) == [None] * 3
 
+    assert len(seen) == 1
     rows = database.execute("SELECT key, value, expires_ms, version, created_ms, updated_ms FROM entry").fetchall()
-    assert rows == [(b"k", b"", None, 4, 2500, 2600), (b"later", b"2", None, 3, 1000, 2500)]
+    assert rows == [(b"k", b"", None, 4, 1000, 2600), (b"new", b"2", None, 1, 2500, 2500)]
+
+
+def test_one_over_an_expired_entry_makes_each_be_put_by_itself(database: sqlite3.Connection) -> None:
+    put(database, "global", b"old", b"1", 1000)
+    expire(database, "global", b"old", 2000, 1000)
+    with pytest.raises(sqlite3.IntegrityError):
+        put.together(database, [("global", b"new", b"2", 2500), ("global", b"old", b"2", 2500)])
+    for key in (b"new", b"old"):
+        put(database, "global", key, b"2", 2500)
+
+    rows = database.execute("SELECT key, version, created_ms FROM entry ORDER BY rowid").fetchall()
+    assert rows == [(b"new", 1, 2500), (b"old", 3, 2500)]
