@@ -15,14 +15,13 @@ from typing import TypeVar, TypeVarTuple, cast
 from spyweb.clock import Clock
 from spyweb.errors import StoreError
 from spyweb.store.batch import Kind
-from spyweb.store.bulk import SIZES, Bulk
+from spyweb.store.bulk import SIZES, Bulk, Wide
 from spyweb.store.changes import Desk, is_live, renewed
 from spyweb.store.encoding import LARGEST, SMALLEST, Column, Type, as_text, decode
 from spyweb.store.lanes import Lanes
 from spyweb.store.protocol import KEEP, NOBODY, Drop, Entry, Origin, Put
 from spyweb.store.reading import find_entry
-from spyweb.store.recording import NO_TRAIL, find_row, put_row
-from spyweb.store.replacing import PUT_VALUES, put_blindly
+from spyweb.store.recording import NO_TRAIL, change, find_row, put_row
 from spyweb.store.sealing import PLAIN, Codec
 from spyweb.store.subjects import Known
 from spyweb.store.values import SqliteValues
@@ -31,6 +30,24 @@ GET = """
     SELECT type, value, expires_ms FROM entry
     WHERE namespace = ?1 AND key = ?2 AND (expires_ms IS NULL OR expires_ms > ?3)
 """
+# Fails, and is undone, where an entry has expired: what is written over it comes last in the order of creation.
+SET = """
+    INSERT INTO entry (namespace, key, type, value, expires_ms, version, created_ms, updated_ms)
+    VALUES (?1, ?2, 's', ?3, NULL, 1, ?4, ?4)
+    ON CONFLICT (namespace, key) DO UPDATE SET
+        type = 's', value = excluded.value, expires_ms = NULL, updated_ms = ?4,
+        version = CASE WHEN expires_ms <= ?4 THEN NULL ELSE version + 1 END
+"""
+SET_MANY = Wide(
+    """
+    INSERT INTO entry (namespace, key, type, value, expires_ms, version, created_ms, updated_ms)
+    SELECT column1, column2, 's', column3, NULL, 1, column4, column4 FROM (VALUES {rows}) WHERE column2 IS NOT NULL
+    ON CONFLICT (namespace, key) DO UPDATE SET
+        type = 's', value = excluded.value, expires_ms = NULL, updated_ms = excluded.updated_ms,
+        version = CASE WHEN expires_ms <= excluded.updated_ms THEN NULL ELSE version + 1 END
+    """,
+    columns=4,
+)
 SET_KEEPING_EXPIRY = """
     UPDATE entry SET type = 's', value = ?3, version = version + 1, updated_ms = ?4
     WHERE namespace = ?1 AND key = ?2
@@ -140,11 +157,14 @@ def open_value(connection: sqlite3.Connection, desk: Desk) -> bytes | None:
 
 
 def put_one(connection: sqlite3.Connection, namespace: str, key: bytes, value: bytes, now_ms: int) -> None:
-    put_blindly(connection, Desk(PLAIN, namespace, key, now_ms), Put(value))
+    try:
+        connection.execute(SET, (namespace, key, value, now_ms))
+    except sqlite3.IntegrityError:
+        change(connection, Desk(PLAIN, namespace, key, now_ms), lambda entry: Put(value))
 
 
 def put_many(connection: sqlite3.Connection, several: Sequence[tuple[str, bytes, bytes, int]]) -> list[None]:
-    PUT_VALUES.write(connection, [(namespace, key, TEXT, value, None, ms) for namespace, key, value, ms in several])
+    SET_MANY.write(connection, several)
     return [None] * len(several)
 
 

@@ -32,15 +32,11 @@ def replace_one(connection: sqlite3.Connection, desk: Desk, replacement: Replace
     decision = replacement.decide()
     if isinstance(decision, Leave):
         return decision.result
-    put_blindly(connection, desk, decision)
-    return decision.result
-
-
-def put_blindly(connection: sqlite3.Connection, desk: Desk, put: Put) -> None:
     try:
-        PUT_VALUES.write(connection, [cells_of(desk, put)])
+        PUT_VALUES.write(connection, [cells_of(desk, decision)])
     except sqlite3.IntegrityError:
-        change(connection, desk, lambda entry: put)
+        return change(connection, desk, replacement)
+    return decision.result
 
 
 def replace_many(connection: sqlite3.Connection, several: Sequence[tuple[Desk, Replacement]]) -> list[object]:
