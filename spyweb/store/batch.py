@@ -16,7 +16,7 @@ from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Generic, NamedTuple, Self, TypeVar, TypeVarTuple
+from typing import Any, Generic, NamedTuple, Self, TypeVar, TypeVarTuple
 
 import aiosqlite
 
@@ -108,6 +108,8 @@ class Op(NamedTuple):
 
 
 Results = list[object]  # an op's result, or the Exception that it failed with
+Way = Callable[[sqlite3.Connection, "Sequence[Op]"], Results]  # to run a batch in a transaction
+AnyBulk = Bulk[Any, *tuple[Any, ...]]
 
 new_tuple = tuple.__new__  # half of what a NamedTuple's own takes, for each op
 
@@ -115,10 +117,11 @@ new_tuple = tuple.__new__  # half of what a NamedTuple's own takes, for each op
 def commit(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
     """Run a batch in one transaction; when that is rolled back, each op in one of its own, so that only what
     cannot be done fails."""
-    results = run_at_once(connection, batch)
+    bulk = the_one_statement(batch)
+    results = run_at_once(connection, bulk, batch) if bulk else None
     if results is not None:
         return results
-    for run in [run_in_stretches, run_in_turn] if len(batch) > 1 else []:
+    for run in ways_to_run(batch, bulk):
         try:
             begin(connection, batch)
         except sqlite3.Error as error:  # each op would wait as long again
@@ -129,16 +132,28 @@ def commit(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
     return [run_alone(connection, op) for op in batch]
 
 
-def run_at_once(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results | None:
-    """A batch that is one statement is a transaction by itself: two more are spared.  None: nothing has happened."""
+def the_one_statement(batch: Sequence[Op]) -> AnyBulk | None:
+    """That this batch comes to."""
     bulk = batch[0].function
-    if type(bulk) is not Bulk or not 1 < len(batch) <= bulk.at_once or any(op.function is not bulk for op in batch):
-        return None
+    if type(bulk) is Bulk and 1 < len(batch) <= bulk.at_once and all(op.function is bulk for op in batch):
+        return bulk
+    return None
+
+
+def run_at_once(connection: sqlite3.Connection, bulk: AnyBulk, batch: Sequence[Op]) -> Results | None:
+    """It is a transaction by itself: two more statements are spared.  None: nothing has happened."""
     try:
         return list(bulk.together(connection, [op.arguments for op in batch]))
     except Exception as error:  # noqa: BLE001 - the boundary of a batch, as below
         is_in_use = isinstance(error, sqlite3.Error) and primary_code(error) in IN_USE
         return [error] * len(batch) if is_in_use else None
+
+
+def ways_to_run(batch: Sequence[Op], bulk: AnyBulk | None) -> list[Way]:
+    """One statement that has failed already would fail again."""
+    if len(batch) == 1:
+        return []
+    return [run_in_turn] if bulk else [run_in_stretches, run_in_turn]
 
 
 def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:
@@ -147,9 +162,7 @@ def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:
     connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def try_together(
-    connection: sqlite3.Connection, batch: Sequence[Op], run: Callable[[sqlite3.Connection, Sequence[Op]], Results]
-) -> Results | None:
+def try_together(connection: sqlite3.Connection, batch: Sequence[Op], run: Way) -> Results | None:
     """None: nothing of the batch has happened."""
     try:
         results = run(connection, batch)

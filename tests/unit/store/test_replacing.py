@@ -73,8 +73,8 @@ def test_a_batch_leaves_the_same_entries_and_results_as_a_look_at_each(
         assert rows_of(together) == rows_of(apart)
 
 
-@pytest.mark.parametrize(("puts", "statements"), [(1, 1), (2, 1), (32, 1)])
-def test_nothing_is_read_before(puts: int, statements: int) -> None:
+@pytest.mark.parametrize(("puts", "statements"), [(1, 2), (2, 1), (32, 1), (33, 2)])
+def test_several_are_put_without_a_look(puts: int, statements: int) -> None:
     with table({b"k1": None, b"k3": NOW + 1}) as connection:
         seen: list[str] = []
         connection.set_trace_callback(seen.append)
