@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 async def few_at_once(count: int, call: Callable[[T], Awaitable[R]], things: Sequence[T]) -> list[R]:
     """What `call` gives for each, in their order.  As many tasks as calls: one for each thing, and a gate, would leave
-    half a kilobyte behind for every job that is loaded.
+    half a kilobyte behind for every job that is loaded.  Where one of them raises, no more are begun.
     """
     found: dict[int, R] = {}
     left = iter(enumerate(things))
@@ -21,5 +21,10 @@ async def few_at_once(count: int, call: Callable[[T], Awaitable[R]], things: Seq
         for index, thing in left:
             found[index] = await call(thing)
 
-    await asyncio.gather(*(work() for _ in range(min(count, len(things)))))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(count, len(things))):
+                group.create_task(work())
+    except ExceptionGroup as several:
+        raise several.exceptions[0] from None
     return [found[index] for index in range(len(things))]

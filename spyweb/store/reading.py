@@ -12,7 +12,7 @@ from spyweb.store.recording import COLUMNS, find_row
 
 FIND_MANY = Wide(
     f"""
-    SELECT namespace, key, {COLUMNS.replace("rowid", "entry.rowid")} FROM (VALUES {{rows}}) AS wanted CROSS JOIN entry
+    SELECT namespace, key, {COLUMNS} FROM (VALUES {{rows}}) AS wanted CROSS JOIN entry
     ON entry.namespace = wanted.column1 AND entry.key = wanted.column2
     """,
     columns=2,

@@ -10,7 +10,7 @@ from spyweb.store.changes import Desk, Effect, Noted, Row, decide
 from spyweb.store.following import Hearing
 from spyweb.store.protocol import NOBODY, ChangeKind, HistoryRule, Origin, Transform
 
-COLUMNS = "type, value, expires_ms, version, created_ms, updated_ms, rowid"
+COLUMNS = "type, value, expires_ms, version, created_ms, updated_ms, entry.rowid"
 FIND = f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND key = ?"
 UPDATE = """
     UPDATE entry SET type = ?, value = ?, expires_ms = ?, version = ?, created_ms = ?, updated_ms = ? WHERE rowid = ?

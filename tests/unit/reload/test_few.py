@@ -55,3 +55,18 @@ async def test_what_one_raises_is_raised() -> None:
 
     with pytest.raises(ValueError, match="1"):
         await few_at_once(1, fail, [1, 2])
+
+
+async def test_what_one_raises_ends_the_others() -> None:
+    begun: list[int] = []
+
+    async def fail_second(thing: int) -> None:
+        begun.append(thing)
+        if thing == 2:
+            raise ValueError(thing)
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(ValueError, match="2"):
+        await few_at_once(2, fail_second, [1, 2, 3])
+    assert begun == [1, 2]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
