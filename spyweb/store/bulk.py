@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Generic, TypeVar, TypeVarTuple
 
-SIZES = (1, 8, 32)  # rows of a statement; what is missing is NULL, and costs next to nothing
+SIZES = (8, 32)  # rows of a statement; what is missing is NULL, and costs next to nothing
 
 Rows = Sequence[Sequence[object]]
 

@@ -38,6 +38,7 @@ SET = """
         type = 's', value = excluded.value, expires_ms = NULL, updated_ms = ?4,
         version = CASE WHEN expires_ms <= ?4 THEN NULL ELSE version + 1 END
 """
+# By itself beside replacing.PUT_VALUES: with two columns fewer it takes four fifths as long.
 SET_MANY = Wide(
     """
     INSERT INTO entry (namespace, key, type, value, expires_ms, version, created_ms, updated_ms)

@@ -1,10 +1,16 @@
-"""A table of numbers to write to, for tests of what lies between an op and SQLite."""
+"""Tables to write to: of numbers, for tests of what lies between an op and SQLite, and the store's own."""
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+from spyweb.store.batch import Kind, Op, commit
+from spyweb.store.migrate import load_migrations, migrate
 
 PATIENCE = 20  # seconds: a test that hangs fails by itself
 
@@ -28,6 +34,31 @@ def put_all(connection: sqlite3.Connection, *values: int) -> int:
 
 def numbers(connection: sqlite3.Connection) -> list[int]:
     return [value for (value,) in connection.execute("SELECT value FROM number ORDER BY value")]
+
+
+Entry = tuple[str, bytes, str, object, int | None]  # namespace, key, type, value, expires_ms
+
+
+@contextmanager
+def entry_table(rows: Sequence[Entry], version: int = 1) -> Iterator[sqlite3.Connection]:
+    """The store's tables, with these entries, created at 10 and updated at 20."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    migrate(connection, Path("memory"), load_migrations(), 0)
+    connection.executemany(f"INSERT INTO entry VALUES (?, ?, ?, ?, ?, {version}, 10, 20)", rows)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def committed(
+    connection: sqlite3.Connection, kind: Kind, function: Callable[..., object], asked: Sequence[tuple[object, ...]]
+) -> list[object]:
+    """What ops of one function came to in one batch: results, or what they failed with."""
+    loop = asyncio.new_event_loop()
+    batch = [Op(kind, function, arguments, loop.create_future(), None) for arguments in asked]
+    loop.close()
+    return commit(connection, batch)
 
 
 class Gate:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -19,14 +16,13 @@ from spyweb.store.adding import SET_VALUES, Outdated, add, add_many, add_one
 from spyweb.store.batch import Kind, Op, commit
 from spyweb.store.changes import Desk
 from spyweb.store.encoding import LARGEST
-from spyweb.store.migrate import load_migrations, migrate
 from spyweb.store.protocol import Addition
 from spyweb.store.sealing import PLAIN
 from spyweb.store.subjects import Count
 from tests.fakes.stores import counting
+from tests.fakes.tables import Entry, entry_table
 
 NOW = 1000
-Row = tuple[str, bytes, str, object, int | None]
 Asked = tuple[Desk, Addition, Count]
 
 cells = st.sampled_from([("i", 5), ("i", LARGEST - 1), ("s", b"7"), ("f", 1.5)])
@@ -34,17 +30,6 @@ expiries = st.sampled_from([None, NOW + 2, NOW + 100, NOW - 1])
 keys = st.integers(0, 40).map(lambda number: b"k%d" % number)
 entries = st.dictionaries(keys, st.tuples(cells, expiries), max_size=12)
 additions = st.lists(st.tuples(keys, st.integers(-2, 3), st.integers(NOW, NOW + 4)), min_size=1, max_size=70)
-
-
-@contextmanager
-def table(rows: list[Row]) -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    migrate(connection, Path("memory"), load_migrations(), 0)
-    connection.executemany("INSERT INTO entry VALUES (?, ?, ?, ?, ?, 1, 10, 20)", rows)
-    try:
-        yield connection
-    finally:
-        connection.close()
 
 
 def rows_of(connection: sqlite3.Connection) -> list[tuple[object, ...]]:
@@ -61,10 +46,10 @@ def ask(key: bytes, delta: int, now_ms: int, count: Count | None = None) -> Aske
 def test_many_at_once_leave_the_same_entries_and_results_as_one_by_one(
     entries: dict[bytes, tuple[tuple[str, object], int | None]], asked: list[tuple[bytes, int, int]], cuts: set[int]
 ) -> None:
-    rows: list[Row] = [("state", key, *cell, expires_ms) for key, (cell, expires_ms) in entries.items()]
+    rows: list[Entry] = [("state", key, *cell, expires_ms) for key, (cell, expires_ms) in entries.items()]
     counts: defaultdict[bytes, Count] = defaultdict(Count)
     several = [ask(*each, counts[each[0]]) for each in asked]
-    with table(rows) as together, table(rows) as apart:
+    with entry_table(rows) as together, entry_table(rows) as apart:
         expected = outcome_apart(apart, [ask(*each) for each in asked])
         assert list(chain(*(outcome_together(together, batch) for batch in pieces(several, cuts)))) == expected
         assert rows_of(together) == rows_of(apart)
@@ -95,7 +80,7 @@ def shown(result: object) -> object:
 
 @pytest.mark.parametrize("count", [2, 9, 33])
 def test_one_key_is_read_once_and_written_once(count: int) -> None:
-    with table([("state", b"k", "i", 1, None)]) as connection:
+    with entry_table([("state", b"k", "i", 1, None)]) as connection:
         seen: list[str] = []
         connection.set_trace_callback(seen.append)
         known = Count()
@@ -108,7 +93,7 @@ def test_one_key_is_read_once_and_written_once(count: int) -> None:
 
 
 def test_additions_between_which_a_write_was_cancelled_count_one_entry() -> None:
-    with table([("state", b"k", "i", 1, None)]) as connection:
+    with entry_table([("state", b"k", "i", 1, None)]) as connection:
         known = Count()
         add_many(connection, [ask(b"k", 1, NOW, known)])
         assert add_many(connection, [ask(b"k", 1, NOW, known), ask(b"k", 1, NOW, Count())]) == [3, 4]
@@ -116,7 +101,7 @@ def test_additions_between_which_a_write_was_cancelled_count_one_entry() -> None
 
 @pytest.mark.parametrize("happens_before", ["BEGIN", "SELECT 1"])
 def test_what_a_batch_counted_that_was_rolled_back_is_noticed(happens_before: str) -> None:
-    with table([("state", b"k", "i", 1, None)]) as connection:
+    with entry_table([("state", b"k", "i", 1, None)]) as connection:
         known = Count()
         add_many(connection, [ask(b"k", 1, NOW, known)])
         connection.execute(happens_before)
@@ -133,7 +118,7 @@ def test_what_a_batch_counted_that_was_rolled_back_is_noticed(happens_before: st
 
 
 def test_a_count_of_an_entry_that_expires_is_kept_for_one_batch() -> None:
-    with table([("state", b"k", "i", 1, NOW + 9)]) as connection:
+    with entry_table([("state", b"k", "i", 1, NOW + 9)]) as connection:
         known = Count()
         assert add_many(connection, [ask(b"k", 1, NOW, known), ask(b"k", 1, NOW, known)]) == [2, 3]
         connection.execute("DELETE FROM entry")  # swept
@@ -141,14 +126,14 @@ def test_a_count_of_an_entry_that_expires_is_kept_for_one_batch() -> None:
 
 
 def test_a_statement_for_many_is_not_undone_by_itself() -> None:
-    with table([("state", b"a", "i", 1, None), ("state", b"b", "i", 1, None)]) as connection:
+    with entry_table([("state", b"a", "i", 1, None), ("state", b"b", "i", 1, None)]) as connection:
         with pytest.raises(sqlite3.IntegrityError):
             SET_VALUES.write(connection, [(1, 5, 2, NOW, 1), (2, 5, None, NOW, 1)])
         assert [row[4] for row in rows_of(connection)] in ([1, 5], [5, 1]), "no page was copied to be put back"
 
 
 async def test_where_it_fails_half_way_its_batch_is_undone_and_each_is_counted_once() -> None:
-    with table([("state", b"k%d" % number, "i", number, None) for number in range(20)]) as connection:
+    with entry_table([("state", b"k%d" % number, "i", number, None) for number in range(20)]) as connection:
         refuse = "SELECT RAISE(FAIL, 'not both at once')"
         connection.execute(
             f"CREATE TRIGGER fussy BEFORE UPDATE ON entry WHEN NEW.version <> OLD.version + 1 BEGIN {refuse}; END"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import pytest
 from hypothesis import given
@@ -14,13 +12,13 @@ from hypothesis import strategies as st
 
 from spyweb.errors import StoreError
 from spyweb.model import NULL, Value
-from spyweb.store.batch import Kind, Op, commit
+from spyweb.store.batch import Kind
 from spyweb.store.changes import Desk
-from spyweb.store.migrate import load_migrations, migrate
 from spyweb.store.protocol import Leave, Put, Replacement
 from spyweb.store.recording import change
 from spyweb.store.replacing import replace, replace_many
 from spyweb.store.sealing import PLAIN
+from tests.fakes.tables import committed, entry_table
 
 NOW = 1000
 Asked = tuple[Desk, Replacement]
@@ -34,16 +32,8 @@ decisions = puts | st.text().map(Leave)
 asks = st.lists(st.tuples(keys, decisions, st.integers(NOW, NOW + 3)), min_size=1, max_size=70)
 
 
-@contextmanager
-def table(rows: dict[bytes, int | None]) -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    migrate(connection, Path("memory"), load_migrations(), 0)
-    for key, expires_ms in rows.items():
-        connection.execute("INSERT INTO entry VALUES ('state', ?, 'i', 1, ?, 4, 10, 20)", (key, expires_ms))
-    try:
-        yield connection
-    finally:
-        connection.close()
+def table(rows: dict[bytes, int | None]) -> AbstractContextManager[sqlite3.Connection]:
+    return entry_table([("state", key, "i", 1, expires_ms) for key, expires_ms in rows.items()], version=4)
 
 
 def rows_of(connection: sqlite3.Connection) -> list[tuple[object, ...]]:
@@ -55,11 +45,8 @@ def ask(key: bytes, decision: Put | Leave, now_ms: int = NOW) -> Asked:
     return Desk(PLAIN, "state", key, now_ms), Replacement(lambda: decision)
 
 
-def committed(connection: sqlite3.Connection, asked: Sequence[Asked]) -> list[object]:
-    loop = asyncio.new_event_loop()
-    batch = [Op(Kind.WRITE, replace, arguments, loop.create_future(), None) for arguments in asked]
-    loop.close()
-    return commit(connection, batch)
+def put_together(connection: sqlite3.Connection, asked: Sequence[Asked]) -> list[object]:
+    return committed(connection, Kind.WRITE, replace, asked)
 
 
 @given(rows=entries, asked=asks)
@@ -69,7 +56,7 @@ def test_a_batch_leaves_the_same_entries_and_results_as_a_look_at_each(
     several = [ask(*each) for each in asked]
     with table(rows) as together, table(rows) as apart:
         expected = [change(apart, *each) for each in several]
-        assert committed(together, several) == expected
+        assert put_together(together, several) == expected
         assert rows_of(together) == rows_of(apart)
 
 
@@ -78,7 +65,7 @@ def test_several_are_put_without_a_look(puts: int, statements: int) -> None:
     with table({b"k1": None, b"k3": NOW + 1}) as connection:
         seen: list[str] = []
         connection.set_trace_callback(seen.append)
-        committed(connection, [ask(b"k%d" % number, Put(number)) for number in range(puts)])
+        put_together(connection, [ask(b"k%d" % number, Put(number)) for number in range(puts)])
         assert len([statement for statement in seen if not statement.startswith(("BEGIN", "COMMIT"))]) == statements
 
 
@@ -89,7 +76,7 @@ def test_one_over_an_expired_entry_undoes_all_of_them_until_each_is_done_by_itse
         with pytest.raises(sqlite3.IntegrityError):
             replace_many(connection, asked)
         assert rows_of(connection) == before
-        committed(connection, asked)
+        put_together(connection, asked)
         assert [(row[1], row[3], row[5]) for row in rows_of(connection)] == [
             (b"live", 3, 5),
             (b"new", 1, 1),
@@ -103,7 +90,7 @@ def test_what_one_of_them_raises_fails_that_one() -> None:
 
     loser = Desk(PLAIN, "state", b"a", NOW), Replacement(fail)
     with table({}) as connection:
-        results = committed(connection, [loser, ask(b"b", Put(2.0**70, None, "b")), ask(b"c", Put(2**64)), loser])
+        results = put_together(connection, [loser, ask(b"b", Put(2.0**70, None, "b")), ask(b"c", Put(2**64)), loser])
         assert [result if isinstance(result, str) else type(result) for result in results] == [
             LookupError,
             "b",
