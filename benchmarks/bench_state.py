@@ -6,7 +6,8 @@
    each of its `INSERT … ON CONFLICT DO UPDATE … RETURNING`; both with every commit synced.
 2. Size: an increment, a set and a get of a random key among 1,000 and among 1,000,000; and of one of 64 keys that
    are in use among so many.  A write of a random key among very many is the worst case: it writes a page of its own.
-3. Sweep: the longest and the median time that an increment takes while 100,000 expired keys are swept.
+3. Sweep: the longest and the median time that an increment takes while 100,000 expired keys are swept, and for as long
+   without a sweep, since a disk has long syncs of its own; and the same where commits are not synced.
 
 Each figure is the median over the rounds, on fresh files in one directory; candidates take turns.
 """
@@ -20,6 +21,7 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import uvloop
 
@@ -47,6 +49,7 @@ ADD = """
 """
 
 Seconds = float
+T = TypeVar("T")
 
 
 def increment(entry: Entry | None) -> Put:
@@ -171,10 +174,27 @@ async def measure(
     return await drive(lambda number: ask(store, keys[number]), len(keys))
 
 
-async def sweep(directory: Path, effort: Effort) -> list[Row]:
-    store = await opened(directory / "sweep.db")
+async def sweeps(directory: Path, effort: Effort) -> list[Row]:
+    """Each disk has its own moments in which a sync takes long: so beside it the same without a sweep."""
+    rows = []
+    for durability in (Durability.FULL, Durability.NORMAL):
+        longest, middle = [], []
+        for number in range(effort.rounds):
+            both = await sweep(directory / f"sweep{durability.value}{number}.db", durability, effort)
+            longest.append([max(times) * 1e3 for times in both])
+            middle.append([statistics.median(times) * 1e3 for times in both])
+        for name, found, limit in (("longest", longest, 50), ("median", middle, None)):
+            ours, theirs = map(statistics.median, zip(*found, strict=True))
+            what = f"increment during a sweep of {effort.of(EXPIRING, QUICK_EXPIRING):,}, {durability.value}, {name}"
+            rows.append(Row(figure=what, ours=ours, unit="ms", peer="without a sweep", theirs=theirs, limit=limit))
+    return rows
+
+
+async def sweep(path: Path, durability: Durability, effort: Effort) -> tuple[list[Seconds], list[Seconds]]:
+    """What increments take during a sweep, and then for as long without."""
+    store = await opened(path, durability)
     count = effort.of(EXPIRING, QUICK_EXPIRING)
-    lasts_ms = effort.of(5000, 200)
+    lasts_ms = effort.of(4000, 200)
     expired = Entry(value=b"x" * 50, version=1, created_ms=0, updated_ms=0, expires_ms=RealClock().now_ms() + lasts_ms)
     keys = random.Random(2).sample(range(count), count)
     for start in range(0, count, LOADED_AT_ONCE):
@@ -183,22 +203,19 @@ async def sweep(directory: Path, effort: Effort) -> list[Row]:
         ]
         await store.values.load(some, replace=True)
     await asyncio.sleep(expired_after_s(expired))
-    times = await increments_during(store, asyncio.ensure_future(store.values.sweep()))
+    during = await increments_during(store, asyncio.ensure_future(store.values.sweep()))
+    without = await increments_during(store, asyncio.ensure_future(asyncio.sleep(sum(during))))
     await store.close()
-    longest, middle = max(times) * 1e3, statistics.median(times) * 1e3
-    return [
-        Row(figure=f"increment during a sweep of {count:,}, longest", ours=longest, unit="ms", limit=50),
-        Row(figure=f"increment during a sweep of {count:,}, median", ours=middle, unit="ms"),
-    ]
+    return during, without
 
 
-async def increments_during(store: SqliteStore, sweeping: asyncio.Future[int]) -> list[Seconds]:
+async def increments_during(store: SqliteStore, under_way: asyncio.Future[T]) -> list[Seconds]:
     times: list[Seconds] = []
-    while not sweeping.done() or not times:
+    while not under_way.done() or not times:
         asked = time.perf_counter()
         await store.values.transform("other", b"k", increment)
         times.append(time.perf_counter() - asked)
-    await sweeping
+    await under_way
     return times
 
 
@@ -209,7 +226,7 @@ def expired_after_s(entry: Entry) -> Seconds:
 async def main(effort: Effort) -> None:
     with folder() as directory:
         rows = await counters(directory, effort)
-        rows += await sweep(directory, effort)
+        rows += await sweeps(directory, effort)
         rows += await by_size(directory, effort)
     show("typed state in the store", effort, rows)
 

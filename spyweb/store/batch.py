@@ -261,7 +261,8 @@ class Lane:
         self.loop = asyncio.get_running_loop()
         self.writes = self.batches = self.errors = 0
         self.last_commit_ms: int | None = None
-        self.tell_of_writes: Callable[[int], object] = int  # called after each batch with how many it has committed
+        self.tell_of_rows: Callable[[int], object] = int  # called after each batch with how many it has changed
+        self._changed = connection.total_changes
         self.failed = ""
 
     def submit(
@@ -382,7 +383,9 @@ class Lane:
             self.loop.call_soon(callback)
         if committed:
             self.writes += committed
-            self.tell_of_writes(committed)
+            changed = self._connection.total_changes
+            self.tell_of_rows(changed - self._changed)
+            self._changed = changed
             self.last_commit_ms = self._clock.now_ms()
 
     def _forget(self, op: Op) -> None:

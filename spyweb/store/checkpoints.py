@@ -19,7 +19,7 @@ from pathlib import Path
 
 import structlog
 
-WRITES = 2000  # between two checkpoints; where keys lie far apart each adds a page of 4 kB to the log
+ROWS = 2000  # changed between two checkpoints; where they lie far apart each adds a page of 4 kB to the log
 
 log = structlog.get_logger()
 
@@ -36,13 +36,13 @@ class Checkpoints:
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._thread: ThreadPoolExecutor | None = None
         self._under_way: Future[None] | None = None
-        self._writes = 0  # since the last one began
+        self._rows = 0  # since the last one began
         self._is_stopping = False
 
-    def note(self, writes: int) -> None:
-        """So many have been committed."""
-        self._writes += writes
-        if self._writes >= WRITES and self._under_way is None and not self._is_stopping:
+    def note(self, rows: int) -> None:
+        """So many have been changed by what was committed."""
+        self._rows += rows
+        if self._rows >= ROWS and self._under_way is None and not self._is_stopping:
             self._begin()
 
     async def stop(self) -> None:
@@ -63,7 +63,7 @@ class Checkpoints:
             self._file = -1
 
     def _begin(self) -> None:
-        self._writes = 0
+        self._rows = 0
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "checkpoints")
         with suppress(RuntimeError):  # no thread can be started: as what fails there

@@ -100,7 +100,7 @@ async def open_lanes(path: Path, clock: Clock, durability: Durability, codec: Co
         questions = await open_lane(path, clock, partial(connect_to_read, path), limit=1)
         checkpoints = Checkpoints(path, partial(connect_to, path, "rw"))
         opened.pop_all()
-    writer.tell_of_writes = checkpoints.note
+    writer.tell_of_rows = checkpoints.note
     return Lanes(writer=writer, reader=reader, questions=questions, checkpoints=checkpoints)
 
 

@@ -150,6 +150,20 @@ async def test_what_is_queued_together_is_committed_together(lane: Lane) -> None
     assert (lane.batches, lane.writes, lane.pending) == (1, 10, 0)
 
 
+async def test_the_rows_that_a_batch_has_changed_are_told_once_it_is_committed(lane: Lane) -> None:
+    told: list[int] = []
+    lane.tell_of_rows = told.append
+
+    async def ask(*ops: Callable[[sqlite3.Connection], object]) -> None:
+        await asyncio.gather(*(lane.submit(Kind.SEVERAL, op) for op in ops))
+
+    await ask(lambda connection: put(connection, 1), lambda connection: put(connection, 2))
+    await ask(lambda connection: connection.execute("DELETE FROM number").rowcount)
+    await lane.submit(Kind.READ, numbers)
+
+    assert told == [2, 2], "the rows, however many ops they took; nothing of what only reads"
+
+
 async def test_a_long_queue_is_committed_in_batches_in_its_order(lane: Lane) -> None:
     ended: list[int] = []
     for value in range(25):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.store.checkpoints import WRITES, Checkpoints
+from spyweb.store.checkpoints import ROWS, Checkpoints
 from spyweb.store.protocol import GLOBAL
 from spyweb.store.sqlite import connect_to, open_store
 from tests.fakes.clock import FakeClock
@@ -35,20 +35,20 @@ def without_log(path: Path) -> list[int]:
     return found
 
 
-async def note(checkpoints: Checkpoints, writes: int) -> bool:
+async def note(checkpoints: Checkpoints, rows: int) -> bool:
     """Whether that made it copy; it has, by now."""
-    checkpoints.note(writes)
+    checkpoints.note(rows)
     under_way = checkpoints._under_way
     if under_way is not None:
         await under_way
     return under_way is not None
 
 
-async def test_after_so_many_writes_the_log_is_copied_and_the_writer_waits_for_nothing(path: Path) -> None:
+async def test_after_so_many_rows_the_log_is_copied_and_the_writer_waits_for_nothing(path: Path) -> None:
     writer = make_table(path)
     checkpoints = Checkpoints(path, partial(connect_to, path, "rw"))
     put(writer, 1)
-    assert not await note(checkpoints, WRITES - 1)
+    assert not await note(checkpoints, ROWS - 1)
     writer.execute("BEGIN IMMEDIATE")
     put(writer, 2)
     assert await note(checkpoints, 1)
@@ -60,7 +60,7 @@ async def test_after_so_many_writes_the_log_is_copied_and_the_writer_waits_for_n
     checkpoints.close()
 
 
-async def test_writes_are_counted_anew_and_one_checkpoint_is_made_at_a_time(path: Path) -> None:
+async def test_rows_are_counted_anew_and_one_checkpoint_is_made_at_a_time(path: Path) -> None:
     begun: list[threading.Event] = []
     held = threading.Event()
 
@@ -71,9 +71,9 @@ async def test_writes_are_counted_anew_and_one_checkpoint_is_made_at_a_time(path
 
     make_table(path).close()
     checkpoints = Checkpoints(path, connect)
-    checkpoints.note(WRITES)
+    checkpoints.note(ROWS)
     first = checkpoints._under_way
-    checkpoints.note(WRITES)
+    checkpoints.note(ROWS)
     assert checkpoints._under_way is first
     held.set()
     assert first
@@ -95,7 +95,7 @@ async def test_a_checkpoint_that_fails_is_left_to_the_writer(
     writer = make_table(path)
     checkpoints = Checkpoints(path, connect)
     for _ in range(2):
-        assert await note(checkpoints, WRITES)
+        assert await note(checkpoints, ROWS)
     put(writer, 1)
     assert numbers(writer) == [1]
     await checkpoints.stop()
@@ -111,8 +111,8 @@ async def test_where_no_thread_can_be_started_the_writer_goes_on(path: Path, mon
     checkpoints = Checkpoints(path, partial(connect_to, path, "rw"))
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", start)
-        assert not await note(checkpoints, WRITES)
-    assert await note(checkpoints, WRITES)
+        assert not await note(checkpoints, ROWS)
+    assert await note(checkpoints, ROWS)
     await checkpoints.stop()
     checkpoints.close()
 
@@ -125,7 +125,7 @@ async def test_a_database_that_was_put_in_its_place_is_left_alone(path: Path) ->
     make_table(restored).close()
     os.replace(restored, path)
     before = path.read_bytes()
-    assert await note(checkpoints, WRITES)
+    assert await note(checkpoints, ROWS)
     await checkpoints.stop()
     assert path.read_bytes() == before
     checkpoints.close()
@@ -135,8 +135,8 @@ async def test_a_database_that_was_put_in_its_place_is_left_alone(path: Path) ->
 async def test_nothing_is_left_of_it_and_stopping_twice_is_the_same(path: Path) -> None:
     threads, descriptors = threading.active_count(), len(os.listdir("/dev/fd"))
     store = await open_store(path, clock=FakeClock())
-    await asyncio.gather(*(store.entries.set(GLOBAL, b"%d" % (number % 100), b"x") for number in range(WRITES * 2)))
-    late = [store.entries.set(GLOBAL, b"%d" % (number % 100), b"y") for number in range(WRITES * 2)]
+    await asyncio.gather(*(store.entries.set(GLOBAL, b"%d" % (number % 100), b"x") for number in range(ROWS * 2)))
+    late = [store.entries.set(GLOBAL, b"%d" % (number % 100), b"y") for number in range(ROWS * 2)]
     await asyncio.gather(store.close(), store.close())
     assert all(write.done() for write in late)
 
