@@ -57,16 +57,21 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 def answer_for(error: Exception, request: web.Request) -> web.Response:
-    """What a request is told that came to this.  Raises the error again when whoever asked has gone."""
+    """What a request is told that came to this."""
     match error:
         case web.HTTPException():
             return _http_answer(error)
         case SpywebError():
             return json_answer(describe(error), status_of(error)[0])
-        case ConnectionError():
-            raise error
+        case ConnectionError() if _has_gone(request):
+            return web.Response()  # to nobody
     log.error("a bug in the HTTP door", method=request.method, path=request.path, exc_info=error)
     return json_answer({"error": "Internal Server Error"}, 500)
+
+
+def _has_gone(request: web.Request) -> bool:
+    """Whoever asked."""
+    return request.transport is None or request.transport.is_closing()
 
 
 def _http_answer(error: web.HTTPException) -> web.Response:

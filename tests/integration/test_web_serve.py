@@ -139,7 +139,9 @@ async def test_the_socket_of_a_killed_daemon_is_replaced(tmp_path: Path) -> None
         assert await get("http://spyweb/healthz", path) == 200
 
 
-async def test_whoever_stops_watching_closes_the_stream(tmp_path: Path) -> None:
+async def test_whoever_stops_watching_closes_the_stream_without_a_line_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     desk = FakeDesk(events=FakeDesk().events * 20_000)  # more than socket buffers hold
     async with serve_socket(desk, tmp_path) as path:
         reader, writer = await asyncio.open_unix_connection(str(path))
@@ -148,6 +150,7 @@ async def test_whoever_stops_watching_closes_the_stream(tmp_path: Path) -> None:
         writer.transport.abort()
         async with asyncio.timeout(5):
             await desk.closed.wait()
+    assert caplog.text == ""
 
 
 def test_both_doors_work_on_uvloop(tmp_path: Path) -> None:
