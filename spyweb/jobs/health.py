@@ -5,6 +5,7 @@ The same judgement decides what `/healthz` answers and whether the watchdog is f
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,10 +58,15 @@ def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
     if scheduler_lag_ms > SCHEDULER_STALLED_MS:
         problems.append(f"the scheduler is {format_duration(scheduler_lag_ms)} behind")
     if store.failed:
-        problems.append(f"the store's writer has died: {store.failed}")
+        problems.append(f"nothing is stored: {store.failed.replace(_folder_of(store.path), '')}")
     if store.oldest_pending_s > WRITER_STALLED_S:
         problems.append(f"a write has waited {store.oldest_pending_s:.0f}s for the disk")
     return problems
+
+
+def _folder_of(path: str) -> str:
+    """Strangers are not told where it lies."""
+    return path.removesuffix(os.path.basename(path))
 
 
 def find_warnings(vitals: Vitals) -> list[str]:

@@ -7,7 +7,7 @@ that follow it are committed together.  What is claimed survives a crash: see `t
 from __future__ import annotations
 
 import asyncio
-from asyncio import Future, TaskGroup
+from asyncio import Future, Task, TaskGroup, gather
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +26,7 @@ from spyweb.jobs.lineup import line_up, may_start_at_once, queued, take_next
 from spyweb.jobs.live import Delay, LiveJob
 from spyweb.jobs.overlap import QUEUE_LIMIT, Admission, admit
 from spyweb.jobs.records import end_of, never_ran, run_of, skip_of
+from spyweb.lua.patience import within
 from spyweb.lua.wire import Why
 from spyweb.model import Cursor, Ending, Failure, Outcome, Overlap, Run, RunId, RunState, TriggerType
 from spyweb.store.protocol import Begin, Change, End, NewRun, Stretch
@@ -33,6 +34,7 @@ from spyweb.store.protocol import Begin, Change, End, NewRun, Stretch
 log = structlog.get_logger()
 
 STOP_PATIENCE = 3.0  # seconds for runs to end once they have been told to stop
+LAST_PATIENCE = 2.0  # seconds for what has ended to be recorded
 REPLACED = "replaced by a newer start"
 
 
@@ -77,6 +79,7 @@ class Runner:
         self._clock = around.clock
         self._live = around.live
         self._tasks = tasks
+        self._stories: set[Task[None]] = set()
         self._observers: dict[RunId, Observer] = {}
         self._listeners: list[Callable[[LiveJob], None]] = []
         self._ends = Ends(around.runs, around.clock)
@@ -212,7 +215,12 @@ class Runner:
             line_up(job, run)
 
     def _spawn(self, job: LiveJob, run: Run, story: Coroutine[object, object, object]) -> None:
-        self._tasks.create_task(self._contain(job, run, story), name=f"run {run.id} of {job.id}")
+        self._tell_story(self._contain(job, run, story), f"run {run.id} of {job.id}")
+
+    def _tell_story(self, story: Coroutine[object, object, None], name: str) -> None:
+        task = self._tasks.create_task(story, name=name)
+        self._stories.add(task)
+        task.add_done_callback(self._stories.discard)
 
     async def _contain(self, job: LiveJob, run: Run, story: Coroutine[object, object, object]) -> None:
         try:
@@ -366,7 +374,7 @@ class Runner:
         settled = [run for run in self._left if self._live.find(run.job) or not self._live.awaited]
         if settled and not self._stopping:
             self._left = [run for run in self._left if run not in settled]
-            self._tasks.create_task(self.take_up(settled), name="take up what was left")
+            self._tell_story(self.take_up(settled), "take up what was left")
 
     async def _bury(self, job: LiveJob | None, run: Run) -> None:
         now = self._clock.now_ms()
@@ -396,12 +404,20 @@ class Runner:
         self._write_off(job, waiting, "the job was deleted")
 
     async def drain(self, grace: float) -> None:
-        """Start nothing more; let runs end within `grace` seconds, then have the rest stopped."""
+        """Start nothing more; let runs end within `grace` seconds, then have the rest stopped.
+
+        What the store refuses to record even then is left open: the next start takes it for lost.
+        """
         self._stopping = True
         await self._idle_within(grace)
         for run in self._live.running():
             cancel(self._around, run.id, Why.STOPPED)
         await self._idle_within(STOP_PATIENCE)
+        stories = list(self._stories)
+        if stories and not await within(self._clock, LAST_PATIENCE, gather(*stories, return_exceptions=True)):
+            log.error("left open for the next start", runs=len(stories))
+            for story in stories:
+                story.cancel()
 
     async def _idle_within(self, seconds: float) -> None:
         self._idle.clear()

@@ -24,6 +24,7 @@ from spyweb.clock import Clock
 from spyweb.errors import StoreClosed, StoreError
 from spyweb.store.bulk import Bulk
 from spyweb.store.failures import IN_USE, primary_code, translate
+from spyweb.store.original import Original
 from spyweb.store.subjects import Place, Subjects
 
 T = TypeVar("T")
@@ -112,6 +113,12 @@ Way = Callable[[sqlite3.Connection, "Sequence[Op]"], Results]  # to run a batch 
 AnyBulk = Bulk[Any, *tuple[Any, ...]]
 
 new_tuple = tuple.__new__  # half of what a NamedTuple's own takes, for each op
+
+
+def commit_in_place(connection: sqlite3.Connection, original: Original | None, batch: Sequence[Op]) -> Results:
+    """As `commit`, where the files are still those that were opened; nothing is written to others."""
+    trouble = original.trouble() if original else None
+    return [trouble] * len(batch) if trouble else commit(connection, batch)
 
 
 def commit(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
@@ -263,6 +270,7 @@ class Lane:
         self.last_commit_ms: int | None = None
         self.tell_of_rows: Callable[[int], object] = int  # called after each batch with how many it has changed
         self._changed = connection.total_changes
+        self.original: Original | None = None  # looked for before each batch; None: nothing is written
         self.failed = ""
 
     def submit(
@@ -309,6 +317,11 @@ class Lane:
         return future
 
     @property
+    def trouble(self) -> str:
+        """Why nothing is written, if nothing is."""
+        return self.failed or str((self.original and self.original.trouble()) or "")
+
+    @property
     def pending(self) -> int:
         return len(self._batch) + len(self._queue)
 
@@ -336,7 +349,7 @@ class Lane:
             while self._queue and not self._batch:
                 self._take_batch()
             if self._batch:
-                self._connection.have_run(self._hear, commit, self._batch)
+                self._connection.have_run(self._hear, commit_in_place, self.original, self._batch)
                 return
         except Exception as error:  # noqa: BLE001 - the boundary of the lane: nothing may be left waiting
             self._die(error)

@@ -277,7 +277,7 @@ class StoreStats:
     last_commit_ms: int | None  # of a batch that was committed
     pending: int  # ops that wait
     oldest_pending_s: float  # how long the oldest of them has waited: a stuck disk shows here
-    failed: str = ""  # why the writer died, which it never should
+    failed: str = ""  # why nothing can be written: the files are gone, or the writer died, which it never should
 
 
 class Store(Protocol):

@@ -25,6 +25,7 @@ from spyweb.store.failures import BUSY_TIMEOUT_MS, translate
 from spyweb.store.lanes import Lanes
 from spyweb.store.locks import SqliteLocks
 from spyweb.store.migrate import load_migrations, migrate, refuse_newer, refuse_older
+from spyweb.store.original import Original
 from spyweb.store.outbox import SqliteOutbox
 from spyweb.store.protocol import NO_HISTORY, Durability, HistoryRules, StoreStats
 from spyweb.store.records import SqliteRecords
@@ -62,7 +63,7 @@ class SqliteStore:
             last_commit_ms=writer.last_commit_ms,
             pending=writer.pending,
             oldest_pending_s=writer.oldest_pending_s,
-            failed=writer.failed,
+            failed=writer.trouble,
         )
 
     async def close(self) -> None:
@@ -98,6 +99,7 @@ async def open_lanes(path: Path, clock: Clock, durability: Durability, codec: Co
         opened.push_async_callback(reader.close)
         # One at a time, so that a short question is not answered as late as a long one behind it.
         questions = await open_lane(path, clock, partial(connect_to_read, path), limit=1)
+        writer.original = find_original(path)
         checkpoints = Checkpoints(path, partial(connect_to, path, "rw"))
         opened.pop_all()
     writer.tell_of_rows = checkpoints.note
@@ -111,6 +113,13 @@ async def open_lane(
         return Lane(await Connection.open(connect), path, clock, limit=limit)
     except sqlite3.Error as error:
         raise translate(error, path) from error
+    except OSError as error:
+        raise explain(error, path) from error
+
+
+def find_original(path: Path) -> Original:
+    try:
+        return Original(path)
     except OSError as error:
         raise explain(error, path) from error
 

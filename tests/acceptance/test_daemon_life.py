@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.processes import family
-from spyweb.model import JobId
+from spyweb.model import JobId, Outcome
 from tests.fakes.project import Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -221,3 +221,19 @@ def test_a_damaged_database_is_refused_and_moved_aside_only_on_repair(project: P
     assert "--repair" in refused.stderr
     with project.daemon("--repair"):
         assert list(project.root.glob("data/spyweb.db.corrupt-*"))
+
+
+def test_a_database_that_is_moved_away_is_noticed_and_no_stop_waits_for_it(project: Project) -> None:
+    project.save("config.toml", '[daemon]\nshutdown_grace = "300ms"\n')
+    project.job("slow", "sleep(60000)")
+    database = project.root / "data/spyweb.db"
+    with project.daemon() as daemon:
+        project.desk().trigger(JobId("slow"))
+        eventually(lambda: project.runs("slow")[0].state == "running")
+        database.rename(database.with_name("moved.db"))
+        assert "nothing is stored: spyweb.db: was removed or replaced" in project.spyweb("health", code=1).stdout
+        assert daemon.stop() == 0
+        assert daemon.has_said("left open for the next start")
+    database.with_name("moved.db").rename(database)
+    with project.daemon():
+        assert project.ended("slow")[0].outcome == Outcome.LOST

@@ -30,8 +30,13 @@ def test_a_scheduler_or_writer_that_stands_still_is_a_problem(lag_ms: int, waite
     assert len(problems) == count
 
 
-def test_a_dead_writer_is_a_problem_though_nothing_waits() -> None:
-    assert find_problems(0, make_stats(failed="out of memory")) == ["the store's writer has died: out of memory"]
+def test_that_nothing_can_be_written_is_a_problem_though_nothing_waits() -> None:
+    assert find_problems(0, make_stats(failed="out of memory")) == ["nothing is stored: out of memory"]
+
+
+def test_where_the_database_lies_is_told_to_nobody_who_can_reach_the_port() -> None:
+    stats = make_stats(path="/srv/x/spyweb.db", failed="/srv/x/spyweb.db-wal: was removed")
+    assert find_problems(0, stats) == ["nothing is stored: spyweb.db-wal: was removed"]
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from asyncio import Task
+from asyncio import Future, Task
 
 import pytest
 
-from spyweb.errors import Refused
-from spyweb.jobs.run import Start
+from spyweb.errors import Refused, StoreError
+from spyweb.jobs.run import LAST_PATIENCE, STOP_PATIENCE, Start
 from spyweb.lua.session import Host, Request
-from spyweb.model import After, Ending, Every, JobId, Never, Overlap, Retry, Run
+from spyweb.model import After, Ending, Every, JobId, Never, Overlap, Retry, Run, RunId
 from spyweb.store.memory import MemoryStore
+from spyweb.store.protocol import Change
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS
 from tests.fakes.town import Town, make_job, town
@@ -254,6 +255,37 @@ async def test_stopping_starts_nothing_that_waits_but_keeps_it_on_record() -> No
         await t.clock.turn(12)
         await draining
         assert await t.record() == ["prices schedule success", "prices schedule waiting"]
+
+
+@pytest.mark.parametrize("name", ["prices", "deleted"])
+async def test_a_stop_waits_in_vain_for_a_store_that_refuses_and_leaves_the_run_to_the_next_start(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a disk is full: the end of a run, or that one will not run."""
+
+    def refuse(_change: Change) -> Future[list[RunId | None]]:
+        refused: Future[list[RunId | None]] = Future()
+        refused.set_exception(StoreError("the disk is full"))
+        return refused
+
+    async with town() as t:
+        t.machine.held.add(PRICES)
+        job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
+        await t.settle(job)
+        for _ in range(2):
+            t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        monkeypatch.setattr(t.store.runs, "record", refuse)
+        if name == "deleted":
+            t.live.remove(PRICES)
+            t.runner.forget(job)
+        t.machine.finish(1)
+        draining = t.tasks.create_task(t.runner.drain(10))
+        await t.clock.turn(10 + STOP_PATIENCE + LAST_PATIENCE)
+        assert draining.done()
+        await t.clock.turn()
+        assert not t.runner._stories
+        assert await t.record() == ["prices manual running", "prices manual waiting"]
 
 
 async def test_a_bug_in_one_run_does_not_end_the_others() -> None:

@@ -1,0 +1,46 @@
+"""Whether a database that is open still lies where it was opened.
+
+What is written to a file that somebody has removed, or put another in the place of, is lost with the process.  SQLite
+looks for that only where it keeps a rollback journal (SQLITE_READONLY_DBMOVED), not in WAL mode.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from spyweb.errors import StoreError
+from spyweb.store.damage import wal_of
+
+Identity = tuple[int, int]  # no other file has it for as long as this one is open
+
+
+class Original:
+    """The files that have just been opened: a database and its log."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._identities = {str(file): identity_of(str(file)) for file in (path, wal_of(path))}
+
+    def trouble(self) -> StoreError | None:
+        """Any thread may ask; it takes 2 us."""
+        for file, identity in self._identities.items():
+            if not is_in_place(file, identity):
+                return StoreError(
+                    f"{file}: was removed or replaced while it is open: put it back, or start spyweb anew"
+                )
+        return None
+
+
+def identity_of(file: str) -> Identity:
+    found = os.stat(file)
+    return found.st_dev, found.st_ino
+
+
+def is_in_place(file: str, identity: Identity) -> bool:
+    try:
+        return identity_of(file) == identity
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # out of sight, which says nothing: SQLite has it open
+        return True
