@@ -219,6 +219,7 @@ class Scheduler:
         self._runs = runs
         self._clock = clock
         self._fired: list[_Fired] = []  # in this wake-up
+        self._refused_since_ms: int | None = None
         timers.after_firing(self._claim)
 
     @property
@@ -226,6 +227,11 @@ class Scheduler:
         """How long the oldest due time has been waiting to be dealt with."""
         earliest = self._timers.next_wake_ms
         return max(0, self._clock.now_ms() - earliest) if earliest is not None else 0
+
+    @property
+    def refused_ms(self) -> int:
+        """How long the store has refused to claim what is due; 0 from the next claim on."""
+        return 0 if self._refused_since_ms is None else max(1, self._clock.now_ms() - self._refused_since_ms)
 
     def start(self) -> None:
         self._timers.start()
@@ -275,9 +281,13 @@ class Scheduler:
 
     def _restore_if_refused(self, fired: Sequence[_Fired], claim: Future[list[RunId | None]]) -> None:
         error = None if claim.cancelled() else claim.exception()
-        if error is not None:
-            for each in fired:
-                self._restore(each.due.job, each.before, error)
+        if error is None:
+            self._refused_since_ms = None
+            return
+        if self._refused_since_ms is None:
+            self._refused_since_ms = self._clock.now_ms()
+        for each in fired:
+            self._restore(each.due.job, each.before, error)
 
     def _restore(self, job: LiveJob, before: Cursor, error: BaseException) -> None:
         log.error("a due run could not be claimed", job=job.id, reason=str(error), again_in_ms=CLAIM_PATIENCE_MS)

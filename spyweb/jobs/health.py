@@ -1,6 +1,6 @@
 """Whether the daemon makes progress, and what it measures of itself, for people and machines.
 
-The same judgement decides what `/healthz` answers and whether the watchdog is fed.
+What starves the watchdog, `/healthz` calls failing too; and beside it a disk that is full, which no restart cures.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Vitals:
     store: StoreStats
     pool: PoolStats
     storage_errors: int  # store calls of scripts that failed since the start
+    refused_ms: int = 0  # how long the store has refused to claim what is due
     dead_messages: int = 0  # webhooks and notifications that were given up
     server_is_broken: bool = False  # server/init.lua as it is on disk does not load
 
@@ -82,6 +83,8 @@ def find_warnings(vitals: Vitals) -> list[str]:
 
 def view_health(vitals: Vitals, states: Iterable[JobState]) -> Health:
     problems = find_problems(vitals.scheduler_lag_ms, vitals.store)
+    if vitals.refused_ms > SCHEDULER_STALLED_MS:
+        problems.append(f"no due run could be claimed for {format_duration(vitals.refused_ms)}: the log says why")
     return Health(
         status="failing" if problems else "ok",
         problems=problems,

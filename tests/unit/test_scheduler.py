@@ -215,7 +215,9 @@ async def test_a_timer_can_not_come_between_an_edit_and_its_record(monkeypatch: 
         assert await t.record() == ["prices schedule success"] * 2
 
 
-async def test_a_claim_that_the_store_refuses_is_made_later(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_claim_that_the_store_refuses_is_made_later_and_told_until_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with town() as t:
         await t.settle(job := make_job())
         await t.clock.turn(1)
@@ -228,10 +230,13 @@ async def test_a_claim_that_the_store_refuses_is_made_later(monkeypatch: pytest.
 
         monkeypatch.setattr(t.store.runs, "record", full)
         cursor = job.cursor
-        await t.clock.turn(62)
+        assert t.scheduler.refused_ms == 0
+        await t.clock.turn(80)
         assert job.cursor.due_ms == cursor.due_ms
+        assert t.scheduler.refused_ms >= 10_000, "since the first refusal, though it was asked again meanwhile"
         monkeypatch.setattr(t.store.runs, "record", refused)
         await t.clock.turn(10)
+        assert t.scheduler.refused_ms == 0
         assert await t.record() == ["prices schedule success"] * 2
 
 

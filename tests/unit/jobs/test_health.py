@@ -62,6 +62,14 @@ def test_one_problem_is_enough_to_fail() -> None:
     assert (health.status, health.problems) == ("failing", ["the scheduler is 6.5s behind"])
 
 
+def test_a_full_disk_fails_though_no_restart_would_cure_it() -> None:
+    vitals = make_vitals(refused_ms=12_000)
+    health = view_health(vitals, [])
+    assert (health.status, health.problems) == ("failing", ["no due run could be claimed for 12s: the log says why"])
+    assert find_problems(vitals.scheduler_lag_ms, vitals.store) == []
+    assert view_health(make_vitals(refused_ms=SCHEDULER_STALLED_MS), []).status == "ok"
+
+
 def test_jobs_are_counted_in_every_state() -> None:
     assert count_states(three_states()) == {
         "idle": 1,
