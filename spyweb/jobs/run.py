@@ -79,7 +79,7 @@ class Runner:
         self._clock = around.clock
         self._live = around.live
         self._tasks = tasks
-        self._stories: set[Task[None]] = set()
+        self._stories: set[Task[None]] = set()  # of the runs under way, each to its record
         self._observers: dict[RunId, Observer] = {}
         self._listeners: list[Callable[[LiveJob], None]] = []
         self._ends = Ends(around.runs, around.clock)
@@ -215,9 +215,9 @@ class Runner:
             line_up(job, run)
 
     def _spawn(self, job: LiveJob, run: Run, story: Coroutine[object, object, object]) -> None:
-        self._tell_story(self._contain(job, run, story), f"run {run.id} of {job.id}")
+        self._begin_story(self._contain(job, run, story), f"run {run.id} of {job.id}")
 
-    def _tell_story(self, story: Coroutine[object, object, None], name: str) -> None:
+    def _begin_story(self, story: Coroutine[object, object, None], name: str) -> None:
         task = self._tasks.create_task(story, name=name)
         self._stories.add(task)
         task.add_done_callback(self._stories.discard)
@@ -374,7 +374,7 @@ class Runner:
         settled = [run for run in self._left if self._live.find(run.job) or not self._live.awaited]
         if settled and not self._stopping:
             self._left = [run for run in self._left if run not in settled]
-            self._tell_story(self.take_up(settled), "take up what was left")
+            self._begin_story(self.take_up(settled), "take up what was left")
 
     async def _bury(self, job: LiveJob | None, run: Run) -> None:
         now = self._clock.now_ms()

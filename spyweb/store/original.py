@@ -16,11 +16,11 @@ Identity = tuple[int, int]  # no other file has it for as long as this one is op
 
 
 class Original:
-    """The files that have just been opened: a database and its log."""
+    """The files that have just been opened: a database and its log, where the file system can do with one."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._identities = {str(file): identity_of(str(file)) for file in (path, wal_of(path))}
+        files = [path, *filter(Path.exists, [wal_of(path)])]
+        self._identities = {str(file): identity_of(str(file)) for file in files}
 
     def trouble(self) -> StoreError | None:
         """Any thread may ask; it takes 2 us."""

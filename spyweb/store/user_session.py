@@ -15,6 +15,7 @@ from spyweb.model import JobId, RunId
 from spyweb.store.access import explain
 from spyweb.store.batch import Connection
 from spyweb.store.failures import translate
+from spyweb.store.original import Original
 from spyweb.store.user_connection import Answered, Opening, Statement, UserConnection
 from spyweb.store.user_guard import Guard
 from spyweb.store.user_views import FUNCTIONS
@@ -46,6 +47,7 @@ class Session:
         self._changed = Condition()
         self._connection: LooseConnection | None = None
         self._user: UserConnection | None = None
+        self._original: Original | None = None
         self.interest = 0  # calls that have it or wait for it
         self.living: set[RunId] = set()  # runs that have used it and not ended
         self.owner: RunId | None = None  # whose transaction is open
@@ -124,16 +126,27 @@ class Session:
             await self.close()
 
     async def _opened(self) -> tuple[LooseConnection, UserConnection]:
+        await self._leave_what_is_gone()
         if self._connection is None or self._user is None:
             guard, path = Guard(FUNCTIONS), self._opening.path
             try:
                 self._connection = await LooseConnection.open(partial(self._opening.connect, self.job, guard))
+                self._original = Original(path)
             except sqlite3.Error as error:
                 raise translate(error, path) from error
             except OSError as error:
                 raise explain(error, path) from error
             self._user = await self._connection.run(_guarded, guard, self._opening.clock)
         return self._connection, self._user
+
+    async def _leave_what_is_gone(self) -> None:
+        """A file that was removed or replaced: what is written to it would be lost."""
+        trouble = self._original.trouble() if self._original else None
+        if trouble and self.owner is not None:
+            raise trouble  # its transaction is in that file
+        if trouble:
+            self._original = None
+            await self.close()
 
 
 def _guarded(connection: sqlite3.Connection, guard: Guard, clock: Clock) -> UserConnection:

@@ -82,6 +82,21 @@ async def test_a_transaction_left_open_is_rolled_back_when_its_run_ends(database
     assert await numbers(Asker(database, "a", 3)) == [2]
 
 
+async def test_a_file_that_was_removed_is_left_for_what_lies_there_now(database: UserDatabase, tmp_path: Path) -> None:
+    a, b = Asker(database, "a", 1), Asker(database, "b", 2)
+    await b.changed("INSERT INTO t VALUES (1)")
+    await a.changed("BEGIN")
+    await a.changed("INSERT INTO t VALUES (2)")
+    for file in tmp_path.rglob("user.db*"):
+        file.unlink()
+    with pytest.raises(StoreError, match="user.db: was removed or replaced while it is open"):
+        await a.changed("COMMIT")
+    await b.changed("CREATE TABLE t (a)")
+    await b.changed("INSERT INTO t VALUES (3)")
+    database.run_ended(RunId(1))
+    assert await numbers(Asker(database, "a", 3)) == [3]
+
+
 async def test_two_runs_of_a_job_do_not_mix_in_a_transaction(database: UserDatabase) -> None:
     first, second = Asker(database, "a", 1), Asker(database, "a", 2)
     await first.changed("BEGIN")
