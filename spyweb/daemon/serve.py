@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 from asyncio import TaskGroup
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -73,15 +73,27 @@ async def serve(options: Options) -> None:
         parts = await build(stack, settings, clock, purpose)
         daemon = assemble(parts, options, await open_server(stack, parts))
         await open_doors(stack, daemon)
-        await load_jobs(daemon)
-        tune_interpreter()
-        background = await stack.enter_async_context(owned_tasks())
-        keep_going = start_background(daemon, background)
-        announce(daemon, url)
-        await daemon.stop.wait()
+        keep_going: list[asyncio.Task[None]] = []
+        if await unless_set(daemon.stop, load_jobs(daemon)):
+            tune_interpreter()
+            background = await stack.enter_async_context(owned_tasks())
+            keep_going = start_background(daemon, background)
+            announce(daemon, url)
+            await daemon.stop.wait()
         await wind_down(daemon)
         for task in keep_going:
             task.cancel()
+
+
+async def unless_set(event: asyncio.Event, story: Coroutine[object, object, None]) -> bool:
+    """Whether it came to its end; it is cancelled where the event is set before that."""
+    async with owned_tasks() as tasks:
+        work, asked = tasks.create_task(story), tasks.create_task(event.wait())
+        await asyncio.wait([work, asked], return_when=asyncio.FIRST_COMPLETED)
+        is_done = work.done()
+        work.cancel()
+        asked.cancel()
+    return is_done
 
 
 def read_settings(options: Options) -> Settings:
