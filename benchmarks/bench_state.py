@@ -194,7 +194,7 @@ async def sweep(path: Path, durability: Durability, effort: Effort) -> tuple[lis
     """What increments take during a sweep, and then for as long without."""
     store = await opened(path, durability)
     count = effort.of(EXPIRING, QUICK_EXPIRING)
-    lasts_ms = effort.of(4000, 200)
+    lasts_ms = effort.of(5000, 200)
     expired = Entry(value=b"x" * 50, version=1, created_ms=0, updated_ms=0, expires_ms=RealClock().now_ms() + lasts_ms)
     keys = random.Random(2).sample(range(count), count)
     for start in range(0, count, LOADED_AT_ONCE):

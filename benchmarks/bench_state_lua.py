@@ -216,11 +216,7 @@ def main() -> None:
     seconds = {what: median(figures[what] for figures in rounds) for what in rounds[0]}
     with folder() as root:
         sizes = uvloop.run(by_size(root, effort))
-    show(
-        "State from Lua: time an increment, and of handing a lock over",
-        effort,
-        rows_of(seconds) + sizes,
-    )
+    show("State from Lua: time an increment, and of handing a lock over", effort, rows_of(seconds) + sizes)
     if find_diskcache() is None:
         print("  diskcache is not installed: `make bench` shows it beside")
 

@@ -219,7 +219,7 @@ class Scheduler:
         self._runs = runs
         self._clock = clock
         self._fired: list[_Fired] = []  # in this wake-up
-        self._refused_since_ms: int | None = None
+        self._refused: dict[JobId, int] = {}  # jobs whose due times the store will not claim, and since when
         timers.after_firing(self._claim)
 
     @property
@@ -230,8 +230,9 @@ class Scheduler:
 
     @property
     def refused_ms(self) -> int:
-        """How long the store has refused to claim what is due; 0 from the next claim on."""
-        return 0 if self._refused_since_ms is None else max(1, self._clock.now_ms() - self._refused_since_ms)
+        """How long the store has refused to claim what is due of a job; of several, the longest."""
+        now_ms = self._clock.now_ms()
+        return max(0, now_ms - min(self._refused.values(), default=now_ms))
 
     def start(self) -> None:
         self._timers.start()
@@ -244,10 +245,11 @@ class Scheduler:
         if job.scheduled and not job.gone:
             self._timers.set(job.id, partial(self._next_ms, job), partial(self._fire, job))
         else:
-            self._timers.drop(job.id)
+            self.drop(job)
 
     def drop(self, job: LiveJob) -> None:
         self._timers.drop(job.id)
+        self._refused.pop(job.id, None)
 
     def _next_ms(self, job: LiveJob, now_ms: int) -> int | None:
         due_ms = next_due(job.spec.schedule, job.cursor.due_ms)
@@ -281,18 +283,19 @@ class Scheduler:
 
     def _restore_if_refused(self, fired: Sequence[_Fired], claim: Future[list[RunId | None]]) -> None:
         error = None if claim.cancelled() else claim.exception()
-        if error is None:
-            self._refused_since_ms = None
-            return
-        if self._refused_since_ms is None:
-            self._refused_since_ms = self._clock.now_ms()
-        for each in fired:
-            self._restore(each.due.job, each.before, error)
+        if error is not None:
+            for each in fired:
+                self._restore(each.due.job, each.before, error)
+        elif self._refused:
+            for each in fired:
+                self._refused.pop(each.due.job.id, None)
 
     def _restore(self, job: LiveJob, before: Cursor, error: BaseException) -> None:
         log.error("a due run could not be claimed", job=job.id, reason=str(error), again_in_ms=CLAIM_PATIENCE_MS)
         job.cursor = replace(job.cursor, due_ms=before.due_ms)
-        job.not_before_ms = self._clock.now_ms() + CLAIM_PATIENCE_MS
+        now_ms = self._clock.now_ms()
+        job.not_before_ms = now_ms + CLAIM_PATIENCE_MS
+        self._refused.setdefault(job.id, now_ms)
         self.watch(job)
 
     def catch_up(self, jobs: Sequence[LiveJob]) -> None:

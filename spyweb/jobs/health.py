@@ -30,7 +30,7 @@ class Vitals:
     store: StoreStats
     pool: PoolStats
     storage_errors: int  # store calls of scripts that failed since the start
-    refused_ms: int = 0  # how long the store has refused to claim what is due
+    refused_ms: int = 0  # how long the store has refused to claim what is due of a job
     dead_messages: int = 0  # webhooks and notifications that were given up
     server_is_broken: bool = False  # server/init.lua as it is on disk does not load
 

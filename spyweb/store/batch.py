@@ -319,7 +319,8 @@ class Lane:
     @property
     def trouble(self) -> str:
         """Why nothing is written, if nothing is."""
-        return self.failed or str((self.original and self.original.trouble()) or "")
+        moved = self.original.trouble() if self.original else None
+        return self.failed or str(moved or "")
 
     @property
     def pending(self) -> int:
@@ -395,11 +396,14 @@ class Lane:
         for callback in told:
             self.loop.call_soon(callback)
         if committed:
-            self.writes += committed
-            changed = self._connection.total_changes
-            self.tell_of_rows(changed - self._changed)
-            self._changed = changed
-            self.last_commit_ms = self._clock.now_ms()
+            self._note_commit(committed)
+
+    def _note_commit(self, writes: int) -> None:
+        self.writes += writes
+        self.last_commit_ms = self._clock.now_ms()
+        changed = self._connection.total_changes
+        self.tell_of_rows(changed - self._changed)
+        self._changed = changed
 
     def _forget(self, op: Op) -> None:
         """It will not be committed."""

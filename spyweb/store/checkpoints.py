@@ -19,6 +19,9 @@ from pathlib import Path
 
 import structlog
 
+from spyweb.errors import StoreError
+from spyweb.store.original import Original
+
 ROWS = 2000  # changed between two checkpoints; where they lie far apart each adds a page of 4 kB to the log
 
 log = structlog.get_logger()
@@ -29,8 +32,9 @@ _sync = getattr(os, "fdatasync", os.fsync)  # as SQLite's own
 class Checkpoints:
     """Of a database that is open.  The first one starts the thread and opens the connection: few daemons need any."""
 
-    def __init__(self, path: Path, connect: Callable[[], sqlite3.Connection]) -> None:
+    def __init__(self, path: Path, original: Original, connect: Callable[[], sqlite3.Connection]) -> None:
         self._path = path
+        self._original = original
         self._connect = connect
         self._connection: sqlite3.Connection | None = None
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -82,11 +86,12 @@ class Checkpoints:
                 self._connection = self._connect_to_the_same()
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             _sync(self._file)
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, StoreError) as error:
             log.debug("a checkpoint was left to the writer", path=str(self._path), error=str(error))
 
     def _connect_to_the_same(self) -> sqlite3.Connection:
         """Raises OSError where somebody has put another file in its place: this log is not that one's."""
-        if not os.path.samestat(os.fstat(self._file), os.stat(self._path)):
-            raise FileNotFoundError(f"{self._path} is another file now")
+        trouble = self._original.trouble()
+        if trouble:
+            raise trouble
         return self._connect()

@@ -99,8 +99,8 @@ async def open_lanes(path: Path, clock: Clock, durability: Durability, codec: Co
         opened.push_async_callback(reader.close)
         # One at a time, so that a short question is not answered as late as a long one behind it.
         questions = await open_lane(path, clock, partial(connect_to_read, path), limit=1)
-        writer.original = find_original(path)
-        checkpoints = Checkpoints(path, partial(connect_to, path, "rw"))
+        writer.original = original = find_original(path)
+        checkpoints = Checkpoints(path, original, partial(connect_to, path, "rw"))
         opened.pop_all()
     writer.tell_of_rows = checkpoints.note
     return Lanes(writer=writer, reader=reader, questions=questions, checkpoints=checkpoints)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from asyncio import Future
+
+from spyweb.errors import StoreError
 from spyweb.model import Cursor, JobId, Outcome, Run, RunId, RunState
 from spyweb.store.protocol import Change, End, NewRun, Store, Stretch
 
@@ -24,6 +27,13 @@ def make_run(
         due_ms=due_ms,
         started_ms=due_ms if state is RunState.RUNNING else None,
     )
+
+
+def refuse(_change: Change) -> Future[list[RunId | None]]:
+    """In the place of a store's `record`."""
+    refused: Future[list[RunId | None]] = Future()
+    refused.set_exception(StoreError("the disk is full"))
+    return refused
 
 
 def make_end(run: RunId, *, ended_ms: int = 2000, outcome: Outcome = Outcome.SUCCESS) -> End:

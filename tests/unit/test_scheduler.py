@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from spyweb.clock import RealClock
-from spyweb.errors import StoreError
 from spyweb.jobs.live import LiveJob
 from spyweb.model import At, Cron, Every, JobId, Misfire, MisfirePolicy, Never, Overlap, Run, RunId, RunState, Start
 from spyweb.scheduler import ApschedulerTimers
 from spyweb.store.memory import MemoryStore
 from spyweb.store.protocol import Change
+from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock
 from tests.fakes.town import MINUTE_MS, make_job, tell, town
 
@@ -221,23 +221,29 @@ async def test_a_claim_that_the_store_refuses_is_made_later_and_told_until_then(
     async with town() as t:
         await t.settle(job := make_job())
         await t.clock.turn(1)
-        refused = t.store.runs.record
-
-        def full(_change: Change) -> asyncio.Future[list[object]]:
-            future: asyncio.Future[list[object]] = asyncio.get_running_loop().create_future()
-            future.set_exception(StoreError("disk full"))
-            return future
-
-        monkeypatch.setattr(t.store.runs, "record", full)
+        record = t.store.runs.record
+        monkeypatch.setattr(t.store.runs, "record", refuse)
         cursor = job.cursor
         assert t.scheduler.refused_ms == 0
         await t.clock.turn(80)
         assert job.cursor.due_ms == cursor.due_ms
         assert t.scheduler.refused_ms >= 10_000, "since the first refusal, though it was asked again meanwhile"
-        monkeypatch.setattr(t.store.runs, "record", refused)
+        monkeypatch.setattr(t.store.runs, "record", record)
         await t.clock.turn(10)
         assert t.scheduler.refused_ms == 0
         assert await t.record() == ["prices schedule success"] * 2
+
+
+async def test_what_is_due_of_no_job_any_more_is_not_told_as_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town() as t:
+        await t.settle(first := make_job(), last := make_job("news"))
+        await t.clock.turn(1)
+        monkeypatch.setattr(t.store.runs, "record", refuse)
+        await t.clock.turn(80)
+        t.scheduler.drop(first)
+        assert t.scheduler.refused_ms >= 10_000
+        t.scheduler.drop(last)
+        assert t.scheduler.refused_ms == 0
 
 
 async def test_a_clock_that_jumps_back_does_not_silence_an_every() -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from asyncio import Future, Task
+from asyncio import Task
 
 import pytest
 
-from spyweb.errors import Refused, StoreError
+from spyweb.errors import Refused
 from spyweb.jobs.run import LAST_PATIENCE, STOP_PATIENCE, Start
 from spyweb.lua.session import Host, Request
-from spyweb.model import After, Ending, Every, JobId, Never, Overlap, Retry, Run, RunId
+from spyweb.model import After, Ending, Every, JobId, Never, Overlap, Retry, Run
 from spyweb.store.memory import MemoryStore
-from spyweb.store.protocol import Change
+from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS
 from tests.fakes.town import Town, make_job, town
@@ -257,17 +257,11 @@ async def test_stopping_starts_nothing_that_waits_but_keeps_it_on_record() -> No
         assert await t.record() == ["prices schedule success", "prices schedule waiting"]
 
 
-@pytest.mark.parametrize("name", ["prices", "deleted"])
+@pytest.mark.parametrize("is_deleted", [False, True])
 async def test_a_stop_waits_in_vain_for_a_store_that_refuses_and_leaves_the_run_to_the_next_start(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    is_deleted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where a disk is full: the end of a run, or that one will not run."""
-
-    def refuse(_change: Change) -> Future[list[RunId | None]]:
-        refused: Future[list[RunId | None]] = Future()
-        refused.set_exception(StoreError("the disk is full"))
-        return refused
-
+    """The end of a run, or of a deleted job that one will not run."""
     async with town() as t:
         t.machine.held.add(PRICES)
         job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
@@ -276,7 +270,7 @@ async def test_a_stop_waits_in_vain_for_a_store_that_refuses_and_leaves_the_run_
             t.runner.start_by_hand(job, BY_HAND)
         await t.clock.turn()
         monkeypatch.setattr(t.store.runs, "record", refuse)
-        if name == "deleted":
+        if is_deleted:
             t.live.remove(PRICES)
             t.runner.forget(job)
         t.machine.finish(1)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from asyncio import Future
-
 import pytest
 import structlog
 
-from spyweb.errors import StoreError
 from spyweb.jobs.lineup import CAUSED_LIMIT
 from spyweb.jobs.run import Start
 from spyweb.jobs.triggers import MOST_DEPTH, PAGE
@@ -27,7 +24,8 @@ from spyweb.model import (
     RunState,
 )
 from spyweb.store.memory import MemoryStore
-from spyweb.store.protocol import GLOBAL, Change, Origin, Put
+from spyweb.store.protocol import GLOBAL, Origin, Put
+from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import FAILED, LOST, SUCCESS
 from tests.fakes.town import make_job
@@ -426,11 +424,6 @@ async def test_a_store_that_refuses_is_asked_again_and_nothing_is_lost_or_double
         await t.settle(make_listener())
         runs = t.town.store.runs
         record = runs.record
-
-        def refuse(_change: Change) -> Future[list[RunId | None]]:
-            refused: Future[list[RunId | None]] = Future()
-            refused.set_exception(StoreError("the disk is full"))
-            return refused
 
         monkeypatch.setattr(runs, "record", refuse)
         await t.change("a")

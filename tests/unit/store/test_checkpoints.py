@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.store.checkpoints import ROWS, Checkpoints
+from spyweb.store.original import Original
 from spyweb.store.protocol import GLOBAL
 from spyweb.store.sqlite import connect_to, open_store
 from tests.fakes.clock import FakeClock
@@ -46,7 +47,7 @@ async def note(checkpoints: Checkpoints, rows: int) -> bool:
 
 async def test_after_so_many_rows_the_log_is_copied_and_the_writer_waits_for_nothing(path: Path) -> None:
     writer = make_table(path)
-    checkpoints = Checkpoints(path, partial(connect_to, path, "rw"))
+    checkpoints = Checkpoints(path, Original(path), partial(connect_to, path, "rw"))
     put(writer, 1)
     assert not await note(checkpoints, ROWS - 1)
     writer.execute("BEGIN IMMEDIATE")
@@ -70,7 +71,7 @@ async def test_rows_are_counted_anew_and_one_checkpoint_is_made_at_a_time(path: 
         return connect_to(path, "rw")
 
     make_table(path).close()
-    checkpoints = Checkpoints(path, connect)
+    checkpoints = Checkpoints(path, Original(path), connect)
     checkpoints.note(ROWS)
     first = checkpoints._under_way
     checkpoints.note(ROWS)
@@ -93,7 +94,7 @@ async def test_a_checkpoint_that_fails_is_left_to_the_writer(
     path: Path, connect: Callable[[], sqlite3.Connection]
 ) -> None:
     writer = make_table(path)
-    checkpoints = Checkpoints(path, connect)
+    checkpoints = Checkpoints(path, Original(path), connect)
     for _ in range(2):
         assert await note(checkpoints, ROWS)
     put(writer, 1)
@@ -108,7 +109,7 @@ async def test_where_no_thread_can_be_started_the_writer_goes_on(path: Path, mon
         raise RuntimeError("can't start new thread")
 
     make_table(path).close()
-    checkpoints = Checkpoints(path, partial(connect_to, path, "rw"))
+    checkpoints = Checkpoints(path, Original(path), partial(connect_to, path, "rw"))
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", start)
         assert not await note(checkpoints, ROWS)
@@ -119,7 +120,7 @@ async def test_where_no_thread_can_be_started_the_writer_goes_on(path: Path, mon
 
 async def test_a_database_that_was_put_in_its_place_is_left_alone(path: Path) -> None:
     writer = make_table(path)
-    checkpoints = Checkpoints(path, partial(connect_to, path, "rw"))
+    checkpoints = Checkpoints(path, Original(path), partial(connect_to, path, "rw"))
     put(writer, 1)
     restored = path.with_name("restored.db")
     make_table(restored).close()
