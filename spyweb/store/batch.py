@@ -115,12 +115,6 @@ AnyBulk = Bulk[Any, *tuple[Any, ...]]
 new_tuple = tuple.__new__  # half of what a NamedTuple's own takes, for each op
 
 
-def commit_in_place(connection: sqlite3.Connection, original: Original | None, batch: Sequence[Op]) -> Results:
-    """As `commit`, where the files are still those that were opened; nothing is written to others."""
-    trouble = original.trouble() if original else None
-    return [trouble] * len(batch) if trouble else commit(connection, batch)
-
-
 def commit(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
     """Run a batch in one transaction; when that is rolled back, each op in one of its own, so that only what
     cannot be done fails."""
@@ -350,7 +344,7 @@ class Lane:
             while self._queue and not self._batch:
                 self._take_batch()
             if self._batch:
-                self._connection.have_run(self._hear, commit_in_place, self.original, self._batch)
+                self._connection.have_run(self._hear, commit, self._batch)
                 return
         except Exception as error:  # noqa: BLE001 - the boundary of the lane: nothing may be left waiting
             self._die(error)
@@ -374,6 +368,10 @@ class Lane:
             else:
                 self._batch.append(op)
         self._batch_since = self._queued_since
+        # Here, not on the thread: there it would give the interpreter's lock away twice more for each batch.
+        moved = self.original.trouble() if self.original else None
+        if moved:
+            self._answer([moved] * len(self._batch))
 
     def _answer(self, results: Results) -> None:
         batch, self._batch = self._batch, []
