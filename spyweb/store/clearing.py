@@ -1,4 +1,4 @@
-"""Deleting many entries: what a script clears, at once; what has expired, in slices.
+"""Deleting many entries, in slices: what a script clears, and what has expired.
 
 A slice is an op of its own, small enough that the ops queued behind it hardly wait.
 """
@@ -6,7 +6,8 @@ A slice is an op of its own, small enough that the ops queued behind it hardly w
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from asyncio import Future
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from spyweb.clock import Clock
@@ -17,12 +18,12 @@ from spyweb.store.following import Hearing
 from spyweb.store.locks import SqliteLocks, sweep_locks
 from spyweb.store.patterns import Pattern
 from spyweb.store.protocol import ChangeKind, HistoryRule, HistoryRules, Origin
-from spyweb.store.recording import COLUMNS, DELETE, Trail, leave_trail
-from spyweb.store.scanning import find_keys, find_rows
+from spyweb.store.recording import COLUMNS, Trail, leave_trail
+from spyweb.store.scanning import select_prefix
 from spyweb.store.sealing import Codec
 from spyweb.store.watching import Wanted, Watches, kinds_wanted
 
-SLICE = 200  # rows deleted in one op
+SLICE = 200  # rows looked at, or deleted, in one op
 
 EXPIRED = f"""
     SELECT namespace, key, {COLUMNS} FROM entry INDEXED BY entry_expiring
@@ -38,26 +39,46 @@ class Clearing(NamedTuple):
     codec: Codec
     namespace: str
     pattern: Pattern
+    least: bytes  # the first key that is looked at; begins as the pattern does
     now_ms: int
     watches: Sequence[Wanted]
     history: HistoryRule | None
     origin: Origin
     hearing: Hearing | None
 
+    @property
+    def leaves_trail(self) -> bool:
+        return bool(self.watches or self.history or self.hearing)
 
-def clear(connection: sqlite3.Connection, clearing: Clearing) -> int:
-    namespace, now_ms = clearing.namespace, clearing.now_ms
+
+class Cleared(NamedTuple):
+    deleted: int
+    rest: bytes | None  # where what has not been looked at begins; None: that was all
+
+
+async def clear_all(clear_from: Callable[[bytes], Future[Cleared]], first: Future[Cleared]) -> int:
+    """Slice after slice, from the first, which has been asked for already."""
+    cleared = await first
+    deleted = cleared.deleted
+    while cleared.rest is not None:
+        cleared = await clear_from(cleared.rest)
+        deleted += cleared.deleted
+    return deleted
+
+
+def clear(connection: sqlite3.Connection, clearing: Clearing) -> Cleared:
+    """One slice."""
     if clearing.hearing:
         clearing.hearing.begin()
-    if clearing.watches or clearing.history or clearing.hearing:
-        rows = find_rows(connection, namespace, clearing.pattern, now_ms)
-        for key, row in rows:
-            clear_row(connection, clearing, key, row)
-        keys = [key for key, _ in rows]
-    else:
-        keys = find_keys(connection, namespace, clearing.pattern, now_ms)
-    connection.executemany(DELETE, [(namespace, key) for key in keys])
-    return len(keys)
+    columns = f"rowid, key, {COLUMNS}" if clearing.leaves_trail else "rowid, key"
+    within = (clearing.namespace, clearing.pattern.prefix, clearing.now_ms)
+    rows = select_prefix(connection, columns, *within, f"ORDER BY key LIMIT {SLICE}", least=clearing.least).fetchall()
+    matching = [row for row in rows if clearing.pattern.matches(row[1])]
+    if clearing.leaves_trail:
+        for _, key, *cells in matching:
+            clear_row(connection, clearing, key, Row(*cells))
+    connection.executemany(DELETE_ROW, [row[:1] for row in matching])
+    return Cleared(len(matching), rows[-1][1] + b"\0" if len(rows) == SLICE else None)
 
 
 def clear_row(connection: sqlite3.Connection, clearing: Clearing, key: bytes, row: Row) -> None:

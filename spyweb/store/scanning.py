@@ -65,20 +65,22 @@ def find_items(
     return [(key, entry_of(desk.codec, desk.namespace, key, Row(*row))) for key, *row in rows]
 
 
-def find_rows(connection: sqlite3.Connection, namespace: str, pattern: Pattern, now_ms: int) -> list[tuple[bytes, Row]]:
-    rows = select_prefix(connection, f"key, {COLUMNS}", namespace, pattern.prefix, now_ms)
-    return [(key, Row(*row)) for key, *row in rows if pattern.matches(key)]
-
-
 def select_prefix(
-    connection: sqlite3.Connection, columns: str, namespace: str, prefix: bytes, now_ms: int, ending: str = ""
+    connection: sqlite3.Connection,
+    columns: str,
+    namespace: str,
+    prefix: bytes,
+    now_ms: int,
+    ending: str = "",
+    *,
+    least: bytes | None = None,
 ) -> sqlite3.Cursor:
-    """The live entries of a namespace whose keys begin so."""
+    """The live entries of a namespace whose keys begin so; with `least`, which must begin so too, from that key on."""
     beyond = next_prefix(prefix)
     source = FROM_PREFIX if beyond is None else WITHIN_PREFIX
     return connection.execute(
         f"SELECT {columns} {source} {ending}",
-        {"namespace": namespace, "least": prefix, "beyond": beyond, "now": now_ms},
+        {"namespace": namespace, "least": prefix if least is None else least, "beyond": beyond, "now": now_ms},
     )
 
 

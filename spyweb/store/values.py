@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 from spyweb.clock import Clock
 from spyweb.store import adding, clearing, reading, recording, replacing, scanning, transfer
 from spyweb.store.batch import Kind, new_tuple
 from spyweb.store.changes import Desk
+from spyweb.store.clearing import Cleared, Clearing
 from spyweb.store.events import SqliteEvents
 from spyweb.store.lanes import Lanes
 from spyweb.store.locks import SqliteLocks
-from spyweb.store.patterns import compile_pattern
+from spyweb.store.patterns import Pattern, compile_pattern
 from spyweb.store.protocol import (
     NOBODY,
     Addition,
@@ -86,11 +88,15 @@ class SqliteValues:
         return self._lanes.ask(scanning.find_items, self.desk(namespace, prefix), limit, order)
 
     def clear(self, namespace: str, pattern: bytes = b"*", *, origin: Origin = NOBODY) -> Future[int]:
+        compiled = compile_pattern(pattern)
+        clear_from = partial(self._clear_from, namespace, compiled, origin)
+        first = clear_from(compiled.prefix)  # now: it comes before what is asked for next
+        return self._lanes.writer.loop.create_task(clearing.clear_all(clear_from, first))
+
+    def _clear_from(self, namespace: str, pattern: Pattern, origin: Origin, least: bytes) -> Future[Cleared]:
         watches, rule = self._events.watches.of_namespace(namespace), self._history.get(namespace)
         hearing = self._events.followers.hearing(namespace)
-        wanted = clearing.Clearing(
-            self._codec, namespace, compile_pattern(pattern), self._clock.now_ms(), watches, rule, origin, hearing
-        )
+        wanted = Clearing(self._codec, namespace, pattern, least, self._clock.now_ms(), watches, rule, origin, hearing)
         after = self._events.after(is_kept=bool(watches), hearing=hearing)
         return self._lanes.writer.submit(Kind.SEVERAL, clearing.clear, wanted, subject=namespace, after=after)
 

@@ -172,7 +172,11 @@ class Values(Protocol):
         """Live entries whose keys begin so."""
 
     def clear(self, namespace: str, pattern: bytes = b"*", *, origin: Origin = NOBODY) -> Future[int]:
-        """Delete all live entries whose keys match; gives how many."""
+        """Delete all live entries whose keys match; gives how many.
+
+        Very many go in slices, in the order of their keys, so that no write is held up for long: each entry by
+        itself, also one that is put there meanwhile.  Where a slice fails, those before it are gone.
+        """
 
     def namespaces(self, prefix: str = "") -> Future[list[str]]:
         """Those with a live entry, sorted."""

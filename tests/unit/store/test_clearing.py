@@ -1,4 +1,4 @@
-"""A sweep in slices: each its own batch, so that what is asked for meanwhile gets between."""
+"""Sweeping and clearing in slices: each its own batch, so that what is asked for meanwhile gets between."""
 
 from __future__ import annotations
 
@@ -32,4 +32,19 @@ async def test_a_write_gets_between_two_slices_of_a_sweep(tmp_path: Path) -> Non
 
     assert swept.result() == 5 * SLICE
     assert left[0] > 0
+    await store.close()
+
+
+async def test_a_write_gets_between_two_slices_of_a_clear(tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "spyweb.db", clock=FakeClock())
+    for write in [store.values.transform("state", b"%d" % number, putting(1)) for number in range(5 * SLICE)]:
+        await write
+
+    cleared = asyncio.ensure_future(store.values.clear("state"))
+    await store.values.transform("other", b"k", putting(1))
+    left = (await store.values.stats("state")).total_keys
+
+    assert 0 < left < 5 * SLICE
+    assert await cleared == 5 * SLICE
+    assert await store.values.keys("state") == []
     await store.close()

@@ -362,6 +362,22 @@ async def test_keys_are_found_by_pattern_sorted_bytewise(store: Store, pattern: 
     assert await look(store, b"user:other", namespace="scope:a") == 1
 
 
+@pytest.mark.parametrize("namespace", [STATE, LOGGED])
+async def test_very_many_entries_are_cleared_by_a_pattern(store: Store, clock: FakeClock, namespace: str) -> None:
+    names = [b"user:%03d:%s" % (number, kind) for number in range(300) for kind in (b"old", b"new")]
+    now_ms = clock.now_ms()
+    entry = Entry(value=1, version=1, created_ms=now_ms, updated_ms=now_ms)
+    everything = [Item(namespace=namespace, key=key, entry=entry) for key in [b"a", *names, b"v"]]
+    await store.values.load(everything, replace=True)
+
+    assert await store.values.clear(namespace, b"user:*:old") == 300
+    assert await store.values.keys(namespace) == [b"a", *names[1::2], b"v"]
+    assert await store.values.clear(namespace, b"user:*") == 300
+    assert await store.values.keys(namespace) == [b"a", b"v"]
+    is_kept = [len(await store.values.history(namespace, name)) for name in names]
+    assert is_kept == [namespace == LOGGED] * 600
+
+
 async def test_items_are_given_by_key_or_by_creation(store: Store, clock: FakeClock) -> None:
     for key in [b"b", b"c", b"a", b"\xff", b"\xff\xff"]:
         await put(store, key, key)
