@@ -5,7 +5,6 @@ Scalars cross one by one, anything else as one packed list.  Lua has 64-bit inte
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from spyweb.lua import wire
@@ -19,7 +18,6 @@ _RAISE_PACKED = int(Form.RAISE_PACKED)
 
 _LARGEST = (1 << 63) - 1
 _AS_THEY_ARE = frozenset({bytes, bool, float, type(None)})
-_UNSIGNED_OVERFLOW = re.compile(rb"\xcf[\x80-\xff]")  # msgpack's uint64 from 2**63 on, which Lua has no integer for
 
 
 def resume(run: int, number: int, results: Sequence[object]) -> tuple[list[object], int]:
@@ -64,14 +62,14 @@ def as_bytes(text: str) -> bytes:
 
 
 def pack(values: Sequence[object]) -> bytes:
-    """A packed list; the common case pays nothing for the rare ones."""
+    """A packed list; the common case pays nothing for the rare ones.
+
+    Integers from 2**63 to 2**64 - 1 cross as they are: the codec in Lua makes floats of them.
+    """
     try:
-        packed = wire.pack(values)
+        return wire.pack(values)
     except (OverflowError, UnicodeEncodeError):
         return wire.pack(_plainly(values))
-    if _UNSIGNED_OVERFLOW.search(packed):
-        return wire.pack(_plainly(values))
-    return packed
 
 
 def _plainly(value: object) -> object:

@@ -31,7 +31,7 @@ def test_integers_of_64_bits_stay_integers(number: int) -> None:
     assert wire.unpack(answer.pack([[number]])) == [[number]]
 
 
-@pytest.mark.parametrize("number", [2**63, 2**64, -(2**63) - 1, 10**30])
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**30])
 def test_larger_integers_become_floats_at_any_depth(number: int) -> None:
     assert answer.resume(1, 1, [number])[0][4] == float(number)
 
