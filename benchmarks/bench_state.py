@@ -76,7 +76,7 @@ async def spyweb_increments(path: Path, key_of: Callable[[int], bytes], count: i
     store = await opened(path)
     await store.values.transform("", b"", lambda entry: Put(GROWTH))
     taken = await drive(lambda number: store.values.transform(NAMESPACE, key_of(number), increment), count)
-    counted = [entry.value for _, entry in await store.values.items(NAMESPACE)]
+    counted = [entry.value for _, entry in await store.values.gather(NAMESPACE, b"", list)]
     assert sum(value for value in counted if isinstance(value, int)) == count
     await store.close()
     return taken

@@ -9,6 +9,7 @@ SpywebError
 ├── StoreError          the store refused
 │   ├── StoreClosed         used after closing
 │   ├── StoreCorrupt        the file is damaged: carries the path
+│   ├── TooLarge            more was asked for than whoever asks can hold
 │   └── StoreNewer          written by a newer spyweb: carries both versions
 ├── LockHeld            another daemon has the data directory: carries who
 ├── NoAccess            this user may not open it: carries the path and its owner
@@ -106,6 +107,10 @@ class StoreCorrupt(StoreError):
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: the database is damaged ({reason}); `spyweb start --repair` moves it aside")
         self.path = path
+
+
+class TooLarge(StoreError):
+    """More was asked for than whoever asks can hold."""
 
 
 class StoreNewer(StoreError):

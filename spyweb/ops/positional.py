@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from typing import Annotated, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
-from spyweb.errors import OpError, StoreError
+from spyweb.errors import OpError, StoreError, TooLarge
 from spyweb.lua.session import Pending
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL, Value
@@ -100,6 +100,11 @@ class Here(NamedTuple):
     def now_ms(self) -> int:
         return self.call.world.clock.now_ms()
 
+    @property
+    def largest(self) -> int:
+        """Bytes of an answer: more could not be handed to the VM."""
+        return self.call.memory_limit
+
     def subject(self, key: bytes) -> Subject:
         """Raises Failed for a key that is too long."""
         limits = self.call.world.state
@@ -131,9 +136,13 @@ class Here(NamedTuple):
             raise Failed(subject.refusal(str(problem))) from None
 
     def trouble(self, error: StoreError) -> Results:
-        """The store failed."""
-        count_failure(self.call, self.function, error)
-        return self.failure, f"{self.function}: {error}"
+        """The store failed, or was asked for too much."""
+        if not isinstance(error, TooLarge):
+            count_failure(self.call, self.function, error)
+        return self.failure, f"{self.function}: {self.reason(error)}"
+
+    def reason(self, error: StoreError) -> str:
+        return f"{error}, which is this job's memory limit" if isinstance(error, TooLarge) else str(error)
 
     def change(self, key: bytes, transform: Transform) -> Asked[object]:
         """Apply a rule, whose result is what the script gets."""
@@ -143,6 +152,10 @@ class Here(NamedTuple):
 
     def read(self, key: bytes, results: Callable[[Entry | None], Results]) -> Asked[Entry | None]:
         return Asked(self.call.world.store.values.read(self.namespace, key), results)
+
+
+def as_one(found: object) -> Results:
+    return (found,)
 
 
 def as_they_are(results: object) -> Results:

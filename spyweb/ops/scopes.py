@@ -6,14 +6,14 @@ Only what the store itself does later is not raised at once, and it too comes as
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from spyweb.errors import StoreError
 from spyweb.model import Value
 from spyweb.ops.answer import Results
-from spyweb.ops.positional import Asked, Fields, Here
+from spyweb.ops.positional import Asked, Fields, Here, as_one
 from spyweb.ops.rules import updates
 from spyweb.ops.rules.expiry import expiry_of
 from spyweb.ops.rules.payload import Payload
@@ -39,7 +39,7 @@ class There:
         return Asked(source, results, self.refuse)
 
     def refuse(self, error: StoreError) -> Results:
-        raise self.payload.refusal(self.payload.code, str(error))
+        raise self.payload.refusal(self.payload.code, self.here.reason(error))
 
     def change(self, transform: Transform) -> Asked[object]:
         call, key = self.here.call, self.payload.key()
@@ -113,21 +113,26 @@ def _told(problem: Problem) -> dict[str, object]:
     return {"op_index": problem.op_index, "code": problem.code, "message": problem.message}
 
 
-def list_values(here: Here, fields: Fields) -> Asked[list[tuple[bytes, Entry]]]:
+def list_values(here: Here, fields: Fields) -> Asked[object]:
     """In the order of their creation."""
-    call = there(here, "LIST_ERROR", fields)
-    source = here.call.world.store.values.items(call.namespace, order=Order.CREATED)
-    return call.ask(source, lambda items: ([to_lua(entry.value) for _, entry in items],))
+    call, values = there(here, "LIST_ERROR", fields), here.call.world.store.values
+    source: Future[object] = values.gather(call.namespace, b"", _array_of, order=Order.CREATED, largest=here.largest)
+    return call.ask(source, as_one)
+
+
+def _array_of(items: Iterator[tuple[bytes, Entry]]) -> list[object]:
+    return [to_lua(entry.value) for _, entry in items]
 
 
 def keys(here: Here, fields: Fields) -> Asked[list[bytes]]:
     call = there(here, "LIST_ERROR", fields)
     pattern = call.payload.optional_text("pattern")
-    source = here.call.world.store.values.keys(call.namespace, b"*" if pattern is None else pattern)
-    return call.ask(source, lambda found: (found,))
+    values = here.call.world.store.values
+    source = values.keys(call.namespace, b"*" if pattern is None else pattern, largest=here.largest)
+    return call.ask(source, as_one)
 
 
 def list_groups(here: Here) -> Asked[list[str]]:
     call = there(here, "LIST_GROUPS_ERROR", {})
-    source = here.call.world.store.values.namespaces(SCOPES)
+    source = here.call.world.store.values.namespaces(SCOPES, largest=here.largest)
     return call.ask(source, lambda names: ({"groups": [name.removeprefix(SCOPES) for name in names]},))

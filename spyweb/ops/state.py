@@ -5,12 +5,14 @@ A text first is sloth-runner's form, in the namespace of the job's agent; a tabl
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from spyweb.errors import StoreError
 from spyweb.ops import scopes
 from spyweb.ops.answer import Results
 from spyweb.ops.arguments import Int, Number, Table, Text, Value
 from spyweb.ops.op import op
-from spyweb.ops.positional import Asked, Failed, Here, KeyOrTable, as_they_are, positional
+from spyweb.ops.positional import Asked, Failed, Here, KeyOrTable, as_one, as_they_are, positional
 from spyweb.ops.rules import sloth
 from spyweb.ops.rules.expiry import remaining
 from spyweb.ops.rules.values import to_lua
@@ -18,7 +20,6 @@ from spyweb.ops.world import Call
 from spyweb.store.protocol import Entry, ValueStats
 
 IN_MEMORY = ":memory:"  # what a store without a file calls its path
-SMALLEST_ITEM = 64  # bytes that an entry of a listing takes in a VM at least
 
 
 @positional("state.set", failure=False, writes=True)
@@ -90,26 +91,22 @@ def keys(here: Here, pattern: KeyOrTable = b"*") -> Asked[list[bytes]]:
     """
     if not isinstance(pattern, bytes):
         return scopes.keys(here, pattern)
-    return Asked(here.call.world.store.values.keys(here.namespace, pattern), lambda found: (found,))
+    return Asked(here.call.world.store.values.keys(here.namespace, pattern, largest=here.largest), as_one)
 
 
 @positional("state.list", failure=None)
-def list_items(here: Here, prefix: KeyOrTable = b"") -> Asked[list[tuple[bytes, Entry]]]:
+def list_items(here: Here, prefix: KeyOrTable = b"") -> Asked[object]:
     """A table of the keys that begin so, each with its value.
 
     With a table `{scope}` an array of values, in the order of their creation.
     """
     if not isinstance(prefix, bytes):
         return scopes.list_values(here, prefix)
-    most = here.call.memory_limit // SMALLEST_ITEM
-    source = here.call.world.store.values.items(here.namespace, prefix, limit=most + 1)
-    return Asked(source, lambda items: _map_of(here, items, most))
+    return Asked(here.call.world.store.values.gather(here.namespace, prefix, _map_of, largest=here.largest), as_one)
 
 
-def _map_of(here: Here, items: list[tuple[bytes, Entry]], most: int) -> Results:
-    if len(items) > most:
-        return here.failure, f"{here.function}: more than {most} keys don't fit into this job's memory"
-    return ({key: to_lua(entry.value) for key, entry in items},)
+def _map_of(items: Iterator[tuple[bytes, Entry]]) -> dict[bytes, object]:
+    return {key: to_lua(entry.value) for key, entry in items}
 
 
 @positional("state.list_groups", failure=None)
@@ -200,7 +197,7 @@ def history(here: Here, key: Text, count: Int | None = None) -> Asked[list[Entry
     """
     here.subject(key)
     limit = None if count is None else max(0, count)
-    source = here.call.world.store.values.history(here.namespace, key, limit)
+    source = here.call.world.store.values.history(here.namespace, key, limit, largest=here.largest)
     return Asked(source, lambda entries: ([_version(entry) for entry in entries],))
 
 

@@ -12,21 +12,21 @@ from typing import NamedTuple
 
 from spyweb.clock import Clock
 from spyweb.store.batch import Kind, Lane
-from spyweb.store.changes import Desk, Effect, Noted, Row
+from spyweb.store.changes import Desk, Effect, Noted
 from spyweb.store.events import SqliteEvents
 from spyweb.store.following import Hearing
 from spyweb.store.locks import SqliteLocks, sweep_locks
 from spyweb.store.patterns import Pattern
 from spyweb.store.protocol import ChangeKind, HistoryRule, HistoryRules, Origin
-from spyweb.store.recording import COLUMNS, Trail, leave_trail
-from spyweb.store.scanning import select_prefix
+from spyweb.store.recording import Trail, find_row, leave_trail
+from spyweb.store.scanning import Stretch, select
 from spyweb.store.sealing import Codec
 from spyweb.store.watching import Wanted, Watches, kinds_wanted
 
 SLICE = 200  # rows looked at, or deleted, in one op
 
-EXPIRED = f"""
-    SELECT namespace, key, {COLUMNS} FROM entry INDEXED BY entry_expiring
+EXPIRED = """
+    SELECT rowid, namespace, key FROM entry INDEXED BY entry_expiring
     WHERE expires_ms <= ? ORDER BY expires_ms LIMIT ?
 """
 DELETE_ROW = "DELETE FROM entry WHERE rowid = ?"
@@ -70,21 +70,26 @@ def clear(connection: sqlite3.Connection, clearing: Clearing) -> Cleared:
     """One slice."""
     if clearing.hearing:
         clearing.hearing.begin()
-    columns = f"rowid, key, {COLUMNS}" if clearing.leaves_trail else "rowid, key"
-    within = (clearing.namespace, clearing.pattern.prefix, clearing.now_ms)
-    rows = select_prefix(connection, columns, *within, f"ORDER BY key LIMIT {SLICE}", least=clearing.least).fetchall()
-    matching = [row for row in rows if clearing.pattern.matches(row[1])]
+    stretch = Stretch(clearing.namespace, clearing.pattern.prefix, clearing.now_ms, clearing.least)
+    rows = select(connection, "rowid, key", stretch, f"ORDER BY key LIMIT {SLICE}").fetchall()
+    matching = [(rowid, key) for rowid, key in rows if clearing.pattern.matches(key)]
     if clearing.leaves_trail:
-        for _, key, *cells in matching:
-            clear_row(connection, clearing, key, Row(*cells))
-    connection.executemany(DELETE_ROW, [row[:1] for row in matching])
+        for _, key in matching:
+            clear_row(connection, clearing, key)
+    connection.executemany(DELETE_ROW, [(rowid,) for rowid, _ in matching])
     return Cleared(len(matching), rows[-1][1] + b"\0" if len(rows) == SLICE else None)
 
 
-def clear_row(connection: sqlite3.Connection, clearing: Clearing, key: bytes, row: Row) -> None:
+def clear_row(connection: sqlite3.Connection, clearing: Clearing, key: bytes) -> None:
     trail = Trail(kinds_wanted(clearing.watches, key), clearing.history, clearing.origin, clearing.hearing)
-    effect = Effect(None, True, None, row, (Noted(ChangeKind.DELETED, row, None),))
-    leave_trail(connection, Desk(clearing.codec, clearing.namespace, key, clearing.now_ms), effect, trail)
+    desk = Desk(clearing.codec, clearing.namespace, key, clearing.now_ms)
+    leave_trail_of_end(connection, desk, ChangeKind.DELETED, trail)
+
+
+def leave_trail_of_end(connection: sqlite3.Connection, desk: Desk, kind: ChangeKind, trail: Trail) -> None:
+    """Of an entry that is about to be deleted.  One by one: the values of a slice may not fit into memory together."""
+    row = find_row(connection, desk.namespace, desk.key)
+    leave_trail(connection, desk, Effect(None, replaced=row, notes=(Noted(kind, row, None),)), trail)
 
 
 class Sweeper:
@@ -131,12 +136,12 @@ def delete_expired(
     if hearing:
         hearing.begin()
     rows = connection.execute(EXPIRED, (now_ms, size)).fetchall()
-    for namespace, key, *row in rows:
+    for _, namespace, key in rows:
         wanted = watches.of_key(namespace, key)
         if ChangeKind.EXPIRED in wanted or hearing:
-            effect = Effect(None, notes=(Noted(ChangeKind.EXPIRED, Row(*row), None),))
-            leave_trail(connection, Desk(codec, namespace, key, now_ms), effect, Trail(wanted, hearing=hearing))
-    connection.executemany(DELETE_ROW, [row[-1:] for row in rows])
+            desk, trail = Desk(codec, namespace, key, now_ms), Trail(wanted, hearing=hearing)
+            leave_trail_of_end(connection, desk, ChangeKind.EXPIRED, trail)
+    connection.executemany(DELETE_ROW, [(rowid,) for rowid, _, _ in rows])
     return len(rows)
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
 from spyweb.errors import StoreError
+from spyweb.store.bounds import size_of_row, size_of_value, within
 from spyweb.store.changes import Desk as Matter
 from spyweb.store.changes import Effect, Noted, Row, decide, entry_of, is_live, renewed
 from spyweb.store.encoding import as_text
@@ -45,6 +46,7 @@ class Past(NamedTuple):
 
 
 Place = tuple[str, bytes]  # namespace, key
+T = TypeVar("T")
 
 
 class Table:
@@ -138,19 +140,26 @@ class MemoryValues:
     def transform(self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY) -> Future[object]:
         return self._desk.write(self._table.transform, (namespace, key), change, origin)
 
-    def keys(self, namespace: str, pattern: bytes = b"*") -> Future[list[bytes]]:
-        return self._desk.read(self._keys, namespace, pattern)
+    def keys(self, namespace: str, pattern: bytes = b"*", *, largest: int | None = None) -> Future[list[bytes]]:
+        return self._desk.read(lambda: list(within(largest, self._keys(namespace, pattern), len)))
 
-    def items(
-        self, namespace: str, prefix: bytes = b"", *, limit: int | None = None, order: Order = Order.KEY
-    ) -> Future[list[tuple[bytes, Entry]]]:
-        return self._desk.read(self._items, namespace, prefix, limit, order)
+    def gather(
+        self,
+        namespace: str,
+        prefix: bytes,
+        into: Callable[[Iterator[tuple[bytes, Entry]]], T],
+        *,
+        least: bytes = b"",
+        order: Order = Order.KEY,
+        largest: int | None = None,
+    ) -> Future[T]:
+        return self._desk.read(lambda: into(self._items(namespace, prefix, least, order, largest)))
 
     def clear(self, namespace: str, pattern: bytes = b"*", *, origin: Origin = NOBODY) -> Future[int]:
         return self._desk.write(self._clear, namespace, pattern, origin)
 
-    def namespaces(self, prefix: str = "") -> Future[list[str]]:
-        return self._desk.read(self._namespaces, prefix)
+    def namespaces(self, prefix: str = "", *, largest: int | None = None) -> Future[list[str]]:
+        return self._desk.read(lambda: list(within(largest, self._namespaces(prefix), len)))
 
     async def sweep(self, limit: int | None = None) -> int:
         return await self._desk.write(self._sweep, limit)
@@ -158,8 +167,10 @@ class MemoryValues:
     def keep_history(self, rules: HistoryRules) -> None:
         self._table.history = rules
 
-    def history(self, namespace: str, key: bytes, limit: int | None = None) -> Future[list[Entry]]:
-        return self._desk.read(self._history, (namespace, key), limit)
+    def history(
+        self, namespace: str, key: bytes, limit: int | None = None, *, largest: int | None = None
+    ) -> Future[list[Entry]]:
+        return self._desk.read(self._history, (namespace, key), limit, largest)
 
     def version(self, namespace: str, key: bytes, version: int) -> Future[Entry | None]:
         return self._desk.read(self._version, (namespace, key), version)
@@ -181,12 +192,17 @@ class MemoryValues:
         matches = compile_pattern(pattern).matches
         return sorted(key for (name, key), _ in self._table.live_places() if name == namespace and matches(key))
 
-    def _items(self, namespace: str, prefix: bytes, limit: int | None, order: Order) -> list[tuple[bytes, Entry]]:
+    def _items(
+        self, namespace: str, prefix: bytes, least: bytes, order: Order, largest: int | None
+    ) -> Iterator[tuple[bytes, Entry]]:
         found = [
-            (key, row) for (name, key), row in self._table.live_places() if name == namespace and key.startswith(prefix)
+            (key, row)
+            for (name, key), row in self._table.live_places()
+            if name == namespace and key.startswith(prefix) and key >= least
         ]
         found.sort(key=lambda item: item[0] if order is Order.KEY else item[1].rowid)
-        return [(key, entry_of(PLAIN, namespace, key, row)) for key, row in found[: limit_of(limit)]]
+        for key, row in within(largest, found, size_of_row):
+            yield key, entry_of(PLAIN, namespace, key, row)
 
     def _clear(self, namespace: str, pattern: bytes, origin: Origin) -> int:
         keys = self._keys(namespace, pattern)
@@ -208,13 +224,14 @@ class MemoryValues:
             self._table.leave_trail(place, Effect(None, notes=(Noted(ChangeKind.EXPIRED, row, None),)), NOBODY)
         return len(expired[: limit_of(limit)])
 
-    def _history(self, place: Place, limit: int | None) -> list[Entry]:
-        live = self._table.entry(place)
-        past = [entry_of(PLAIN, *place, past.row._replace(expires_ms=None)) for past in self._table.past.get(place, ())]
-        return [*([live] if live else []), *reversed(past)][: limit_of(limit)]
+    def _history(self, place: Place, limit: int | None, largest: int | None) -> list[Entry]:
+        live = self._table.live(place)
+        past = [past.row._replace(expires_ms=None) for past in self._table.past.get(place, ())]
+        rows = [*([live] if live else []), *reversed(past)][:limit]
+        return [entry_of(PLAIN, *place, row) for row in within(largest, rows, size_of_value)]
 
     def _version(self, place: Place, version: int) -> Entry | None:
-        return next((entry for entry in self._history(place, None) if entry.version == version), None)
+        return next((entry for entry in self._history(place, None, None) if entry.version == version), None)
 
     def _load(self, items: Sequence[Item], replace: bool) -> Loaded:
         loading = Loading(PLAIN, items, replace, self._table.now_ms, self._table.history)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice, starmap
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from spyweb.store.changes import Desk, Row, entry_of
+from spyweb.model import MIB
+from spyweb.store.bounds import size_of_row, size_of_value, within
+from spyweb.store.changes import Desk, Row, entry_of, is_live
 from spyweb.store.locks import find_all
 from spyweb.store.patterns import Pattern, next_prefix
 from spyweb.store.protocol import Alive, Entry, Item, Order, ValueStats
 from spyweb.store.reading import find_entry
-from spyweb.store.recording import COLUMNS
+from spyweb.store.recording import COLUMNS, find_row
 from spyweb.store.sealing import Codec
 
-LIVE = "(expires_ms IS NULL OR expires_ms > :now)"
-FROM_PREFIX = f"FROM entry WHERE namespace = :namespace AND key >= :least AND {LIVE}"
-WITHIN_PREFIX = f"{FROM_PREFIX} AND key < :beyond"
-ORDERS = {Order.KEY: "key", Order.CREATED: "rowid"}
+LIVE = "(expires_ms IS NULL OR expires_ms > :now_ms)"
+FROM_LEAST = f"FROM entry WHERE namespace = :namespace AND key >= :least AND {LIVE}"
+WITHIN_PREFIX = f"{FROM_LEAST} AND key < :beyond"
+ROW = f"SELECT key, {COLUMNS} FROM entry WHERE rowid = ?"
 # Leaps from namespace to namespace in the index instead of walking over every row.
 NAMESPACES = f"""
     WITH RECURSIVE names (name) AS (
@@ -48,65 +51,97 @@ HISTORY = f"SELECT {PAST_COLUMNS} FROM past WHERE namespace = ? AND key = ? ORDE
 PAST_VERSION = f"SELECT {PAST_COLUMNS} FROM past WHERE namespace = ? AND key = ? AND version = ?"
 
 PAGE_ROWS = 500
+PAGE_BYTES = 4 * MIB  # of values: a page ends with the one that reaches it
 NO_LIMIT = -1
 
-
-def find_keys(connection: sqlite3.Connection, namespace: str, pattern: Pattern, now_ms: int) -> list[bytes]:
-    rows = select_prefix(connection, "key", namespace, pattern.prefix, now_ms, "ORDER BY key")
-    return [key for (key,) in rows if pattern.matches(key)]
-
-
-def find_items(
-    connection: sqlite3.Connection, desk: Desk, limit: int | None, order: Order
-) -> list[tuple[bytes, Entry]]:
-    """The desk's key is the prefix."""
-    ending = f"ORDER BY {ORDERS[order]} LIMIT {NO_LIMIT if limit is None else max(limit, 0):d}"
-    rows = select_prefix(connection, f"key, {COLUMNS}", desk.namespace, desk.key, desk.now_ms, ending)
-    return [(key, entry_of(desk.codec, desk.namespace, key, Row(*row))) for key, *row in rows]
+T = TypeVar("T")
+Keyed = Iterator[tuple[bytes, Entry]]
+KeyedCells = tuple[Any, ...]
+Found = tuple[str, bytes, Row]  # namespace, key
 
 
-def select_prefix(
+class Stretch(NamedTuple):
+    """The live entries of a namespace whose keys begin so, from the key `least` on."""
+
+    namespace: str
+    prefix: bytes
+    now_ms: int
+    least: bytes = b""
+
+
+def select(connection: sqlite3.Connection, columns: str, stretch: Stretch, ending: str = "") -> sqlite3.Cursor:
+    beyond = next_prefix(stretch.prefix)
+    source = FROM_LEAST if beyond is None else WITHIN_PREFIX
+    named = stretch._asdict() | {"least": max(stretch.prefix, stretch.least), "beyond": beyond}
+    return connection.execute(f"SELECT {columns} {source} {ending}", named)
+
+
+def find_keys(
+    connection: sqlite3.Connection, namespace: str, pattern: Pattern, now_ms: int, largest: int | None
+) -> list[bytes]:
+    rows = select(connection, "key", Stretch(namespace, pattern.prefix, now_ms), "ORDER BY key")
+    return list(within(largest, (key for (key,) in rows if pattern.matches(key)), len))
+
+
+def gather(
     connection: sqlite3.Connection,
-    columns: str,
-    namespace: str,
-    prefix: bytes,
-    now_ms: int,
-    ending: str = "",
-    *,
-    least: bytes | None = None,
-) -> sqlite3.Cursor:
-    """The live entries of a namespace whose keys begin so; with `least`, which must begin so too, from that key on."""
-    beyond = next_prefix(prefix)
-    source = FROM_PREFIX if beyond is None else WITHIN_PREFIX
-    return connection.execute(
-        f"SELECT {columns} {source} {ending}",
-        {"namespace": namespace, "least": prefix if least is None else least, "beyond": beyond, "now": now_ms},
-    )
+    codec: Codec,
+    stretch: Stretch,
+    into: Callable[[Keyed], T],
+    order: Order,
+    largest: int | None,
+) -> T:
+    rows = WAYS[order](connection, stretch)
+    keyed = within(largest, ((key, Row(*row)) for key, *row in rows), size_of_row)
+    return into((key, entry_of(codec, stretch.namespace, key, row)) for key, row in keyed)
 
 
-def find_namespaces(connection: sqlite3.Connection, prefix: str, now_ms: int) -> list[str]:
-    rows = connection.execute(NAMESPACES, {"least": prefix, "now": now_ms})
-    return [name for (name,) in rows if name.startswith(prefix)]
+def by_key(connection: sqlite3.Connection, stretch: Stretch) -> Iterator[KeyedCells]:
+    return select(connection, f"key, {COLUMNS}", stretch, "ORDER BY key")
+
+
+def by_creation(connection: sqlite3.Connection, stretch: Stretch) -> Iterator[KeyedCells]:
+    """Numbers are sorted, not values, which would all be in memory for that.  One snapshot, as long as that is open."""
+    for numbered in select(connection, "rowid", stretch, "ORDER BY rowid"):
+        yield connection.execute(ROW, numbered).fetchone()
+
+
+WAYS = {Order.KEY: by_key, Order.CREATED: by_creation}
+
+
+def find_namespaces(connection: sqlite3.Connection, prefix: str, now_ms: int, largest: int | None) -> list[str]:
+    rows = connection.execute(NAMESPACES, {"least": prefix, "now_ms": now_ms})
+    return list(within(largest, (name for (name,) in rows if name.startswith(prefix)), len))
 
 
 class Page(NamedTuple):
     items: Sequence[Item]
-    after: int  # where the next page begins; 0: this is the last
+    after: int  # where the next page begins; 0: there is none
 
 
 def find_page(
     connection: sqlite3.Connection, codec: Codec, namespaces: Sequence[str] | None, after: int, now_ms: int
 ) -> Page:
     listed = None if namespaces is None else msgspec.json.encode(namespaces).decode()
-    asked = {"namespaces": listed, "after": after, "now": now_ms, "limit": PAGE_ROWS}
-    rows = [(namespace, key, Row(*row)) for namespace, key, *row in connection.execute(PAGE, asked)]
+    asked = {"namespaces": listed, "after": after, "now_ms": now_ms, "limit": PAGE_ROWS}
+    found = ((namespace, key, Row(*row)) for namespace, key, *row in connection.execute(PAGE, asked))
+    rows = list(up_to(PAGE_BYTES, found))
     items = [Item(namespace=name, key=key, entry=entry_of(codec, name, key, row)) for name, key, row in rows]
-    return Page(items, rows[-1][2].rowid if len(rows) == PAGE_ROWS else 0)
+    return Page(items, rows[-1][2].rowid if rows else 0)
+
+
+def up_to(size: int, rows: Iterable[Found]) -> Iterator[Found]:
+    """The first ones, until they take so many bytes."""
+    for row in rows:
+        yield row
+        size -= size_of_value(row[2])
+        if size <= 0:
+            return
 
 
 def measure(connection: sqlite3.Connection, namespace: str | None, now_ms: int, alive: Alive) -> ValueStats:
     which = "" if namespace is None else "WHERE namespace = :namespace"
-    counted = connection.execute(f"{STATS} {which}", {"now": now_ms, "namespace": namespace}).fetchone()
+    counted = connection.execute(f"{STATS} {which}", {"now_ms": now_ms, "namespace": namespace}).fetchone()
     total, expired, size_bytes, last_modified_ms = counted
     return ValueStats(
         total_keys=total,
@@ -117,11 +152,13 @@ def measure(connection: sqlite3.Connection, namespace: str | None, now_ms: int, 
     )
 
 
-def find_history(connection: sqlite3.Connection, desk: Desk, limit: int | None) -> list[Entry]:
-    live = find_entry(connection, desk)
-    rows = connection.execute(HISTORY, (desk.namespace, desk.key, NO_LIMIT if limit is None else max(limit, 0)))
-    past = [entry_of(desk.codec, desk.namespace, desk.key, Row(*row)) for row in rows]
-    return [live, *past][:limit] if live else past
+def find_history(connection: sqlite3.Connection, desk: Desk, limit: int | None, largest: int | None) -> list[Entry]:
+    """The desk's entry."""
+    live = find_row(connection, desk.namespace, desk.key)
+    past = connection.execute(HISTORY, (desk.namespace, desk.key, NO_LIMIT if limit is None else limit))
+    rows = chain([live] if live and is_live(live, desk.now_ms) else [], starmap(Row, past))
+    chosen = within(largest, islice(rows, limit), size_of_value)
+    return [entry_of(desk.codec, desk.namespace, desk.key, row) for row in chosen]
 
 
 def find_version(connection: sqlite3.Connection, desk: Desk, version: int) -> Entry | None:

@@ -9,8 +9,9 @@ and first let the writes be committed that were asked for before.
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
+from typing import TypeVar
 
 from spyweb.clock import Clock
 from spyweb.store import adding, clearing, reading, recording, replacing, scanning, transfer
@@ -37,6 +38,8 @@ from spyweb.store.protocol import (
 from spyweb.store.recording import NO_TRAIL, Trail
 from spyweb.store.sealing import Codec
 from spyweb.store.subjects import EVERYTHING
+
+T = TypeVar("T")
 
 
 class SqliteValues:
@@ -79,13 +82,22 @@ class SqliteValues:
                 return writer.submit(Kind.WRITE, replacing.replace, desk, change, subject=(namespace, key))
         return writer.submit(Kind.WRITE, recording.change, desk, change, subject=(namespace, key))
 
-    def keys(self, namespace: str, pattern: bytes = b"*") -> Future[list[bytes]]:
-        return self._lanes.ask(scanning.find_keys, namespace, compile_pattern(pattern), self._clock.now_ms())
+    def keys(self, namespace: str, pattern: bytes = b"*", *, largest: int | None = None) -> Future[list[bytes]]:
+        compiled, now_ms = compile_pattern(pattern), self._clock.now_ms()
+        return self._lanes.ask(scanning.find_keys, namespace, compiled, now_ms, largest)
 
-    def items(
-        self, namespace: str, prefix: bytes = b"", *, limit: int | None = None, order: Order = Order.KEY
-    ) -> Future[list[tuple[bytes, Entry]]]:
-        return self._lanes.ask(scanning.find_items, self.desk(namespace, prefix), limit, order)
+    def gather(
+        self,
+        namespace: str,
+        prefix: bytes,
+        into: Callable[[Iterator[tuple[bytes, Entry]]], T],
+        *,
+        least: bytes = b"",
+        order: Order = Order.KEY,
+        largest: int | None = None,
+    ) -> Future[T]:
+        stretch = scanning.Stretch(namespace, prefix, self._clock.now_ms(), least)
+        return self._lanes.ask(scanning.gather, self._codec, stretch, into, order, largest)
 
     def clear(self, namespace: str, pattern: bytes = b"*", *, origin: Origin = NOBODY) -> Future[int]:
         compiled = compile_pattern(pattern)
@@ -100,8 +112,8 @@ class SqliteValues:
         after = self._events.after(is_kept=bool(watches), hearing=hearing)
         return self._lanes.writer.submit(Kind.SEVERAL, clearing.clear, wanted, subject=namespace, after=after)
 
-    def namespaces(self, prefix: str = "") -> Future[list[str]]:
-        return self._lanes.ask(scanning.find_namespaces, prefix, self._clock.now_ms())
+    def namespaces(self, prefix: str = "", *, largest: int | None = None) -> Future[list[str]]:
+        return self._lanes.ask(scanning.find_namespaces, prefix, self._clock.now_ms(), largest)
 
     async def sweep(self, limit: int | None = None) -> int:
         return await self._sweeper.sweep(limit)
@@ -109,9 +121,11 @@ class SqliteValues:
     def keep_history(self, rules: HistoryRules) -> None:
         self._history = self._sweeper.rules = rules
 
-    def history(self, namespace: str, key: bytes, limit: int | None = None) -> Future[list[Entry]]:
+    def history(
+        self, namespace: str, key: bytes, limit: int | None = None, *, largest: int | None = None
+    ) -> Future[list[Entry]]:
         lane = self._lanes.reading(namespace, key)
-        return lane.submit(Kind.READ, scanning.find_history, self.desk(namespace, key), limit)
+        return lane.submit(Kind.READ, scanning.find_history, self.desk(namespace, key), limit, largest)
 
     def version(self, namespace: str, key: bytes, version: int) -> Future[Entry | None]:
         lane = self._lanes.reading(namespace, key)

@@ -7,11 +7,11 @@ was asked for before it; a question about many keys sees every write that was as
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -33,6 +33,9 @@ def scope_namespace(scope: str) -> str:
 
 
 SCOPES = "scope:"  # what the namespaces of all scopes begin with
+
+
+T = TypeVar("T")
 
 
 # Values
@@ -155,7 +158,8 @@ class Values(Protocol):
     """Entries with typed values.
 
     An expired entry is absent to every call, and what is written over it is a new entry.  Raises StoreError for what
-    is no Value, and for None at the top: what is not there is deleted, not stored.
+    is no Value, and for None at the top: what is not there is deleted, not stored.  Raises TooLarge where the answer
+    would take more than `largest` bytes: the keys and values in it as they are stored, and 64 (bounds.ITEM_COST) each.
     """
 
     def read(self, namespace: str, key: bytes) -> Future[Entry | None]: ...
@@ -163,13 +167,23 @@ class Values(Protocol):
     def transform(self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY) -> Future[object]:
         """Read, decide and write as one step; gives the decision's `result`."""
 
-    def keys(self, namespace: str, pattern: bytes = b"*") -> Future[list[bytes]]:
+    def keys(self, namespace: str, pattern: bytes = b"*", *, largest: int | None = None) -> Future[list[bytes]]:
         """Of live entries, sorted bytewise.  `*` is any run of characters, `?` one; all others are themselves."""
 
-    def items(
-        self, namespace: str, prefix: bytes = b"", *, limit: int | None = None, order: Order = Order.KEY
-    ) -> Future[list[tuple[bytes, Entry]]]:
-        """Live entries whose keys begin so."""
+    def gather(
+        self,
+        namespace: str,
+        prefix: bytes,
+        into: Callable[[Iterator[tuple[bytes, Entry]]], T],
+        *,
+        least: bytes = b"",
+        order: Order = Order.KEY,
+        largest: int | None = None,
+    ) -> Future[T]:
+        """What `into` makes of the live entries whose keys begin so, from the key `least` on: a list, say.
+
+        It takes as many as it wants.  It is called on the store's own thread: very many do not hold up the loop.
+        """
 
     def clear(self, namespace: str, pattern: bytes = b"*", *, origin: Origin = NOBODY) -> Future[int]:
         """Delete all live entries whose keys match; gives how many.
@@ -178,7 +192,7 @@ class Values(Protocol):
         itself, also one that is put there meanwhile.  Where a slice fails, those before it are gone.
         """
 
-    def namespaces(self, prefix: str = "") -> Future[list[str]]:
+    def namespaces(self, prefix: str = "", *, largest: int | None = None) -> Future[list[str]]:
         """Those with a live entry, sorted."""
 
     async def sweep(self, limit: int | None = None) -> int:
@@ -190,7 +204,9 @@ class Values(Protocol):
     def keep_history(self, rules: HistoryRules) -> None:
         """From now on keep past versions by these rules; what is kept already stays until it outlives its own."""
 
-    def history(self, namespace: str, key: bytes, limit: int | None = None) -> Future[list[Entry]]:
+    def history(
+        self, namespace: str, key: bytes, limit: int | None = None, *, largest: int | None = None
+    ) -> Future[list[Entry]]:
         """The versions that there are, newest first: the live one, then those that it replaced."""
 
     def version(self, namespace: str, key: bytes, version: int) -> Future[Entry | None]: ...

@@ -7,6 +7,7 @@ So both answer alike.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from msgspec import structs
 
 from spyweb.clock import Clock
 from spyweb.errors import Refused
-from spyweb.model import NULL, JobId, Value
+from spyweb.model import MIB, NULL, JobId, Value
 from spyweb.ops.rules.values import shown, size_of
 from spyweb.settings import StateSettings
 from spyweb.store.lines import UNKNOWN_MS
@@ -28,7 +29,9 @@ from spyweb.web.state_watch import watch
 
 IN_MEMORY = ":memory:"  # what such a store calls its path
 JOB = job_namespace(JobId(""))
-CHUNK = 200  # entries read at a time: an answer of a million holds up nothing else
+PAGE = 200  # entries read at a time, or fewer large ones: an answer of a million holds up nothing else
+PAGE_BYTES = 4 * MIB  # of values; the one that reaches it is the last
+CHECKED = 50  # entries of an import looked up at a time; each may be a megabyte
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +42,11 @@ class StateOffice:
 
     async def entries(self, namespace: str, prefix: bytes, limit: int | None) -> AsyncIterator[EntryView]:
         """Sorted by key, bytewise."""
-        # A star in the prefix would match more.
-        keys = [key for key in await self.store.values.keys(namespace, prefix + b"*") if key.startswith(prefix)]
-        chosen = iter(keys[:limit])
-        while chunk := list(islice(chosen, CHUNK)):
-            found = await asyncio.gather(*(self.store.values.read(namespace, key) for key in chunk))
-            for key, entry in zip(chunk, found, strict=True):
-                if entry:
-                    yield view_entry(namespace, key, entry)
+        least, left = prefix, sys.maxsize if limit is None else limit
+        while page := await self.store.values.gather(namespace, prefix, partial(take_page, left), least=least):
+            for key, entry in page:
+                yield view_entry(namespace, key, entry)
+            least, left = page[-1][0] + b"\0", left - len(page)
 
     async def entry(self, namespace: str, key: bytes) -> EntryView | None:
         found = await self.store.values.read(namespace, key)
@@ -112,7 +112,7 @@ class StateOffice:
         ready: list[Item] = []
         fates: Counter[Fate] = Counter()
         rest = iter(items)
-        while chunk := list(islice(rest, CHUNK)):
+        while chunk := list(islice(rest, CHECKED)):
             fates.update(await self._fates(chunk, now_ms))
             ready += [_dated(item, now_ms) for item in chunk]
         if not dry_run:
@@ -143,6 +143,16 @@ class StateOffice:
         size = size_of(value)
         if size > self.limits.max_value_bytes:
             raise Refused(f"{shown(key)}: the value of {size} bytes is over the limit of {self.limits.max_value_bytes}")
+
+
+def take_page(most: int, items: Iterator[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:
+    page, size = [], 0
+    for key, entry in islice(items, min(most, PAGE)):
+        page.append((key, entry))
+        size += size_of(entry.value)
+        if size >= PAGE_BYTES:
+            break
+    return page
 
 
 class Fate(Enum):

@@ -19,6 +19,7 @@ from spyweb.store.protocol import (
     Entry,
     HistoryRules,
     Keep,
+    Order,
     Put,
     Replacement,
     Store,
@@ -82,6 +83,12 @@ async def look(store: Store, key: bytes, *, namespace: str = "state") -> Value:
     """The value; None when there is none."""
     entry = await store.values.read(namespace, key)
     return entry.value if entry else None
+
+
+async def all_items(
+    store: Store, namespace: str, prefix: bytes = b"", *, order: Order = Order.KEY, largest: int | None = None
+) -> list[tuple[bytes, Entry]]:
+    return await store.values.gather(namespace, prefix, list, order=order, largest=largest)
 
 
 async def until_told() -> None:

@@ -33,7 +33,7 @@ from spyweb.store.protocol import (
     Watch,
 )
 from tests.fakes.clock import START_MS, FakeClock
-from tests.fakes.stores import AGED, LOGGED, RULES, opened
+from tests.fakes.stores import AGED, LOGGED, RULES, all_items, opened
 from tests.fakes.values import values
 
 NAMESPACES = ["state", LOGGED, AGED, ""]
@@ -203,8 +203,8 @@ async def everything(store: Store) -> list[object]:
     found: list[object] = [await store.values.namespaces(), await store.locks.list()]
     found += [repr(await store.events.pending()), [each async for each in store.values.export()]]
     for namespace in [*NAMESPACES, "moved"]:
-        items = await store.values.items(namespace, order=Order.CREATED)
-        found += [repr(items), await store.values.keys(namespace, b"*k*"), await store.values.items(namespace, b"k")]
+        created = await all_items(store, namespace, order=Order.CREATED)
+        found += [repr(created), await store.values.keys(namespace, b"*k*"), await all_items(store, namespace, b"k")]
         stats = await store.values.stats(namespace)
         found += [stats.total_keys, stats.expired_keys, stats.last_modified_ms, stats.active_locks]
         for key in [b"k", b"\xff\xfe"]:

@@ -8,10 +8,11 @@ from structlog.testing import capture_logs
 
 from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
+from spyweb.model import MIB
 from spyweb.ops import catalog
-from spyweb.ops.state import SMALLEST_ITEM
 from spyweb.ops.world import Call
 from spyweb.settings import StateSettings
+from spyweb.store.bounds import ITEM_COST
 from spyweb.store.memory import MemoryStore
 from spyweb.store.protocol import HistoryRule
 from tests.fakes.clock import FakeClock
@@ -303,10 +304,28 @@ async def test_a_listing_is_a_map_by_prefix() -> None:
 
 
 async def test_a_listing_that_no_vm_could_hold_is_refused() -> None:
-    call = make_call(memory_limit=2 * SMALLEST_ITEM)
+    call = make_call(memory_limit=MIB)
+    for number in range(5):
+        await ask(call, "state.set", b"%d" % number, b"x" * (MIB // 5))
+        await ask(call, "state.set", {b"scope": b"s", b"key": b"%d" % number, b"value": b"x" * (MIB // 5)})
+    too_large = "the answer would be larger than 1 MB, which is this job's memory limit"
+
+    assert await ask(call, "state.list") == [None, f"state.list: {too_large}"]
+    with pytest.raises(OpError) as raised:
+        await ask(call, "state.list", {b"scope": b"s"})
+    assert raised.value.value == {"code": "LIST_ERROR", "message": f"state.list: {too_large}"}
+    assert call.tally.storage_errors == 0
+    await ask(call, "state.delete", b"4")
+    assert len((await ask(call, "state.list"))[0]) == 4  # type: ignore[arg-type]
+
+
+async def test_keys_that_no_vm_could_hold_are_refused() -> None:
+    call = make_call(memory_limit=3 * ITEM_COST)
     for key in [b"a", b"b", b"c"]:
         await ask(call, "state.set", key, key)
-    assert await ask(call, "state.list") == [None, "state.list: more than 2 keys don't fit into this job's memory"]
+
+    assert (await ask(call, "state.keys"))[0] is None
+    assert await ask(call, "state.keys", b"a*") == [[b"a"]]
 
 
 async def test_clearing_spares_locks_and_all_other_namespaces() -> None:

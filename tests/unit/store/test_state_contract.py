@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from spyweb.errors import StoreClosed, StoreError
-from spyweb.model import NULL, HistoryRule, Value
+from spyweb.errors import StoreClosed, StoreError, TooLarge
+from spyweb.model import MIB, NULL, HistoryRule, Value
 from spyweb.store.protocol import (
     GLOBAL,
     KEEP,
@@ -23,7 +24,7 @@ from spyweb.store.protocol import (
     Store,
 )
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import AGED, KINDS, LOGGED, RULES, adding, dropping, look, opened, put, putting
+from tests.fakes.stores import AGED, KINDS, LOGGED, RULES, adding, all_items, dropping, look, opened, put, putting
 
 STATE = "state"
 LARGEST = (1 << 63) - 1
@@ -235,10 +236,10 @@ async def test_questions_about_many_keys_see_the_writes_asked_for_before_them(st
     for number in range(20):
         store.values.transform(STATE, b"%02d" % number, putting(number))
 
-    keys, items = store.values.keys(STATE), store.values.items(STATE)
+    keys, gathered = store.values.keys(STATE), store.values.gather(STATE, b"", list)
     namespaces, stats = store.values.namespaces(), store.values.stats(STATE)
 
-    assert len(await keys) == len(await items) == (await stats).total_keys == 20
+    assert len(await keys) == len(await gathered) == (await stats).total_keys == 20
     assert await namespaces == [STATE]
 
 
@@ -254,7 +255,7 @@ async def test_an_expired_entry_is_absent_to_everything_from_the_very_moment(sto
     clock.advance(0.001)
     assert await look(store, b"k") is None
     assert await store.values.keys(STATE) == []
-    assert await store.values.items(STATE) == []
+    assert await all_items(store, STATE) == []
     assert await store.values.namespaces() == []
     assert await store.values.clear(STATE) == 0
     assert [each async for each in store.values.export()] == []
@@ -385,8 +386,8 @@ async def test_items_are_given_by_key_or_by_creation(store: Store, clock: FakeCl
     await store.values.transform(STATE, b"c", dropping())
     await put(store, b"c", b"anew")  # loses it
 
-    by_key = await store.values.items(STATE)
-    by_creation = await store.values.items(STATE, order=Order.CREATED)
+    by_key = await all_items(store, STATE)
+    by_creation = await all_items(store, STATE, order=Order.CREATED)
 
     assert [key for key, _ in by_key] == [b"a", b"b", b"c", b"\xff", b"\xff\xff"]
     assert [(key, entry.value) for key, entry in by_creation] == [
@@ -396,10 +397,30 @@ async def test_items_are_given_by_key_or_by_creation(store: Store, clock: FakeCl
         (b"\xff\xff", b"\xff\xff"),
         (b"c", b"anew"),
     ]
-    assert [key for key, _ in await store.values.items(STATE, b"\xff")] == [b"\xff", b"\xff\xff"]
-    assert [key for key, _ in await store.values.items(STATE, b"b", limit=5)] == [b"b"]
-    assert [key for key, _ in await store.values.items(STATE, limit=2, order=Order.CREATED)] == [b"b", b"a"]
-    assert await store.values.items(STATE, limit=0) == []
+    assert [key for key, _ in await all_items(store, STATE, b"\xff")] == [b"\xff", b"\xff\xff"]
+    assert [key for key, _ in await all_items(store, STATE, b"b")] == [b"b"]
+    for least, keys in [(b"", [b"a", b"b", b"c"]), (b"b", [b"b", b"c"]), (b"b\0", [b"c"])]:
+        first = await store.values.gather(STATE, b"", lambda found: list(islice(found, 3)), least=least)
+        assert [key for key, _ in first][: len(keys)] == keys
+
+
+async def test_an_answer_that_would_be_too_large_is_refused(store: Store) -> None:
+    for number in range(10):
+        await put(store, b"%d" % number, b"x" * 1000, namespace=LOGGED)
+    for _ in range(3):
+        await put(store, b"0", b"y" * 1000, namespace=LOGGED)
+    asked: list[Callable[[int], Awaitable[Sequence[object]]]] = [
+        lambda largest: store.values.keys(LOGGED, largest=largest),
+        lambda largest: store.values.gather(LOGGED, b"", list, largest=largest),
+        lambda largest: store.values.gather(LOGGED, b"", list, order=Order.CREATED, largest=largest),
+        lambda largest: store.values.history(LOGGED, b"0", largest=largest),
+        lambda largest: store.values.namespaces(largest=largest),
+    ]
+    for ask, small, large in zip(asked, [9, 10_000, 10_000, 4_000, 1], [700, 13_000, 13_000, 6_000, 100], strict=True):
+        with pytest.raises(TooLarge, match="larger than"):
+            await ask(small)
+        assert await ask(large)
+    assert await store.values.gather(LOGGED, b"", lambda found: next(found)[0], largest=1200) == b"0"
 
 
 async def test_what_is_put_over_an_expired_entry_comes_last(store: Store, clock: FakeClock) -> None:
@@ -408,7 +429,7 @@ async def test_what_is_put_over_an_expired_entry_comes_last(store: Store, clock:
     clock.advance(1)
     await put(store, b"a", 2)
 
-    assert [key for key, _ in await store.values.items(STATE, order=Order.CREATED)] == [b"b", b"a"]
+    assert [key for key, _ in await all_items(store, STATE, order=Order.CREATED)] == [b"b", b"a"]
 
 
 async def test_namespaces_are_those_with_a_live_entry(store: Store, clock: FakeClock) -> None:
@@ -536,6 +557,15 @@ async def test_an_export_gives_live_entries_in_the_order_of_creation(store: Stor
     assert [each.entry.value for each in everything] == [*range(600), 1]
     assert [(each.namespace, each.key) for each in some] == [("scope:a", b"other")]
     assert [each async for each in store.values.export([])] == []
+
+
+async def test_an_export_goes_on_after_entries_that_fill_a_page(store: Store) -> None:
+    large = b"x" * (5 * MIB)
+    for key in (b"c", b"b", b"a"):
+        await put(store, key, large)
+    await put(store, b"last", 1)
+
+    assert [each.key async for each in store.values.export()] == [b"c", b"b", b"a", b"last"]
 
 
 async def test_what_was_exported_can_be_loaded_elsewhere(store: Store, tmp_path: Path, clock: FakeClock) -> None:

@@ -13,7 +13,7 @@ from spyweb.store.protocol import Store, Watch
 from spyweb.store.rotation import rotate_key
 from spyweb.store.sqlite import open_store
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import KEY, LOGGED, RULES, look, put
+from tests.fakes.stores import KEY, LOGGED, RULES, all_items, look, put
 
 OTHER = bytes(32)
 SECRET = b"a very secret value"
@@ -145,7 +145,7 @@ async def test_many_values_change_their_key(path: Path) -> None:
     rotate_key(path, old=KEY, new=OTHER)
 
     store = await open_with(path, OTHER)
-    found = await store.values.items("state")
+    found = await all_items(store, "state")
     assert sorted(int(key) for key, entry in found if entry.value == key) == list(range(2500))
     await store.close()
 

@@ -12,7 +12,7 @@ from spyweb.model import NULL, HistoryRule, JobId, RunId, Value
 from spyweb.settings import StateSettings
 from spyweb.store.lines import UNKNOWN_MS
 from spyweb.store.protocol import Entry, Item
-from spyweb.web.state_office import StateOffice
+from spyweb.web.state_office import PAGE, PAGE_BYTES, StateOffice, take_page
 from spyweb.web.state_view import Moved
 from tests.fakes import findings
 from tests.fakes.clock import START_MS, FakeClock
@@ -47,6 +47,24 @@ async def test_a_prefix_is_taken_literally_and_a_limit_counts(office: StateOffic
     assert await keys(office, b"a*") == ["a*1", "a*2"]
     assert await keys(office, b"a", 2) == ["a*1", "a*2"]
     assert await keys(office, b"a?") == ["a?"]
+
+
+async def test_a_listing_goes_on_over_its_pages(office: StateOffice) -> None:
+    names = [f"{number:04}" for number in range(2 * PAGE + 10)]
+    await office.store.values.load([item(name.encode()) for name in names], replace=True)
+
+    assert await keys(office) == names
+    assert await keys(office, limit=PAGE) == names[:PAGE]
+    assert await keys(office, limit=PAGE + 5) == names[: PAGE + 5]
+    assert await keys(office, limit=0) == []
+
+
+async def test_a_page_ends_with_the_entry_that_makes_it_large(office: StateOffice) -> None:
+    large = item(b"large", b"x" * PAGE_BYTES)
+    await office.store.values.load([item(b"a"), large, item(b"z")], replace=True)
+
+    assert await keys(office) == ["a", "large", "z"]
+    assert [key for key, _ in take_page(9, iter([(b"l", large.entry), (b"z", large.entry)]))] == [b"l"]
 
 
 async def test_only_a_scope_keeps_null(office: StateOffice) -> None:
