@@ -13,7 +13,8 @@ from spyweb.cli.options import JobName, Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import find_in, open_project
 from spyweb.clock import RealClock
-from spyweb.jobs.view import log_file, to_json
+from spyweb.jobs.view import JobView, log_file, to_json
+from spyweb.model import Outcome
 from spyweb.web.tail import follow, last_lines
 
 
@@ -28,13 +29,27 @@ def logs(
     project = open_project(root_of(context))
     views = project.source().jobs()
     chosen = find_in(views, job)
-    path = log_file(project.root, next(view.folder for view in views if view.id == chosen))
+    view = next(view for view in views if view.id == chosen)
+    path = log_file(project.root, view.folder)
     lines = last_lines(path, count)
     if not lines:
         output.note(f"{chosen} has not logged anything yet")
     _show(lines, form, following=following)
+    trouble = _trouble(view)
+    if trouble:
+        output.note(trouble)
     if following:
         asyncio.run(_follow(path, form))
+
+
+def _trouble(view: JobView) -> str:
+    """What the script could not log by itself: why its file is not taken, or why its latest run failed."""
+    if view.error:
+        return f"its file is not taken as it is: {view.error}"
+    last = view.last
+    if last and last.outcome in (Outcome.FAILED, Outcome.LOST):
+        return f"its latest run ({last.run}) {last.outcome.value}: {last.reason}: see `spyweb runs {view.id}`"
+    return ""
 
 
 def _show(lines: list[str], form: Format, *, following: bool) -> None:

@@ -136,6 +136,14 @@ def test_logs_are_read_where_the_script_wrote_them(online: Project) -> None:
     assert spyweb("logs", "prices", "-n", "1", "-o", "json", root=root).json == ["three"]
 
 
+def test_logs_say_what_the_script_could_not(online: Project) -> None:
+    answer = spyweb("logs", "backup", "-n", "1", root=online[0])
+    failed = "its latest run (2) failed: jobs/backup.lua:3: disk: see `spyweb runs backup`\n"
+    assert answer == Answer(0, "", f"backup has not logged anything yet\n{failed}")
+    broken = spyweb("logs", "typo", root=online[0])
+    assert broken.err.endswith("its file is not taken as it is: jobs/typo.lua:1: unexpected symbol near 'x'\n")
+
+
 # -- a run ----------------------------------------------------------------------------------------------------
 
 FAILED = RunEnded(
