@@ -17,6 +17,8 @@ from spyweb.jobs.view import JobView, log_file, to_json
 from spyweb.model import Outcome
 from spyweb.web.tail import follow, last_lines
 
+FATES = {Outcome.FAILED: "failed", Outcome.LOST: "was lost"}
+
 
 def logs(
     context: typer.Context,
@@ -47,8 +49,9 @@ def _trouble(view: JobView) -> str:
     if view.error:
         return f"its file is not taken as it is: {view.error}"
     last = view.last
-    if last and last.outcome in (Outcome.FAILED, Outcome.LOST):
-        return f"its latest run ({last.run}) {last.outcome.value}: {last.reason}: see `spyweb runs {view.id}`"
+    fate = FATES.get(last.outcome) if last else None
+    if last and fate:
+        return f"its latest run ({last.run}) {fate}: {last.reason}: see `spyweb runs {view.id}`"
     return ""
 
 
