@@ -1,14 +1,15 @@
 """Deleting many entries, in slices: what a script clears, and what has expired.
 
-A slice is an op of its own, small enough that the ops queued behind it hardly wait.
+A slice is an op of its own, small enough that the ops queued behind it hardly wait: so many rows, or fewer where they
+take long, as values of a megabyte do.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 from spyweb.clock import Clock
 from spyweb.store.batch import Kind, Lane
@@ -24,15 +25,17 @@ from spyweb.store.sealing import Codec
 from spyweb.store.watching import Wanted, Watches, kinds_wanted
 
 SLICE = 200  # rows looked at, or deleted, in one op
+SLICE_S = 0.01  # seconds; the row that reaches it is the last of its slice
 
 EXPIRED = """
     SELECT rowid, namespace, key FROM entry INDEXED BY entry_expiring
     WHERE expires_ms <= ? ORDER BY expires_ms LIMIT ?
 """
 DELETE_ROW = "DELETE FROM entry WHERE rowid = ?"
-FORGET = """
-    DELETE FROM past WHERE rowid IN (SELECT rowid FROM past WHERE namespace = ? AND archived_ms <= ? LIMIT ?)
-"""
+OLD = "SELECT rowid FROM past WHERE namespace = ? AND archived_ms <= ? LIMIT ?"
+FORGET = "DELETE FROM past WHERE rowid = ?"
+
+T = TypeVar("T")
 
 
 class Clearing(NamedTuple):
@@ -40,6 +43,7 @@ class Clearing(NamedTuple):
     namespace: str
     pattern: Pattern
     least: bytes  # the first key that is looked at; begins as the pattern does
+    clock: Clock
     now_ms: int
     watches: Sequence[Wanted]
     history: HistoryRule | None
@@ -54,6 +58,20 @@ class Clearing(NamedTuple):
 class Cleared(NamedTuple):
     deleted: int
     rest: bytes | None  # where what has not been looked at begins; None: that was all
+
+
+class Swept(NamedTuple):
+    deleted: int
+    is_all: bool
+
+
+def in_time(clock: Clock, rows: Sequence[T]) -> Iterator[T]:
+    """The rows of a slice; of those that take long only the first."""
+    ends = clock.monotonic() + SLICE_S
+    for row in rows:
+        yield row
+        if clock.monotonic() >= ends:
+            return
 
 
 async def clear_all(clear_from: Callable[[bytes], Future[Cleared]], first: Future[Cleared]) -> int:
@@ -72,12 +90,16 @@ def clear(connection: sqlite3.Connection, clearing: Clearing) -> Cleared:
         clearing.hearing.begin()
     stretch = Stretch(clearing.namespace, clearing.pattern.prefix, clearing.now_ms, clearing.least)
     rows = select(connection, "rowid, key", stretch, f"ORDER BY key LIMIT {SLICE}").fetchall()
-    matching = [(rowid, key) for rowid, key in rows if clearing.pattern.matches(key)]
-    if clearing.leaves_trail:
-        for _, key in matching:
-            clear_row(connection, clearing, key)
-    connection.executemany(DELETE_ROW, [(rowid,) for rowid, _ in matching])
-    return Cleared(len(matching), rows[-1][1] + b"\0" if len(rows) == SLICE else None)
+    looked_at = deleted = 0
+    for rowid, key in in_time(clearing.clock, rows):
+        looked_at += 1
+        if clearing.pattern.matches(key):
+            if clearing.leaves_trail:
+                clear_row(connection, clearing, key)
+            connection.execute(DELETE_ROW, (rowid,))
+            deleted += 1
+    is_all = looked_at == len(rows) < SLICE
+    return Cleared(deleted, None if is_all else rows[looked_at - 1][1] + b"\0")
 
 
 def clear_row(connection: sqlite3.Connection, clearing: Clearing, key: bytes) -> None:
@@ -107,43 +129,49 @@ class Sweeper:
         freed = await self._writer.submit(Kind.SEVERAL, sweep_locks, self._clock.now_ms(), self._locks.alive)
         self._locks.holdings.tell(freed)
         await self._forget()
-        swept = 0
-        while limit is None or swept < limit:
-            size = SLICE if limit is None else min(SLICE, limit - swept)
-            deleted = await self._slice(size)
-            swept += deleted
-            if deleted < size:
+        deleted = 0
+        while limit is None or deleted < limit:
+            swept = await self._slice(SLICE if limit is None else min(SLICE, limit - deleted))
+            deleted += swept.deleted
+            if swept.is_all:
                 break
-        return swept
+        return deleted
 
-    async def _slice(self, size: int) -> int:
+    async def _slice(self, size: int) -> Swept:
         hearing = self._events.followers.hearing_all()
-        arguments = (self._codec, self._events.watches, hearing, self._clock.now_ms(), size)
+        arguments = (self._codec, self._events.watches, hearing, self._clock, size)
         after = self._events.after(is_kept=True, hearing=hearing)
         return await self._writer.submit(Kind.SEVERAL, delete_expired, *arguments, after=after)
 
     async def _forget(self) -> None:
         for namespace, rule in self.rules.items():
-            deleted = SLICE if rule.age_ms is not None else 0
-            while deleted == SLICE:
+            is_all = rule.age_ms is None
+            while not is_all:
                 before_ms = self._clock.now_ms() - (rule.age_ms or 0)
-                deleted = await self._writer.submit(Kind.WRITE, forget, namespace, before_ms)
+                _, is_all = await self._writer.submit(Kind.SEVERAL, forget, namespace, before_ms, self._clock)
 
 
 def delete_expired(
-    connection: sqlite3.Connection, codec: Codec, watches: Watches, hearing: Hearing | None, now_ms: int, size: int
-) -> int:
+    connection: sqlite3.Connection, codec: Codec, watches: Watches, hearing: Hearing | None, clock: Clock, size: int
+) -> Swept:
     if hearing:
         hearing.begin()
+    now_ms, deleted = clock.now_ms(), 0
     rows = connection.execute(EXPIRED, (now_ms, size)).fetchall()
-    for _, namespace, key in rows:
+    for rowid, namespace, key in in_time(clock, rows):
         wanted = watches.of_key(namespace, key)
         if ChangeKind.EXPIRED in wanted or hearing:
             desk, trail = Desk(codec, namespace, key, now_ms), Trail(wanted, hearing=hearing)
             leave_trail_of_end(connection, desk, ChangeKind.EXPIRED, trail)
-    connection.executemany(DELETE_ROW, [(rowid,) for rowid, _, _ in rows])
-    return len(rows)
+        connection.execute(DELETE_ROW, (rowid,))
+        deleted += 1
+    return Swept(deleted, deleted == len(rows) < size)
 
 
-def forget(connection: sqlite3.Connection, namespace: str, before_ms: int) -> int:
-    return connection.execute(FORGET, (namespace, before_ms, SLICE)).rowcount
+def forget(connection: sqlite3.Connection, namespace: str, before_ms: int, clock: Clock) -> Swept:
+    rows = connection.execute(OLD, (namespace, before_ms, SLICE)).fetchall()
+    deleted = 0
+    for row in in_time(clock, rows):
+        connection.execute(FORGET, row)
+        deleted += 1
+    return Swept(deleted, deleted == len(rows) < SLICE)

@@ -196,3 +196,6 @@ def set_up_writing(connection: sqlite3.Connection, durability: Durability) -> No
     connection.execute("PRAGMA cell_size_check = ON")
     # A file that was tampered with must not run functions through its schema.
     connection.execute("PRAGMA trusted_schema = OFF")
+    # Where SQLite is built to overwrite what is deleted, a value of 1 MB is deleted in a ninth of the time: its pages
+    # are not.  Encryption begins with a VACUUM.
+    connection.execute("PRAGMA secure_delete = FAST")

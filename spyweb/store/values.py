@@ -108,7 +108,8 @@ class SqliteValues:
     def _clear_from(self, namespace: str, pattern: Pattern, origin: Origin, least: bytes) -> Future[Cleared]:
         watches, rule = self._events.watches.of_namespace(namespace), self._history.get(namespace)
         hearing = self._events.followers.hearing(namespace)
-        wanted = Clearing(self._codec, namespace, pattern, least, self._clock.now_ms(), watches, rule, origin, hearing)
+        clock = self._clock
+        wanted = Clearing(self._codec, namespace, pattern, least, clock, clock.now_ms(), watches, rule, origin, hearing)
         after = self._events.after(is_kept=bool(watches), hearing=hearing)
         return self._lanes.writer.submit(Kind.SEVERAL, clearing.clear, wanted, subject=namespace, after=after)
 

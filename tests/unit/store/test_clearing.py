@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from spyweb.store.clearing import SLICE
+from spyweb.store.clearing import SLICE, SLICE_S, in_time
+from spyweb.store.protocol import HistoryRule
 from spyweb.store.sqlite import open_store
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import putting
+from tests.fakes.stores import opened, put, putting
 
 
 async def test_a_write_gets_between_two_slices_of_a_sweep(tmp_path: Path) -> None:
@@ -48,3 +49,37 @@ async def test_a_write_gets_between_two_slices_of_a_clear(tmp_path: Path) -> Non
     assert await cleared == 5 * SLICE
     assert await store.values.keys("state") == []
     await store.close()
+
+
+class SlowRows(FakeClock):
+    """Each row of a slice takes all the time that there is."""
+
+    def monotonic(self) -> float:
+        self.advance(SLICE_S)
+        return super().monotonic()
+
+
+def test_a_slice_ends_with_the_row_that_reaches_its_limit_of_time() -> None:
+    clock, taken = FakeClock(), []
+    for number in in_time(clock, range(10)):
+        taken.append(number)
+        clock.advance(SLICE_S * 0.4)
+
+    assert taken == [0, 1, 2]
+    assert list(in_time(clock, range(10))) == list(range(10))
+
+
+async def test_rows_that_take_long_are_all_cleared_swept_and_forgotten(tmp_path: Path) -> None:
+    clock = SlowRows()
+    async with opened("sqlite", tmp_path / "spyweb.db", clock, {"state": HistoryRule(age_ms=1)}) as store:
+        for number in range(7):
+            await put(store, b"%d" % number, number)
+        assert await store.values.clear("state") == 7
+        assert await store.values.keys("state") == []
+
+        clock.advance(1)
+        for number in range(7):
+            await put(store, b"%d" % number, number, namespace="other", expires_ms=clock.now_ms() + 1)
+        clock.advance(1)
+        assert await store.values.sweep() == 7
+        assert await store.values.history("state", b"0") == []
