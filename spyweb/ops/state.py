@@ -78,7 +78,10 @@ def delete(here: Here, key: KeyOrTable) -> Asked[object]:
 
 @positional("state.clear", failure=False, writes=True)
 def clear(here: Here, pattern: Text = b"*") -> Asked[int]:
-    """Forget every key that matches, or all of them; never locks, and nothing of store_* or of scopes."""
+    """Forget every key that matches, or all of them; never locks, and nothing of store_* or of scopes.
+
+    More than 200 go bit by bit, so that no other job waits.
+    """
     values = here.call.world.store.values
     return Asked(values.clear(here.namespace, pattern, origin=here.call.origin), lambda _: (True,))
 
