@@ -9,25 +9,37 @@ from functools import partial
 
 from spyweb.clock import Clock
 from spyweb.errors import Refused
+from spyweb.model import MIB
+from spyweb.ops.rules.values import size_of
 from spyweb.store.protocol import ChangeEvent, ChangeKind, Events, Watch
 from spyweb.web.state_view import ChangeView, view_change
 
 HEARTBEAT = 15.0  # seconds; without one, a watcher that has gone would be noticed at the next change only
 MOST_WAITING = 10_000  # changes; who reads more slowly than that is let go rather than filling the memory
+MOST_BYTES = 16 * MIB  # of the values in them
 
 
 @dataclass(slots=True)
 class Listener:
     """What has been heard and not been told yet."""
 
-    waiting: asyncio.Queue[ChangeView | None] = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
+    waiting: asyncio.Queue[tuple[ChangeView | None, int]] = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
+    size: int = 0  # bytes of the values that wait
     is_late: bool = False
 
     def hear(self, event: ChangeEvent | None) -> None:
-        if self.waiting.full():
+        size = size_of(event.old) + size_of(event.new) if event else 0
+        if self.waiting.full() or (self.size and self.size + size > MOST_BYTES):
             self.is_late = True
         else:
-            self.waiting.put_nowait(view_change(event) if event else None)
+            self.size += size
+            self.waiting.put_nowait((view_change(event) if event else None, size))
+
+    async def next(self) -> ChangeView | None:
+        """None: a sign of life."""
+        change, size = await self.waiting.get()
+        self.size -= size
+        return change
 
 
 async def watch(
@@ -42,10 +54,10 @@ async def watch(
         while not listener.is_late:
             beat = clock.call_later(HEARTBEAT, partial(listener.hear, None))
             try:
-                change = await listener.waiting.get()
+                change = await listener.next()
             finally:
                 beat.cancel()
             yield change
-        raise Refused(f"changes come faster than they are taken: more than {MOST_WAITING} are waiting")
+        raise Refused(f"changes come faster than they are taken: {listener.waiting.qsize()} are waiting")
     finally:
         leave()

@@ -11,7 +11,7 @@ import pytest
 from spyweb.errors import Refused
 from spyweb.store.memory import MemoryStore
 from spyweb.web.state_view import ChangeView
-from spyweb.web.state_watch import HEARTBEAT, MOST_WAITING, watch
+from spyweb.web.state_watch import HEARTBEAT, MOST_BYTES, MOST_WAITING, watch
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import put, until_told
 
@@ -66,6 +66,22 @@ async def test_who_reads_too_slowly_is_let_go() -> None:
             await put(store, b"a", 1)
         await until_told()
         with pytest.raises(Refused, match="faster than they are taken"):
+            await anext(changes)
+
+
+async def test_who_reads_large_values_too_slowly_is_let_go_sooner() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    async with aclosing(watch(store.events, clock, None, b"*")) as changes:
+        await anext(changes)
+        for number in range(5):
+            await put(store, b"%d" % number, b"x" * (MOST_BYTES - 9))  # and 9 for what was not there before
+            await until_told()
+            assert shown(await anext(changes)) == f"created state {number}"
+        for number in range(5, 7):
+            await put(store, b"%d" % number, b"x" * (MOST_BYTES // 2))
+        await until_told()
+        with pytest.raises(Refused, match="faster than they are taken: 1 are waiting"):
             await anext(changes)
 
 
