@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from spyweb.clock import Clock
@@ -26,35 +25,18 @@ from spyweb.jobs.view import (
     broken_job,
     find_job,
     log_file,
-    log_line,
     next_run,
-    run_ended,
     state_of,
     told,
     view_job,
     zone_of,
 )
-from spyweb.model import Ending, JobId, Run, RunId, TriggerType
+from spyweb.model import JobId, Run, RunId, TriggerType
 from spyweb.reload.swap import Reloader
 from spyweb.scheduler import Scheduler
 from spyweb.store.protocol import Records, Runs
+from spyweb.web.run_watch import Watching
 from spyweb.web.state_office import StateOffice
-
-
-@dataclass(slots=True)
-class Watching:
-    """An observer that hands on what it sees."""
-
-    clock: Clock
-    events: asyncio.Queue[RunEvent] = field(default_factory=asyncio.Queue)
-    is_watched: bool = True  # whoever watches may leave before the run ends
-
-    def log(self, level: str, text: bytes) -> None:
-        if self.is_watched:
-            self.events.put_nowait(log_line(level, text, self.clock.now_ms()))
-
-    def ended(self, run: Run, ending: Ending) -> None:
-        self.events.put_nowait(run_ended(run, ending, self.clock.now_ms()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +135,7 @@ class Office:
         await self.runner.start_by_hand(self._live(job), start)
         try:
             while True:
-                event = await watching.events.get()
+                event = await watching.next()
                 yield event
                 if isinstance(event, RunEnded):
                     return
