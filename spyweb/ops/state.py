@@ -120,7 +120,10 @@ def list_groups(here: Here) -> Asked[list[str]]:
 
 @positional("state.update", failure=None, writes=True)
 def update(here: Here, options: Table) -> Asked[object]:
-    """Apply `ops` to the value of `key` in `scope`, all in one step; gives `{old_value, new_value, errors?}`."""
+    """Apply `ops` to the value of `key` in `scope`, all in one step; gives `{old_value, new_value, errors?}`.
+
+    At most 10,000 ops.
+    """
     return scopes.update(here, options)
 
 

@@ -56,8 +56,8 @@ def key_of(target: Object, segment: bytes) -> ValueKey:
     return segment
 
 
-def with_field(target: Object, segment: bytes, value: Value) -> Object:
-    return {**target, key_of(target, segment): value}
+def put_field(target: Object, segment: bytes, value: Value) -> None:
+    target[key_of(target, segment)] = value
 
 
 def field_of(target: Object, segment: bytes) -> Value:

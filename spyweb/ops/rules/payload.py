@@ -15,6 +15,7 @@ from spyweb.ops.rules.values import Unstorable, fits, integral, shown, size_of, 
 
 MALFORMED = "deserialization_error"
 TOO_LARGE = "VALUE_TOO_LARGE"
+MOST_OPS = 10_000  # of one update; to read them takes 40 ms, in which nobody else is answered
 
 _REACH_DEEPER = frozenset({Kind.MERGE, Kind.APPEND})  # their path may be an array of segments
 _NEED_A_VALUE = frozenset({Kind.MERGE, Kind.APPEND})
@@ -107,7 +108,7 @@ class Payload:
     def updates(self) -> list[Update]:
         given = self.fields.get(b"ops")
         try:
-            return [_update(number, fields) for number, fields in enumerate(_array(given))]
+            return [_update(number, fields) for number, fields in enumerate(_few(_array(given)))]
         except Malformed as problem:
             raise self.malformed(str(problem)) from None
 
@@ -118,6 +119,12 @@ def _array(given: object) -> Sequence[object]:
     if given == {} or _is_empty_array(given):
         return []
     raise Malformed(f"field 'ops': array expected, got {type_name(given)}")
+
+
+def _few(ops: Sequence[object]) -> Sequence[object]:
+    if len(ops) > MOST_OPS:
+        raise Malformed(f"field 'ops': {len(ops)} ops; at most {MOST_OPS}")
+    return ops
 
 
 def _is_empty_array(given: object) -> bool:

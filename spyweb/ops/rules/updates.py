@@ -1,7 +1,7 @@
-"""iii's update ops: set, merge, increment, decrement, append, remove, one after another on a working copy.
+"""iii's update ops: set, merge, increment, decrement, append, remove, one after another on a draft.
 
 An op that can't be done is skipped and reported, and the others still apply.  A root of None is a missing key: field
-ops begin it as an empty object.  Nothing is changed in place: what was read stays as it was.
+ops begin it as an empty object.  What was read stays as it was.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from spyweb.model import NULL, Value
+from spyweb.ops.rules.draft import Draft
 from spyweb.ops.rules.paths import (
     FORBIDDEN,
     Object,
@@ -21,8 +22,8 @@ from spyweb.ops.rules.paths import (
     key_of,
     object_at_root,
     object_in,
+    put_field,
     spelled,
-    with_field,
 )
 from spyweb.ops.rules.sloth import added
 from spyweb.ops.rules.values import kind_of, shown
@@ -65,38 +66,48 @@ class Updated:
 
 def apply(root: Value, updates: Sequence[Update]) -> Updated:
     """What a value becomes; a missing one at least `{}`."""
-    problems = []
+    draft, problems = Draft(), []
     for index, update in enumerate(updates):
         try:
             check_path(update.kind, update.path)
-            root = _STEPS[update.kind](root, update)
+            root = _STEPS[update.kind](draft, root, update)
         except Rejected as rejected:
             problems.append(Problem(op_index=index, code=rejected.code, message=str(rejected)))
-    return Updated(value={} if root is None else root, problems=problems)
+    return Updated(value={} if root is None else draft.finished(root), problems=problems)
 
 
-def _set(root: Value, update: Update) -> Value:
+def _set(draft: Draft, root: Value, update: Update) -> Value:
     if not update.path:
         return update.value
-    return with_field(object_at_root("set", root), update.path[0], update.value)
+    target = draft.own(object_at_root("set", root))
+    put_field(target, update.path[0], update.value)
+    return target
 
 
-def _merge(root: Value, update: Update) -> Value:
+def _merge(draft: Draft, root: Value, update: Update) -> Value:
     value = update.value
     if not isinstance(value, dict):
         raise Rejected("merge.value.not_an_object", f"only an object can be merged, not {kind_of(value)}")
     _check_merged(value)
     if update.path:
-        return _merge_below(root if isinstance(root, dict) else {}, update.path, value)
+        return _merge_below(draft, root if isinstance(root, dict) else {}, update.path, value)
     if root is None:
         return value
-    return {**root, **value} if isinstance(root, dict) else root  # as in iii: nothing happens, and nothing is said
+    return _merged(draft, root, value) if isinstance(root, dict) else root  # as in iii: nothing happens or is said
 
 
-def _merge_below(target: Object, path: Path, value: Object) -> Object:
+def _merge_below(draft: Draft, target: Object, path: Path, value: Object) -> Object:
     inner = object_in(target, path[0])
-    merged = _merge_below(inner, path[1:], value) if path[1:] else {**inner, **value}
-    return with_field(target, path[0], merged)
+    merged = _merge_below(draft, inner, path[1:], value) if path[1:] else _merged(draft, inner, value)
+    target = draft.own(target)
+    put_field(target, path[0], merged)
+    return target
+
+
+def _merged(draft: Draft, target: Object, value: Object) -> Object:
+    target = draft.own(target)
+    target.update(value)
+    return target
 
 
 def _check_merged(value: Object) -> None:
@@ -122,12 +133,15 @@ def _check_names(value: Object) -> None:
             raise Rejected("merge.value.proto_polluted", f"a key can't be '{shown(key)}'")
 
 
-def _add(root: Value, update: Update) -> Value:
+def _add(draft: Draft, root: Value, update: Update) -> Value:
     by = update.by if update.kind is Kind.INCREMENT else -update.by
     if not update.path:
         return _sum(root, by, update)
     target = object_at_root(update.kind, root)
-    return with_field(target, update.path[0], _sum(field_of(target, update.path[0]), by, update))
+    total = _sum(field_of(target, update.path[0]), by, update)
+    target = draft.own(target)
+    put_field(target, update.path[0], total)
+    return target
 
 
 def _sum(number: Value, by: int, update: Update) -> Value:
@@ -141,41 +155,52 @@ def _sum(number: Value, by: int, update: Update) -> Value:
     return total
 
 
-def _append(root: Value, update: Update) -> Value:
+def _append(draft: Draft, root: Value, update: Update) -> Value:
     if not update.path:
-        return _appended(root, update)
-    return _append_below(object_at_root("append", root), update.path, update)
+        return _appended(draft, root, update)
+    return _append_below(draft, object_at_root("append", root), update.path, update)
 
 
-def _append_below(target: Object, path: Path, update: Update) -> Object:
+def _append_below(draft: Draft, target: Object, path: Path, update: Update) -> Object:
+    """What is rejected at its end has changed nothing on the way there."""
     if path[1:]:
-        return with_field(target, path[0], _append_below(object_in(target, path[0]), path[1:], update))
-    return with_field(target, path[0], _appended(field_of(target, path[0]), update))
+        below: Value = _append_below(draft, object_in(target, path[0]), path[1:], update)
+    else:
+        below = _appended(draft, field_of(target, path[0]), update)
+    target = draft.own(target)
+    put_field(target, path[0], below)
+    return target
 
 
-def _appended(target: Value, update: Update) -> Value:
+def _appended(draft: Draft, target: Value, update: Update) -> Value:
     """A string begins a string, anything else a list; but below a longer path what is missing begins as a list."""
     value = update.value
     if target is None or target is NULL:
         keeps_text = target is NULL or len(update.path) < 2
         return value if isinstance(value, bytes) and keeps_text else [value]
     if isinstance(target, list):
-        return [*target, value]
-    if isinstance(target, bytes) and isinstance(value, bytes):
-        return target + value
+        target = draft.own(target)
+        target.append(value)
+        return target
+    if isinstance(target, bytes | bytearray) and isinstance(value, bytes):
+        return draft.extended(target, value)
     reason = f"{kind_of(value)} can't be appended to {kind_of(target)}"
     raise Rejected("append.type_mismatch", f"{spelled(update.path)}: {reason}")
 
 
-def _remove(root: Value, update: Update) -> Value:
+def _remove(draft: Draft, root: Value, update: Update) -> Value:
     if not update.path:
         return NULL
     target = object_at_root("remove", root)
     gone = key_of(target, update.path[0])
-    return {key: value for key, value in target.items() if key != gone} if gone in target else root
+    if gone not in target:
+        return root
+    target = draft.own(target)
+    del target[gone]
+    return target
 
 
-_STEPS: Mapping[Kind, Callable[[Value, Update], Value]] = {
+_STEPS: Mapping[Kind, Callable[[Draft, Value, Update], Value]] = {
     Kind.SET: _set,
     Kind.MERGE: _merge,
     Kind.INCREMENT: _add,

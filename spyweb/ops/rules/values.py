@@ -144,7 +144,7 @@ def are_equal(left: Value, right: Value) -> bool:
     return left == right
 
 
-def kind_of(value: Value) -> str:
+def kind_of(value: Value | bytearray) -> str:
     """For error texts."""
     match value:
         case None:
@@ -155,7 +155,7 @@ def kind_of(value: Value) -> str:
             return "a boolean"
         case int() | float():
             return "a number"
-        case bytes():
+        case bytes() | bytearray():
             return "a string"
         case list():
             return "a list"
