@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import sys
 from asyncio import Condition
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +23,7 @@ from spyweb.store.user_guard import Guard
 from spyweb.store.user_views import FUNCTIONS
 
 LOCKED = "database is locked"
+BEHIND, LOWEST = 5, 19  # levels of niceness: a third of the weight
 
 
 class LooseConnection(Connection):
@@ -130,7 +133,7 @@ class Session:
         if self._connection is None or self._user is None:
             guard, path = Guard(FUNCTIONS), self._opening.path
             try:
-                self._connection = await LooseConnection.open(partial(self._opening.connect, self.job, guard))
+                self._connection = await LooseConnection.open(partial(_connect, self._opening, self.job, guard))
                 self._original = Original(path)
             except sqlite3.Error as error:
                 raise translate(error, path) from error
@@ -147,6 +150,19 @@ class Session:
         if trouble:
             self._original = None
             await self.close()
+
+
+def _connect(opening: Opening, job: JobId, guard: Guard) -> sqlite3.Connection:
+    give_way()
+    return opening.connect(job, guard)
+
+
+def give_way() -> None:
+    """This thread, from now on: its statements may compute for seconds, each job's on one of its own, and beside eight
+    of them the loop would wait for a processor.  Linux only: elsewhere a priority is the whole process's."""
+    if sys.platform == "linux":
+        with suppress(OSError):  # then it is as it was
+            os.setpriority(os.PRIO_PROCESS, 0, min(os.getpriority(os.PRIO_PROCESS, 0) + BEHIND, LOWEST))
 
 
 def _guarded(connection: sqlite3.Connection, guard: Guard, clock: Clock) -> UserConnection:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import sys
+import threading
 from asyncio import Task
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
@@ -18,6 +21,7 @@ from spyweb.store import user_db
 from spyweb.store.protocol import Durability
 from spyweb.store.user_connection import Opening
 from spyweb.store.user_db import UserDatabase
+from spyweb.store.user_session import BEHIND, LOWEST
 from tests.fakes.clock import FakeClock
 from tests.fakes.ops import make_sql
 from tests.fakes.sql import Asker, statement
@@ -49,6 +53,16 @@ async def test_a_job_keeps_its_connection(database: UserDatabase) -> None:
     await Asker(database, "b", 2).changed("INSERT INTO t VALUES (8)")
     assert await Asker(database, "a", 1).rows("SELECT last_insert_rowid() AS id") == [{"id": 1}]
     assert await Asker(database, "c", 3).rows("SELECT last_insert_rowid() AS id") == [{"id": 0}]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a thread has no priority of its own elsewhere")
+async def test_the_thread_of_a_connection_gives_way_to_all_others(database: UserDatabase) -> None:
+    await Asker(database, "a").rows("SELECT 1")
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+
+    levels = [os.getpriority(os.PRIO_PROCESS, thread.native_id or 0) for thread in threading.enumerate()]
+
+    assert sorted({*levels, mine}) == [mine, min(mine + BEHIND, LOWEST)]
 
 
 async def test_a_write_waits_for_another_jobs_transaction_and_reads_do_not(database: UserDatabase) -> None:
