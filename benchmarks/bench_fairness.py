@@ -1,7 +1,8 @@
 """What a bad job costs the others: lateness of 200 small jobs, 1,000 runs a second, beside each kind of hog.
 
 The peer of each figure is the same crowd without a hog, in the same run.  Each hog is on a schedule of its own and is
-ended by its limits, again and again; what a caller of /healthz waits meanwhile is shown too.  Durability is "normal":
+ended by its limits, again and again; what a caller of /healthz waits meanwhile is shown too.  "All of them" are those
+that keep workers busy.  Durability is "normal":
 what is asked here is who gets the processors, and a disk that stalls would answer something else.
 """
 
@@ -37,6 +38,21 @@ HOGS = {
     "a table.sort of 100,000": b"""
         while true do local t = {} for i = 1, 1e5 do t[i] = i * 7919 % 100003 end table.sort(t) end""",
     "8 MB values": b"local s = ('x'):rep(8000000) while true do store_get(s) end",
+}
+COUNT_UP_TO = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c LIMIT %d) SELECT %s FROM c"
+# What takes its time in the daemon, and not in a worker.
+OP_HOGS = {
+    "SQL without end": b"while true do pcall(db_query, '%s') end" % (COUNT_UP_TO % (1 << 62, "count(*)")).encode(),
+    "100,000 rows of SQL": b"while true do db_query('%s') end" % (COUNT_UP_TO % (100_000, "n")).encode(),
+    "lists of 10,000 keys": b"""
+        for i = 1, 1e4 do state.set('key' .. i, i) end
+        while true do state.list() end""",
+    "updates of 5,000 ops": b"""
+        local ops = {} for i = 1, 5000 do ops[i] = {type = 'increment', path = 'f' .. i, by = 1} end
+        while true do state.update{scope = 's', key = 'k', ops = ops} end""",
+    "values of 1 MB, cleared": b"""
+        local s = ('x'):rep(1000000)
+        while true do for i = 1, 20 do state.set('key' .. i, s) end state.clear('key*') end""",
 }
 
 
@@ -112,7 +128,7 @@ def main() -> None:
     effort = read_effort(__doc__)
     windows, seconds = effort.rounds, 0.3 if effort.quick else 1.2
     alone = uvloop.run(beside({}, windows, seconds))
-    cases = {} if effort.quick else {name: {name: source} for name, source in HOGS.items()}
+    cases = {} if effort.quick else {name: {name: source} for name, source in (HOGS | OP_HOGS).items()}
     cases["all of them together"] = HOGS
     rows = []
     for name, hogs in cases.items():
