@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -33,6 +33,8 @@ class Type(StrEnum):
     MSGPACK = "m"
 
 
+NUMBERS = frozenset({int, float, bool})
+SCALARS = NUMBERS | {bytes}
 AS_THEY_ARE = frozenset({Type.STRING.value, Type.INTEGER.value, Type.FLOAT.value})
 
 
@@ -95,11 +97,19 @@ def to_json(value: Value, depth: int) -> Plain:
             return {text_of(key): to_json(item, inside) for key, item in value.items()}
         case list():
             inside = less(depth)
-            return [to_json(item, inside) for item in value]
+            return value if are_numbers(value) else [to_json(item, inside) for item in value]
     check_scalar(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise NotJson
     return None if value is NULL else value
+
+
+def are_numbers(values: list[Value]) -> bool:
+    """Whether all are finite numbers of 64 bits, or booleans: what needs no look at each.  A list may be long."""
+    if not values or not NUMBERS.issuperset(map(type, values)):
+        return False
+    numbers = cast("list[float]", values)
+    return min(numbers) >= SMALLEST and max(numbers) <= LARGEST and all(map(math.isfinite, numbers))
 
 
 def text_of(value: ValueKey) -> str:
@@ -118,7 +128,7 @@ def from_json(plain: Plain) -> Value:
         case dict():
             return {key.encode(): from_json(item) for key, item in plain.items()}
         case list():
-            return [from_json(item) for item in plain]
+            return plain if NUMBERS.issuperset(map(type, plain)) else [from_json(item) for item in plain]
         case bool() | int() | float():
             return plain
     return NULL
@@ -131,7 +141,7 @@ def to_msgpack(value: Value, depth: int) -> Plain:
             return {checked_key(key): to_msgpack(item, inside) for key, item in value.items()}
         case list():
             inside = less(depth)
-            return [to_msgpack(item, inside) for item in value]
+            return value if are_numbers(value) else [to_msgpack(item, inside) for item in value]
     check_scalar(value)
     return None if value is NULL else value
 
@@ -141,7 +151,7 @@ def from_msgpack(plain: Plain) -> Value:
         case dict():
             return {key: from_msgpack(item) for key, item in plain.items()}
         case list():
-            return [from_msgpack(item) for item in plain]
+            return plain if SCALARS.issuperset(map(type, plain)) else [from_msgpack(item) for item in plain]
         case bytes() | bool() | int() | float():
             return plain
     return NULL

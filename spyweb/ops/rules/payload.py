@@ -166,6 +166,8 @@ def _is_nothing(given: object) -> bool:
 
 def _path(kind: Kind, given: object) -> Path:
     """No segment, for the root, where it is left out, null, "" or empty."""
+    if type(given) is bytes and given:
+        return (given,)
     if _is_nothing(given):
         return ()
     if isinstance(given, list) and kind in _REACH_DEEPER:
@@ -177,6 +179,8 @@ def _path(kind: Kind, given: object) -> Path:
 
 
 def _by(given: object) -> int:
+    if type(given) is int and fits(given):
+        return given
     number = integral(given) if isinstance(given, int | float) and not isinstance(given, bool) else None
     if not isinstance(number, int) or not fits(number):
         raise Malformed(f"field 'by': integer expected, got {given if number is not None else type_name(given)}")

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from msgspec import Struct
+
 from spyweb.model import NULL, Value
 from spyweb.ops.rules.draft import Draft
 from spyweb.ops.rules.paths import (
@@ -41,8 +43,7 @@ class Kind(StrEnum):
     REMOVE = "remove"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
+class Update(Struct, frozen=True, kw_only=True):  # made for each op: a dataclass takes three times as long
     """One op, of the right shape; whether it can be done is seen when it meets a value."""
 
     kind: Kind

@@ -17,6 +17,8 @@ from spyweb.ops.arguments import INTEGER_LIMIT
 
 SHOWN = 80  # characters of a key in an error
 _NULL_IN_LUA = msgspec.msgpack.Ext(int(Ext.NULL), b"table")  # as the VM's codec writes it
+_AS_THEY_ARE = frozenset({bytes, bool, int})  # in Lua and in the store
+_FLAT = _AS_THEY_ARE | {float}
 SCALAR_BYTES = 9  # what anything but a text or a table takes
 
 
@@ -44,20 +46,46 @@ def shown(text: bytes) -> str:
 
 
 def value_from_lua(given: object) -> Value:
-    """Raises Unstorable."""
+    """Raises Unstorable.  A table may be given back as it is: whoever gave it must not change it any more."""
+    kind = type(given)
+    if kind in _AS_THEY_ARE:
+        return given  # type: ignore[return-value]
+    if kind is list:
+        return _list_from_lua(given)  # type: ignore[arg-type]
     match given:
-        case bool() | bytes():
-            return given
-        case int() | float():
+        case float():
             return _number(given)
-        case list():
-            return [_inside(number, item) for number, item in enumerate(given, 1)]
         case Mapping():
-            return {_key(key): _inside(key, item) for key, item in given.items()}
+            return _table_from_lua(given)
         case Foreign():
             return _sentinel(given)
         case _:
             raise Unstorable("nil can't be stored")
+
+
+def _list_from_lua(given: list[object]) -> list[Value]:
+    """It may be long, and this is the loop's time: where nothing is to convert it is not gone through one by one."""
+    if _AS_THEY_ARE.issuperset(map(type, given)):
+        return given  # type: ignore[return-value]
+    made: list[Value] = []
+    try:
+        for item in given:
+            made.append(value_from_lua(item))  # noqa: PERF401 - how far it came says where the problem is
+    except Unstorable as problem:
+        raise problem.inside(len(made) + 1) from None
+    return made
+
+
+def _table_from_lua(given: Mapping[object, object]) -> dict[ValueKey, Value]:
+    made: dict[ValueKey, Value] = {}
+    for key, item in given.items():
+        if type(key) is not bytes:
+            _check_key(key)
+        try:
+            made[key] = item if type(item) in _AS_THEY_ARE else value_from_lua(item)  # type: ignore[index,assignment]
+        except Unstorable as problem:
+            raise problem.inside(key) from None
+    return made
 
 
 def _sentinel(given: Foreign) -> Value:
@@ -74,22 +102,14 @@ def _sentinel(given: Foreign) -> Value:
             raise Unstorable("it is nested too deep")
 
 
-def _inside(key: object, item: object) -> Value:
-    try:
-        return value_from_lua(item)
-    except Unstorable as problem:
-        raise problem.inside(key) from None
+def _check_key(key: object) -> None:
+    if not isinstance(key, bytes | int | float):
+        kind = key.name if isinstance(key, Foreign) else type(key).__name__
+        raise Unstorable(f"a {kind} can't be a key of what is stored")
 
 
-def _key(key: object) -> ValueKey:
-    if isinstance(key, bytes | int | float):
-        return key
-    kind = key.name if isinstance(key, Foreign) else type(key).__name__
-    raise Unstorable(f"a {kind} can't be a key of what is stored")
-
-
-def _number(number: int | float) -> int | float:
-    if isinstance(number, float) and not math.isfinite(number):
+def _number(number: float) -> int | float:
+    if not math.isfinite(number):
         raise Unstorable("NaN can't be stored" if math.isnan(number) else "an infinite number can't be stored")
     return integral(number)
 
@@ -108,13 +128,18 @@ def fits(number: int | float) -> bool:
 
 def to_lua(value: Value) -> object:
     """As the codec of a VM reads it; JSON's null as its sentinel."""
+    kind = type(value)
+    if kind in _FLAT:
+        return value
     match value:
+        case list():
+            return value if _FLAT.issuperset(map(type, value)) else [to_lua(item) for item in value]
+        case dict():
+            if _FLAT.issuperset(map(type, value.values())):
+                return value
+            return {key: to_lua(item) for key, item in value.items()}
         case Null():
             return _NULL_IN_LUA
-        case list():
-            return [to_lua(item) for item in value]
-        case dict():
-            return {key: to_lua(item) for key, item in value.items()}
         case _:
             return value
 
