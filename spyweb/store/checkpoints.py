@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import sys
 from asyncio import Future
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,9 +21,12 @@ from pathlib import Path
 import structlog
 
 from spyweb.errors import StoreError
+from spyweb.store.damage import index_of
 from spyweb.store.original import Original
 
 ROWS = 2000  # changed between two checkpoints; where they lie far apart each adds a page of 4 kB to the log
+PAGES = 6000  # in the log that have not been copied: few rows of large values
+PAGES_IN_LOG = 16  # where the -shm file says how many there are: a native u32 (sqlite.org/walformat.html, mxFrame)
 
 log = structlog.get_logger()
 
@@ -38,6 +42,8 @@ class Checkpoints:
         self._connect = connect
         self._connection: sqlite3.Connection | None = None
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._index = open_index(path)
+        self._copied = 0  # pages of the log, by the checkpoints so far
         self._thread: ThreadPoolExecutor | None = None
         self._under_way: Future[None] | None = None
         self._rows = 0  # since the last one began
@@ -46,7 +52,13 @@ class Checkpoints:
     def note(self, rows: int) -> None:
         """So many have been changed by what was committed."""
         self._rows += rows
-        if self._rows >= ROWS and self._under_way is None and not self._is_stopping:
+        if self._under_way is not None or self._is_stopping:
+            return
+        pages = self._pages()
+        if pages < self._copied:  # the log has begun anew
+            self._copied = 0
+        if self._rows >= ROWS or pages - self._copied >= PAGES:
+            self._copied = pages
             self._begin()
 
     async def stop(self) -> None:
@@ -65,6 +77,13 @@ class Checkpoints:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+        if self._index >= 0:
+            os.close(self._index)
+            self._index = -1
+
+    def _pages(self) -> int:
+        """In the log; 0 where that can't be told."""
+        return int.from_bytes(os.pread(self._index, 4, PAGES_IN_LOG), sys.byteorder) if self._index >= 0 else 0
 
     def _begin(self) -> None:
         self._rows = 0
@@ -95,3 +114,10 @@ class Checkpoints:
         if trouble:
             raise trouble
         return self._connect()
+
+
+def open_index(path: Path) -> int:
+    """-1: there is none, as where SQLite keeps it in memory."""
+    with suppress(OSError):
+        return os.open(index_of(path), os.O_RDONLY | os.O_CLOEXEC)
+    return -1

@@ -51,6 +51,11 @@ def files_of(path: Path) -> tuple[Path, Path, Path]:
     return path, wal_of(path), path.with_name(f"{path.name}-shm")
 
 
+def index_of(path: Path) -> Path:
+    """Of its log."""
+    return path.with_name(f"{path.name}-shm")
+
+
 def wal_of(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 

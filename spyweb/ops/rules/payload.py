@@ -15,7 +15,7 @@ from spyweb.ops.rules.values import Unstorable, fits, integral, shown, size_of, 
 
 MALFORMED = "deserialization_error"
 TOO_LARGE = "VALUE_TOO_LARGE"
-MOST_OPS = 10_000  # of one update; to read them takes 40 ms, in which nobody else is answered
+MOST_OPS = 10_000  # of one update: to read and apply them takes some 40 ms, in which nobody else writes
 
 _REACH_DEEPER = frozenset({Kind.MERGE, Kind.APPEND})  # their path may be an array of segments
 _NEED_A_VALUE = frozenset({Kind.MERGE, Kind.APPEND})

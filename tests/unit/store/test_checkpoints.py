@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.store.checkpoints import ROWS, Checkpoints
+from spyweb.store.checkpoints import PAGES, ROWS, Checkpoints
 from spyweb.store.original import Original
 from spyweb.store.protocol import GLOBAL
 from spyweb.store.sqlite import connect_to, open_store
@@ -56,6 +56,23 @@ async def test_after_so_many_rows_the_log_is_copied_and_the_writer_waits_for_not
 
     assert without_log(path) == [1]
     writer.execute("COMMIT")
+    await checkpoints.stop()
+    writer.close()
+    checkpoints.close()
+
+
+async def test_few_rows_of_large_values_are_copied_too_before_the_writer_has_to(path: Path) -> None:
+    writer = make_table(path)
+    writer.execute("PRAGMA wal_autocheckpoint = 0")
+    writer.execute("CREATE TABLE large (value)")
+    checkpoints = Checkpoints(path, Original(path), partial(connect_to, path, "rw"))
+    copied = []
+    for _ in range(60):  # 4.1 kB hold 4,096 bytes, so 245 pages each
+        writer.execute("INSERT INTO large VALUES (zeroblob(1000000))")
+        copied.append(await note(checkpoints, 1))
+
+    assert PAGES // 245 == 24
+    assert [number for number, was_copied in enumerate(copied) if was_copied] == [24, 49]
     await checkpoints.stop()
     writer.close()
     checkpoints.close()
