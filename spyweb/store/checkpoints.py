@@ -25,7 +25,8 @@ from spyweb.store.damage import index_of
 from spyweb.store.original import Original
 
 ROWS = 2000  # changed between two checkpoints; where they lie far apart each adds a page of 4 kB to the log
-PAGES = 6000  # in the log that have not been copied: few rows of large values
+PAGES = 5000  # in the log that have not been copied: few rows of large values
+BATCHES = 8  # from one look at that to the next, since each gives the interpreter's lock away
 PAGES_IN_LOG = 16  # where the -shm file says how many there are: a native u32 (sqlite.org/walformat.html, mxFrame)
 
 log = structlog.get_logger()
@@ -47,18 +48,14 @@ class Checkpoints:
         self._thread: ThreadPoolExecutor | None = None
         self._under_way: Future[None] | None = None
         self._rows = 0  # since the last one began
+        self._batches = 0  # since the last look at the log
         self._is_stopping = False
 
     def note(self, rows: int) -> None:
         """So many have been changed by what was committed."""
         self._rows += rows
-        if self._under_way is not None or self._is_stopping:
-            return
-        pages = self._pages()
-        if pages < self._copied:  # the log has begun anew
-            self._copied = 0
-        if self._rows >= ROWS or pages - self._copied >= PAGES:
-            self._copied = pages
+        self._batches += 1
+        if self._under_way is None and not self._is_stopping and (self._rows >= ROWS or self._is_long()):
             self._begin()
 
     async def stop(self) -> None:
@@ -81,12 +78,22 @@ class Checkpoints:
             os.close(self._index)
             self._index = -1
 
+    def _is_long(self) -> bool:
+        """Whether much of the log has not been copied."""
+        if self._batches < BATCHES:
+            return False
+        self._batches = 0
+        pages = self._pages()
+        if pages < self._copied:  # it has begun anew
+            self._copied = 0
+        return pages - self._copied >= PAGES
+
     def _pages(self) -> int:
         """In the log; 0 where that can't be told."""
         return int.from_bytes(os.pread(self._index, 4, PAGES_IN_LOG), sys.byteorder) if self._index >= 0 else 0
 
     def _begin(self) -> None:
-        self._rows = 0
+        self._rows, self._copied = 0, self._pages()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "checkpoints")
         with suppress(RuntimeError):  # no thread can be started: as what fails there
