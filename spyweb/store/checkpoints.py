@@ -90,7 +90,10 @@ class Checkpoints:
 
     def _pages(self) -> int:
         """In the log; 0 where that can't be told."""
-        return int.from_bytes(os.pread(self._index, 4, PAGES_IN_LOG), sys.byteorder) if self._index >= 0 else 0
+        if self._index >= 0:
+            with suppress(OSError):
+                return int.from_bytes(os.pread(self._index, 4, PAGES_IN_LOG), sys.byteorder)
+        return 0
 
     def _begin(self) -> None:
         self._rows, self._copied = 0, self._pages()

@@ -1,9 +1,14 @@
-"""Questions about many entries, and about past versions.  Runs on the thread of a connection."""
+"""Questions about many entries, and about past versions.  Runs on the thread of a connection.
+
+A cursor that may not be read to its end is closed: as long as it is open, all that this connection reads is as it was
+when that began, and an error that was raised above it keeps it open for as long as somebody holds the error.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import chain, islice, starmap
 from typing import Any, NamedTuple, TypeVar
 
@@ -79,8 +84,8 @@ def select(connection: sqlite3.Connection, columns: str, stretch: Stretch, endin
 def find_keys(
     connection: sqlite3.Connection, namespace: str, pattern: Pattern, now_ms: int, largest: int | None
 ) -> list[bytes]:
-    rows = select(connection, "key", Stretch(namespace, pattern.prefix, now_ms), "ORDER BY key")
-    return list(within(largest, (key for (key,) in rows if pattern.matches(key)), len))
+    with closing(select(connection, "key", Stretch(namespace, pattern.prefix, now_ms), "ORDER BY key")) as rows:
+        return list(within(largest, (key for (key,) in rows if pattern.matches(key)), len))
 
 
 def gather(
@@ -91,27 +96,29 @@ def gather(
     order: Order,
     largest: int | None,
 ) -> T:
-    rows = WAYS[order](connection, stretch)
-    keyed = within(largest, ((key, Row(*row)) for key, *row in rows), size_of_row)
-    return into((key, entry_of(codec, stretch.namespace, key, row)) for key, row in keyed)
+    with closing(WAYS[order](connection, stretch)) as rows:
+        keyed = within(largest, ((key, Row(*row)) for key, *row in rows), size_of_row)
+        return into((key, entry_of(codec, stretch.namespace, key, row)) for key, row in keyed)
 
 
-def by_key(connection: sqlite3.Connection, stretch: Stretch) -> Iterator[KeyedCells]:
+def by_key(connection: sqlite3.Connection, stretch: Stretch) -> sqlite3.Cursor:
     return select(connection, f"key, {COLUMNS}", stretch, "ORDER BY key")
 
 
-def by_creation(connection: sqlite3.Connection, stretch: Stretch) -> Iterator[KeyedCells]:
+def by_creation(connection: sqlite3.Connection, stretch: Stretch) -> Generator[KeyedCells]:
     """Numbers are sorted, not values, which would all be in memory for that.  One snapshot, as long as that is open."""
-    for numbered in select(connection, "rowid", stretch, "ORDER BY rowid"):
-        yield connection.execute(ROW, numbered).fetchone()
+    with closing(select(connection, "rowid", stretch, "ORDER BY rowid")) as numbers:
+        for numbered in numbers:
+            yield connection.execute(ROW, numbered).fetchone()
 
 
-WAYS = {Order.KEY: by_key, Order.CREATED: by_creation}
+Way = Callable[[sqlite3.Connection, Stretch], "sqlite3.Cursor | Generator[KeyedCells]"]
+WAYS: dict[Order, Way] = {Order.KEY: by_key, Order.CREATED: by_creation}
 
 
 def find_namespaces(connection: sqlite3.Connection, prefix: str, now_ms: int, largest: int | None) -> list[str]:
-    rows = connection.execute(NAMESPACES, {"least": prefix, "now_ms": now_ms})
-    return list(within(largest, (name for (name,) in rows if name.startswith(prefix)), len))
+    with closing(connection.execute(NAMESPACES, {"least": prefix, "now_ms": now_ms})) as rows:
+        return list(within(largest, (name for (name,) in rows if name.startswith(prefix)), len))
 
 
 class Page(NamedTuple):
@@ -124,8 +131,9 @@ def find_page(
 ) -> Page:
     listed = None if namespaces is None else msgspec.json.encode(namespaces).decode()
     asked = {"namespaces": listed, "after": after, "now_ms": now_ms, "limit": PAGE_ROWS}
-    found = ((namespace, key, Row(*row)) for namespace, key, *row in connection.execute(PAGE, asked))
-    rows = list(up_to(PAGE_BYTES, found))
+    with closing(connection.execute(PAGE, asked)) as cursor:
+        found = ((namespace, key, Row(*row)) for namespace, key, *row in cursor)
+        rows = list(up_to(PAGE_BYTES, found))
     items = [Item(namespace=name, key=key, entry=entry_of(codec, name, key, row)) for name, key, row in rows]
     return Page(items, rows[-1][2].rowid if rows else 0)
 
@@ -155,10 +163,11 @@ def measure(connection: sqlite3.Connection, namespace: str | None, now_ms: int, 
 def find_history(connection: sqlite3.Connection, desk: Desk, limit: int | None, largest: int | None) -> list[Entry]:
     """The desk's entry."""
     live = find_row(connection, desk.namespace, desk.key)
-    past = connection.execute(HISTORY, (desk.namespace, desk.key, NO_LIMIT if limit is None else limit))
-    rows = chain([live] if live and is_live(live, desk.now_ms) else [], starmap(Row, past))
-    chosen = within(largest, islice(rows, limit), size_of_value)
-    return [entry_of(desk.codec, desk.namespace, desk.key, row) for row in chosen]
+    asked = (desk.namespace, desk.key, NO_LIMIT if limit is None else limit)
+    with closing(connection.execute(HISTORY, asked)) as past:
+        rows = chain([live] if live and is_live(live, desk.now_ms) else [], starmap(Row, past))
+        chosen = within(largest, islice(rows, limit), size_of_value)
+        return [entry_of(desk.codec, desk.namespace, desk.key, row) for row in chosen]
 
 
 def find_version(connection: sqlite3.Connection, desk: Desk, version: int) -> Entry | None:

@@ -423,6 +423,29 @@ async def test_an_answer_that_would_be_too_large_is_refused(store: Store) -> Non
     assert await store.values.gather(LOGGED, b"", lambda found: next(found)[0], largest=1200) == b"0"
 
 
+@pytest.mark.parametrize("order", Order)
+async def test_questions_after_one_that_was_too_large_or_took_only_the_first_see_what_is_new(
+    store: Store, order: Order
+) -> None:
+    for number in range(5):
+        await put(store, b"%d" % number, b"x" * 1000)
+    held: list[object] = []
+    for ask in (
+        lambda: store.values.gather(STATE, b"", list, order=order, largest=2000),
+        lambda: store.values.keys(STATE, largest=100),
+        lambda: store.values.namespaces(largest=1),
+    ):
+        with pytest.raises(TooLarge) as refused:
+            await ask()
+        held.append(refused)
+    held.append(await store.values.gather(STATE, b"", lambda found: [found, next(found)], order=order))
+
+    await put(store, b"new", 1)
+
+    assert len(await store.values.keys(STATE)) == len(await all_items(store, STATE)) == 6
+    assert len(held) == 4
+
+
 async def test_what_is_put_over_an_expired_entry_comes_last(store: Store, clock: FakeClock) -> None:
     await put(store, b"a", 1, expires_ms=clock.now_ms() + 1)
     await put(store, b"b", 1)
