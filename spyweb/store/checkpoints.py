@@ -119,7 +119,7 @@ class Checkpoints:
             log.debug("a checkpoint was left to the writer", path=str(self._path), error=str(error))
 
     def _connect_to_the_same(self) -> sqlite3.Connection:
-        """Raises OSError where somebody has put another file in its place: this log is not that one's."""
+        """Raises StoreError where somebody has put another file in its place: this log is not that one's."""
         trouble = self._original.trouble()
         if trouble:
             raise trouble

@@ -48,7 +48,7 @@ def move_aside(path: Path, *, clock: Clock | None = None) -> Path:
 
 def files_of(path: Path) -> tuple[Path, Path, Path]:
     """A database with its write-ahead log and the index of that."""
-    return path, wal_of(path), path.with_name(f"{path.name}-shm")
+    return path, wal_of(path), index_of(path)
 
 
 def index_of(path: Path) -> Path:

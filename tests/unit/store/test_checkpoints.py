@@ -78,6 +78,24 @@ async def test_few_rows_of_large_values_are_copied_too_before_the_writer_has_to(
     checkpoints.close()
 
 
+async def test_where_the_length_of_the_log_can_not_be_read_rows_are_counted(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: int) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    writer = make_table(path)
+    checkpoints = Checkpoints(path, Original(path), partial(connect_to, path, "rw"))
+    monkeypatch.setattr(os, "pread", fail)
+    put(writer, 1)
+
+    assert [await note(checkpoints, 1) for _ in range(BATCHES)] == [False] * BATCHES
+    assert await note(checkpoints, ROWS)
+    await checkpoints.stop()
+    writer.close()
+    checkpoints.close()
+
+
 async def test_rows_are_counted_anew_and_one_checkpoint_is_made_at_a_time(path: Path) -> None:
     begun: list[threading.Event] = []
     held = threading.Event()
