@@ -23,6 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     hypothesis.settings.register_profile("spyweb", deadline=None)  # no test measures time
     hypothesis.settings.load_profile("spyweb")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of hundreds of daemons compiles all of spyweb anew
     put_files_in_memory()
 
 

@@ -38,7 +38,7 @@ def eventually(probe: Callable[[], T | None], what: str = "", patience: float = 
 
 def clean_environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPYWEB_")}
-    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
+    return {**kept, "NO_COLOR": "1"}
 
 
 @dataclass(slots=True)
