@@ -60,8 +60,8 @@ def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
         problems.append(f"the scheduler is {format_duration(scheduler_lag_ms)} behind")
     if store.failed:
         problems.append(f"nothing is stored: {store.failed.replace(_folder_of(store.path), '')}")
-    if store.oldest_pending_s > WRITER_STALLED_S:
-        problems.append(f"a write has waited {store.oldest_pending_s:.0f}s for the disk")
+    if store.stalled_s > WRITER_STALLED_S:
+        problems.append(f"a write has waited {store.stalled_s:.0f}s for the disk")
     return problems
 
 

@@ -32,6 +32,7 @@ Ts = TypeVarTuple("Ts")
 
 # A batch holds the connection for about 5 us an op, and as many commits when it must be run again.
 BATCH_LIMIT = 512
+STEPS_OF_PROGRESS = 1_000_000  # of SQLite's machine, between two signs of life: below 0.1 s
 ROWS_AT_ONCE = 64  # aiosqlite wants it for its own cursors, which are not used here
 
 
@@ -254,6 +255,7 @@ class Lane:
         self._queued_since = 0.0
         self._batch: list[Op] = []
         self._batch_since = 0.0
+        self._went_on = 0.0  # when something last did
         self.subjects = Subjects()
         self._is_awake = False
         self._asleep = asyncio.Event()
@@ -326,6 +328,19 @@ class Lane:
             return 0.0
         return self._clock.monotonic() - (self._batch_since if self._batch else self._queued_since)
 
+    @property
+    def stalled_s(self) -> float:
+        """An import of a million entries takes its time, and is no stuck disk."""
+        return min(self.oldest_pending_s, self._clock.monotonic() - self._went_on)
+
+    async def watch_progress(self) -> None:
+        """Notice that a long op goes on."""
+        await self._connection.set_progress_handler(self._note_progress, STEPS_OF_PROGRESS)
+
+    def _note_progress(self) -> None:
+        """On the loop or the connection's thread, where anything but None would end the statement."""
+        self._went_on = self._clock.monotonic()
+
     async def close(self) -> None:
         """Let everything that is queued be committed, then close the connection."""
         self.is_closing = True
@@ -368,6 +383,7 @@ class Lane:
             else:
                 self._batch.append(op)
         self._batch_since = self._queued_since
+        self._note_progress()
         # Here, not on the thread: there it would give the interpreter's lock away twice more for each batch.
         moved = self.original.trouble() if self.original else None
         if moved:

@@ -276,7 +276,8 @@ class StoreStats:
     size_bytes: int
     last_commit_ms: int | None  # of a batch that was committed
     pending: int  # ops that wait
-    oldest_pending_s: float  # how long the oldest of them has waited: a stuck disk shows here
+    oldest_pending_s: float  # how long the oldest of them has waited
+    stalled_s: float = 0.0  # for how long nothing has gone on, though they wait: a stuck disk shows here
     failed: str = ""  # why nothing can be written: the files are gone, or the writer died, which it never should
 
 

@@ -63,6 +63,7 @@ class SqliteStore:
             last_commit_ms=writer.last_commit_ms,
             pending=writer.pending,
             oldest_pending_s=writer.oldest_pending_s,
+            stalled_s=writer.stalled_s,
             failed=writer.trouble,
         )
 
@@ -99,6 +100,7 @@ async def open_lanes(path: Path, clock: Clock, durability: Durability, codec: Co
         opened.push_async_callback(reader.close)
         # One at a time, so that a short question is not answered as late as a long one behind it.
         questions = await open_lane(path, clock, partial(connect_to_read, path), limit=1)
+        await writer.watch_progress()
         writer.original = original = find_original(path)
         checkpoints = Checkpoints(path, original, partial(connect_to, path, "rw"))
         opened.pop_all()

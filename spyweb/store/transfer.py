@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
 from spyweb.errors import StoreError
+from spyweb.store.bulk import SIZES, Wide
 from spyweb.store.changes import Desk, Row, is_live
 from spyweb.store.encoding import Cell
 from spyweb.store.protocol import HistoryRules, Item, Loaded
@@ -29,6 +30,33 @@ MAKE_ROOM = [
 ]
 TABLES = ["entry", "past"]
 
+FIND_ROWS = Wide(
+    """
+    SELECT entry.namespace, entry.key, entry.type, NULL, entry.expires_ms, entry.version, entry.created_ms,
+        entry.updated_ms, entry.rowid
+    FROM (VALUES {rows}) AS wanted CROSS JOIN entry
+    ON entry.namespace = wanted.column1 AND entry.key = wanted.column2
+    """,
+    columns=2,
+)
+# OR FAIL: what fails undoes the whole load anyway (adding.py).
+ADD_ROWS = Wide(
+    """
+    INSERT OR FAIL INTO entry (namespace, key, type, value, expires_ms, version, created_ms, updated_ms)
+    SELECT * FROM (VALUES {rows}) WHERE column2 IS NOT NULL
+    """,
+    columns=8,
+)
+SET_ROWS = Wide(
+    """
+    UPDATE OR FAIL entry SET type = new.column1, value = new.column2, expires_ms = new.column3, version = new.column4,
+        created_ms = new.column5, updated_ms = new.column6
+    FROM (VALUES {rows}) AS new WHERE entry.rowid = new.column7
+    """,
+    columns=7,
+)
+DROP_ROW = "DELETE FROM entry WHERE rowid = ?"
+
 
 class Loading(NamedTuple):
     codec: Codec
@@ -39,8 +67,55 @@ class Loading(NamedTuple):
 
 
 def load(connection: sqlite3.Connection, loading: Loading) -> Loaded:
-    fates = Counter(load_item(connection, loading, item) for item in loading.items)
+    fates: Counter[Fate] = Counter()
+    for some in stretches(loading.items):
+        if any(loading.history.get(item.namespace) for item in some):
+            fates.update(load_item(connection, loading, item) for item in some)
+        else:
+            fates.update(load_several(connection, loading, some))
     return Loaded(written=fates[Fate.WRITTEN], kept=fates[Fate.KEPT], expired=fates[Fate.EXPIRED])
+
+
+def stretches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """As many as a statement takes, none of them twice: the second is to find what the first has written."""
+    some: dict[tuple[str, bytes], Item] = {}
+    for item in items:
+        place = (item.namespace, item.key)
+        if place in some or len(some) == SIZES[-1]:
+            yield list(some.values())
+            some = {}
+        some[place] = item
+    yield list(some.values())
+
+
+def load_several(connection: sqlite3.Connection, loading: Loading, items: Sequence[Item]) -> list[Fate]:
+    """Those whose past is not kept, so that nobody needs the values that are there."""
+    rows = find_rows(connection, items)
+    fates, added, changed, gone = [], [], [], []
+    for item in items:
+        row = rows.get((item.namespace, item.key))
+        live = row if row and is_live(row, loading.now_ms) else None
+        fate = fate_of(item, live, loading)
+        fates.append(fate)
+        if fate is not Fate.WRITTEN:
+            continue
+        desk = Desk(loading.codec, item.namespace, item.key, loading.now_ms)
+        new = loaded_row(desk, item, live, row.version if row else 0)
+        if live:
+            changed.append(new)
+        else:
+            added.append((item.namespace, item.key, *new[:-1]))
+            gone += [(row.rowid,)] if row else []
+    connection.executemany(DROP_ROW, gone)
+    ADD_ROWS.write(connection, added)
+    SET_ROWS.write(connection, changed)
+    return fates
+
+
+def find_rows(connection: sqlite3.Connection, items: Sequence[Item]) -> dict[tuple[str, bytes], Row]:
+    """Without their values, which may be large."""
+    found = FIND_ROWS.execute(connection, [(item.namespace, item.key) for item in items])
+    return {(namespace, key): Row(*cells) for namespace, key, *cells in found}
 
 
 class Fate(Enum):

@@ -71,7 +71,7 @@ class RemoteState:
         return self._daemon.ask("POST", target, Imported, body=_told(items, each), timeout=None)
 
     def move(self, old: str, new: str) -> Moved:
-        return self._daemon.ask("POST", _of("move", old=old, new=new), Moved)
+        return self._daemon.ask("POST", _of("move", old=old, new=new), Moved, timeout=None)
 
     def watch(
         self, namespace: str | None, pattern: bytes, each: Callable[[ChangeView], None], began: Callable[[], None]

@@ -26,7 +26,7 @@ from tests.fakes.desk import make_stats, make_vitals, three_states
     ],
 )
 def test_a_scheduler_or_writer_that_stands_still_is_a_problem(lag_ms: int, waited_s: float, count: int) -> None:
-    problems = find_problems(lag_ms, make_stats(oldest_pending_s=waited_s))
+    problems = find_problems(lag_ms, make_stats(stalled_s=waited_s))
     assert len(problems) == count
 
 

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import StoreClosed, StoreError
-from spyweb.store.batch import Connection, Kind, Lane, Op, Results, commit
+from spyweb.store.batch import STEPS_OF_PROGRESS, Connection, Kind, Lane, Op, Results, commit
 from tests.fakes.clock import FakeClock
 from tests.fakes.tables import Gate, make_table, numbers, put, put_all
+
+COUNT_TO = "WITH RECURSIVE n (i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < ?) SELECT count(*) FROM n"
 
 
 @pytest.fixture
@@ -248,12 +250,46 @@ async def test_how_long_the_oldest_op_has_waited_shows_a_stuck_disk(lane: Lane, 
     queued = lane.submit(Kind.WRITE, put, 1)
     clock.advance(2)
 
-    assert (lane.pending, lane.oldest_pending_s) == (2, 7)
+    assert (lane.pending, lane.oldest_pending_s, lane.stalled_s) == (2, 7, 7)
 
     gate.open()
     await held
     await queued
-    assert (lane.pending, lane.oldest_pending_s) == (0, 0)
+    assert (lane.pending, lane.oldest_pending_s, lane.stalled_s) == (0, 0, 0)
+
+
+async def test_a_long_op_that_goes_on_is_not_a_stuck_disk(lane: Lane, clock: FakeClock) -> None:
+    await lane.watch_progress()
+    gate = Gate()
+
+    def take_long(connection: sqlite3.Connection) -> None:
+        clock.advance(20)
+        connection.execute(COUNT_TO, (STEPS_OF_PROGRESS,)).fetchone()
+        gate.hold(connection)
+
+    held = lane.submit(Kind.READ, take_long)
+    await asyncio.to_thread(gate.wait_until_entered)
+    assert (lane.oldest_pending_s, lane.stalled_s) == (20, 0)
+
+    clock.advance(11)
+    assert (lane.oldest_pending_s, lane.stalled_s) == (31, 11)
+    gate.open()
+    await held
+
+
+async def test_what_waited_for_a_long_op_is_not_stuck_once_it_is_begun(lane: Lane, clock: FakeClock) -> None:
+    first, second = Gate(), Gate()
+    held = [lane.submit(Kind.WRITE, first.hold)]
+    await asyncio.to_thread(first.wait_until_entered)
+    held.append(lane.submit(Kind.WRITE, second.hold))
+    clock.advance(20)
+    first.open()
+    await asyncio.to_thread(second.wait_until_entered)
+
+    assert (lane.oldest_pending_s, lane.stalled_s) == (20, 0)
+
+    second.open()
+    await asyncio.gather(*held)
 
 
 async def test_sqlites_errors_arrive_translated_and_are_counted(lane: Lane, path: Path) -> None:

@@ -618,6 +618,37 @@ async def test_loading_keeps_or_replaces_what_is_there_and_leaves_out_what_has_e
     assert await store.values.read(STATE, b"a") == Entry(value=2, version=2, created_ms=10, updated_ms=20)
 
 
+async def test_many_are_loaded_as_one_after_the_other_would_be(store: Store, clock: FakeClock) -> None:
+    await put(store, b"live", 0)
+    await put(store, b"expired", 0, expires_ms=clock.now_ms())
+    numbered = [item(b"%03d" % number, number) for number in range(100)]
+    items = [
+        *numbered[:50],
+        item(b"expired", 1),
+        item(b"live", 1),
+        item(b"007", 1000),
+        *numbered[50:],
+        item(b"live", 2),
+    ]
+
+    loaded = await store.values.load(items, replace=True)
+
+    assert (loaded.written, loaded.kept, loaded.expired) == (104, 0, 0)
+    keys = [b"%03d" % number for number in range(100)]
+    assert [each.key async for each in store.values.export()] == [b"live", *keys[:50], b"expired", *keys[50:]]
+    assert [await look(store, key) for key in (b"live", b"expired", b"006", b"007", b"099")] == [2, 1, 6, 1000, 99]
+    versions = {each.key: each.entry.version async for each in store.values.export()}
+    assert {version for key, version in versions.items() if key not in (b"live", b"expired", b"007")} == {4}
+    assert (versions[b"live"], versions[b"expired"], versions[b"007"]) == (3, 2, 5)
+
+
+async def test_what_is_loaded_twice_is_kept_as_it_came_first_unless_it_is_to_be_replaced(store: Store) -> None:
+    loaded = await store.values.load([item(b"a", 1), item(b"b", 1), item(b"a", 2)], replace=False)
+
+    assert (loaded.written, loaded.kept) == (2, 1)
+    assert await look(store, b"a") == 1
+
+
 async def test_loading_is_all_or_nothing(store: Store) -> None:
     await put(store, b"a", 1)
 

@@ -25,7 +25,7 @@ async def test_the_probe_says_ok_without_names_or_paths() -> None:
     ("vitals", "problem"),
     [
         (make_vitals(scheduler_lag_ms=61_000), "the scheduler is 1m1s behind"),
-        (make_vitals(store=make_stats(oldest_pending_s=11.0)), "a write has waited 11s for the disk"),
+        (make_vitals(store=make_stats(stalled_s=11.0)), "a write has waited 11s for the disk"),
     ],
 )
 async def test_the_probe_fails_when_scheduler_or_writer_stand_still(vitals: object, problem: str) -> None:
