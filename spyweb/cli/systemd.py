@@ -105,8 +105,8 @@ def _confinement(unit: Unit) -> list[str]:
         "SystemCallErrorNumber=EPERM",
         "SystemCallFilter=@system-service",
         "SystemCallFilter=~@privileged @resources",
-        "# What workers need in order to lock themselves in.",
-        "SystemCallFilter=seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self",
+        "# What workers need in order to give way to the daemon, and to lock themselves in.",
+        "SystemCallFilter=setpriority seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self",
     ]
 
 

@@ -45,6 +45,7 @@ def clean_environment() -> dict[str, str]:
 class Project:
     root: Path
     environment: dict[str, str] = field(default_factory=clean_environment)
+    launcher: tuple[str, ...] = ()  # what starts the daemon
 
     def save(self, name: str, text: str) -> Path:
         path = self.root / name
@@ -114,7 +115,7 @@ class Project:
     def start(self, *flags: str) -> Daemon:
         log = (self.root / "daemon.out").open("w")
         process = subprocess.Popen(
-            [*COMMAND, "-C", str(self.root), "start", "--port", "0", *flags],
+            [*self.launcher, *COMMAND, "-C", str(self.root), "start", "--port", "0", *flags],
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
