@@ -30,9 +30,9 @@ def work(small: int, bulk: int, slots: int, parts: Parts) -> None:
     shared = Slots(slots)
     os.close(slots)
     post = Post(socket.socket(fileno=small), socket.socket(fileno=bulk))
-    priority.stand_behind_the_daemon()
+    place = priority.stand_behind_the_daemon()
     priority.let_others_ask()
-    rights = sandbox.give_up_rights()
+    rights = [place, *sandbox.give_up_rights()]
     post.outlet.post([int(FromWorker.READY), {"rights": rights}])
     ledger = Ledger()
     console = Console(post.outlet)
