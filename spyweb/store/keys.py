@@ -8,11 +8,15 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from spyweb.errors import NoAccess, SpywebError, StoreError
+from spyweb.errors import NoAccess, StoreError
 from spyweb.store.access import explain
 
 KEY_BYTES = 32
 CREDENTIAL = "credential:"  # and the name that LoadCredential= gives it
+NOT_THE_OWNER = 0o077
+# systemd lets the service's user read a credential by an access list, which shows as a right of the group; its folder
+# is that service's alone.
+NEITHER_OWNER_NOR_GROUP = 0o007
 
 
 def find_key(setting: str, root: Path, environment: Mapping[str, str]) -> bytes:
@@ -22,24 +26,23 @@ def find_key(setting: str, root: Path, environment: Mapping[str, str]) -> bytes:
     directory = environment.get("CREDENTIALS_DIRECTORY")
     if not directory:
         raise StoreError(f"key_file = {setting!r}: systemd has given no credentials to this process")
-    return read_key(Path(directory) / setting.removeprefix(CREDENTIAL))
+    return read_key(Path(directory) / setting.removeprefix(CREDENTIAL), others=NEITHER_OWNER_NOR_GROUP)
 
 
-def read_key(path: Path) -> bytes:
+def read_key(path: Path, *, others: int = NOT_THE_OWNER) -> bytes:
+    """`others` are those who may have no right to it, as bits of a file's mode."""
     try:
         with path.open("rb") as file:
-            refuse_shared(path, os.fstat(file.fileno()).st_mode)
+            refuse_shared(path, os.fstat(file.fileno()).st_mode & others)
             return parse_key(path, file.read(4096))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise StoreError(f"{path}: there is no key file") from error
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise explain(error, path) from error
 
 
-def unreadable(path: Path, error: OSError) -> SpywebError:
-    return StoreError(f"{path}: there is no key file") if not path.exists() else explain(error, path)
-
-
-def refuse_shared(path: Path, mode: int) -> None:
-    if mode & 0o077:
+def refuse_shared(path: Path, rights: int) -> None:
+    if rights:
         raise NoAccess(f"{path}: others than its owner may use this key: `chmod 600 {path}`")
 
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import struct
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from spyweb.reload.watch import Watcher
+from tests.fakes.rights import bound_by_file_modes, needs_linux
 
 QUIET = 1.2  # seconds: longer than a watch takes to say that it has begun
 
@@ -45,24 +41,7 @@ async def watch(root: Path, told: Told, tasks: asyncio.TaskGroup) -> asyncio.Tas
     return task
 
 
-HEADER = struct.pack("=Ii", 0x20080522, 0)  # of capget and capset: their version, this thread
-FILE_RIGHTS = 0b110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
-
-
-@contextmanager
-def bound_by_file_modes() -> Iterator[None]:
-    """Root may enter every folder: this thread, and those that it starts, may not."""
-    libc, rights = ctypes.CDLL(None), ctypes.create_string_buffer(24)
-    libc.capget(HEADER, rights)
-    effective, *others = struct.unpack("=6I", rights)
-    assert libc.capset(HEADER, struct.pack("=6I", effective & ~FILE_RIGHTS, *others)) == 0
-    try:
-        yield
-    finally:
-        libc.capset(HEADER, rights)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells these rights apart")
+@needs_linux
 async def test_a_folder_that_may_not_be_entered_hides_no_other_one(tmp_path: Path) -> None:
     for folder in ("jobs", "jobs/closed", "jobs/open"):
         (tmp_path / folder).mkdir()

@@ -9,6 +9,7 @@ import pytest
 
 from spyweb.errors import NoAccess, StoreError
 from spyweb.store.keys import find_key, read_key
+from tests.fakes.rights import bound_by_file_modes, needs_linux
 from tests.fakes.stores import KEY
 
 
@@ -53,11 +54,33 @@ def test_a_key_that_is_absent_is_one_clear_line(tmp_path: Path) -> None:
         read_key(tmp_path / "key")
 
 
+@needs_linux
+def test_a_key_in_a_folder_that_may_not_be_searched_is_one_clear_line(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    path = write(closed / "key", KEY)
+    closed.chmod(0)
+
+    with bound_by_file_modes(), pytest.raises(NoAccess, match=f"^{path}: no access as "):
+        read_key(path)
+
+
 def test_a_path_is_relative_to_the_project(tmp_path: Path) -> None:
     write(tmp_path / "key", KEY)
 
     assert find_key("key", tmp_path, {}) == KEY
     assert find_key(str(tmp_path / "key"), Path("/elsewhere"), {}) == KEY
+
+
+def test_a_credential_may_be_its_groups_to_read_since_systemd_makes_it_so(tmp_path: Path) -> None:
+    write(tmp_path / "spyweb", KEY, 0o440)
+    environment = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+
+    assert find_key("credential:spyweb", Path("/elsewhere"), environment) == KEY
+
+    (tmp_path / "spyweb").chmod(0o444)
+    with pytest.raises(NoAccess, match="others than its owner"):
+        find_key("credential:spyweb", Path("/elsewhere"), environment)
 
 
 def test_a_credential_is_found_where_systemd_puts_it(tmp_path: Path) -> None:
