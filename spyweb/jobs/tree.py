@@ -59,6 +59,17 @@ def has_list(root: Path) -> bool:
     return os.path.lexists(root / LIST)
 
 
+def is_there(path: Path) -> bool:
+    """Also where nobody may look: who reads it says so."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def read_source(root: Path, file: str) -> bytes | Problem:
     """What a Lua loader may be given: no byte order mark, and a `#!` line made a comment, so that lines keep their
     numbers."""

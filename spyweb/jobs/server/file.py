@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spyweb.errors import Problem
 from spyweb.jobs.absent import doubts_of_absent
-from spyweb.jobs.tree import read_source, unreadable
+from spyweb.jobs.tree import is_there, read_source, unreadable
 from spyweb.lua.session import Code
 from spyweb.model import Isolation, JobId
 
@@ -58,7 +58,7 @@ def code_of_server(file: ServerFile, generation: int, lane: int = 0) -> Code:
 
 
 def _read(root: Path, path: str) -> bytes | Problem | None:
-    if not os.path.lexists(root / path):
+    if not is_there(root / path):
         return None
     if not os.path.realpath(root / path).startswith(os.path.realpath(root) + os.sep):
         return unreadable(path, OSError(0, "a link that leaves the project"))

@@ -14,7 +14,7 @@ from spyweb.jobs.discover import JobFile, Scan
 from spyweb.jobs.live import code_of
 from spyweb.jobs.server.file import FOLDER as SERVER_FOLDER
 from spyweb.jobs.server.file import INIT, SERVER, TESTS, ServerFile, code_of_server, find_files, find_server
-from spyweb.jobs.tree import read_source
+from spyweb.jobs.tree import is_there, read_source
 from spyweb.jobs.view import find_job, unknown_job
 from spyweb.lua.session import Code
 from spyweb.model import Isolation, JobId
@@ -78,7 +78,7 @@ def _every_job(root: Path, scanned: Scan) -> Iterator[Suite | tuple[str, str]]:
         yield job, _told(problems)
     told = {problem for problems in scanned.broken.values() for problem in problems}
     others = (problem for problem in scanned.problems if problem not in told)
-    yield from ((problem.file, str(problem)) for problem in others if (root / problem.file).exists())
+    yield from ((problem.file, str(problem)) for problem in others if is_there(root / problem.file))
 
 
 def _job(root: Path, file: JobFile, *, by_name: bool = False) -> list[Suite | tuple[str, str]]:
@@ -116,13 +116,13 @@ def with_tests(code: Code, path: str, tests: bytes) -> Code:
 
 
 def _source(root: Path, path: str) -> bytes | Problem:
-    return read_source(root, path) if (root / path).exists() else b""
+    return read_source(root, path) if is_there(root / path) else b""
 
 
 def _server_by_name(root: Path) -> list[Suite | tuple[str, str]]:
     found = _server(root)
     if not found:
-        there = [path for path in (INIT, TESTS) if (root / path).exists()]
+        there = [path for path in (INIT, TESTS) if is_there(root / path)]
         raise Refused(f"tests of the server need {INIT} and {TESTS}: there is {there[0] if there else 'neither'}")
     return found
 

@@ -9,6 +9,7 @@ import pytest
 from spyweb.errors import Problem
 from spyweb.jobs.server.file import ServerFile, code_of_server, find_files, find_server, read_all
 from spyweb.model import Isolation
+from tests.fakes.rights import bound_by_file_modes, needs_linux
 
 
 @pytest.fixture
@@ -44,6 +45,15 @@ def test_a_link_that_leaves_the_project_is_a_problem(server: Path, tmp_path_fact
     outside.write_text("return")
     (server / "init.lua").symlink_to(outside)
     assert "a link that leaves the project" in str(find_server(server.parent))
+
+
+@needs_linux
+def test_a_folder_that_may_not_be_entered_is_a_problem_and_not_no_server(server: Path) -> None:
+    (server / "init.lua").write_text("return")
+    server.chmod(0)
+    with bound_by_file_modes():
+        found = find_server(server.parent)
+    assert str(found) == "server/init.lua: can't be read: Permission denied"
 
 
 def test_the_server_and_its_tests_are_checked(server: Path) -> None:

@@ -9,6 +9,7 @@ from spyweb.jobs.discover import scan
 from spyweb.jobs.testing.suites import Found, find_suites
 from spyweb.model import Isolation
 from spyweb.settings import load_settings
+from tests.fakes.rights import bound_by_file_modes, needs_linux
 
 MONITOR = 'name = "The Shop"\nurl = "https://example.org"\nselector = "li"\nfields = ["title:a"]\n'
 SCRIPT = '-- /// job\n-- every = "never"\n-- ///\n'
@@ -58,6 +59,20 @@ def test_a_scripts_tests_are_in_its_folder(project: Path) -> None:
         ["jobs/ping.lua", "jobs/ping/tests.lua"],
         ["jobs/pong/init.lua", "jobs/pong/tests.lua"],
     ]
+
+
+@needs_linux
+def test_a_folder_that_may_not_be_entered_is_told_beside_the_others(project: Path) -> None:
+    save(project, jobs__ping_lua=SCRIPT + "x = 1", jobs__ping__tests_lua="y = 1")
+    save(project, jobs__pong_lua=SCRIPT + "x = 1", jobs__pong__tests_lua="y = 1")
+    (project / "jobs" / "ping").chmod(0)
+
+    with bound_by_file_modes():
+        all_found = found(project)
+
+    assert [suite.title for suite in all_found.suites] == ["pong"]
+    assert all("can't be read: Permission denied" in why for _, why in all_found.broken)
+    assert {"ping", "jobs/ping"} >= {name for name, _ in all_found.broken} >= {"ping"}
 
 
 def test_disabled_jobs_are_tested_too(project: Path) -> None:
