@@ -47,7 +47,7 @@ async def execute(parts: Parts, spec: JobSpec, code: Code) -> None:
     try:
         ending = await parts.pool.run(request, host_of(parts, spec, code, call))
     finally:
-        parts.world.run_ended(call)
+        parts.world.call_ended(call)
     refuse_failure(code, ending)
 
 

@@ -51,7 +51,7 @@ async def open_server(stack: AsyncExitStack, parts: Parts) -> Server:
         Around(
             machine=parts.pool,
             host_for=partial(host_for, parts, lines),
-            run_ended=parts.world.run_ended,
+            run_ended=parts.world.call_ended,
             note_failure=partial(note_failure, failures),
             clock=clock,
         )

@@ -82,7 +82,7 @@ class ServerBench:
         try:
             yield host_in(self.world, run, log)
         finally:
-            self.world.run_ended(run)
+            self.world.call_ended(run)
 
 
 @asynccontextmanager
@@ -119,7 +119,7 @@ async def open_endpoints(pool: Pool, world: World, ear: Ear, code: Code, clock: 
         Around(
             machine=pool,
             host_for=lambda _, run: host_in(world, run, ear.note_line),
-            run_ended=world.run_ended,
+            run_ended=world.call_ended,
             note_failure=ear.note_failure,
             clock=clock,
         )

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from itertools import count
+from secrets import randbits
 
 import structlog
 from msgspec.structs import replace
@@ -79,7 +80,7 @@ class Pool:
         self._held: Counter[tuple[JobId, int]] = Counter()  # ... unless somebody needs them for longer than one call
         self._loads: Counter[JobId] = Counter()
         self._spares: dict[JobId, int] = {}  # how many fleeting VMs each worker keeps ready
-        self._ids = count(FIRST_ID)
+        self._ids = count(FIRST_ID + randbits(50))  # drawn: a lock that a killed daemon left is no call's of this one
         self._is_stopping = False
         self._idle = get_running_loop().create_future()
 

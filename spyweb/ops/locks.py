@@ -62,6 +62,11 @@ class LockKeeper:
             self._leave(wish.name, line)
         return None if is_served else line.held or await self.take(wish)
 
+    def release(self, run: RunId) -> None:
+        """Its locks are free once all that it has asked for is done."""
+        if run in self._living:
+            self._locks.release_run(run).add_done_callback(_note_failure)
+
     def run_ended(self, run: RunId) -> None:
         """Its end is committed, and so its locks are free."""
         self._living.discard(run)
@@ -143,7 +148,7 @@ class LockKeeper:
         self._renew_later()
 
 
-def _note_failure(answer: Future[Held | None] | Future[int]) -> None:
+def _note_failure(answer: Future[Held | None] | Future[int] | Future[list[bytes]]) -> None:
     error = None if answer.cancelled() else answer.exception()
     if error:
         log.warning("lock.store_failed", error=str(error))

@@ -46,6 +46,7 @@ function post:items()
 end
 function get:greedy() local t = {} while true do t[#t + 1] = ("x"):rep(100000) .. #t end end
 function get:own() store_set("n", "1") return store_get("n") end
+function get:lock() local mine = state.try_lock("door", 600) error(tostring(mine)) end
 function public.get:status() return { body = { up = true } } end
 """
 
@@ -191,6 +192,13 @@ def test_the_database_and_the_store_are_there(site: Site) -> None:
     reply = site.ask("/api/v/items", "POST", b'{"name": "tea"}')
     assert reply.json == [{"name": "tea"}]
     assert site.ask("/api/v/own").body == b"1"
+
+
+def test_the_locks_of_a_request_end_with_it(site: Site) -> None:
+    for _ in range(2):
+        assert site.ask("/api/v/lock").status == 500
+
+    eventually(lambda: len(re.findall(r"GET /api/v/lock: server/init\.lua:\d+: true", site.log("error.log"))) == 2)
 
 
 def test_pages_and_everything_else_are_served_beside(site: Site) -> None:

@@ -420,7 +420,7 @@ async def test_check_sends_every_file(world: World) -> None:
 async def test_ids_for_calls_that_are_not_recorded_never_meet_those_of_runs(world: World) -> None:
     first, second = world.pool.new_id(), world.pool.new_id()
 
-    assert 1 << 52 < first < second
+    assert 1 << 52 < first < second < 1 << 53  # each a number that Lua can hold exactly
 
 
 async def test_a_fresh_run_is_begun_in_a_vm_that_its_worker_makes_and_drops_by_itself(world: World) -> None:

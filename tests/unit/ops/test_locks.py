@@ -190,6 +190,26 @@ async def test_the_end_of_a_run_frees_its_locks(square: Square) -> None:
     assert square.story == ["1 has it", "1 has it", "2 has it", "3 has it"]
 
 
+async def test_what_has_no_row_that_ends_gives_its_locks_back_itself(square: Square) -> None:
+    await square.waits(1)
+    await square.waits(1, name=b"window")
+    await square.waits(2)
+    await square.waits(3, name=b"window")
+
+    square.keeper.release(RunId(1))
+    square.keeper.run_ended(RunId(1))
+    await square.clock.turn()
+
+    assert square.story == ["1 has it", "1 has it", "2 has it", "3 has it"]
+
+
+async def test_who_never_asked_for_a_lock_costs_no_write(square: Square) -> None:
+    before = square.store.stats().writes
+    square.keeper.release(RunId(1))
+    await square.clock.turn()
+    assert square.store.stats().writes == before
+
+
 async def test_the_lock_of_a_run_that_lives_does_not_expire(square: Square) -> None:
     await square.waits(1, lease_ms=1000)
     await square.waits(2, patience=10_000)
