@@ -53,13 +53,18 @@ LOCKS = st.sampled_from([b"door", b"door", b"window"])
 HOLDERS = st.sampled_from([None, b"task-1", b"task-2"])
 
 
+def plain_number(number: float) -> int | float:
+    is_whole = isinstance(number, float) and number.is_integer() and SMALLEST <= number <= LARGEST
+    return int(number) if is_whole else number
+
+
 def plain(value: object) -> object:
     """As it is kept: integral floats as integers, an empty array as one."""
     match value:
         case bool():
             return value
-        case float() if value.is_integer() and SMALLEST <= value <= LARGEST:
-            return int(value)
+        case float():
+            return plain_number(value)
         case list():
             return [plain(item) for item in value]
         case dict():
@@ -146,8 +151,9 @@ def number_in(value: object) -> int | float | None:
         case bool():
             return None
         case bytes():
-            number = float(value) if DECIMAL.fullmatch(value) else None
-            return int(value) if value.isdigit() and len(value) < 19 else number
+            if value.isdigit() and len(value) < 19:
+                return int(value)
+            return plain_number(float(value)) if DECIMAL.fullmatch(value) else None
         case int() | float():
             return value
         case _:
@@ -234,7 +240,8 @@ class Values(Machine):
     @rule(key=KEYS, delta=NUMBERS, up=st.booleans())
     def count(self, key: bytes, delta: float, up: bool) -> None:
         number = number_in(self.model.value(key))
-        total = None if number is None else plain(number + delta if up else number - delta)
+        step = plain_number(delta if up else -delta)
+        total = None if number is None else plain(number + step)
         if isinstance(total, int) and not SMALLEST <= total <= LARGEST:
             total = None
         assert same(self.ask("increment" if up else "decrement", key, delta), total)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from spyweb.model import Value, ValueKey
-from spyweb.ops.rules.values import shown
+from spyweb.ops.rules.values import has_key, shown
 
 Path = tuple[bytes, ...]
 Object = dict[ValueKey, Value]
@@ -51,7 +51,7 @@ def object_at_root(op: str, root: Value) -> Object:
 
 def key_of(target: Object, segment: bytes) -> ValueKey:
     """A Lua table may have an integer for what a path can only spell as text."""
-    if segment not in target and _INTEGER.fullmatch(segment) and int(segment) in target:
+    if segment not in target and _INTEGER.fullmatch(segment) and has_key(target, int(segment)):
         return int(segment)
     return segment
 

@@ -67,6 +67,7 @@ def compare_swap(subject: Subject, old: Value, new: Value) -> Transform:
 
 def increment(subject: Subject, delta: int | float) -> Transform:
     """A missing key counts as 0, a numeric string as its number."""
+    delta = integral(delta)
 
     def change(entry: Entry | None) -> Put | Leave:
         number = _number_in(entry)
@@ -89,7 +90,8 @@ def one(result: object) -> Results:
 def _number_in(entry: Entry | None) -> int | float | None:
     value = entry.value if entry else 0
     if isinstance(value, bytes):
-        return parse_number(value)
+        number = parse_number(value)
+        return None if number is None else integral(number)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 

@@ -28,7 +28,7 @@ from spyweb.ops.rules.paths import (
     spelled,
 )
 from spyweb.ops.rules.sloth import added
-from spyweb.ops.rules.values import kind_of, shown
+from spyweb.ops.rules.values import ALIKE, has_key, kind_of, shown
 
 MOST_MERGED_KEYS = 1024
 DEEPEST_MERGE = 16
@@ -106,6 +106,8 @@ def _merge_below(draft: Draft, target: Object, path: Path, value: Object) -> Obj
 
 
 def _merged(draft: Draft, target: Object, value: Object) -> Object:
+    if any(key in target and not has_key(target, key) for key in value if key in ALIKE):
+        raise Rejected("merge.value.mixed_keys", "a table can't have the keys 1 and true, or 0 and false, at once")
     target = draft.own(target)
     target.update(value)
     return target

@@ -19,6 +19,7 @@ SHOWN = 80  # characters of a key in an error
 _NULL_IN_LUA = msgspec.msgpack.Ext(int(Ext.NULL), b"table")  # as the VM's codec writes it
 _AS_THEY_ARE = frozenset({bytes, bool, int})  # in Lua and in the store
 _FLAT = _AS_THEY_ARE | {float}
+ALIKE = frozenset({0, 1})  # and false, and true
 SCALAR_BYTES = 9  # what anything but a text or a table takes
 
 
@@ -163,10 +164,19 @@ def are_equal(left: Value, right: Value) -> bool:
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(are_equal, left, right))
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(are_equal(item, right[key]) for key, item in left.items())
+        return len(left) == len(right) and all(
+            has_key(right, key) and are_equal(item, right[key]) for key, item in left.items()
+        )
     if isinstance(left, list | dict) and isinstance(right, list | dict):
         return not left and not right
     return left == right
+
+
+def has_key(table: Mapping[ValueKey, Value], key: ValueKey) -> bool:
+    """Of that very kind: to Python 1 and true are one key, to Lua they are not."""
+    if key not in table:
+        return False
+    return key not in ALIKE or any(known == key and type(known) is type(key) for known in table)
 
 
 def kind_of(value: Value | bytearray) -> str:

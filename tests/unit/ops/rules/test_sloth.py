@@ -31,6 +31,9 @@ def holding(value: Value) -> Entry | None:
         (b"0x10", 1, 17),
         (LARGEST - 1, 1, LARGEST),
         (2**62, 0.5, 2**62),
+        (2**53 + 1, 1.0, 2**53 + 2),
+        (b"%d" % (2**53 + 1), 1.0, 2**53 + 2),
+        (b"1e3", 2**53 + 1, 2**53 + 1001),
     ],
 )
 def test_a_number_or_a_numeric_text_is_added_to(before: Value, delta: float, after: Value) -> None:
@@ -51,6 +54,7 @@ def test_a_number_or_a_numeric_text_is_added_to(before: Value, delta: float, aft
         ({}, 1, "it holds a table, not a number"),
         (LARGEST, 1, f"{LARGEST} + 1 leaves the range of numbers"),
         (-LARGEST, -2, f"{-LARGEST} + -2 leaves the range of numbers"),
+        (LARGEST, 1.0, f"{LARGEST} + 1 leaves the range of numbers"),
         (b"1e999", 1, "inf + 1 leaves the range of numbers"),
         (1, float("nan"), "1 + nan leaves the range of numbers"),
         (1, float("inf"), "1 + inf leaves the range of numbers"),

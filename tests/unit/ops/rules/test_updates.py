@@ -245,3 +245,23 @@ def test_a_key_that_lua_wrote_as_a_number_is_reached_by_its_text() -> None:
     assert outcome({200: 5}, op("remove", b"200")) == ({}, [])
     assert outcome({200: 5, b"200": 1}, op("increment", b"200", by=1)) == ({200: 5, b"200": 2}, [])
     assert outcome({200: 5}, op("increment", b"0200", by=1)) == ({200: 5, b"0200": 1}, [])
+
+
+@pytest.mark.parametrize(("there", "segment"), [(True, b"1"), (False, b"0")])
+def test_a_boolean_key_is_no_number_that_a_path_spells(there: bool, segment: bytes) -> None:
+    held: Value = {there: b"kept"}
+
+    value, codes = outcome(held, op("remove", segment), op("set", segment, value=b"new"), op("remove", b"x"))
+
+    assert codes == []
+    assert isinstance(value, dict)
+    assert [(type(key), item) for key, item in value.items()] == [(bool, b"kept"), (bytes, b"new")]
+
+
+@pytest.mark.parametrize(("held", "merged"), [({True: 1}, {1: 2}), ({0: 1}, {False: 2, b"a": 3})])
+def test_a_table_never_has_both_a_boolean_and_the_number_that_python_takes_for_it(held: Value, merged: Value) -> None:
+    assert outcome(held, op("merge", value=merged)) == (held, ["merge.value.mixed_keys"])
+
+
+def test_a_number_or_a_boolean_is_merged_over_its_like() -> None:
+    assert outcome({True: 1, 0: 1}, op("merge", value={True: 2, 0: 2})) == ({True: 2, 0: 2}, [])

@@ -103,6 +103,9 @@ def test_null_goes_back_as_the_sentinel_inside_tables_and_as_nil_at_the_top() ->
         ([], {}, True),
         ({}, [], True),
         ([{}], [[]], True),
+        ({1: b"x"}, {True: b"x"}, False),
+        ({False: b"x", b"a": 1}, {0: b"x", b"a": 1}, False),
+        ({True: b"x", 2: 1}, {True: b"x", 2: 1.0}, True),
     ],
 )
 def test_equality_is_deep_and_that_of_lua(left: Value, right: Value, equal: bool) -> None:
