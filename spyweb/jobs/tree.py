@@ -39,7 +39,7 @@ class Notes:
 
 def find_job_files(root: Path, notes: Notes) -> Iterator[Place]:
     """Every file below jobs/ that wants to be a job, in the order of their names."""
-    if not os.path.lexists(root / FOLDER):
+    if not is_there(root / FOLDER):
         if not has_list(root):
             reason = f"there is no such folder in {root}; make it and drop a NAME.lua file into it"
             notes.problems.append(Problem(f"{FOLDER}/", None, None, reason))
@@ -56,7 +56,7 @@ def find_job_files(root: Path, notes: Notes) -> Iterator[Place]:
 
 
 def has_list(root: Path) -> bool:
-    return os.path.lexists(root / LIST)
+    return is_there(root / LIST)
 
 
 def is_there(path: Path) -> bool:

@@ -68,7 +68,7 @@ class Sources:
 
     def _standing(self, path: str) -> str | None:
         try:
-            source = self._source(path)
+            source = self.read(path)
         except OpError:
             return REFUSED
         return None if source is None else digest_of(source)
@@ -89,7 +89,7 @@ class Sources:
         seen: Dependencies = {}
         for path in candidates:
             try:
-                source = self._source(path)
+                source = self.read(path)
             except OpError as refusal:
                 return Search(seen=seen | {path: REFUSED}, refusal=refusal)
             if source is not None:
@@ -97,8 +97,8 @@ class Sources:
             seen[path] = None
         return Search(seen=seen)
 
-    def _source(self, path: str) -> bytes | None:
-        """What a file holds, None when there is none."""
+    def read(self, path: str) -> bytes | None:
+        """What a file holds, None when there is none.  Raises OpError when it is refused."""
         try:
             inside = (self._root / path).resolve(strict=True)
             if not inside.is_relative_to(self._root):

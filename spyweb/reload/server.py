@@ -68,16 +68,16 @@ class ServerReloader:
             self._endpoints.problem = None
             return
         code = code_of_server(file, self._generation + 1)
-        problem = await self._prove([code, *await asyncio.to_thread(module_codes, self._root, code, stale)])
+        problem = await self._prove([code, *await asyncio.to_thread(module_codes, self._modules, code, stale)])
         if problem:
             self._refuse(problem)
         else:
             others = [code_of_server(file, code.generation, lane) for lane in range(1, self._workers)]
             self._swap(Version(codes=[code, *others]))
 
-    async def _prove(self, codes: Sequence[Code]) -> Problem | None:
+    async def _prove(self, codes: Sequence[Code | Problem]) -> Problem | None:
         for code in codes:
-            problem = await verdict(self._machine.check(code), code)
+            problem = code if isinstance(code, Problem) else await verdict(self._machine.check(code), code)
             if problem:
                 return problem
         return None

@@ -167,14 +167,22 @@ class Reloader:
     async def _prove(self, todo: Plan, looked: Looked) -> None:
         """Compile what is new, in scratch VMs, and look at what it selects."""
         codes = [code_of(file, 0) for file in todo.new]
-        for job, file in todo.recoded:
-            code, stale = code_of(file, 0), looked.stale.get(job.id, ())
-            codes += [code, *await asyncio.to_thread(module_codes, self._parts.root, code, stale)]
+        for _, file in todo.recoded:
+            codes += await self._with_modules(code_of(file, 0), looked)
         codes = [code for code in codes if code.source]
         for code, problem in zip(codes, await few_at_once(PROOFS_AT_ONCE, self._proof, codes), strict=True):
             if problem:
                 looked.failed.setdefault(code.job, []).append(problem)
         await self._prove_selectors(todo, looked)
+
+    async def _with_modules(self, code: Code, looked: Looked) -> list[Code]:
+        """Of the modules that have changed, those that may be loaded."""
+        stale = looked.stale.get(code.job, ())
+        found = await asyncio.to_thread(module_codes, self._parts.modules, code, stale)
+        problems = [each for each in found if isinstance(each, Problem)]
+        if problems:
+            looked.failed.setdefault(code.job, []).extend(problems)
+        return [code, *(each for each in found if isinstance(each, Code))]
 
     async def _proof(self, code: Code) -> Problem | None:
         return await verdict(self._parts.prover.check(code), code)

@@ -208,7 +208,7 @@ def _from_text(variable: str, value: str) -> object:
 
 
 def _daemon(read: Reading, root: Path, environ: Mapping[str, str]) -> DaemonSettings:
-    default_dir = ".spyweb" if (root / "data").is_file() else "data"
+    default_dir = ".spyweb" if os.path.isfile(root / "data") else "data"
     return DaemonSettings(
         data_dir=root / read.take("data_dir", one_line, default_dir),
         timezone=read.take("timezone", timezone, "") or machine_timezone(environ),

@@ -6,6 +6,7 @@ one is longer, the socket lies in a private directory with a short name, and `sp
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -39,8 +40,9 @@ def claim_socket(data_dir: Path) -> Path:
 
 
 def release_socket(data_dir: Path) -> None:
-    find_socket(data_dir).unlink(missing_ok=True)
-    (data_dir.resolve() / NAME).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # nobody listens there any more: the next daemon removes it
+        find_socket(data_dir).unlink(missing_ok=True)
+        (data_dir.resolve() / NAME).unlink(missing_ok=True)
 
 
 def fits(path: Path) -> bool:

@@ -18,6 +18,7 @@ from spyweb.ops.sources import Sources
 from spyweb.reload.server import SPARES, ServerReloader
 from tests.fakes.clock import FakeClock
 from tests.fakes.endpoints import Served, make_served, say_hello
+from tests.fakes.rights import bound_by_file_modes, needs_linux
 
 
 @dataclass(slots=True)
@@ -161,6 +162,18 @@ async def test_an_edited_module_makes_a_new_version_unless_it_is_broken(world: W
     await world.save("server/lib.lua", "return 2")
     assert world.served.endpoints.version is not version
     assert world.problem == ""
+
+
+@needs_linux
+async def test_a_module_that_may_not_be_read_any_more_leaves_the_older_version(world: World) -> None:
+    with bound_by_file_modes():
+        await world.save("lib.lua", "return 1")
+        await world.save("server/init.lua", "one")
+        await world.require(b"lib")
+        (world.root / "lib.lua").chmod(0)
+        await world.reloader.look()
+    assert world.served.endpoints.version
+    assert world.problem == "lib.lua: Permission denied"
 
 
 async def test_a_module_that_is_gone_or_come_makes_a_new_version(world: World) -> None:

@@ -17,6 +17,7 @@ from spyweb.model import JobId, JobSpec, Monitor
 from spyweb.ops.sources import Sources
 from spyweb.reload.swap import EXECUTION_PATIENCE, PATIENCE, Parts, Reloader
 from spyweb.settings import load_settings
+from tests.fakes.rights import bound_by_file_modes, needs_linux
 from tests.fakes.town import Town, town
 
 MONITOR = 'name = "Watch"\nurl = "https://example.com"\nselector = "li"\nfields = ["t"]\ninterval = 60\n'
@@ -268,6 +269,36 @@ async def test_a_broken_module_keeps_the_old_version_of_its_job(tmp_path: Path) 
         await w.look()
         assert w.job("a").code.generation == 1
         assert errors_of(w.job("a")) == ["no"]
+
+
+@needs_linux
+async def test_a_module_that_may_not_be_read_any_more_keeps_the_old_version_of_its_job(tmp_path: Path) -> None:
+    with bound_by_file_modes():  # for the threads too, that look at files
+        async with world(tmp_path, {"a": HELLO, "b": HELLO}) as w:
+            w.save("lib/tools.lua", "return 1\n")
+            await w.sources.find(JobId("a"), 1, "jobs/a", b"lib.tools")
+            (tmp_path / "lib/tools.lua").chmod(0)
+            w.save("jobs/b.lua", HELLO + "log(2)\n")
+            await w.look()
+            assert (w.job("a").code.generation, w.job("b").code.generation) == (1, 2)
+            assert errors_of(w.job("a")) == ["Permission denied"]
+            (tmp_path / "lib/tools.lua").chmod(0o600)
+            await w.look()
+            assert errors_of(w.job("a")) == []
+
+
+@needs_linux
+async def test_a_project_that_may_not_be_entered_for_a_moment_keeps_its_jobs(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    with bound_by_file_modes():
+        async with world(root, {"a": HELLO}) as w:
+            root.chmod(0)
+            await w.look()
+            assert w.job("a").code.generation == 1
+            root.chmod(0o700)
+            await w.look()
+            assert w.job("a").code.generation == 1
 
 
 async def test_nothing_changed_means_nothing_done(tmp_path: Path) -> None:
