@@ -67,7 +67,8 @@ class Timers(Protocol):
 
     @property
     def next_wake_ms(self) -> int | None:
-        """The earliest moment at which something is to fire; in the past when the timers are behind."""
+        """The earliest moment at which something is to fire; in the past when the timers are behind, but None once they
+        are stopped."""
 
 
 class _Asked(BaseTrigger):  # type: ignore[misc]  # apscheduler has no types
@@ -123,6 +124,7 @@ class ApschedulerTimers:
         self._numbers = count()  # two timers are never compared
         self._after_firing: Callable[[], None] = _nothing
         self._is_firing = False
+        self._is_stopped = False
         self._scheduler = _Coarse(timezone=UTC, executors={"default": _Direct()})
         self._alarm = self._scheduler.add_job(
             self._fire_due, _Asked(self._earliest_ms), misfire_grace_time=None, coalesce=True, max_instances=1_000_000
@@ -132,6 +134,7 @@ class ApschedulerTimers:
         self._scheduler.start()
 
     def stop(self) -> None:
+        self._is_stopped = True
         if self._scheduler.running:
             self._scheduler.pause()  # at once: a wake-up may be on its way, before the shutdown
             self._scheduler.shutdown(wait=False)
@@ -157,7 +160,7 @@ class ApschedulerTimers:
         heap = self._heap
         while heap and not self._is_set(heap[0][2]):
             heappop(heap)
-        return heap[0][0] if heap else None
+        return heap[0][0] if heap and not self._is_stopped else None
 
     def _is_set(self, timer: _Timer) -> bool:
         """Neither dropped nor replaced."""

@@ -65,6 +65,8 @@ def answer_for(error: Exception, request: web.Request) -> web.Response:
             return json_answer(describe(error), status_of(error)[0])
         case ConnectionError() if _has_gone(request):
             return web.Response()  # to nobody
+        case web.RequestPayloadError():
+            return json_answer({"error": "the body is not what its headers say"}, 400)
     log.error("a bug in the HTTP door", method=request.method, path=request.path, exc_info=error)
     return json_answer({"error": "Internal Server Error"}, 500)
 

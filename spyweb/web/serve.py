@@ -70,7 +70,7 @@ async def serve_socket(desk: Desk, data_dir: Path) -> AsyncIterator[Path]:
 
 def is_worth_a_line(record: logging.LogRecord) -> bool:
     """What is no HTTP is answered with 400, and anybody can send it, as often as he likes."""
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError | web.RequestPayloadError))
 
 
 @asynccontextmanager

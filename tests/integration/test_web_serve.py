@@ -9,10 +9,13 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from spyweb.errors import Refused
 from spyweb.web.address import LIMIT, find_socket
-from spyweb.web.serve import serve_socket, serve_tcp
+from spyweb.web.body import Body, Room
+from spyweb.web.errors import answer_errors
+from spyweb.web.serve import serve_app, serve_socket, serve_tcp
 from tests.fakes.desk import FakeDesk
 
 
@@ -94,6 +97,20 @@ async def test_what_is_no_http_is_refused_without_a_line_in_the_log(
         reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)
         writer.write(sent)
         assert await reader.readline() == b"HTTP/1.0 400 Bad Request\r\n"
+        writer.close()
+    assert caplog.text == ""
+
+
+async def test_a_body_that_is_not_what_its_headers_say_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
+    async def take(request: web.Request) -> web.Response:
+        return web.Response(body=await Body(Room()).read(request))
+
+    app = web.Application(middlewares=[answer_errors])
+    app.router.add_post("/", take)
+    async with serve_app(app, host="127.0.0.1", port=0) as listening:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello")
+        assert await reader.readline() == b"HTTP/1.1 400 Bad Request\r\n"
         writer.close()
     assert caplog.text == ""
 

@@ -315,8 +315,8 @@ async def test_the_real_timers_forget_what_was_dropped_or_set_anew() -> None:
     timers.drop(JobId("dropped"))
     timers.start()
     await fired.wait()
-    timers.stop()
     assert (seen, timers.next_wake_ms) == ([], None)
+    timers.stop()
 
 
 async def test_a_timer_that_raises_does_not_hold_up_the_others() -> None:
@@ -329,8 +329,9 @@ async def test_a_timer_that_raises_does_not_hold_up_the_others() -> None:
     timers.set(JobId("sound"), lambda now_ms: now_ms if not fired.is_set() else None, fired.set)
     timers.start()
     await fired.wait()
-    timers.stop()
     assert timers.next_wake_ms is not None  # the faulty one is still to come
+    timers.stop()
+    assert timers.next_wake_ms is None  # and now it never is: nothing is late
 
 
 async def test_the_real_timers_do_not_keep_what_was_set_anew_ever_again() -> None:
