@@ -103,6 +103,14 @@ def read_settings(options: Options) -> Settings:
     return settings
 
 
+def read_again(options: Options, first: Settings) -> Settings:
+    """While the daemon runs; it stays at the port that it has found."""
+    settings = load_settings(options.root, environ=os.environ, flags=options.flags)
+    if settings.server.enabled and not settings.server.port:
+        return replace(settings, server=replace(settings.server, port=first.server.port))
+    return settings
+
+
 def free_port(host: str) -> int:
     """For port 0: scripts are told the URL before the server listens."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -142,7 +150,7 @@ def open_reloader(parts: Parts, options: Options, scheduler: Scheduler) -> Reloa
         execute=partial(execute, parts),
         modules=parts.world.sources,
         schedule=scheduler,
-        read_settings=partial(read_settings, options),
+        read_settings=partial(read_again, options, parts.settings),
         forget=parts.runner.forget,
         clock=parts.clock,
         find_selector_problems=partial(find_selector_problems, parts.extractor),

@@ -28,6 +28,7 @@ from spyweb.reload.few import few_at_once
 from spyweb.reload.modules import Modules, changed_modules, module_codes
 from spyweb.reload.plan import Plan, not_loaded, plan, whose
 from spyweb.settings import Settings
+from spyweb.settings.fixed import waiting_for_a_start
 from spyweb.settings.sections import FILE
 
 log = structlog.get_logger()
@@ -115,6 +116,8 @@ class Reloader:
         self._parts = parts
         self._live = parts.live
         self.settings = settings
+        self._first_settings = settings
+        self._waiting: Sequence[str] = ()  # settings that were edited and take effect at the next start
         self.problems: Sequence[Problem] = ()  # everything wrong on disk, as of the last look
         self.broken: Mapping[JobId, Sequence[Problem]] = {}  # jobs whose file is wrong, live or not
         self._cursors: dict[JobId, Cursor] = {}  # of jobs that are to be welcomed, now or when they come back
@@ -163,6 +166,10 @@ class Reloader:
         except ConfigError as error:
             for problem in error.problems:
                 log.error("settings not reloaded", problem=str(problem))
+        waiting = waiting_for_a_start(self._first_settings, self.settings)
+        if waiting and waiting != self._waiting:
+            log.warning("settings take effect at the next start", settings=waiting)
+        self._waiting = waiting
 
     async def _prove(self, todo: Plan, looked: Looked) -> None:
         """Compile what is new, in scratch VMs, and look at what it selects."""

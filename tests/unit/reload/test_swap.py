@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from spyweb.errors import PoolError, ScriptError, StoreError
 from spyweb.jobs.live import LiveJob
@@ -317,6 +318,18 @@ async def test_a_broken_config_keeps_the_settings_in_force(tmp_path: Path) -> No
         await w.look()
         assert w.reloader.settings is settings
         assert w.names() == ["hello"]
+
+
+async def test_settings_that_take_a_start_are_told_once(tmp_path: Path) -> None:
+    async with world(tmp_path, {"hello": HELLO}) as w:
+        w.save("config.toml", "[server]\nport = 1\n")
+        with capture_logs() as lines:
+            await w.look()
+            await w.look()
+            (tmp_path / "config.toml").unlink()
+            await w.look()
+        waiting = [line["settings"] for line in lines if line["event"] == "settings take effect at the next start"]
+        assert waiting == [["server.port"]]
 
 
 def save_monitor(w: World, name: str = "w", settings: str = MONITOR, **files: str) -> None:
