@@ -48,7 +48,7 @@ def nearest_visible(path: Path) -> Path:
     for candidate in (path, *path.absolute().parents):
         try:
             candidate.stat()
-        except (PermissionError, FileNotFoundError, NotADirectoryError):
+        except OSError:
             continue
         return candidate
     return Path("/")

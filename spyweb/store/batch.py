@@ -367,10 +367,13 @@ class Lane:
         self._asleep.set()
 
     def _hear(self, results: Results | BaseException) -> None:
-        if isinstance(results, BaseException):
-            self._die(results)
-        else:
-            self._answer(results)
+        try:
+            if isinstance(results, BaseException):
+                self._die(results)
+            else:
+                self._answer(results)
+        except Exception as error:  # noqa: BLE001 - the boundary of the lane, as above
+            self._die(error)
         self._go_on()
 
     def _take_batch(self) -> None:
@@ -390,7 +393,7 @@ class Lane:
             self._answer([moved] * len(self._batch))
 
     def _answer(self, results: Results) -> None:
-        batch, self._batch = self._batch, []
+        batch = self._batch
         self.batches += 1
         committed = 0
         told: dict[Callable[[], None], None] = {}  # each once
@@ -407,6 +410,7 @@ class Lane:
                 future.set_result(result)
             if after:
                 told[after] = None
+        self._batch = []
         for callback in told:
             self.loop.call_soon(callback)
         if committed:
@@ -433,5 +437,6 @@ class Lane:
         self.failed = f"{self._path}: the writer died: {error!r}"
         stranded, self._batch, self._queue = self._batch + self._queue, [], []
         for op in stranded:
-            self._refuse(op, StoreError(self.failed))
+            if not op.future.done():
+                op.future.set_exception(StoreError(self.failed))
         self.loop.call_exception_handler({"message": self.failed, "exception": error})

@@ -100,6 +100,7 @@ async def open_lanes(path: Path, clock: Clock, durability: Durability, codec: Co
         opened.push_async_callback(reader.close)
         # One at a time, so that a short question is not answered as late as a long one behind it.
         questions = await open_lane(path, clock, partial(connect_to_read, path), limit=1)
+        opened.push_async_callback(questions.close)
         await writer.watch_progress()
         writer.original = original = find_original(path)
         checkpoints = Checkpoints(path, original, partial(connect_to, path, "rw"))

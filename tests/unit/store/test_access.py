@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,6 +87,18 @@ def test_others_are_told_how_to_become_the_owner(data_dir: Path) -> None:
 
 def test_the_nearest_visible_folder_stands_for_what_is_absent(data_dir: Path) -> None:
     assert nearest_visible(data_dir / "a" / "b") == data_dir
+
+
+def test_a_disk_that_fails_hides_only_what_is_on_it(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = Path.stat
+
+    def fail(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if path.is_relative_to(data_dir):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return stat(path, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(Path, "stat", fail)
+    assert nearest_visible(data_dir / "spyweb.db") == data_dir.parent
 
 
 def test_a_user_without_a_name_goes_by_the_number() -> None:

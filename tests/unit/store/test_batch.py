@@ -347,6 +347,23 @@ async def test_when_the_writer_dies_everybody_is_told(kind: type[Connection], pa
     await lane.close()
 
 
+async def test_an_error_while_an_error_is_told_leaves_nobody_waiting(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Exception:
+        raise OSError("stale")
+
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    monkeypatch.setattr("spyweb.store.batch.translate", fail)
+    asked = [lane.submit(Kind.WRITE, put, 1), lane.submit(Kind.WRITE, put, 5000), lane.submit(Kind.WRITE, put, 2)]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+
+    assert isinstance(answers[-1], StoreError)
+    assert "stale" in lane.failed
+    with pytest.raises(StoreError, match="stale"):
+        await lane.submit(Kind.WRITE, put, 4)
+
+
 async def test_a_connection_that_cannot_be_made_leaves_no_thread(tmp_path: Path) -> None:
     with pytest.raises(sqlite3.OperationalError):
         await Connection.open(partial(sqlite3.connect, tmp_path / "absent" / "x.db"))
