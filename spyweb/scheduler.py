@@ -7,8 +7,9 @@ moves in the commit that claims the run.  APScheduler does the waking; this is t
 
 from __future__ import annotations
 
-from asyncio import Future
-from collections.abc import Callable, Mapping, Sequence
+from asyncio import Future, Lock, wait
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -25,8 +26,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.clock import Clock
+from spyweb.errors import Refused
 from spyweb.jobs.cursor import dismissed, moved_to, stretch_of, welcome
-from spyweb.jobs.due import jittered, next_due, settle
+from spyweb.jobs.due import jittered, next_due, schedule_text, settle
 from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.jobs.run import Due, Runner, Start
 from spyweb.model import Cursor, Every, JobId, Outcome, RunId, TriggerType
@@ -222,7 +224,9 @@ class Scheduler:
         self._runs = runs
         self._clock = clock
         self._fired: list[_Fired] = []  # in this wake-up
+        self._put_off: set[JobId] = set()  # jobs that came due again before the store had answered
         self._refused: dict[JobId, int] = {}  # jobs whose due times the store will not claim, and since when
+        self._one_at_a_time = Lock()  # for whoever changes a cursor otherwise than by a claim
         timers.after_firing(self._claim)
 
     @property
@@ -245,7 +249,7 @@ class Scheduler:
 
     def watch(self, job: LiveJob) -> None:
         """Begin, or begin anew, to wake for this job."""
-        if job.scheduled and not job.gone:
+        if _keeps_its_schedule(job):
             self._timers.set(job.id, partial(self._next_ms, job), partial(self._fire, job))
         else:
             self.drop(job)
@@ -261,7 +265,14 @@ class Scheduler:
         return max(jittered(job.spec, due_ms), job.not_before_ms, now_ms + 1)
 
     def _fire(self, job: LiveJob) -> None:
-        """Deal with everything that is due, and have the cursor move past it in the same commit."""
+        """Deal with everything that is due, and have the cursor move past it in the same commit.
+
+        One commit at a time: a second one, reckoned from a cursor that the store may yet refuse, would leave a gap.
+        """
+        if job.moving is not None:
+            self._timers.drop(job.id)
+            self._put_off.add(job.id)
+            return
         now_ms = self._clock.now_ms()
         settlement = settle(job.spec, job.cursor.due_ms, now_ms)
         if settlement.cursor_ms == job.cursor.due_ms:
@@ -282,10 +293,24 @@ class Scheduler:
         for start in range(0, len(fired), CLAIMED_TOGETHER):
             together = fired[start : start + CLAIMED_TOGETHER]
             claim = self._runner.start_due([each.due for each in together])
-            claim.add_done_callback(partial(self._restore_if_refused, together))
+            for each in together:
+                each.due.job.moving = claim
+            claim.add_done_callback(partial(self._answered, together))
 
-    def _restore_if_refused(self, fired: Sequence[_Fired], claim: Future[list[RunId | None]]) -> None:
-        error = None if claim.cancelled() else claim.exception()
+    def _answered(self, fired: Sequence[_Fired], claim: Future[list[RunId | None]]) -> None:
+        for each in fired:
+            each.due.job.moving = None
+        self._restore_if_refused(fired, None if claim.cancelled() else claim.exception())
+        if self._put_off:
+            for each in fired:
+                self._fire_again(each.due.job)
+
+    def _fire_again(self, job: LiveJob) -> None:
+        if job.id in self._put_off:
+            self._put_off.remove(job.id)
+            self.watch(job)
+
+    def _restore_if_refused(self, fired: Sequence[_Fired], error: BaseException | None) -> None:
         if error is not None:
             for each in fired:
                 self._restore(each.due.job, each.before, error)
@@ -301,37 +326,65 @@ class Scheduler:
         self._refused.setdefault(job.id, now_ms)
         self.watch(job)
 
-    def catch_up(self, jobs: Sequence[LiveJob]) -> None:
+    async def catch_up(self, jobs: Sequence[LiveJob]) -> None:
         """Deal with what is due, ahead of the timers: these jobs' schedules are about to change."""
-        now_ms = self._clock.now_ms()
+        async with self._one_at_a_time:
+            now_ms = self._clock.now_ms()
+            for job in jobs:
+                if _keeps_its_schedule(job) and job.not_before_ms <= now_ms:
+                    self._fire(job)
+            self._claim()
+
+    @asynccontextmanager
+    async def _at_rest(self, jobs: Sequence[LiveJob]) -> AsyncIterator[None]:
+        """In here nothing comes due of these jobs, and the store has answered what came due before.
+
+        A claim that overtook a change of the cursor would undo it.  Afterwards the jobs are watched again, by the
+        cursors that they then have: the old ones where the store has refused the change.
+        """
+        async with self._one_at_a_time:
+            try:
+                self._drop_timers(jobs)
+                while claims := {job.moving for job in jobs if job.moving is not None}:
+                    await wait(claims)
+                    self._drop_timers(jobs)  # those of claims that were refused are set again
+                yield
+            finally:
+                for job in jobs:
+                    self.watch(job)
+
+    def _drop_timers(self, jobs: Sequence[LiveJob]) -> None:
         for job in jobs:
-            if job.scheduled and not job.gone and job.not_before_ms <= now_ms:
-                self._fire(job)
-        self._claim()
+            self._timers.drop(job.id)
 
     async def welcome(self, jobs: Sequence[LiveJob], known: Mapping[JobId, Cursor]) -> None:
-        """Take up jobs that have come to life: new, edited, enabled again, or there before a restart."""
-        for job in jobs:
-            self.drop(job)  # a timer that fired until the store has answered would be overruled by what it answers
+        """Take up jobs that have come to life: new, edited, enabled again, or there before a restart.
+
+        Newcomers go by what is `known` of them, the others by the cursors they have.
+        """
+        async with self._at_rest(jobs):
+            await self._take_up(jobs, [known.get(job.id) if job.is_newcomer else job.cursor for job in jobs])
+
+    async def _take_up(self, jobs: Sequence[LiveJob], known: Sequence[Cursor | None]) -> None:
         now_ms = self._clock.now_ms()
-        newcomers = sum(job.id not in known for job in jobs)
-        spread_ms = min(CATCH_UP_MOST_MS, newcomers * CATCH_UP_MS)
-        welcomes = [welcome(job.spec, known.get(job.id), now_ms, spread_ms) for job in jobs]
+        spread_ms = min(CATCH_UP_MOST_MS, known.count(None) * CATCH_UP_MS)
+        welcomes = [welcome(job.spec, cursor, now_ms, spread_ms) for job, cursor in zip(jobs, known, strict=True)]
         stretches = [stretch for each in welcomes for stretch in each.stretches]
         await self._runs.record(Change(cursors=[each.cursor for each in welcomes], stretches=stretches))
         for job, each in zip(jobs, welcomes, strict=True):
             job.cursor = each.cursor
+            self._refused.pop(job.id, None)
         self._space_out([job for job in jobs if self._is_overdue(job, now_ms)], now_ms)
-        for job in jobs:
-            self.watch(job)
 
     async def dismiss(self, jobs: Sequence[LiveJob]) -> None:
         """From now on these jobs are not due: their files are gone."""
-        now_ms = self._clock.now_ms()
-        for job in jobs:
-            self.drop(job)
-            job.cursor = dismissed(job.cursor, now_ms)
-        await self._runs.record(Change(cursors=[job.cursor for job in jobs]))
+        async with self._at_rest(jobs):
+            now_ms = self._clock.now_ms()
+            taken_up = [job for job in jobs if not job.is_newcomer]
+            idle = [dismissed(job.cursor, now_ms) for job in taken_up]
+            await self._runs.record(Change(cursors=idle))
+            for job, cursor in zip(taken_up, idle, strict=True):
+                job.cursor = cursor
 
     async def note_absent(self, cursors: Sequence[Cursor]) -> list[Cursor]:
         """These jobs were known once and have no file now; gives their cursors as they are on record."""
@@ -341,14 +394,18 @@ class Scheduler:
         return idle
 
     async def pause(self, job: LiveJob) -> None:
-        paused = replace(dismissed(job.cursor, self._clock.now_ms()), paused=True)
-        await self._runs.record(Change(cursors=[paused]))
-        job.cursor = paused
-        self.watch(job)
+        """Raises Refused for a newcomer."""
+        async with self._at_rest([job]):
+            _expect_taken_up(job)
+            paused = replace(dismissed(job.cursor, self._clock.now_ms()), paused=True)
+            await self._runs.record(Change(cursors=[paused]))
+            job.cursor = paused
 
     async def resume(self, job: LiveJob) -> None:
-        """The times that were due meanwhile become one `paused` record."""
-        await self.welcome([job], {job.id: replace(job.cursor, paused=False)})
+        """The times that were due meanwhile become one `paused` record.  Raises Refused for a newcomer."""
+        async with self._at_rest([job]):
+            _expect_taken_up(job)
+            await self._take_up([job], [replace(job.cursor, paused=False)])
 
     async def watch_the_clock(self) -> None:
         """Notice when the wall clock jumps back: an `every` would otherwise wait for the time it came from."""
@@ -380,3 +437,16 @@ class Scheduler:
         step_ms = min(CATCH_UP_MS, CATCH_UP_MOST_MS / max(1, len(jobs)))
         for position, job in enumerate(jobs):
             job.not_before_ms = now_ms + round(position * step_ms)
+
+
+def _keeps_its_schedule(job: LiveJob) -> bool:
+    """Whether its cursor tells when it is due: not that of a newcomer, of a job that is or was away, nor, after an
+    edit of the schedule, until the store has taken that."""
+    cursor = job.cursor
+    is_away = job.gone or cursor.idle_since_ms is not None
+    return job.scheduled and not is_away and cursor.schedule == schedule_text(job.spec.schedule)
+
+
+def _expect_taken_up(job: LiveJob) -> None:
+    if job.is_newcomer:
+        raise Refused(f"{job.id} is not on its schedule yet: try again in a moment")

@@ -5,6 +5,7 @@ Only the event loop touches these; nothing here waits.
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -33,6 +34,7 @@ class LiveJob:
     cursor: Cursor
     in_flight: dict[RunId, Run] = field(default_factory=dict)
     claiming: int = 0  # starts whose claim is not committed yet
+    moving: Future[list[RunId | None]] | None = None  # the commit that moves the cursor, until the store has answered
     waiting: list[Run] = field(default_factory=list)  # for the job to be idle; an empty deque takes 600 bytes more
     delayed: dict[RunId, Delay] = field(default_factory=dict)  # retries, until their delay has passed
     serving: bool = False  # a run that a change of state has started is about to start, or runs
@@ -48,6 +50,11 @@ class LiveJob:
     @property
     def busy(self) -> bool:
         return bool(self.in_flight or self.claiming)
+
+    @property
+    def is_newcomer(self) -> bool:
+        """Nobody has said yet where its schedule goes on (jobs/cursor.py)."""
+        return not self.cursor.schedule
 
     @property
     def scheduled(self) -> bool:

@@ -56,7 +56,7 @@ class Prover(Protocol):
 class Schedule(Protocol):
     """The part of the scheduler that hears of changes."""
 
-    def catch_up(self, jobs: Sequence[LiveJob]) -> None: ...
+    async def catch_up(self, jobs: Sequence[LiveJob]) -> None: ...
 
     async def welcome(self, jobs: Sequence[LiveJob], known: Mapping[JobId, Cursor]) -> None: ...
 
@@ -120,7 +120,7 @@ class Reloader:
         self._waiting: Sequence[str] = ()  # settings that were edited and take effect at the next start
         self.problems: Sequence[Problem] = ()  # everything wrong on disk, as of the last look
         self.broken: Mapping[JobId, Sequence[Problem]] = {}  # jobs whose file is wrong, live or not
-        self._cursors: dict[JobId, Cursor] = {}  # of jobs that are to be welcomed, now or when they come back
+        self._cursors: dict[JobId, Cursor] = {}  # of jobs that may come, or come back
         self._unwelcomed: dict[JobId, LiveJob] = {}  # that the scheduler has still to take up
         self._generations: dict[JobId, int] = {}  # the newest; a job that comes back goes on from there
         self._attempts: dict[JobId, Attempt] = {}
@@ -251,18 +251,17 @@ class Reloader:
         if todo.is_empty and not self._unwelcomed:
             return
         await self._dismiss(todo.gone)
+        edited = [*todo.recoded, *todo.respecified]
+        await self._parts.schedule.catch_up([job for job, _ in edited])  # with what was due before the edit
         fresh = [newcomer(file, self._take_generation(file.spec.id)) for file in todo.new]
         for job in fresh:
             self._live.add(job)
-        edited = [*todo.recoded, *todo.respecified]
-        self._parts.schedule.catch_up([job for job, _ in edited])  # with what was due before the edit
         for job, file in todo.recoded:
             self._replace(job, file)
         for job, file in edited:
             job.spec = file.spec
         self._live.link()
         self._unwelcomed.update({job.id: job for job in (*fresh, *(job for job, _ in edited))})
-        self._cursors.update({job.id: job.cursor for job, _ in edited})
         await self._welcome()
         _tell(fresh, todo)
 
@@ -284,7 +283,8 @@ class Reloader:
             return
         await self._parts.schedule.dismiss(gone)
         for job in gone:
-            self._cursors[job.id] = job.cursor
+            if not job.is_newcomer:
+                self._cursors[job.id] = job.cursor
             self._live.remove(job.id)
             self._unwelcomed.pop(job.id, None)
             self._parts.forget(job)

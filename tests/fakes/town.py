@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from spyweb.jobs.attempt import CountingHost, Observer, Surroundings
-from spyweb.jobs.due import schedule_text
 from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.jobs.run import Runner
 from spyweb.lua.session import Code
@@ -36,8 +35,7 @@ def make_spec(name: str = "prices", **settings: object) -> JobSpec:
 def make_job(name: str = "prices", **settings: object) -> LiveJob:
     spec = make_spec(name, **settings)
     code = Code(job=spec.id, generation=1, chunk=spec.path, source=b"return 1")
-    cursor = Cursor(job=spec.id, due_ms=0, schedule=schedule_text(spec.schedule))
-    return LiveJob(spec=spec, code=code, digest="1", cursor=cursor)
+    return LiveJob(spec=spec, code=code, digest="1", cursor=Cursor(job=spec.id, due_ms=0, schedule=""))
 
 
 @dataclass(slots=True)

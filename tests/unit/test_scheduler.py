@@ -8,16 +8,35 @@ from dataclasses import replace
 import pytest
 
 from spyweb.clock import RealClock
+from spyweb.errors import Refused, StoreError
 from spyweb.jobs.live import LiveJob
 from spyweb.model import At, Cron, Every, JobId, Misfire, MisfirePolicy, Never, Overlap, Run, RunId, RunState, Start
 from spyweb.scheduler import ApschedulerTimers
 from spyweb.store.memory import MemoryStore
 from spyweb.store.protocol import Change
 from tests.fakes.changes import refuse
-from tests.fakes.clock import FakeClock
-from tests.fakes.town import MINUTE_MS, make_job, tell, town
+from tests.fakes.clock import FakeClock, settle
+from tests.fakes.hanging import HangingRecord
+from tests.fakes.town import MINUTE_MS, Town, make_job, tell, town
 
 HOUR = 3600.0
+SECONDLY = Every(period_ms=1000)
+
+
+def hang(t: Town, patch: pytest.MonkeyPatch) -> HangingRecord:
+    """From now on, for as long as the patch lasts, the store answers only when told to."""
+    hanging = HangingRecord(t.store.runs.record)
+    patch.setattr(t.store.runs, "record", hanging)
+    return hanging
+
+
+async def dealt_with(store: MemoryStore, period_ms: int) -> list[int]:
+    """Every due time on record, as often as it is there, in periods since the first."""
+    found: list[int] = []
+    for run in await store.runs.list(limit=1000):
+        if run.due_ms is not None:
+            found += range(run.due_ms, (run.last_due_ms or run.due_ms) + 1, period_ms)
+    return sorted((due_ms - min(found)) // period_ms for due_ms in found)
 
 
 async def restart(first_store: MemoryStore, clock: FakeClock, down: float, job: LiveJob) -> list[str]:
@@ -189,7 +208,7 @@ async def test_what_is_due_before_an_edit_is_dealt_with_ahead_of_the_timers() ->
         t.timers.stop()
         t.clock.advance(60)
         held.not_before_ms = t.clock.now_ms() + 1
-        t.scheduler.catch_up([job, off, held])
+        await t.scheduler.catch_up([job, off, held])
         await t.clock.turn()
         assert await t.record("prices") == ["prices schedule success"] * 2
         assert (await t.record("off"), len(await t.record("held"))) == ([], 1)
@@ -232,6 +251,168 @@ async def test_a_claim_that_the_store_refuses_is_made_later_and_told_until_then(
         await t.clock.turn(10)
         assert t.scheduler.refused_ms == 0
         assert await t.record() == ["prices schedule success"] * 2
+
+
+async def test_what_comes_due_while_a_refused_claim_was_on_its_way_is_dealt_with_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with town() as t:
+        await t.settle(make_job(schedule=SECONDLY))
+        await t.clock.turn(2.5)
+        with monkeypatch.context() as patch:
+            hanging = hang(t, patch)
+            await t.clock.turn(4)
+            assert len(hanging.asked) == 1, "one claim of a job at a time"
+            await hanging.refuse()
+        await t.clock.turn(10)
+        assert await dealt_with(t.store, 1000) == list(range(17))
+
+
+async def test_what_comes_due_while_a_claim_is_on_its_way_is_dealt_with_as_soon_as_that_is_granted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with town() as t:
+        await t.settle(make_job(schedule=SECONDLY))
+        await t.clock.turn(2.5)
+        with monkeypatch.context() as patch:
+            hanging = hang(t, patch)
+            await t.clock.turn(4)
+            await hanging.grant()
+        await t.clock.turn(0.1)
+        assert await dealt_with(t.store, 1000) == list(range(7))
+        await t.clock.turn(2)
+        assert await dealt_with(t.store, 1000) == list(range(9))
+
+
+async def test_a_due_time_can_not_come_between_a_pause_and_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town() as t:
+        await t.settle(job := make_job(schedule=SECONDLY))
+        await t.clock.turn(2.5)
+        with monkeypatch.context() as patch:
+            hanging = hang(t, patch)
+            pausing = t.tasks.create_task(t.scheduler.pause(job))
+            await t.clock.turn(2)
+            await hanging.grant()
+            await pausing
+        await t.clock.turn(5)
+        assert (job.cursor.paused, len(await t.record())) == (True, 3)
+        assert (await t.store.runs.cursors())[job.id] == job.cursor
+
+
+@pytest.mark.parametrize("is_granted", [True, False])
+async def test_a_pause_waits_for_the_claim_on_its_way(is_granted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town() as t:
+        await t.settle(job := make_job(schedule=SECONDLY))
+        await t.clock.turn(2.5)
+        with monkeypatch.context() as patch:
+            hanging = hang(t, patch)
+            await t.clock.turn(1)
+            pausing = t.tasks.create_task(t.scheduler.pause(job))
+            await settle()
+            assert len(hanging.asked) == 1, "the claim alone"
+            await (hanging.grant() if is_granted else hanging.refuse())
+            await t.clock.turn(10)
+            await hanging.grant()
+        await pausing
+        await t.clock.turn(1)
+        assert (await t.store.runs.cursors())[job.id] == job.cursor
+        assert job.cursor.paused
+        await t.scheduler.resume(job)
+        await t.clock.turn(1)
+        assert sorted(set(await dealt_with(t.store, 1000))) == list(range(16))
+
+
+async def test_a_pause_that_the_store_refuses_leaves_the_job_on_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town() as t:
+        await t.settle(job := make_job())
+        await t.clock.turn(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(t.store.runs, "record", refuse)
+            with pytest.raises(StoreError):
+                await t.scheduler.pause(job)
+        await t.clock.turn(60)
+        assert await t.record() == ["prices schedule success"] * 2
+
+
+async def test_a_pause_outlasts_an_edit_that_came_while_it_was_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town() as t:
+        await t.settle(job := make_job())
+        await t.clock.turn(1)
+        with monkeypatch.context() as patch:
+            hanging = hang(t, patch)
+            pausing = t.tasks.create_task(t.scheduler.pause(job))
+            await settle()
+            t.clock.advance(61)
+            catching_up = t.tasks.create_task(t.scheduler.catch_up([job]))
+            welcoming = t.tasks.create_task(t.scheduler.welcome([job], {job.id: job.cursor}))
+            await settle()
+            await hanging.grant()
+            await asyncio.gather(pausing, catching_up, welcoming)
+        await t.clock.turn(HOUR)
+        assert (job.cursor.paused, len(await t.record())) == (True, 1)
+        assert (await t.store.runs.cursors())[job.id] == job.cursor
+
+
+async def test_a_job_that_has_no_cursor_yet_can_not_be_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its record would say that it had been due since 1970."""
+    async with town() as t:
+        monkeypatch.setattr(t.store.runs, "record", refuse)
+        with pytest.raises(StoreError):
+            await t.settle(job := make_job())
+        with pytest.raises(Refused, match="not on its schedule yet"):
+            await t.scheduler.pause(job)
+        with pytest.raises(Refused, match="not on its schedule yet"):
+            await t.scheduler.resume(job)
+
+
+async def test_an_edit_goes_by_what_the_store_made_of_the_claim_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town() as t:
+        await t.settle(job := make_job())
+        await t.clock.turn(1)
+        with monkeypatch.context() as patch:
+            hanging = hang(t, patch)
+            await t.clock.turn(60)
+            welcoming = t.tasks.create_task(t.scheduler.welcome([job], {job.id: job.cursor}))
+            await settle()
+            await hanging.refuse()
+            await hanging.grant()
+            await welcoming
+        await t.clock.turn(180)
+        assert await dealt_with(t.store, MINUTE_MS) == list(range(5))
+
+
+async def test_a_dismissal_that_the_store_refuses_leaves_the_job_on_its_schedule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with town() as t:
+        await t.settle(job := make_job())
+        await t.clock.turn(1)
+        cursor = job.cursor
+        with monkeypatch.context() as patch:
+            patch.setattr(t.store.runs, "record", refuse)
+            with pytest.raises(StoreError):
+                await t.scheduler.dismiss([job])
+        assert job.cursor == cursor
+        await t.clock.turn(60)
+        assert await t.record() == ["prices schedule success"] * 2
+
+
+async def test_a_dismissal_waits_for_the_claim_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town() as t:
+        await t.settle(job := make_job())
+        await t.clock.turn(1)
+        with monkeypatch.context() as patch:
+            hanging = hang(t, patch)
+            await t.clock.turn(60)
+            dismissing = t.tasks.create_task(t.scheduler.dismiss([job]))
+            await settle()
+            await hanging.refuse()
+            await hanging.grant()
+            await dismissing
+        await t.clock.turn(HOUR)
+        assert (await t.store.runs.cursors())[job.id] == job.cursor
+        assert job.cursor.idle_since_ms is not None
+        assert await dealt_with(t.store, MINUTE_MS) == [0], "what is due is settled when the job comes back"
 
 
 async def test_what_is_due_of_no_job_any_more_is_not_told_as_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from spyweb.model import JobId, JobSpec, Monitor
 from spyweb.ops.sources import Sources
 from spyweb.reload.swap import EXECUTION_PATIENCE, PATIENCE, Parts, Reloader
 from spyweb.settings import load_settings
+from tests.fakes.changes import refuse
 from tests.fakes.rights import bound_by_file_modes, needs_linux
 from tests.fakes.town import Town, town
 
@@ -218,6 +219,69 @@ async def test_a_deleted_file_ends_the_job(tmp_path: Path) -> None:
         await w.look()
         await w.town.clock.turn(600)
         assert w.names() == []
+        assert await w.town.record() == ["hello schedule success"]
+
+
+async def test_a_file_that_comes_back_after_its_dismissal_was_refused_is_due_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path, {"hello": HELLO}) as w:
+        (tmp_path / "jobs/hello.lua").unlink()
+        with monkeypatch.context() as patch:
+            patch.setattr(w.town.store.runs, "record", refuse)
+            with pytest.raises(StoreError):
+                await w.look()
+        w.save("jobs/hello.lua", HELLO)
+        await w.look()
+        await w.town.clock.turn(60)
+        assert await w.town.record() == ["hello schedule success"] * 2
+
+
+async def test_an_edit_that_the_store_refuses_forgets_no_pause_that_comes_before_it_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path, {"hello": HELLO}) as w:
+        w.save("jobs/hello.lua", HELLO + "log('again')\n")
+        with monkeypatch.context() as patch:
+            patch.setattr(w.town.store.runs, "record", refuse)
+            with pytest.raises(StoreError):
+                await w.look()
+        await w.town.scheduler.pause(w.job("hello"))
+        await w.look()
+        await w.town.clock.turn(600)
+        assert w.job("hello").cursor.paused
+        assert await w.town.record() == ["hello schedule success"]
+
+
+async def test_a_newcomer_that_is_edited_before_the_store_takes_it_is_not_due_since_1970(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path, {}) as w:
+        w.save("jobs/hello.lua", HELLO)
+        with monkeypatch.context() as patch:
+            patch.setattr(w.town.store.runs, "record", refuse)
+            with pytest.raises(StoreError):
+                await w.look()
+        w.save("jobs/hello.lua", HELLO + "log('again')\n")
+        await w.look()
+        await w.town.clock.turn(1)
+        assert await w.town.record() == ["hello schedule success"]
+
+
+async def test_a_newcomer_that_goes_before_the_store_takes_it_is_new_when_it_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path, {}) as w:
+        w.save("jobs/hello.lua", HELLO)
+        with monkeypatch.context() as patch:
+            patch.setattr(w.town.store.runs, "record", refuse)
+            with pytest.raises(StoreError):
+                await w.look()
+        (tmp_path / "jobs/hello.lua").unlink()
+        await w.look()
+        w.save("jobs/hello.lua", HELLO)
+        await w.look()
+        await w.town.clock.turn(1)
         assert await w.town.record() == ["hello schedule success"]
 
 
