@@ -31,7 +31,7 @@ from spyweb.jobs.cursor import dismissed, moved_to, stretch_of, welcome
 from spyweb.jobs.due import jittered, next_due, schedule_text, settle
 from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.jobs.run import Due, Runner, Start
-from spyweb.model import Cursor, Every, JobId, Outcome, RunId, TriggerType
+from spyweb.model import Cron, Cursor, Every, JobId, Outcome, RunId, TriggerType
 from spyweb.store.protocol import Change, Runs
 
 log = structlog.get_logger()
@@ -41,6 +41,7 @@ WAKE_AT_LEAST = 30.0  # seconds; an idle scheduler still sees the clock jump
 CLAIMED_TOGETHER = 64  # jobs
 CLAIM_PATIENCE_MS = 5_000  # before a claim that the store refused is tried again
 CLOCK_JUMP_MS = 2_000  # a difference between wall clock and monotonic clock that is no mere drift
+REPEATED_MS = 600_000  # times of a cron that a clock set back by no more than this shows again: they stay dealt with
 CATCH_UP_MS = 10  # between jobs that all have something to catch up on
 CATCH_UP_MOST_MS = 10_000
 SPARE = 1_000  # timers that were dropped or replaced may stay on the heap, besides as many as there are
@@ -277,6 +278,7 @@ class Scheduler:
         settlement = settle(job.spec, job.cursor.due_ms, now_ms)
         if settlement.cursor_ms == job.cursor.due_ms:
             return
+        job.not_before_ms = 0  # passed: a clock that is set back must not bring it up again
         before = job.cursor
         job.cursor = moved_to(before, settlement.cursor_ms)
         starts = [
@@ -320,7 +322,8 @@ class Scheduler:
 
     def _restore(self, job: LiveJob, before: Cursor, error: BaseException) -> None:
         log.error("a due run could not be claimed", job=job.id, reason=str(error), again_in_ms=CLAIM_PATIENCE_MS)
-        job.cursor = replace(job.cursor, due_ms=before.due_ms)
+        due_ms = min(before.due_ms, job.cursor.due_ms)  # earlier than before where the clock has jumped back meanwhile
+        job.cursor = replace(job.cursor, due_ms=due_ms)
         now_ms = self._clock.now_ms()
         job.not_before_ms = now_ms + CLAIM_PATIENCE_MS
         self._refused.setdefault(job.id, now_ms)
@@ -408,7 +411,7 @@ class Scheduler:
             await self._take_up([job], [replace(job.cursor, paused=False)])
 
     async def watch_the_clock(self) -> None:
-        """Notice when the wall clock jumps back: an `every` would otherwise wait for the time it came from."""
+        """Notice when the wall clock jumps back: jobs would otherwise wait for the time it came from."""
         drift_ms = self._drift_ms()
         while True:
             await self._clock.sleep(WAKE_AT_LEAST)
@@ -416,7 +419,8 @@ class Scheduler:
             drift_ms += jump_ms
             if abs(jump_ms) > CLOCK_JUMP_MS:
                 log.warning("the clock has jumped", by_ms=jump_ms)
-                self._after_jump()
+                async with self._one_at_a_time:
+                    self._after_jump()
 
     def _drift_ms(self) -> int:
         return self._clock.now_ms() - round(self._clock.monotonic() * 1000)
@@ -424,7 +428,8 @@ class Scheduler:
     def _after_jump(self) -> None:
         now_ms = self._clock.now_ms()
         for job in self._live:
-            if isinstance(job.spec.schedule, Every) and job.cursor.due_ms > now_ms:
+            job.not_before_ms = 0
+            if _waits_for_the_past(job, now_ms):
                 job.cursor = replace(job.cursor, due_ms=now_ms)
             self.watch(job)
 
@@ -450,3 +455,18 @@ def _keeps_its_schedule(job: LiveJob) -> bool:
 def _expect_taken_up(job: LiveJob) -> None:
     if job.is_newcomer:
         raise Refused(f"{job.id} is not on its schedule yet: try again in a moment")
+
+
+def _waits_for_the_past(job: LiveJob, now_ms: int) -> bool:
+    """Whether it would be silent until the clock shows again what it showed before it was set back.
+
+    A cron's times have names, so those that were dealt with are not due again after a mere correction.  After more
+    than that it goes on from now; the store still knows the times that have run, and none runs twice.
+    """
+    match job.spec.schedule:
+        case Every():
+            return job.cursor.due_ms > now_ms
+        case Cron():
+            return job.cursor.due_ms > now_ms + REPEATED_MS
+        case _:
+            return False

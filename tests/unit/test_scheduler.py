@@ -21,6 +21,7 @@ from tests.fakes.town import MINUTE_MS, Town, make_job, tell, town
 
 HOUR = 3600.0
 SECONDLY = Every(period_ms=1000)
+FIVE_MINUTELY = Cron(expression="*/5 * * * *", timezone="UTC")
 
 
 def hang(t: Town, patch: pytest.MonkeyPatch) -> HangingRecord:
@@ -436,6 +437,85 @@ async def test_a_clock_that_jumps_back_does_not_silence_an_every() -> None:
         await t.clock.turn(180)
         watching.cancel()
         assert len(await t.record()) >= 3
+
+
+async def test_a_clock_that_jumps_back_does_not_silence_a_cron() -> None:
+    async with town() as t:
+        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+        await t.settle(make_job(schedule=FIVE_MINUTELY))
+        await t.clock.turn(301)
+        t.clock.jump(-24 * HOUR)
+        await t.clock.turn(HOUR)
+        watching.cancel()
+        assert len(await t.record()) == 2 + 12
+
+
+async def test_a_time_of_a_cron_that_a_small_step_back_shows_again_is_dealt_with_already() -> None:
+    async with town() as t:
+        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+        await t.settle(make_job(schedule=FIVE_MINUTELY, overlap=Overlap.REPLACE))
+        await t.clock.turn(1)
+        t.machine.held.add(JobId("prices"))
+        await t.clock.turn(300)
+        t.clock.jump(-60)
+        await t.clock.turn(120)
+        assert await t.record() == ["prices schedule success", "prices schedule running"]
+        t.machine.held.clear()
+        t.machine.finish(2)
+        await t.clock.turn(240)
+        watching.cancel()
+        assert await dealt_with(t.store, 5 * MINUTE_MS) == [0, 1, 2]
+
+
+async def test_a_job_that_had_something_to_catch_up_on_is_not_put_off_by_a_clock_that_jumps_back() -> None:
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(make_job())
+        await clock.turn(1)
+    await clock.turn(HOUR)
+    async with town(store, clock) as t:
+        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+        await t.settle(make_job())
+        await clock.turn(1)
+        before = len(await t.record())
+        t.clock.jump(-24 * HOUR)
+        await t.clock.turn(HOUR)
+        watching.cancel()
+        assert len(await t.record()) > before + 50
+
+
+async def test_what_catching_up_was_put_off_until_is_forgotten_once_it_has_passed() -> None:
+    """A step back that is too small for a jump would bring it up again."""
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(make_job())
+        await clock.turn(1)
+    await clock.turn(HOUR)
+    async with town(store, clock) as t:
+        await t.settle(job := make_job())
+        assert job.not_before_ms > 0
+        await clock.turn(1)
+        assert job.not_before_ms == 0
+
+
+@pytest.mark.parametrize("schedule", [SECONDLY, Cron(expression="* * * * * *", timezone="UTC")])
+async def test_a_claim_that_is_refused_after_the_clock_has_jumped_back_takes_no_job_to_where_the_clock_was(
+    schedule: Every | Cron, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with town() as t:
+        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+        await t.settle(make_job(schedule=schedule))
+        await t.clock.turn(2.5)
+        before = len(await t.record())
+        with monkeypatch.context() as patch:
+            hanging = hang(t, patch)
+            await t.clock.turn(1)
+            t.clock.jump(-24 * HOUR)
+            await t.clock.turn(30)
+            await hanging.refuse()
+        await t.clock.turn(30)
+        watching.cancel()
+        assert len(await t.record()) > before + 20
 
 
 async def test_overlap_queue_runs_every_due_time_in_its_turn() -> None:
