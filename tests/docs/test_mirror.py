@@ -66,6 +66,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "tests/integration/test_http_socks.py": ("ops/network/socks",),
     "tests/integration/test_tls_probe.py": ("ops/network/probe",),
+    "tests/integration/test_worker_loads.py": ("lua/worker/loads",),
     "tests/integration/test_worker_triggers.py": ("lua/worker/trigger",),
     "tests/integration/test_extraction_process.py": (
         "confined/parent", "extraction/page", "extraction/pool",

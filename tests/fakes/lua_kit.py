@@ -35,6 +35,7 @@ end
 function env.load(source, name) return raw.load(source, name, "t", env) end
 
 local kit = { env = env, raw = raw, emit = emit, ops = ops, facts = facts }
+kit.border = { now = { run = {} }, runs = {} }
 kit.load, kit.pcall, kit.setmetatable = env.load, env.pcall, env.setmetatable
 function kit.clock() return 12.5 end
 function kit.seed() return 7 end

@@ -167,3 +167,16 @@ def test_a_handler_that_never_ends_is_killed(worker: WorkerDriver) -> None:
     worker.say(ToWorker.BEGIN, 1, 1, "trigger", wire.pack([ctx, False, EVENT, []]), 50)
 
     assert worker.wait_for(FromWorker.END, 1)[2] == Ended.CPU
+
+
+def test_a_change_waits_for_the_run_that_is_executing_the_file(worker: WorkerDriver) -> None:
+    worker.handlers["sleep"] = lambda _: []
+    del worker.handlers["echo"]
+    worker.load(1, "loads = (loads or 0) + 1 echo() function run() end function on_state() return loads end")
+    worker.begin(1, 1)
+    worker.wait_until_asked("echo")
+    worker.say(ToWorker.BEGIN, 2, 1, "trigger", wire.pack([{"trigger": {"type": "state"}}, False, EVENT, []]), 10_000)
+    worker.wait_until_asked("sleep", 2)
+    worker.answer(1, [])
+
+    assert worker.end(2).result == [1]

@@ -14,11 +14,17 @@ local function look_at(source)
   kit.closes = kit.closes or type(source) ~= "string" or find(source, "__close", 1, true) ~= nil
 end
 
+-- Whether the script seems to define `run` (kit.has_run): without one, two runs may execute it at a time.
+local function defines_run(source)
+  return (find(source, "function%s+run%s*%(") or find(source, "%f[%w_]run%s*=[^=]")) ~= nil
+end
+
 -- A byte order mark and a first line that begins with # are what editors and shells put there.
 function compiler.compile(source, chunkname)
   if sub(source, 1, 3) == "\xef\xbb\xbf" then source = sub(source, 4) end
   if sub(source, 1, 1) == "#" then source = "--" .. source end
   look_at(source)
+  if not kit.script then kit.has_run = defines_run(source) end
   return load(source, chunkname, "t", env)
 end
 

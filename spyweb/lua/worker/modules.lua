@@ -1,14 +1,17 @@
 -- require: the daemon finds and serves a module's source (the op _require), the VM compiles, runs and keeps it.
 -- A module is kept under its name and its path, so that two spellings of one file are one module; one that failed is not
--- kept.  Who is loading what belongs to the coroutine that does it: a run abandoned half-way leaves nothing behind.
+-- kept.  Who is loading what belongs to the coroutine that does it: a run abandoned half-way leaves nothing behind.  Other
+-- runs wait until it is there, so that it is executed once.
 
 local kit = ...
 local raw, env = kit.raw, kit.env
-local concat, format, running = raw.table.concat, raw.string.format, raw.coroutine.running
+local now, runs = kit.border.now, kit.border.runs
+local concat, format, running, status = raw.table.concat, raw.string.format, raw.coroutine.running, raw.coroutine.status
 local error, setmetatable, type = raw.error, raw.setmetatable, raw.type
 
 local by_name, by_path = {}, {}
-local loading = setmetatable({}, { __mode = "k" })  -- coroutine -> { path, outer } of the module that it is loading
+local loading = setmetatable({}, { __mode = "k" })  -- coroutine -> { path, outer, run } of the module that it is loading
+local loaders = setmetatable({}, { __mode = "v" })  -- path -> the coroutine that has begun to execute it last
 
 local function chain_to(path, step)
   local names = { path }
@@ -33,8 +36,15 @@ end
 local function mark(path)
   local thread = running()
   local outer = loading[thread]
-  loading[thread] = { path = path, outer = outer }
-  return setmetatable({}, { __close = function() loading[thread] = outer end })
+  loading[thread], loaders[path] = { path = path, outer = outer, run = now.run }, thread
+  return setmetatable({}, { __close = function() loading[thread], loaders[path] = outer, nil end })
+end
+
+-- The other run that is executing it: one that failed, or was killed, has no such coroutine any more.
+local function present_loader(path)
+  local thread = loaders[path]
+  local run = thread and status(thread) ~= "dead" and loading[thread] and loading[thread].run
+  return run and run ~= now.run and runs[run.id] == run and run
 end
 
 local function execute(name, path, chunk)
@@ -58,6 +68,9 @@ local function require_module(name)
     if is_loading(path, loading[running()]) then
       error(format("module '%s' requires itself: %s", name, chain_to(path, loading[running()])), 2)
     end
+    if present_loader(path) then kit.use("loads").wait(function() return present_loader(path) end) end
+  end
+  if by_path[path] == nil then
     local chunk, problem = kit.compile(source, "@" .. path)
     if not chunk then error(format("error loading module '%s' from file '%s':\n\t%s", name, path, problem), 2) end
     execute(name, path, chunk)

@@ -54,12 +54,15 @@ local is_loaded = false             -- the chunk has run to its end
 local defines_run = false           -- and defined `run`
 
 local function loaded(...)
-  is_loaded = true
+  is_loaded, kit.loader = true, false
   defines_run = type(rawget(env, "run")) == "function"
   return ...
 end
 
-local function load_chunk(ctx) return loaded(kit.script(ctx)) end
+local function load_chunk(ctx)
+  if kit.has_run and not is_loaded then kit.loader = now.run end
+  return loaded(kit.script(ctx))
+end
 
 local function after_chunk(ctx, ...)
   if not defines_run then return ... end
@@ -67,6 +70,7 @@ local function after_chunk(ctx, ...)
 end
 
 local function script(ctx)
+  if kit.loader then kit.use("loads").wait_for_script() end
   local f = defines_run and rawget(env, "run")
   if type(f) == "function" then return f(ctx) end
   return after_chunk(ctx, load_chunk(ctx))

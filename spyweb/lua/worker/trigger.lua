@@ -44,6 +44,7 @@ local function handle(run, event, conditions, is_fresh, ...)
 end
 
 return function(run, event, conditions)
+  if kit.loader then kit.use("loads").wait_for_script() end
   if chunk.is_loaded() then return handle(run, event, conditions, false) end
   return handle(run, event, conditions, true, chunk.load(run.ctx))
 end
