@@ -4,7 +4,7 @@
 local kit = ...
 local raw, env, border = kit.raw, kit.env, kit.border
 local now, traced, use = border.now, border.traced, kit.use
-local pcall, rawget, rawset, tostring, type = raw.pcall, raw.rawget, raw.rawset, raw.tostring, raw.type
+local pcall, rawget, rawset, type, tostring = raw.pcall, raw.rawget, raw.rawset, raw.type, use("tostring")()
 local find, format, gsub, sub = raw.string.find, raw.string.format, raw.string.gsub, raw.string.sub
 local getmetatable, next, rawequal, close = raw.getmetatable, raw.next, raw.rawequal, raw.coroutine.close
 local concat, sort = raw.table.concat, raw.table.sort
@@ -92,6 +92,12 @@ end
 
 function ending.failed(run, value, frames)
   run.ended, run.value, run.reason, run.traceback = ERROR, value, text_of(value), use("trace").text(frames)
+end
+
+-- The script has returned what went wrong, and not raised it: what is no table is shown as `tostring` does.
+function ending.returned(run, value)
+  ending.failed(run, value, nil)
+  if type(value) ~= "table" then run.reason = tostring(value) end
 end
 
 -- What the script's call has failed of, after closing what it left open in the coroutine that it ended.

@@ -42,7 +42,8 @@ local function judge(run, ok, ...)
   run.is_bare = false
   if not ok then return border.failed(run, first, run.frames) end
   if first == false or first == nil and second ~= nil then
-    return border.failed(run, second == nil and "returned false" or second, nil)
+    if second == nil then second = "returned false" end
+    return kit.use("ending").returned(run, second)
   end
   if run.declined then return end   -- by a condition: it has ended already
   run.ended, run.reason, run.traceback = SUCCESS, "", ""

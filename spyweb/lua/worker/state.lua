@@ -3,8 +3,7 @@
 
 local kit = ...
 local raw, call, emit, pcall = kit.raw, kit.call, kit.emit, kit.pcall
-local format, gmatch, rawget = raw.string.format, raw.string.gmatch, raw.rawget
-local select, tostring, type = raw.select, raw.tostring, raw.type
+local format, gmatch, select, type = raw.string.format, raw.string.gmatch, raw.select, raw.type
 
 local TIMEOUT = 30                  -- seconds, ops/state_locks.py
 
@@ -24,19 +23,13 @@ function state.get(key, default)
   return or_default(default, call("state.get", key))
 end
 
-local function text_of(value)
-  if type(value) == "table" and type(rawget(value, "message")) == "string" then return rawget(value, "message") end
-  local ok, text = pcall(tostring, value)
-  return ok and text or format("(error object is a %s value)", type(value))
-end
-
 -- What the function gave, or nil, the text of its error and the error.  A kill doesn't come here: it ends the run, which
 -- gives the lock back.
 local function release(name, holder, ok, ...)
   local released, problem = call("state.unlock", name, holder)
   if not released then emit("warn", problem) end
   if ok then return ... end
-  local text = text_of((...))
+  local text = kit.use("ending").text_of((...))
   emit("error", format("state.with_lock: lock '%s': %s", name, text))
   return nil, text, (...)
 end

@@ -131,9 +131,11 @@ def test_with_lock_that_does_not_get_it_calls_nothing() -> None:
         ("'boom', 0", "boom"),
         ("{code = 5, message = 'told'}", "told"),
         ("setmetatable({}, {__tostring = function() return 'spelt' end})", "spelt"),
-        ("setmetatable({}, {__tostring = function() error('no') end})", "(error object is a table value)"),
-        ("nil", "nil"),
-        ("7", "7"),
+        ("setmetatable({}, {__tostring = function() error('no') end})", "(error object is a table value: {})"),
+        ("setmetatable({message = 'told'}, {__tostring = function() return 'spelt' end})", "spelt"),
+        ("{code = 3.0}", "(error object is a table value: {code = 3})"),
+        ("nil", "(error object is a nil value)"),
+        ("7.0", "7"),
     ],
 )
 def test_an_error_inside_with_lock_gives_the_lock_back_and_is_logged(raised: str, text: str) -> None:
