@@ -163,10 +163,46 @@ def test_an_op_may_raise_a_table(worker: WorkerDriver) -> None:
     assert worker.end(1).result == [7]
 
 
-def test_an_op_in_a_sort_comparator_is_refused_by_name(worker: WorkerDriver) -> None:
-    end = worker.run("table.sort({3, 2, 1}, function(a, b) echo() return a < b end)")
+NOWHERE = "a table.sort comparator, a string.gsub callback or anything else that a C function of Lua calls"
 
-    assert end.reason == "jobs/x.lua:1: echo can't be called inside a table.sort comparator or a string.gsub callback"
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "table.sort({3, 2, 1}, function(a, b) echo() return a < b end)",
+        "table.sort({3, 2, 1}, function(a, b) coroutine.wrap(function() echo() end)() return a < b end)",
+        "table.sort({2, 1}, function() coroutine.wrap(coroutine.wrap(function() echo() end))() end)",
+        "tostring(setmetatable({}, {__tostring = function() echo() end}))",
+        "table.unpack(setmetatable({}, {__index = function() echo() end}), 1, 1)",
+        "load(function() echo() end)",
+    ],
+)
+def test_an_op_that_a_c_function_would_wait_for_is_refused_by_name(worker: WorkerDriver, source: str) -> None:
+    end = worker.run(f"local _, value, problem = pcall(function() return {source} end) return value or problem")
+
+    assert end.result == [f"jobs/x.lua:1: echo can't be called inside {NOWHERE}".encode()]
+
+
+def test_require_is_refused_by_the_name_that_it_has(worker: WorkerDriver) -> None:
+    end = worker.run("defer(function() require('x') end) table.sort({2, 1}, function() require('x') end)")
+
+    assert end.reason == f"jobs/x.lua:1: require can't be called inside {NOWHERE}"
+    assert b"defer: jobs/x.lua:1: require can't be called inside a deferred function" in worker.logs[0][2]
+
+
+def test_a_coroutine_whose_op_was_refused_can_go_on(worker: WorkerDriver) -> None:
+    end = worker.run("""
+        local co = coroutine.create(function()
+            local ok, problem = pcall(echo)
+            coroutine.yield(problem)
+            return echo(5)
+        end)
+        local told
+        string.gsub("x", "x", function() _, told = coroutine.resume(co) end)
+        return told, coroutine.status(co), coroutine.resume(co)""")
+
+    refusal = f"jobs/x.lua:3: echo can't be called inside {NOWHERE}"
+    assert end.result == [refusal.encode(), b"suspended", True, 5]
 
 
 def test_a_script_can_not_forge_the_answer_to_an_op(worker: WorkerDriver) -> None:

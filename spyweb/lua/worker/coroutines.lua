@@ -11,6 +11,7 @@ local raise, rawequal, setmetatable, type, format = raw.error, raw.rawequal, raw
 local close, create, resume, status = raw.coroutine.close, raw.coroutine.create, raw.coroutine.resume, raw.coroutine.status
 local isyieldable, running, yield = raw.coroutine.isyieldable, raw.coroutine.running, raw.coroutine.yield
 
+local RAISE = 2                                                 -- wire.Form
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
 
 local own = setmetatable({}, { __mode = "k" })  -- suspended coroutine → how much of the depth along its chain is its own
@@ -39,9 +40,11 @@ local function again(co, ...)
   return pump(co, d, resume(co, ...))
 end
 
--- rawequal: a script's __eq has no say in what is an op.
+-- rawequal: a script's __eq has no say in what is an op.  One that can't pass fails in the coroutine, at the line that
+-- called it.
 function pump(co, d, ok, first, ...)
   if ok and rawequal(first, OP) and status(co) == "suspended" then
+    if not isyieldable() then return pump(co, d, resume(co, RAISE, kit.use("failures").misplaced((...)))) end
     own[co] = now.depth - d - 1
     now.depth = d
     waiting[co] = true

@@ -11,6 +11,12 @@ local function bad_argument(position, name, expected, value, level)
   error(format("bad argument #%d to '%s' (%s expected, got %s)", position, name, expected, type(value)), level or 3)
 end
 
+-- The text for an op that can't be called there.  Scripts know `_require` as `require`.
+local function misplaced(name, place)
+  return format("%s can't be called inside %s", (gsub(name, "^_", "")),
+    place or "a table.sort comparator, a string.gsub callback or anything else that a C function of Lua calls")
+end
+
 -- The error of a C function that was called under pcall, and so without its name and a line.  One that has a position
 -- comes from the script's own __tostring; a memory error must stay the text that the prelude knows.
 local function raise_again(name, value)
@@ -40,6 +46,6 @@ local function refuse_member(family, member)
 end
 
 return {
-  bad_argument = bad_argument, raise_again = raise_again, refuse_write = refuse_write, refuse_rawset = refuse_rawset,
-  refuse_call = refuse_call, refuse_member = refuse_member,
+  bad_argument = bad_argument, misplaced = misplaced, raise_again = raise_again, refuse_write = refuse_write,
+  refuse_rawset = refuse_rawset, refuse_call = refuse_call, refuse_member = refuse_member,
 }

@@ -48,10 +48,8 @@ end
 
 local function call(name, ...)
   if now.killed then border.stop() end
-  if not isyieldable() then
-    border.fail(name .. " can't be called inside a table.sort comparator or a string.gsub callback")
-  end
-  if now.run.deferring then border.fail(name .. " can't be called inside a deferred function") end
+  if not isyieldable() then border.fail(use("failures").misplaced(name)) end
+  if now.run.deferring then border.fail(use("failures").misplaced(name, "a deferred function")) end
   return settle(yield(OP, name, outgoing(...)))
 end
 kit.call = call
