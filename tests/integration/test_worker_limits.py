@@ -224,6 +224,12 @@ def test_an_error_value_that_spins_when_it_is_shown_is_ended(worker: WorkerDrive
     assert worker.logs == [(1, "print", b"finally")]
 
 
+def test_a_value_that_spins_when_it_is_logged_is_ended(worker: WorkerDriver) -> None:
+    end = worker.run(f"pcall(log, setmetatable({{}}, {{__tostring = function() {SPIN} end}}))", cpu_ms=100)
+
+    assert (end.ended, end.discarded, worker.logs) == (Ended.CPU, True, [])
+
+
 def test_what_follows_a_failure_can_be_cancelled_while_it_waits(worker: WorkerDriver) -> None:
     worker.load(1, "function on_error() sleep(1e6) end\nfunction on_finally() print('finally') end\nerror('x')")
     worker.begin(1, 1)

@@ -3,7 +3,7 @@
 
 local kit = ...
 local raw, frozen = kit.raw, kit.frozen
-local error, rawget, type = raw.error, raw.rawget, raw.type
+local error, pcall, rawget, tostring, type = raw.error, raw.pcall, raw.rawget, raw.tostring, raw.type
 local find, format, gsub = raw.string.find, raw.string.format, raw.string.gsub
 
 -- What a C function of Lua would say.  The script called our caller (level 3), unless another level is given.
@@ -15,6 +15,13 @@ end
 local function misplaced(name, place)
   return format("%s can't be called inside %s", (gsub(name, "^_", "")),
     place or "a table.sort comparator, a string.gsub callback or anything else that a C function of Lua calls")
+end
+
+-- What is logged of a value whose __tostring may fail.
+local function text_of(value)
+  local ok, text = pcall(tostring, value)
+  if kit.border.now.killed then kit.border.stop() end
+  return ok and text or format("%s (its __tostring failed: %s)", type(value), kit.use("ending").text_of(text))
 end
 
 -- The error of a C function that was called under pcall, and so without its name and a line.  One that has a position
@@ -47,5 +54,5 @@ end
 
 return {
   bad_argument = bad_argument, misplaced = misplaced, raise_again = raise_again, refuse_write = refuse_write,
-  refuse_rawset = refuse_rawset, refuse_call = refuse_call, refuse_member = refuse_member,
+  refuse_rawset = refuse_rawset, refuse_call = refuse_call, refuse_member = refuse_member, text_of = text_of,
 }

@@ -3,13 +3,16 @@
 
 local kit = ...
 local raw, emit, text_of = kit.raw, kit.emit, kit.use("tostring")()
-local concat, select = raw.table.concat, raw.select
+local concat, select, type = raw.table.concat, raw.select, raw.type
 
 local function logger(level)
   return function(...)
     local count = select("#", ...)
     local texts = { ... }
-    for i = 1, count do texts[i] = text_of(texts[i]) end
+    for i = 1, count do
+      local value = texts[i]
+      if type(value) == "table" then texts[i] = kit.use("failures").text_of(value) else texts[i] = text_of(value) end
+    end
     emit(level, concat(texts, "\t", 1, count))
   end
 end

@@ -85,7 +85,7 @@ def test_lying_metatables_are_not_asked(liar: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("call", ["log", "print", "tostring", "string.format('%s', ...)"])
+@pytest.mark.parametrize("call", ["tostring", "string.format('%s', ...)"])
 def test_an_error_in_tostring_stays_catchable(call: str) -> None:
     vm = LuaKit()
     called = call if "(" in call else f"{call}(...)"

@@ -35,13 +35,28 @@ def test_logging_works_inside_callbacks_of_c_functions() -> None:
     assert [level for level, _ in vm.lines] == ["info", "print", "print"]
 
 
-@pytest.mark.parametrize(
+BAD_TOSTRINGS = pytest.mark.parametrize(
     ("body", "message"),
-    [("error('boom')", "script.lua:1: boom"), ("return {}", "'__tostring' must return a string")],
+    [
+        ("error('boom')", "script.lua:1: boom"),
+        ("error({message = 'told'})", "told"),
+        ("return {}", "'__tostring' must return a string"),
+    ],
 )
-@pytest.mark.parametrize("call", ["log", "print", "tostring", "log.warn"])
-def test_a_bad_tostring_is_the_scripts_own_error(call: str, body: str, message: str) -> None:
+
+
+def bad(body: str) -> str:
+    return f"setmetatable({{}}, {{__tostring = function() {body} end}})"
+
+
+@BAD_TOSTRINGS
+@pytest.mark.parametrize(("call", "level"), [("log", "info"), ("print", "print"), ("log.warn", "warn")])
+def test_logging_raises_nothing_where_a_tostring_fails(call: str, level: str, body: str, message: str) -> None:
     vm = LuaKit()
-    script = f"{call}(setmetatable({{}}, {{__tostring = function() {body} end}}))"
-    assert vm.error(script).endswith(message)
-    assert vm.lines == []
+    vm.run(f"{call}('a', {bad(body)}, 'b')")
+    assert vm.lines == [(level, f"a\ttable (its __tostring failed: {message})\tb".encode())]
+
+
+def test_a_bad_tostring_is_the_scripts_own_error() -> None:
+    script = f"tostring({bad('error(1)')})"
+    assert LuaKit().error(script) == "1"
