@@ -260,6 +260,24 @@ def test_what_a_failure_leaves_open_is_closed_before_the_hooks(worker: WorkerDri
     assert [text for _, _, text in worker.logs] == [b"closed", b"jobs/x.lua:2: x"]
 
 
+BUILT = "setmetatable({}, {['__cl' .. 'ose'] = function() print('closed') end})"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"local x <close> = {BUILT} error('x')",
+        f"local x < close > = {BUILT} error('x')",
+        f"for _ in next, {{1}}, nil, {BUILT} do error('x') end",
+        f'load("local x <cl" .. "ose> = ... error(\'x\')")({BUILT})',
+    ],
+)
+def test_what_closes_without_saying_so_is_closed_too(worker: WorkerDriver, script: str) -> None:
+    end = worker.run(script)
+
+    assert (end.ended, [text for _, _, text in worker.logs]) == (Ended.ERROR, [b"closed"])
+
+
 def test_an_error_on_the_way_out_takes_the_place_of_the_first(worker: WorkerDriver) -> None:
     worker.handlers["_require"] = lambda _: [b"m.lua", (CLOSER % "error('worse')").encode()]
     end = worker.run("local x <close> = require('m') error('x')")

@@ -12,6 +12,7 @@ local compiler = {}
 -- Whether anything may have to be closed when a call fails: then the prelude protects the script's call (kit.closes).
 local function look_at(source)
   kit.closes = kit.closes or type(source) ~= "string" or find(source, "__close", 1, true) ~= nil
+    or find(source, "<%s*close%s*>") ~= nil
 end
 
 -- Whether the script seems to define `run` (kit.has_run): without one, two runs may execute it at a time.

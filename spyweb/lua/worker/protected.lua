@@ -32,7 +32,10 @@ end
 -- __gc is refused: no hook runs in a finalizer, so nothing could stop one.  __close may be had: it runs in a coroutine,
 -- where hooks reach it.  __metatable too: nothing of ours asks a script's table for its metatable.
 function protected.setmetatable(object, meta)
-  if type(meta) == "table" and rawget(meta, "__gc") ~= nil then border.fail("__gc is not available") end
+  if type(meta) == "table" then
+    if rawget(meta, "__gc") ~= nil then border.fail("__gc is not available") end
+    if rawget(meta, "__close") ~= nil then kit.closes = true end
+  end
   if rawequal(object, env) then kit.complete() end
   return raw.setmetatable(object, meta)
 end
