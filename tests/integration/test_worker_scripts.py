@@ -183,6 +183,19 @@ def test_an_op_that_a_c_function_would_wait_for_is_refused_by_name(worker: Worke
     assert end.result == [f"jobs/x.lua:1: echo can't be called inside {NOWHERE}".encode()]
 
 
+def test_a_handler_that_calls_an_op_fails_by_its_name(worker: WorkerDriver) -> None:
+    end = worker.run("local _, problem = xpcall(error, function(e) echo(e) end) return problem")
+
+    assert end.result == [f"jobs/x.lua:1: echo can't be called inside {NOWHERE}".encode()]
+
+
+def test_a_handler_that_fails_is_called_for_its_own_error(worker: WorkerDriver) -> None:
+    handler = "function(e) n = n + 1 if n < 4 then error(n, 0) end return e end"
+    end = worker.run(f"n = 0 return {{xpcall(error, {handler})}}")
+
+    assert end.result == [[False, 3]]
+
+
 def test_require_is_refused_by_the_name_that_it_has(worker: WorkerDriver) -> None:
     end = worker.run("defer(function() require('x') end) table.sort({2, 1}, function() require('x') end)")
 

@@ -5,7 +5,7 @@
 local kit, border = ...
 local raw, env, now, restore = kit.raw, kit.env, border.now, border.restore
 local pcall, rawequal, rawget, type, xpcall = raw.pcall, raw.rawequal, raw.rawget, raw.type, raw.xpcall
-local MAX_DEPTH = border.MAX_DEPTH
+local MAX_DEPTH, MAX_HANDLED = border.MAX_DEPTH, 5
 
 local protected = {}
 
@@ -20,11 +20,14 @@ function protected.pcall(f, ...)
   return restore(d, pcall(f, ...))
 end
 
+-- Lua calls the handler for an error in the handler too: where that goes on, the error stands, and says more than Lua's
+-- "error in error handling".
 function protected.xpcall(f, handler, ...)
-  local d = now.depth
+  local d, calls = now.depth, 0
   deeper(d)
   return restore(d, xpcall(f, function(value)
-    if now.killed then return value end
+    calls = calls + 1
+    if now.killed or calls > MAX_HANDLED then return value end
     return handler(value)
   end, ...))
 end
