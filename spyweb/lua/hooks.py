@@ -1,7 +1,7 @@
 """The hooks of a monitor job, and how a worker is told which to call: the procedures `load` and `cycle`.
 
 `load`, without arguments, executes the files of a VM's Code, in order, and that once: in a VM that has executed them it
-does nothing.  Two that have not ended must not overlap in one VM.
+does nothing, and where another run is at it, it waits for that.
 
 `cycle` has one argument, the table that becomes `ctx`; its `worker_id` can't be written by a script.  It calls one hook
 after the other, as the answers to its private op say.  Its first call is `_hook(defined, memory)`, each later one

@@ -137,3 +137,28 @@ def test_two_runs_never_wait_for_each_other(modules: WorkerDriver) -> None:
     modules.answer(2, [])
 
     assert all("requires itself" in modules.end(run).reason for run in (1, 2))
+
+
+def test_a_monitor_s_files_are_executed_once_where_two_loads_meet(waiting: WorkerDriver) -> None:
+    waiting.load(1, "print('hooks') echo()", more=[("jobs/x/defer.lua", "print('defer')")])
+    waiting.call(1, 1, "load")
+    waiting.wait_until_asked("echo", 1)
+    waiting.call(2, 1, "load")
+    waiting.wait_until_asked("sleep", 2)
+    waiting.answer(1, [])
+
+    assert [waiting.end(run).ended for run in (1, 2)] == [Ended.SUCCESS] * 2
+    assert [text for _, _, text in waiting.logs] == [b"hooks", b"defer"]
+
+
+def test_a_monitor_s_files_are_tried_again_by_the_load_that_waited(waiting: WorkerDriver) -> None:
+    waiting.load(1, f"{SLOW} echo() if loads == 1 then error('no') end")
+    waiting.call(1, 1, "load")
+    waiting.wait_until_asked("echo", 1)
+    waiting.call(2, 1, "load")
+    waiting.wait_until_asked("sleep", 2)
+    waiting.answer(1, [])
+    waiting.wait_until_asked("echo", 2)
+    waiting.answer(2, [])
+
+    assert [waiting.end(run).ended for run in (1, 2)] == [Ended.ERROR, Ended.SUCCESS]

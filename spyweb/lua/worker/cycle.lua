@@ -13,9 +13,14 @@ local HOOKS = { "before_fetch", "override_fetch", "after_fetch", "override_extra
   "before_store", "before_notify", "before_webhook", "on_success", "on_error", "on_finally", "on_finished" }
 
 local is_loaded = false
+local loader                        -- the run that has begun to execute the files
 
-local function execute()
+local function present_loader() return loader and loader.ended == false and loader end
+
+local function execute(run)
+  if loader then kit.use("loads").wait(present_loader) end
   if is_loaded then return end
+  loader = run
   shared.execute()
   is_loaded = true
 end
@@ -183,7 +188,8 @@ local function note(run, name)
 end
 
 local function load_files(run)
-  local ok, problem, traceback = attempt(run, execute)
+  local ok, problem, traceback = attempt(run, execute, run)
+  if loader == run then loader = nil end
   run.unloaded = not ok and { problem, traceback } or nil
   return ended(ok, problem, traceback)
 end

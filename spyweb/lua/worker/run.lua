@@ -71,7 +71,7 @@ local function after_chunk(ctx, ...)
 end
 
 local function script(ctx)
-  if kit.loader then kit.use("loads").wait_for_script() end
+  if kit.loader and kit.loader.ended == false then kit.use("loads").wait_for_script() end
   local f = defines_run and rawget(env, "run")
   if type(f) == "function" then return f(ctx) end
   return after_chunk(ctx, load_chunk(ctx))
