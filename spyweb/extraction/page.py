@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from spyweb.model import Field
+from spyweb.model import Field, JobId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """A body as it came, and what is wanted of it."""
 
+    job: JobId  # which jobs take turns by
     body: bytes
     content_type: str | None  # the header, as it came
     url: str  # where it came from in the end: relative links are resolved against it

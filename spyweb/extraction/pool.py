@@ -1,13 +1,13 @@
 """The extractor processes: none until the first page comes, two when there is work for two, one more for a slow page.
 
 A page that takes long, crashes its process or fills its memory costs that process, which is replaced; pages that wait
-go to the others.
+go to the others, in the order of line.py.
 """
 
 from __future__ import annotations
 
 from asyncio import Future, TaskGroup, get_running_loop
-from collections import deque
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -16,14 +16,16 @@ import structlog
 from spyweb.clock import Clock
 from spyweb.errors import ExtractionError
 from spyweb.extraction import wire
+from spyweb.extraction.line import MOST, Line
 from spyweb.extraction.page import Extracted, Page
 from spyweb.extraction.process import Errand, ExtractorProcess
 from spyweb.extraction.wire import Check, Extract, plain
+from spyweb.model import JobId
 
 log = structlog.get_logger()
 
 PROCESSES = 2  # that serve; one does until there is a page that would wait
-MOST = 4  # with those that are busy with a slow page
+SPARE = 1  # beyond those that are busy with slow pages: a selector is checked whatever pages do
 LIMIT = 10.0  # seconds for one page: 10 MB take 1
 
 
@@ -47,7 +49,7 @@ class Pool:
         self._limit = limit
         self._processes: list[ExtractorProcess] = []
         self._idle: list[ExtractorProcess] = []  # the latest used last: the other one's memory may be paged out
-        self._waiting: deque[Errand] = deque()
+        self._line = Line()
         self._is_closed = False
 
     async def extract(self, page: Page) -> Extracted:
@@ -61,6 +63,7 @@ class Pool:
                 fields=tuple((plain(field.selector), field.attribute) for field in page.fields),
             ),
             page.body,
+            page.job,
             tuple(field.name for field in page.fields),
         )
         if isinstance(answer, str):
@@ -79,11 +82,14 @@ class Pool:
             return None
         return answer if isinstance(answer, str) else None
 
-    async def _run(self, ask: Extract | Check, body: bytes = b"", names: tuple[str, ...] = ()) -> Extracted | str:
+    async def _run(
+        self, ask: Extract | Check, body: bytes = b"", job: JobId | None = None, names: tuple[str, ...] = ()
+    ) -> Extracted | str:
         if self._is_closed:
             raise ExtractionError("the extractor is closed")
         answer: Future[Extracted | str] = get_running_loop().create_future()
-        self._waiting.append(Errand(head=wire.frame(ask), body=body, names=names, answer=answer))
+        head = wire.frame(ask)
+        self._line.add(Errand(job=job, selector=ask.selector, head=head, body=body, names=names, answer=answer))
         self._assign()
         return await answer
 
@@ -94,14 +100,19 @@ class Pool:
         self._fail_waiting("the extractor is closed")
 
     def _assign(self) -> None:
-        while self._waiting:
-            if self._waiting[0].answer.done():
-                self._waiting.popleft()  # nobody waits for it any more
+        while errand := self._line.find_next(self._in_hand()):
+            if errand.answer.done():
+                self._line.remove(errand)  # nobody waits for it any more
             elif process := self._take_idle():
-                process.give(self._waiting.popleft())
+                self._line.remove(errand)
+                process.give(errand)
             else:
                 self._hire_if_short()
                 return
+
+    def _in_hand(self) -> Counter[JobId]:
+        errands = (process.errand for process in self._processes)
+        return Counter(errand.job for errand in errands if errand and errand.job is not None)
 
     def _take_idle(self) -> ExtractorProcess | None:
         while self._idle:
@@ -113,14 +124,16 @@ class Pool:
     def _hire_if_short(self) -> None:
         serving = sum(process.serves for process in self._processes)
         starting = sum(not process.is_ready for process in self._processes)
-        if serving < PROCESSES and len(self._processes) < MOST and starting < len(self._waiting):
+        if serving >= PROCESSES or len(self._processes) >= MOST + SPARE:
+            return
+        if starting < self._line.count(self._in_hand()):
             process = ExtractorProcess(clock=self._clock, owner=self, limit=self._limit)
             self._processes.append(process)
             self._tasks.create_task(process.live(), name="extractor process")
 
     def _fail_waiting(self, reason: str) -> None:
-        while self._waiting:
-            self._waiting.popleft().fail(reason)
+        for errand in self._line.take_all():
+            errand.fail(reason)
 
     # What the processes tell
 

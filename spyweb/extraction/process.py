@@ -20,6 +20,7 @@ from spyweb.errors import ExtractionError
 from spyweb.extraction import wire
 from spyweb.extraction.page import Extracted
 from spyweb.extraction.wire import Done, Ready, Rows
+from spyweb.model import JobId
 
 log = structlog.get_logger()
 
@@ -38,11 +39,17 @@ MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "16777216", "MALLOC
 class Errand:
     """A page, or a selector, on its way to an answer."""
 
+    job: JobId | None  # whose page; None: a selector is checked
+    selector: str
     head: bytes
     body: bytes
     names: tuple[str, ...]  # of the fields
     items: list[dict[str, str]] = field(default_factory=list)
     answer: Future[Extracted | str]  # a text is what is wrong with it; cancelled: nobody waits any more
+
+    @property
+    def task(self) -> str:
+        return "checking a selector" if self.job is None else "taking the page apart"
 
     def settle(self, answer: Extracted | str) -> None:
         if not self.answer.done():
@@ -177,10 +184,10 @@ class ExtractorProcess(asyncio.Protocol):
         self._owner.missing()
 
     def _take_too_long(self) -> None:
-        reason = f"it took longer than {self._limit:g} s"
-        if self.errand is not None:
-            self.errand.fail(reason)
-        self.end(reason)
+        if self.errand is not None:  # else it is spent, and dismissed
+            task = f"{self.errand.task} took longer than {self._limit:g} s"
+            self.errand.fail(f'{task} (selector "{self.errand.selector}")')
+            self.end(task)
 
     def _start_too_late(self) -> None:
         self.end(f"it was not ready within {START_LIMIT:g} s")

@@ -13,9 +13,10 @@ import uvloop
 
 from spyweb.clock import RealClock
 from spyweb.errors import ExtractionError
+from spyweb.extraction.line import MOST
 from spyweb.extraction.page import Page
 from spyweb.extraction.pool import Pool, open_extractor
-from spyweb.model import Field
+from spyweb.model import Field, JobId
 
 LIMIT = 1.0
 TEXT = (Field(name="text", selector=""),)
@@ -23,14 +24,22 @@ GOOD = b"<p>a<p>b"
 # Quadratic in Lexbor: each of these takes minutes.
 ENDLESS = b"<ul>" + b"<li>x</li>" * 100_000
 ENDLESS_SELECTOR = "li:nth-child(2n)"
+TOO_LONG = f'taking the page apart took longer than 3 s (selector "{ENDLESS_SELECTOR}")'
 
 
-def page(body: bytes = GOOD, selector: str = "p", fields: tuple[Field, ...] = TEXT) -> Page:
-    return Page(body=body, content_type="text/html", url="http://h.example/", selector=selector, fields=fields)
+def page(body: bytes = GOOD, selector: str = "p", fields: tuple[Field, ...] = TEXT, job: str = "shop") -> Page:
+    return Page(
+        job=JobId(job),
+        body=body,
+        content_type="text/html",
+        url="http://h.example/",
+        selector=selector,
+        fields=fields,
+    )
 
 
-def endless() -> Page:
-    return page(ENDLESS, ENDLESS_SELECTOR)
+def endless(job: str = "shop") -> Page:
+    return page(ENDLESS, ENDLESS_SELECTOR, job=job)
 
 
 @pytest.fixture
@@ -93,16 +102,21 @@ async def test_the_order_of_the_answers_is_that_of_the_pages(extractor: Pool) ->
     assert len(pids(extractor)) <= 2
 
 
-async def test_pages_that_take_too_long_fail_and_hold_up_nobody() -> None:
+async def test_pages_that_take_too_long_fail_and_hold_up_no_other_job() -> None:
     async with open_extractor(RealClock(), limit=3) as extractor:
-        slow = [asyncio.create_task(texts(extractor, endless())) for _ in range(2)]
+        slow = [asyncio.create_task(texts(extractor, endless())) for _ in range(6)]
+        queued = asyncio.create_task(texts(extractor, page()))
         await pid_of_busy(extractor)
 
-        assert await asyncio.gather(*(texts(extractor) for _ in range(20))) == [["a", "b"]] * 20
-        assert not any(task.done() for task in slow)  # both processes that serve are busy with them
+        others = (texts(extractor, page(job="other")) for _ in range(20))
+        assert await asyncio.gather(*others) == [["a", "b"]] * 20
+        assert not any(task.done() for task in (*slow, queued))  # the slow job has its processes in hand
 
-        failures = await asyncio.gather(*slow, return_exceptions=True)
-        assert [str(failure) for failure in failures] == ["it took longer than 3 s"] * 2
+        for task in slow[2:]:
+            task.cancel()
+        failures = await asyncio.gather(*slow[:2], return_exceptions=True)
+        assert await queued == ["a", "b"]
+        assert [str(failure) for failure in failures] == [TOO_LONG] * 2
         assert await texts(extractor) == ["a", "b"]
 
 
@@ -169,8 +183,20 @@ async def test_a_wrong_selector_is_named(extractor: Pool) -> None:
     assert await extractor.find_selector_problem("+ div", of_field=True) is None
 
 
+async def test_a_selector_is_checked_whatever_slow_pages_there_are() -> None:
+    async with open_extractor(RealClock(), limit=30) as extractor:
+        slow = [asyncio.create_task(texts(extractor, endless(f"job {number % 4}"))) for number in range(20)]
+        await wait_until(lambda: len(busy(extractor)) == MOST)
+
+        assert await extractor.find_selector_problem("div[") == "'div[' is not a CSS selector"
+        assert not any(task.done() for task in slow)
+        assert len(busy(extractor)) == MOST
+
+
 async def test_headers_and_selectors_that_are_no_text_do_no_harm(extractor: Pool) -> None:
-    strange = Page(body=GOOD, content_type="a\udcff", url="http://h/\udcff", selector="p", fields=TEXT)
+    strange = Page(
+        job=JobId("shop"), body=GOOD, content_type="a\udcff", url="http://h/\udcff", selector="p", fields=TEXT
+    )
 
     assert await texts(extractor, strange) == ["a", "b"]
     assert await extractor.find_selector_problem("p\udcff")

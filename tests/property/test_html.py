@@ -14,7 +14,7 @@ from spyweb.clock import RealClock
 from spyweb.errors import ExtractionError
 from spyweb.extraction.page import Page
 from spyweb.extraction.pool import Pool, open_extractor
-from spyweb.model import Field
+from spyweb.model import Field, JobId
 
 FEW = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -93,7 +93,7 @@ def test_any_page_is_answered(
     selector: str,
     fields: tuple[Field, ...],
 ) -> None:
-    page = Page(body=body, content_type=content_type, url=url, selector=selector, fields=fields)
+    page = Page(job=JobId("shop"), body=body, content_type=content_type, url=url, selector=selector, fields=fields)
 
     items, problem = ask(loop, extractor, page)
 
@@ -106,6 +106,6 @@ def test_any_page_is_answered(
 def test_a_selector_that_was_found_right_is_taken(loop: AbstractEventLoop, extractor: Pool, selector: str) -> None:
     problem = loop.run_until_complete(extractor.find_selector_problem(selector, of_field=True))
     field = Field(name="x", selector=selector)
-    page = Page(body=b"<p><b>a</b><i>c", content_type=None, url="", selector="*", fields=(field,))
+    page = Page(job=JobId("shop"), body=b"<p><b>a</b><i>c", content_type=None, url="", selector="*", fields=(field,))
 
     assert ask(loop, extractor, page)[1] == problem

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from asyncio import get_running_loop
+from asyncio import Future, get_running_loop
 
 import pytest
 
@@ -9,9 +9,11 @@ from spyweb.errors import ExtractionError
 from spyweb.extraction.page import Extracted
 from spyweb.extraction.process import CHUNK, CHUNKS, SLOW, START_LIMIT, Errand, ExtractorProcess
 from spyweb.extraction.wire import Done, Ready, Rows, frame
+from spyweb.model import JobId
 from tests.fakes.clock import FakeClock
 
 LIMIT = 10.0
+SHOP = JobId("shop")
 
 
 class Story:
@@ -40,6 +42,11 @@ class Story:
         self.told.append("resume")
 
 
+def make_errand(job: JobId | None, body: bytes) -> Errand:
+    answer: Future[Extracted | str] = get_running_loop().create_future()
+    return Errand(job=job, selector="p > b", head=b"head", body=body, names=("a",), answer=answer)
+
+
 class Stage:
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -50,8 +57,8 @@ class Stage:
     def hear(self, *answers: Ready | Rows | Done) -> None:
         self.process.data_received(b"".join(frame(answer) for answer in answers))
 
-    def give(self, body: bytes = b"x") -> Errand:
-        errand = Errand(head=b"head", body=body, names=("a",), answer=get_running_loop().create_future())
+    def give(self, body: bytes = b"x", job: JobId | None = SHOP) -> Errand:
+        errand = make_errand(job, body)
         self.process.give(errand)
         return errand
 
@@ -91,8 +98,25 @@ async def test_a_slow_page_is_told_and_a_slower_one_ends_it(ready: Stage) -> Non
     assert not errand.answer.done()
 
     await ready.clock.turn(LIMIT - SLOW)
-    with pytest.raises(ExtractionError, match="it took longer than 10 s"):
+    with pytest.raises(ExtractionError) as caught:
         await errand.answer
+    assert str(caught.value) == 'taking the page apart took longer than 10 s (selector "p > b")'
+
+
+async def test_a_selector_that_takes_too_long_to_check_is_told_as_that(ready: Stage) -> None:
+    errand = ready.give(job=None)
+    await ready.clock.turn(SLOW)
+    await ready.clock.turn(LIMIT - SLOW)
+    with pytest.raises(ExtractionError, match=r"^checking a selector took longer than 10 s"):
+        await errand.answer
+
+
+async def test_a_spent_process_that_lingers_is_ended_for_no_page(ready: Stage) -> None:
+    ready.give()
+    ready.hear(Done(is_spent=True))
+    await ready.clock.turn(SLOW)
+    await ready.clock.turn(LIMIT - SLOW)
+    assert ready.process.errand is None
 
 
 async def test_a_page_in_time_leaves_no_timer(ready: Stage) -> None:

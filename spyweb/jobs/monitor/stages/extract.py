@@ -46,6 +46,7 @@ async def _extract_by_selectors(course: Course, reply: Reply) -> list[Item]:
 def _page(course: Course, reply: Reply) -> Page:
     content_type = reply.headers.get(CONTENT_TYPE)
     return Page(
+        job=course.spec.id,
         body=reply.body,
         content_type=None if content_type is None else content_type.decode("latin-1"),
         url=reply.url.decode("utf-8", "replace"),
