@@ -19,6 +19,7 @@ from spyweb.extraction.pool import Pool, open_extractor
 from spyweb.model import Field, JobId
 
 LIMIT = 1.0
+BEHIND = 5  # levels of niceness
 TEXT = (Field(name="text", selector=""),)
 GOOD = b"<p>a<p>b"
 # Quadratic in Lexbor: each of these takes minutes.
@@ -85,6 +86,13 @@ async def test_a_process_is_started_when_the_first_page_comes_and_kept(extractor
     assert await texts(extractor) == ["a", "b"]
     assert len(first) == 1
     assert pids(extractor) == first
+
+
+async def test_a_process_gives_way_to_the_daemon(extractor: Pool) -> None:
+    await texts(extractor)
+
+    theirs = os.getpriority(os.PRIO_PROCESS, pids(extractor)[0])
+    assert theirs == min(os.getpriority(os.PRIO_PROCESS, 0) + BEHIND, 19)
 
 
 async def test_fields_come_under_their_names(extractor: Pool) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import resource
 import socket
 import sys
@@ -27,6 +28,7 @@ PAGES = 10_000  # until it is replaced, against what leaks
 LARGE = MIB // 4  # a page from which on memory is given back: 10 MB would leave up to 700 MB taken, and do leave 20
 OUTPUT_LIMIT = 64 * MIB  # of all values, each counted with VALUE_COST: items inside items repeat the page in each
 VALUE_COST = 64
+BEHIND = 5  # levels of niceness after the daemon, a third of its weight: a page can wait, its loop can not
 PART = 65_536  # of values, in one frame
 
 TOO_MUCH_MEMORY = "the page takes more than 1 GB of memory"
@@ -120,6 +122,15 @@ def _in_parts(rows: Iterable[list[str]]) -> Iterator[Rows]:
     yield Rows(part)
 
 
+def stand_behind_the_daemon() -> str:
+    """What came of it, for people."""
+    try:
+        os.nice(BEHIND)
+    except OSError as error:
+        return f"giving way to the daemon: not in force ({error.strerror})"
+    return "giving way to the daemon"
+
+
 def main() -> None:
     die_with_parent()
     leave_signals_to_parent()
@@ -127,7 +138,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
-    rights = give_up_rights()
+    rights = [stand_behind_the_daemon(), *give_up_rights()]
     try:
         sock.sendall(wire.frame(Ready(rights)))
         Serving(sock).serve()
