@@ -13,6 +13,7 @@ from spyweb.jobs.monitor.owed import Owed
 from spyweb.jobs.monitor.rules.exchange import Reply
 from spyweb.jobs.monitor.rules.items import Item, ItemReader
 from spyweb.jobs.monitor.rules.proxies import ProxyTurns
+from spyweb.jobs.monitor.slices import in_slices
 from spyweb.jobs.monitor.telemetry import ERROR, SUCCESS, Stage, Telemetry
 from spyweb.model import JobSpec, Monitor, OnHookError
 from spyweb.ops.arguments import Mismatch
@@ -78,6 +79,10 @@ class Course:
         """Whether anything hears of what is new: by the settings, or because a hook may have ways of its own."""
         by_settings = self.monitor.notification or self.monitor.webhook
         return bool(by_settings) or self.hooks.has("before_notify") or self.hooks.has("before_webhook")
+
+    async def search(self, items: Sequence[Item]) -> None:
+        """Look for the keywords, where nobody has yet."""
+        await in_slices(self.means.clock, self.reader.keywords.search(items))
 
     def learn(self, name: str, value: object) -> None:
         """Let `ctx` have this from the next hook on."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spyweb.jobs.monitor.rules.reading import sequence
@@ -14,14 +14,17 @@ from spyweb.model import Monitor
 from spyweb.ops.arguments import Mismatch, read_table, read_text
 
 FIELDS, MATCHES = b"fields", b"matches"
+SHORT = 4_096  # characters in which all keywords are looked for in one step
+PART = 16_384  # characters that are folded in one step: 1 ms where they are not ASCII
 
 
 @dataclass(slots=True)
 class Item:
-    """Not changed once it is made; a frozen one would take twice as long to make, and there are many."""
+    """Not changed once it is searched; a frozen one would take twice as long to make, and there are many."""
 
     fields: Mapping[str, str]
     matches: tuple[str, ...] = ()
+    is_searched: bool = field(default=False, compare=False)
     _told: dict[object, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -45,17 +48,45 @@ class Keywords:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_folded", tuple((word, word.casefold()) for word in self.words))
 
-    def item(self, fields: Mapping[str, str]) -> Item:
-        return Item(fields, self.found_in(fields)) if self._folded else Item(fields)
+    def search(self, items: Sequence[Item]) -> Iterator[None]:
+        """Give each its matches, unless it has been searched: of a large page that takes seconds, in short steps."""
+        for item in items if self._folded else ():
+            if not item.is_searched:
+                item.matches = yield from self._found_in(item.fields)
+                item.is_searched = True
 
-    def found_in(self, fields: Mapping[str, str]) -> tuple[str, ...]:
+    def _found_in(self, fields: Mapping[str, str]) -> Generator[None, None, tuple[str, ...]]:
         """Those of the words that are in one of the texts, in the order of the settings.  Case does not count."""
-        texts = fields.values() if not self.fields else [fields.get(name, "") for name in self.fields]
+        texts = list(fields.values()) if not self.fields else [fields.get(name, "") for name in self.fields]
+        if sum(map(len, texts)) > SHORT:
+            return (yield from self._found_in_long(texts))
+        yield
         folded = [text.casefold() for text in texts]
         return tuple(word for word, wanted in self._folded if any(wanted in text for text in folded))
 
+    def _found_in_long(self, texts: Sequence[str]) -> Generator[None, None, tuple[str, ...]]:
+        folded = yield from _fold(texts)
+        found = []
+        for word, wanted in self._folded:
+            yield
+            if any(wanted in text for text in folded):
+                found.append(word)
+        return tuple(found)
+
     def keeps(self, item: Item) -> bool:
         return not self._folded or bool(item.matches)
+
+
+def _fold(texts: Sequence[str]) -> Generator[None, None, list[str]]:
+    """Character by character, whatever stands beside it: parts give what the whole would."""
+    folded = [""] * len(texts)
+    for number, text in enumerate(texts):
+        parts = []
+        for start in range(0, len(text), PART):
+            yield
+            parts.append(text[start : start + PART].casefold())
+        folded[number] = "".join(parts)
+    return folded
 
 
 def keywords_of(monitor: Monitor) -> Keywords:
@@ -68,7 +99,7 @@ def items_to_lua(items: Sequence[Item]) -> list[object]:
 
 @dataclass(frozen=True, slots=True)
 class ItemReader:
-    """Makes sense of the items that hooks return."""
+    """Makes sense of the items that hooks return.  The keywords are still to be looked for in those that are new."""
 
     names: tuple[str, ...]  # of the settings' fields, which come first in an item
     keywords: Keywords
@@ -98,7 +129,7 @@ class ItemReader:
         inner = table.get(FIELDS)
         if inner is None:
             inner = {key: text for key, text in table.items() if key != MATCHES}
-        return self.keywords.item(self._in_order(_fields(read_table(inner))))
+        return Item(self._in_order(_fields(read_table(inner))))
 
     def _in_order(self, fields: dict[str, str]) -> dict[str, str]:
         """A Lua table has no order: first the settings' fields, then the others by name."""

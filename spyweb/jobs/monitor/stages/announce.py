@@ -26,7 +26,7 @@ Messages = dict[str, NewMessage]  # by stage
 async def announce(course: Course, new: Sequence[New]) -> None:
     """With it goes what earlier cycles have left to announce."""
     left = course.owed.take()
-    items = [*(Item(record.fields, record.matches) for record in left), *(each.item for each in new)]
+    items = [*(Item(record.fields, record.matches, is_searched=True) for record in left), *(each.item for each in new)]
     if left or (new and course.announces):
         messages = await _messages(course, items)
         owed = [record.timestamp_ns for record in left] + [each.timestamp_ns for each in new]
@@ -40,6 +40,7 @@ async def _messages(course: Course, new: Sequence[Item]) -> Messages:
     payload = await course.ask("before_webhook", partial(_payload, course, new), read_text)
     messages: Messages = {}
     items = shown if isinstance(shown, list) else new
+    await course.search(items)
     if course.monitor.notification and shown is not NOTHING and items:
         messages["notify"] = _notification(course, course.monitor.notification, items)
     if course.monitor.webhook and payload is not NOTHING:

@@ -29,6 +29,7 @@ async def extract(course: Course, reply: Reply) -> list[Item]:
         items = []
     else:
         items = await _extract_by_selectors(course, reply)
+    await course.search(items)
     course.found = items
     course.learn("selector_matches", len(items))
     return items
@@ -40,7 +41,7 @@ async def _extract_by_selectors(course: Course, reply: Reply) -> list[Item]:
             extracted = await course.means.extractor.extract(_page(course, reply))
     except ExtractionError as error:
         raise CycleFailed(str(error)) from error
-    return [course.reader.keywords.item(fields) for fields in extracted.items]
+    return [Item(fields) for fields in extracted.items]
 
 
 def _page(course: Course, reply: Reply) -> Page:
@@ -60,7 +61,10 @@ async def rework(course: Course, items: list[Item]) -> list[Item]:
     said = await course.ask("after_extract", partial(items_to_lua, items), read)
     if said is NOTHING:
         return []
-    return said if isinstance(said, list) else items
+    if not isinstance(said, list):
+        return items
+    await course.search(said)
+    return said
 
 
 async def sift(course: Course, items: list[Item]) -> list[Item]:
@@ -72,8 +76,10 @@ async def sift(course: Course, items: list[Item]) -> list[Item]:
     verdicts = said.value if isinstance(said, Failed) else said
     if not isinstance(verdicts, list) or len(verdicts) != len(items):
         verdicts = [FAILED_FOR_IT] * len(items)
-    kept = [_kept(course, item, verdict) for item, verdict in zip(items, verdicts, strict=True)]
-    return [item for item in kept if item]
+    judged = [_kept(course, item, verdict) for item, verdict in zip(items, verdicts, strict=True)]
+    kept = [item for item in judged if item]
+    await course.search(kept)
+    return kept
 
 
 def _kept(course: Course, item: Item, verdict: object) -> Item | None:
@@ -95,5 +101,6 @@ async def choose(course: Course, items: list[Item]) -> Sequence[Item]:
         course.items = []
         raise Skipped
     if isinstance(said, list):
+        await course.search(said)
         course.items = said
     return course.items

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spyweb.jobs.monitor.rules import items as items_module
 from spyweb.jobs.monitor.rules.items import Item, ItemReader, Keywords, items_to_lua
 from spyweb.lua import wire
 from spyweb.lua.wire import Ext, Foreign
@@ -14,7 +17,14 @@ from spyweb.ops.arguments import Mismatch
 NONE = Keywords((), ())
 READER = ItemReader(("title", "price"), NONE)
 NO_NULLS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+FOLDED = "aßsS\u0131\u0130\u017f"  # a dotless i, a dotted I, a long s
 FIELDS = st.dictionaries(NO_NULLS, NO_NULLS, max_size=5)
+
+
+def found(keywords: Keywords, item: Item) -> tuple[str, ...]:
+    for _ in keywords.search([item]):
+        pass
+    return item.matches
 
 
 def crossed(items: list[Item]) -> object:
@@ -59,7 +69,8 @@ def test_bytes_that_are_no_text_are_replaced() -> None:
 def test_a_bare_table_is_the_fields_and_matches_are_the_engines() -> None:
     reader = ItemReader(("title",), Keywords(("lamp",), ()))
     item = reader.read({b"title": b"A Lamp", b"matches": [b"made up"]})
-    assert item == Item({"title": "A Lamp"}, ("lamp",))
+    assert item == Item({"title": "A Lamp"})
+    assert found(reader.keywords, item) == ("lamp",)
 
 
 @pytest.mark.parametrize(
@@ -89,11 +100,31 @@ def test_an_array_with_holes_is_what_is_between_them() -> None:
 
 def test_a_keyword_is_found_anywhere_in_a_field_whatever_the_case() -> None:
     words = Keywords(("STRASSE", "park", "sea"), ("title",))
-    assert words.found_in({"title": "Parkstraße 5", "other": "by the sea"}) == ("STRASSE", "park")
+    assert found(words, Item({"title": "Parkstraße 5", "other": "by the sea"})) == ("STRASSE", "park")
 
 
 def test_a_keyword_does_not_reach_over_two_fields() -> None:
-    assert Keywords(("ab",), ()).found_in({"one": "a", "two": "b"}) == ()
+    assert found(Keywords(("ab",), ()), Item({"one": "a", "two": "b"})) == ()
+
+
+@given(st.lists(st.text(FOLDED, max_size=4), max_size=3), st.text(FOLDED, max_size=20))
+def test_a_long_text_is_searched_in_parts_with_the_same_result(words: list[str], text: str) -> None:
+    item = Item({"title": text})
+    with patch.multiple(items_module, SHORT=0, PART=2):
+        steps = list(Keywords(tuple(words), ()).search([item]))
+    assert item.matches == tuple(word for word in words if word.casefold() in text.casefold())
+    assert not words or not text or len(steps) == (len(text) + 1) // 2 + len(words)
+
+
+def test_of_many_items_each_is_a_step() -> None:
+    items = [Item({"title": "lamp"}) for _ in range(10)]
+    assert len(list(Keywords(("lamp",), ()).search(items))) == 10
+    assert all(item.matches == ("lamp",) for item in items)
+
+
+def test_an_item_that_was_searched_keeps_what_was_found_in_it() -> None:
+    item = Item({"title": "lamp"}, ("an earlier keyword",), is_searched=True)
+    assert found(Keywords(("lamp",), ()), item) == ("an earlier keyword",)
 
 
 def test_without_keywords_every_item_is_kept() -> None:

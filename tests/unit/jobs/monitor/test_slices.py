@@ -1,0 +1,62 @@
+"""Long work lets others have their turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from spyweb.jobs.monitor.slices import SLICE, in_slices
+from tests.fakes.clock import FakeClock
+from tests.fakes.monitor import make_monitor, shop
+
+
+class Story(FakeClock):
+    """A clock that writes down when others have their turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.told.append("others")
+        await super().sleep(seconds)
+
+    def work(self, *, steps: int, takes: float) -> Iterator[None]:
+        for _ in range(steps):
+            self.advance(takes)
+            self.told.append("step")
+            yield
+
+
+async def test_others_have_their_turn_after_each_slice() -> None:
+    clock = Story()
+    await in_slices(clock, clock.work(steps=6, takes=SLICE / 2))
+    assert clock.told == ["step", "step", "others"] * 3
+
+
+async def test_short_work_waits_for_nobody() -> None:
+    clock = Story()
+    await in_slices(clock, clock.work(steps=3, takes=SLICE / 4))
+    assert clock.told == ["step"] * 3
+
+
+async def test_the_keywords_of_a_large_page_are_looked_for_in_slices() -> None:
+    async with shop() as s:
+        asked = 0.0
+
+        def monotonic() -> float:
+            nonlocal asked
+            asked += SLICE
+            return asked
+
+        turns: list[float] = []
+        sleep = s.clock.sleep
+
+        async def told(seconds: float) -> None:
+            turns.append(seconds)
+            await sleep(seconds)
+
+        job = make_monitor(keywords=("lamp", "desk"))
+        s.extractor.otherwise = [{"title": "lamp " * 10_000}] * 10
+        s.clock.monotonic, s.clock.sleep = monotonic, told  # type: ignore[method-assign]
+        await s.run(job)
+        assert turns.count(0) == 10 * (4 + 2)  # parts of a text, and keywords
