@@ -23,6 +23,12 @@ PROXIES = (*WEB, "socks4", "socks4a", "socks5", "socks5h")
 MOST_WORKERS = 1_000
 FIELD_KEYS = ("name", "selector", "att")
 
+TAKEN = {  # what a field of that name is lost behind
+    "fields": "in hooks `item.fields` is the table of all fields",
+    "keywords": "in a webhook's JSON `keywords` are those found in the item",
+    "matches": "in hooks `item.matches` are the keywords found in the item",
+}
+
 _FIELD_EXPECTED = '"name:selector", "name:selector@attribute" or { name = "…", selector = "…", att = "…" }'
 _ATTRIBUTE = re.compile(r"(.*)@\s*([A-Za-z_][A-Za-z0-9_:.-]*)\s*", re.DOTALL)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -43,6 +49,7 @@ def take_monitor(read: Reading, on_hook_error: OnHookError) -> Monitor | None:
     _require(read, "selector", "fields")
     _doubt_field_keys(read)
     names = [field.name for field in fields or ()]
+    _doubt_taken_names(read, names)
     monitor = Monitor(
         urls=urls,
         is_queue=is_queue,
@@ -74,6 +81,12 @@ def _doubt_field_keys(read: Reading) -> None:
     for key in dict.fromkeys(key for table in tables for key in table):
         if key not in FIELD_KEYS:
             read.doubt(f"{unknown('key', key, FIELD_KEYS)} ({key!r} in a field)", "fields")
+
+
+def _doubt_taken_names(read: Reading, names: Collection[str]) -> None:
+    for name in names:
+        if name in TAKEN:
+            read.doubt(f"a field had better not be called {name!r}: {TAKEN[name]}", "fields")
 
 
 def _take_urls(read: Reading) -> tuple[tuple[str, ...], bool]:

@@ -308,6 +308,23 @@ def test_any_absolute_address_may_be_watched_because_a_hook_may_fetch_it(url: st
     assert absolute_url(f" {url} ", ()) == url
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("fields", "in hooks `item.fields` is the table of all fields"),
+        ("keywords", "in a webhook's JSON `keywords` are those found in the item"),
+        ("matches", "in hooks `item.matches` are the keywords found in the item"),
+    ],
+)
+def test_a_field_whose_name_is_taken_is_doubted(name: str, why: str) -> None:
+    found = draft(fields=f'["title:h2", "{name}:b"]')
+
+    assert not found.problems
+    assert [(warning.file, warning.line, warning.key, warning.reason) for warning in found.warnings] == [
+        (PLACE.file, 4, "fields", f"a field had better not be called {name!r}: {why}")
+    ]
+
+
 def test_what_nobody_knows_is_a_warning_with_the_nearest_name() -> None:
     found = draft("[proxy]\nenabled = false\nurl = 'x'", slector="'x'", fields='[{ name = "a", selektor = "b" }]')
 

@@ -1,6 +1,6 @@
 """What is found on a page: texts by their names, and the keywords that are in them.  Pure.
 
-`matches` is the engine's: whatever a hook writes there, the keywords are looked for again in the texts.
+A table `matches` is the engine's: whatever a hook writes there, the keywords are looked for again in the texts.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class ItemReader:
         table = read_table(value)
         inner = table.get(FIELDS)
         if inner is None:
-            inner = {key: text for key, text in table.items() if key != MATCHES}
+            inner = {key: text for key, text in table.items() if key != MATCHES or _is_text(text)}
         return Item(self._in_order(_fields(read_table(inner))))
 
     def _in_order(self, fields: dict[str, str]) -> dict[str, str]:
@@ -148,6 +148,11 @@ def _fields(table: Mapping[object, object]) -> dict[str, str]:
         return {key.decode(): text.decode() for key, text in table.items()}  # type: ignore[attr-defined]
     except (AttributeError, UnicodeDecodeError):
         return {_name(key): _text(key, value) for key, value in table.items()}
+
+
+def _is_text(value: object) -> bool:
+    """A field that happens to be called `matches`; what spyweb found is a table."""
+    return isinstance(value, bytes)
 
 
 def _name(key: object) -> str:

@@ -73,6 +73,10 @@ def test_a_bare_table_is_the_fields_and_matches_are_the_engines() -> None:
     assert found(reader.keywords, item) == ("lamp",)
 
 
+def test_in_a_bare_table_a_text_called_matches_is_a_field() -> None:
+    assert READER.read({b"title": b"A Lamp", b"matches": b"3:1"}) == Item({"title": "A Lamp", "matches": "3:1"})
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
