@@ -31,7 +31,7 @@ from spyweb.ops.network.request import Fetch, Response
 from spyweb.settings import HttpSettings
 from spyweb.store.memory import MemoryStore
 from tests.fakes.clock import FakeClock
-from tests.fakes.machine import SUCCESS, FakeMachine
+from tests.fakes.machine import FakeMachine
 from tests.fakes.town import make_job
 
 SHOP = JobId("shop")
@@ -101,6 +101,7 @@ class FakeVms(FakeMachine):
         self.is_loaded = False
         self.contexts: list[dict[str, object]] = []
         self.memory = 1000
+        self.cpu_ms = 0  # that each VM's run takes
         self._tasks = tasks
         self._ids = count(1 << 53)
         self._talks: dict[RunId, tuple[Task[Ending], list[Why]]] = {}
@@ -142,7 +143,7 @@ class FakeVms(FakeMachine):
         while True:
             answer = await host.op("_hook", told)
             if not answer:
-                return SUCCESS
+                return Ending(outcome=Outcome.SUCCESS, cpu_ms=self.cpu_ms)
             name, argument, patch, later = [*answer, None, None, None][:4]
             ctx.update({name: _crossed(value) for name, value in cast("dict[str, object]", patch or {}).items()})
             for key, packed in cast("dict[str, bytes]", later or {}).items():

@@ -30,12 +30,14 @@ from spyweb.jobs.monitor.rules.items import ItemReader
 from spyweb.jobs.monitor.rules.proxies import ProxyTurns
 from spyweb.jobs.monitor.talk import LoadFailed, Talk, Turn
 from spyweb.jobs.monitor.telemetry import Telemetry
+from spyweb.lua.endings import never_begun
 from spyweb.lua.session import Code, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, JobSpec, Monitor, Outcome, Run, RunId
 
 log = structlog.get_logger()
 
+LAST_WORDS_MS = 1_000  # for on_finished where the time of the run, or its processor time, is over
 BUG = "a bug in spyweb: see its log"
 
 
@@ -86,6 +88,7 @@ class Cycles:
         self._tasks = tasks
         self._cancels: dict[object, Callable[[Why], object]] = {}  # how to end each
         self._why = Why.NOTHING
+        self._cpu_left_ms = errand.version.spec.cpu_limit_ms  # for the cycles that begin
 
     def cancel(self, why: Why) -> None:
         self._why = why
@@ -94,9 +97,11 @@ class Cycles:
 
     async def carry_out(self, worker: int, url: str) -> Ending:
         """One cycle, whatever becomes of it."""
-        if self._version.has_lua:
-            return await self._with_vm(worker, url)
-        return await self._without_vm(worker, url)
+        if not self._version.has_lua:
+            return await self._without_vm(worker, url)
+        if self._cpu_left_ms <= 0:
+            return never_begun(Why.CPU)
+        return await self._with_vm(worker, url)
 
     async def _without_vm(self, worker: int, url: str) -> Ending:
         course = self._course(NoHooks(), worker, url)
@@ -114,12 +119,14 @@ class Cycles:
         story = self._tasks.create_task(self._tell_through(talk, course), name=f"cycle of {self._version.spec.id}")
         ctx = {**self._errand.ctx, "worker_id": worker}
         ending = await self._run_vm(talk, story, ctx, self._version.spec.timeout_ms)
+        self._cpu_left_ms -= ending.cpu_ms
         if ending.outcome is not Outcome.SUCCESS or story.cancelled():
             return ending
         return replace(story.result(), cpu_ms=ending.cpu_ms, globals_reset=ending.globals_reset)
 
     async def call_on_finished(self, timeout_ms: int) -> None:
         talk = self._talk()
+        self._cpu_left_ms = max(self._cpu_left_ms, min(LAST_WORDS_MS, self._version.spec.cpu_limit_ms))
         story = self._tasks.create_task(self._finish_through(talk), name=f"end of {self._version.spec.id}")
         ending = await self._run_vm(talk, story, {}, timeout_ms)
         if ending.outcome is not Outcome.SUCCESS:
@@ -132,7 +139,7 @@ class Cycles:
             run=self._machine.new_id(),
             code=self._version.code,
             timeout_ms=timeout_ms,
-            cpu_limit_ms=self._version.spec.cpu_limit_ms,
+            cpu_limit_ms=self._cpu_left_ms,
             procedure="cycle",
             arguments=(ctx,),
         )

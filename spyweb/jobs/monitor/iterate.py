@@ -13,14 +13,13 @@ from functools import partial
 from msgspec.structs import replace
 
 from spyweb.clock import Clock
-from spyweb.jobs.monitor.carry_out import Cycles, Errand
+from spyweb.jobs.monitor.carry_out import LAST_WORDS_MS, Cycles, Errand
 from spyweb.jobs.monitor.endings import conclude
 from spyweb.lua.hooks import is_defined
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Outcome
 
 STAGGER = 0.2  # seconds between the first requests of two workers
-LAST_WORDS_MS = 1_000  # for on_finished where the time of the run is over
 
 
 class Iteration:

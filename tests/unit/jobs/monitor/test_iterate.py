@@ -239,3 +239,23 @@ async def test_an_error_in_on_finished_is_logged() -> None:
         s.vms.hooks = {"on_finished": fail}
         assert (await s.run(make_monitor(True))).outcome is Outcome.SUCCESS
         assert s.host.lines == ["error on_finished: defer.lua:3: boom\nstack traceback:"]
+
+
+async def test_the_cycles_of_a_run_share_its_cpu_limit() -> None:
+    async with shop() as s:
+        s.vms.hooks, s.vms.cpu_ms = {"on_finished": same}, 40
+        job = make_monitor(lua=True, urls=addresses(4), is_queue=True, spec={"cpu_limit_ms": 100})
+        ending = await s.run(job)
+
+        assert [request.cpu_limit_ms for request in s.vms.requests] == [100, 60, 20, 100]  # the last is on_finished's
+        assert (ending.outcome, ending.failure, ending.cpu_ms) == (Outcome.FAILED, Failure.CPU, 120)
+        assert ending.reason == "http://shop.example/4: over its CPU limit before it began (1 of 4 cycles)"
+
+
+async def test_each_run_has_its_whole_cpu_limit() -> None:
+    async with shop() as s:
+        s.vms.hooks, s.vms.cpu_ms = {"before_fetch": same}, 40
+        job = make_monitor(lua=True, spec={"cpu_limit_ms": 100})
+        await s.run(job)
+        await s.run(job)
+        assert [request.cpu_limit_ms for request in s.vms.requests] == [100, 100]
