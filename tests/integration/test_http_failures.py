@@ -51,6 +51,12 @@ async def test_a_name_that_does_not_exist_is_dns(script: Script) -> None:
     }
 
 
+@pytest.mark.parametrize("host", ["xn--", "xn--0.invalid", "XN--.invalid", "a.xn--.b"])
+async def test_a_host_that_is_bad_punycode_is_a_name_like_any_other(script: Script, host: str) -> None:
+    error = await script.fail("http_get", f"http://{host}/".encode())
+    assert error == {"kind": "dns", "error": f"could not resolve {host.lower()}: Name or service not known"}
+
+
 async def test_a_port_where_nobody_listens_is_connect(script: Script) -> None:
     port = unused_port()
     error = await script.fail("http_get", b"http://127.0.0.1:%d/" % port)
@@ -161,7 +167,16 @@ async def test_a_proxy_that_refuses_is_proxy(script: Script) -> None:
 
 
 @pytest.mark.parametrize(
-    "proxy", [b"http://127.0.0.1:1", b"http://nowhere.example:80", b"socks5://127.0.0.1:1", b"ftp://x", b"none"]
+    "proxy",
+    [
+        b"http://127.0.0.1:1",
+        b"http://nowhere.example:80",
+        b"http://xn--:80",
+        b"socks5://xn--:80",
+        b"socks5://127.0.0.1:1",
+        b"ftp://x",
+        b"none",
+    ],
 )
 async def test_a_proxy_that_can_not_be_used_is_proxy(script: Script, proxy: bytes) -> None:
     error = await script.fail("http_request", {b"url": b"http://one.test/", b"proxy": proxy})

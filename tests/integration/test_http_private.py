@@ -13,7 +13,7 @@ from spyweb.ops.network import client
 from spyweb.ops.network.resolver import Address, ask_system
 from spyweb.settings import HttpSettings
 from tests.fakes.http_script import Script, open_script
-from tests.fakes.web_server import WebServer
+from tests.fakes.web_server import WebServer, open_raw_server
 
 STRICT = HttpSettings(deny_private=True, timeout_ms=5_000)
 
@@ -98,6 +98,13 @@ async def test_a_proxy_inside_is_refused(server: WebServer, script: Script) -> N
     error = await script.fail("http_request", options)
     assert error["kind"] == "proxy"
     assert server.story == []
+
+
+async def test_a_name_that_is_bad_punycode_is_left_to_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "is_public", lambda address: address == "127.0.0.1")
+    async with open_script(STRICT) as script, open_raw_server(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n") as raw:
+        response = await script.ask("http_request", {b"url": b"http://xn--.example/", b"proxy": raw.url("").encode()})
+    assert response["status"] == 404
 
 
 async def test_without_the_setting_loopback_is_an_address_like_any_other(server: WebServer) -> None:

@@ -174,8 +174,8 @@ async def refuse_private_names(
     wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
     """At each hop: what a proxy is told to connect to, as far as it can be known here."""
-    if wanted.proxy is not None and (reason := private_target(wanted.url.host or "")):
-        raise FetchError("connect", f"could not connect to {wanted.url.host}: {reason}")
+    if wanted.proxy is not None and (reason := private_target(wanted.url.raw_host or "")):
+        raise FetchError("connect", f"could not connect to {wanted.url.raw_host}: {reason}")
     return await send(wanted)
 
 

@@ -75,7 +75,7 @@ def parse_proxy(text: bytes) -> URL:
 
 def without_password(url: URL) -> str:
     """The address as it may be logged."""
-    return str(url.with_user(None)) if url.host else str(url)
+    return str(url.with_user(None)) if url.raw_host else str(url)  # `host` raises where a label is bad punycode
 
 
 def _parse(text: bytes, kind: str, what: str, schemes: Sequence[str]) -> URL:

@@ -66,6 +66,11 @@ def test_passwords_are_not_shown() -> None:
     assert without_password(parse_url(b"http://me:secret@a:1/b")) == "http://a:1/b"
 
 
+@pytest.mark.parametrize("host", ["xn--", "xn--0.invalid", "a.xn--.b"])
+def test_passwords_are_not_shown_with_a_host_that_is_bad_punycode(host: str) -> None:
+    assert without_password(parse_url(f"http://me:secret@{host}/".encode())) == f"http://{host}/"
+
+
 @pytest.mark.parametrize(("text", "method"), [(b"get", "GET"), (b"PROPFIND", "PROPFIND"), (b"M-SEARCH", "M-SEARCH")])
 def test_a_method_is_any_word(text: bytes, method: str) -> None:
     assert parse_method(text) == method
