@@ -225,6 +225,11 @@ async def open_raw_server(*answer: bytes, hang: bool = False) -> AsyncIterator[W
         yield WebServer(port=server.sockets[0].getsockname()[1], story=heads)
 
 
+def answer_of(encoding: bytes, body: bytes) -> bytes:
+    """A whole answer, for a raw server."""
+    return b"HTTP/1.1 200 OK\r\nContent-Encoding: %s\r\nContent-Length: %d\r\n\r\n%s" % (encoding, len(body), body)
+
+
 @asynccontextmanager
 async def open_proxy() -> AsyncIterator[WebServer]:
     """An HTTP proxy for plain requests and CONNECT tunnels; sends every one of them to 127.0.0.1."""

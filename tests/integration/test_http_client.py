@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -14,7 +15,7 @@ from spyweb import __version__
 from spyweb.model import MIB
 from spyweb.ops.network.resolver import Address
 from tests.fakes.http_script import Script, body_of, open_script, sent_headers
-from tests.fakes.web_server import WebServer, open_raw_server
+from tests.fakes.web_server import WebServer, answer_of, open_raw_server
 
 
 @pytest.fixture
@@ -145,6 +146,28 @@ async def test_a_password_in_the_address_becomes_a_header_and_is_not_told(server
 async def test_compressed_bodies_are_asked_for_and_unpacked(server: WebServer, script: Script, encoding: str) -> None:
     response = await script.ask("http_get", server.url(f"/compressed/{encoding}").encode())
     assert response["body"] == b"hello " * 1000
+
+
+async def test_a_body_of_several_gzip_streams_comes_whole(script: Script) -> None:
+    async with open_raw_server(answer_of(b"x-gzip", gzip.compress(b"one ") + gzip.compress(b"two"))) as raw:
+        assert (await script.ask("http_get", raw.url("/").encode()))["body"] == b"one two"
+
+
+@pytest.mark.parametrize("encoding", [b"gzip", b"deflate", b"br", b"zstd", b"gzip, gzip", b"unheard-of"])
+@pytest.mark.parametrize(
+    ("method", "head"),
+    [
+        (b"GET", b"200 OK\r\nContent-Length: 0"),
+        (b"GET", b"204 No Content"),
+        (b"GET", b"304 Not Modified\r\nContent-Length: 10"),
+        (b"HEAD", b"200 OK\r\nContent-Length: 10"),
+    ],
+)
+async def test_without_a_body_any_encoding_will_do(script: Script, encoding: bytes, method: bytes, head: bytes) -> None:
+    answer = b"HTTP/1.1 " + head + b"\r\nContent-Encoding: " + encoding + b"\r\n\r\n"
+    async with open_raw_server(answer) as raw:
+        response = await script.ask("http_request", {b"url": raw.url("/").encode(), b"method": method})
+    assert response["body"] == b""
 
 
 async def test_headers_come_as_bytes_in_lower_case_with_repeats_joined(script: Script) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -14,7 +15,7 @@ import trustme
 from spyweb.ops.network.resolver import Address
 from spyweb.settings import HttpSettings
 from tests.fakes.http_script import Script, open_script
-from tests.fakes.web_server import WebServer, open_proxy, open_raw_server, open_web_server, unused_port
+from tests.fakes.web_server import WebServer, answer_of, open_proxy, open_raw_server, open_web_server, unused_port
 
 
 def lookup(host: str) -> tuple[Address, ...]:
@@ -113,7 +114,19 @@ async def test_a_body_that_is_not_compressed_as_it_says_is_http(
     server: WebServer, script: Script, encoding: str
 ) -> None:
     error = await script.fail("http_get", server.url(f"/mislabelled/{encoding}").encode())
-    assert error["kind"] == "http"
+    assert error == {"kind": "http", "error": f"the body is not {encoding}, as its header says"}
+
+
+async def test_a_gzip_stream_that_was_cut_is_http(script: Script) -> None:
+    async with open_raw_server(answer_of(b"gzip", gzip.compress(b"a page")[:-9])) as raw:
+        error = await script.fail("http_get", raw.url("/").encode())
+    assert error == {"kind": "http", "error": "the body ends before its gzip stream does"}
+
+
+async def test_an_encoding_that_nobody_decodes_is_http(script: Script) -> None:
+    async with open_raw_server(answer_of(b"gzip, gzip", b"a page")) as raw:
+        error = await script.fail("http_get", raw.url("/").encode())
+    assert error == {"kind": "http", "error": "content-encoding 'gzip, gzip' is not supported"}
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_tls(tls_server: WebServer, script: Script) -> None:

@@ -25,6 +25,7 @@ from spyweb.clock import Clock
 from spyweb.errors import FetchError
 from spyweb.model import MIB
 from spyweb.ops.network.addresses import is_public, private_reason, private_target
+from spyweb.ops.network.decoding import STEP, Decoder
 from spyweb.ops.network.failures import translated
 from spyweb.ops.network.probe import Prober
 from spyweb.ops.network.request import SOCKS_SCHEMES, Fetch, Response
@@ -38,6 +39,7 @@ MOST_REDIRECTS = 10
 LONGEST_HEADER = 65_536  # bytes; aiohttp's own 8,190 refuses the security headers of well-known sites
 MOST_HEADERS = 256
 MOST_THROUGH_SOCKS = 256  # requests at once
+PIECE = 16_384  # bytes of a body: as it came
 LARGE_BODY = MIB  # bytes; aiohttp writes a file in pieces, bytes at once
 
 SocksDoor = Callable[[URL], AbstractAsyncContextManager[aiohttp.ClientSession]]
@@ -72,7 +74,7 @@ class HttpClient:
         began = self._clock.monotonic()
         with translated(fetch):
             async with asyncio.timeout(fetch.timeout_s), self._answered(fetch) as response:
-                body = await _read_body(response, fetch)
+                body = await _read_body(response, fetch, self._clock)
         return Response(
             status=response.status,
             body=body,
@@ -131,15 +133,20 @@ def request(
     )
 
 
-async def _read_body(response: aiohttp.ClientResponse, fetch: Fetch) -> bytes:
+async def _read_body(response: aiohttp.ClientResponse, fetch: Fetch, clock: Clock) -> bytes:
     announced = response.content_length or 0
     body = bytearray()
+    decoder = Decoder(response.headers.getall("Content-Encoding", ()))
     if announced > fetch.largest and response.method != "HEAD":
         raise _too_large(fetch)
-    async for chunk in response.content.iter_any():
-        body += chunk
-        if len(body) > fetch.largest:
-            raise _too_large(fetch)
+    async for piece in response.content.iter_chunked(PIECE):
+        for step in decoder.decode(piece):
+            body += step
+            if len(body) > fetch.largest:
+                raise _too_large(fetch)
+            if len(step) >= STEP:
+                await clock.sleep(0)  # a piece may become gigabytes, and others want their turn
+    decoder.finish()
     return bytes(body)
 
 
@@ -185,6 +192,7 @@ def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aio
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"User-Agent": settings.user_agent},
         skip_auto_headers=("Content-Type",),
+        auto_decompress=False,  # the decoder does it
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # one asyncio.timeout covers everything
         trust_env=False,
         max_line_size=LONGEST_HEADER,

@@ -1,0 +1,143 @@
+"""Bodies as they were before the server compressed them, a piece at a time: gzip, deflate, br, zstd.
+
+aiohttp could do it, but it takes a gzip, br or zstd stream that was cut for a whole one, and a body in an encoding that
+it does not know for the page itself.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import brotli
+
+from spyweb.errors import FetchError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+STEP = 262_144  # bytes, about: what a piece unpacks to at once
+MOST_STREAMS = 10_000  # in one body; each costs time to begin, even if it holds nothing
+BAD_INPUT = (zlib.error, brotli.error, zstd.ZstdError)
+GZIP = ("gzip", "x-gzip")
+GZIP_BEGINS = 0x1F
+CM_DEFLATE = 8  # low bits of the first byte, where the zlib header that `deflate` means has not been left out
+
+
+class Stream(Protocol):
+    """One compressed stream, of which a body may hold several in a row."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes:
+        """What came after its end."""
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        """As soon as the output is as long as that, the rest waits for the next call, which may bring no data."""
+
+
+class ZlibStream:
+    def __init__(self, bits: int) -> None:
+        self._stream = zlib.decompressobj(bits)
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._stream.unused_data
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        return self._stream.decompress(self._stream.unconsumed_tail + data, max_length)
+
+
+class BrotliStream:
+    unused_data = b""  # bytes past the end are bad input
+
+    def __init__(self) -> None:
+        self._stream = brotli.Decompressor()
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._stream.is_finished())
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        return bytes(self._stream.process(data, output_buffer_limit=max_length))
+
+
+def _gzip(first: int) -> Stream:
+    return ZlibStream(16 + zlib.MAX_WBITS)
+
+
+def _deflate(first: int) -> Stream:
+    """With or without its header, as browsers take it."""
+    return ZlibStream(zlib.MAX_WBITS if first & 0xF == CM_DEFLATE else -zlib.MAX_WBITS)
+
+
+# By what a server calls it; each begins a stream of which the first byte is known.
+STREAMS: dict[str, Callable[[int], Stream]] = {
+    "gzip": _gzip,
+    "x-gzip": _gzip,
+    "deflate": _deflate,
+    "br": lambda first: BrotliStream(),
+    "zstd": lambda first: zstd.ZstdDecompressor(),
+}
+
+
+class Decoder:
+    """Of one body, by its Content-Encoding headers.  A body that never comes may have any."""
+
+    def __init__(self, headers: Sequence[str]) -> None:
+        names = [name.strip().lower() for name in ",".join(headers).split(",")]
+        self._encoding = ", ".join(name for name in names if name not in ("", "identity"))
+        self._stream: Stream | None = None
+        self._begun = 0
+        self._over = False  # all that may still come is refuse
+
+    def decode(self, data: bytes) -> Iterator[bytes]:
+        """What these bytes stand for, step by step.  Raises FetchError."""
+        if not self._encoding:
+            yield data
+            return
+        try:
+            while data and not self._is_over(data[0]):
+                stream = self._stream = self._stream_from(data[0])
+                yield from _unpacked(stream, data)
+                data = stream.unused_data
+        except BAD_INPUT as error:
+            raise FetchError("http", f"the body is not {self._encoding}, as its header says") from error
+
+    def finish(self) -> None:
+        """Nothing more comes.  Raises FetchError where something should."""
+        if self._stream is not None and not self._stream.eof:
+            raise FetchError("http", f"the body ends before its {self._encoding} stream does")
+
+    def _is_over(self, first: int) -> bool:
+        """As gzip and browsers have it: what follows a gzip stream and does not begin another is left alone."""
+        ended = self._stream is not None and self._stream.eof
+        self._over = self._over or (ended and self._encoding in GZIP and first != GZIP_BEGINS)
+        return self._over
+
+    def _stream_from(self, first: int) -> Stream:
+        """The one that goes on with this byte."""
+        if self._stream is not None and not self._stream.eof:
+            return self._stream
+        if self._encoding not in STREAMS:
+            raise FetchError("http", f"content-encoding {self._encoding[:80]!r} is not supported")
+        if self._begun == MOST_STREAMS:
+            raise FetchError("http", f"the body has more than {MOST_STREAMS} {self._encoding} streams")
+        self._begun += 1
+        return STREAMS[self._encoding](first)
+
+
+def _unpacked(stream: Stream, data: bytes) -> Iterator[bytes]:
+    yield (step := stream.decompress(data, STEP))
+    while len(step) >= STEP and not stream.eof:
+        yield (step := stream.decompress(b"", STEP))
