@@ -65,11 +65,6 @@ async def test_a_port_where_nobody_listens_is_connect(script: Script) -> None:
     assert str(error["error"]).startswith(f"could not connect to 127.0.0.1:{port}: ")
 
 
-async def test_a_server_that_hangs_up_is_connect(script: Script) -> None:
-    async with open_raw_server() as raw:
-        assert (await script.fail("http_get", raw.url("/").encode()))["kind"] == "connect"
-
-
 @pytest.mark.parametrize("path", ["/silence", "/drip"])
 async def test_the_timeout_covers_silence_and_a_byte_now_and_then(server: WebServer, script: Script, path: str) -> None:
     error = await script.fail("http_request", {b"url": server.url(path).encode(), b"timeout": 0.2})
@@ -107,6 +102,36 @@ async def test_a_response_that_is_no_http_is_http_in_one_line(script: Script, an
         error = await script.fail("http_get", raw.url("/").encode())
     assert error["kind"] == "http"
     assert "\n" not in str(error["error"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"Content-Length: 100000\r\n\r\n" + b"x" * 29, "the server closed after 29 of 100000 bytes"),
+        (b"Content-Length: 8\r\nContent-Encoding: gzip\r\n\r\n\x1f", "the server closed after 1 of 8 bytes"),
+        (b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", "the server closed before the end of the body"),
+    ],
+)
+async def test_a_body_that_was_cut_tells_how_far_it_came(script: Script, answer: bytes, text: str) -> None:
+    async with open_raw_server(b"HTTP/1.1 200 OK\r\n" + answer) as raw:
+        error = await script.fail("http_get", raw.url("/").encode())
+    assert error == {"kind": "http", "error": text}
+
+
+@pytest.mark.parametrize(
+    "answer", [b"SSH-2.0-OpenSSH_9.9\r\n\r\n", b"HTTP/1.1 two hundred\r\n\r\n", b"\x15\x03\x01\x00"]
+)
+async def test_an_answer_that_does_not_begin_like_http_is_told_to_be_none(script: Script, answer: bytes) -> None:
+    async with open_raw_server(answer) as raw:
+        error = await script.fail("http_get", raw.url("/").encode())
+    assert error == {"kind": "http", "error": "the answer is not HTTP"}
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nX-Half: 1\r\n"])
+async def test_a_server_that_closes_before_its_head_is_whole_is_connect(script: Script, answer: bytes) -> None:
+    async with open_raw_server(answer) as raw:
+        error = await script.fail("http_get", raw.url("/").encode())
+    assert error == {"kind": "connect", "error": "the server closed without a whole answer"}
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])

@@ -40,7 +40,8 @@ async def test_ten_redirects_are_followed(server: WebServer, script: Script) -> 
 
 async def test_an_eleventh_is_not(server: WebServer, script: Script) -> None:
     error = await script.fail("http_get", server.url("/redirect/11").encode())
-    assert error == {"kind": "http", "error": "too many redirects"}
+    last = server.url("/redirect/1")
+    assert error == {"kind": "http", "error": f"too many redirects: more than 10, the last at {last}"}
 
 
 async def test_secrets_stay_with_the_host_they_were_for(server: WebServer, script: Script) -> None:

@@ -28,14 +28,13 @@ from spyweb.ops.network.addresses import is_public, private_reason, private_targ
 from spyweb.ops.network.decoding import STEP, Decoder
 from spyweb.ops.network.failures import translated
 from spyweb.ops.network.probe import Prober
-from spyweb.ops.network.request import SOCKS_SCHEMES, Fetch, Response
+from spyweb.ops.network.request import MOST_REDIRECTS, SOCKS_SCHEMES, Fetch, Response
 from spyweb.ops.network.resolver import Lookup, Resolver, ask_system
 from spyweb.ops.network.socks import SocksConnector
 from spyweb.settings import HttpSettings
 
 MOST_CONNECTIONS = 4096
 MOST_CONNECTIONS_PER_HOST = 128  # so that one slow host leaves room for the others
-MOST_REDIRECTS = 10
 LONGEST_HEADER = 65_536  # bytes; aiohttp's own 8,190 refuses the security headers of well-known sites
 MOST_HEADERS = 256
 MOST_THROUGH_SOCKS = 256  # requests at once
@@ -135,19 +134,33 @@ def request(
 
 async def _read_body(response: aiohttp.ClientResponse, fetch: Fetch, clock: Clock) -> bytes:
     announced = response.content_length or 0
-    body = bytearray()
-    decoder = Decoder(response.headers.getall("Content-Encoding", ()))
     if announced > fetch.largest and response.method != "HEAD":
         raise _too_large(fetch)
-    async for piece in response.content.iter_chunked(PIECE):
-        for step in decoder.decode(piece):
+    body = bytearray()
+    try:
+        async for step in _decoded(response):
             body += step
             if len(body) > fetch.largest:
                 raise _too_large(fetch)
             if len(step) >= STEP:
                 await clock.sleep(0)  # a piece may become gigabytes, and others want their turn
-    decoder.finish()
+    except aiohttp.ClientPayloadError as error:
+        raise FetchError("http", _cut_off(response)) from error
     return bytes(body)
+
+
+async def _decoded(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    decoder = Decoder(response.headers.getall("Content-Encoding", ()))
+    async for piece in response.content.iter_chunked(PIECE):
+        for step in decoder.decode(piece):
+            yield step
+    decoder.finish()
+
+
+def _cut_off(response: aiohttp.ClientResponse) -> str:
+    if response.content_length is None:
+        return "the server closed before the end of the body"
+    return f"the server closed after {response.content.total_bytes} of {response.content_length} bytes"
 
 
 def _too_large(fetch: Fetch) -> FetchError:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import aiohttp
 
 from spyweb.errors import FetchError
-from spyweb.ops.network.request import Fetch, without_password
+from spyweb.ops.network.request import MOST_REDIRECTS, Fetch, without_password
+
+LONGEST_SHOWN = 200  # of an address, which the other side chose
+NO_HTTP = "Bad status line"  # how aiohttp's message begins; no type tells it
 
 # In order: the first that fits decides, since aiohttp's errors have several parents.
 _KINDS: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
@@ -58,14 +61,26 @@ def _text_of(error: Exception, kind: str, fetch: Fetch) -> str:
             return f"TLS with {error.host} failed: {_reason(error.os_error)}"
         case aiohttp.ClientConnectorError():
             return f"could not connect to {error.host}:{error.port}: {_reason(error.os_error)}"
-        case aiohttp.TooManyRedirects():
-            return "too many redirects"
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
             return f"bad URL: {error}"
         case aiohttp.ClientResponseError():
-            return (error.message or "bad response").splitlines()[0]  # the others show bytes of the response
+            return _text_of_answer(error)
+        case aiohttp.ServerDisconnectedError():
+            return "the server closed without a whole answer"  # aiohttp shows what it has of the head
         case _:
             return str(error) or type(error).__name__
+
+
+def _text_of_answer(error: aiohttp.ClientResponseError) -> str:
+    if isinstance(error, aiohttp.TooManyRedirects):
+        return f"too many redirects: more than {MOST_REDIRECTS}{_last_of(error.history)}"
+    if error.message.startswith(NO_HTTP):
+        return "the answer is not HTTP"
+    return (error.message or "bad response").splitlines()[0].rstrip(":")  # the other lines show bytes of it
+
+
+def _last_of(history: Sequence[aiohttp.ClientResponse]) -> str:
+    return f", the last at {without_password(history[-1].url)[:LONGEST_SHOWN]}" if history else ""
 
 
 def _reason(error: OSError) -> str:

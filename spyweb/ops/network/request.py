@@ -16,6 +16,7 @@ from spyweb.errors import FetchError
 from spyweb.settings import HttpSettings
 
 LONGEST_URL = 65_536  # bytes
+MOST_REDIRECTS = 10
 SCHEMES = ("http", "https")
 SOCKS_SCHEMES = ("socks4", "socks4a", "socks5", "socks5h")
 PROXY_SCHEMES = (*SCHEMES, *SOCKS_SCHEMES)

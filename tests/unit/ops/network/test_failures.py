@@ -5,6 +5,7 @@ import ssl
 
 import aiohttp
 import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from spyweb.errors import FetchError
@@ -13,6 +14,8 @@ from spyweb.ops.network.request import Fetch
 
 PLAIN = Fetch(url=URL("http://me:secret@example.com/"), timeout_s=30, largest=1)
 PROXIED = Fetch(url=URL("http://example.com/"), timeout_s=30, largest=1, proxy=URL("http://me:secret@proxy:1"))
+
+ASKED = aiohttp.RequestInfo(PLAIN.url, "GET", CIMultiDictProxy(CIMultiDict()))
 
 
 @pytest.mark.parametrize(
@@ -36,6 +39,18 @@ def test_each_error_has_its_kind(error: Exception, kind: str) -> None:
     assert str(failure)
     assert failure.proxy is None
     assert failure.url == "http://example.com/"
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("Bad status line:\n  Expected HTTP/:\n\n  b'SSH-2.0'\n  ^", "the answer is not HTTP"),
+        ("Invalid header token:\n\n  b'bad header'\n    ^", "Invalid header token"),
+        ("", "bad response"),
+    ],
+)
+def test_a_bad_answer_is_told_in_one_line_without_its_bytes(message: str, text: str) -> None:
+    assert str(failure_of(aiohttp.ClientResponseError(ASKED, (), status=400, message=message), PLAIN)) == text
 
 
 def test_a_failure_names_the_proxy_without_its_password() -> None:
