@@ -69,9 +69,10 @@ def _pages(source: Source, name: str) -> Iterator[RecordView]:
     page = source.records(job or JobId(name), limit=PAGE, before_ns=None)
     if job is None and not page:
         raise Refused(no_such_job(jobs, name))
-    while page:
-        yield from page
+    yield from page
+    while len(page) == PAGE:
         page = source.records(page[-1].job_id, limit=PAGE, before_ns=page[-1].timestamp)
+        yield from page
 
 
 def moment_of(text: str, now_ms: int, timezone: str) -> int:
@@ -104,12 +105,16 @@ def field_names(found: Sequence[RecordView]) -> list[str]:
 
 
 def to_csv(found: Sequence[RecordView]) -> str:
-    """RFC 4180, less the carriage returns."""
+    """RFC 4180, but that a row ends without a carriage return."""
     names = field_names(found)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("date_time", *names, "keywords", "page_url"))
+    rows = [("date_time", *names, "keywords", "page_url")]
     for view in found:
         cells = (view.fields.get(name, "") for name in names)
-        writer.writerow((view.date_time, *cells, " ".join(view.match_key), view.page_url))
-    return text.getvalue()
+        rows.append((view.date_time, *cells, " ".join(view.match_key), view.page_url))
+    return "".join(map(_csv_line, rows))
+
+
+def _csv_line(cells: Sequence[str]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerow(cells)  # Python 3.11 quotes only the line breaks in its own
+    return text.getvalue().removesuffix("\r\n") + "\n"

@@ -24,11 +24,11 @@ async def list_records(request: web.Request) -> web.Response:
 
 
 async def _page(request: web.Request, name: str, limit: int, after: int | None) -> web.Response:
-    """Of a job that is gone too, as long as it has records."""
+    """Of a job that is gone too, as long as it has records; past its last one there is an empty page."""
     catalogue = request.app[CATALOGUE]
     job = catalogue.find(name)
     found = await catalogue.records(job or JobId(name), limit=limit + 1, before_ns=after)
-    if job is None and not found:
+    if job is None and not found and after is None:
         raise web.HTTPNotFound(text=no_such_job(catalogue.jobs(), name))
     page, has_more = found[:limit], len(found) > limit
     return json_answer(

@@ -49,9 +49,9 @@ def titles(answer: object) -> list[str]:
     return [each["title"] for each in cast(list[dict[str, str]], answer)]
 
 
-def views(count: int) -> list[RecordView]:
+def views(count: int, job: JobId = PRICES) -> list[RecordView]:
     return [
-        view_record(Record(timestamp_ns=START_MS * 1_000_000 + n, job=PRICES, hash=b"", fields={"title": str(n)}))
+        view_record(Record(timestamp_ns=START_MS * 1_000_000 + n, job=job, hash=b"", fields={"title": str(n)}))
         for n in reversed(range(count))
     ]
 
@@ -152,6 +152,39 @@ def test_a_running_daemon_is_asked_page_by_page(project: Path) -> None:
         answer = spyweb("records", "prices", "-n", str(PAGE + 10), "-o", "json", root=project)
 
     assert titles(answer.json) == [str(number) for number in reversed(range(PAGE + 3))]
+
+
+@pytest.mark.parametrize("count", [3, PAGE, PAGE + 3])
+def test_a_running_daemon_gives_all_records_of_a_job_that_is_gone(project: Path, count: int) -> None:
+    desk = FakeDesk(found=views(count, JobId("old")))
+    with open_door(desk, project / "data"):
+        answer = spyweb("records", "old", "-n", str(2 * PAGE), "-o", "json", root=project)
+
+    assert titles(answer.json) == [str(number) for number in reversed(range(count))]
+
+
+class TellingDesk(FakeDesk):
+    async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
+        self._note("records" if before_ns is None else "more records")
+        return await super().records(job, limit=limit, before_ns=before_ns)
+
+
+def test_after_a_page_that_is_not_full_nobody_asks_for_more(project: Path) -> None:
+    desk = TellingDesk(found=views(PAGE + 3))
+    with open_door(desk, project / "data"):
+        spyweb("records", "prices", "-n", str(2 * PAGE), root=project)
+
+    assert desk.story == ["records", "more records"]
+
+
+@pytest.mark.parametrize("title", ["a\rb", "a\r", "\r", "a\r\nb", "\n", '"\r"'])
+def test_csv_keeps_a_carriage_return_in_its_field(title: str) -> None:
+    view = view_record(Record(timestamp_ns=START_MS * 1_000_000, job=PRICES, hash=b"", fields={"title": title}))
+    text = to_csv([view])
+    _, *rows = csv.reader(io.StringIO(text, newline=""))
+    assert [row[1] for row in rows] == [title]
+    assert text.startswith("date_time,title,keywords,page_url\n2026-")
+    assert text.endswith(",,\n")
 
 
 def test_csv_of_nothing_is_its_header() -> None:

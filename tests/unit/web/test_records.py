@@ -105,6 +105,13 @@ async def test_an_unknown_job_is_told_with_the_nearest_name_but_one_that_is_gone
         assert titles((await ask(client, "?job_id=old"))["records"]) == ["x"]
 
 
+async def test_past_the_last_record_of_a_job_that_is_gone_there_is_an_empty_page() -> None:
+    gone = Record(timestamp_ns=7, job=type(PRICES)("old"), hash=b"", fields={"title": "x"})
+    async with client_of(tcp_app(FakeDesk(found=[view_record(gone)]), None)) as client:
+        answer = await ask(client, "?job_id=old&after=7")
+    assert answer == {"records": [], "limit": 30, "has_more": False, "next_after": None}
+
+
 async def test_with_a_key_only_who_has_it_sees_records() -> None:
     async with client_of(tcp_app(FakeDesk(found=found()), "secret")) as client:
         assert await get_json(client, "/api/records") == (401, {"error": "Unauthorized"})
