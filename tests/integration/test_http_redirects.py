@@ -13,7 +13,7 @@ import pytest
 from spyweb.model import MIB
 from spyweb.ops.network.resolver import Address
 from tests.fakes.http_script import Script, body_of, open_script, sent_headers
-from tests.fakes.web_server import WebServer
+from tests.fakes.web_server import WebServer, open_raw_server
 
 SECRETS = {b"Authorization": b"Bearer x", b"Cookie": b"a=1", b"X-Trace": b"7"}
 
@@ -72,6 +72,14 @@ async def test_a_redirect_that_leads_nowhere_sensible_is_http(server: WebServer,
     error = await script.fail("http_get", leading_to(server, target))
     assert error["kind"] == "http"
     assert len(server.story) == 1
+
+
+async def test_a_byte_that_is_no_utf8_goes_along_percent_encoded(server: WebServer, script: Script) -> None:
+    target = server.url("/echo?q=").encode() + b"\xe9&r=1"
+    async with open_raw_server(b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: " + target + b"\r\n\r\n") as raw:
+        response = await script.ask("http_get", raw.url("/").encode())
+    assert json.loads(body_of(response))["path"] == "/echo?q=%E9&r=1"
+    assert response["url"] == server.url("/echo?q=%E9&r=1")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from spyweb.clock import Clock
 from spyweb.errors import FetchError
 from spyweb.model import MIB
 from spyweb.ops.network.addresses import is_public, private_reason, private_target
+from spyweb.ops.network.answer import Answer
 from spyweb.ops.network.decoding import STEP, Decoder
 from spyweb.ops.network.failures import translated
 from spyweb.ops.network.probe import Prober
@@ -202,6 +203,7 @@ async def refuse_private_names(
 def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=connector,
+        response_class=Answer,
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"User-Agent": settings.user_agent},
         skip_auto_headers=("Content-Type",),
