@@ -93,6 +93,20 @@ async def test_a_post_goes_along_only_where_the_status_says_so(
     assert (echoed["method"], len(base64.b64decode(echoed["body"]))) == (method, size)
 
 
+@pytest.mark.parametrize(("status", "kept"), [(301, False), (302, False), (303, False), (307, True), (308, True)])
+async def test_what_describes_the_body_goes_where_the_body_goes(
+    server: WebServer, script: Script, status: int, kept: bool
+) -> None:
+    headers = {b"Content-Type": b"text/plain", b"Content-Language": b"en", b"X-Trace": b"7"}
+    sent = sent_headers(await script.ask("http_post", leading_to(server, "/echo", status), b"a", headers))
+    assert [name in sent for name in ("content-type", "content-language", "x-trace")] == [kept, kept, True]
+
+
+async def test_a_get_may_describe_a_body_that_it_has_not(server: WebServer, script: Script) -> None:
+    sent = sent_headers(await script.ask("http_get", leading_to(server, "/echo"), {b"Content-Type": b"text/plain"}))
+    assert sent["content-type"] == "text/plain"
+
+
 async def test_a_large_body_goes_along_whole(server: WebServer, script: Script) -> None:
     body = b"0123456789abcdef" * (2 * MIB // 16)
     response = await script.ask("http_post", leading_to(server, "/echo", 307), body)

@@ -12,7 +12,7 @@ import io
 import resource
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -41,7 +41,9 @@ MOST_HEADERS = 256
 MOST_THROUGH_SOCKS = 256  # requests at once
 PIECE = 16_384  # bytes of a body: as it came
 LARGE_BODY = MIB  # bytes; aiohttp writes a file in pieces, bytes at once
+ABOUT_THE_BODY = ("Content-Type", "Content-Encoding", "Content-Language", "Content-Location")
 
+Hop = aiohttp.ClientMiddlewareType
 SocksDoor = Callable[[URL], AbstractAsyncContextManager[aiohttp.ClientSession]]
 
 
@@ -95,11 +97,12 @@ class HttpClient:
     @asynccontextmanager
     async def _answered(self, fetch: Fetch) -> AsyncIterator[aiohttp.ClientResponse]:
         tls = await self._trust()
+        hops = hops_of(fetch, self._settings)
         if fetch.proxy is None or fetch.proxy.scheme not in SOCKS_SCHEMES:
-            async with request(self._session, fetch, fetch.proxy, tls) as response:
+            async with request(self._session, fetch, fetch.proxy, tls, hops) as response:
                 yield response
         else:
-            async with self._socks(fetch.proxy) as session, request(session, fetch, None, tls) as response:
+            async with self._socks(fetch.proxy) as session, request(session, fetch, None, tls, hops) as response:
                 yield response
 
     async def _trust(self) -> ssl.SSLContext:
@@ -118,7 +121,7 @@ def machine_trust() -> ssl.SSLContext:
 
 
 def request(
-    session: aiohttp.ClientSession, fetch: Fetch, proxy: URL | None, tls: ssl.SSLContext
+    session: aiohttp.ClientSession, fetch: Fetch, proxy: URL | None, tls: ssl.SSLContext, hops: Sequence[Hop]
 ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
     large = fetch.body is not None and len(fetch.body) >= LARGE_BODY
     return session.request(
@@ -128,6 +131,7 @@ def request(
         data=io.BytesIO(fetch.body or b"") if large else fetch.body,
         proxy=proxy,
         ssl=tls,
+        middlewares=hops,
         allow_redirects=fetch.follow,
         max_redirects=MOST_REDIRECTS + 1,  # aiohttp gives up at this one, before following it
     )
@@ -191,10 +195,24 @@ def most_connections() -> int:
     return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(soft // 2, MOST_CONNECTIONS)
 
 
+def hops_of(fetch: Fetch, settings: HttpSettings) -> Sequence[Hop]:
+    """What is done at each hop, the first one and those that redirects lead to."""
+
+    async def leave_body_behind(
+        wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        if wanted.method != fetch.method:  # a redirect has made it a GET
+            for name in ABOUT_THE_BODY:
+                wanted.headers.popall(name, None)
+        return await send(wanted)
+
+    return (leave_body_behind, refuse_private_names) if settings.deny_private else (leave_body_behind,)
+
+
 async def refuse_private_names(
     wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """At each hop: what a proxy is told to connect to, as far as it can be known here."""
+    """What a proxy is told to connect to, as far as it can be known here."""
     if wanted.proxy is not None and (reason := private_target(wanted.url.raw_host or "")):
         raise FetchError("connect", f"could not connect to {wanted.url.raw_host}: {reason}")
     return await send(wanted)
@@ -213,7 +231,6 @@ def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aio
         max_line_size=LONGEST_HEADER,
         max_field_size=LONGEST_HEADER,
         max_headers=MOST_HEADERS,
-        middlewares=(refuse_private_names,) if settings.deny_private else (),
     )
 
 
