@@ -91,12 +91,16 @@ STREAMS: dict[str, Callable[[int], Stream]] = {
 }
 
 
+# Some servers have words there that compress nothing, such as utf-8, none or aws-chunked; browsers let them pass.
+COMPRESSIONS = frozenset(STREAMS) | {"compress", "x-compress", "bzip2", "x-bzip2", "xz", "lzma", "dcb", "dcz"}
+
+
 class Decoder:
     """Of one body, by its Content-Encoding headers.  A body that never comes may have any."""
 
     def __init__(self, headers: Sequence[str]) -> None:
         names = [name.strip().lower() for name in ",".join(headers).split(",")]
-        self._encoding = ", ".join(name for name in names if name not in ("", "identity"))
+        self._encoding = ", ".join(name for name in names if name in COMPRESSIONS)
         self._stream: Stream | None = None
         self._begun = 0
         self._over = False  # all that may still come is refuse

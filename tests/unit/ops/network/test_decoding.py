@@ -121,7 +121,9 @@ def test_the_headers_of_an_encoding_count_together() -> None:
         list(Decoder(["gzip", "br"]).decode(b"x"))
 
 
-@pytest.mark.parametrize("headers", [[], [""], ["identity"], ["Identity", "identity"]])
+@pytest.mark.parametrize(
+    "headers", [[], [""], ["identity"], ["Identity", "identity"], ["utf-8"], ["none, aws-chunked"]]
+)
 def test_without_an_encoding_the_body_is_as_it_came(headers: list[str]) -> None:
     decoder = Decoder(headers)
     assert list(decoder.decode(b"\x1f\x8b")) == [b"\x1f\x8b"]
