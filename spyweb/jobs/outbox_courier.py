@@ -3,7 +3,7 @@
 Each target has a task of its own, so one that hangs or is down holds up no other.  Messages to one target go one after
 the other, in their order; while the target itself is in trouble those behind wait, but a message that it refuses is
 passed.  A message is taken out of the store only once it has arrived: after a crash it may be sent again, and bears the
-same X-SpyWeb-Delivery.
+same X-SpyWeb-Delivery.  What an attempt came to is kept until the store takes it; its target gets nothing meanwhile.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from asyncio import TaskGroup
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -34,6 +35,13 @@ LONGEST_WAIT_MS = MINUTE_MS  # then the clock on the wall is looked at again: it
 PATIENCE = 5.0  # seconds before the store is asked again after it refused
 
 
+class Attempted(NamedTuple):
+    """What an attempt came to."""
+
+    message: Message
+    trouble: Trouble | None
+
+
 @dataclass(slots=True)
 class Line:
     """The messages to one target, and how it has fared."""
@@ -42,6 +50,7 @@ class Line:
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     misses: int = 0  # attempts in a row that failed for its own trouble
     is_sending: bool = False
+    attempted: Attempted | None = None  # until it is written down
 
 
 class Courier:
@@ -124,7 +133,7 @@ class Courier:
     async def _serve(self, line: Line) -> None:
         """Until nothing waits."""
         while line.target in self._lines and not self._stopped:
-            await self._patiently(partial(self._go_on, line))
+            await self._patiently(partial(self._step, line))
 
     async def _patiently(self, work: Callable[[], Awaitable[None]]) -> None:
         """What the store refuses is done later."""
@@ -134,6 +143,12 @@ class Courier:
             except StoreError as error:
                 log.error("messages could not be sent yet", reason=str(error), again_in_s=PATIENCE)
                 await self._clock.sleep(PATIENCE)
+
+    async def _step(self, line: Line) -> None:
+        if line.attempted:
+            await self._settle(line, line.attempted)
+        else:
+            await self._go_on(line)
 
     async def _go_on(self, line: Line) -> None:
         line.woken.clear()
@@ -158,23 +173,25 @@ class Courier:
     async def _attempt(self, line: Line, message: Message) -> None:
         line.is_sending = True
         try:
-            await self._settle(line, message, await self._try(message))
+            trouble = await self._try(message)
+            line.misses = line.misses + 1 if trouble and trouble.holds else 0
+            line.attempted = Attempted(message, trouble)
+            await self._settle(line, line.attempted)
         finally:
             line.is_sending = False
             self._attempted.set()
 
-    async def _settle(self, line: Line, message: Message, trouble: Trouble | None) -> None:
+    async def _settle(self, line: Line, attempted: Attempted) -> None:
         """Write down what an attempt came to."""
-        if trouble is None:
-            line.misses = 0
-            await self._outbox.done(message.id)
-            return
-        line.misses = line.misses + 1 if trouble.holds else 0
+        message, trouble = attempted
         ends_ms = message.created_ms + LIFE_MS[message.target.channel]
-        if self._clock.now_ms() >= ends_ms:
+        if trouble is None:
+            await self._outbox.done(message.id)
+        elif self._clock.now_ms() >= ends_ms:
             await self._give_up(message, trouble)
         else:
             await self._put_off(message, trouble, ends_ms, line.misses)
+        line.attempted = None
 
     async def _try(self, message: Message) -> Trouble | None:
         try:

@@ -298,23 +298,81 @@ async def test_a_bug_in_sending_is_one_messages_trouble(town: Town) -> None:
     assert town.receiver.arrived == ["2", "1"]
 
 
-async def test_a_store_that_refuses_is_asked_again(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    done, refusals = town.store.outbox.done, [StoreError("the disk is full")]
+def refusing(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The outbox writes nothing down any more."""
 
-    def refuse_once(number: int) -> asyncio.Future[None]:
+    def refuse(_number: int, **_: object) -> asyncio.Future[None]:
+        refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        refused.set_exception(StoreError("the disk is full"))
+        return refused
+
+    for write in ("done", "put_off", "give_up"):
+        monkeypatch.setattr(town.store.outbox, write, refuse)
+
+
+async def test_a_store_that_can_not_be_read_is_asked_again(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    find, refusals = town.store.outbox.next, [StoreError("the disk is full")]
+
+    def refuse_once(target: Target, now_ms: int) -> asyncio.Future[Message | None]:
         if refusals:
             raise refusals.pop()
-        return done(number)
+        return asyncio.ensure_future(find(target, now_ms))
 
-    monkeypatch.setattr(town.store.outbox, "done", refuse_once)
+    monkeypatch.setattr(town.store.outbox, "next", refuse_once)
     async with town.at_work():
         await town.store.outbox.add([message("1")])
         await town.clock.turn(PATIENCE - 0.1)
-        assert town.receiver.arrived == ["1"]
+        assert town.receiver.arrived == []
         await town.clock.turn(0.2)
 
-    assert town.receiver.arrived == ["1", "1"]  # at least once
+    assert town.receiver.arrived == ["1"]
+
+
+async def test_what_has_arrived_is_not_sent_again_while_the_store_refuses(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with town.at_work():
+        with monkeypatch.context() as patch:
+            refusing(town, patch)
+            await town.store.outbox.add([message("1"), message("2"), message("3", OTHER_HOOK)])
+            await town.clock.turn(HOUR_MS / 1000)
+            assert sorted(town.receiver.arrived) == ["1", "3"]
+        await town.clock.turn(PATIENCE)
+
+    assert sorted(town.receiver.arrived) == ["1", "2", "3"]
     assert await town.store.outbox.targets() == []
+
+
+async def test_one_miss_counts_once_however_often_the_store_refuses_it(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    town.receiver.answers[HOOK] = in_turn(DOWN, DOWN)
+    async with town.at_work():
+        with monkeypatch.context() as patch:
+            refusing(town, patch)
+            await town.store.outbox.add([message("1"), message("2")])
+            await town.clock.turn(HOUR_MS / 1000 - 1)
+            assert town.seconds_of("1") == [0]
+        await town.clock.turn(MINUTE_MS / 1000)
+
+    assert [round(at) for at in town.seconds_of("1")] == [0, 3605, 3615]
+    assert town.receiver.arrived == ["1", "2"]
+
+
+async def test_what_is_given_up_is_not_sent_again_while_the_store_refuses(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    town.receiver.answers[HOOK] = lambda _: DOWN
+    async with town.at_work():
+        await town.store.outbox.add([message("1")])
+        town.clock.jump(DAY_MS / 1000)
+        with monkeypatch.context() as patch:
+            refusing(town, patch)
+            await town.clock.turn(MINUTE_MS / 1000)
+        await town.clock.turn(PATIENCE)
+
+        assert len(town.seconds_of("1")) == 1
+        assert town.courier.dead == 1
 
 
 async def test_a_clock_set_back_by_days_delays_nothing_for_days(town: Town) -> None:
