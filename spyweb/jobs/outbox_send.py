@@ -67,7 +67,8 @@ class Channels:
             headers=headers_of(message),
             body=message.payload,
             timeout_s=TIMEOUT_S,
-            largest=self._http.settings.max_body_size,
+            largest=4 * SHOWN,
+            whole=False,  # what has been answered counts, not how the rest of the answer fares
             follow=False,  # a POST that is led elsewhere becomes a GET, and arrives nowhere
         )
 
@@ -90,7 +91,7 @@ def judge(response: Response, now_ms: int) -> Trouble | None:
     if 200 <= response.status < 300:
         return None
     is_final = 300 <= response.status < 500 and response.status not in NOT_FINAL
-    said = " ".join(response.body[: 4 * SHOWN].decode("utf-8", "replace").split())[:SHOWN]
+    said = " ".join(response.body.decode("utf-8", "replace").split())[:SHOWN]
     return Trouble(
         reason=f"answered {response.status}{f': {said}' if said else ''}",
         holds=not is_final,

@@ -12,12 +12,13 @@ from spyweb.jobs import outbox_send
 from spyweb.jobs.outbox import webhook_message
 from spyweb.jobs.outbox_send import Channels
 from spyweb.model import JobId, Webhook
+from spyweb.ops.network import client
 from spyweb.ops.network.client import open_client
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.settings import HttpSettings
 from spyweb.store.protocol import Message
 from tests.fakes.hook import open_hook
-from tests.fakes.web_server import WebServer
+from tests.fakes.web_server import WebServer, open_raw_server
 
 
 @pytest.fixture
@@ -54,6 +55,45 @@ async def test_a_redirect_is_not_followed(channels: Channels, server: WebServer)
     assert trouble is not None
     assert trouble.reason == "answered 302"
     assert server.story == ["POST /redirect/2"]
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"Content-Length: 100\r\n\r\nabc",
+        b"Content-Length: 31457280\r\n\r\n" + b"x" * 100_000,
+        b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
+        b"Content-Encoding: odd\r\nContent-Length: 3\r\n\r\nabc",
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\nab",
+    ],
+    ids=["cut off", "huge", "no gzip", "unknown encoding", "no last chunk"],
+)
+async def test_what_is_odd_in_the_body_of_a_2xx_does_not_matter(channels: Channels, rest: bytes) -> None:
+    async with open_raw_server(b"HTTP/1.1 200 OK\r\n" + rest) as raw:
+        assert await channels.send(message_to(raw.url("/"))) is None
+
+
+async def test_a_body_that_drips_takes_a_moment_and_not_the_timeout(
+    channels: Channels, server: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "AT_HAND_S", 0.1)
+    assert await channels.send(message_to(server.url("/drip"))) is None
+
+
+async def test_a_2xx_counts_though_the_timeout_passes_while_its_body_drips(
+    channels: Channels, server: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_send, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(client, "AT_HAND_S", 0.6)
+    assert await channels.send(message_to(server.url("/drip"))) is None
+
+
+async def test_a_failure_is_told_with_what_came_of_its_body(channels: Channels) -> None:
+    async with open_raw_server(b"HTTP/1.1 500 Oops\r\nContent-Length: 100\r\n\r\nno room left") as raw:
+        trouble = await channels.send(message_to(raw.url("/")))
+
+    assert trouble is not None
+    assert trouble.reason == "answered 500: no room left"
 
 
 async def test_nobody_there_and_no_answer_are_the_targets_trouble(

@@ -13,7 +13,7 @@ import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 
@@ -40,6 +40,7 @@ LONGEST_HEADER = 65_536  # bytes; aiohttp's own 8,190 refuses the security heade
 MOST_HEADERS = 256
 MOST_THROUGH_SOCKS = 256  # requests at once
 PIECE = 16_384  # bytes of a body: as it came
+AT_HAND_S = 1.0  # how long a body may take that need not come whole
 LARGE_BODY = MIB  # bytes; aiohttp writes a file in pieces, bytes at once
 ABOUT_THE_BODY = ("Content-Type", "Content-Encoding", "Content-Language", "Content-Location")
 
@@ -72,11 +73,15 @@ class HttpClient:
         return self._settings
 
     async def fetch(self, fetch: Fetch) -> Response:
-        """Ask, and read the whole response.  Raises FetchError."""
+        """Ask, and read the response.  Raises FetchError."""
         began = self._clock.monotonic()
         with translated(fetch):
-            async with asyncio.timeout(fetch.timeout_s), self._answered(fetch) as response:
-                body = await _read_body(response, fetch, self._clock)
+            async with asyncio.timeout(fetch.timeout_s) as limit, self._answered(fetch) as response:
+                if fetch.whole:
+                    body = await _read_body(response, fetch, self._clock)
+                else:
+                    limit.reschedule(None)
+                    body = await _read_at_hand(response, fetch.largest)
         return Response(
             status=response.status,
             body=body,
@@ -152,6 +157,18 @@ async def _read_body(response: aiohttp.ClientResponse, fetch: Fetch, clock: Cloc
     except aiohttp.ClientPayloadError as error:
         raise FetchError("http", _cut_off(response)) from error
     return bytes(body)
+
+
+async def _read_at_hand(response: aiohttp.ClientResponse, largest: int) -> bytes:
+    """The beginning of the body, whatever may be wrong with the rest."""
+    body = bytearray()
+    with suppress(FetchError, aiohttp.ClientError, OSError, ValueError):
+        async with asyncio.timeout(AT_HAND_S):
+            async for step in _decoded(response):
+                body += step
+                if len(body) >= largest:
+                    break
+    return bytes(body[:largest])
 
 
 async def _decoded(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

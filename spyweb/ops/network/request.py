@@ -31,18 +31,19 @@ class Fetch:
     """What is asked for."""
 
     url: URL
-    timeout_s: float  # for all of it: connecting, redirects, the body
+    timeout_s: float  # for all of it: connecting, redirects, the body where it is to come whole
     largest: int  # bytes of the body, after decompression
     method: str = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     proxy: URL | None = None
     follow: bool = True  # redirects
+    whole: bool = True  # False: the status is what counts; of the body comes what is at hand, up to `largest`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What came back: any status, once it has come whole."""
+    """What came back: any status, once as much has come as was asked for."""
 
     status: int
     body: bytes
