@@ -37,8 +37,9 @@ def end_of(run: Run, ending: Ending, now_ms: int, storage_errors: int = 0) -> En
     )
 
 
-def never_ran(run: Run, now_ms: int, reason: str) -> End:
-    return end_of(run, Ending(outcome=Outcome.SKIPPED, reason=reason), now_ms)
+def unbegun(reason: str) -> Ending:
+    """Of a run that has waited in vain."""
+    return Ending(outcome=Outcome.SKIPPED, reason=reason)
 
 
 def skip_of(new: NewRun, now_ms: int, reason: str) -> Stretch:

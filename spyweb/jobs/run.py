@@ -25,7 +25,8 @@ from spyweb.jobs.ends import Ends
 from spyweb.jobs.lineup import line_up, may_start_at_once, queued, take_next
 from spyweb.jobs.live import Delay, LiveJob
 from spyweb.jobs.overlap import QUEUE_LIMIT, Admission, admit
-from spyweb.jobs.records import end_of, never_ran, run_of, skip_of
+from spyweb.jobs.records import end_of, run_of, skip_of, unbegun
+from spyweb.lua.endings import never_begun
 from spyweb.lua.patience import within
 from spyweb.lua.wire import Why
 from spyweb.model import Cursor, Ending, Failure, Outcome, Overlap, Run, RunId, RunState, TriggerType
@@ -69,6 +70,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     job: LiveJob
     new: NewRun
     observer: Observer | None = None
+    replaces: bool = False  # once it is claimed, what runs and what waits makes way
 
 
 class Runner:
@@ -81,6 +83,7 @@ class Runner:
         self._tasks = tasks
         self._stories: set[Task[None]] = set()  # of the runs under way, each to its record
         self._observers: dict[RunId, Observer] = {}
+        self._told: dict[RunId, Why] = {}  # runs that are to end, also before they have begun
         self._listeners: list[Callable[[LiveJob], None]] = []
         self._ends = Ends(around.runs, around.clock)
         self._log = log.bind()  # finding it anew takes 3 us
@@ -107,29 +110,25 @@ class Runner:
         """As `start`, for several jobs in one commit: all of it is claimed or none."""
         claims: list[Claim] = []
         skipped: list[Stretch] = []
-        ends: list[End] = []
         for each in due:
             skipped += each.stretches
-            self._admit(each, claims, skipped, ends)
+            self._admit(each, claims, skipped)
         change = Change(
             cursors=[each.cursor for each in due if each.cursor],
             new=[claim.new for claim in claims],
-            end=ends,
             stretches=skipped,
         )
         return self._record(change, claims)
 
-    def _admit(self, due: Due, claims: list[Claim], skipped: list[Stretch], ends: list[End]) -> None:
-        """Add each start to what is claimed or to what is skipped, and what must make way to what ends."""
+    def _admit(self, due: Due, claims: list[Claim], skipped: list[Stretch]) -> None:
+        """Add each start to what is claimed or to what is skipped."""
         job, waiting = due.job, queued(due.job)
         for wish in due.starts:
             verdict = admit(job.spec.overlap, busy=job.busy, waiting=waiting, patient=wish.patient)
-            claim = self._claim(job, wish, starting=verdict is Admission.START)
+            claim = self._claim(job, wish, verdict)
             if verdict is Admission.SKIP:
                 skipped.append(skip_of(claim.new, self._clock.now_ms(), _busy_with(job)))
                 continue
-            if verdict is Admission.REPLACE:
-                ends += [never_ran(run, self._clock.now_ms(), REPLACED) for run in self._clear(job)]
             job.claiming += verdict is Admission.START
             waiting += verdict is not Admission.START
             claims.append(claim)
@@ -155,12 +154,15 @@ class Runner:
         return future
 
     def start_by_hand(self, job: LiveJob, start: Start) -> Future[list[RunId | None]]:
-        """As `start`, for a person: raises Refused where a due time would be skipped."""
+        """As `start`, for a person: raises Refused where a due time would be skipped, and at a stop."""
+        if self._stopping:
+            raise Refused(f"{job.id}: the daemon stops")
         if admit(job.spec.overlap, busy=job.busy, waiting=queued(job)) is Admission.SKIP:
             raise Refused(f"{job.id}: {_busy_with(job)}")
         return self.start(job, [start])
 
-    def _claim(self, job: LiveJob, wish: Start, *, starting: bool) -> Claim:
+    def _claim(self, job: LiveJob, wish: Start, verdict: Admission) -> Claim:
+        starting = verdict is Admission.START
         new = NewRun(
             job=job.id,
             state=RunState.RUNNING if starting else RunState.WAITING,
@@ -170,26 +172,31 @@ class Runner:
             generation=job.code.generation,
             event=event_of(wish.trigger),
         )
-        return Claim(job=job, new=new, observer=wish.observer)
+        return Claim(job=job, new=new, observer=wish.observer, replaces=verdict is Admission.REPLACE)
 
     def _claim_for_event(self, job: LiveJob, trigger: Mapping[str, object]) -> Claim:
         candidate = Run(id=RunId(0), job=job.id, state=RunState.WAITING, trigger=trigger)
         starting = may_start_at_once(job, candidate) and not self._stopping
         job.claiming += starting
         job.serving |= starting
-        return self._claim(job, Start(trigger=trigger), starting=starting)
+        return self._claim(job, Start(trigger=trigger), Admission.START if starting else Admission.WAIT)
 
-    def _clear(self, job: LiveJob) -> list[Run]:
-        """Make way for a newcomer: cancel what runs, give up what waits.
+    def _make_way(self, job: LiveJob) -> None:
+        """For a newcomer that is claimed: cancel what runs, give up what waits.
 
         Not what changes of state have started: a change comes only once.
         """
         for run in job.in_flight.values():
             if not is_caused(run):
-                cancel(self._around, run.id, Why.CANCELLED)
+                self._have_end(run, Why.CANCELLED)
         dropped = [run for run in job.waiting if not is_caused(run)]
         job.waiting = [run for run in job.waiting if is_caused(run)]
-        return dropped
+        self._write_off(job, dropped, REPLACED)
+
+    def _have_end(self, run: Run, why: Why) -> None:
+        """Also one that is in flight but that the machine does not know yet."""
+        self._told.setdefault(run.id, why)
+        cancel(self._around, run.id, why)
 
     def _claimed(self, claims: Sequence[Claim], future: Future[list[RunId | None]]) -> None:
         refused = future.cancelled() or future.exception() is not None  # whoever asked sees the error
@@ -201,6 +208,8 @@ class Runner:
             return
         for claim, run_id in zip(claims, future.result(), strict=True):
             if run_id is not None:
+                if claim.replaces:
+                    self._make_way(claim.job)
                 self._take(claim.job, run_of(run_id, claim.new), claim.observer)
         for job in {claim.job.id: claim.job for claim in claims}.values():
             self._start_next(job)
@@ -229,32 +238,48 @@ class Runner:
             log.exception("a run met a bug in spyweb", job=job.id, run=run.id)
             bug = Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason="a bug in spyweb: see its log")
             await self._commit(Change(end=[end_of(run, bug, self._clock.now_ms())]))
+            self._show_end(run, bug)
+            self._start_next(job)
+
+    def _show_end(self, run: Run, ending: Ending) -> None:
+        """To whoever watches."""
+        observer = self._observers.pop(run.id, None)
+        if observer:
+            observer.ended(run, ending)
 
     async def _live_through(self, job: LiveJob, run: Run) -> None:
         """The story of one run."""
-        observer, caused = self._observers.pop(run.id, None), is_caused(run)
-        host = self._around.host_for(job, run, observer)
+        observer, caused = self._observers.get(run.id), is_caused(run)
         try:
+            host = self._around.host_for(job, run, observer)
             ending = await self._attempt(job, run, host, is_watched=observer is not None)
             follow = [] if observer else self._followers(job, run, ending)
             end = end_of(run, ending, self._clock.now_ms(), host.storage_errors)
             is_awaited = bool(observer or follow or job.waiting or caused or self._stopping)
             ids = await self._conclude(end, follow, is_awaited=is_awaited)
         finally:
-            job.in_flight.pop(run.id, None)
-            job.serving &= not caused
-            self._wake_if_idle()
+            self._leave(job, run)
         job.last = end.applied_to(run)
         _tell(self._log, run, ending)
         if observer:
-            observer.ended(run, ending)
+            self._show_end(run, ending)
         self._line_up(follow, ids)
         self._start_next(job)
         if caused:
             for listener in self._listeners:
                 listener(job)
 
+    def _leave(self, job: LiveJob, run: Run) -> None:
+        """It is in flight no longer, however that came."""
+        job.in_flight.pop(run.id, None)
+        self._told.pop(run.id, None)
+        if job.serving and is_caused(run):
+            job.serving = False
+        self._wake_if_idle()
+
     async def _attempt(self, job: LiveJob, run: Run, host: CountingHost, *, is_watched: bool) -> Ending:
+        if run.id in self._told:
+            return never_begun(self._told[run.id])
         self._ends.under_way += 1
         try:
             return await attempt(self._around, job, run, host, once=is_watched)
@@ -328,18 +353,23 @@ class Runner:
         if verdict is Admission.SKIP:
             self._write_off(job, [run], _busy_with(job))
         elif verdict is Admission.REPLACE:
-            self._write_off(job, self._clear(job), REPLACED)
+            self._make_way(job)
         return verdict is not Admission.SKIP
 
     def _write_off(self, job: LiveJob, runs: Sequence[Run], reason: str) -> None:
         if runs:
-            ends = [never_ran(run, self._clock.now_ms(), reason) for run in runs]
-            self._spawn(job, runs[0], self._commit(Change(end=ends)))
+            self._spawn(job, runs[0], self._end_unbegun(runs, unbegun(reason)))
+
+    async def _end_unbegun(self, runs: Sequence[Run], ending: Ending) -> None:
+        now_ms = self._clock.now_ms()
+        await self._commit(Change(end=[end_of(run, ending, now_ms) for run in runs]))
+        for run in runs:
+            self._show_end(run, ending)
 
     def _start_next(self, job: LiveJob) -> None:
         while not self._stopping and (waited := take_next(job)) is not None:
             run = replace(waited, state=RunState.RUNNING, started_ms=self._clock.now_ms())
-            job.claiming += 1
+            job.in_flight[run.id] = run
             job.serving |= is_caused(run)
             self._spawn(job, run, self._begin(job, run))
 
@@ -347,9 +377,9 @@ class Runner:
         begin = Begin(run=run.id, started_ms=run.started_ms or 0, generation=job.code.generation)
         try:
             await self._commit(Change(begin=[begin]))
-        finally:
-            job.claiming -= 1
-        job.in_flight[run.id] = run
+        except BaseException:
+            self._leave(job, run)
+            raise
         await self._live_through(job, run)
 
     async def take_up(self, open_runs: Sequence[Run]) -> None:
@@ -364,8 +394,7 @@ class Runner:
             elif job is None and self._live.awaited:
                 self._left.append(run)
             elif job is None or not job.spec.enabled:
-                reason = "the job is gone or disabled"
-                await self._commit(Change(end=[never_ran(run, self._clock.now_ms(), reason)]))
+                await self._end_unbegun([run], unbegun("the job is gone or disabled"))
             else:
                 self._wait(job, run)
 
@@ -411,7 +440,7 @@ class Runner:
         self._stopping = True
         await self._idle_within(grace)
         for run in self._live.running():
-            cancel(self._around, run.id, Why.STOPPED)
+            self._have_end(run, Why.STOPPED)
         await self._idle_within(STOP_PATIENCE)
         stories = list(self._stories)
         if stories and not await within(self._clock, LAST_PATIENCE, gather(*stories, return_exceptions=True)):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from spyweb.jobs.records import ctx_of, end_of, never_ran, run_of, skip_of
+from spyweb.jobs.records import ctx_of, end_of, run_of, skip_of, unbegun
 from spyweb.model import JobId, Outcome, RunId, RunState
 from spyweb.store.protocol import NewRun
 from tests.fakes.machine import FAILED
@@ -42,4 +42,4 @@ def test_what_is_skipped_names_its_due_time_or_the_moment() -> None:
     by_hand = NewRun(job=JobId("prices"), state=RunState.WAITING, trigger={"type": "after"})
     assert skip_of(by_hand, 99, "busy").last_due_ms == 99
     assert (skip_of(NEW, 99, "busy").trigger, skip_of(by_hand, 99, "busy").trigger) == ("schedule", "after")
-    assert never_ran(run_of(RunId(3), NEW), 99, "gone").outcome is Outcome.SKIPPED
+    assert unbegun("gone").outcome is Outcome.SKIPPED

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from asyncio import Task
+from asyncio import Future, Task, ensure_future, sleep
+from dataclasses import replace
 
 import pytest
 
-from spyweb.errors import Refused
+from spyweb.errors import Refused, StoreError
+from spyweb.jobs.attempt import CountingHost, Observer
+from spyweb.jobs.live import LiveJob
 from spyweb.jobs.run import LAST_PATIENCE, STOP_PATIENCE, Start
 from spyweb.lua.session import Host, Request
-from spyweb.model import After, Ending, Every, JobId, Never, Overlap, Retry, Run
+from spyweb.model import After, Ending, Every, JobId, Never, Outcome, Overlap, Retry, Run, RunId
 from spyweb.store.memory import MemoryStore
+from spyweb.store.protocol import Change
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS
-from tests.fakes.town import Town, make_job, town
+from tests.fakes.town import Town, make_job, silent_host, town
 
 BY_HAND = Start(trigger={"type": "manual"})
 PRICES = JobId("prices")
@@ -89,6 +93,64 @@ async def test_replace_cancels_what_runs_and_drops_what_waits() -> None:
             await t.clock.turn()
         assert t.machine.story == ["run prices", "cancel 1 cancelled", "run prices"]
         assert await t.record() == ["prices manual failed", "prices manual running"]
+
+
+async def test_replace_cancels_one_whose_own_claim_is_still_on_its_way() -> None:
+    async with town() as t:
+        t.machine.held.add(PRICES)
+        job = make_job(schedule=Never(), overlap=Overlap.REPLACE)
+        await t.settle(job)
+        for _ in range(3):
+            t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        assert t.machine.story.count("run prices") == 1
+        assert await t.record() == ["prices manual failed", "prices manual skipped", "prices manual running"]
+
+
+async def test_replace_cancels_one_that_has_waited_and_is_about_to_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town() as t:
+        t.machine.held.add(PRICES)
+        job, record = make_job(schedule=Never(), overlap=Overlap.QUEUE), t.store.runs.record
+        await t.settle(job)
+        for _ in range(2):
+            t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        job.spec = replace(job.spec, overlap=Overlap.REPLACE)
+
+        async def begin_after_a_start(change: Change) -> list[RunId | None]:
+            monkeypatch.undo()
+            t.runner.start_by_hand(job, BY_HAND)
+            await sleep(0)
+            return await record(change)
+
+        def record_slowly(change: Change) -> Future[list[RunId | None]]:
+            return ensure_future(begin_after_a_start(change)) if change.begin else record(change)
+
+        monkeypatch.setattr(t.store.runs, "record", record_slowly)
+        t.machine.finish(1)
+        await t.clock.turn()
+        assert t.machine.story.count("run prices") == 2
+        assert await t.record() == ["prices manual success", "prices manual failed", "prices manual running"]
+
+
+async def test_a_claim_that_is_refused_replaces_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town() as t:
+        t.machine.held.add(PRICES)
+        job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
+        await t.settle(job)
+        for _ in range(2):
+            t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        job.spec = replace(job.spec, overlap=Overlap.REPLACE)
+        with monkeypatch.context() as patch:
+            patch.setattr(t.store.runs, "record", refuse)
+            with pytest.raises(StoreError):
+                await t.runner.start_by_hand(job, BY_HAND)
+        assert await t.record() == ["prices manual running", "prices manual waiting"]
+        t.machine.held.clear()
+        t.machine.finish(1)
+        await t.clock.turn()
+        assert await t.record() == ["prices manual success"] * 2
 
 
 async def test_allow_runs_side_by_side() -> None:
@@ -196,6 +258,30 @@ async def test_after_a_crash_a_waiting_retry_still_comes() -> None:
         assert await after.record() == ["prices manual failed", "prices retry success attempt 2"]
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_who_watches_a_run_that_is_given_up_sees_it_end(is_deleted: bool) -> None:
+    """Its job is deleted, or a newer start replaces it."""
+    watcher = Watcher()
+    async with town() as t:
+        t.machine.held.add(PRICES)
+        job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
+        await t.settle(job)
+        t.runner.start_by_hand(job, BY_HAND)
+        t.runner.start_by_hand(job, Start(trigger={"type": "manual"}, observer=watcher))
+        await t.clock.turn()
+        if is_deleted:
+            t.live.remove(PRICES)
+            t.runner.forget(job)
+            t.machine.finish(1)
+        else:
+            job.spec = replace(job.spec, overlap=Overlap.REPLACE)
+            t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        reason = "the job was deleted" if is_deleted else "replaced by a newer start"
+        assert watcher.seen == [Ending(outcome=Outcome.SKIPPED, reason=reason)]
+        assert not t.runner._observers
+
+
 async def test_what_waits_for_a_deleted_job_is_recorded_and_does_not_run() -> None:
     async with town() as t:
         t.machine.held.add(PRICES)
@@ -257,6 +343,18 @@ async def test_stopping_starts_nothing_that_waits_but_keeps_it_on_record() -> No
         assert await t.record() == ["prices schedule success", "prices schedule waiting"]
 
 
+async def test_nobody_starts_anything_while_the_daemon_stops() -> None:
+    async with town() as t:
+        draining = await stop_beside_two_runs(t)
+        idle = make_job("idle", schedule=Never())
+        await t.settle(idle)
+        with pytest.raises(Refused, match="idle: the daemon stops"):
+            t.runner.start_by_hand(idle, BY_HAND)
+        t.machine.finish(1)
+        t.machine.finish(2)
+        await draining
+
+
 @pytest.mark.parametrize("is_deleted", [False, True])
 async def test_a_stop_waits_in_vain_for_a_store_that_refuses_and_leaves_the_run_to_the_next_start(
     is_deleted: bool, monkeypatch: pytest.MonkeyPatch
@@ -295,3 +393,22 @@ async def test_a_bug_in_one_run_does_not_end_the_others() -> None:
         await t.clock.turn()
         assert not job.busy
         assert await t.record() == ["prices manual failed"]
+
+
+async def test_a_run_whose_host_can_not_be_made_fails_and_leaves_its_job_free() -> None:
+    hosts, watcher = [MemoryError()], Watcher()
+
+    def host_for(job: LiveJob, run: Run, observer: Observer | None) -> CountingHost:
+        if hosts:
+            raise hosts.pop()
+        return silent_host(job, run, observer)
+
+    async with town() as t:
+        t.runner._around = replace(t.runner._around, host_for=host_for)
+        job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
+        await t.settle(job)
+        t.runner.start_by_hand(job, Start(trigger={"type": "manual"}, observer=watcher))
+        t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        assert await t.record() == ["prices manual failed", "prices manual success"]
+        assert [ending.reason for ending in watcher.seen] == ["a bug in spyweb: see its log"]
