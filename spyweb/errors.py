@@ -130,6 +130,9 @@ class NoAccess(SpywebError):
     """This user may not open it."""
 
 
+STORE_REFUSED = (StoreError, NoAccess)  # whoever waits until the store takes what is to be kept catches both
+
+
 class PoolError(SpywebError):
     """No worker could be had."""
 

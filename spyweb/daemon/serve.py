@@ -23,7 +23,7 @@ from spyweb.daemon.proving import execute, find_selector_problems
 from spyweb.daemon.report import report_start, show
 from spyweb.daemon.server import Server, open_server
 from spyweb.daemon.signals import catch_signals
-from spyweb.errors import Refused, StoreError
+from spyweb.errors import STORE_REFUSED, Refused
 from spyweb.jobs.health import Vitals, find_problems
 from spyweb.jobs.triggers import Triggers
 from spyweb.reload.swap import Parts as ReloadParts
@@ -303,7 +303,7 @@ async def repeat(clock: Clock, seconds: float, work: Callable[[], Awaitable[obje
         await clock.sleep(seconds)
         try:
             await work()
-        except StoreError as error:
+        except STORE_REFUSED as error:
             log.error("put off", reason=str(error), by_s=seconds)
 
 

@@ -10,7 +10,7 @@ import structlog
 from msgspec.structs import replace
 
 from spyweb.clock import Clock
-from spyweb.errors import PoolError, StoreError
+from spyweb.errors import STORE_REFUSED, PoolError
 from spyweb.jobs.aftermath import may_retry
 from spyweb.jobs.cause import conditions_of, event_of, told_to_lua
 from spyweb.jobs.live import LiveJob, LiveJobs
@@ -130,6 +130,6 @@ async def find(around: Surroundings, event: int) -> ChangeEvent | None:
     while True:
         try:
             return await around.events.find(event)
-        except StoreError as error:
+        except STORE_REFUSED as error:
             log.error("a change could not be read yet", reason=str(error), again_in_s=STORE_PATIENCE)
             await around.clock.sleep(STORE_PATIENCE)

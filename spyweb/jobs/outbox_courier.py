@@ -18,7 +18,7 @@ from typing import NamedTuple
 import structlog
 
 from spyweb.clock import Clock
-from spyweb.errors import StoreError
+from spyweb.errors import STORE_REFUSED
 from spyweb.jobs.outbox import place_of
 from spyweb.jobs.outbox_send import Send, Trouble
 from spyweb.jobs.retry import retry_delay_ms
@@ -140,7 +140,7 @@ class Courier:
         while True:
             try:
                 return await work()
-            except StoreError as error:
+            except STORE_REFUSED as error:
                 log.error("messages could not be sent yet", reason=str(error), again_in_s=PATIENCE)
                 await self._clock.sleep(PATIENCE)
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from structlog.typing import FilteringBoundLogger
 
-from spyweb.errors import Refused, StoreError
+from spyweb.errors import STORE_REFUSED, Refused
 from spyweb.jobs.aftermath import begin_again, dependents, next_attempt
 from spyweb.jobs.attempt import DEBUG, STORE_PATIENCE, CountingHost, Observer, Surroundings, attempt, cancel
 from spyweb.jobs.cause import event_of, is_caused
@@ -311,7 +311,7 @@ class Runner:
             try:
                 ids = await self._around.runs.record(change)
                 break
-            except StoreError as error:
+            except STORE_REFUSED as error:
                 log.error("not recorded yet", reason=str(error), again_in_s=STORE_PATIENCE)
                 await self._clock.sleep(STORE_PATIENCE)
         for end in change.end:

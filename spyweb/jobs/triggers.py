@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from spyweb.clock import Clock
-from spyweb.errors import StoreError
+from spyweb.errors import STORE_REFUSED
 from spyweb.jobs.cause import Trigger, caused_by, trigger_of
 from spyweb.jobs.lineup import room_for_caused
 from spyweb.jobs.live import LiveJob, LiveJobs
@@ -129,7 +129,7 @@ class Triggers:
             self._woken.clear()
             try:
                 await self._hand_out_all()
-            except StoreError as error:
+            except STORE_REFUSED as error:
                 log.error("changes could not be handed out yet", reason=str(error), again_in_s=PATIENCE)
                 self._starts_over = True
                 await self._clock.sleep(PATIENCE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import Future
 
-from spyweb.errors import StoreError
+from spyweb.errors import SpywebError, StoreError
 from spyweb.model import Cursor, JobId, Outcome, Run, RunId, RunState
 from spyweb.store.protocol import Change, End, NewRun, Store, Stretch
 
@@ -29,10 +29,10 @@ def make_run(
     )
 
 
-def refuse(_change: Change) -> Future[list[RunId | None]]:
+def refuse(_change: Change, error: SpywebError | None = None) -> Future[list[RunId | None]]:
     """In the place of a store's `record`."""
     refused: Future[list[RunId | None]] = Future()
-    refused.set_exception(StoreError("the disk is full"))
+    refused.set_exception(error or StoreError("the disk is full"))
     return refused
 
 

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from spyweb.daemon.serve import PRUNE_SECONDS, Daemon, prune, repeat, unless_set
-from spyweb.errors import StoreError
+from spyweb.errors import NoAccess, SpywebError, StoreError
 from spyweb.model import JobId, Outcome, RunId, RunState
 from spyweb.settings import Settings, load_settings
 from spyweb.store.memory import MemoryStore
@@ -82,13 +82,14 @@ async def test_the_history_is_cut_every_ten_minutes_to_what_the_settings_say_the
         pruning.cancel()
 
 
-async def test_what_the_store_refuses_is_done_the_next_time() -> None:
+@pytest.mark.parametrize("error", [StoreError("the disk is full"), NoAccess("spyweb.db: no access as me")])
+async def test_what_the_store_refuses_is_done_the_next_time(error: SpywebError) -> None:
     clock, tried = FakeClock(), []
 
     async def refuse_at_first() -> None:
         tried.append(clock.now_ms())
         if len(tried) == 1:
-            raise StoreError("the disk is full")
+            raise error
 
     async with asyncio.TaskGroup() as tasks:
         repeating = tasks.create_task(repeat(clock, 60, refuse_at_first))

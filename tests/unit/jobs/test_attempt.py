@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from spyweb.errors import PoolError, StoreError
+from spyweb.errors import NoAccess, PoolError, SpywebError, StoreError
 from spyweb.jobs.attempt import Surroundings, attempt, cancel
 from spyweb.jobs.live import LiveJobs
 from spyweb.lua import wire
@@ -57,13 +57,13 @@ def world() -> World:
     return World(clock, machine, around)
 
 
-def answering(*answers: ChangeEvent | StoreError | None) -> Callable[[int], Future[ChangeEvent | None]]:
+def answering(*answers: ChangeEvent | SpywebError | None) -> Callable[[int], Future[ChangeEvent | None]]:
     left = list(answers)
 
     def find(_event: int) -> Future[ChangeEvent | None]:
         future: Future[ChangeEvent | None] = Future()
         answer = left.pop(0)
-        if isinstance(answer, StoreError):
+        if isinstance(answer, SpywebError):
             future.set_exception(answer)
         else:
             future.set_result(answer)
@@ -90,8 +90,11 @@ async def test_for_a_change_it_is_told_the_event_and_the_conditions(
     assert (request.procedure, request.arguments[3]) == ("trigger", ["f"])
 
 
-async def test_a_store_that_refuses_the_event_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world.around.events, "find", answering(StoreError("busy"), make_event()))
+@pytest.mark.parametrize("error", [StoreError("busy"), NoAccess("spyweb.db: no access as me")])
+async def test_a_store_that_refuses_the_event_is_asked_again(
+    error: SpywebError, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.around.events, "find", answering(error, make_event()))
     async with asyncio.TaskGroup() as tasks:
         attempt_of_it = tasks.create_task(world.attempt(CAUSED))
         await world.clock.turn(10)

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 from structlog.testing import capture_logs
 
-from spyweb.errors import StoreError
+from spyweb.errors import NoAccess, SpywebError, StoreError
 from spyweb.jobs.outbox_courier import BACKOFF, PATIENCE, Courier
 from spyweb.jobs.outbox_send import Trouble
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
@@ -310,8 +310,11 @@ def refusing(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(town.store.outbox, write, refuse)
 
 
-async def test_a_store_that_can_not_be_read_is_asked_again(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    find, refusals = town.store.outbox.next, [StoreError("the disk is full")]
+@pytest.mark.parametrize("error", [StoreError("the disk is full"), NoAccess("spyweb.db: no access as me")])
+async def test_a_store_that_can_not_be_read_is_asked_again(
+    error: SpywebError, town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, refusals = town.store.outbox.next, [error]
 
     def refuse_once(target: Target, now_ms: int) -> asyncio.Future[Message | None]:
         if refusals:

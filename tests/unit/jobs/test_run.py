@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from asyncio import Future, Task, ensure_future, sleep
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from spyweb.errors import Refused, StoreError
-from spyweb.jobs.attempt import CountingHost, Observer
+from spyweb.errors import NoAccess, Refused, StoreError
+from spyweb.jobs.attempt import STORE_PATIENCE, CountingHost, Observer
 from spyweb.jobs.live import LiveJob
 from spyweb.jobs.run import LAST_PATIENCE, STOP_PATIENCE, Start
 from spyweb.lua.session import Host, Request
@@ -393,6 +394,20 @@ async def test_a_bug_in_one_run_does_not_end_the_others() -> None:
         await t.clock.turn()
         assert not job.busy
         assert await t.record() == ["prices manual failed"]
+
+
+async def test_the_end_of_a_run_is_recorded_once_the_store_can_be_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town() as t:
+        t.machine.held.add(PRICES)
+        await t.settle(job := make_job(schedule=Never()))
+        t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        with monkeypatch.context() as patch:
+            patch.setattr(t.store.runs, "record", partial(refuse, error=NoAccess("spyweb.db: no access as me")))
+            t.machine.finish(1)
+            await t.clock.turn(STORE_PATIENCE - 1)
+        await t.clock.turn(1)
+        assert await t.record() == ["prices manual success"]
 
 
 async def test_a_run_whose_host_can_not_be_made_fails_and_leaves_its_job_free() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import structlog
 
+from spyweb.errors import NoAccess, SpywebError, StoreError
 from spyweb.jobs.lineup import CAUSED_LIMIT
 from spyweb.jobs.run import Start
 from spyweb.jobs.triggers import MOST_DEPTH, PAGE
@@ -417,7 +420,9 @@ async def test_a_change_is_forgotten_once_the_runs_that_it_started_have_ended() 
         assert await find(1) is None
 
 
+@pytest.mark.parametrize("error", [StoreError("the disk is full"), NoAccess("spyweb.db: no access as me")])
 async def test_a_store_that_refuses_is_asked_again_and_nothing_is_lost_or_doubled(
+    error: SpywebError,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with triggered_town() as t:
@@ -425,7 +430,7 @@ async def test_a_store_that_refuses_is_asked_again_and_nothing_is_lost_or_double
         runs = t.town.store.runs
         record = runs.record
 
-        monkeypatch.setattr(runs, "record", refuse)
+        monkeypatch.setattr(runs, "record", partial(refuse, error=error))
         await t.change("a")
         assert t.handled() == []
         monkeypatch.setattr(runs, "record", record)
