@@ -45,7 +45,11 @@ def _run_here(project: Project, name_or_id: str, watch: Watcher, debug: bool) ->
 
     output.hush_parts()
     job = project.find(name_or_id)
-    return asyncio.run(run_once(project.root, {}, job, watch, debug=debug))
+    return asyncio.run(run_once(project.root, {}, job, watch, note_sending, debug=debug))
+
+
+def note_sending(count: int) -> None:
+    output.note("sending 1 message" if count == 1 else f"sending {count} messages")
 
 
 def show_json_lines(event: RunEvent) -> None:

@@ -9,11 +9,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import structlog
+
 from spyweb.clock import Clock, RealClock
 from spyweb.daemon.build import Parts, Purpose, build, keep_history
 from spyweb.daemon.facts import init_facts
 from spyweb.daemon.proving import find_selector_problems
-from spyweb.errors import ConfigError, Problem, Refused
+from spyweb.errors import STORE_REFUSED, ConfigError, Problem, Refused
 from spyweb.extraction.pool import open_extractor
 from spyweb.jobs.discover import JobFile, Scan, scan
 from spyweb.jobs.live import code_of
@@ -31,6 +33,9 @@ from spyweb.settings import Settings, examine_settings, load_settings
 from spyweb.settings.sections import FILE
 from spyweb.store.lock import hold_lock
 
+log = structlog.get_logger()
+
+SENDING_S = 5.0  # how long messages may take after a run
 BROKEN = JobId("-")  # of files whose settings are wrong too: whose they are is not known for sure
 
 
@@ -61,9 +66,18 @@ class Watching:
 
 
 async def run_once(
-    root: Path, flags: Mapping[str, object], job: str, on_event: Callable[[RunEvent], None], *, debug: bool = False
+    root: Path,
+    flags: Mapping[str, object],
+    job: str,
+    on_event: Callable[[RunEvent], None],
+    on_sending: Callable[[int], None],
+    *,
+    debug: bool = False,
 ) -> RunEnded:
-    """Run a job once, by name or id, in this process's own workers.  Recorded as manual; nothing follows it."""
+    """Run a job once, by name or id, in this process's own workers.  Recorded as manual; nothing follows it.
+
+    Whoever asks is told of its messages that are about to be sent, and how many they are.
+    """
     settings = load_settings(root, environ=os.environ, flags=flags)
     found = scan(root, settings)
     file = find_file(found, job)
@@ -75,8 +89,19 @@ async def run_once(
         parts.live.link()
         await parts.runner.start_by_hand(live, by_hand(watching, debug=debug))
         over = await watching.over
-        await parts.courier.send_due()
+        await send_messages(parts, live.id, on_sending)
         return over
+
+
+async def send_messages(parts: Parts, job: JobId, on_sending: Callable[[int], None]) -> None:
+    """What does not arrive in time, or what the store does not take, is left for the daemon."""
+    try:
+        count = len(await parts.courier.due(job))
+        if count:
+            on_sending(count)
+            await parts.courier.send_due(job, SENDING_S)
+    except STORE_REFUSED as error:
+        log.error("messages are left for the daemon", reason=str(error))
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ same X-SpyWeb-Delivery.  What an attempt came to is kept until the store takes i
 from __future__ import annotations
 
 import asyncio
-from asyncio import TaskGroup
+from asyncio import Task, TaskGroup
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import structlog
 
-from spyweb.clock import Clock
+from spyweb.clock import Clock, Handle
 from spyweb.errors import STORE_REFUSED
 from spyweb.jobs.outbox import place_of
 from spyweb.jobs.outbox_send import Send, Trouble
@@ -32,6 +32,7 @@ log = structlog.get_logger()
 LIFE_MS = {Channel.WEBHOOK: DAY_MS, Channel.DESKTOP: 5 * MINUTE_MS}
 BACKOFF = Retry(delay_ms=5 * SECOND_MS, max_delay_ms=HOUR_MS)  # doubled each time, with full jitter
 LONGEST_WAIT_MS = MINUTE_MS  # then the clock on the wall is looked at again: it may have been set
+MOST_AT_ONCE = 1_000  # messages of one job that a round without `deliver` looks at
 PATIENCE = 5.0  # seconds before the store is asked again after it refused
 
 
@@ -87,19 +88,34 @@ class Courier:
             await self._attempted.wait()
             alarm.cancel()
 
-    async def send_due(self) -> None:
-        """One round without `deliver`: what is due is sent, what is not stays for later."""
-        async with TaskGroup() as tasks:
-            for target in await self._outbox.targets():
-                tasks.create_task(self._send_due(Line(target)), name=f"send to {place_of(target)}")
+    async def due(self, job: JobId) -> list[Message]:
+        """What a job has to send now."""
+        now_ms = self._clock.now_ms()
+        unsent = await self._outbox.unsent(job, MOST_AT_ONCE)
+        return [message for message in unsent if message.dead_ms is None and message.next_ms <= now_ms]
 
-    async def _send_due(self, line: Line) -> None:
-        while True:
-            now_ms = self._clock.now_ms()
-            message = await self._outbox.next(line.target, now_ms)
-            if message is None or message.next_ms > now_ms:
-                return
-            await self._attempt(line, message)
+    async def send_due(self, job: JobId, seconds: float) -> None:
+        """One round without `deliver`: what the job has to send now, as far as that time allows.
+
+        The rest stays for later; so does what is behind a message of another job, for the sake of their order.
+        """
+        targets = {message.target for message in await self.due(job)}
+        alarms: list[Handle] = []
+        async with TaskGroup() as tasks:
+            for target in targets:
+                task = tasks.create_task(self._send_due(job, Line(target)), name=f"send to {place_of(target)}")
+                alarms.append(self._clock.call_later(seconds, partial(_cancel, task)))
+        for alarm in alarms:
+            alarm.cancel()
+
+    async def _send_due(self, job: JobId, line: Line) -> None:
+        try:
+            while (message := await self._outbox.next(line.target, self._clock.now_ms())) is not None:
+                if message.next_ms > self._clock.now_ms() or message.job != job:
+                    return
+                await self._attempt(line, message)
+        except STORE_REFUSED as error:
+            log.error("messages are left for the daemon", to=place_of(line.target), reason=str(error))
 
     async def unsent(self, job: JobId | None, limit: int) -> list[Message]:
         """What waits and what was given up, newest first."""
@@ -214,6 +230,10 @@ class Courier:
         self.dead += 1
         attempts = message.attempts + 1
         log.error("a message was given up", **about(message), reason=trouble.reason, attempts=attempts)
+
+
+def _cancel(task: Task[None]) -> None:
+    task.cancel()
 
 
 def about(message: Message) -> dict[str, object]:

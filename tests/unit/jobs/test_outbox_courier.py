@@ -13,9 +13,11 @@ from structlog.testing import capture_logs
 from spyweb.errors import NoAccess, SpywebError, StoreError
 from spyweb.jobs.outbox_courier import BACKOFF, PATIENCE, Courier
 from spyweb.jobs.outbox_send import Trouble
+from spyweb.model import JobId
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from spyweb.store.memory import MemoryStore
 from spyweb.store.protocol import Message, Target
+from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import DESKTOP, HOOK, OTHER_HOOK, message
 from tests.fakes.receiver import DOWN, REFUSED, Receiver, in_turn
@@ -392,10 +394,42 @@ async def test_a_clock_set_back_by_days_delays_nothing_for_days(town: Town) -> N
 async def test_a_round_without_deliver_sends_what_is_due_and_waits_for_nothing(town: Town) -> None:
     town.receiver.answers[HOOK] = in_turn(DOWN)
     await town.store.outbox.add([message("1"), message("2"), message("3", OTHER_HOOK)])
-    await town.courier.send_due()
+    assert len(await town.courier.due(PRICES)) == 3
+    await town.courier.send_due(PRICES, 5)
 
     assert town.receiver.arrived == ["3"]
     assert await town.store.outbox.targets() == [HOOK]
+
+
+async def test_a_round_without_deliver_is_one_jobs_and_passes_no_message_of_another(town: Town) -> None:
+    news = JobId("news")
+    await town.store.outbox.add([message("1", job=news), message("2"), message("3", DESKTOP), message("4", OTHER_HOOK)])
+    await town.store.outbox.add([message("5", OTHER_HOOK, job=news)])
+    await town.courier.send_due(PRICES, 5)
+
+    assert sorted(town.receiver.arrived) == ["3", "4"]
+
+
+async def test_a_round_without_deliver_ends_in_time_though_a_receiver_hangs(town: Town) -> None:
+    town.receiver.hung.add(HOOK)
+    await town.store.outbox.add([message("1"), message("2", OTHER_HOOK)])
+    sending = asyncio.create_task(town.courier.send_due(PRICES, 5))
+    await town.clock.turn(4.9)
+    assert not sending.done()
+    await town.clock.turn(0.2)
+    assert sending.done()
+    assert town.receiver.arrived == ["2"]
+    assert await town.store.outbox.targets() == [HOOK]
+
+
+async def test_a_round_without_deliver_ends_where_the_store_refuses(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await town.store.outbox.add([message("1"), message("2"), message("3", OTHER_HOOK)])
+    refusing(town, monkeypatch)
+    await town.courier.send_due(PRICES, 5)
+
+    assert sorted(town.receiver.arrived) == ["1", "3"]
 
 
 async def test_a_dead_one_that_is_to_be_sent_again_is_sent_and_counted_no_more(town: Town) -> None:
