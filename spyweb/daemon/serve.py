@@ -224,7 +224,8 @@ def tune_interpreter() -> None:
 def start_background(daemon: Daemon, tasks: TaskGroup) -> list[asyncio.Task[None]]:
     settings, clock, store = daemon.parts.settings, daemon.parts.clock, daemon.parts.store
     sweep_s = settings.state.sweep_interval_ms / 1000
-    watcher = Watcher(settings.root, [settings.daemon.data_dir], partial(wake, daemon.reloader, daemon.server))
+    changed = partial(wake, daemon.reloader, daemon.server)
+    watcher = Watcher(settings.root, [settings.daemon.data_dir], changed, clock)
     daemon.scheduler.start()
     return [
         tasks.create_task(watcher.watch(), name="watch files"),

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import TaskGroup
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import structlog
 from watchfiles import Change, watch
+from watchfiles.main import FileChange
+
+from spyweb.clock import Clock
 
 log = structlog.get_logger()
 
+Inode = tuple[int, int]  # the device's number and the file's: of a link, those of its target
+Folders = dict[Path, Inode]
+
 DEBOUNCE_MS = 50  # an editor's save is several events; watchfiles' own 1.6 s would be felt
 STEP_MS = 50  # at 10 two idle watches took 0.5 % of a core more, for 55 ms less from a save to its notice
+PAUSE = 5.0  # seconds until a watch that failed begins again: a cause that stays costs a rescan each time
 BEGUN_MS = 500  # without a change for so long, a watch says that it has begun
+FAULTS = (OSError, RuntimeError, ValueError)  # of a watch; a name that isn't UTF-8 brings either of the last two
 IGNORED_NAMES = {"__pycache__", "node_modules"}
 IGNORED_ENDINGS = ("~", ".swp", ".swx", ".log", ".pyc", ".db", ".db-wal", ".db-shm")
 DATA_ENDINGS = (".csv", ".json", ".jsonl", ".txt", ".html")  # what jobs write into their folders, run after run
@@ -28,27 +37,34 @@ class Watcher:
     thousands of files costs nothing.
     """
 
-    def __init__(self, root: Path, ignored: Iterable[Path], changed: Callable[[], None]) -> None:
+    def __init__(self, root: Path, ignored: Iterable[Path], changed: Callable[[], None], clock: Clock) -> None:
         self._root = root
         self._ignored = set(ignored)
         self._changed = changed
+        self._clock = clock
+        self._watched: Folders = {}  # as they were when their watch began
         self._folders_changed = asyncio.Event()
+        self._warned_of: set[str] = set()
 
     async def watch(self) -> None:
-        try:
-            async with TaskGroup() as tasks:
-                tasks.create_task(self._watch_root(), name="watch the project root")
-                tasks.create_task(self._watch_folders(), name="watch the project's folders")
-        except* (OSError, RuntimeError) as errors:
-            reason = "; ".join(str(error) for error in errors.exceptions)
-            log.warning("files can't be watched, changes are seen by rescans only", reason=reason)
+        async with TaskGroup() as tasks:
+            tasks.create_task(self._watch_root(), name="watch the project root")
+            tasks.create_task(self._watch_folders(), name="watch the project's folders")
 
-    def _folders(self) -> list[Path]:
-        return sorted(path for path in self._root.iterdir() if path.is_dir() and self._is_watched(path))
+    def _folders(self) -> Folders:
+        """Without those that may not be looked at; none while the root is gone, which its own watch tells."""
+        folders = {}
+        with suppress(OSError):
+            for path in filter(self._is_watched, self._root.iterdir()):
+                with suppress(OSError):
+                    if path.is_dir():
+                        folders[path] = inode_of(path)
+        return folders
 
     def _is_watched(self, path: Path) -> bool:
         hidden = path.name.startswith(".") or path.name in IGNORED_NAMES
-        return not hidden and path not in self._ignored and not path.name.endswith(IGNORED_ENDINGS)
+        ignored = path in self._ignored or path.name.endswith(IGNORED_ENDINGS)
+        return not hidden and not ignored and is_text(path.name)
 
     def _matters(self, _change: Change, path: str) -> bool:
         name = Path(path).name
@@ -56,28 +72,70 @@ class Watcher:
         return self._is_watched(Path(path)) and not is_written_by_jobs
 
     async def _watch_root(self) -> None:
-        folders = self._folders()
-        async for _ in self._changes(self._root, recursive=False):
-            self._changed()
-            if self._folders() != folders:
-                folders = self._folders()
-                self._folders_changed.set()
+        while True:
+            try:
+                await self._watch_this_root()
+            except FAULTS as fault:
+                self._tell_fault(fault)
+                await self._clock.sleep(PAUSE)
+
+    async def _watch_this_root(self) -> None:
+        """Ends when another folder has taken the root's place."""
+        root, stop = inode_of(self._root), asyncio.Event()
+        async with aclosing(self._changes(self._root, recursive=False, stop=stop)) as bursts:
+            async for burst in bursts:
+                self._changed()
+                if self._touches_a_folder(burst) or self._folders() != self._watched:
+                    self._folders_changed.set()
+                if inode_of(self._root) != root:
+                    stop.set()
+
+    def _touches_a_folder(self, burst: set[FileChange]) -> bool:
+        """Where one is removed and made anew it often has the old one's inode, and one may be closed or opened."""
+        return any(Path(path) in self._watched for _, path in burst)
 
     async def _watch_folders(self) -> None:
+        """One that can't be watched is left out for a pause: it must not blind the watch to all the others."""
+        left_out: set[Path] = set()
         while True:
-            self._folders_changed = asyncio.Event()
-            folders = self._folders()
-            if not folders:
-                await self._folders_changed.wait()
-                continue
-            async for _ in self._changes(*folders, stop=self._folders_changed):
-                self._changed()
+            try:
+                await self._watch_these_folders(left_out)
+                left_out = set()
+            except FAULTS as fault:
+                self._tell_fault(fault)
+                left_out |= (named_in(str(fault), self._watched) - left_out) or set(self._watched)
+
+    async def _watch_these_folders(self, left_out: set[Path]) -> None:
+        """Ends when one of them is new, gone or another one, and with some left out, after a pause."""
+        self._folders_changed = stop = asyncio.Event()
+        self._watched = folders = self._folders()
+        pause = self._clock.call_later(PAUSE, stop.set) if left_out else None
+        try:
+            async with aclosing(self._changes(*(folders.keys() - left_out), stop=stop)) as bursts:
+                async for _ in bursts:
+                    self._changed()
+                    if self._folders() != folders:  # the root's watch doesn't see a link's target replaced
+                        stop.set()
+        finally:
+            if pause:
+                pause.cancel()
+
+    def _tell_fault(self, fault: Exception) -> None:
+        """The rescan that a change brings is all that sees what happens until the watch begins again."""
+        reason = str(fault)
+        if reason not in self._warned_of:
+            self._warned_of.add(reason)
+            log.warning("files can't be watched for now, changes are seen by rescans only", reason=reason)
+        self._changed()
 
     async def _changes(
-        self, *paths: Path, recursive: bool = True, stop: asyncio.Event | None = None
-    ) -> AsyncIterator[None]:
-        """One item for each burst of changes, and one once the watch has begun: something may have changed before."""
-        stop, begun = stop or asyncio.Event(), False
+        self, *paths: Path, recursive: bool = True, stop: asyncio.Event
+    ) -> AsyncGenerator[set[FileChange], None]:
+        """Each burst of changes, and an empty one once the watch has begun: something may have changed before."""
+        if not paths:
+            await stop.wait()
+            return
+        begun = False
         bursts = watch(
             *paths,
             watch_filter=self._matters,
@@ -94,7 +152,26 @@ class Watcher:
             while (changes := await asyncio.get_running_loop().run_in_executor(thread, next, bursts, None)) is not None:
                 if changes or not begun:
                     begun = True
-                    yield
+                    yield changes
         finally:
             stop.set()  # the thread sees it within a step
             thread.shutdown(wait=False)
+
+
+def inode_of(path: Path) -> Inode:
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+def is_text(name: str) -> bool:
+    """Not so for a name that isn't UTF-8, which watchfiles can't be given."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def named_in(reason: str, folders: Iterable[Path]) -> set[Path]:
+    """Those below which the file lies that watchfiles complains of: it tells so in words only."""
+    return {folder for folder in folders if f'"{folder}/' in reason or f'"{folder}"' in reason}

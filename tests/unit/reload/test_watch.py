@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from spyweb.reload.watch import Watcher
+from spyweb.reload.watch import PAUSE, Watcher
+from tests.fakes.clock import FakeClock
 from tests.fakes.rights import bound_by_file_modes, needs_linux
 
-QUIET = 1.2  # seconds: longer than a watch takes to say that it has begun
+BEGUN_MS = 100  # instead of 500
+QUIET = 0.5  # seconds: longer than a watch takes to say that it has begun
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def watches_that_say_soon_that_they_have_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spyweb.reload.watch.BEGUN_MS", BEGUN_MS)
 
 
 class Told:
@@ -29,16 +41,23 @@ class Told:
         self.event.clear()
         return True
 
+    async def nothing_more(self) -> None:
+        while await self.within(QUIET):
+            pass
 
-async def watch(root: Path, told: Told, tasks: asyncio.TaskGroup) -> asyncio.Task[None]:
-    watcher = Watcher(root, [root / "data"], told.event.set)
+
+async def watch(root: Path, told: Told, tasks: asyncio.TaskGroup, clock: FakeClock | None = None) -> asyncio.Task[None]:
+    watcher = Watcher(root, [root / "data"], told.event.set, clock or FakeClock())
     task = tasks.create_task(watcher.watch())
     probe = root / "probe.lua"
     while not await told.within(0.2):  # the watcher says nothing of being ready
         probe.write_text(str(asyncio.get_running_loop().time()))
-    while await told.within(QUIET):
-        pass
+    await told.nothing_more()
     return task
+
+
+def not_utf_8(folder: Path, ending: str = "") -> Path:
+    return folder / os.fsdecode(b"\xff" + ending.encode())
 
 
 @needs_linux
@@ -71,8 +90,155 @@ async def test_it_tells_of_files_in_folders_old_and_new_and_not_of_data_or_logs(
         assert await told.within(5)
         (tmp_path / "lib").mkdir()
         assert await told.within(5)
-        while await told.within(QUIET):
-            pass
+        await told.nothing_more()
         (tmp_path / "lib" / "tools.lua").write_text("x")
         assert await told.within(5)
         task.cancel()
+
+
+def make_anew(jobs: Path) -> None:
+    shutil.rmtree(jobs)
+    jobs.mkdir()
+
+
+def put_another_in_place(jobs: Path) -> None:
+    newer = jobs.with_name(".newer")
+    newer.mkdir()
+    jobs.rename(jobs.with_name(".older"))
+    newer.rename(jobs)
+
+
+def link_to_another(jobs: Path) -> None:
+    jobs.with_name(".rel2").mkdir()
+    newer = jobs.with_name(".link")
+    newer.symlink_to(".rel2")
+    newer.replace(jobs)
+
+
+def replace_the_target(jobs: Path) -> None:
+    put_another_in_place(jobs.resolve())
+
+
+def replace_the_root(jobs: Path) -> None:
+    root = jobs.parent
+    put_another_in_place(root)
+    jobs.mkdir()
+
+
+REPLACEMENTS = (make_anew, put_another_in_place, link_to_another, replace_the_target, replace_the_root)
+
+
+async def test_a_folder_that_is_replaced_is_watched_anew(tmp_path: Path) -> None:
+    blind_after = await asyncio.gather(*(blinded_by(tmp_path / replace.__name__, replace) for replace in REPLACEMENTS))
+    assert [name for name in blind_after if name] == []
+
+
+async def blinded_by(folder: Path, replace: Callable[[Path], None]) -> str | None:
+    """Tells the name of a replacement after which changes are told no more."""
+    root, released, told = folder / "project", folder / "released", Told()
+    root.mkdir(parents=True)
+    released.mkdir()
+    if replace in (link_to_another, replace_the_target):
+        (root / "jobs").symlink_to(released)
+    else:
+        (root / "jobs").mkdir()
+    async with asyncio.TaskGroup() as tasks:
+        task = await watch(root, told, tasks)
+        replace(root / "jobs")
+        replacing_is_told = await told.within(5)
+        await told.nothing_more()
+        (root / "jobs" / "a.lua").write_text("x")
+        saving_is_told = await told.within(2)
+        task.cancel()
+    return None if replacing_is_told and saving_is_told else replace.__name__
+
+
+@needs_linux
+async def test_a_folder_in_the_root_whose_name_is_not_utf_8_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    not_utf_8(tmp_path).mkdir()
+    told = Told()
+    async with asyncio.TaskGroup() as tasks:
+        task = await watch(tmp_path, told, tasks)
+        (tmp_path / "jobs" / "a.lua").write_text("x")
+        assert await told.within(5)
+        task.cancel()
+
+
+@needs_linux
+async def test_a_name_that_is_not_utf_8_stops_the_watch_of_the_root_for_a_pause(tmp_path: Path) -> None:
+    told, clock = Told(), FakeClock()
+    async with asyncio.TaskGroup() as tasks:
+        task = await watch(tmp_path, told, tasks, clock)
+        not_utf_8(tmp_path).mkdir()
+        assert await told.within(5)
+        await told.nothing_more()
+        await clock.turn(PAUSE)
+        await told.nothing_more()
+        (tmp_path / "jobs.toml").write_text("x")
+        assert await told.within(5)
+        task.cancel()
+
+
+@needs_linux
+async def test_a_name_that_is_not_utf_8_keeps_only_its_own_folder_unwatched_until_it_is_gone(tmp_path: Path) -> None:
+    for folder in ("jobs", "lib"):
+        (tmp_path / folder).mkdir()
+    not_utf_8(tmp_path / "jobs", "folder").mkdir()
+    told, clock = Told(), FakeClock()
+    with capture_logs() as lines:
+        async with asyncio.TaskGroup() as tasks:
+            task = await watch(tmp_path, told, tasks, clock)
+            (tmp_path / "lib" / "a.lua").write_text("x")
+            assert await told.within(5)
+            await clock.turn(PAUSE)
+            await told.nothing_more()
+            assert len(lines) == 1, "warned once, though it was tried again"
+            not_utf_8(tmp_path / "jobs", "folder").rmdir()
+            await clock.turn(PAUSE)
+            await told.nothing_more()
+            (tmp_path / "jobs" / "a.lua").write_text("x")
+            assert await told.within(5)
+            task.cancel()
+
+
+@needs_linux
+async def test_a_root_that_is_gone_for_a_while_is_watched_again(tmp_path: Path) -> None:
+    root, told, clock = tmp_path / "project", Told(), FakeClock()
+    root.mkdir()
+    async with asyncio.TaskGroup() as tasks:
+        task = await watch(root, told, tasks, clock)
+        shutil.rmtree(root)
+        assert await told.within(5)
+        root.mkdir()
+        (root / "jobs").mkdir()
+        await clock.turn(PAUSE)
+        await told.nothing_more()
+        (root / "jobs" / "a.lua").write_text("x")
+        assert await told.within(5)
+        task.cancel()
+
+
+@needs_linux
+async def test_a_watch_that_fails_or_ends_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    told, clock = Told(), FakeClock()
+    async with asyncio.TaskGroup() as tasks:
+        task = await watch(tmp_path, told, tasks, clock)
+        for number in range(3):
+            not_utf_8(tmp_path / "jobs", f"{number}.lua").touch()
+            assert await told.within(5)
+            await clock.turn(PAUSE)
+            assert await told.within(5)
+        task.cancel()
+    await told.nothing_more()
+    assert threads_that_watch() == []
+    assert inotify_descriptors() == []
+
+
+def threads_that_watch() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("watch files")]
+
+
+def inotify_descriptors() -> list[Path]:
+    return [fd for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink() and "inotify" in os.readlink(fd)]
