@@ -32,6 +32,7 @@ from spyweb.cli.state.commands import STATE
 from spyweb.cli.steer import pause, resume, trigger
 from spyweb.cli.test import lua_tests
 from spyweb.cli.types import types
+from spyweb.daemon.streams import open_standard_streams
 from spyweb.errors import NoAccess, SpywebError
 
 P = ParamSpec("P")
@@ -67,6 +68,7 @@ NO_WINDOWS = "spyweb does not run on Windows itself: use WSL, or the container i
 
 def main() -> None:
     """Run what the words of the command line ask for, and exit with its code."""
+    open_standard_streams()
     if sys.platform.startswith("win"):
         output.complain(NO_WINDOWS)
         sys.exit(ExitCode.USAGE)

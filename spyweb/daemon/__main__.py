@@ -8,7 +8,9 @@ from __future__ import annotations
 import sys
 
 from spyweb.daemon.lean import lean_imports
+from spyweb.daemon.streams import open_standard_streams
 
+open_standard_streams()
 with lean_imports():
     from spyweb.daemon.process import main
 

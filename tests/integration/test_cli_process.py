@@ -111,6 +111,34 @@ def test_a_daemon_under_nohup_outlives_its_terminal(project: Path, terminal: tup
         assert daemon.wait(PATIENCE) == 0
 
 
+@pytest.mark.parametrize("closed", ["<&-", "<&- >&- 2>&-"])
+def test_a_daemon_stops_with_0_whichever_of_its_streams_was_closed(project: Path, closed: str) -> None:
+    with process(in_shell(f"exec $SPYWEB start -n {closed}", project)) as daemon:
+        wait_for_daemon(project)
+        daemon.terminate()
+        assert daemon.wait(PATIENCE) == 0
+        assert daemon.stderr is not None
+        assert daemon.stderr.read() == ""
+
+
+def test_the_daemon_itself_stops_with_0_where_its_streams_were_closed(project: Path) -> None:
+    command = f"exec {sys.executable} -m spyweb.daemon --root {project} --flags '{{\"no_server\": true}}' <&- >&- 2>&-"
+    with process(["sh", "-c", command]) as daemon:
+        wait_for_daemon(project)
+        daemon.terminate()
+        assert daemon.wait(PATIENCE) == 0
+
+
+def test_an_answer_to_a_closed_stdout_is_no_traceback(project: Path) -> None:
+    answer = subprocess.run(in_shell("$SPYWEB jobs >&-", project), capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stderr) == (0, "")
+
+
+def in_shell(script: str, project: Path) -> list[str]:
+    """In it, $SPYWEB is the command for the project."""
+    return ["sh", "-c", f'cd {REPOSITORY}; SPYWEB="{" ".join(SPYWEB)} -C {project}"; {script}']
+
+
 def test_a_second_daemon_exits_2_and_says_who_has_the_project(project: Path) -> None:
     with process([*SPYWEB, "-C", str(project), "start", "-n"]) as first:
         wait_for_daemon(project)
