@@ -38,6 +38,7 @@ class ExitCode(IntEnum):
     FAILED = 1  # a job, test or check failed
     USAGE = 2  # usage, lock, port or permission
     INTERRUPTED = 130  # Ctrl-C, as shells count it
+    UNREAD = 141  # whoever read the answer has gone away: SIGPIPE, as shells count it
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -62,7 +62,9 @@ COMMANDS: dict[str, Command] = {
 SYSTEMD: dict[str, Command] = {"install": install, "uninstall": uninstall}
 HIDDEN: dict[str, Command] = {"v": version, "update": update, "profile": profile}
 
-EXIT_CODES = "Exit codes: 0 ok; 1 a job, test or check failed; 2 usage, lock, port or permission; 130 Ctrl-C."
+EXIT_CODES = (
+    "Exit codes: 0 ok; 1 a job, test or check failed; 2 usage, lock, port or permission; 130 Ctrl-C; 141 nobody reads."
+)
 NO_WINDOWS = "spyweb does not run on Windows itself: use WSL, or the container image"
 
 
@@ -73,7 +75,8 @@ def main() -> None:
         output.complain(NO_WINDOWS)
         sys.exit(ExitCode.USAGE)
     output.prepare()
-    build()(prog_name="spyweb")
+    with output.written():
+        build()(prog_name="spyweb")
 
 
 def build() -> typer.Typer:

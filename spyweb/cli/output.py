@@ -7,6 +7,7 @@ the terminal as a control sequence.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +18,11 @@ from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
-from spyweb.errors import ConfigError, Refused, SpywebError
+from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError
 from spyweb.jobs.view import describe_moment, to_json
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
     from rich.progress import Progress, TaskID
 
 Rows = Sequence[Sequence[str]]
@@ -45,12 +47,67 @@ class Format(StrEnum):
     JSON = "json"
 
 
+class Unwritable(OSError):
+    """An answer, or what is told about it, could not be written.  Without an errno: typer has an end of its own for
+    EPIPE."""
+
+    def __init__(self, descriptor: int, error: OSError) -> None:
+        super().__init__(error.strerror)
+        self.descriptor = descriptor
+        self.is_unread = isinstance(error, BrokenPipeError)
+
+
+class _Outlet(io.FileIO):
+    """Whose errors can't be taken for those of another file or socket."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise Unwritable(self.fileno(), error) from error
+
+
 def prepare() -> None:
-    """What the terminal can't show is spelt out rather than an error."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure:
-            reconfigure(errors="backslashreplace")
+    """What the terminal can't show is spelt out rather than an error; what can't be written raises Unwritable."""
+    sys.stdout, sys.stderr = _prepared(sys.stdout), _prepared(sys.stderr)
+
+
+def _prepared(stream: TextIO) -> TextIO:
+    outlet = io.BufferedWriter(_Outlet(stream.fileno(), "w", closefd=False))
+    return io.TextIOWrapper(
+        outlet, stream.encoding, errors="backslashreplace", newline="\n", line_buffering=bool(stream.line_buffering)
+    )
+
+
+@contextmanager
+def written() -> Iterator[None]:
+    """The boundary around everything that answers: it ends the process where nobody can be told the answer."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+    except Unwritable as error:
+        sys.exit(_tell_unwritable(error))
+
+
+def _tell_unwritable(error: Unwritable) -> ExitCode:
+    _drop(error)
+    if error.is_unread:
+        return ExitCode.UNREAD
+    try:
+        complain(f"can't write the answer: {error}")
+    except Unwritable as another:
+        _drop(another)
+    return ExitCode.USAGE
+
+
+def _drop(error: Unwritable) -> None:
+    """What is left in the buffer would be written once more at the interpreter's end."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, error.descriptor)
+    os.close(nothing)
 
 
 def hush_parts() -> None:

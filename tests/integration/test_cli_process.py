@@ -199,8 +199,22 @@ def test_a_reader_that_goes_away_ends_a_run_in_the_foreground(project: Path) -> 
         assert "on and on" in started.stdout.readline()
         started.stdout.close()
         assert started.stderr is not None
-        assert "Traceback" not in started.stderr.read()
-        assert started.wait(PATIENCE) == 1
+        assert started.stderr.read() == ""
+        assert started.wait(PATIENCE) == 141
+
+
+@pytest.mark.parametrize("words", ["--help", "--version", "jobs", "jobs -o json"])
+def test_an_answer_that_can_not_be_written_is_one_clear_line(project: Path, words: str) -> None:
+    answer = subprocess.run(
+        in_shell(f"$SPYWEB {words} >/dev/full", project), capture_output=True, text=True, check=False
+    )
+    told = "spyweb: can't write the answer: No space left on device\n"
+    assert (answer.returncode, answer.stderr) == (2, told)
+
+
+def test_where_not_even_that_can_be_told_the_exit_code_tells_it(project: Path) -> None:
+    command = in_shell("$SPYWEB jobs >/dev/full 2>&1", project)
+    assert subprocess.run(command, check=False).returncode == 2
 
 
 def test_a_reader_that_goes_away_is_no_error_message(project: Path) -> None:
@@ -208,7 +222,8 @@ def test_a_reader_that_goes_away_is_no_error_message(project: Path) -> None:
         assert started.stdout is not None
         started.stdout.close()
         assert started.stderr is not None
-        assert "Traceback" not in started.stderr.read()
+        assert started.stderr.read() == ""
+        assert started.wait(PATIENCE) == 141
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

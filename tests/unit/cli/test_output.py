@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -101,9 +102,11 @@ def test_an_error_of_many_lines_is_told_in_one(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr() == ("", "spyweb: one two\n")
 
 
-def test_what_the_terminal_can_not_show_is_spelt_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    ascii_only = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    monkeypatch.setattr(sys, "stdout", ascii_only)
-    output.prepare()
-    output.say("grün")
-    assert ascii_only.buffer.getvalue() == b"gr\\xfcn\n"
+def test_what_the_terminal_can_not_show_is_spelt_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = tmp_path / "shown"
+    with shown.open("w", encoding="ascii") as ascii_only:
+        monkeypatch.setattr(sys, "stdout", ascii_only)
+        monkeypatch.setattr(sys, "stderr", ascii_only)
+        output.prepare()
+        output.say("grün")
+    assert shown.read_bytes() == b"gr\\xfcn\n"
