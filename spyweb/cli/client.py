@@ -102,8 +102,7 @@ class Daemon:
         """Run a job by hand; whoever watches is told each log line as it comes, then its end."""
         target = _of_job(job, "run")
         with self._answer("POST", f"{target}?debug=1" if debug else target, timeout=None) as answer:
-            for line in answer:
-                event = _event(line)
+            for event in map(_event, _lines(answer)):
                 watch(event)
                 if isinstance(event, RunEnded):
                     return event
@@ -112,13 +111,13 @@ class Daemon:
 
     def ask(self, method: str, target: str, kind: type[T], *, body: Body = None, timeout: float | None = PATIENCE) -> T:
         """One question whose answer is of a known kind."""
-        with self._answer(method, target, timeout=timeout, body=body) as answer:
+        with self._answer(method, target, timeout=timeout, body=body) as answer, _clear_words():
             return msgspec.json.decode(answer.read(), type=kind)
 
     def lines(self, target: str, *, timeout: float | None = PATIENCE) -> Iterator[bytes]:
         """An answer of one JSON object a line.  Raises Refused at a line that is an error."""
         with self._answer("GET", target, timeout=timeout) as answer:
-            for line in answer:
+            for line in _lines(answer):
                 if line.startswith(ERROR):
                     raise Refused(_reason(line))
                 yield line
@@ -127,14 +126,21 @@ class Daemon:
     def _answer(
         self, method: str, target: str, *, timeout: float | None, body: Body = None
     ) -> Iterator[http.client.HTTPResponse]:
-        with contextlib.closing(UnixConnection(self._path, PATIENCE)) as connection, _clear_words():
-            connection.connect()
-            connection.sock.settimeout(timeout)
-            connection.request(method, target, body)
-            answer = connection.getresponse()
-            if answer.status != 200:
-                raise Refused(_reason(answer.read()))
+        with contextlib.closing(UnixConnection(self._path, PATIENCE)) as connection:
+            with _clear_words():
+                connection.connect()
+                connection.sock.settimeout(timeout)
+                connection.request(method, target, body)
+                answer = connection.getresponse()
+                if answer.status != 200:
+                    raise Refused(_reason(answer.read()))
             yield answer
+
+
+def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    """A generator, so that an error of whoever takes the lines is not taken for the daemon's."""
+    with _clear_words():
+        yield from answer
 
 
 @contextlib.contextmanager
@@ -150,10 +156,11 @@ def _clear_words() -> Iterator[None]:
 
 
 def _event(line: bytes) -> RunEvent:
-    fields = msgspec.json.decode(line, type=dict[str, object])
-    if fields.get("event") == "error":
-        raise Refused(str(fields.get("error")))
-    return event_from_json(line)
+    with _clear_words():
+        fields = msgspec.json.decode(line, type=dict[str, object])
+        if fields.get("event") == "error":
+            raise Refused(str(fields.get("error")))
+        return event_from_json(line)
 
 
 def _reason(body: bytes) -> str:

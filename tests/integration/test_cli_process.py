@@ -15,6 +15,7 @@ from typing import IO
 import pytest
 
 from spyweb.cli.client import Daemon, find_daemon
+from spyweb.model import JobId
 
 pytestmark = pytest.mark.slow
 
@@ -215,6 +216,19 @@ def test_an_answer_that_can_not_be_written_is_one_clear_line(project: Path, word
 def test_where_not_even_that_can_be_told_the_exit_code_tells_it(project: Path) -> None:
     command = in_shell("$SPYWEB jobs >/dev/full 2>&1", project)
     assert subprocess.run(command, check=False).returncode == 2
+
+
+def test_an_error_of_whoever_watches_a_run_is_not_taken_for_the_daemons(project: Path) -> None:
+    (project / "jobs" / "talker.lua").write_text("-- /// job\n-- every = 'never'\n-- ///\nlog('on and on')")
+
+    def watch(event: object) -> None:
+        raise BrokenPipeError
+
+    with process([*SPYWEB, "-C", str(project), "start", "-n"]) as started:
+        daemon = wait_for_daemon(project)
+        with pytest.raises(BrokenPipeError):
+            daemon.run_once(JobId("talker"), watch)
+        started.kill()
 
 
 def test_a_reader_that_goes_away_is_no_error_message(project: Path) -> None:
