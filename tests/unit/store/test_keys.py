@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,9 @@ def test_a_credential_is_found_where_systemd_puts_it(tmp_path: Path) -> None:
     assert find_key("credential:spyweb", Path("/elsewhere"), {"CREDENTIALS_DIRECTORY": str(tmp_path)}) == KEY
     with pytest.raises(StoreError, match="systemd has given no credentials"):
         find_key("credential:spyweb", tmp_path, {})
+
+
+def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "key", 0o600)
+    with pytest.raises(StoreError, match="key: a key file is a regular file"):
+        read_key(tmp_path / "key")
