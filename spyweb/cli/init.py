@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from enum import StrEnum
 from importlib.resources import files
@@ -49,7 +50,7 @@ def init(
     made = TEMPLATES[template]
     make_project(root, made)
     if form is Format.JSON:
-        output.show_json({"project": str(root), "made": list(made)})
+        output.show_json({"project": os.fsencode(root).decode("utf-8", "backslashreplace"), "made": list(made)})
         return
     output.say(f"made {', '.join(made)} in {root}")
     where = "" if root.resolve() == Path.cwd() else f" -C {directory}"

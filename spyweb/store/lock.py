@@ -74,7 +74,7 @@ def hold_lock(data_dir: Path, *, root: Path | None = None, clock: Clock | None =
         host=socket.gethostname(),
         user=user_name(os.geteuid()),
         started=started.replace("+00:00", "Z"),
-        root=str((root or data_dir.parent).absolute()),
+        root=os.fsencode((root or data_dir.parent).absolute()).decode("utf-8", "backslashreplace"),
     )
     try:
         make_private(data_dir)

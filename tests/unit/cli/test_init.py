@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
 from pathlib import Path
 
@@ -68,3 +69,14 @@ def test_a_folder_that_can_not_be_made_is_one_line(tmp_path: Path) -> None:
     answer = spyweb("init", str(tmp_path / "file" / "project"))
     assert answer.code == 2
     assert answer.err.endswith("Not a directory\n")
+
+
+def test_a_folder_whose_name_is_not_utf8_is_told_in_json_too(tmp_path: Path) -> None:
+    answer = spyweb("init", "-o", "json", root=made_folder(tmp_path / os.fsdecode(b"caf\xe9")))
+    assert answer.code == 0
+    assert "caf\\\\xe9" in answer.out
+
+
+def made_folder(path: Path) -> Path:
+    path.mkdir()
+    return path

@@ -104,3 +104,9 @@ def test_a_foreign_data_directory_is_no_access(tmp_path: Path) -> None:
             hold_lock(tmp_path / "data")
     finally:
         os.seteuid(0)
+
+
+def test_a_project_whose_path_is_not_utf8_can_be_held(tmp_path: Path) -> None:
+    root = tmp_path / os.fsdecode(b"caf\xe9")
+    with hold_lock(root / "data"):
+        assert "caf\\\\xe9" in (root / "data" / LOCK_NAME).read_text()
