@@ -150,7 +150,9 @@ def _quoted(word: str) -> str:
 
 def _one_line(text: str) -> str:
     if not text.isprintable():
-        raise Refused(f"{text!r} can't stand in a unit file: it holds line breaks or control characters, or is not UTF-8")
+        raise Refused(
+            f"{text!r} can't stand in a unit file: it holds line breaks or control characters, or is not UTF-8"
+        )
     return text
 
 

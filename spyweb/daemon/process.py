@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 
 from spyweb.daemon.options import Options
 from spyweb.daemon.serve import serve
-from spyweb.errors import ConfigError, ExitCode, SpywebError
+from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError
 
 
 def main(argv: Sequence[str]) -> int:
@@ -35,7 +36,15 @@ def read_options(argv: Sequence[str]) -> Options:
     parser.add_argument("--flags", type=json.loads, default={})
     given = parser.parse_args(argv)
     flags = dict(given.flags)
+    _refuse_unwatchable(given.root.absolute())
     return Options(root=given.root.absolute(), repair=bool(flags.pop("repair", False)), flags=flags)
+
+
+def _refuse_unwatchable(root: Path) -> None:
+    """watchfiles takes text only."""
+    shown = os.fsencode(root).decode("utf-8", "backslashreplace")
+    if shown != str(root):
+        raise Refused(f"{shown}: a daemon's folder needs a path that is UTF-8")
 
 
 def _loop_run(story: Coroutine[object, object, None]) -> None:
