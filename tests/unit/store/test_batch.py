@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
@@ -362,6 +363,26 @@ async def test_an_error_while_an_error_is_told_leaves_nobody_waiting(
     assert "stale" in lane.failed
     with pytest.raises(StoreError, match="stale"):
         await lane.submit(Kind.WRITE, put, 4)
+
+
+async def test_an_opening_that_is_cancelled_is_over_once_nothing_is_made_any_more(tmp_path: Path) -> None:
+    entered, may_go_on = threading.Event(), threading.Event()
+
+    def connect() -> sqlite3.Connection:
+        entered.set()
+        assert may_go_on.wait(5)
+        return make_table(tmp_path / "late.db")
+
+    opening = asyncio.create_task(Connection.open(connect))
+    await asyncio.to_thread(entered.wait)
+    opening.cancel()
+    await asyncio.sleep(0)
+    may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+
+    assert (tmp_path / "late.db").exists()
+    assert not [thread for thread in threading.enumerate() if "connection_worker" in thread.name]
 
 
 async def test_a_connection_that_cannot_be_made_leaves_no_thread(tmp_path: Path) -> None:
