@@ -87,10 +87,13 @@ class Connection(aiosqlite.Connection):
         connection = cls(connect, ROWS_AT_ONCE)
         try:
             await connection
-        except BaseException:
-            # Its thread is about to tell the loop that it ends: wait, or the loop may be gone by then.  Where this is
-            # cancelled it is still making files, perhaps in a folder that is about to be removed.
+        except asyncio.CancelledError:
+            # Its thread is still making files, perhaps in a folder that is about to be removed.
             await asyncio.to_thread(connection._thread.join)
+            raise
+        except Exception:
+            # Its thread is about to tell the loop that it ends: wait, or the loop may be gone by then.
+            connection._thread.join()
             raise
         return connection
 
