@@ -29,10 +29,11 @@ from spyweb.jobs.triggers import Triggers
 from spyweb.reload.swap import Parts as ReloadParts
 from spyweb.reload.swap import Reloader
 from spyweb.reload.watch import Watcher
-from spyweb.scheduler import ApschedulerTimers, Scheduler
+from spyweb.scheduler import Scheduler
 from spyweb.settings import LogLevel, Settings, load_settings
 from spyweb.settings.units import DAY_MS
 from spyweb.store.lock import hold_lock
+from spyweb.timers import ApschedulerTimers
 from spyweb.web.office import Office
 from spyweb.web.serve import serve_socket, serve_tcp, url_of
 from spyweb.web.state_office import StateOffice
