@@ -19,9 +19,15 @@ SpywebError
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+
+
+def legible(path: str | os.PathLike[str]) -> str:
+    """A path as people, and JSON, can be told it: bytes that are no UTF-8 as \\xNN."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 class SpywebError(Exception):

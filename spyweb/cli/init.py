@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from enum import StrEnum
 from importlib.resources import files
@@ -15,7 +14,7 @@ import typer
 from spyweb.cli import output
 from spyweb.cli.options import Output, root_of
 from spyweb.cli.output import Format
-from spyweb.errors import NoAccess, Refused
+from spyweb.errors import NoAccess, Refused, legible
 
 
 class Kind(StrEnum):
@@ -50,7 +49,7 @@ def init(
     made = TEMPLATES[template]
     make_project(root, made)
     if form is Format.JSON:
-        output.show_json({"project": os.fsencode(root).decode("utf-8", "backslashreplace"), "made": list(made)})
+        output.show_json({"project": legible(root), "made": list(made)})
         return
     output.say(f"made {', '.join(made)} in {root}")
     where = "" if root.resolve() == Path.cwd() else f" -C {directory}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 
 _PR_SET_PDEATHSIG = 1
@@ -19,3 +20,15 @@ def die_with_parent() -> None:
 def leave_signals_to_parent() -> None:
     for number in _FOR_THE_DAEMON:
         signal.signal(number, signal.SIG_IGN)
+
+
+def stand_behind_parent(levels: int) -> str:
+    """Give way to it from now on, by so many levels of niceness: to be called once, before there is a second thread.
+
+    What came of it, for people.
+    """
+    try:
+        os.nice(levels)
+    except OSError as error:
+        return f"giving way to the daemon: not in force ({error.strerror})"
+    return "giving way to the daemon"

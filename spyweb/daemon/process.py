@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 
 from spyweb.daemon.options import Options
 from spyweb.daemon.serve import serve
-from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError
+from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError, legible
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,7 +41,7 @@ def read_options(argv: Sequence[str]) -> Options:
 
 def _refuse_unwatchable(root: Path) -> None:
     """watchfiles takes text only."""
-    shown = os.fsencode(root).decode("utf-8", "backslashreplace")
+    shown = legible(root)
     if shown != str(root):
         raise Refused(f"{shown}: a daemon's folder needs a path that is UTF-8")
 

@@ -97,19 +97,14 @@ async def unless_set(event: asyncio.Event, story: Coroutine[object, object, None
     return is_done
 
 
-def read_settings(options: Options) -> Settings:
+def read_settings(options: Options, first: Settings | None = None) -> Settings:
+    """Port 0 becomes one that is free; read again while the daemon runs, the one that it has found at `first`."""
     settings = load_settings(options.root, environ=os.environ, flags=options.flags)
-    if settings.server.enabled and not settings.server.port:
-        return replace(settings, server=replace(settings.server, port=free_port(settings.server.host)))
-    return settings
-
-
-def read_again(options: Options, first: Settings) -> Settings:
-    """While the daemon runs; it stays at the port that it has found."""
-    settings = load_settings(options.root, environ=os.environ, flags=options.flags)
-    if settings.server.enabled and not settings.server.port:
-        return replace(settings, server=replace(settings.server, port=first.server.port))
-    return settings
+    server = settings.server
+    if not server.enabled or server.port:
+        return settings
+    port = first.server.port if first else free_port(server.host)
+    return replace(settings, server=replace(server, port=port))
 
 
 def free_port(host: str) -> int:
@@ -151,7 +146,7 @@ def open_reloader(parts: Parts, options: Options, scheduler: Scheduler) -> Reloa
         execute=partial(execute, parts),
         modules=parts.world.sources,
         schedule=scheduler,
-        read_settings=partial(read_again, options, parts.settings),
+        read_settings=partial(read_settings, options, parts.settings),
         forget=parts.runner.forget,
         clock=parts.clock,
         find_selector_problems=partial(find_selector_problems, parts.extractor),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spyweb.errors import Problem
+from spyweb.errors import Problem, legible
 from spyweb.jobs.parse import FOLDER, Place
 from spyweb.model import MIB
 from spyweb.settings.tables import Table, parse_table
@@ -134,7 +134,7 @@ def _read(path: str) -> bytes:
 
 
 def _job_file(entry: os.DirEntry[str], inside: str, notes: Notes) -> Iterator[Place]:
-    name, shown = entry.name, f"{FOLDER}/{_printable(entry.name)}"
+    name, shown = entry.name, f"{FOLDER}/{legible(entry.name)}"
     if name.startswith("."):
         notes.ignored.append(Problem(shown, None, None, "its name begins with a dot"))
         return
@@ -153,14 +153,14 @@ def _job_file(entry: os.DirEntry[str], inside: str, notes: Notes) -> Iterator[Pl
 
 def _single_file(name: str, notes: Notes) -> Place | None:
     if not name.endswith(SUFFIX):
-        notes.ignored.append(Problem(f"{FOLDER}/{_printable(name)}", None, None, "is not a .lua file"))
+        notes.ignored.append(Problem(f"{FOLDER}/{legible(name)}", None, None, "is not a .lua file"))
         return None
     stem = name.removesuffix(SUFFIX)
     return Place(file=f"{FOLDER}/{name}", folder=f"{FOLDER}/{stem}", name=stem)
 
 
 def _folder_job(entry: os.DirEntry[str], inside: str, notes: Notes) -> Place | None:
-    shown = f"{FOLDER}/{_printable(entry.name)}"
+    shown = f"{FOLDER}/{legible(entry.name)}"
     held = {inner.name: inner for inner in os.scandir(entry.path)}
     own = [held[name] for name in (SCRIPT, MONITOR) if name in held]
     if len(own) > 1:
@@ -190,7 +190,3 @@ def _place_in(folder: str, file: str, held: Mapping[str, object]) -> Place:
 def _refuse_leaving(path: str | Path, inside: str) -> None:
     if not os.path.realpath(path).startswith(inside):
         raise OSError(0, "a link that leaves the project")
-
-
-def _printable(name: str) -> str:
-    return os.fsencode(name).decode("utf-8", "backslashreplace")

@@ -16,7 +16,7 @@ from typing import Self
 import msgspec
 
 from spyweb.clock import Clock, RealClock
-from spyweb.errors import LockHeld
+from spyweb.errors import LockHeld, legible
 from spyweb.store.access import explain, make_private, user_name
 
 LOCK_NAME = "spyweb.lock"
@@ -74,7 +74,7 @@ def hold_lock(data_dir: Path, *, root: Path | None = None, clock: Clock | None =
         host=socket.gethostname(),
         user=user_name(os.geteuid()),
         started=started.replace("+00:00", "Z"),
-        root=os.fsencode((root or data_dir.parent).absolute()).decode("utf-8", "backslashreplace"),
+        root=legible((root or data_dir.parent).absolute()),
     )
     try:
         make_private(data_dir)

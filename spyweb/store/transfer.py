@@ -91,14 +91,14 @@ def stretches(items: Iterable[Item]) -> Iterator[list[Item]]:
 def load_several(connection: sqlite3.Connection, loading: Loading, items: Sequence[Item]) -> list[Fate]:
     """Those whose past is not kept, so that nobody needs the values that are there."""
     rows = find_rows(connection, items)
-    fates, added, changed, gone = [], [], [], []
-    for item in items:
-        row = rows.get((item.namespace, item.key))
-        live = row if row and is_live(row, loading.now_ms) else None
-        fate = fate_of(item, live, loading)
-        fates.append(fate)
-        if fate is not Fate.WRITTEN:
-            continue
+    arrivals = [arrive(loading, item, rows.get((item.namespace, item.key))) for item in items]
+    write_several(connection, loading, [arrival for arrival in arrivals if arrival.fate is Fate.WRITTEN])
+    return [arrival.fate for arrival in arrivals]
+
+
+def write_several(connection: sqlite3.Connection, loading: Loading, arrivals: Sequence[Arrival]) -> None:
+    added, changed, gone = [], [], []
+    for item, row, live, _fate in arrivals:
         desk = Desk(loading.codec, item.namespace, item.key, loading.now_ms)
         new = loaded_row(desk, item, live, row.version if row else 0)
         if live:
@@ -109,7 +109,6 @@ def load_several(connection: sqlite3.Connection, loading: Loading, items: Sequen
     connection.executemany(DROP_ROW, gone)
     ADD_ROWS.write(connection, added)
     SET_ROWS.write(connection, changed)
-    return fates
 
 
 def find_rows(connection: sqlite3.Connection, items: Sequence[Item]) -> dict[tuple[str, bytes], Row]:
@@ -124,24 +123,36 @@ class Fate(Enum):
     EXPIRED = 2
 
 
-def load_item(connection: sqlite3.Connection, loading: Loading, item: Item) -> Fate:
-    desk = Desk(loading.codec, item.namespace, item.key, loading.now_ms)
-    rule = loading.history.get(item.namespace)
-    row = find_row(connection, item.namespace, item.key)
+class Arrival(NamedTuple):
+    """An item, and what it meets."""
+
+    item: Item
+    row: Row | None  # expired or not
+    live: Row | None
+    fate: Fate
+
+
+def arrive(loading: Loading, item: Item, row: Row | None) -> Arrival:
     live = row if row and is_live(row, loading.now_ms) else None
-    fate = fate_of(item, live, loading)
-    if fate is Fate.WRITTEN:
-        last_version = row.version if row else find_last_version(connection, desk) if rule else 0
-        put_row(connection, desk, loaded_row(desk, item, live, last_version))
-        if live and rule:
-            archive(connection, desk, live, rule)
-    return fate
+    return Arrival(item, row, live, fate_of(item, live, loading))
 
 
 def fate_of(item: Item, live: Row | None, loading: Loading) -> Fate:
     if item.entry.expires_ms is not None and item.entry.expires_ms <= loading.now_ms:
         return Fate.EXPIRED
     return Fate.KEPT if live and not loading.replace else Fate.WRITTEN
+
+
+def load_item(connection: sqlite3.Connection, loading: Loading, item: Item) -> Fate:
+    desk = Desk(loading.codec, item.namespace, item.key, loading.now_ms)
+    rule = loading.history.get(item.namespace)
+    _, row, live, fate = arrive(loading, item, find_row(connection, item.namespace, item.key))
+    if fate is Fate.WRITTEN:
+        last_version = row.version if row else find_last_version(connection, desk) if rule else 0
+        put_row(connection, desk, loaded_row(desk, item, live, last_version))
+        if live and rule:
+            archive(connection, desk, live, rule)
+    return fate
 
 
 def loaded_row(desk: Desk, item: Item, live: Row | None, last_version: int) -> Row:

@@ -69,7 +69,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/integration/test_worker_loads.py": ("lua/worker/loads",),
     "tests/integration/test_worker_triggers.py": ("lua/worker/trigger",),
     "tests/integration/test_extraction_process.py": (
-        "confined/parent", "extraction/page", "extraction/pool",
+        "extraction/page", "extraction/pool",
     ),
     "tests/integration/test_worker_cycles.py": ("lua/worker/attempts", "lua/worker/cycle", "lua/worker/procedures"),
     "tests/integration/test_worker_requests.py": ("lua/worker/response", "lua/worker/server"),

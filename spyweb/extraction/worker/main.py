@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import resource
 import socket
 import sys
@@ -16,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from spyweb.confined.parent import die_with_parent, leave_signals_to_parent
+from spyweb.confined.parent import die_with_parent, leave_signals_to_parent, stand_behind_parent
 from spyweb.confined.sandbox import give_up_rights
 from spyweb.extraction import wire
 from spyweb.extraction.wire import Check, Done, Extract, Ready, Rows
@@ -122,15 +121,6 @@ def _in_parts(rows: Iterable[list[str]]) -> Iterator[Rows]:
     yield Rows(part)
 
 
-def stand_behind_the_daemon() -> str:
-    """What came of it, for people."""
-    try:
-        os.nice(BEHIND)
-    except OSError as error:
-        return f"giving way to the daemon: not in force ({error.strerror})"
-    return "giving way to the daemon"
-
-
 def main() -> None:
     die_with_parent()
     leave_signals_to_parent()
@@ -138,7 +128,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
-    rights = [stand_behind_the_daemon(), *give_up_rights()]
+    rights = [stand_behind_parent(BEHIND), *give_up_rights()]
     try:
         sock.sendall(wire.frame(Ready(rights)))
         Serving(sock).serve()

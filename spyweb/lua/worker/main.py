@@ -8,6 +8,7 @@ import socket
 import sys
 
 from spyweb.confined import sandbox
+from spyweb.confined.parent import stand_behind_parent
 from spyweb.lua.wire import FromWorker
 from spyweb.lua.worker import priority
 from spyweb.lua.worker.console import Console
@@ -30,7 +31,7 @@ def work(small: int, bulk: int, slots: int, parts: Parts) -> None:
     shared = Slots(slots)
     os.close(slots)
     post = Post(socket.socket(fileno=small), socket.socket(fileno=bulk))
-    place = priority.stand_behind_the_daemon()
+    place = stand_behind_parent(priority.BEHIND)
     priority.let_others_ask()
     rights = [place, *sandbox.give_up_rights()]
     post.outlet.post([int(FromWorker.READY), {"rights": rights}])

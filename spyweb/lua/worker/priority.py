@@ -25,15 +25,6 @@ _PER_THREAD = sys.platform == "linux"
 _first = os.getpriority(os.PRIO_PROCESS, 0) if _PER_THREAD else 0
 
 
-def stand_behind_the_daemon() -> str:
-    """This process, from now on: to be called once, before it has a second thread.  What came of it, for people."""
-    try:
-        os.setpriority(os.PRIO_PROCESS, 0, min(_first + BEHIND, _LOWEST))
-    except OSError as error:
-        return f"giving way to the daemon: not in force ({error.strerror})"
-    return "giving way to the daemon"
-
-
 def give_way() -> None:
     """This thread, from now on."""
     if _PER_THREAD:

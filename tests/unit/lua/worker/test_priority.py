@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import subprocess
 import sys
@@ -29,6 +28,7 @@ print(os.getpriority(os.PRIO_PROCESS, 0) - before)
 
 BEHIND = """
 import os, threading
+from spyweb.confined.parent import stand_behind_parent
 from spyweb.lua.worker import priority
 
 def say():
@@ -39,7 +39,7 @@ def give_way():
     say()
 
 before = os.getpriority(os.PRIO_PROCESS, 0)
-priority.stand_behind_the_daemon()
+stand_behind_parent(priority.BEHIND)
 for work in (say, give_way):
     thread = threading.Thread(target=work)
     thread.start()
@@ -78,12 +78,3 @@ def test_a_worker_and_the_threads_it_starts_stand_behind_the_daemon() -> None:
 def test_a_thread_that_never_stops_is_made_to_give_way() -> None:
     done = subprocess.run([sys.executable, "-c", OVERTAKEN], capture_output=True, text=True, timeout=20, check=True)
     assert done.stdout.split() == [str(priority.LEVELS)]
-
-
-def test_a_worker_that_may_not_give_way_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: int) -> None:
-        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
-
-    monkeypatch.setattr(os, "setpriority", refuse)
-
-    assert priority.stand_behind_the_daemon() == "giving way to the daemon: not in force (Operation not permitted)"
