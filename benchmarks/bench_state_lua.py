@@ -5,9 +5,9 @@ Counting from 64 jobs, each on a key of its own or all on one: beside one thread
 bench` sees to that), with every commit synced on both sides (FULL) and on neither (NORMAL, as diskcache comes).  Each
 thread adds so often that those which wait for the file, up to 0.1 s at a time, do not make up the figure.
 
-Size: what a script pays for an increment, a set and a get of a random key, from 64 jobs, where the namespace has
-1,000,000 keys, beside 1,000.  bench_state.py measures the same inside the store, without the way of an op from the
-script to there and back.
+Size: what a script pays for an increment, a set and a get, from 64 jobs, where the namespace has 1,000,000 keys, beside
+1,000: each of a key of its own, and each time of any key.  bench_state.py measures the same inside the store, without
+the way of an op from the script to there and back.
 
 Handing over: from the moment before a run calls `state.unlock` to the moment when the `state.lock` of the next in line
 has returned to its script, with all jobs in one line.
@@ -22,7 +22,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol, cast
@@ -40,12 +40,15 @@ from spyweb.store.protocol import Durability
 JOBS, THREADS = 64, 16
 SYNCHRONOUS = {Durability.NORMAL: 1, Durability.FULL: 2}  # as SQLite numbers them
 COUNT = b"function run(ctx) for _ = 1, ctx.times do state.increment(ctx.key or ctx.job) end end"
-ANY_KEY = """
+OF_MANY = """
 local draw = math.random
 math.randomseed(%d)
+local function any(keys) return string.format("user:%%08d:visits", draw(0, keys - 1)) end
+local own
 function run(ctx)
+    own = own or any(ctx.keys)
     for _ = 1, ctx.times do
-        local key = string.format("user:%%08d:visits", draw(0, ctx.keys - 1))
+        local key = ctx.any and any(ctx.keys) or own
         %s
     end
 end
@@ -144,17 +147,22 @@ async def handed_over(root: Path, effort: Effort) -> Figures:
 async def by_size(root: Path, effort: Effort) -> list[Row]:
     """Fills each store once; the sizes take turns."""
     sizes = (FEW, effort.of(MANY, QUICK_MANY))
-    found: dict[tuple[str, int], list[float]] = defaultdict(list)
+    found: dict[tuple[str, bool, int], list[float]] = defaultdict(list)
     async with AsyncExitStack() as opened:
         roots = {size: Path(opened.enter_context(TemporaryDirectory(dir=root))) for size in sizes}
         engines = {size: await opened.enter_async_context(filled(roots[size], size)) for size in sizes}
-        crowds = {name: [make_job(f"{name}{number}", any_key(name, number)) for number in range(JOBS)] for name in ASKS}
+        crowds = {name: [make_job(f"{name}{number}", of_many(name, number)) for number in range(JOBS)] for name in ASKS}
         for times in (1, *[effort.of(100, 3)] * effort.rounds):  # the first makes their VMs
-            for name, crowd in crowds.items():
-                for size, engine in engines.items():
-                    took = await engine.call_all(crowd, {"times": times, "keys": size})
-                    found[name, size].append(took / (JOBS * times))
-    return [row_of_sizes(name, {size: found[name, size][1:] for size in sizes}) for name in ASKS]
+            for name, is_any, size in product(ASKS, (False, True), sizes):
+                took = await engines[size].call_all(crowds[name], {"times": times, "keys": size, "any": is_any})
+                found[name, is_any, size].append(took / (JOBS * times))
+    return [
+        row_of_sizes(
+            f"state.{name}, 64 jobs, {'any key' if is_any else 'own keys'}",
+            {size: found[name, is_any, size][1:] for size in sizes},
+        )
+        for is_any, name in product((False, True), ASKS)
+    ]
 
 
 @asynccontextmanager
@@ -165,14 +173,13 @@ async def filled(root: Path, size: int) -> AsyncIterator[Engine]:
         yield engine
 
 
-def any_key(name: str, seed: int) -> bytes:
-    return (ANY_KEY % (seed, ASKS[name])).encode()
+def of_many(name: str, seed: int) -> bytes:
+    return (OF_MANY % (seed, ASKS[name])).encode()
 
 
-def row_of_sizes(name: str, found: Mapping[int, Sequence[float]]) -> Row:
+def row_of_sizes(figure: str, found: Mapping[int, Sequence[float]]) -> Row:
     few, many = (median(found[size]) * 1e6 for size in sorted(found))
-    figure = f"state.{name}, 64 jobs, any key of {max(found):,}"
-    return Row(figure=figure, ours=many, unit="us", peer=f"of {FEW:,}", theirs=few, reach=1.5)
+    return Row(figure=f"{figure} of {max(found):,}", ours=many, unit="us", peer=f"of {FEW:,}", theirs=few, reach=1.5)
 
 
 def one_round(effort: Effort) -> Figures:
