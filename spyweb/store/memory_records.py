@@ -88,7 +88,7 @@ class MemoryRecords:
         for record in reversed(self._records.values()):
             kept[record.job] += 1
             is_old = older_than_ms is not None and record.timestamp_ns < older_than_ms * NS_IN_MS
-            if is_old or kept[record.job] > keep:
+            if is_old or (kept[record.job] > keep and record.timestamp_ns not in self._owed):
                 outdated.append(record.timestamp_ns)
         for timestamp_ns in outdated:
             del self._records[timestamp_ns]

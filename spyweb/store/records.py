@@ -55,7 +55,10 @@ SEE_AGAIN = "UPDATE seen SET last_ms = ? WHERE job = ? AND hash = ?"
 
 NEXT_JOB = "SELECT min(job) FROM record WHERE job > ?"
 FIRST_BEYOND = "SELECT rev_ts FROM record INDEXED BY record_of_job WHERE job = ? ORDER BY rev_ts LIMIT 1 OFFSET ?"
-OUTDATED = "SELECT rev_ts FROM record INDEXED BY record_of_job WHERE job = ? AND rev_ts >= ? LIMIT ?"
+OUTDATED = """
+    SELECT rev_ts FROM record INDEXED BY record_of_job
+    WHERE job = ?1 AND rev_ts >= min(?2, ?3) AND (rev_ts >= ?3 OR NOT is_owed) LIMIT ?4
+"""
 DELETE = "DELETE FROM record WHERE rev_ts = ?"
 UNSEEN = "SELECT job, hash FROM seen WHERE last_ms < ? LIMIT ?"
 FORGET = "DELETE FROM seen WHERE job = ? AND hash = ? AND last_ms < ?"
@@ -187,10 +190,9 @@ def outdated_of_job(
     keep: int, older_than_ms: int | None, connection: sqlite3.Connection, job: str, limit: int
 ) -> list[int]:
     beyond = connection.execute(FIRST_BEYOND, (job, keep)).fetchone()
-    first = beyond[0] if beyond else LATEST_NS
-    if older_than_ms is not None:
-        first = min(first, LATEST_NS - older_than_ms * NS_IN_MS + 1)
-    return [number for (number,) in connection.execute(OUTDATED, (job, first, limit))]
+    too_many = beyond[0] if beyond else LATEST_NS
+    too_old = LATEST_NS if older_than_ms is None else LATEST_NS - older_than_ms * NS_IN_MS + 1
+    return [number for (number,) in connection.execute(OUTDATED, (job, too_many, too_old, limit))]
 
 
 def find_unseen(connection: sqlite3.Connection, since_ms: int) -> list[tuple[str, bytes]]:

@@ -60,7 +60,7 @@ class Records(Protocol):
         """Newest first, of one job or of all together."""
 
     async def prune(self, *, keep: int, older_than_ms: int | None, unseen_since_ms: int) -> int:
-        """Delete records beyond `keep` a job, or from before the moment; gives how many.
+        """Delete records beyond `keep` a job, but none that is owed, or from before the moment; gives how many.
 
         What was seen stays seen, unless no item has had its hash since `unseen_since_ms`.  Works in slices, and holds
         up no write for long.

@@ -217,11 +217,21 @@ async def test_messages_that_are_refused_settle_nothing(store: Store) -> None:
         await store.outbox.add([message()], settles=[tea])
 
 
-async def test_what_is_pruned_is_owed_no_more(store: Store) -> None:
+async def test_what_is_owed_is_kept_though_it_is_more_than_is_to_be_kept(store: Store) -> None:
     await store.records.add(PRICES, [item("a"), item("b")], owed=True)
-    await store.records.prune(keep=1, older_than_ms=None, unseen_since_ms=0)
+    await store.records.add(PRICES, [item("c"), item("d")])
 
-    assert titles(await store.records.owed(PRICES, 10)) == ["b"]
+    assert await store.records.prune(keep=1, older_than_ms=None, unseen_since_ms=0) == 1
+    assert titles(await store.records.owed(PRICES, 10)) == ["a", "b"]
+    assert await listed(store) == ["d", "b", "a"]
+
+
+async def test_what_is_too_old_is_owed_no_more(store: Store, clock: FakeClock) -> None:
+    await store.records.add(PRICES, [item("a")], owed=True)
+    clock.advance(10)
+
+    assert await store.records.prune(keep=100, older_than_ms=clock.now_ms(), unseen_since_ms=0) == 1
+    assert await store.records.owed(PRICES, 10) == []
 
 
 async def test_a_renamed_job_keeps_its_records_and_what_it_has_seen(store: Store) -> None:
