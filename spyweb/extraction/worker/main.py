@@ -86,12 +86,19 @@ class Serving:
             self._unraised.raise_it()
         except Problem as found:
             problem = str(found)
-        except MemoryError:
+        except (MemoryError, SystemError) as error:
+            if not _is_of_memory(error):
+                raise
             problem = TOO_MUCH_MEMORY
         return rest + wire.frame(Done(problem, is_spent=problem is TOO_MUCH_MEMORY or self._is_spent(len(body))))
 
     def _is_spent(self, size: int) -> bool:
         return self._served >= PAGES or (size > LARGE and not _give_memory_back())
+
+
+def _is_of_memory(error: BaseException) -> bool:
+    """Also where C code had a MemoryError and went on as if there were none, for which Python blames that code."""
+    return isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError)
 
 
 def _give_memory_back() -> bool:

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
+from spyweb.extraction.wire import Check, Done, Extract, Reader
+from spyweb.extraction.worker import main
 from spyweb.extraction.worker.document import Problem
-from spyweb.extraction.worker.main import OUTPUT_LIMIT, PART, Unraised, _in_parts
+from spyweb.extraction.worker.main import OUTPUT_LIMIT, PART, TOO_MUCH_MEMORY, Serving, Unraised, _in_parts
 
 
 def test_few_items_are_one_part_and_none_are_one_too() -> None:
@@ -49,3 +53,28 @@ def test_an_error_that_could_not_be_raised_is_raised_later(monkeypatch: pytest.M
     Dying()
     with pytest.raises(MemoryError):
         unraised.raise_it()
+
+
+def answer_when(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> object:
+    def fail(_ask: Extract | Check, _body: bytes) -> Iterator[msgspec.Struct]:
+        raise error
+
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    monkeypatch.setattr(main, "_work", fail)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        reader = Reader()
+        reader.add(Serving(theirs)._answer(Check(selector="p", of_field=False), b""))
+    return reader.take()
+
+
+def test_memory_that_ends_in_c_code_is_told_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = SystemError("<find> returned a result with an exception set")
+    error.__cause__ = MemoryError()
+
+    assert answer_when(monkeypatch, error) == Done(TOO_MUCH_MEMORY, is_spent=True)
+
+
+def test_another_error_of_c_code_ends_the_extractor(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemError):
+        answer_when(monkeypatch, SystemError("a bug"))
