@@ -63,6 +63,14 @@ class Connection(aiosqlite.Connection):
     """aiosqlite's connection and thread, which can also run a whole function there: its own calls take a
     round trip between the threads for each statement."""
 
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        super().__init__(partial(self._keep, connect), ROWS_AT_ONCE)
+
+    def _keep(self, connect: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
+        """Known as soon as it is made: where nobody waits for it any more, its thread closes it as it ends."""
+        made = self._connection = connect()
+        return made
+
     async def run(self, function: Callable[[sqlite3.Connection, *Ts], T], *arguments: *Ts) -> T:
         result: T = await self._execute(function, self._conn, *arguments)  # type: ignore[no-untyped-call]
         return result
@@ -84,7 +92,7 @@ class Connection(aiosqlite.Connection):
 
     @classmethod
     async def open(cls, connect: Callable[[], sqlite3.Connection]) -> Self:
-        connection = cls(connect, ROWS_AT_ONCE)
+        connection = cls(connect)
         try:
             await connection
         except asyncio.CancelledError:

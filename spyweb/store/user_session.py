@@ -29,8 +29,8 @@ BEHIND, LOWEST = 5, 19  # levels of niceness: a third of the weight
 class LooseConnection(Connection):
     """One whose thread may stay stuck in a statement without keeping the process from its end."""
 
-    def __init__(self, connector: Callable[[], sqlite3.Connection], rows_at_once: int) -> None:
-        super().__init__(connector, rows_at_once)
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        super().__init__(connect)
         self._thread.daemon = True
         self.is_abandoned = False  # the process ends before its statement does
 

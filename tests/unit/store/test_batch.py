@@ -367,11 +367,13 @@ async def test_an_error_while_an_error_is_told_leaves_nobody_waiting(
 
 async def test_an_opening_that_is_cancelled_is_over_once_nothing_is_made_any_more(tmp_path: Path) -> None:
     entered, may_go_on = threading.Event(), threading.Event()
+    made: list[sqlite3.Connection] = []
 
     def connect() -> sqlite3.Connection:
         entered.set()
         assert may_go_on.wait(5)
-        return make_table(tmp_path / "late.db")
+        made.append(make_table(tmp_path / "late.db"))
+        return made[0]
 
     opening = asyncio.create_task(Connection.open(connect))
     await asyncio.to_thread(entered.wait)
@@ -381,7 +383,8 @@ async def test_an_opening_that_is_cancelled_is_over_once_nothing_is_made_any_mor
     with pytest.raises(asyncio.CancelledError):
         await opening
 
-    assert (tmp_path / "late.db").exists()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+        made[0].total_changes  # noqa: B018  # the one thing that another thread may ask
     assert not [thread for thread in threading.enumerate() if "connection_worker" in thread.name]
 
 
