@@ -52,7 +52,7 @@ class Process:
         self._clock = clock
         self._births = births
         self._owner = owner
-        self._slots = Slots()
+        self._slots: Slots | None = None  # made at its birth, which may fail: out of descriptors, of memory
         self._child: Child | None = None  # none yet, or never
         self._open_sockets = 0
         self._is_being_born = False
@@ -81,12 +81,13 @@ class Process:
             self.kill(f"it was not ready within {READY_LIMIT:.0f} s")
 
     async def _be_born(self) -> None:
+        slots = self._slots = Slots()
         main, their_main = socket.socketpair()
         bulk, their_bulk = socket.socketpair()
         with their_main, their_bulk:
             await self.link.open(main, bulk)
             self._open_sockets = 2
-            child = await self._births.fork(their_main, their_bulk, self._slots.descriptor)
+            child = await self._births.fork(their_main, their_bulk, slots.descriptor)
         self.pid = child.pid
         self._child = child
         child.exited.add_done_callback(self._exited)
@@ -137,7 +138,8 @@ class Process:
         if not self.up.done():
             self.up.set_result(False)
         death = self._death()
-        self._slots.close()
+        if self._slots:
+            self._slots.close()
         self._owner.died(death)
 
     def _death(self) -> Death:
@@ -146,5 +148,5 @@ class Process:
         return Death(
             reason=self._verdict or end.how,
             blameless=self._blameless or end.with_zygote,
-            stepped=self._slots.stepped(),
+            stepped=self._slots.stepped() if self._slots else frozenset(),
         )

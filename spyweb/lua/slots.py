@@ -8,15 +8,20 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+from contextlib import ExitStack
 
 from spyweb.lua import wire
 
 
 class Slots:
     def __init__(self) -> None:
-        self.descriptor = _anonymous_file()
-        os.ftruncate(self.descriptor, wire.SLOT_BYTES)
-        self._memory = mmap.mmap(self.descriptor, wire.SLOT_BYTES)
+        """Raises OSError, and then keeps nothing: whoever is out of descriptors tries again and again."""
+        with ExitStack() as if_not:
+            self.descriptor = _anonymous_file()
+            if_not.callback(os.close, self.descriptor)
+            os.ftruncate(self.descriptor, wire.SLOT_BYTES)
+            self._memory = mmap.mmap(self.descriptor, wire.SLOT_BYTES)
+            if_not.pop_all()
 
     def stepped(self) -> frozenset[int]:
         """The runs being stepped."""

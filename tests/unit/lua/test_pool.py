@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from asyncio import Future, Task
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
@@ -10,8 +11,10 @@ import pytest
 
 from spyweb.clock import Clock
 from spyweb.errors import PoolError, ScriptError
+from spyweb.lua import process
 from spyweb.lua.pool import PATIENCE, Pool, open_pool
 from spyweb.lua.session import Code, InitFacts, Request, Told
+from spyweb.lua.slots import Slots
 from spyweb.lua.wire import Ended, Form, FromWorker, Why
 from spyweb.model import MIB, Ending, Failure, Isolation, JobId, Outcome, RunId
 from tests.fakes.clock import FakeClock
@@ -887,6 +890,26 @@ async def test_births_that_fail_are_tried_again_ever_more_slowly(world: World) -
     world.nursery.trouble = ""
     await world.clock.turn(6)
     assert len(world.nursery.living) == 2
+
+
+async def test_a_dead_worker_is_replaced_as_soon_as_there_are_descriptors_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> Slots:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    await world.begin(1, make_code())
+    with monkeypatch.context() as out_of_descriptors:
+        out_of_descriptors.setattr(process, "Slots", refuse)
+        await world.kill(world.worker_of(1), 1)
+        await world.clock.turn(2)
+    assert world.ending(1).outcome is Outcome.LOST
+    assert world.nursery.births == 2
+
+    await world.clock.turn(5)
+
+    assert world.nursery.births == 3
+    assert all(worker.pid for worker in world.pool.stats().workers)
 
 
 async def test_births_may_fail_for_hours(world: World) -> None:

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import errno
 import mmap
+import os
+
+import pytest
 
 from spyweb.lua import wire
 from spyweb.lua.slots import Slots
@@ -18,3 +22,18 @@ def test_the_runs_being_stepped_are_read_from_the_shared_memory() -> None:
     theirs.close()
     assert slots.stepped() == {7, 2**63}  # it outlives the worker
     slots.close()
+
+
+def test_slots_that_can_not_be_mapped_leave_no_descriptor_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, _size: int) -> None:
+        tried.append(descriptor)
+        raise OSError(errno.EMFILE, "Too many open files")  # a mapping has a descriptor of its own
+
+    tried: list[int] = []
+    monkeypatch.setattr(mmap, "mmap", refuse)
+
+    with pytest.raises(OSError, match="Too many open files"):
+        Slots()
+
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(tried[0])
