@@ -23,7 +23,7 @@ from spyweb.daemon.proving import execute, find_selector_problems
 from spyweb.daemon.report import report_start, show
 from spyweb.daemon.server import Server, open_server
 from spyweb.daemon.signals import catch_signals
-from spyweb.daemon.threads import use_patient_threads
+from spyweb.daemon.threads import prepare_threads
 from spyweb.errors import STORE_REFUSED, Refused
 from spyweb.jobs.health import Vitals, find_problems
 from spyweb.jobs.triggers import Triggers
@@ -65,7 +65,7 @@ class Daemon:
 
 async def serve(options: Options) -> None:
     """Run until told to stop.  Raises a SpywebError with one clear line when it can't start."""
-    use_patient_threads()
+    await prepare_threads()
     settings = read_settings(options)
     clock = RealClock()
     logs.set_up(level=settings.daemon.log_level, clock=clock, secrets=[settings.server.api_key or ""])

@@ -22,6 +22,10 @@ class Threads(ThreadPoolExecutor):
                 raise
 
 
-def use_patient_threads() -> None:
-    """For all that is given to `asyncio.to_thread` from now on."""
-    asyncio.get_running_loop().set_default_executor(Threads(thread_name_prefix=NAME))
+async def prepare_threads() -> None:
+    """For all that waits in threads from now on, be it an `asyncio.to_thread` or a connection that is made."""
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(Threads(thread_name_prefix=NAME))
+    # uvloop has threads of its own for addresses, even where they are numbers.  libuv starts them when they are first
+    # needed, and aborts the process when it can't: so while there is nothing to lose.
+    await loop.getaddrinfo("127.0.0.1", 0)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -61,3 +63,26 @@ async def test_it_is_these_threads_that_a_daemon_waits_in(tmp_path: Path) -> Non
         await serve(Options(root=tmp_path, flags={}))
 
     assert (await asyncio.to_thread(threading.current_thread)).name.startswith(NAME)
+
+
+CONNECT = """
+import asyncio, os, socket, uvloop
+from spyweb.daemon.threads import prepare_threads
+
+async def main():
+    await prepare_threads()
+    prepared = set(os.listdir("/proc/self/task"))
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client:
+        client.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(client, server.getsockname())
+    assert set(os.listdir("/proc/self/task")) == prepared
+
+uvloop.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the threads of a process so")
+def test_the_first_connection_of_a_daemon_starts_no_thread() -> None:
+    """In a process of its own: here some other test may have been first."""
+    pytest.importorskip("uvloop")
+    subprocess.run([sys.executable, "-c", CONNECT], check=True)
