@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import resource
+import sys
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended, FromWorker, ToWorker, Why
-from tests.fakes.worker_driver import WorkerDriver
+from tests.fakes.worker_driver import WorkerDriver, a_zygote
 
+LEFT_FOR_SCRIPTS = 4 << 20  # bytes: half of what a thread takes
 SPIN = "while true do end"
 C_LOOP = "string.find(('a'):rep(30000), '.-.-.-b')"
 BLOAT = "local t = {} for i = 1, 1e9 do t[i] = {i} end"
@@ -362,3 +367,31 @@ def test_a_long_log_line_is_cut_and_says_so(worker: WorkerDriver) -> None:
     worker.run("print(('x'):rep(20000))")
 
     assert worker.logs[0][2] == b"x" * wire.LOG_LINE + b"... (3616 bytes cut)"
+
+
+def leave_no_thread(worker: WorkerDriver) -> None:
+    """No room for the stack of another one: that holds for root too, as a limit of processes does not."""
+    pages = int(Path(f"/proc/{worker.pid}/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + LEFT_FOR_SCRIPTS
+    resource.prlimit(worker.pid, resource.RLIMIT_AS, (limit, limit))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits another process")
+@pytest.mark.parametrize(
+    ("source", "ended"),
+    [
+        ("while os.clock() < before + 0.2 do end", Ended.SUCCESS),
+        ("while true do end", Ended.CPU),
+        ("echo(('x'):rep(1 << 18))", Ended.SUCCESS),
+    ],
+)
+def test_a_worker_that_can_have_no_further_thread_goes_on_with_those_it_has(source: str, ended: Ended) -> None:
+    with a_zygote() as zygote, closing(zygote.fork().init()) as worker:
+        assert worker.load(1, f"before = os.clock() {source}") is None
+        leave_no_thread(worker)
+
+        for run in (1, 2, 3):
+            worker.begin(run, 1, cpu_ms=500)
+            assert worker.end(run).ended == ended
+            if ended != Ended.SUCCESS:
+                assert worker.load(1, source) is None

@@ -1,4 +1,7 @@
-"""How a worker ends when something in it is broken: loudly and at once, so that it is replaced."""
+"""How a worker ends when something in it is broken: loudly and at once, so that it is replaced.
+
+A system that has no thread left is not broken: the worker does with those it has.
+"""
 
 from __future__ import annotations
 
@@ -27,3 +30,12 @@ def start_thread(name: str, work: Callable[[], object]) -> None:
             die()
 
     threading.Thread(target=guarded, name=name, daemon=True).start()
+
+
+def could_start_thread(name: str, work: Callable[[], object]) -> bool:
+    """As `start_thread`, where it can be done without."""
+    try:
+        start_thread(name, work)
+    except RuntimeError:
+        return False
+    return True

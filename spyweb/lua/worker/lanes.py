@@ -4,6 +4,9 @@ The leader reads what arrives, steps VMs, writes what comes of it.  The follower
 one step for 20 ms it leads instead, with the half-done batch, and a new follower watches; whoever was leading finishes
 that step and goes.  VMs whose steps are long are stepped by helpers, in the slow lane; they and whoever was overtaken
 give way to the others.  All that is shared is under the ledger's lock, or a queue.
+
+Where the system has no thread left, they go on with those there are: a leader that can't be replaced is not overtaken,
+and without helpers whoever reads steps the VMs of the slow lane too.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from spyweb.lua.wire import FromWorker, ToWorker, Why
 from spyweb.lua.worker import limits, priority
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.desk import Desk, end
-from spyweb.lua.worker.failure import start_thread
+from spyweb.lua.worker.failure import could_start_thread, start_thread
 from spyweb.lua.worker.link import Post
 from spyweb.lua.worker.runs import Ledger, Phase, Run, Task
 from spyweb.lua.worker.slots import Slots
@@ -62,10 +65,13 @@ class Lanes:
         seat = self._sit()
         inbox, outlet = self._inbox, self._outlet
         while True:
-            if not inbox:
+            if inbox:
+                task = self._desk.receive(inbox.popleft())
+            elif self._helpers or self._slow.empty():
                 self._refill(seat)
                 continue
-            task = self._desk.receive(inbox.popleft())
+            else:
+                task = self._left_over()
             if task is None:
                 seat.now = time.monotonic()
             elif not self._do(task, seat, epoch):
@@ -92,7 +98,8 @@ class Lanes:
 
     def _do(self, task: Task, seat: Seat, epoch: int) -> bool:
         """Gives whether this thread still leads."""
-        if task.home.heavy or (task.run is None and task.home.vm.used > limits.LARGE):
+        is_slow = task.home.heavy or (task.run is None and task.home.vm.used > limits.LARGE)
+        if is_slow and self._has_helper():
             self._hand_over(task)
             return True
         following = self._stepper.perform(task, seat, leading=True)
@@ -116,10 +123,29 @@ class Lanes:
         self._slow.put(task)
         with self._ledger.lock:
             is_short = self._helpers < _HELPERS and self._working + self._slow.qsize() > self._helpers
-            self._helpers += is_short
         if is_short:
-            start_thread("helper", self._help)
+            self._add_helper()
         self._awake.set()
+
+    def _has_helper(self) -> bool:
+        return self._helpers > 0 or self._add_helper()
+
+    def _add_helper(self) -> bool:
+        """Whether there was a thread left for it."""
+        with self._ledger.lock:
+            self._helpers += 1
+        if could_start_thread("helper", self._help):
+            return True
+        with self._ledger.lock:
+            self._helpers -= 1
+        return False
+
+    def _left_over(self) -> Task | None:
+        """By whoever could not do it, for a helper that there was no thread for."""
+        try:
+            return self._slow.get_nowait()
+        except queue.Empty:
+            return None
 
     def _help(self) -> None:
         priority.give_way()
@@ -154,11 +180,14 @@ class Lanes:
 
     def _read_bulk(self) -> None:
         priority.give_way()
+        seat = self._sit()
         while True:
             for message in self._bulk.read():
                 task = self._desk.receive(message)
-                if task:
+                if task and self._has_helper():
                     self._hand_over(task)
+                elif task:
+                    self._help_with(task, seat)
             self._outlet.flush()
 
     # The follower
@@ -177,7 +206,6 @@ class Lanes:
             if looks > _IDLE_LOOKS:
                 looks = 0
                 self._fall_asleep()
-        start_thread("follower", self._follow)
         self._outlet.flush()
         self._lead(self._epoch)
 
@@ -188,9 +216,11 @@ class Lanes:
         with self._ledger.lock:
             if self._stepper.leading is not run or time.monotonic() - run.started < limits.TAKE_OVER:
                 return False
+            self._ledger.watched[run.id] = run
+            if not could_start_thread("follower", self._follow):
+                return False  # somebody has to watch
             self._stepper.leading = None
             self._epoch += 1
-            self._ledger.watched[run.id] = run
             priority.make_give_way(run.thread)
             return True
 
@@ -198,9 +228,7 @@ class Lanes:
         """One more while tasks wait from one look to the next."""
         is_short = not self._slow.empty()
         if is_short and was_short and self._helpers < _MOST_HELPERS:
-            with self._ledger.lock:
-                self._helpers += 1
-            start_thread("helper", self._help)
+            self._add_helper()
         return is_short
 
     def _is_busy(self) -> bool:

@@ -16,7 +16,7 @@ from socket import socket
 
 from spyweb.lua import wire
 from spyweb.lua.worker import priority
-from spyweb.lua.worker.failure import start_thread
+from spyweb.lua.worker.failure import could_start_thread
 
 _CHUNK = 65_536  # bytes read at once; below malloc's threshold for a mapping of its own
 
@@ -74,12 +74,13 @@ class Outlet:
             self.flushed = time.monotonic()
 
     def post_bulk(self, message: list[object]) -> None:
-        """Leaves from a thread of its own, so that a slow reader holds up nothing else."""
+        """Leaves from a thread of its own, if one can be had, so that a slow reader holds up nothing else."""
         with self._lock:
-            if not self._bulk_started:
-                self._bulk_started = True
-                start_thread("bulk out", self._send_bulk)
-        self._bulk_queue.put(message)
+            self._bulk_started = self._bulk_started or could_start_thread("bulk out", self._send_bulk)
+            if self._bulk_started:
+                self._bulk_queue.put(message)
+            else:
+                self._send(self._bulk, *wire.pieces(message))
 
     def _send_bulk(self) -> None:
         priority.give_way()
