@@ -1,21 +1,28 @@
 -- Raw access, which must see what table.freeze has put elsewhere, and must not write past it.  Nor may it see that globals
--- are made when they are looked up: who looks up one of these gets them all.
+-- are made when they are looked up: who looks up one of these gets them all.  The same holds for the tables of the library.
 -- The chunk takes the kit and returns a function that makes the global of a name.
 
 local kit = ...
-local raw, frozen, bad_argument = kit.raw, kit.frozen, kit.bad_argument
-local rawlen, rawset, type = raw.rawlen, raw.rawset, raw.type
+local raw, frozen, bad_argument, whole = kit.raw, kit.frozen, kit.bad_argument, kit.whole
+local next, rawget, rawlen, rawset, type = raw.next, raw.rawget, raw.rawlen, raw.rawset, raw.type
 
-local access = { getmetatable = raw.getmetatable }
+local access = {}
 
-local function seeing_frozen(name, get)
-  return function(target, key)
-    if type(target) ~= "table" then bad_argument(1, name, "table", target) end
-    return get(frozen[target] or target, key)
-  end
+function access.getmetatable(...)
+  if raw.select("#", ...) == 0 then kit.border.fail("bad argument #1 to 'getmetatable' (value expected)") end
+  return raw.getmetatable(whole((...)))
 end
 
-access.next, access.rawget = seeing_frozen("next", raw.next), seeing_frozen("rawget", raw.rawget)
+function access.next(target, key)
+  if type(target) ~= "table" then bad_argument(1, "next", "table", target) end
+  if key == nil then whole(target) end
+  return next(frozen[target] or target, key)
+end
+
+function access.rawget(target, key)
+  if type(target) ~= "table" then bad_argument(1, "rawget", "table", target) end
+  return rawget(frozen[whole(target)] or target, key)
+end
 
 function access.rawset(target, key, value)
   if type(target) ~= "table" or frozen[target] or key == nil or key ~= key then

@@ -8,6 +8,7 @@ local getmetatable, next, rawequal, type = raw.getmetatable, raw.next, raw.raweq
 local setmetatable = kit.setmetatable
 
 kit.complete()                      -- the table may be `_G`
+local whole = kit.whole
 
 local function share_metatable(source, target)
   local meta = getmetatable(source)
@@ -18,7 +19,7 @@ end
 local function copy(value)
   if type(value) ~= "table" or rawequal(value, null) or rawequal(value, empty_array) then return value end
   local target = {}
-  for key, member in next, frozen[value] or value do target[key] = member end
+  for key, member in next, frozen[whole(value)] or value do target[key] = member end
   return share_metatable(value, target)
 end
 
@@ -38,7 +39,7 @@ local function deep_copy(value)
   while queue[index] do
     local source = queue[index]
     local target = copies[source]
-    for key, member in next, frozen[source] or source do target[copy_of(key)] = copy_of(member) end
+    for key, member in next, frozen[whole(source)] or source do target[copy_of(key)] = copy_of(member) end
     index = index + 1
   end
   for i = 1, #queue do share_metatable(queue[i], copies[queue[i]]) end

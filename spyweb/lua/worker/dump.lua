@@ -9,6 +9,7 @@ local math_type, next, rawlen, tointeger = raw.math.type, raw.next, raw.rawlen, 
 local tostring, type = raw.tostring, raw.type
 
 kit.complete()                      -- the table may be `_G`
+local whole = kit.whole
 
 local MAX_DEPTH = 32
 local ESCAPES = { ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t", ['"'] = '\\"', ["\\"] = "\\\\" }
@@ -72,7 +73,7 @@ local function put_members(contents, indent)
 end
 
 local function put_table(value, indent)
-  local contents = frozen[value] or value
+  local contents = frozen[whole(value)] or value
   if next(contents) == nil then return write(value == null and "<null>" or "{}") end
   if inside[value] then return write("<cycle>") end
   if indent >= MAX_DEPTH then return write("<deeper>") end

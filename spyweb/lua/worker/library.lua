@@ -6,7 +6,8 @@
 
 local kit = ...
 local raw, use = kit.raw, kit.use
-local math_type, next, pcall, select, setmetatable = raw.math.type, raw.next, raw.pcall, raw.select, raw.setmetatable
+local getmetatable, math_type, next, pcall = raw.getmetatable, raw.math.type, raw.next, raw.pcall
+local select, setmetatable = raw.select, raw.setmetatable
 local format, raw_date = raw.string.format, raw.os.date
 
 -- What a C function that we stand in front of gave, or its error, with its name and the script's line.
@@ -52,6 +53,12 @@ local incomplete_meta = {
     return next, target, nil
   end,
 }
+
+-- To be called of a table before anything looks behind its metatable, or puts another in its place.
+function kit.whole(target)
+  if getmetatable(target) == incomplete_meta then complete(target) end
+  return target
+end
 
 local function new_table(name)
   local target = {}

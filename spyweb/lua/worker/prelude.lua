@@ -265,7 +265,7 @@ border = setmetatable({
 
 kit = setmetatable({
   env = env, raw = raw, border = border, getinfo = getinfo, use = use, part = part,
-  script = false, more = false, closes = false, has_run = false, loader = false,
+  script = false, more = false, closes = false, has_run = false, loader = false, whole = false,
 }, LATER)
 
 -- A text's methods are those of `string`, as it came.

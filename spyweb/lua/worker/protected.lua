@@ -40,6 +40,7 @@ function protected.setmetatable(object, meta)
     if rawget(meta, "__close") ~= nil then kit.closes = true end
   end
   if rawequal(object, env) then kit.complete() end
+  if kit.whole then kit.whole(object) end
   return raw.setmetatable(object, meta)
 end
 

@@ -11,7 +11,7 @@ local raw, env, frozen = kit.raw, kit.env, kit.frozen
 local find_text, math_type, tointeger = raw.string.find, raw.math.type, raw.math.tointeger
 local error, getmetatable, next, pcall, rawget = raw.error, raw.getmetatable, raw.next, raw.pcall, raw.rawget
 local rawequal, rawlen, setmetatable, type = raw.rawequal, raw.rawlen, raw.setmetatable, raw.type
-local guarded_setmetatable, frozen_next = kit.setmetatable, kit.use("access")("next")
+local guarded_setmetatable, frozen_next, whole = kit.setmetatable, kit.use("access")("next"), kit.whole
 
 kit.complete()                      -- these look at a table as it is, be it `_G`
 
@@ -62,7 +62,7 @@ local function freeze(target)
   check_table("freeze", target)
   if frozen[target] then error("bad argument #1 to 'freeze' (table is already frozen)", 2) end
   if rawequal(target, env) then error("bad argument #1 to 'freeze' (the globals can't be frozen)", 2) end
-  local meta = getmetatable(target)
+  local meta = getmetatable(whole(target))
   if not is_open(target, meta) then error("bad argument #1 to 'freeze' (table has a protected metatable)", 2) end
   local contents = move_contents(target)
   frozen[target] = contents
@@ -76,7 +76,7 @@ end
 
 local function clone(target)
   check_table("clone", target)
-  local copy, meta = {}, getmetatable(target)
+  local copy, meta = {}, getmetatable(whole(target))
   if meta and type(meta) ~= "table" then error("bad argument #1 to 'clone' (table has a protected metatable)", 2) end
   for key, value in next, frozen[target] or target do copy[key] = value end
   return meta and guarded_setmetatable(copy, meta) or copy

@@ -253,6 +253,29 @@ def test_globals_that_come_when_they_are_asked_for_are_like_any_others(vm: VM, s
     assert told[:2] == (Told.END, Ended.SUCCESS)
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        b"local c = copy(math) assert(c.round(1.6) == 2 and c.nothing == nil)",
+        b"local c = deep_copy({string}) assert(c[1].split and c[1].nothing == nil)",
+        b"local n = 0 for _ in pairs(copy(coroutine)) do n = n + 1 end assert(n == 8)",
+        b"assert(type(table.clone(state).lock) == 'function')",
+        b"table.freeze(bit32) assert(bit32.band(3, 1) == 1 and bit32.nothing == nil)",
+        b"assert(string.find(dump(state), 'lock = <function>', 1, true))",
+        b"assert(next(state) and rawget(coroutine, 'wrap') and getmetatable(table) == nil)",
+        b"local m = math for _ in next, math do end assert(rawget(m, 'round'))",
+        b"setmetatable(string, nil) assert(('a,b'):split()[2] == 'b')",
+        b"setmetatable(math, {__index = function() return 7 end}) assert(math.round(1.6) == 2 and math.nothing == 7)",
+        b"setmetatable(state, {__call = print}) assert(state.lock)",
+        b"assert(select(2, pcall(getmetatable)) == \"x.lua:1: bad argument #1 to 'getmetatable' (value expected)\")",
+    ],
+)
+def test_tables_of_the_library_that_come_when_they_are_asked_for_are_like_any_others(vm: VM, source: bytes) -> None:
+    told = start(vm, source)
+
+    assert told[:2] == (Told.END, Ended.SUCCESS), told
+
+
 @pytest.mark.parametrize("short_of", ["tostring", "log", "later", "http", "engine", "access", "absent"])
 def test_globals_that_there_was_no_memory_for_come_later_and_those_there_are_stay(
     parts: Parts, callbacks: FakeCallbacks, short_of: str
