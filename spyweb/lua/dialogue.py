@@ -166,7 +166,10 @@ class Dialogue:
             self._refuse(error)
 
     def _give(self, results: Results) -> None:
-        self._link.send_sized(*answer.resume(self.run, self._number, results))
+        message, size = answer.resume(self.run, self._number, results)
+        if size > wire.LARGEST:
+            raise OpError(f"{self._op}: {size} bytes can't be handed over at once, {wire.LARGEST} at most")
+        self._link.send_sized(message, size)
 
     def _refuse(self, error: BaseException) -> None:
         value = getattr(error, "value", None) if isinstance(error, OpError) else None

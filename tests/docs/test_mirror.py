@@ -62,7 +62,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "lua/worker/ending", "lua/worker/failure",
         "lua/worker/failures", "lua/worker/lanes", "lua/worker/limits", "lua/worker/link", "lua/worker/main",
         "lua/worker/kills", "lua/worker/kit", "lua/worker/prelude", "lua/worker/protected", "lua/worker/run",
-        "lua/worker/stepper", "lua/worker/trace", "lua/worker/zygote",
+        "lua/worker/trace", "lua/worker/zygote",
     ),
     "tests/integration/test_http_socks.py": ("ops/network/socks",),
     "tests/integration/test_tls_probe.py": ("ops/network/probe",),

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from spyweb.lua.wire import Ended, Why
+from spyweb.lua import wire
+from spyweb.lua.wire import Ended, Form, Why
 from spyweb.lua.worker import limits, values
 from spyweb.lua.worker.link import Outlet
 from spyweb.lua.worker.runs import Ledger, Phase, Run, Task, Tenancy
@@ -20,6 +21,7 @@ from spyweb.lua.worker.vm import OUT_OF_MEMORY, LuaError
 Result = tuple[object, ...]
 
 _OP, _END, _AFTERMATH = int(Told.OP), int(Told.END), int(Told.AFTERMATH)
+_RAISE = int(Form.RAISE)
 _STARVED, _SEQUEL = int(Told.STARVED), int(Told.SEQUEL)
 _CPU, _MEMORY = int(Why.CPU), int(Why.MEMORY)
 _NO_MEMORY = OUT_OF_MEMORY.encode()
@@ -163,18 +165,25 @@ class Stepper:
         return None
 
     def _ask(self, run: Run, seat: Seat, told: Result) -> Result | None:
+        message = values.op_message(run.id, run.ops + 1, told)
+        size = values.size_of(message)
+        if size > wire.LARGEST:
+            return self._guarded(run, self._refuse, run, message, size)
         run.ops += 1
-        message = values.op_message(run.id, run.ops, told)
-        is_big = values.is_big(message)
         with self._ledger.lock:
             _account(run, seat)
             if run.cpu > run.cpu_limit and not run.why:
                 run.why, run.limit_at = _CPU, time.monotonic()
             if not run.why:
                 run.asks = run.ops
-                (self._outlet.post_bulk if is_big else self._outlet.post)(message)
+                (self._outlet.post_bulk if size > wire.BULK else self._outlet.post)(message)
                 return None
         return self._guarded(run, self._kill, run)
+
+    def _refuse(self, run: Run, message: list[object], size: int) -> Result:
+        """The daemon would take it for nonsense, at the price of every run in this worker."""
+        text = f"{message[3]}: {size} bytes can't be handed over at once, {wire.LARGEST} at most"
+        return run.home.vm.step(run.id, _RAISE, [text.encode()])
 
     def _begin_aftermath(self, run: Run, seat: Seat, told: Result) -> Result:
         if told[2] == Ended.MEMORY:

@@ -72,13 +72,13 @@ def for_lua(values: list[object]) -> tuple[list[object], int]:
     return values, size
 
 
-def is_big(message: Sequence[object]) -> bool:
-    """An OP."""
+def size_of(message: Sequence[object]) -> int:
+    """About how many bytes an OP takes."""
     size = 0
     for value in message[5:]:
         if type(value) is bytes:
             size += len(value)
-    return size > wire.BULK
+    return size
 
 
 def address(pointer: bytes) -> int:

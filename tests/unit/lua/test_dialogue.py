@@ -163,6 +163,16 @@ async def test_a_big_answer_takes_the_second_socket(world: World) -> None:
     assert world.link.sent[0][0] == "bulk"
 
 
+async def test_an_answer_too_large_for_a_message_is_an_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "LARGEST", 1000)
+    world.host.ops["fs_read"] = lambda _: done(b"x" * 1001)
+
+    world.ask("fs_read")
+
+    told = b"fs_read: 1001 bytes can't be handed over at once, 1000 at most"
+    assert world.answers == [[Form.RAISE, told]]
+
+
 @pytest.mark.parametrize("late", [False, True])
 async def test_an_op_error_is_raised_in_lua_with_its_text(world: World, late: bool) -> None:
     future = pending()

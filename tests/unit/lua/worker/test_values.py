@@ -25,6 +25,5 @@ def test_a_scalar_result_is_packed_here() -> None:
     assert message == [wire.FromWorker.END, 7, 0, b"", b"", 13, wire.pack([5]), False]
 
 
-def test_a_message_is_big_by_the_bytes_it_holds() -> None:
-    assert values.is_big([2, 1, 7, "x", 0, b"a" * wire.BULK, b"b"])
-    assert not values.is_big([2, 1, 7, "x", 0, b"a" * wire.BULK])
+def test_a_message_is_as_large_as_the_bytes_it_holds() -> None:
+    assert values.size_of([2, 1, 7, "x", 0, b"a" * 1000, 5, b"b", None]) == 1001

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+
+from spyweb.lua import wire
+from spyweb.lua.wire import Ended, FromWorker
+from spyweb.lua.worker.runs import Ledger, Run, Task, Tenancy
+from spyweb.lua.worker.stepper import Seat, Stepper
+from spyweb.lua.worker.vm import VM, Parts, init_of
+
+
+class KeptOutlet:
+    """What would go to the daemon."""
+
+    def __init__(self) -> None:
+        self.sent: list[list[object]] = []
+        self.post = self.post_bulk = self.sent.append
+
+
+class Silent:
+    def emit(self, home: Tenancy, level: bytes, text: bytes) -> int:
+        return 0
+
+
+def run_to_its_end(parts: Parts, source: bytes) -> list[list[object]]:
+    """What a script that calls no op, or none that leaves, has its worker say."""
+    ledger, outlet = Ledger(), KeptOutlet()
+    home = ledger.settle(1, "jobs/x.lua", Silent())
+    init = init_of({"ops": ["store_set"], "engine": {}, "env": {}})
+    home.vm = VM(parts, init, 4 << 20, home, main_count=0)
+    assert home.vm.compile(b"jobs/x.lua", source) is None
+    run = Run(id=7, home=home, procedure="run", arguments=wire.pack([{"job": "x"}, False]), cpu_limit=10.0)
+    stepper = Stepper(ledger, outlet, memoryview(bytearray(8)).cast("Q"), lambda: None)  # type: ignore[arg-type]
+    stepper.perform(Task(home, run), Seat(thread=0, slot=0, cpu=0.0))
+    return outlet.sent
+
+
+def test_what_an_op_is_passed_and_is_too_large_for_a_message_is_an_error_at_the_line_that_called_it(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "LARGEST", 1000)
+
+    (end,) = run_to_its_end(parts, b"\nstore_set('k', ('x'):rep(1000))")
+
+    assert end[:3] == [FromWorker.END, 7, Ended.ERROR]
+    assert end[3] == b"jobs/x.lua:2: store_set: 1001 bytes can't be handed over at once, 1000 at most"
+
+
+def test_a_script_goes_on_after_an_op_that_was_passed_too_much(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "LARGEST", 1000)
+
+    (op,) = run_to_its_end(parts, b"assert(not pcall(store_set, 'k', ('x'):rep(1000))) store_set('k', 'x')")
+
+    assert op == [FromWorker.OP, 7, 1, "store_set", wire.Form.PLAIN, b"k", b"x"]
