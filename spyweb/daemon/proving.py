@@ -78,4 +78,5 @@ def refuse_failure(code: Code, ending: Ending) -> None:
     where = _WHERE.fullmatch(ending.reason)
     if where is None:
         raise ScriptError(code.chunk, None, f"failed while it was loaded: {ending.reason}")
-    raise ScriptError(where["file"], int(where["line"]), f"failed while it was loaded: {where['reason']}")
+    file, line = code.chunk_shown_as(where["file"]), int(where["line"])
+    raise ScriptError(file, line, f"failed while it was loaded: {where['reason']}")

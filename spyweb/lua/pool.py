@@ -470,4 +470,4 @@ def raise_complaint(code: Code, reason: str | None) -> None:
     where = COMPLAINT.fullmatch(reason)
     if where is None:
         raise ScriptError(code.chunk, None, reason)
-    raise ScriptError(where["file"], int(where["line"]), where["reason"])
+    raise ScriptError(code.chunk_shown_as(where["file"]), int(where["line"]), where["reason"])

@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from spyweb.model import MIB, Ending, Isolation, JobId, Outcome, RunId
 
+CUT = "..."  # where Lua leaves out the beginning of a chunk's name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
@@ -28,6 +30,14 @@ class Code:
     def source_of(self, chunk: str) -> bytes:
         """Of one of its files."""
         return dict(self.more).get(chunk, self.source)
+
+    def chunk_shown_as(self, shown: str) -> str:
+        """Of a name of 60 bytes or more Lua shows the end alone, which may begin in the middle of a character."""
+        if not shown.startswith(CUT):
+            return shown
+        end = shown.removeprefix(CUT).lstrip("\ufffd")
+        chunks = (self.chunk, *(chunk for chunk, _ in self.more))
+        return next((chunk for chunk in chunks if chunk.endswith(end)), shown)
 
 
 class Request(Struct, frozen=True, kw_only=True):

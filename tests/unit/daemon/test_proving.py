@@ -26,6 +26,14 @@ def test_an_error_is_told_with_its_file_and_line() -> None:
     assert caught.value.problem == Problem("jobs/w/defer.lua", 3, None, "failed while it was loaded: boom: 5: x")
 
 
+def test_a_file_with_a_long_path_is_told_whole() -> None:
+    long = f"jobs/{'w' * 60}"
+    code = Code(job=JobId("w"), generation=1, chunk=f"{long}/hooks.lua", source=b"", more=((f"{long}/defer.lua", b""),))
+    with pytest.raises(ScriptError) as caught:
+        refuse_failure(code, failed(f"...{'w' * 46}/defer.lua:3: boom"))
+    assert caught.value.problem.file == f"{long}/defer.lua"
+
+
 def test_a_failure_without_a_place_is_that_of_the_first_file() -> None:
     with pytest.raises(ScriptError) as caught:
         refuse_failure(CODE, failed("took longer than 30s", Failure.TIMEOUT))

@@ -12,7 +12,7 @@ import pytest
 from spyweb.clock import Clock
 from spyweb.errors import PoolError, ScriptError
 from spyweb.lua import process
-from spyweb.lua.pool import PATIENCE, Pool, open_pool
+from spyweb.lua.pool import PATIENCE, Pool, open_pool, raise_complaint
 from spyweb.lua.session import Code, InitFacts, Request, Told
 from spyweb.lua.slots import Slots
 from spyweb.lua.wire import Ended, Form, FromWorker, Why
@@ -394,6 +394,25 @@ async def test_check_names_file_line_and_reason(world: World) -> None:
     error = checking.exception()
     assert isinstance(error, ScriptError)
     assert (error.problem.file, error.problem.line, error.problem.reason) == ("jobs/prices.lua", 3, "syntax error")
+
+
+@pytest.mark.parametrize(
+    ("shown", "file"),
+    [
+        ("...long-name/hooks.lua:3: syntax error", "jobs/a-very-long-name/hooks.lua"),
+        ("...long-name/defer.lua:3: syntax error", "jobs/a-very-long-name/defer.lua"),
+        ("...\ufffd\ufffdng-name/defer.lua:3: syntax error", "jobs/a-very-long-name/defer.lua"),
+        ("...ls/other.lua:3: syntax error", "...ls/other.lua"),
+    ],
+)
+def test_a_file_whose_path_lua_has_cut_short_is_named_whole(shown: str, file: str) -> None:
+    folder = "jobs/a-very-long-name"
+    code = Code(job=PRICES, generation=1, chunk=f"{folder}/hooks.lua", source=b"", more=((f"{folder}/defer.lua", b""),))
+
+    with pytest.raises(ScriptError) as caught:
+        raise_complaint(code, shown)
+
+    assert (caught.value.problem.file, caught.value.problem.line) == (file, 3)
 
 
 async def test_check_leaves_no_vm_behind(world: World) -> None:
