@@ -20,7 +20,7 @@ from spyweb.jobs.server.file import INIT, SERVER, ServerFile, code_of_server, fi
 from spyweb.lua.session import Code
 from spyweb.model import JobId
 from spyweb.reload.modules import Modules, module_codes
-from spyweb.reload.swap import RESCAN_SECONDS, verdict
+from spyweb.reload.swap import PATIENCE, RESCAN_SECONDS, judge
 
 log = structlog.get_logger()
 
@@ -77,10 +77,16 @@ class ServerReloader:
 
     async def _prove(self, codes: Sequence[Code | Problem]) -> Problem | None:
         for code in codes:
-            problem = code if isinstance(code, Problem) else await verdict(self._machine.check(code), code)
+            problem = code if isinstance(code, Problem) else await self._proof(code)
             if problem:
                 return problem
         return None
+
+    async def _proof(self, code: Code) -> Problem | None:
+        found = await judge(self._machine.check(code), code)
+        if not found.is_final:
+            self._clock.call_later(PATIENCE, self.wake)
+        return found.problem
 
     def _swap(self, version: Version) -> None:
         self._modules.forget(SERVER, self._generation)

@@ -192,7 +192,12 @@ class Reloader:
         return [code, *(each for each in found if isinstance(each, Code))]
 
     async def _proof(self, code: Code) -> Problem | None:
-        return await verdict(self._parts.prover.check(code), code)
+        return self._problem_of(await judge(self._parts.prover.check(code), code))
+
+    def _problem_of(self, found: Verdict) -> Problem | None:
+        if not found.is_final:
+            self._parts.clock.call_later(PATIENCE, self.wake)
+        return found.problem
 
     async def _prove_selectors(self, todo: Plan, looked: Looked) -> None:
         find = self._parts.find_selector_problems
@@ -226,9 +231,7 @@ class Reloader:
         if found.problem:
             self._parts.prover.discard(code.job, self._take_generation(code.job))
             self._attempts[code.job] = Attempt(file, code.generation, found, self._parts.clock.monotonic())
-        if not found.is_final:
-            self._parts.clock.call_later(PATIENCE, self.wake)
-        return found.problem
+        return self._problem_of(found)
 
     async def _would_fail_again(self, attempt: Attempt, file: JobFile) -> bool:
         """Nothing has changed about it: files that are slow to fail must not hold up every look at the disk."""

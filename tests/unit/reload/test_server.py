@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.errors import ScriptError
+from spyweb.errors import PoolError, ScriptError
 from spyweb.jobs.server.file import SERVER
 from spyweb.lua.session import Code
 from spyweb.model import JobId
 from spyweb.ops.sources import Sources
 from spyweb.reload.server import SPARES, ServerReloader
+from spyweb.reload.swap import PATIENCE
 from tests.fakes.clock import FakeClock
 from tests.fakes.endpoints import Served, make_served, say_hello
 from tests.fakes.rights import bound_by_file_modes, needs_linux
@@ -27,6 +28,7 @@ class Machine:
 
     story: list[str] = field(default_factory=list)
     kept: asyncio.Event = field(default_factory=asyncio.Event)
+    is_without_workers: bool = False
 
     async def until_kept(self, times: int) -> None:
         while len(self.story) < times:
@@ -34,6 +36,8 @@ class Machine:
             await self.kept.wait()
 
     async def check(self, code: Code) -> None:
+        if self.is_without_workers:
+            raise PoolError("no processes left")
         if b"BROKEN" in code.source:
             raise ScriptError(code.chunk, 2, "unexpected symbol")
 
@@ -193,4 +197,18 @@ async def test_it_looks_when_it_is_woken_and_now_and_then(world: World) -> None:
     (world.root / "server/init.lua").write_text("two")
     await world.served.clock.turn(60)
     await world.machine.until_kept(2)
+    keeping.cancel()
+
+
+async def test_a_version_that_no_worker_could_be_had_for_is_soon_tried_again(world: World) -> None:
+    world.machine.is_without_workers = True
+    await world.save("server/init.lua", "one")
+    assert world.problem == "server/init.lua: no processes left"
+    keeping = asyncio.create_task(world.reloader.keep_up())
+    world.machine.is_without_workers = False
+
+    await world.served.clock.turn(PATIENCE)
+
+    async with asyncio.timeout(10):
+        await world.machine.until_kept(1)
     keeping.cancel()

@@ -465,6 +465,21 @@ async def test_files_that_failed_are_executed_again_when_something_changes_or_af
         assert w.names() == ["watch"]
 
 
+async def test_a_file_that_no_worker_could_be_had_for_is_soon_tried_again(tmp_path: Path) -> None:
+    async with world(tmp_path, {}) as w:
+        w.town.machine.broken["jobs/hello.lua"] = lambda: PoolError("no processes left")
+        w.save("jobs/hello.lua", HELLO)
+        keeping = w.town.tasks.create_task(w.reloader.keep_up())
+        await w.look()
+        assert [problem.reason for problem in w.reloader.broken[JobId("hello")]] == ["no processes left"]
+        w.town.machine.broken.clear()
+        await w.town.clock.turn(PATIENCE)
+        async with asyncio.timeout(10):
+            while not w.names():
+                await asyncio.to_thread(lambda: None)
+        keeping.cancel()
+
+
 async def test_files_whose_worker_was_lost_are_soon_executed_again(tmp_path: Path) -> None:
     async with world(tmp_path, {}) as w:
         w.refusals["jobs/w/hooks.lua"] = "its worker died"
