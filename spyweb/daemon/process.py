@@ -6,7 +6,9 @@ import argparse
 import asyncio
 import json
 import sys
+from asyncio import AbstractEventLoop
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from spyweb.daemon.options import Options
@@ -47,10 +49,20 @@ def _refuse_unwatchable(root: Path) -> None:
 
 
 def _loop_run(story: Coroutine[object, object, None]) -> None:
-    """On uvloop where it exists: half the CPU of asyncio's own loop for each op."""
+    runner = asyncio.Runner(loop_factory=_new_loop)
+    try:
+        runner.run(story)
+    finally:
+        with suppress(
+            RuntimeError
+        ):  # no thread is left in which to wait for the others: the interpreter does it itself
+            runner.close()
+
+
+def _new_loop() -> AbstractEventLoop:
+    """uvloop's where it exists: half the CPU of asyncio's own loop for each op."""
     try:
         import uvloop
     except ImportError:
-        asyncio.run(story)
-        return
-    uvloop.run(story)
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
