@@ -30,9 +30,7 @@ import msgspec
 
 BULK = 65_536  # bytes; a larger message would hold up the small ones behind it
 MAX_FRAME = 1 << 30  # bytes; more is a broken peer
-LARGEST = MAX_FRAME - (
-    1 << 16
-)  # bytes of values that an op may be passed, or give, at once: the rest is for what is around
+LARGEST = MAX_FRAME - BULK  # bytes that an op may be passed, or give, at once; what is around them has the rest
 LOG_LINE = 16_384  # bytes of one log line; the rest is cut, and the line says so
 LOG_CREDIT = 256  # log lines that a new worker may send before its first CREDIT
 RESULT = 65_536  # bytes of a packed result; a larger one is not shown
