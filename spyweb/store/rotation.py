@@ -12,13 +12,14 @@ from spyweb.store.migrate import load_migrations, refuse_newer, refuse_older
 from spyweb.store.protocol import Durability
 from spyweb.store.sealing import codec_for
 from spyweb.store.sqlite import connect, set_up_writing
-from spyweb.store.vault import check_key, rewrite
+from spyweb.store.vault import check_key, purge, rewrite
 
 
-def rotate_key(path: Path, *, old: bytes | None, new: bytes | None) -> None:
+def rotate_key(path: Path, *, old: bytes | None, new: bytes | None) -> bool:
     """Rewrite all values, their history and their events, or none (None: values that are not encrypted).
 
-    The caller holds the lock of the data directory.  Raises a StoreError with one clear line.
+    Gives whether nothing of their older form is left in the file; where not, the next opening sees to it.  The caller
+    holds the lock of the data directory.  Raises a StoreError with one clear line.
     """
     before, after = codec_for(old), codec_for(new)
     try:
@@ -29,5 +30,14 @@ def rotate_key(path: Path, *, old: bytes | None, new: bytes | None) -> None:
             check_key(connection, path, before)
             set_up_writing(connection, Durability.FULL)
             rewrite(connection, before, after)
+            return is_purged(connection)
     except sqlite3.Error as error:
         raise translate(error, path) from error
+
+
+def is_purged(connection: sqlite3.Connection) -> bool:
+    """The values have their new key by now: what goes wrong here must not be told as if they had not."""
+    try:
+        return purge(connection)
+    except sqlite3.Error:
+        return False

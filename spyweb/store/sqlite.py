@@ -32,7 +32,7 @@ from spyweb.store.records import SqliteRecords
 from spyweb.store.runs import SqliteRuns
 from spyweb.store.sealing import PLAIN, Codec, codec_for
 from spyweb.store.values import SqliteValues
-from spyweb.store.vault import check_key, encrypt_first
+from spyweb.store.vault import check_key, encrypt_first, purge
 
 STATEMENTS_KEPT_PREPARED = 64  # more than the store has
 WAL_KEPT_BYTES = 64 << 20
@@ -140,6 +140,7 @@ def open_up_to_date(path: Path, durability: Durability, now_ms: int, codec: Code
         set_up_writing(connection, durability)
         migrate(connection, path, known, now_ms)
         encrypt_first(connection, codec)
+        purge(connection)
     except BaseException:
         connection.close()
         raise

@@ -15,6 +15,7 @@ from spyweb.store.sealing import PLAIN, Codec, Place
 
 KNOWN_PLACE, KNOWN_VALUE = Place("", b"", 0), b"spyweb"
 PAGE_ROWS = 1000
+REMAINS = "remains"  # an empty table: parts of what was rewritten are left in pages that are free
 
 # Where values stand: table, then the columns of the version, the type and the value.
 VALUES = [
@@ -26,10 +27,14 @@ VALUES = [
 
 
 def find_seal(connection: sqlite3.Connection) -> Cell | None:
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'seal'").fetchone():
+    if not has_table(connection, "seal"):
         return None
     row = connection.execute("SELECT type, value FROM seal").fetchone()
     return Cell(*row) if row else None
+
+
+def has_table(connection: sqlite3.Connection, name: str) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
 
 
 def check_key(connection: sqlite3.Connection, path: Path, codec: Codec) -> None:
@@ -52,7 +57,7 @@ def encrypt_first(connection: sqlite3.Connection, codec: Codec) -> None:
 
 
 def rewrite(connection: sqlite3.Connection, old: Codec, new: Codec) -> None:
-    """All values, or none; afterwards nothing of their older form is left in the file."""
+    """All values, or none.  `purge` is to follow."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         for columns in VALUES:
@@ -60,13 +65,26 @@ def rewrite(connection: sqlite3.Connection, old: Codec, new: Codec) -> None:
         connection.execute("DELETE FROM seal")
         if not new.is_plain:
             connection.execute("INSERT INTO seal VALUES (1, ?, ?)", new.write(KNOWN_PLACE, KNOWN_VALUE))
+        connection.execute(f"CREATE TABLE IF NOT EXISTS {REMAINS} (id)")
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def purge(connection: sqlite3.Connection) -> bool:
+    """Whether nothing of values as they were before a rewrite is left in the file.
+
+    It may have been cut off, so each opening asks for it again.  Raises sqlite3.Error, as where the disk is full.
+    """
+    if not has_table(connection, REMAINS):
+        return True
     connection.execute("VACUUM")
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    is_held_up, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if not is_held_up:  # by somebody who reads
+        connection.execute(f"DROP TABLE {REMAINS}")
+    return not is_held_up
 
 
 def rewrite_table(connection: sqlite3.Connection, old: Codec, new: Codec, columns: tuple[str, str, str, str]) -> None:

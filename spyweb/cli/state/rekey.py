@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from spyweb.cli import output
 from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import root_of
 from spyweb.cli.output import Format
@@ -38,7 +39,9 @@ def rekey(
     if not agree(f"Write everything anew in {project.settings.store.path}?", yes=yes):
         return ExitCode.FAILED
     with hold_lock(project.settings.daemon.data_dir, root=project.root, clock=project.clock):
-        rotate_key(project.settings.store.path, old=project.key(), new=new)
+        is_purged = rotate_key(project.settings.store.path, old=project.key(), new=new)
     setting = "" if new is None else key_file
+    if not is_purged:
+        output.note("parts of the older values are left in its file: the next start writes it anew, which needs room")
     tell(form, f'now set key_file = "{setting}" in [store] of config.toml', {"key_file": setting})
     return ExitCode.OK

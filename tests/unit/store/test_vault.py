@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from spyweb.errors import StoreError
 from spyweb.model import Value
+from spyweb.store import rotation, sqlite
 from spyweb.store.protocol import Store, Watch
 from spyweb.store.rotation import rotate_key
 from spyweb.store.sqlite import open_store
@@ -75,6 +77,30 @@ async def test_what_was_written_before_there_was_a_key_is_encrypted_when_it_come
     await check_all(path, KEY)
 
 
+class Killed(BaseException):
+    """Here the process would be gone."""
+
+
+def be_killed(_connection: sqlite3.Connection) -> bool:
+    raise Killed
+
+
+async def test_what_is_left_of_plain_values_by_a_kill_is_gone_after_the_next_opening(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(path, None)
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite, "purge", be_killed)
+        with pytest.raises(Killed):
+            await open_with(path, KEY)
+    assert SECRET in on_disk(path)
+
+    await (await open_with(path, KEY)).close()
+
+    assert SECRET not in on_disk(path)
+    await check_all(path, KEY)
+
+
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize(("key", "reason"), [(OTHER, "with another key"), (None, "no key is given")])
 async def test_a_wrong_key_is_one_clear_line_and_nothing_is_rewritten(
@@ -133,6 +159,40 @@ async def test_a_value_that_does_not_open_stops_the_change_of_the_key_and_nothin
     store = await open_with(path, KEY)
     assert await look(store, b"1") == [SECRET]
     await store.close()
+
+
+def find_no_room(_connection: sqlite3.Connection) -> bool:
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+async def test_a_key_that_is_changed_is_told_so_even_where_the_file_can_not_be_written_anew(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(path, None)
+    with monkeypatch.context() as patch:
+        patch.setattr(rotation, "purge", find_no_room)
+        assert not rotate_key(path, old=None, new=KEY)
+    assert SECRET in on_disk(path)
+
+    await check_all(path, KEY)
+
+    assert SECRET not in on_disk(path)
+    assert rotate_key(path, old=KEY, new=OTHER)
+
+
+async def test_a_reader_in_between_keeps_what_is_left_for_the_next_opening(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(path, None)
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_MS", 1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM entry").fetchone()
+        assert not rotate_key(path, old=None, new=KEY)
+
+    await check_all(path, KEY)
+
+    assert SECRET not in on_disk(path)
 
 
 async def test_many_values_change_their_key(path: Path) -> None:
