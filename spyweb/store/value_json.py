@@ -25,7 +25,7 @@ from spyweb.model import NULL, Null, Value, ValueKey
 BASE64, TABLE, NUMBER = "$base64", "$table", "$number"
 FORMS: Final = frozenset({BASE64, TABLE, NUMBER})
 INFINITE: Final = {"inf": math.inf, "-inf": -math.inf}
-MAX_DEPTH = 64  # of tables in tables: what a script can read
+MAX_DEPTH = 100  # of tables in tables: a script can append what is 64 deep below a path of 32
 SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
 
 Plain = object  # what JSON holds, as Python sees it
