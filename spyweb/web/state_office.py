@@ -23,7 +23,7 @@ from spyweb.model import MIB, NULL, JobId, Value
 from spyweb.ops.rules.values import shown, size_of
 from spyweb.settings import StateSettings
 from spyweb.store.lines import UNKNOWN_MS
-from spyweb.store.protocol import SCOPES, Drop, Entry, Item, Leave, Put, Store, Transform, job_namespace
+from spyweb.store.protocol import GLOBAL, SCOPES, Drop, Entry, Item, Leave, Put, Store, Transform, job_namespace
 from spyweb.web.state_view import ChangeView, EntryView, Imported, LockView, Moved, StateStats, view_entry, view_lock
 from spyweb.web.state_watch import watch
 
@@ -57,7 +57,7 @@ class StateOffice:
 
     async def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> bool:
         """Write over what is there, expiry and all; tells whether the key is new.  Raises Refused beyond the limits."""
-        self._check(key, value)
+        self._check(namespace, key, value)
         if value is NULL and not namespace.startswith(SCOPES):
             raise Refused(f"{shown(key)}: only a scope can keep JSON's null, or a table that it is in")
         expires_ms = self.clock.now_ms() + ttl_ms if ttl_ms else None
@@ -133,11 +133,14 @@ class StateOffice:
     async def _fates(self, items: Sequence[Item], now_ms: int) -> Iterator[Fate]:
         """What is to become of them.  Raises Refused when one is beyond the limits."""
         for item in items:
-            self._check(item.key, item.entry.value)
+            self._check(item.namespace, item.key, item.entry.value)
         found = await asyncio.gather(*(self.store.values.read(item.namespace, item.key) for item in items))
         return map(partial(_fate, now_ms), items, found)
 
-    def _check(self, key: bytes, value: Value) -> None:
+    def _check(self, namespace: str, key: bytes, value: Value) -> None:
+        """Raises Refused beyond the limits, which are those of `state`: store_* has none."""
+        if namespace == GLOBAL or namespace.startswith(JOB):
+            return
         if len(key) > self.limits.max_key_bytes:
             raise Refused(f"{shown(key)}: the key of {len(key)} bytes is over the limit of {self.limits.max_key_bytes}")
         size = size_of(value)

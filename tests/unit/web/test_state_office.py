@@ -94,6 +94,17 @@ async def test_nothing_beyond_the_limits_is_written(office: StateOffice, key: by
     assert await keys(office) == []
 
 
+@pytest.mark.parametrize("namespace", ["global", "job:prices"])
+async def test_what_store_set_keeps_without_a_limit_is_imported_again(office: StateOffice, namespace: str) -> None:
+    key, value = b"k" * 11, b"x" * 101
+    await office.store.entries.set(namespace, key, value)
+    exported = [each async for each in office.export(None)]
+    await office.clear(namespace, b"*")
+
+    assert (await office.load(exported, dry_run=False)).added == 1
+    assert not await office.put(namespace, key, value, None)
+
+
 async def test_a_rollback_is_a_new_version_without_expiry(office: StateOffice) -> None:
     await office.put("state", b"a", [1], 5_000)
     await office.put("state", b"a", [2], 5_000)
