@@ -251,15 +251,17 @@ class MemoryValues:
         return fate
 
     def _move(self, old: str, new: str) -> int:
-        keys = self._keys(old, b"*")
-        for key in keys:
-            if self._table.live((new, key)):
-                raise in_both(old, new, key)
+        if old == new:
+            return 0
+        keys, live = self._keys(old, b"*"), set(self._keys(new, b"*"))
+        for key in live.intersection(keys):
+            raise in_both(old, new, key)
+        moving = [place for place in self._table.past if place[0] == old and place[1] not in live]
         for key in keys:
             self._table.rows[new, key] = self._table.rows[old, key]
         for place in [place for place in self._table.rows if place[0] == old]:
             del self._table.rows[place]
-        for place in [place for place in self._table.past if place[0] == old]:
+        for place in moving:
             self._table.past[new, place[1]] = self._table.past.pop(place)
         return len(keys)
 

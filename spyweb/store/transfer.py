@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -22,13 +22,19 @@ IN_BOTH = """
         AND (new.expires_ms IS NULL OR new.expires_ms > :now)
     LIMIT 1
 """
+# The history of a key that is gone stays behind where the other namespace has that key: it has its own.
+MOVING = """
+    namespace = :old AND key NOT IN (
+        SELECT key FROM entry WHERE namespace = :new AND (expires_ms IS NULL OR expires_ms > :now)
+    )
+"""
 # Expired entries stay behind, and what is moved takes the place of expired entries and of a history without an entry.
 MAKE_ROOM = [
     "DELETE FROM entry WHERE namespace = :old AND expires_ms <= :now",
     "DELETE FROM entry WHERE namespace = :new AND key IN (SELECT key FROM entry WHERE namespace = :old)",
-    "DELETE FROM past WHERE namespace = :new AND key IN (SELECT key FROM past WHERE namespace = :old)",
+    f"DELETE FROM past WHERE namespace = :new AND key IN (SELECT key FROM past WHERE {MOVING})",
 ]
-TABLES = ["entry", "past"]
+TABLES = ["past", "entry"]  # in this order: where the entries have been moved, the other namespace has their keys
 
 FIND_ROWS = Wide(
     """
@@ -164,27 +170,28 @@ def loaded_row(desk: Desk, item: Item, live: Row | None, last_version: int) -> R
 
 
 def move(connection: sqlite3.Connection, codec: Codec, old: str, new: str, now_ms: int) -> int:
-    names = {"old": old, "new": new, "now": now_ms}
+    if old == new:
+        return 0
+    names: dict[str, str | int] = {"old": old, "new": new, "now": now_ms}
     if clash := connection.execute(IN_BOTH, names).fetchone():
         raise in_both(old, new, clash[0])
     for statement in MAKE_ROOM:
         connection.execute(statement, names)
     if not codec.is_plain:
         for table in TABLES:
-            reseal(connection, table, codec, old, new)
-    moved = [
-        connection.execute(f"UPDATE {table} SET namespace = :new WHERE namespace = :old", names) for table in TABLES
-    ]
-    return moved[0].rowcount
+            reseal(connection, table, codec, names)
+    moved = [connection.execute(f"UPDATE {table} SET namespace = :new WHERE {MOVING}", names) for table in TABLES]
+    return moved[-1].rowcount
 
 
 def in_both(old: str, new: str, key: bytes) -> StoreError:
     return StoreError(f"{old} can't be moved to {new}: both have the key {key.decode('utf-8', 'replace')!r}")
 
 
-def reseal(connection: sqlite3.Connection, table: str, codec: Codec, old: str, new: str) -> None:
+def reseal(connection: sqlite3.Connection, table: str, codec: Codec, names: Mapping[str, str | int]) -> None:
     """Each value is bound to its namespace."""
-    rows = connection.execute(f"SELECT key, version, type, value, rowid FROM {table} WHERE namespace = ?", (old,))
+    old, new = str(names["old"]), str(names["new"])
+    rows = connection.execute(f"SELECT key, version, type, value, rowid FROM {table} WHERE {MOVING}", names)
     for key, version, kind, column, rowid in rows.fetchall():
         value = codec.read(Place(old, key, version), Cell(kind, column))
         sealed = codec.write(Place(new, key, version), value)

@@ -694,6 +694,31 @@ async def test_a_namespace_does_not_move_over_another(store: Store) -> None:
     assert await look(store, b"b", namespace="job:b") == 2
 
 
+async def test_a_key_that_is_gone_takes_no_history_from_one_that_is_there(store: Store) -> None:
+    for value in (1, 2):
+        await put(store, b"a", value, namespace=LOGGED)
+        await put(store, b"a", -value, namespace=AGED)
+    await put(store, b"b", 1, namespace=LOGGED)
+    await store.values.transform(LOGGED, b"a", dropping())
+
+    assert await store.values.move(LOGGED, AGED) == 1
+
+    assert told(await store.values.history(AGED, b"a")) == [(2, -2), (1, -1)]
+    assert told(await store.values.history(LOGGED, b"a")) == [(2, 2), (1, 1)]
+    assert told(await store.values.history(AGED, b"b")) == [(1, 1)]
+
+
+async def test_a_namespace_that_is_moved_to_itself_keeps_its_history(store: Store) -> None:
+    await put(store, b"a", 1, namespace=LOGGED)
+    await store.values.transform(LOGGED, b"a", dropping())
+    await put(store, b"b", 1, namespace=LOGGED)
+
+    assert await store.values.move(LOGGED, LOGGED) == 0
+
+    assert told(await store.values.history(LOGGED, b"a")) == [(1, 1)]
+    assert await look(store, b"b", namespace=LOGGED) == 1
+
+
 # Closing
 
 
