@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -326,6 +327,28 @@ def test_an_export_of_one_namespace_goes_to_stdout_where_asked(state: State) -> 
     answer = state("export", "-", "--global")
     assert [json.loads(line)["key"] for line in answer.lines] == ["b"]
     assert answer.err == "1 entry exported\n"
+
+
+def test_an_export_to_a_named_pipe_is_written_into_it(state: State, root: Path) -> None:
+    state("set", "a", "1")
+    pipe = root / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert state("export", str(pipe)).code == 0
+    assert [json.loads(line)["key"] for line in os.read(reader, 4096).splitlines()] == ["a"]
+    os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_an_export_to_a_link_goes_where_that_leads(state: State, root: Path) -> None:
+    state("set", "a", "1")
+    link, target = root / "link", root / "exports" / "all.jsonl"
+    target.parent.mkdir()
+    link.symlink_to(target)
+    assert state("export", str(link)).code == 0
+    assert link.is_symlink()
+    assert len(target.read_text().splitlines()) == 1
+    assert target.stat().st_mode & 0o777 == 0o600
 
 
 def test_an_import_that_would_replace_something_asks_first(state: State, root: Path) -> None:

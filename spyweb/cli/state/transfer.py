@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -142,20 +143,36 @@ def report(found: Imported, expired: int, form: Format, *, dry_run: bool) -> Non
 
 @contextmanager
 def _target(file: str) -> Iterator[BinaryIO]:
-    """A file under its final name is whole, and its owner's alone: values may be secret."""
     if file == PIPE:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    unfinished = Path(f"{file}.unfinished")
+    try:
+        with open(file, "wb") if _is_special(file) else _replaced(Path(os.path.realpath(file))) as target:
+            yield target
+    except OSError as error:
+        raise Refused(f"{file}: {error.strerror}") from error
+
+
+def _is_special(file: str) -> bool:
+    """A device or a named pipe, say: written to, never put another in the place of."""
+    try:
+        mode = Path(file).stat().st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+@contextmanager
+def _replaced(path: Path) -> Iterator[BinaryIO]:
+    """A file under its final name is whole, and its owner's alone: values may be secret."""
+    unfinished = Path(f"{path}.unfinished")
     try:
         with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE), "wb") as target:
             yield target
             target.flush()
             os.fsync(target.fileno())
-        unfinished.replace(file)
-    except OSError as error:
-        raise Refused(f"{file}: {error.strerror}") from error
+        unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
 
