@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from spyweb.store.encoding import Cell, Column
-from spyweb.store.protocol import ChangeKind, Drop, Entry, Keep, Leave, Put, Transform
+from spyweb.store.protocol import Blind, ChangeKind, Drop, Entry, Keep, Leave, Put, Replacement, Transform
 from spyweb.store.sealing import Codec, Place
 
 
@@ -72,7 +72,7 @@ def decide(desk: Desk, row: Row | None, change: Transform, last_version: int = 0
     """`last_version`: of an entry that is gone but has a history."""
     live = row if row and is_live(row, desk.now_ms) else None
     expired = (Noted(ChangeKind.EXPIRED, row, None),) if row and not live else ()
-    decision = change(entry_of(desk.codec, desk.namespace, desk.key, live) if live else None)
+    decision = decide_on(desk, live, change)
     match decision:
         case Put():
             written = write(desk, live, decision, row.version if row else last_version)
@@ -84,6 +84,15 @@ def decide(desk: Desk, row: Row | None, change: Transform, last_version: int = 0
             return Effect(decision.result, row is not None, None, live, (*expired, *deleted))
         case Leave():
             return Effect(decision.result)
+
+
+def decide_on(desk: Desk, live: Row | None, change: Transform) -> Put | Drop | Leave:
+    """What nobody asks for is not read: a value that is damaged can be written over, or deleted."""
+    if isinstance(change, Replacement):
+        return change.decide()
+    if isinstance(change, Blind):
+        return change.decide(live is not None)
+    return change(entry_of(desk.codec, desk.namespace, desk.key, live) if live else None)
 
 
 def write(desk: Desk, live: Row | None, put: Put, version: int) -> Row:

@@ -67,17 +67,21 @@ def encode(value: Value) -> Cell:
 
 
 def decode(kind: str, column: Column) -> Value:
+    """Raises StoreError where that is no value: a disk may give back something else than it was given."""
     if kind in AS_THEY_ARE and not isinstance(column, str):
         return column
-    match kind:
-        case Type.BOOLEAN:
-            return bool(column)
-        case Type.NULL:
-            return NULL
-        case Type.JSON if isinstance(column, str):
-            return from_json(msgspec.json.decode(column))
-        case Type.MSGPACK if isinstance(column, bytes):
-            return from_msgpack(msgspec.msgpack.decode(column, strict=False))
+    try:
+        match kind:
+            case Type.BOOLEAN:
+                return bool(column)
+            case Type.NULL:
+                return NULL
+            case Type.JSON if isinstance(column, str):
+                return from_json(msgspec.json.decode(column))
+            case Type.MSGPACK if isinstance(column, bytes):
+                return from_msgpack(msgspec.msgpack.decode(column, strict=False))
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise StoreError(f"an entry of the type {kind!r} is damaged: {error}") from error
     raise StoreError(f"an entry of the type {kind!r} can't be read")
 
 

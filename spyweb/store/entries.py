@@ -17,12 +17,12 @@ from spyweb.errors import StoreError
 from spyweb.store.batch import Kind
 from spyweb.store.bulk import SIZES, Bulk, Wide
 from spyweb.store.changes import Desk, is_live, renewed
-from spyweb.store.encoding import LARGEST, SMALLEST, Column, Type, as_text, decode
+from spyweb.store.encoding import LARGEST, SMALLEST, Cell, Column, Type, as_text
 from spyweb.store.lanes import Lanes
-from spyweb.store.protocol import KEEP, NOBODY, Drop, Entry, Origin, Put
+from spyweb.store.protocol import KEEP, NOBODY, Blind, Drop, Entry, Origin, Put
 from spyweb.store.reading import find_entry
 from spyweb.store.recording import NO_TRAIL, change, find_row, put_row
-from spyweb.store.sealing import PLAIN, Codec
+from spyweb.store.sealing import PLAIN, Codec, Place
 from spyweb.store.subjects import Known
 from spyweb.store.values import SqliteValues
 
@@ -91,7 +91,7 @@ class SqliteEntries:
 
     def set(self, namespace: str, key: bytes, value: bytes, *, origin: Origin = NOBODY) -> Future[None]:
         if not self._is_simple(namespace, key):
-            changed = self._values.transform(namespace, key, lambda entry: Put(value), origin=origin)
+            changed = self._values.transform(namespace, key, Blind(lambda _: Put(value)), origin=origin)
             return cast("Future[None]", changed)
         writer, subject = self._lanes.writer, (namespace, key)
         written = writer.submit(Kind.WRITE, put, namespace, key, value, self._clock.now_ms(), subject=subject)
@@ -102,7 +102,7 @@ class SqliteEntries:
     def delete(self, namespace: str, key: bytes, *, origin: Origin = NOBODY) -> Future[None]:
         if self._is_simple(namespace, key):
             return self._write(delete, namespace, key)
-        changed = self._values.transform(namespace, key, lambda entry: Drop(), origin=origin)
+        changed = self._values.transform(namespace, key, Blind(lambda _: Drop()), origin=origin)
         return cast("Future[None]", changed)
 
     def increment(
@@ -135,18 +135,20 @@ class SqliteEntries:
 
 def find_value(connection: sqlite3.Connection, namespace: str, key: bytes, now_ms: int) -> bytes | None:
     row = connection.execute(GET, (namespace, key, now_ms)).fetchone()
-    return text_of(row) if row else None
+    return text_of(namespace, key, row) if row else None
 
 
-def text_of(row: tuple[str, Column, int | None]) -> bytes:
+def text_of(namespace: str, key: bytes, row: tuple[str, Column, int | None]) -> bytes:
     kind, column, _ = row
-    return cast(bytes, column) if kind == TEXT else as_text(decode(kind, column))
+    if kind == TEXT:
+        return cast(bytes, column)
+    return as_text(PLAIN.read(Place(namespace, key, 0), Cell(kind, column)))
 
 
 def learn_value(connection: sqlite3.Connection, known: Known, namespace: str, key: bytes, now_ms: int) -> bytes | None:
     """One that expires is not known for good."""
     row = connection.execute(GET, (namespace, key, now_ms)).fetchone()
-    value = text_of(row) if row else None
+    value = text_of(namespace, key, row) if row else None
     if row is None or row[2] is None:
         known.fill(value)
     return value
@@ -161,7 +163,7 @@ def put_one(connection: sqlite3.Connection, namespace: str, key: bytes, value: b
     try:
         connection.execute(SET, (namespace, key, value, now_ms))
     except sqlite3.IntegrityError:
-        change(connection, Desk(PLAIN, namespace, key, now_ms), lambda entry: Put(value))
+        change(connection, Desk(PLAIN, namespace, key, now_ms), Blind(lambda _: Put(value)))
 
 
 def put_many(connection: sqlite3.Connection, several: Sequence[tuple[str, bytes, bytes, int]]) -> list[None]:

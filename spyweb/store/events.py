@@ -7,6 +7,7 @@ from asyncio import Future
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from spyweb.errors import StoreError
 from spyweb.model import JobId, RunId, Value
 from spyweb.store.batch import Kind, Lane
 from spyweb.store.encoding import Cell, Column
@@ -104,7 +105,11 @@ def read_event(codec: Codec, row: EventRow) -> ChangeEvent:
 
 
 def read_side(codec: Codec, namespace: str, key: bytes, side: tuple[int | None, str | None, Column]) -> Value:
+    """None also where it can't be read: one damaged value must not keep every other change from being handed out."""
     version, kind, column = side
     if version is None or kind is None:
         return None
-    return codec.read(Place(namespace, key, version), Cell(kind, column))
+    try:
+        return codec.read(Place(namespace, key, version), Cell(kind, column))
+    except StoreError:
+        return None

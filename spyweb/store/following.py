@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from spyweb.errors import StoreError
 from spyweb.model import Value
 from spyweb.store.changes import Desk, Noted, Row, entry_of
 from spyweb.store.protocol import ChangeEvent, Origin, Watch
@@ -89,4 +90,8 @@ def event_of(desk: Desk, noted: Noted, origin: Origin) -> ChangeEvent:
 
 
 def _value(desk: Desk, row: Row | None) -> Value:
-    return entry_of(desk.codec, desk.namespace, desk.key, row).value if row else None
+    """None where it can't be read: it is told all the same that it was written over."""
+    try:
+        return entry_of(desk.codec, desk.namespace, desk.key, row).value if row else None
+    except StoreError:
+        return None

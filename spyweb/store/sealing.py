@@ -53,7 +53,10 @@ class PlainCodec:
         return encode(value)
 
     def read(self, place: Place, cell: Cell) -> Value:
-        return decode(cell.type, cell.column)
+        try:
+            return decode(cell.type, cell.column)
+        except StoreError as error:
+            raise StoreError(f"the value of {place.key!r} in {place.namespace} can't be read: {error}") from error
 
 
 PLAIN: Final = PlainCodec()

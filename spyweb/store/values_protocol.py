@@ -107,6 +107,15 @@ class Replacement(Struct, frozen=True):
         return self.decide()
 
 
+class Blind(Struct, frozen=True):
+    """A Transform that is told only whether there is an entry, so that it works on one that can't be read."""
+
+    decide: Callable[[bool], Put | Drop | Leave]
+
+    def __call__(self, entry: Entry | None) -> Put | Drop | Leave:
+        return self.decide(entry is not None)
+
+
 class Origin(Struct, frozen=True, kw_only=True):
     """Who writes: goes into the change events."""
 

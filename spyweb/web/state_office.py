@@ -23,7 +23,7 @@ from spyweb.model import MIB, NULL, JobId, Value
 from spyweb.ops.rules.values import shown, size_of
 from spyweb.settings import StateSettings
 from spyweb.store.lines import UNKNOWN_MS
-from spyweb.store.protocol import GLOBAL, SCOPES, Drop, Entry, Item, Leave, Put, Store, Transform, job_namespace
+from spyweb.store.protocol import GLOBAL, SCOPES, Blind, Drop, Entry, Item, Leave, Put, Store, Transform, job_namespace
 from spyweb.web.state_view import ChangeView, EntryView, Imported, LockView, Moved, StateStats, view_entry, view_lock
 from spyweb.web.state_watch import watch
 
@@ -65,7 +65,7 @@ class StateOffice:
 
     async def delete(self, namespace: str, key: bytes) -> bool:
         """Whether there was anything to delete."""
-        return bool(await self.store.values.transform(namespace, key, _delete))
+        return bool(await self.store.values.transform(namespace, key, _DELETE))
 
     async def clear(self, namespace: str, pattern: bytes) -> int:
         return await self.store.values.clear(namespace, pattern)
@@ -182,8 +182,7 @@ def _dated(item: Item, now_ms: int) -> Item:
 
 
 def _replace(value: Value, expires_ms: int | None) -> Transform:
-    return lambda entry: Put(value, expires_ms, entry is None)
+    return Blind(lambda is_there: Put(value, expires_ms, not is_there))
 
 
-def _delete(entry: Entry | None) -> Drop | Leave:
-    return Drop(True) if entry else Leave(False)
+_DELETE = Blind(lambda is_there: Drop(True) if is_there else Leave(False))

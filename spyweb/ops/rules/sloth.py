@@ -12,7 +12,7 @@ from typing import NamedTuple
 from spyweb.model import Value
 from spyweb.ops.arguments import parse_number
 from spyweb.ops.rules.values import SCALAR_BYTES, are_equal, fits, integral, kind_of, shown, size_of, to_lua
-from spyweb.store.protocol import KEEP, Addition, Drop, Entry, Leave, Put, Replacement, Transform
+from spyweb.store.protocol import KEEP, Addition, Blind, Drop, Entry, Leave, Put, Replacement, Transform
 
 Results = tuple[object, ...]
 
@@ -51,7 +51,7 @@ def _put(subject: Subject, value: Value, expires_ms: int | None) -> Put | Leave:
 
 def delete() -> Transform:
     """True even when there was nothing."""
-    return lambda _: Drop((True,))
+    return Blind(lambda _: Drop((True,)))
 
 
 def compare_swap(subject: Subject, old: Value, new: Value) -> Transform:

@@ -40,6 +40,12 @@ def test_scalars_are_sqlites_own_and_tables_json_where_that_loses_nothing(value:
     assert encode(value) == cell
 
 
+@pytest.mark.parametrize("cell", [Cell("j", '{"a":'), Cell("j", "\x00"), Cell("m", b"\x91"), Cell("m", b"\xc1")])
+def test_a_table_that_is_damaged_is_one_clear_line(cell: Cell) -> None:
+    with pytest.raises(StoreError, match=f"the type '{cell.type}' is damaged: [^\n]*$"):
+        decode(*cell)
+
+
 @pytest.mark.parametrize("cell", [Cell("x", b""), Cell("j", b"[]"), Cell("i", "7"), Cell("m", None)])
 def test_a_row_that_nobody_wrote_is_one_clear_line(cell: Cell) -> None:
     with pytest.raises(StoreError, match=f"the type '{cell.type}' can't be read"):

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from spyweb.errors import StoreError
 from spyweb.model import Value
 from spyweb.store.batch import Kind
-from spyweb.store.protocol import Addition, Change, Entry, Leave, Watch
+from spyweb.store.protocol import Addition, Blind, Change, ChangeEvent, Drop, Entry, Leave, Put, Watch
 from spyweb.store.sqlite import SqliteStore, open_store
 from tests.fakes.changes import make_end, start_run
 from tests.fakes.clock import FakeClock
-from tests.fakes.stores import LOGGED, RULES, adding, counting, look, put, until_told
+from tests.fakes.stores import LOGGED, RULES, adding, all_items, counting, look, put, until_told
 
 
 @pytest.fixture
@@ -136,3 +137,41 @@ async def test_only_the_end_of_a_run_that_took_a_lock_looks_for_locks(store: Sql
 
     await store.runs.record(Change(end=[make_end(holding)]))
     assert words(seen) == ["UPDATE run"]
+
+
+async def damage(store: SqliteStore, namespace: str, key: bytes) -> None:
+    """As a disk may."""
+    statement = "UPDATE entry SET type = 'j', value = '{' WHERE namespace = ? AND key = ?"
+    await store._lanes.writer.submit(Kind.WRITE, lambda connection: connection.execute(statement, (namespace, key)))
+
+
+async def test_a_damaged_value_is_told_with_its_key_and_can_be_written_over_and_deleted(store: SqliteStore) -> None:
+    for key in (b"a", b"b", b"c", b"d"):
+        await put(store, key, {b"x": 1})
+        await damage(store, "state", key)
+    with pytest.raises(StoreError, match="the value of b'a' in state can't be read"):
+        await store.values.read("state", b"a")
+    with pytest.raises(StoreError, match="the value of b'a' in state can't be read"):
+        await store.entries.get("state", b"a")
+
+    await put(store, b"a", 1)
+    assert await store.values.transform("state", b"b", Blind(lambda is_there: Drop(is_there)))
+    assert await store.values.transform("state", b"c", Blind(lambda is_there: Put(2, None, is_there)))
+    await store.entries.delete("state", b"d")
+
+    assert [(key, entry.value) for key, entry in await all_items(store, "state")] == [(b"a", 1), (b"c", 2)]
+
+
+async def test_a_change_of_a_damaged_value_is_told_without_it_and_holds_up_no_other(store: SqliteStore) -> None:
+    heard: list[ChangeEvent] = []
+    store.events.watch([Watch(namespace=LOGGED)])
+    store.events.follow(Watch(namespace=LOGGED), heard.append)
+    await put(store, b"a", [1], namespace=LOGGED)
+    await damage(store, LOGGED, b"a")
+    await put(store, b"a", 2, namespace=LOGGED)
+    await put(store, b"b", 3, namespace=LOGGED)
+    await until_told()
+
+    changes = [(b"a", None, [1]), (b"a", None, 2), (b"b", None, 3)]
+    assert [(event.key, event.old, event.new) for event in heard] == changes
+    assert [(event.key, event.old, event.new) for event in await store.events.pending()] == changes
