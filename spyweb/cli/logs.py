@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.options import JobName, Output, root_of
+from spyweb.cli.options import MOST_ROWS, JobName, Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import find_in, open_project
 from spyweb.clock import RealClock
@@ -24,7 +24,9 @@ def logs(
     context: typer.Context,
     job: JobName,
     following: Annotated[bool, typer.Option("-f", "--follow", help="Go on as lines are added.")] = False,
-    count: Annotated[int, typer.Option("-n", metavar="N", min=1, help="How many of the last lines.")] = 50,
+    count: Annotated[
+        int, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="How many of the last lines.")
+    ] = 50,
     form: Output = Format.TABLE,
 ) -> None:
     """Show what a job's script logged."""

@@ -11,6 +11,8 @@ from spyweb.cli.output import Format
 from spyweb.cli.project import open_project
 from spyweb.errors import SpywebError
 
+MOST_ROWS = 1_000_000_000  # of an answer: SQLite takes numbers of 64 bits, and typer any
+
 
 def root_of(context: typer.Context) -> Path:
     """The project that `-C` names."""

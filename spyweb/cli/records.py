@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.options import JobName, root_of
+from spyweb.cli.options import MOST_ROWS, JobName, root_of
 from spyweb.cli.project import Source, open_project
 from spyweb.errors import Refused
 from spyweb.jobs.record_view import RecordView, flatten
@@ -39,7 +39,7 @@ def records(
     since: Annotated[
         str | None, typer.Option(metavar="WHEN", help='Only those since then: an age such as "2h", or a moment.')
     ] = None,
-    count: Annotated[int, typer.Option("-n", metavar="N", min=1, help="How many.")] = 20,
+    count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="How many.")] = 20,
     form: Annotated[
         RecordFormat, typer.Option("-o", "--output", help="A table for people, JSON, or CSV.")
     ] = RecordFormat.TABLE,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.options import MaybeJob, Output, root_of
+from spyweb.cli.options import MOST_ROWS, MaybeJob, Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Source, open_project
 from spyweb.errors import Refused
@@ -23,7 +23,7 @@ PAGE = 1_000
 def runs(
     context: typer.Context,
     job: MaybeJob = None,
-    count: Annotated[int, typer.Option("-n", metavar="N", min=1, help="How many.")] = 20,
+    count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="How many.")] = 20,
     outcome: Annotated[Outcome | None, typer.Option(help="Only those that ended so.")] = None,
     form: Output = Format.TABLE,
 ) -> None:

@@ -227,7 +227,10 @@ def describe_start(spec: JobSpec) -> str:
 def describe_moment(ms: int, timezone: str) -> str:
     """Weekday, date, time and zone: `Sun 2026-03-29 03:00:00 CEST`."""
     whole, rest = divmod(ms, 1000)
-    local = datetime.fromtimestamp(whole, tz=UTC).astimezone(ZoneInfo(timezone))
+    try:
+        local = datetime.fromtimestamp(whole, tz=UTC).astimezone(ZoneInfo(timezone))
+    except (ValueError, OverflowError):  # before the year 1 or after 9999, as an import may have it
+        return f"{ms} ms since 1970"
     fraction = f".{rest:03d}" if rest else ""
     return f"{local:%a %Y-%m-%d %H:%M:%S}{fraction} {local:%Z}"
 

@@ -167,7 +167,8 @@ def from_json(plain: Plain) -> Value:
 
 
 def moment_of(text: bytes | None) -> int | None:
-    """`2026-01-02T03:04:05+02:00`, or `2026-01-02 03:04:05`, which SQLite means as UTC."""
+    """`2026-01-02T03:04:05+02:00`, or `2026-01-02 03:04:05`, which SQLite means as UTC.  What is before 1970 was never
+    set: Go's zero is the year 1, and an entry has no moments below zero."""
     if not text:
         return None
     try:
@@ -175,7 +176,7 @@ def moment_of(text: bytes | None) -> int | None:
     except ValueError as error:
         raise ValueError(f"has a time that can't be read: {shown(text)}") from error
     zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return int(zoned.timestamp() * 1000)
+    return max(0, int(zoned.timestamp() * 1000))
 
 
 # -- SpyWeb

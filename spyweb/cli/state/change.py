@@ -17,7 +17,7 @@ from spyweb.errors import Refused
 from spyweb.model import NULL, JobId, Value
 from spyweb.settings.units import parse_duration
 from spyweb.store.protocol import SCOPES, job_namespace
-from spyweb.store.value_json import decode_value, to_plain
+from spyweb.store.value_json import LARGEST, decode_value, to_plain
 
 TAKES_ANYTHING = {"ignore_unknown_options": True}  # `state set n -5`: a negative number is no option
 
@@ -79,7 +79,9 @@ def rollback(
     context: typer.Context,
     place: Place,
     key: Key,
-    version: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="As `spyweb state history` shows it.")],
+    version: Annotated[
+        int, typer.Argument(metavar="VERSION", min=1, max=LARGEST, help="As `spyweb state history` shows it.")
+    ],
     yes: Yes = False,
     form: StateOutput = Format.TABLE,
 ) -> ExitCode:

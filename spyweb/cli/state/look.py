@@ -8,6 +8,7 @@ import typer
 
 from spyweb.cli import output
 from spyweb.cli.exits import ExitCode
+from spyweb.cli.options import MOST_ROWS
 from spyweb.cli.output import Format
 from spyweb.cli.state import render
 from spyweb.cli.state.options import Key, Place, StateOutput, as_bytes, placed, spelt
@@ -23,7 +24,7 @@ def list_entries(
     context: typer.Context,
     place: Place,
     prefix: Prefix = "",
-    count: Annotated[int | None, typer.Option("-n", metavar="N", min=1, help="At most so many.")] = None,
+    count: Annotated[int | None, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="At most so many.")] = None,
     form: StateOutput = Format.TABLE,
 ) -> None:
     """List the entries, sorted by key."""
@@ -87,7 +88,7 @@ def history(
     context: typer.Context,
     place: Place,
     key: Key,
-    count: Annotated[int | None, typer.Option("-n", metavar="N", min=1, help="At most so many.")] = None,
+    count: Annotated[int | None, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="At most so many.")] = None,
     form: StateOutput = Format.TABLE,
 ) -> None:
     """List the versions of an entry that are kept.

@@ -75,7 +75,20 @@ def test_wrong_usage_exits_2_and_is_one_line(words: list[str], said: str, tmp_pa
     assert (answer.code, answer.out, answer.err.replace("root", "spyweb")) == (2, "", f"spyweb: {said}\n")
 
 
-@pytest.mark.parametrize("words", [["jobs", "extra"], ["start", "--port", "70000"], ["state", "rollback", "k", "x"]])
+BEYOND = "1" + "0" * 20  # what 64 bits hold
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["jobs", "extra"],
+        ["start", "--port", "70000"],
+        ["state", "rollback", "k", "x"],
+        ["state", "rollback", "k", BEYOND, "-y"],
+        *([*words, "-n", BEYOND] for words in (["runs"], ["records", "a"], ["logs", "a"])),
+        *([*words, "-n", BEYOND] for words in (["state", "list"], ["state", "history", "k"])),
+    ],
+)
 def test_any_wrong_usage_is_one_line(words: list[str], tmp_path: Path) -> None:
     answer = spyweb(*words, root=tmp_path)
     assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)

@@ -94,6 +94,14 @@ def test_a_row_that_can_not_be_read_is_told_with_its_key(tmp_path: Path, kind: s
     assert str(caught.value).startswith(f"{path}: key 'bad': {reason}")
 
 
+def test_a_moment_that_was_never_set_is_now(tmp_path: Path) -> None:
+    path = documented(tmp_path / "state.db", ("k", "1", "number", None))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE state_data SET created_at = '0001-01-01T00:00:00Z'")
+    (item,) = read_sloth(path, "state", NOW_MS).items
+    assert item.entry.created_ms == NOW_MS
+
+
 @pytest.mark.parametrize(
     ("expires_at", "expires_ms"),
     [
