@@ -21,7 +21,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar, TypeVarTuple
 import aiosqlite
 
 from spyweb.clock import Clock
-from spyweb.errors import StoreClosed, StoreError
+from spyweb.errors import NoAccess, StoreClosed, StoreError
 from spyweb.store.bulk import Bulk
 from spyweb.store.failures import IN_USE, primary_code, translate
 from spyweb.store.original import Original
@@ -443,7 +443,7 @@ class Lane:
     def _refuse(self, op: Op, error: Exception) -> None:
         self.errors += isinstance(error, sqlite3.Error)
         if not op.future.done():
-            op.future.set_exception(translate(error, self._path))
+            op.future.set_exception(refusal_of(error, self._path))
 
     def _die(self, error: BaseException) -> None:
         self.failed = f"{self._path}: the writer died: {error!r}"
@@ -452,3 +452,9 @@ class Lane:
             if not op.future.done():
                 op.future.set_exception(StoreError(self.failed))
         self.loop.call_exception_handler({"message": self.failed, "exception": error})
+
+
+def refusal_of(error: Exception, path: Path) -> Exception:
+    """Of a store that is open, whose callers are told to expect StoreErrors.  NoAccess is for whoever opens one."""
+    refusal = translate(error, path)
+    return StoreError(str(refusal)) if isinstance(refusal, NoAccess) else refusal

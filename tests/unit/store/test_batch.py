@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.errors import StoreClosed, StoreError
+from spyweb.errors import NoAccess, StoreClosed, StoreError
+from spyweb.store import failures
 from spyweb.store.batch import STEPS_OF_PROGRESS, Connection, Kind, Lane, Op, Results, commit
 from tests.fakes.clock import FakeClock
 from tests.fakes.tables import Gate, make_table, numbers, put, put_all
@@ -298,6 +299,19 @@ async def test_sqlites_errors_arrive_translated_and_are_counted(lane: Lane, path
         await lane.submit(Kind.WRITE, put, 5000)
 
     assert (lane.errors, lane.writes) == (1, 0)
+
+
+def open_in(folder: Path, connection: sqlite3.Connection) -> None:
+    """As SQLite does with a journal, or a temporary file."""
+    connection.execute("ATTACH ? AS other", (str(folder / "absent" / "other.db"),))
+
+
+async def test_what_may_not_be_opened_any_more_is_an_error_of_the_store_to_who_has_it_open(
+    lane: Lane, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "no_access", lambda path: NoAccess(f"{path}: no access as me"))
+    with pytest.raises(StoreError, match=f"^{path}: no access as me$"):
+        await lane.submit(Kind.READ, partial(open_in, path.parent))
 
 
 async def test_closing_commits_what_is_queued(lane: Lane, path: Path) -> None:
