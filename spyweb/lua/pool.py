@@ -348,7 +348,7 @@ class Pool:
                 order.end(endings.did_not_compile(reason))
 
     def ended(self, vm: Vm, dialogue: Dialogue, message: Sequence[object]) -> None:
-        if vm.is_doomed and not vm.is_fleeting:
+        if vm.is_doomed and vm.template is None:
             self._unlist(vm)
         if message[2] == wire.Ended.UNBEGUN:
             self._begin_elsewhere(dialogue)

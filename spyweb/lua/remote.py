@@ -47,16 +47,18 @@ class Vm(Struct, kw_only=True, eq=False):
     running: int = 0
     is_loaded: bool = False
     is_doomed: bool = False
-    is_fleeting: bool = False  # made by the worker for a single run, and gone with it
+    template: Template | None = None  # where it is made by the worker for a single run, and gone with it
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
-    """What a worker makes fleeting VMs of."""
+class Template(Struct, kw_only=True, eq=False):
+    """What a worker makes fleeting VMs of.  One that is forgotten goes with its last run: a big request may still be on
+    its way to the worker, on the other socket."""
 
     number: int
     code: Code
     spares: int
+    running: int = 0
+    is_forgotten: bool = False
 
 
 class Overseer(Protocol):
@@ -190,8 +192,9 @@ class RemoteWorker:
             running=1,
             is_loaded=True,
             is_doomed=True,
-            is_fleeting=True,
+            template=template,
         )
+        template.running += 1
         dialogue = self._dialogues[order.request.run] = Dialogue(order, number, self._terms)
         dialogue.begin_fresh(template.number)
 
@@ -201,7 +204,7 @@ class RemoteWorker:
         if template is not None and template.spares == spares and (template.code is code or template.code == code):
             return template
         self.forget_template(code.job)
-        template = self._templates[code.job] = Template(next(self._numbers), code, spares)
+        template = self._templates[code.job] = Template(number=next(self._numbers), code=code, spares=spares)
         facts = [code.chunk, code.source, code.memory_limit, code.more, spares]
         self._link.send([int(ToWorker.TEMPLATE), template.number, *facts])
         return template
@@ -210,6 +213,11 @@ class RemoteWorker:
         template = self._templates.get(job)
         if template is not None and template.code.generation < older_than:
             del self._templates[job]
+            template.is_forgotten = True
+            self._drop_template_if_over(template)
+
+    def _drop_template_if_over(self, template: Template) -> None:
+        if template.is_forgotten and not template.running:
             self._link.send([int(ToWorker.DROP), template.number])
 
     def cancel(self, run: RunId, why: Why) -> bool:
@@ -229,8 +237,13 @@ class RemoteWorker:
 
     def _drop_if_over(self, vm: Vm) -> None:
         over = vm.is_doomed and vm.is_loaded and not vm.running and not vm.waiting
-        if over and self.vms.pop(vm.number, None) is not None and not vm.is_fleeting:
+        if not over or self.vms.pop(vm.number, None) is None:
+            return
+        if vm.template is None:
             self._link.send([int(ToWorker.DROP), vm.number])
+        else:
+            vm.template.running -= 1
+            self._drop_template_if_over(vm.template)
 
     def dismiss(self) -> None:
         """It is not needed any more."""

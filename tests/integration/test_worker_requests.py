@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from spyweb.lua.wire import Ended
+from spyweb.lua import wire
+from spyweb.lua.wire import Ended, FromWorker, ToWorker
 from tests.fakes.worker_driver import End, WorkerDriver
 
 
@@ -215,3 +216,24 @@ def test_a_large_answer_and_one_with_headers_leave_by_their_op(worker: WorkerDri
 
     assert end.result is None
     assert answered(worker, end) == [200, None, b"x" * 100_000]
+
+
+def test_a_large_request_that_overtakes_the_file_it_is_for_waits_for_that(worker: WorkerDriver) -> None:
+    request = {
+        "method": "POST",
+        "route": "x",
+        "is_public": False,
+        "headers": {},
+        "path_args": [],
+        "body": b"x" * 100_000,
+    }
+    worker.say(ToWorker.FRESH, 1, 11, 10, "request", wire.pack([request]), 10_000)
+    worker.expect_silence(FromWorker.END, 0.2)
+
+    worker.say(
+        ToWorker.TEMPLATE, 10, "server/init.lua", b"function post:x() return tostring(#self.body) end", 64 << 20, [], 0
+    )
+
+    end = worker.end(1)
+    assert end.ended == Ended.SUCCESS, end
+    assert answered(worker, end) == [200, None, b"100000"]

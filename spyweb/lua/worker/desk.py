@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable
+from threading import Condition
 from typing import Any
 
 from msgspec import Struct, field
@@ -42,6 +43,8 @@ class Desk:
         self._parts = parts
         self._init = Init(b"", b"")
         self._templates: dict[int, Template] = {}
+        self._newest = 0  # template that has come; their numbers grow
+        self._has_come = Condition()
         self._meanings: dict[object, Callable[..., Task | None]] = {
             int(ToWorker.INIT): self._start,
             int(ToWorker.LOAD): self._load,
@@ -123,6 +126,9 @@ class Desk:
         files = [(name, source), *more]
         bytecode = compile_to_bytecode(files)
         self._templates[number] = Template(files=files, limit=limit, bytecode=bytecode, count=spares)
+        with self._has_come:
+            self._newest = number
+            self._has_come.notify_all()
 
     def _begin_fresh(
         self, number: int, vm: int, template: int, procedure: str, arguments: bytes, cpu_limit_ms: int
@@ -138,6 +144,9 @@ class Desk:
             return self._enlist(home, number, procedure, arguments, cpu_limit_ms)
 
     def _fresh_home(self, number: int) -> Tenancy | tuple[Ended, str]:
+        if number > self._newest:  # a big message has overtaken it on the other socket, whose thread waits here
+            with self._has_come:
+                self._has_come.wait_for(lambda: number <= self._newest)
         template = self._templates.get(number)
         if template is None:
             return Ended.UNBEGUN, "there is nothing to make its VM of"

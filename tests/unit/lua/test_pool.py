@@ -546,6 +546,16 @@ async def test_a_worker_of_its_own_stays_as_long_as_there_are_spares_in_it(world
     assert own.story[-1] == "killed"
 
 
+async def test_the_template_of_a_fresh_run_stays_until_that_has_ended_though_a_newer_one_has_come(world: World) -> None:
+    await world.begin(1, make_code(isolation=Isolation.PROCESS), fresh=True)
+    await world.begin(2, make_code(generation=2, isolation=Isolation.PROCESS), fresh=True)
+    own = world.worker_of(1)
+    assert own.story == ["template 1", "fresh 1", "template 3", "fresh 2"]
+
+    await world.finish(1)
+    assert own.story[4:] == ["drop 1"]
+
+
 async def test_a_fresh_run_whose_worker_knew_no_template_is_begun_again(world: World) -> None:
     await world.begin(1, make_code(), fresh=True)
     world.worker_of(1).end(1, Ended.UNBEGUN, discarded=True)
