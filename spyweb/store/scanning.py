@@ -7,6 +7,7 @@ when that began, and an error that was raised above it keeps it open for as long
 from __future__ import annotations
 
 import sqlite3
+from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain, islice, starmap
@@ -123,7 +124,30 @@ def find_namespaces(connection: sqlite3.Connection, prefix: str, now_ms: int, la
 
 class Page(NamedTuple):
     items: Sequence[Item]
+    rowids: Sequence[int]  # of the items
     after: int  # where the next page begins; 0: there is none
+
+
+class Told:
+    """Which keys an export has told.  One that is deleted and written again meanwhile comes last in the order of
+    creation, and so is met a second time.  By their hashes, which are 8 bytes a key as long as nothing newer is met."""
+
+    def __init__(self, newest: int, now_ms: int) -> None:
+        self._newest = newest  # rowid as the export begins: what is above, or newer, may have been there before
+        self._began_ms = now_ms
+        self._hashes = array("q")
+        self._once: set[int] = set()
+
+    def is_first(self, item: Item, rowid: int) -> bool:
+        place = hash((item.namespace, item.key))
+        if rowid <= self._newest and item.entry.created_ms < self._began_ms:
+            self._hashes.append(place)
+            return True
+        self._once.update(self._hashes)
+        del self._hashes[:]
+        is_first = place not in self._once
+        self._once.add(place)
+        return is_first
 
 
 def find_page(
@@ -135,7 +159,12 @@ def find_page(
         found = ((namespace, key, Row(*row)) for namespace, key, *row in cursor)
         rows = list(up_to(PAGE_BYTES, found))
     items = [Item(namespace=name, key=key, entry=entry_of(codec, name, key, row)) for name, key, row in rows]
-    return Page(items, rows[-1][2].rowid if rows else 0)
+    return Page(items, [row.rowid for _, _, row in rows], rows[-1][2].rowid if rows else 0)
+
+
+def find_newest(connection: sqlite3.Connection) -> int:
+    newest: int | None = connection.execute("SELECT max(rowid) FROM entry").fetchone()[0]
+    return newest or 0
 
 
 def up_to(size: int, rows: Iterable[Found]) -> Iterator[Found]:

@@ -133,11 +133,14 @@ class SqliteValues:
         return lane.submit(Kind.READ, scanning.find_version, self.desk(namespace, key), version)
 
     async def export(self, namespaces: Sequence[str] | None = None) -> AsyncIterator[Item]:
+        now_ms = self._clock.now_ms()
+        told = scanning.Told(await self._lanes.ask(scanning.find_newest), now_ms)
         after, more = 0, True
         while more:
             page = await self._lanes.ask(scanning.find_page, self._codec, namespaces, after, self._clock.now_ms())
-            for item in page.items:
-                yield item
+            for item, rowid in zip(page.items, page.rowids, strict=True):
+                if told.is_first(item, rowid):
+                    yield item
             after, more = page.after, page.after > 0
 
     def load(self, items: Sequence[Item], *, replace: bool) -> Future[Loaded]:

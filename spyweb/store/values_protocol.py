@@ -221,7 +221,10 @@ class Values(Protocol):
     def version(self, namespace: str, key: bytes, version: int) -> Future[Entry | None]: ...
 
     def export(self, namespaces: Sequence[str] | None = None) -> AsyncIterator[Item]:
-        """Live entries in the order of their creation (None: of all namespaces), each as it is when it is reached."""
+        """Live entries in the order of their creation (None: of all namespaces), each as it is when it is reached.
+
+        None comes twice, also where it is deleted and written again meanwhile.
+        """
 
     def load(self, items: Sequence[Item], *, replace: bool) -> Future[Loaded]:
         """Write all of them with their times and expiries, or none.

@@ -591,6 +591,22 @@ async def test_an_export_goes_on_after_entries_that_fill_a_page(store: Store) ->
     assert [each.key async for each in store.values.export()] == [b"c", b"b", b"a", b"last"]
 
 
+async def test_an_export_tells_a_key_once_though_it_is_written_anew_meanwhile(store: Store, clock: FakeClock) -> None:
+    large = b"x" * (5 << 20)  # a page of its own
+    for key in (b"a", b"b", b"c"):
+        await put(store, key, large)
+    clock.advance(1)
+    told = []
+    async for each in store.values.export():
+        told.append(each.key)
+        if told == [b"a"]:
+            for key in (b"a", b"c"):  # one that was told, one that was not
+                await store.values.transform(STATE, key, dropping())
+                await put(store, key, large)
+
+    assert sorted(told) == [b"a", b"b", b"c"]
+
+
 async def test_what_was_exported_can_be_loaded_elsewhere(store: Store, tmp_path: Path, clock: FakeClock) -> None:
     await put(store, b"a", {1: b"x"}, expires_ms=clock.now_ms() + 1000)
     await put(store, b"b\xff", [NULL, 1.5], namespace="scope:a")
