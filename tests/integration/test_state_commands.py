@@ -297,6 +297,15 @@ def test_the_keys_of_a_renamed_job_are_moved(state: State) -> None:
     assert state("get", "a", "--job", "old").out == "2\n"
 
 
+@pytest.mark.parametrize("new", ["", "New Prices", "new/prices", "_new_"])
+def test_keys_are_moved_only_to_where_a_job_can_find_them(state: State, new: str) -> None:
+    state("set", "a", "1", "--job", "old")
+    answer = state("move", "old", new)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith(f"spyweb: '{new}' is no job's id")
+    assert keys(state("list", "--job", "old", "-o", "json")) == ["a"]
+
+
 # -- export and import ----------------------------------------------------------------------------------------
 
 

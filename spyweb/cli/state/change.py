@@ -14,6 +14,7 @@ from spyweb.cli.project import open_project
 from spyweb.cli.state.options import Key, Place, StateOutput, Yes, agree, as_bytes, placed, spelt
 from spyweb.cli.state.source import find_state
 from spyweb.errors import Refused
+from spyweb.jobs.parse import job_id
 from spyweb.model import NULL, JobId, Value
 from spyweb.settings.units import parse_duration
 from spyweb.store.protocol import SCOPES, job_namespace
@@ -106,6 +107,8 @@ def move(
 
     With their history, and with what it has seen.  Moves nothing when both have a key.
     """
+    if not new or new != job_id(new):
+        raise Refused(f"'{spelt(new)}' is no job's id, so no job could find what is moved there: see `spyweb jobs`")
     found = find_state(open_project(root_of(context))).move(*(job_namespace(JobId(name)) for name in (old, new)))
     line = f"{entries(found.moved)} and {records(found.records)} moved from {old} to {new}"
     tell(form, line, {"moved": found.moved, "records": found.records})
