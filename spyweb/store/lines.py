@@ -16,7 +16,7 @@ from spyweb.store.value_json import decode_json, from_plain, to_plain
 
 MOMENTS = ("expires_ms", "created_ms", "updated_ms")
 FIELDS = frozenset({"namespace", "key", "value", *MOMENTS})
-PREFIXES = (SCOPES, "job:", f"{STATE}@")  # of the namespaces that are named after something
+NAMED = ("job:", f"{STATE}@")  # what the namespaces begin with that are named after something
 LATEST_MS = 1 << 53
 UNKNOWN_MS = 0  # of a moment that a line leaves out
 
@@ -88,7 +88,10 @@ def parse_item(line: bytes) -> Item:
 
 
 def is_namespace(name: str) -> bool:
-    return name in (STATE, GLOBAL) or any(name.startswith(prefix) and name != prefix for prefix in PREFIXES)
+    """A scope may have any name, also none: a script's say-so."""
+    if name in (STATE, GLOBAL) or name.startswith(SCOPES):
+        return True
+    return any(name.startswith(prefix) and name != prefix for prefix in NAMED)
 
 
 def _namespace(fields: Mapping[str, object]) -> str:

@@ -21,12 +21,12 @@ def test_moments_may_be_left_out() -> None:
     assert (entry.expires_ms, entry.created_ms, entry.updated_ms) == (None, UNKNOWN_MS, UNKNOWN_MS)
 
 
-@pytest.mark.parametrize("name", ["state", "state@prod", "global", "job:prices", "scope:a", "scope:a b\xe4"])
+@pytest.mark.parametrize("name", ["state", "state@prod", "global", "job:prices", "scope:a", "scope:a b\xe4", "scope:"])
 def test_these_are_namespaces(name: str) -> None:
     assert is_namespace(name)
 
 
-@pytest.mark.parametrize("name", ["", "State", "state@", "job:", "scope:", "jobs:a", "global:a", "entry"])
+@pytest.mark.parametrize("name", ["", "State", "state@", "job:", "jobs:a", "global:a", "entry"])
 def test_these_are_not(name: str) -> None:
     assert not is_namespace(name)
 
