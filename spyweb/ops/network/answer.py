@@ -1,13 +1,39 @@
-"""A response as aiohttp reads it, but for a Location with bytes that are no UTF-8, which would be left out."""
+"""Answers as aiohttp reads them, but for two things.
+
+A Location with bytes that are no UTF-8 would be left out, and a body that goes wrong halfway waited for.
+"""
 
 from __future__ import annotations
 
 import re
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from spyweb.errors import FetchError
+
 _NO_UTF8 = re.compile("[\udc80-\udcff]")  # what aiohttp makes of such bytes
+
+
+class Incoming(ResponseHandler):
+    """What a server sends."""
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._tell_reader()
+
+    def _tell_reader(self) -> None:
+        """What can't be read ends the body: aiohttp would let whoever reads it wait for the rest."""
+        error, body = self.exception(), self._payload
+        if isinstance(error, HttpProcessingError) and body is not None and not body.is_eof():
+            body.set_exception(FetchError("http", in_one_line(error.message)))
+
+
+def in_one_line(message: str) -> str:
+    """The other lines of aiohttp's messages show bytes of the answer."""
+    return (message or "bad response").splitlines()[0].rstrip(":")
 
 
 class Answer(aiohttp.ClientResponse):

@@ -15,9 +15,10 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import AddrInfoType
 from yarl import URL
 
@@ -25,7 +26,7 @@ from spyweb.clock import Clock
 from spyweb.errors import FetchError
 from spyweb.model import MIB
 from spyweb.ops.network.addresses import is_public, private_reason, private_target
-from spyweb.ops.network.answer import Answer
+from spyweb.ops.network.answer import Answer, Incoming
 from spyweb.ops.network.decoding import STEP, Decoder
 from spyweb.ops.network.failures import translated
 from spyweb.ops.network.probe import Prober
@@ -236,6 +237,8 @@ async def refuse_private_names(
 
 
 def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aiohttp.ClientSession:
+    reader: type[ResponseHandler] = Incoming
+    connector._factory = partial(reader, loop=asyncio.get_running_loop())  # aiohttp leaves no other way in
     return aiohttp.ClientSession(
         connector=connector,
         response_class=Answer,

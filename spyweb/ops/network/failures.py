@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import aiohttp
 
 from spyweb.errors import FetchError
+from spyweb.ops.network.answer import in_one_line
 from spyweb.ops.network.request import MOST_REDIRECTS, Fetch, without_password
 
 LONGEST_SHOWN = 200  # of an address, which the other side chose
@@ -76,7 +77,7 @@ def _text_of_answer(error: aiohttp.ClientResponseError) -> str:
         return f"too many redirects: more than {MOST_REDIRECTS}{_last_of(error.history)}"
     if error.message.startswith(NO_HTTP):
         return "the answer is not HTTP"
-    return (error.message or "bad response").splitlines()[0].rstrip(":")  # the other lines show bytes of it
+    return in_one_line(error.message)
 
 
 def _last_of(history: Sequence[aiohttp.ClientResponse]) -> str:

@@ -1,8 +1,36 @@
 from __future__ import annotations
 
+import asyncio
+
+import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from spyweb.ops.network.answer import with_quoted_location
+from spyweb.errors import FetchError
+from spyweb.ops.network.answer import Incoming, with_quoted_location
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def incoming(*pieces: bytes) -> Incoming:
+    """What came over a connection, piece by piece."""
+    incoming = Incoming(asyncio.get_running_loop())
+    incoming.set_response_params()
+    for piece in pieces:
+        incoming.data_received(piece)
+    return incoming
+
+
+@pytest.mark.parametrize("pieces", [(CHUNKED, b"zz\r\n"), (CHUNKED + b"4\r\nfour\r\n", b"zz\r\n")])
+async def test_a_body_that_goes_wrong_halfway_is_not_waited_for(pieces: tuple[bytes, ...]) -> None:
+    _, body = await incoming(*pieces).read()
+    with pytest.raises(FetchError, match=r"^Invalid character in chunk size$"):
+        await body.read()
+
+
+async def test_a_head_that_goes_wrong_is_no_answer() -> None:
+    came = incoming(b"SSH-2.0-OpenSSH_9.9\r\n\r\nmore")
+    with pytest.raises(Exception, match="Bad status line"):
+        await came.read()
 
 
 def test_bytes_of_a_location_that_are_no_utf8_are_percent_encoded() -> None:
