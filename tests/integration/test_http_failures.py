@@ -127,6 +127,13 @@ async def test_an_answer_that_does_not_begin_like_http_is_told_to_be_none(script
     assert error == {"kind": "http", "error": "the answer is not HTTP"}
 
 
+@pytest.mark.parametrize("method", [b"GET", b"HEAD"])
+async def test_bytes_behind_the_end_of_an_answer_are_left_alone(script: Script, method: bytes) -> None:
+    async with open_raw_server(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfour, and more") as raw:
+        answered = await script.ask("http_request", {b"url": raw.url("/").encode(), b"method": method})
+    assert answered["body"] == (b"four" if method == b"GET" else b"")
+
+
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nX-Half: 1\r\n"])
 async def test_a_server_that_closes_before_its_head_is_whole_is_connect(script: Script, answer: bytes) -> None:
     async with open_raw_server(answer) as raw:

@@ -73,6 +73,21 @@ async def test_what_is_odd_in_the_body_of_a_2xx_does_not_matter(channels: Channe
         assert await channels.send(message_to(raw.url("/"))) is None
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"204 No Content\r\n\r\nok",
+        b"204 No Content\r\nContent-Length: 2\r\n\r\nok",
+        b"200 OK\r\nContent-Length: 4\r\n\r\ncaf\xc3\xa9",
+        b"200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok\r\nok",
+    ],
+    ids=["204 with a body", "204 with a length", "characters counted, not bytes", "last answer"],
+)
+async def test_what_comes_behind_the_end_of_a_2xx_does_not_matter(channels: Channels, answer: bytes) -> None:
+    async with open_raw_server(b"HTTP/1.1 " + answer) as raw:
+        assert await channels.send(message_to(raw.url("/"))) is None
+
+
 async def test_a_body_that_drips_takes_a_moment_and_not_the_timeout(
     channels: Channels, server: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
-"""Answers as aiohttp reads them, but for two things.
+"""Answers as aiohttp reads them, but for three things.
 
-A Location with bytes that are no UTF-8 would be left out, and a body that goes wrong halfway waited for.
+A Location with bytes that are no UTF-8 would be left out, an answer refused for what comes behind its end, and a body
+that goes wrong halfway waited for.
 """
 
 from __future__ import annotations
@@ -14,14 +15,23 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from spyweb.errors import FetchError
 
+END_OF_HEAD = b"\r\n\r\n"
+
 _NO_UTF8 = re.compile("[\udc80-\udcff]")  # what aiohttp makes of such bytes
 
 
 class Incoming(ResponseHandler):
-    """What a server sends."""
+    """What a server sends: its head is read before what came together with it.
+
+    Else bytes behind the end of an answer, such as the body of a 204, or more than the Content-Length says, would have
+    all of it refused, the status too.  So they just have the connection closed.
+    """
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        head, end, rest = data.partition(END_OF_HEAD)
+        super().data_received(head + end)
+        if rest and self.exception() is None:
+            super().data_received(rest)
         self._tell_reader()
 
     def _tell_reader(self) -> None:

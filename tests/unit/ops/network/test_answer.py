@@ -8,7 +8,8 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from spyweb.errors import FetchError
 from spyweb.ops.network.answer import Incoming, with_quoted_location
 
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 def incoming(*pieces: bytes) -> Incoming:
@@ -20,7 +21,20 @@ def incoming(*pieces: bytes) -> Incoming:
     return incoming
 
 
-@pytest.mark.parametrize("pieces", [(CHUNKED, b"zz\r\n"), (CHUNKED + b"4\r\nfour\r\n", b"zz\r\n")])
+@pytest.mark.parametrize(
+    "answer",
+    [b"Content-Length: 4\r\n\r\nfour, and more", b"Transfer-Encoding: chunked\r\n\r\n4\r\nfour\r\n0\r\n\r\nand more"],
+)
+async def test_bytes_behind_the_end_of_an_answer_only_have_its_connection_closed(answer: bytes) -> None:
+    came = incoming(HEAD + answer)
+    head, body = await came.read()
+    assert (head.code, await body.read()) == (200, b"four")
+    assert came.should_close
+
+
+@pytest.mark.parametrize(
+    "pieces", [(CHUNKED, b"zz\r\n"), (CHUNKED + b"4\r\nfour\r\n", b"zz\r\n"), (CHUNKED + b"zz\r\n",)]
+)
 async def test_a_body_that_goes_wrong_halfway_is_not_waited_for(pieces: tuple[bytes, ...]) -> None:
     _, body = await incoming(*pieces).read()
     with pytest.raises(FetchError, match=r"^Invalid character in chunk size$"):
