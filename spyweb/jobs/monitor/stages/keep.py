@@ -17,6 +17,7 @@ from spyweb.store.protocol import NewRecord
 log = structlog.get_logger()
 
 HASH_BYTES = 16
+AT_ONCE = 200  # items stored in one transaction, which all others' writes wait for: 10 ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +29,29 @@ class New:
 
 
 async def keep(course: Course, items: Sequence[Item]) -> list[New]:
-    """Those that are new, in their order; they are stored when this returns."""
+    """Those that are new, in their order; they are stored when this returns.
+
+    Of a large page some may be stored and others not where a cycle ends halfway: then these are new to the next one.
+    """
     if not items:
         return []
     url = course.page_url
-    records = [_record(course, item, url) for item in items]
+    new: list[New] = []
     try:
         with course.telemetry.timed("store"):
-            stored = await course.means.records.add(course.spec.id, records, owed=course.announces)
+            for start in range(0, len(items), AT_ONCE):
+                new += await _keep_some(course, items[start : start + AT_ONCE], url)
     except StoreError as error:
         raise CycleFailed(f"not stored: {error}") from error
-    new = [New(item, number) for item, number in zip(items, stored, strict=True) if number is not None]
     if new:
         log.info("new items", job=course.spec.id, url=url, new=len(new), of=len(items))
     return new
+
+
+async def _keep_some(course: Course, items: Sequence[Item], url: str) -> list[New]:
+    records = [_record(course, item, url) for item in items]
+    stored = await course.means.records.add(course.spec.id, records, owed=course.announces)
+    return [New(item, number) for item, number in zip(items, stored, strict=True) if number is not None]
 
 
 def _record(course: Course, item: Item, url: str) -> NewRecord:
