@@ -52,6 +52,14 @@ async def test_secrets_stay_with_the_host_they_were_for(server: WebServer, scrip
     assert sent_headers(dropped)["x-trace"] == "7"
 
 
+async def test_a_host_header_is_for_the_first_host_alone(server: WebServer, script: Script) -> None:
+    given = {b"host": b"shop.example"}
+    here = await script.ask("http_get", leading_to(server, server.url("/echo", "one.test")), given)
+    elsewhere = await script.ask("http_get", leading_to(server, server.url("/echo", "two.test")), given)
+    assert sent_headers(here)["host"] == "shop.example"
+    assert sent_headers(elsewhere)["host"] == f"two.test:{server.port}"
+
+
 async def test_a_password_in_the_address_stays_too(server: WebServer, script: Script) -> None:
     url = leading_to(server, server.url("/echo", "two.test"), host="me:secret@one.test")
     assert "authorization" not in sent_headers(await script.ask("http_get", url))

@@ -216,15 +216,15 @@ def most_connections() -> int:
 def hops_of(fetch: Fetch, settings: HttpSettings) -> Sequence[Hop]:
     """What is done at each hop, the first one and those that redirects lead to."""
 
-    async def leave_body_behind(
-        wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
+    async def leave_behind(wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         if wanted.method != fetch.method:  # a redirect has made it a GET
             for name in ABOUT_THE_BODY:
                 wanted.headers.popall(name, None)
+        if wanted.url.raw_host != fetch.url.raw_host:  # a Host that a script gave is the first one's
+            wanted.headers["Host"] = wanted.url.host_port_subcomponent or ""
         return await send(wanted)
 
-    return (leave_body_behind, refuse_private_names) if settings.deny_private else (leave_body_behind,)
+    return (leave_behind, refuse_private_names) if settings.deny_private else (leave_behind,)
 
 
 async def refuse_private_names(
