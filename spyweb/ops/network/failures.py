@@ -73,6 +73,8 @@ def _text_of(error: Exception, kind: str, fetch: Fetch) -> str:
 
 
 def _text_of_answer(error: aiohttp.ClientResponseError) -> str:
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"the proxy answered {error.status} {in_one_line(error.message)}"
     if isinstance(error, aiohttp.TooManyRedirects):
         return f"too many redirects: more than {MOST_REDIRECTS}{_last_of(error.history)}"
     if error.message.startswith(NO_HTTP):

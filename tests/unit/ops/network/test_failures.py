@@ -53,6 +53,11 @@ def test_a_bad_answer_is_told_in_one_line_without_its_bytes(message: str, text: 
     assert str(failure_of(aiohttp.ClientResponseError(ASKED, (), status=400, message=message), PLAIN)) == text
 
 
+def test_a_tunnel_that_a_proxy_refuses_is_told_as_the_proxys() -> None:
+    refusal = aiohttp.ClientHttpProxyError(ASKED, (), status=403, message="Forbidden")
+    assert str(failure_of(refusal, PROXIED)) == "the proxy answered 403 Forbidden"
+
+
 def test_a_failure_names_the_proxy_without_its_password() -> None:
     assert failure_of(TimeoutError(), PROXIED).proxy == "http://proxy:1"
 
