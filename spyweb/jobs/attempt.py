@@ -17,7 +17,7 @@ from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.jobs.records import ctx_of
 from spyweb.lua.session import Host, Request
 from spyweb.lua.wire import Why
-from spyweb.model import Ending, Failure, Outcome, Run, RunId, TriggerType
+from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId, TriggerType
 from spyweb.store.protocol import ChangeEvent, Events, Runs
 
 log = structlog.get_logger()
@@ -45,6 +45,8 @@ class Monitors(Protocol):
     async def iterate(self, job: LiveJob, run: Run, host: CountingHost, ctx: Mapping[str, object]) -> Ending: ...
 
     def cancel(self, run: RunId, why: Why) -> None: ...
+
+    def forget(self, job: JobId) -> None: ...
 
 
 class Observer(Protocol):

@@ -430,6 +430,7 @@ class Runner:
         waiting = [*(delay.run for delay in job.delayed.values()), *job.waiting]
         job.delayed.clear()
         job.waiting.clear()
+        self._around.monitors.forget(job.id)
         self._write_off(job, waiting, "the job was deleted")
 
     async def drain(self, grace: float) -> None:

@@ -77,3 +77,6 @@ class FakeMonitors:
 
     def cancel(self, run: RunId, why: Why) -> None:
         self.story.append(f"cancel {run} {why.name.lower()}")
+
+    def forget(self, job: JobId) -> None:
+        self.story.append(f"forget {job}")

@@ -58,6 +58,7 @@ class Town:
     store: MemoryStore
     live: LiveJobs
     machine: FakeMachine
+    monitors: FakeMonitors
     timers: FakeTimers
     runner: Runner
     scheduler: Scheduler
@@ -87,10 +88,12 @@ def tell(run: Run) -> str:
     return f"{text} x{run.count}" if run.count > 1 else text
 
 
-def make_surroundings(store: MemoryStore, live: LiveJobs, machine: FakeMachine, clock: FakeClock) -> Surroundings:
+def make_surroundings(
+    store: MemoryStore, live: LiveJobs, machine: FakeMachine, monitors: FakeMonitors, clock: FakeClock
+) -> Surroundings:
     return Surroundings(
         machine=machine,
-        monitors=FakeMonitors(),
+        monitors=monitors,
         runs=store.runs,
         events=store.events,
         live=live,
@@ -105,9 +108,9 @@ def make_surroundings(store: MemoryStore, live: LiveJobs, machine: FakeMachine, 
 async def town(store: MemoryStore | None = None, clock: FakeClock | None = None) -> AsyncIterator[Town]:
     clock = clock or FakeClock()
     store = store or MemoryStore(clock)
-    live, machine = LiveJobs(), FakeMachine()
+    live, machine, monitors = LiveJobs(), FakeMachine(), FakeMonitors()
     async with TaskGroup() as tasks:
-        runner = Runner(make_surroundings(store, live, machine, clock), tasks)
+        runner = Runner(make_surroundings(store, live, machine, monitors, clock), tasks)
         timers = FakeTimers(clock)
         scheduler = Scheduler(timers=timers, live=live, runner=runner, runs=store.runs, clock=clock)
         yield Town(
@@ -115,6 +118,7 @@ async def town(store: MemoryStore | None = None, clock: FakeClock | None = None)
             store=store,
             live=live,
             machine=machine,
+            monitors=monitors,
             timers=timers,
             runner=runner,
             scheduler=scheduler,

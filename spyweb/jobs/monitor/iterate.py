@@ -17,7 +17,7 @@ from spyweb.jobs.monitor.carry_out import LAST_WORDS_MS, Cycles, Errand
 from spyweb.jobs.monitor.endings import conclude
 from spyweb.lua.hooks import is_defined
 from spyweb.lua.wire import Why
-from spyweb.model import Ending, Outcome
+from spyweb.model import Ending, JobId, Outcome
 
 STAGGER = 0.2  # seconds between the first requests of two workers
 
@@ -31,6 +31,10 @@ class Iteration:
         self._why = Why.NOTHING
         self._queue = deque(self._monitor.urls)
         self._endings: list[Ending] = []
+
+    @property
+    def job(self) -> JobId:
+        return self._errand.run.job
 
     async def run(self) -> Ending:
         timeout_s = self._errand.version.spec.timeout_ms / 1000

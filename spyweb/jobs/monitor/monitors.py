@@ -49,14 +49,19 @@ class Monitors:
         finally:
             del self._iterations[run.id]
             if job.gone:
-                self._versions.pop(job.id, None)
-                self._owed.pop(job.id, None)
+                self.forget(job.id)
 
     def cancel(self, run: RunId, why: Why) -> None:
         """Have it end; a run that is not known has ended already."""
         iteration = self._iterations.get(run)
         if iteration:
             iteration.cancel(why)
+
+    def forget(self, job: JobId) -> None:
+        """It is gone: nothing outlives the last of its runs."""
+        if all(iteration.job != job for iteration in self._iterations.values()):
+            self._versions.pop(job, None)
+            self._owed.pop(job, None)
 
     def _version(self, job: LiveJob) -> Version | None:
         """Settings may change and the Lua files not: then hooks still take turns, since the VM is the same."""

@@ -296,6 +296,7 @@ async def test_what_waits_for_a_deleted_job_is_recorded_and_does_not_run() -> No
         t.machine.finish(1)
         await t.clock.turn(10)
         assert await t.record() == ["prices manual success", "prices manual skipped"]
+        assert t.monitors.story == ["forget prices"]
 
 
 async def stop_beside_two_runs(t: Town) -> Task[None]:

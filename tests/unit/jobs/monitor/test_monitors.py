@@ -36,6 +36,27 @@ async def test_settings_that_change_in_a_run_count_from_the_next() -> None:
         assert [str(fetch.url)[-1] for fetch in s.http.asked] == ["1", "2", "3"]
 
 
+async def test_nothing_is_left_of_a_job_that_is_gone_once_its_runs_have_ended() -> None:
+    async with shop() as s:
+        idle, busy = make_monitor(), make_monitor()
+        await s.run(idle)
+        s.monitors.forget(idle.id)
+        assert not s.monitors._versions
+        assert not s.monitors._owed
+
+        s.http.held["http://shop.example/"] = gate = get_running_loop().create_future()
+        task = s.start(busy)
+        await s.clock.turn()
+        busy.gone = True
+        s.monitors.forget(busy.id)
+        assert s.monitors._owed  # a job that comes back must not announce what this run has in hand
+        gate.set_result(None)
+        await s.clock.turn()
+        assert (await task).outcome is Outcome.SUCCESS
+        assert not s.monitors._versions
+        assert not s.monitors._owed
+
+
 async def test_to_cancel_a_run_that_has_ended_does_nothing() -> None:
     async with shop() as s:
         await s.run()
