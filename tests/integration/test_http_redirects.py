@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -119,3 +121,30 @@ async def test_a_large_body_goes_along_whole(server: WebServer, script: Script) 
     body = b"0123456789abcdef" * (2 * MIB // 16)
     response = await script.ask("http_post", leading_to(server, "/echo", 307), body)
     assert base64.b64decode(json.loads(body_of(response))["body"]) == body
+
+
+@pytest.mark.parametrize("method", [b"GET", b"HEAD"])
+async def test_a_server_that_closes_without_a_word_is_asked_again_at_each_hop(script: Script, method: bytes) -> None:
+    heads: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+            to = len(heads)
+            writer.write(b"HTTP/1.1 %d X\r\nLocation: /%d\r\nContent-Length: 0\r\n\r\n" % (302 if to < 5 else 200, to))
+            await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        response = await script.ask("http_request", {b"url": f"{url}/0".encode(), b"method": method})
+    assert (response["status"], response["url"]) == (200, f"{url}/4")
+    assert len(heads) == 5
+
+
+async def test_a_hop_that_gets_no_answer_at_all_is_given_up(script: Script) -> None:
+    async with open_raw_server(b"") as silent:
+        target = silent.url("/").encode()
+        async with open_raw_server(b"HTTP/1.1 302 F\r\nContent-Length: 0\r\nLocation: " + target + b"\r\n\r\n") as raw:
+            error = await script.fail("http_get", raw.url("/").encode())
+    assert error == {"kind": "connect", "error": "the server closed without a whole answer"}

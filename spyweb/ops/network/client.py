@@ -44,6 +44,7 @@ PIECE = 16_384  # bytes of a body: as it came
 AT_HAND_S = 1.0  # how long a body may take that need not come whole
 LARGE_BODY = MIB  # bytes; aiohttp writes a file in pieces, bytes at once
 ABOUT_THE_BODY = ("Content-Type", "Content-Encoding", "Content-Language", "Content-Location")
+REPEATABLE = ("GET", "HEAD")
 
 Hop = aiohttp.ClientMiddlewareType
 SocksDoor = Callable[[URL], AbstractAsyncContextManager[aiohttp.ClientSession]]
@@ -224,7 +225,20 @@ def hops_of(fetch: Fetch, settings: HttpSettings) -> Sequence[Hop]:
             wanted.headers["Host"] = wanted.url.host_port_subcomponent or ""
         return await send(wanted)
 
-    return (leave_behind, refuse_private_names) if settings.deny_private else (leave_behind,)
+    async def ask_again(wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        """It may go over the connection of the hop before, which the server has just closed without a word.
+
+        aiohttp asks once more as well, but only once over all hops.
+        """
+        try:
+            return await send(wanted)
+        except aiohttp.ServerDisconnectedError:
+            if wanted.url == fetch.url or wanted.method not in REPEATABLE:
+                raise
+            return await send(wanted)
+
+    hops: tuple[Hop, ...] = (leave_behind, ask_again)
+    return (*hops, refuse_private_names) if settings.deny_private else hops
 
 
 async def refuse_private_names(
