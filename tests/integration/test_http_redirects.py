@@ -92,6 +92,18 @@ async def test_a_byte_that_is_no_utf8_goes_along_percent_encoded(server: WebServ
     assert response["url"] == server.url("/echo?q=%E9&r=1")
 
 
+async def test_the_escapes_of_a_query_arrive_as_they_are(server: WebServer, script: Script) -> None:
+    url = server.url("/echo?sig=a%2Fb%3A%7e&at=1%3A2")
+    asked = await script.ask("http_get", url.encode())
+    async with open_raw_server(
+        b"HTTP/1.1 302 F\r\nContent-Length: 0\r\nLocation: " + url.encode() + b"\r\n\r\n"
+    ) as raw:
+        led = await script.ask("http_get", raw.url("/").encode())
+    for response in (asked, led):
+        assert response["url"] == url
+        assert json.loads(body_of(response))["path"] == "/echo?sig=a%2Fb%3A%7e&at=1%3A2"
+
+
 @pytest.mark.parametrize(
     ("status", "method", "size"), [(301, "GET", 0), (303, "GET", 0), (307, "POST", 5), (308, "POST", 5)]
 )

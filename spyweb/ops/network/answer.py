@@ -1,7 +1,7 @@
-"""Answers as aiohttp reads them, but for three things.
+"""Answers as aiohttp reads them, but for a few things.
 
-A Location with bytes that are no UTF-8 would be left out, an answer refused for what comes behind its end, and a body
-that goes wrong halfway waited for.
+A Location with bytes that are no UTF-8 would be left out, and the escapes of any other changed; an answer would be
+refused for what comes behind its end, and a body that goes wrong halfway waited for.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
 from spyweb.errors import FetchError
+from spyweb.ops.network.request import as_written
 
 END_OF_HEAD = b"\r\n\r\n"
 
@@ -49,14 +51,24 @@ def in_one_line(message: str) -> str:
 class Answer(aiohttp.ClientResponse):
     @property
     def headers(self) -> CIMultiDictProxy[str]:  # aiohttp follows what it finds there
-        return with_quoted_location(super().headers)
+        headers = super().headers
+        location = headers.get("Location") or headers.get("URI")
+        return with_location(headers, led_to(self.url, location)) if location else headers
 
 
-def with_quoted_location(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:
-    """As browsers have it: such a byte is percent-encoded."""
-    location = headers.get("Location", "")
-    if not _NO_UTF8.search(location):
-        return headers
+def with_location(headers: CIMultiDictProxy[str], location: str) -> CIMultiDictProxy[str]:
     changed = CIMultiDict(headers)
-    changed["Location"] = _NO_UTF8.sub(lambda found: f"%{ord(found[0]) & 0xFF:02X}", location)
+    changed["Location"] = location
     return CIMultiDictProxy(changed)
+
+
+def led_to(base: URL, location: str) -> str:
+    """Where a redirect leads, as browsers have it: a byte that is no UTF-8 is escaped, and the query stays as it is."""
+    text = _NO_UTF8.sub(lambda found: f"%{ord(found[0]) & 0xFF:02X}", location)
+    try:
+        target = URL(text)
+        if target.scheme and not target.raw_host:
+            return text
+        return str(as_written(base.join(target), text))
+    except ValueError:
+        return text  # aiohttp says what is wrong

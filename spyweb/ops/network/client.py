@@ -262,6 +262,7 @@ def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aio
         auto_decompress=False,  # the decoder does it
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # one asyncio.timeout covers everything
         trust_env=False,
+        requote_redirect_url=False,  # the answer has done so
         max_line_size=LONGEST_HEADER,
         max_field_size=LONGEST_HEADER,
         max_headers=MOST_HEADERS,

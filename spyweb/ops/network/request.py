@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+from urllib.parse import quote
 
 from yarl import URL
 
@@ -23,6 +24,7 @@ PROXY_SCHEMES = (*SCHEMES, *SOCKS_SCHEMES)
 
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNSAFE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_NOT_IN_QUERY = re.compile(r"[^!$-&(-;=?-~]")  # what browsers escape there
 _OURS = frozenset({"content-length", "transfer-encoding"})  # said by the client, who knows the body
 
 
@@ -67,12 +69,31 @@ class Http(Protocol):
 
 def parse_url(text: bytes) -> URL:
     """The address to ask.  Raises FetchError."""
-    return _parse(text, "http", "URL", SCHEMES)
+    return as_written(_parse(text, "http", "URL", SCHEMES), text.decode("utf-8"))
 
 
 def parse_proxy(text: bytes) -> URL:
     """The proxy to go through.  Raises FetchError."""
     return _parse(text, "proxy", "proxy", PROXY_SCHEMES)
+
+
+def as_written(url: URL, text: str) -> URL:
+    """With the query as it stands in the text: yarl undoes escapes that a signature may be over."""
+    _, mark, query = text.partition("#")[0].partition("?")
+    if not mark:
+        return url
+    return URL.build(
+        scheme=url.scheme,
+        authority=url.raw_authority,
+        path=url.raw_path,
+        query_string=_NOT_IN_QUERY.sub(_escaped, query),
+        fragment=url.raw_fragment,
+        encoded=True,
+    )
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return quote(found[0], safe="")
 
 
 def without_password(url: URL) -> str:

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
 from spyweb.errors import FetchError
-from spyweb.ops.network.answer import Incoming, with_quoted_location
+from spyweb.ops.network.answer import Incoming, led_to, with_location
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -47,14 +48,26 @@ async def test_a_head_that_goes_wrong_is_no_answer() -> None:
         await came.read()
 
 
-def test_bytes_of_a_location_that_are_no_utf8_are_percent_encoded() -> None:
-    headers = CIMultiDictProxy(CIMultiDict([("A", "1"), ("location", "/é?q=\udce9\udcff%20"), ("A", "2")]))
-    quoted = with_quoted_location(headers)
-    assert quoted["Location"] == "/é?q=%E9%FF%20"
-    assert quoted.getall("A") == ["1", "2"]
+@pytest.mark.parametrize(
+    ("location", "target"),
+    [
+        ("/é?q=\udce9\udcff%20", "http://shop.example/%C3%A9?q=%E9%FF%20"),
+        ("?sig=a%2Fb%3A%7e+%zz&at=1:2/3", "http://shop.example/a?sig=a%2Fb%3A%7e+%zz&at=1:2/3"),
+        ('/b c?d e="ä"#f', "http://shop.example/b%20c?d%20e=%22%C3%A4%22#f"),
+        ("HTTPS://Bücher.Example:443/?", "https://xn--bcher-kva.example/"),
+        ("//other.example/../x", "http://other.example/x"),
+        ("#f", "http://shop.example/a?b=%2F#f"),
+        ("javascript:alert(1)", "javascript:alert(1)"),
+        ("http://[::1", "http://[::1"),
+        ("http:///x", "http:///x"),
+    ],
+)
+def test_where_a_redirect_leads(location: str, target: str) -> None:
+    assert led_to(URL("http://shop.example/a?b=%2F", encoded=True), location) == target
 
 
-def test_any_other_headers_stay_as_they_are() -> None:
-    for given in ({}, {"Location": "/é"}, {"Other": "\udce9"}):
-        headers = CIMultiDictProxy(CIMultiDict(given))
-        assert with_quoted_location(headers) is headers
+def test_a_location_takes_the_place_of_what_was_there() -> None:
+    headers = CIMultiDictProxy(CIMultiDict([("A", "1"), ("location", "/a"), ("A", "2"), ("Location", "/b")]))
+    changed = with_location(headers, "/c")
+    assert changed.getall("Location") == ["/c"]
+    assert changed.getall("A") == ["1", "2"]

@@ -17,7 +17,9 @@ from spyweb.ops.network.request import (
     ("text", "url"),
     [
         (b"http://example.com", "http://example.com"),
-        (b"HTTPS://EXAMPLE.com:444/a?b=c d#e", "https://example.com:444/a?b=c+d#e"),
+        (b"HTTPS://EXAMPLE.com:444/a?b=c d#e", "https://example.com:444/a?b=c%20d#e"),
+        (b"http://a/?sig=a%2Fb%3a%7E+%zz%&at=1:2/3", "http://a/?sig=a%2Fb%3a%7E+%zz%&at=1:2/3"),
+        ("http://me:s%2F@a/?q=ä'\"<>#x?y".encode(), "http://me:s%2F@a/?q=%C3%A4%27%22%3C%3E#x?y"),
         ("http://bücher.example/ü".encode(), "http://xn--bcher-kva.example/%C3%BC"),
         (b"http://a/%2F%20", "http://a/%2F%20"),
     ],
