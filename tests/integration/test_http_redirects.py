@@ -74,6 +74,7 @@ async def test_a_password_in_the_address_stays_too(server: WebServer, script: Sc
         "ftp://one.test/",
         "javascript:alert(1)",
         "http://[::1",
+        "http://[]@",
         "http://one.test:port/",
         "http:///x",
     ],

@@ -15,9 +15,10 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from spyweb.errors import FetchError
-from spyweb.ops.network.request import as_written
+from spyweb.ops.network.request import NO_URL, as_written
 
 END_OF_HEAD = b"\r\n\r\n"
+REFUSED = "no-url:"  # a scheme that aiohttp does not follow, and does not read what comes after
 
 _NO_UTF8 = re.compile("[\udc80-\udcff]")  # what aiohttp makes of such bytes
 
@@ -70,5 +71,5 @@ def led_to(base: URL, location: str) -> str:
         if target.scheme and not target.raw_host:
             return text
         return str(as_written(base.join(target), text))
-    except ValueError:
-        return text  # aiohttp says what is wrong
+    except NO_URL:
+        return REFUSED + text

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import aiohttp
 
 from spyweb.errors import FetchError
-from spyweb.ops.network.answer import in_one_line
+from spyweb.ops.network.answer import REFUSED, in_one_line
 from spyweb.ops.network.request import MOST_REDIRECTS, Fetch, without_password
 
 LONGEST_SHOWN = 200  # of an address, which the other side chose
@@ -63,7 +63,7 @@ def _text_of(error: Exception, kind: str, fetch: Fetch) -> str:
         case aiohttp.ClientConnectorError():
             return f"could not connect to {error.host}:{error.port}: {_reason(error.os_error)}"
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
-            return f"bad URL: {error}"
+            return f"bad URL: {str(error).removeprefix(REFUSED)}"
         case aiohttp.ClientResponseError():
             return _text_of_answer(error)
         case aiohttp.ServerDisconnectedError():

@@ -22,6 +22,8 @@ SCHEMES = ("http", "https")
 SOCKS_SCHEMES = ("socks4", "socks4a", "socks5", "socks5h")
 PROXY_SCHEMES = (*SCHEMES, *SOCKS_SCHEMES)
 
+NO_URL = (ValueError, IndexError)  # what yarl raises; the latter for `http://[]@`
+
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNSAFE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _NOT_IN_QUERY = re.compile(r"[^!$-&(-;=?-~]")  # what browsers escape there
@@ -110,8 +112,9 @@ def _parse(text: bytes, kind: str, what: str, schemes: Sequence[str]) -> URL:
             raise ValueError(f"it must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}")
         if not url.raw_host:
             raise ValueError("it names no host")
-    except ValueError as error:
-        raise FetchError(kind, f"bad {what}: {error}") from None
+    except NO_URL as error:
+        reason = str(error) if isinstance(error, ValueError) else "it names no host"
+        raise FetchError(kind, f"bad {what}: {reason}") from None
     return url
 
 

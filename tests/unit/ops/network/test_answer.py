@@ -58,7 +58,9 @@ async def test_a_head_that_goes_wrong_is_no_answer() -> None:
         ("//other.example/../x", "http://other.example/x"),
         ("#f", "http://shop.example/a?b=%2F#f"),
         ("javascript:alert(1)", "javascript:alert(1)"),
-        ("http://[::1", "http://[::1"),
+        ("http://[::1", "no-url:http://[::1"),
+        ("http://[]@", "no-url:http://[]@"),
+        ("http://\u3002../ x", "no-url:http://\u3002../ x"),
         ("http:///x", "http:///x"),
     ],
 )

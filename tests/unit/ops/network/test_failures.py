@@ -9,6 +9,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from spyweb.errors import FetchError
+from spyweb.ops.network.answer import REFUSED
 from spyweb.ops.network.failures import failure_of, translated
 from spyweb.ops.network.request import Fetch
 
@@ -51,6 +52,11 @@ def test_each_error_has_its_kind(error: Exception, kind: str) -> None:
 )
 def test_a_bad_answer_is_told_in_one_line_without_its_bytes(message: str, text: str) -> None:
     assert str(failure_of(aiohttp.ClientResponseError(ASKED, (), status=400, message=message), PLAIN)) == text
+
+
+def test_a_redirect_to_what_is_no_address_is_told_as_it_came() -> None:
+    refused = aiohttp.NonHttpUrlRedirectClientError(f"{REFUSED}http://[]@")
+    assert str(failure_of(refused, PLAIN)) == "bad URL: http://[]@"
 
 
 def test_a_tunnel_that_a_proxy_refuses_is_told_as_the_proxys() -> None:

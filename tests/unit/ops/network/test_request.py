@@ -38,6 +38,7 @@ def test_an_address_is_read_as_a_browser_would(text: bytes, url: str) -> None:
         b"ws://example.com",
         b"tcp://example.com",
         b"http://[::1",
+        b"http://[]@",
         b"http://a:port",
         b"http://a:99999",
         b"http://\xff/",
