@@ -9,7 +9,7 @@ import codecs
 import re
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
-_IN_HEADER = re.compile(r"(?i)charset\s*=\s*[\"']?\s*([^\s\"';,]+)")
+_IN_HEADER = re.compile(r"(?i)charset\s*=[\s\"']*([^\s\"';,]+)")  # one run of blanks: two would be tried in all ways
 _IN_PAGE = re.compile(
     rb"(?is)<!--.*?-->"
     rb"|<meta\b[^>]*?\bcharset\s*=\s*[\"']?\s*([^\s\"'/>;]+)"

@@ -44,6 +44,11 @@ def test_the_page_says_it(declaration: bytes) -> None:
     assert read(declaration + "Привет".encode("cp1251")).endswith("Привет")
 
 
+def test_a_header_full_of_blanks_is_read_once() -> None:
+    """In all the ways in which its blanks can be shared out it would take 40 s."""
+    assert to_utf8(b"\xc3\xa4", f"text/html; charset={' ' * 65_000};") == b"\xc3\xa4"
+
+
 def test_the_header_goes_before_the_page() -> None:
     assert read(b"<meta charset=cp1251>" + TEXT.encode(), "text/html; charset=utf-8").endswith(TEXT)
 
