@@ -71,6 +71,7 @@ class Http(Protocol):
 
 def parse_url(text: bytes) -> URL:
     """The address to ask.  Raises FetchError."""
+    text = text.strip(b" ")
     return as_written(_parse(text, "http", "URL", SCHEMES), text.decode("utf-8"))
 
 

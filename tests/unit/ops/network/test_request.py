@@ -22,6 +22,8 @@ from spyweb.ops.network.request import (
         ("http://me:s%2F@a/?q=ä'\"<>#x?y".encode(), "http://me:s%2F@a/?q=%C3%A4%27%22%3C%3E#x?y"),
         ("http://bücher.example/ü".encode(), "http://xn--bcher-kva.example/%C3%BC"),
         (b"http://a/%2F%20", "http://a/%2F%20"),
+        (b" http://a/b  ", "http://a/b"),
+        (b" http://a/b?c ", "http://a/b?c"),
     ],
 )
 def test_an_address_is_read_as_a_browser_would(text: bytes, url: str) -> None:
