@@ -27,7 +27,8 @@ NO_URL = (ValueError, IndexError)  # what yarl raises; the latter for `http://[]
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNSAFE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _NOT_IN_QUERY = re.compile(r"[^!$-&(-;=?-~]")  # what browsers escape there
-_OURS = frozenset({"content-length", "transfer-encoding"})  # said by the client, who knows the body
+# Said by the client, who knows the body, and waits for no leave to send it: many a server gives none.
+_OURS = frozenset({"content-length", "transfer-encoding", "expect"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

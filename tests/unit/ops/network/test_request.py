@@ -90,6 +90,7 @@ def test_a_method_that_could_break_the_request_is_http(text: bytes) -> None:
 def test_headers_go_out_as_they_are_but_for_those_the_client_must_say() -> None:
     given = {b"X-A": b" caf\xc3\xa9\t", b"Content-Length": b"3", b"transfer-encoding": b"chunked", b"Host": b"b"}
     assert clean_headers(given) == {"X-A": "café", "Host": "b"}
+    assert clean_headers({b"Expect": b"100-continue"}) == {}
 
 
 @pytest.mark.parametrize(
