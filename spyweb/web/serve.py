@@ -112,8 +112,10 @@ async def _serve_unix(runner: web.AppRunner, listener: socket.socket) -> asyncio
 
 
 async def _refuse_strangers(host: str) -> None:
+    """Resolves it as listening will: `*` alone is loopback to whoever connects, and every address to a listener."""
     with _clear_words(host, 0):
-        found = await asyncio.get_running_loop().getaddrinfo(host or None, 0, type=socket.SOCK_STREAM)
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
     if not host or not all(ip_address(address).is_loopback for address in addresses):
         raise Refused(
@@ -127,6 +129,8 @@ def _clear_words(host: str, port: int) -> Iterator[None]:
         yield
     except socket.gaierror as error:
         raise Refused(f"{host} can't be resolved ({error.strerror}): choose another with --host") from error
+    except UnicodeError as error:
+        raise Refused(f"{host} can't be resolved (it is no host name): choose another with --host") from error
     except OSError as error:
         raise Refused(_why_not(error, host, port)) from error
 
@@ -146,7 +150,7 @@ def _why_not(error: OSError, host: str, port: int) -> str:
 
 def url_of(host: str, port: int) -> str:
     """How this machine itself reaches what listens there."""
-    reachable = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    reachable = {"": "127.0.0.1", "*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://{_bracketed(reachable)}:{port}"
 
 

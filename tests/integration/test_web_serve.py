@@ -60,7 +60,7 @@ async def test_a_closed_door_gives_its_port_back() -> None:
         assert await get(f"{second.url}/api/jobs") == 200
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "*"])
 async def test_without_a_key_only_loopback_is_listened_on(host: str) -> None:
     with pytest.raises(Refused, match="SPYWEB_API_KEY"):
         async with serve_tcp(FakeDesk(), host=host, port=0, api_key=None):
@@ -78,6 +78,8 @@ async def test_with_a_key_every_address_is_listened_on_and_the_url_can_be_reache
     ("host", "words"),
     [
         ("no such host", "can't be resolved"),
+        ("no..such.host", "can't be resolved"),
+        (64 * "x", "can't be resolved"),
         ("192.0.2.1", "is not an address of this machine"),
     ],
 )
