@@ -22,17 +22,20 @@ LIMIT = 103 if sys.platform == "darwin" else 107  # bytes
 
 def find_socket(data_dir: Path) -> Path:
     """Where to connect to; nothing need listen there."""
-    path = data_dir.resolve() / NAME
-    return Path(os.readlink(path)) if path.is_symlink() else path
+    path = _path_in(data_dir)
+    if not path.is_symlink():
+        return path
+    # Not simply where the link leads: in a copy of the directory that is the daemon of the original.
+    return Path(os.readlink(path)).with_name(_short_name(path))
 
 
 def claim_socket(data_dir: Path) -> Path:
     """Where to listen, with whatever an earlier daemon left there removed.  Only for the holder of the lock."""
-    path = data_dir.resolve() / NAME
+    path = _path_in(data_dir)
     _remove(path)
     if fits(path):
         return path
-    name = f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.sock"
+    name = _short_name(path)
     short = _short_directory(name) / name
     _remove(short)
     path.symlink_to(short)
@@ -42,11 +45,20 @@ def claim_socket(data_dir: Path) -> Path:
 def release_socket(data_dir: Path) -> None:
     with contextlib.suppress(OSError):  # nobody listens there any more: the next daemon removes it
         find_socket(data_dir).unlink(missing_ok=True)
-        (data_dir.resolve() / NAME).unlink(missing_ok=True)
+        _path_in(data_dir).unlink(missing_ok=True)
 
 
 def fits(path: Path) -> bool:
     return len(os.fsencode(path)) <= LIMIT
+
+
+def _path_in(data_dir: Path) -> Path:
+    """`Path.resolve` raises RuntimeError where links lead in a circle."""
+    return Path(os.path.realpath(data_dir)) / NAME
+
+
+def _short_name(path: Path) -> str:
+    return f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.sock"
 
 
 def _remove(path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -67,6 +69,22 @@ def test_the_client_finds_the_socket_whatever_its_own_runtime_directory_is(
     claimed = claim_socket(deep)
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     assert find_socket(deep) == claimed
+
+
+def test_in_a_copy_of_a_data_directory_the_socket_of_the_original_is_not_found(deep: Path) -> None:
+    claimed = claim_socket(deep)
+    leave_a_socket(claimed)
+    copy = deep.with_name("c" * LIMIT)
+    shutil.copytree(deep, copy, symlinks=True)
+    assert not find_socket(copy).exists()
+    assert claim_socket(copy) == find_socket(copy)
+    release_socket(copy)
+    assert claimed.exists()
+
+
+def test_a_data_directory_whose_link_leads_in_a_circle_has_no_socket(tmp_path: Path) -> None:
+    (tmp_path / "data").symlink_to("data")
+    assert not os.path.lexists(find_socket(tmp_path / "data"))
 
 
 def test_without_a_runtime_directory_the_users_own_temporary_one_serves(
