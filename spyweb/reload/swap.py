@@ -29,6 +29,7 @@ from spyweb.reload.modules import Modules, changed_modules, module_codes
 from spyweb.reload.plan import Plan, not_loaded, plan, whose
 from spyweb.settings import Settings
 from spyweb.settings.fixed import waiting_for_a_start
+from spyweb.settings.load import read_file
 from spyweb.settings.sections import FILE
 
 log = structlog.get_logger()
@@ -336,7 +337,7 @@ class Reloader:
 def is_emptied(root: Path) -> bool:
     """An editor, or `>`, empties a file before it writes it: that moment must not be taken for what somebody wants."""
     try:
-        return not (root / FILE).read_bytes().strip()
+        return not read_file(root).strip()
     except OSError:
         return False  # it is told by whoever reads it
 

@@ -7,6 +7,7 @@ are kept as they stand, for jobs/parse.py.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -119,7 +120,7 @@ def section_keys() -> Mapping[str, Mapping[str, Schema]]:
 
 def _read_file(root: Path, problems: list[Problem]) -> Table:
     try:
-        text = (root / FILE).read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+        text = read_file(root).decode("utf-8-sig").replace("\r\n", "\n")
     except FileNotFoundError:
         return Table(file=FILE)
     except UnicodeDecodeError as error:
@@ -134,6 +135,19 @@ def _read_file(root: Path, problems: list[Problem]) -> Table:
         return table
     problems.append(table)
     return Table(file=FILE)
+
+
+def read_file(root: Path) -> bytes:
+    """What config.toml holds.  Raises OSError, also where it is no regular file: a named pipe would hold up whoever
+    reads it, and that is the daemon's loop."""
+    with open(root / FILE, "rb", opener=_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(0, "not a regular file")
+        return file.read()
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 class _Sections:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -382,6 +383,16 @@ async def test_a_broken_config_keeps_the_settings_in_force(tmp_path: Path) -> No
         await w.look()
         assert w.reloader.settings is settings
         assert w.names() == ["hello"]
+
+
+async def test_a_named_pipe_in_place_of_the_settings_holds_nothing_up(tmp_path: Path) -> None:
+    async with world(tmp_path, {"hello": HELLO}) as w:
+        settings = w.reloader.settings
+        os.mkfifo(tmp_path / "config.toml")
+        with capture_logs() as lines:
+            await w.look()
+        assert [line["problem"] for line in lines] == ["config.toml: can't be read: not a regular file"]
+        assert w.reloader.settings is settings
 
 
 async def test_settings_that_take_a_start_are_told_once(tmp_path: Path) -> None:

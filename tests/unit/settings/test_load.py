@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -144,6 +145,11 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     (tmp_path / "config.toml").mkdir()
 
     assert problems(tmp_path) == ["config.toml: can't be read: Is a directory"]
+
+
+def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.toml")
+    assert problems(tmp_path) == ["config.toml: can't be read: not a regular file"]
 
 
 def test_a_section_that_is_no_table_is_a_problem(tmp_path: Path) -> None:
