@@ -3,25 +3,46 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import AsyncIterator
 from contextlib import closing
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from spyweb.clock import Clock
+from spyweb.errors import NoAccess
 
+NOTHING = (FileNotFoundError, NotADirectoryError)
 BLOCK = 65_536  # bytes read at a time, from the end
 INTERVAL = 0.2  # seconds between looks: a file that another process writes tells nobody, and people read it
 
 
 def last_lines(path: Path, count: int) -> list[str]:
-    """The last lines, oldest first; none when there is no file."""
-    try:
-        with path.open("rb") as file:
-            data = _read_end(file.fileno(), count)
-    except FileNotFoundError:
+    """The last lines, oldest first; none when there is no file.  Raises NoAccess when what is there can't be read."""
+    file = _open(path)
+    if file is None:
         return []
-    return _lines(data)[-count:]
+    with file:
+        return _lines(_read_end(file.fileno(), count))[-count:]
+
+
+def _open(path: Path) -> FileIO | None:
+    """None where there is no such file."""
+    try:
+        file = FileIO(path, opener=_at_once)
+    except NOTHING:
+        return None
+    except OSError as error:
+        raise NoAccess(f"{path}: {error.strerror}") from error
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise NoAccess(f"{path}: is no regular file")
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Without waiting for whoever writes into a named pipe: that would hold up the daemon."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _read_end(descriptor: int, count: int) -> bytes:
@@ -47,7 +68,7 @@ class Follower:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = self._open()
+        self._file = _open(path)
         self._rest = b""
         if self._file:
             self._file.seek(0, os.SEEK_END)
@@ -61,15 +82,9 @@ class Follower:
         lines = self._read_on()
         if self._is_elsewhere():
             self.close()
-            self._file, self._rest = self._open(), b""
+            self._file, self._rest = _open(self._path), b""
             lines += self._read_on()
         return lines
-
-    def _open(self) -> BinaryIO | None:
-        try:
-            return self._path.open("rb", buffering=0)
-        except FileNotFoundError:
-            return None
 
     def _read_on(self) -> list[str]:
         if not self._file:
@@ -81,7 +96,7 @@ class Follower:
         """Whether the name has another file by now, or its file was cut."""
         try:
             named = self._path.stat()
-        except FileNotFoundError:
+        except NOTHING:
             return False
         if not self._file:
             return True

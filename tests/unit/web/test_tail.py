@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from spyweb.errors import NoAccess
 from spyweb.web.tail import BLOCK, INTERVAL, Follower, follow, last_lines
 from tests.fakes.clock import FakeClock
 
@@ -51,6 +53,21 @@ def test_lines_are_whole_wherever_blocks_end(log: Path, width: int) -> None:
 def test_a_line_that_is_no_text_is_shown_all_the_same(log: Path) -> None:
     log.write_bytes(b"\xff\n")
     assert last_lines(log, 1) == ["\ufffd"]
+
+
+@pytest.mark.parametrize(("make", "words"), [(Path.mkdir, "Is a directory"), (os.mkfifo, "is no regular file")])
+def test_what_is_no_file_is_refused_and_not_waited_for(log: Path, make: Callable[[Path], None], words: str) -> None:
+    make(log)
+    with pytest.raises(NoAccess, match=words):
+        last_lines(log, 10)
+    with pytest.raises(NoAccess, match=words):
+        Follower(log)
+
+
+def test_a_file_in_place_of_the_folder_leaves_no_lines(log: Path) -> None:
+    log.touch()
+    assert last_lines(log / "hooks.log", 10) == []
+    assert Follower(log / "hooks.log").read_new() == []
 
 
 def test_only_what_is_added_is_followed(log: Path, follower: Follower) -> None:
