@@ -17,6 +17,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from spyweb.errors import Refused
+from spyweb.model import MIB
 from spyweb.web.address import claim_socket, release_socket
 from spyweb.web.app import Site, socket_app, tcp_app
 from spyweb.web.desk import Desk
@@ -24,6 +25,7 @@ from spyweb.web.endpoints import RECEPTION, Handle
 
 PATIENCE = 1.0  # seconds for answers under way when the door closes
 BACKLOG = 128
+USUAL_LINE = 8190  # bytes of a request's first line, as everywhere in aiohttp
 
 library_log = logging.getLogger("aiohttp.server.spyweb")
 
@@ -57,8 +59,11 @@ async def serve_app(app: web.Application, *, host: str, port: int) -> AsyncItera
 
 @asynccontextmanager
 async def serve_socket(desk: Desk, data_dir: Path) -> AsyncIterator[Path]:
-    """Serve every command on the socket of a data directory whose lock is held."""
-    async with _running(socket_app(desk)) as runner:
+    """Serve every command on the socket of a data directory whose lock is held.
+
+    A key stands in the address, percent-encoded: those of a command have up to 128 KB.
+    """
+    async with _running(socket_app(desk), longest_line=MIB) as runner:
         listener = _bind_private(claim_socket(data_dir))
         server = await _serve_unix(runner, listener)
         try:
@@ -74,9 +79,11 @@ def is_worth_a_line(record: logging.LogRecord) -> bool:
 
 
 @asynccontextmanager
-async def _running(app: web.Application) -> AsyncIterator[web.AppRunner]:
+async def _running(app: web.Application, *, longest_line: int = USUAL_LINE) -> AsyncIterator[web.AppRunner]:
     library_log.addFilter(is_worth_a_line)
-    runner = web.AppRunner(app, access_log=None, logger=library_log, shutdown_timeout=PATIENCE)
+    runner = web.AppRunner(
+        app, access_log=None, logger=library_log, shutdown_timeout=PATIENCE, max_line_size=longest_line
+    )
     await runner.setup()
     _put_reception_first(app, runner)
     try:

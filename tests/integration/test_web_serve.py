@@ -136,6 +136,15 @@ async def test_the_socket_lets_in_its_user_alone_and_serves_every_command(tmp_pa
     assert not left_in(tmp_path)
 
 
+async def test_the_longest_key_of_a_command_fits_into_an_address_on_the_socket(tmp_path: Path) -> None:
+    key = "%FF" * (128 << 10)
+    async with serve_socket(FakeDesk(), tmp_path) as path:
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        writer.write(f"GET /api/state/entry?key={key} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        writer.close()
+
+
 async def test_a_long_path_is_served_under_a_short_name(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
