@@ -72,7 +72,7 @@ def _service(unit: Unit) -> list[str]:
         "NotifyAccess=main",
         *([f"User={unit.user}"] if unit.user is not None else []),
         f"WorkingDirectory={_plain(unit.root)}",
-        f"ExecStart={' '.join(_quoted(word) for word in (*unit.program, '-C', str(unit.root), 'start'))}",
+        f"ExecStart={' '.join(map(_argument, (*unit.program, '-C', str(unit.root), 'start')))}",
         "ExecReload=kill -HUP $MAINPID",
         "# SPYWEB_API_KEY and whatever env_get may show; the file may be missing.",
         f"EnvironmentFile=-{environment}",
@@ -142,9 +142,14 @@ def _plain(path: Path) -> str:
     return _one_line(str(path)).replace("%", "%%")
 
 
+def _argument(word: str) -> str:
+    """For a command, where `$` begins a variable; in other settings it is itself."""
+    return _quoted(word).replace("$", "$$")
+
+
 def _quoted(word: str) -> str:
     """For a setting that is split into words."""
-    escaped = _one_line(word).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    escaped = _one_line(word).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return escaped if re.fullmatch(r"[\w@%+=:,./-]+", escaped, re.ASCII) else f'"{escaped}"'
 
 

@@ -86,7 +86,7 @@ def test_odd_paths_are_quoted_for_systemd() -> None:
     text = render(replace(UNIT, root=odd, writable=(odd,)))
     found = settings_of(text)
     assert found["WorkingDirectory"] == '/srv/my "100%%" $HOME\\x'
-    assert found["ReadWritePaths"] == '"/srv/my \\"100%%\\" $$HOME\\\\x"'
+    assert found["ReadWritePaths"] == '"/srv/my \\"100%%\\" $HOME\\\\x"'
     assert found["ExecStart"].endswith('-C "/srv/my \\"100%%\\" $$HOME\\\\x" start')
 
 
