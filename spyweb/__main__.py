@@ -1,5 +1,9 @@
-"""Lets `python -m spyweb` run the command line."""
+"""The command line: as `spyweb`, and as `python -m spyweb`."""
 
-from spyweb.cli.main import main
+from spyweb.daemon.loading import ended_by_ctrl_c
 
-main()
+with ended_by_ctrl_c():
+    from spyweb.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -8,10 +8,11 @@ from __future__ import annotations
 import sys
 
 from spyweb.daemon.lean import lean_imports
+from spyweb.daemon.loading import ended_by_ctrl_c
 from spyweb.daemon.streams import open_standard_streams
 
 open_standard_streams()
-with lean_imports():
+with ended_by_ctrl_c(), lean_imports():
     from spyweb.daemon.process import main
 
 if __name__ == "__main__":
