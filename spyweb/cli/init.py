@@ -52,7 +52,7 @@ def init(
         output.show_json({"project": legible(root), "made": list(made)})
         return
     output.say(f"made {', '.join(made)} in {root}")
-    where = "" if root.resolve() == Path.cwd() else f" -C {directory}"
+    where = "" if root.samefile(Path()) else f" -C {directory}"
     output.say(f"next: `spyweb{where} run {FIRST[template]}` runs a job once, `spyweb{where} start` runs them all")
 
 

@@ -9,15 +9,18 @@ import typer
 
 from spyweb.cli.output import Format
 from spyweb.cli.project import open_project
-from spyweb.errors import SpywebError
+from spyweb.errors import Refused, SpywebError
 
 MOST_ROWS = 1_000_000_000  # of an answer: SQLite takes numbers of 64 bits, and typer any
 
 
 def root_of(context: typer.Context) -> Path:
-    """The project that `-C` names."""
+    """The project that `-C` names.  Raises Refused where it is the folder one stands in, and that has been deleted."""
     directory = context.find_root().params["directory"]
-    return Path(directory).absolute()
+    try:
+        return Path(directory).absolute()
+    except FileNotFoundError as error:
+        raise Refused("the current folder is gone: go to another, or name the project's with -C") from error
 
 
 def complete_job(context: typer.Context, incomplete: str) -> list[str]:

@@ -163,3 +163,13 @@ def test_a_unit_is_printed_for_the_project_at_hand(tmp_path: Path) -> None:
     lines = spyweb("systemd", "install", "--user", "-o", "json", root=tmp_path).json
     assert (text.code, text.lines) == (0, lines)
     assert f"WorkingDirectory={tmp_path}" in text.lines
+
+
+def test_a_current_folder_that_is_gone_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    answer = spyweb("jobs")
+    assert answer.code == 2
+    assert answer.err == "spyweb: the current folder is gone: go to another, or name the project's with -C\n"
+    assert spyweb("init", root=tmp_path).code == 0
