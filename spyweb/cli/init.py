@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from enum import StrEnum
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -57,21 +58,24 @@ def init(
 
 
 def make_project(root: Path, made: Mapping[str, str]) -> None:
-    """Raises Refused, and writes nothing, when any of the files is there already."""
+    """All of it, or nothing.  Raises Refused when a file is there already, NoAccess when one can't be made."""
     there = [name for name in made if (root / name).exists()]
     if there:
         raise Refused(f"{root} has {', '.join(there)} already: nothing was written")
     try:
-        for name, source in made.items():
-            _write(root / PurePosixPath(name), _template() / source)
+        with ExitStack() as undo:
+            for name, source in made.items():
+                _write(root / PurePosixPath(name), _template() / source, undo)
+            undo.pop_all()
     except OSError as error:
-        raise NoAccess(f"{error.filename}: {error.strerror}") from error
+        raise NoAccess(f"{error.filename or root}: {error.strerror}") from error
 
 
-def _write(path: Path, source: Traversable) -> None:
+def _write(path: Path, source: Traversable, undo: ExitStack) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("xb") as file:
-        file.write(source.read_bytes())
+    path.touch(exist_ok=False)
+    undo.callback(path.unlink)
+    path.write_bytes(source.read_bytes())
 
 
 def _template() -> Traversable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -47,6 +48,17 @@ def write(path: Path, text: str) -> None:
     try:
         if path.exists() and not path.read_bytes().startswith(FIRST_LINE.encode()):
             raise Refused(f"{path} is there already and is no file of types: nothing was written")
-        path.write_text(text, encoding="utf-8")
+        replace_text(path, text)
     except OSError as error:
         raise NoAccess(f"{path}: {error.strerror}") from error
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Whole or not at all: what a full disk had cut short would be a file that is not replaced any more."""
+    place = Path(os.path.realpath(path))  # a link stays one
+    draft = place.with_name(f".{place.name}.new")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(place)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from spyweb.store.batch import Kind
 from spyweb.store.protocol import GLOBAL, Change
 from spyweb.store.sqlite import SqliteStore, open_store
 from tests.fakes.changes import make_cursor, make_run
+from tests.fakes.full_disk import file_size_limit
 
 SMALL, LARGE = b"v" * 10, b"v" * 1_000_000
 
@@ -31,17 +30,6 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 def limit_pages(connection: sqlite3.Connection, more: int) -> None:
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages + more}")
-
-
-@contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
-    """Beyond it, the system refuses to write, as it does when a disk is full."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 async def write_beside_one_that_does_not_fit(store: SqliteStore) -> list[object]:

@@ -12,6 +12,7 @@ from spyweb.cli.init import TEMPLATES, Kind
 from spyweb.jobs.discover import scan
 from spyweb.settings import load_settings
 from tests.fakes.command import spyweb
+from tests.fakes.full_disk import file_size_limit
 from tests.fakes.lua_text import compile_problem
 
 
@@ -62,6 +63,16 @@ def test_nothing_is_overwritten_and_nothing_is_half_done(tmp_path: Path) -> None
     assert answer.code == 2
     assert answer.err == f"spyweb: {tmp_path} has jobs/hello.lua already: nothing was written\n"
     assert files_of(tmp_path) == {"jobs/hello.lua"}
+
+
+def test_on_a_full_disk_nothing_is_half_done_either(tmp_path: Path) -> None:
+    with file_size_limit(100):
+        answer = spyweb("init", root=tmp_path)
+    assert (answer.code, answer.err) == (2, f"spyweb: {tmp_path}: File too large\n")
+    assert files_of(tmp_path) == set()
+    (tmp_path / "jobs").write_text("in the way")
+    assert spyweb("init", root=tmp_path).code == 2
+    assert files_of(tmp_path) == {"jobs"}
 
 
 def test_a_folder_that_can_not_be_made_is_one_line(tmp_path: Path) -> None:

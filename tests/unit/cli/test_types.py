@@ -4,6 +4,7 @@ from pathlib import Path
 
 from spyweb.jobs.reference.definitions import definitions
 from tests.fakes.command import spyweb
+from tests.fakes.full_disk import file_size_limit
 
 
 def test_the_file_is_made_where_editors_look_for_it(tmp_path: Path) -> None:
@@ -40,3 +41,13 @@ def test_a_place_that_can_not_be_written_to_is_one_line(tmp_path: Path) -> None:
     answer = spyweb("types", str(tmp_path / "no" / "x.lua"))
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.endswith("no/x.lua: No such file or directory\n")
+
+
+def test_on_a_full_disk_an_older_one_stays_whole(tmp_path: Path) -> None:
+    file = tmp_path / "spyweb.d.lua"
+    file.write_text("---@meta _\nold")
+    with file_size_limit(0):
+        answer = spyweb("types", root=tmp_path)
+    assert (answer.code, answer.err) == (2, f"spyweb: {file}: File too large\n")
+    assert file.read_text() == "---@meta _\nold"
+    assert list(tmp_path.iterdir()) == [file]
