@@ -60,9 +60,11 @@ def lua_tests(
             report = asyncio.run(run_tests(root_of(context), wish, screen))
         except KeyboardInterrupt:
             report = Report(results=screen.seen, is_whole=False)
-    if junit:
-        write_junit(junit, report)
-    show_report(report, form)
+    try:
+        if junit:
+            write_junit(junit, report)
+    finally:  # also where that file can't be written: what failed would be known to nobody
+        show_report(report, form)
     return code_for(report)
 
 

@@ -127,6 +127,19 @@ def test_a_file_that_can_not_be_written_is_one_line(tmp_path: Path) -> None:
         write_junit(tmp_path / "no" / "report.xml", Report(results=[]))
 
 
+def test_what_failed_is_told_also_where_the_file_can_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run_tests(*_: object) -> Report:
+        return Report(results=[FAILED])
+
+    monkeypatch.setattr("spyweb.daemon.testing.run_tests", run_tests)
+    answer = spyweb("test", "--junit", str(tmp_path / "no" / "report.xml"), root=tmp_path)
+    assert answer.code == 2
+    assert answer.err.endswith("no/report.xml: No such file or directory\n")
+    assert FAILED.reason in answer.out
+
+
 def test_a_job_that_is_not_there_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     answer = spyweb("test", "nobody", root=tmp_path)
