@@ -31,7 +31,7 @@ from spyweb.settings.sections import (
     StateSettings,
     StoreSettings,
 )
-from spyweb.settings.shapes import Schema, shaped
+from spyweb.settings.shapes import TEXT, Schema, shaped
 from spyweb.settings.tables import Table, parse_table
 from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
 from spyweb.settings.values import (
@@ -247,7 +247,7 @@ def _store(read: Reading, root: Path, data_dir: Path) -> StoreSettings:
     return StoreSettings(
         url=MEMORY if path == MEMORY else f"sqlite:///{root / path if path else data_dir / 'spyweb.db'}",
         durability=read.take("durability", one_of(Durability), Durability.FULL),
-        key_file=read.take("key_file", text, ""),
+        key_file=read.take("key_file", _key_file, ""),
     )
 
 
@@ -307,6 +307,11 @@ def _store_path(value: object) -> str:
     if not url.startswith("sqlite:///") or url == "sqlite:///":
         raise ValueError(f'expected "sqlite:///" and the path of a file, or "{MEMORY}", not {url[:80]!r}')
     return url.removeprefix("sqlite:///")
+
+
+@shaped(TEXT)
+def _key_file(value: object) -> str:
+    return one_line(value) if value else text(value)
 
 
 def _cores() -> int:

@@ -166,6 +166,17 @@ def test_an_unknown_store_is_refused(tmp_path: Path) -> None:
     assert "sqlite:///" in problems(tmp_path, '[store]\nurl = "postgres://x"')[0]
 
 
+def test_no_path_holds_a_nul(tmp_path: Path) -> None:
+    text = '[daemon]\ndata_dir = "a\\u0000"\n[store]\nurl = "sqlite:///a\\u0000"\nkey_file = "a\\u0000"\n'
+    reason = "can't hold line breaks or control characters"
+    assert problems(tmp_path, text) == [
+        f"config.toml:2: daemon.data_dir: {reason}",
+        f"config.toml:4: store.url: {reason}",
+        f"config.toml:5: store.key_file: {reason}",
+    ]
+    assert load(tmp_path, '[store]\nkey_file = ""\n').store.key_file == ""
+
+
 def test_the_tables_of_jobs_are_kept_with_their_lines(tmp_path: Path) -> None:
     settings = load(tmp_path, '[defaults]\ntimeout = 5\n[jobs.a]\nevery = "x"\n')
 
