@@ -8,10 +8,11 @@ from __future__ import annotations
 import sys
 
 from spyweb.daemon.lean import lean_imports
-from spyweb.daemon.loading import ended_by_ctrl_c
+from spyweb.daemon.loading import end_at_sigterm, ended_by_ctrl_c
 from spyweb.daemon.streams import open_standard_streams
 
 open_standard_streams()
+end_at_sigterm()
 with ended_by_ctrl_c(), lean_imports():
     from spyweb.daemon.process import main
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
 STRUCK = """
 import os, runpy, signal, sys
 
-class CtrlC:
+class Strike:
     def find_spec(self, name, path=None, target=None):
         if name == {module!r}:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal({number})
 
-sys.meta_path.insert(0, CtrlC())
+sys.meta_path.insert(0, Strike())
 sys.argv = ["spyweb", *{arguments!r}]
 runpy.run_module({program!r}, run_name="__main__")
 """
@@ -24,20 +25,34 @@ runpy.run_module({program!r}, run_name="__main__")
 pytestmark = pytest.mark.slow
 
 
-def strike(program: str, module: str, arguments: list[str], before: str = "") -> subprocess.CompletedProcess[str]:
-    code = before + STRUCK.format(program=program, module=module, arguments=arguments)
+PROGRAMS = pytest.mark.parametrize(("program", "module"), [("spyweb", "typer"), ("spyweb.daemon", "structlog")])
+
+
+def strike(
+    program: str, module: str, number: int = signal.SIGINT, *, arguments: Sequence[str] = (), before: str = ""
+) -> subprocess.CompletedProcess[str]:
+    code = f"{before}\n{STRUCK.format(program=program, module=module, number=int(number), arguments=arguments)}"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False)
 
 
-@pytest.mark.parametrize(("program", "module"), [("spyweb", "typer"), ("spyweb.daemon", "structlog")])
+@PROGRAMS
 def test_ctrl_c_ends_a_program_that_is_still_loading_without_a_word(program: str, module: str) -> None:
-    ended = strike(program, module, [])
+    ended = strike(program, module)
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_who_was_started_to_live_on_after_ctrl_c_loads_on() -> None:
-    ended = strike("spyweb", "typer", ["--version"], "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n")
+    ignored = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    ended = strike("spyweb", "typer", arguments=["--version"], before=ignored)
     assert ended.returncode == 0
+
+
+@PROGRAMS
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_process_of_a_container_is_ended_too(program: str, module: str, number: int) -> None:
+    """Where the system would drop a signal that is left to its default, as it does not here."""
+    ended = strike(program, module, number, before="import os; os.getpid = lambda: 1")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (128 + number, "", "")
 
 
 def test_once_it_is_loaded_ctrl_c_is_python_s_again() -> None:
