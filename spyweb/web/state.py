@@ -14,6 +14,7 @@ from aiohttp import web
 from spyweb.errors import SpywebError
 from spyweb.jobs.view import to_json
 from spyweb.model import Value
+from spyweb.settings.units import LONGEST_MS
 from spyweb.store.lines import BadLine, LineReader, is_namespace, item_line
 from spyweb.store.protocol import STATE, Item
 from spyweb.store.value_json import decode_value
@@ -41,7 +42,7 @@ async def read_entry(request: web.Request) -> web.Response:
 
 
 async def put_entry(request: web.Request) -> web.Response:
-    ttl_ms = number_in_query(request, "ttl_ms", 0, least=0, most=MOST) or None
+    ttl_ms = number_in_query(request, "ttl_ms", 0, least=0, most=LONGEST_MS) or None
     value = _value(b"".join([chunk async for chunk in request.content.iter_any()]))
     created = await desk_of(request).put(_namespace(request), bytes_in_query(request, "key"), value, ttl_ms)
     return json_answer({"created": created})

@@ -180,6 +180,9 @@ async def test_wrong_parameters_are_named(client: Client, path: str, reason: str
 
 
 async def test_wrong_values_are_refused_and_nothing_is_written(client: Client) -> None:
+    status, answer = await put(client, "a", b"1", f"&ttl_ms={(1 << 63) - 1}")
+    assert status == 400
+    assert "ttl_ms: expected a whole number" in str(answer)
     assert await put(client, "a", b"{") == (400, {"error": "the value is not JSON: Input data was truncated"})
     status, answer = await put(client, "k" * 21, b"1")
     assert (status, answer) == (
