@@ -12,8 +12,22 @@ MOST = (1 << 63) - 1  # the largest number that the store takes
 NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
+class WholeAnswer(web.Response):
+    """Of which nothing stays behind when whoever asked hangs up before it has all left.
+
+    aiohttp's error then holds the frame that waited, and that frame the error: a circle, with the whole body in it. It
+    waits for the collector, which in the daemon seldom comes by (daemon/serve.py).
+    """
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        try:
+            await super().write_eof(data)
+        except ConnectionError as error:
+            raise error.with_traceback(None) from None
+
+
 def json_answer(value: object, status: int = 200) -> web.Response:
-    return web.Response(body=to_json(value), status=status, content_type="application/json")
+    return WholeAnswer(body=to_json(value), status=status, content_type="application/json")
 
 
 async def begin_lines(request: web.Request) -> web.StreamResponse:

@@ -9,6 +9,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from spyweb.jobs.server.exchange import Answer
+from spyweb.web.answer import WholeAnswer
 
 TEXT, BINARY = "text/plain; charset=utf-8", "application/octet-stream"
 FIRST_FINAL = 200  # statuses below it announce another response
@@ -28,7 +29,7 @@ def reply(answer: Answer) -> web.Response:
     headers = CIMultiDict(sendable(answer.headers)) if answer.headers else CIMultiDict[str]()
     if answer.body and "Content-Type" not in headers:
         headers["Content-Type"] = TEXT if _is_text(answer.body) else BINARY
-    response = web.Response(status=answer.status, body=answer.body, headers=headers)
+    response = WholeAnswer(status=answer.status, body=answer.body, headers=headers)
     if answer.status < FIRST_FINAL:  # no other follows: a client that waits for it shall not wait for ever
         response.force_close()
     return response

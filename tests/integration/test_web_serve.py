@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import stat
+import weakref
 from pathlib import Path
 
 import aiohttp
@@ -12,9 +14,11 @@ import pytest
 from aiohttp import web
 
 from spyweb.errors import Refused
+from spyweb.jobs.server.exchange import Answer
 from spyweb.web.address import LIMIT, find_socket
 from spyweb.web.body import Body, Room
 from spyweb.web.errors import answer_errors
+from spyweb.web.reply import reply
 from spyweb.web.serve import serve_app, serve_socket, serve_tcp
 from tests.fakes.desk import FakeDesk
 
@@ -115,6 +119,30 @@ async def test_a_body_that_is_not_what_its_headers_say_is_no_bug(caplog: pytest.
         assert await reader.readline() == b"HTTP/1.1 400 Bad Request\r\n"
         writer.close()
     assert caplog.text == ""
+
+
+async def test_an_answer_that_nobody_takes_goes_with_whoever_hung_up() -> None:
+    """And not when the collector comes by, which in the daemon may be a thousand large answers later."""
+    watching: list[weakref.ref[web.Response]] = []
+    gone = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        large = reply(Answer(200, bytes(20_000_000)))  # more than socket buffers hold
+        watching.append(weakref.ref(large, lambda _: gone.set()))
+        return large
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    gc.disable()
+    try:
+        async with serve_app(app, host="127.0.0.1", port=0) as listening, asyncio.timeout(5):
+            reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await reader.readline()
+            writer.transport.abort()
+            await gone.wait()
+    finally:
+        gc.enable()
 
 
 async def test_open_connections_do_not_hold_up_the_stop() -> None:
