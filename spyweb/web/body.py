@@ -50,13 +50,18 @@ class Body:
 
     async def _read(self, request: web.Request) -> bytes:
         content = bytearray()
-        async for chunk in request.content.iter_any():
-            self._room.take(len(chunk))
-            self._size += len(chunk)
-            content += chunk
-            if self._size > LARGEST:
-                raise too_large(self._size)
-        return bytes(content)
+        try:
+            async for chunk in request.content.iter_any():
+                self._room.take(len(chunk))
+                self._size += len(chunk)
+                content += chunk
+                if self._size > LARGEST:
+                    raise too_large(self._size)
+            return bytes(content)
+        finally:
+            # Where whoever sends it hangs up, aiohttp's error and this frame hold each other until the collector comes
+            # by: what is given back to the room must be free.
+            content.clear()
 
     def close(self) -> None:
         self._room.give_back(self._size)

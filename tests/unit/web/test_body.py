@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from io import BytesIO
+from typing import cast
 
 import pytest
 from aiohttp import web
@@ -61,6 +62,27 @@ async def test_all_bodies_together_have_only_so_much_room(client: Client) -> Non
     room.give_back(1)
     async with client.post("/", data=b"x" * 1000) as answer:
         assert answer.status == 200
+
+
+class Cut:
+    """A request whose sender hangs up."""
+
+    content_length = None
+
+    @property
+    def content(self) -> Cut:
+        return self
+
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        yield b"x" * 1000
+        raise ConnectionResetError
+
+
+async def test_what_has_come_of_a_body_that_is_cut_does_not_stay_with_its_error() -> None:
+    """Errors and frames hold each other until the collector comes by, which in the daemon is seldom."""
+    with pytest.raises(ConnectionResetError) as caught:
+        await Body(Room()).read(cast(web.Request, Cut()))
+    assert [entry.locals["content"] for entry in caught.traceback if entry.name == "_read"] == [b""]
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
