@@ -51,6 +51,7 @@ from spyweb.settings.values import (
 SECTIONS = ("daemon", "server", "store", "state", "runs", "records", "http", "security", "defaults", "jobs")
 
 GIB = 1 << 30
+TAKEN = ("user.db", "spyweb.lock", "spyweb.sock")  # names in the data directory
 
 _AGE = duration(SECOND_MS)
 
@@ -244,6 +245,8 @@ def _server(read: Reading, environ: Mapping[str, str]) -> ServerSettings:
 
 def _store(read: Reading, root: Path, data_dir: Path) -> StoreSettings:
     path = read.take("url", _store_path, "")
+    if path and os.path.realpath(root / path) in {os.path.realpath(data_dir / name) for name in TAKEN}:
+        read.refuse("expected a file of its own, not one that spyweb keeps something else in", "url")
     return StoreSettings(
         url=MEMORY if path == MEMORY else f"sqlite:///{root / path if path else data_dir / 'spyweb.db'}",
         durability=read.take("durability", one_of(Durability), Durability.FULL),

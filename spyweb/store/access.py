@@ -6,15 +6,25 @@ import os
 import pwd
 from pathlib import Path
 
-from spyweb.errors import NoAccess, StoreError
+from spyweb.errors import NoAccess, Refused, StoreError
 
 PRIVATE = 0o700
+OURS = frozenset({"spyweb.lock", "spyweb.db", "user.db"})  # a directory with one of them is a data directory
+OF_A_DISK = frozenset({"lost+found"})  # that is mounted there
 
 
 def make_private(directory: Path) -> None:
-    """Make the directory if it is absent, and keep everybody but its owner out of it."""
+    """Make the directory if it is absent, and keep everybody but its owner out of it.
+
+    Raises Refused, and closes nothing, where it is open to others and holds what is somebody else's: it may be `/tmp`.
+    """
     directory.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
     if directory.stat().st_mode & 0o077:
+        names = set(os.listdir(directory))
+        if names.isdisjoint(OURS) and (foreign := sorted(names - OF_A_DISK)):
+            raise Refused(
+                f"{directory}: holds {foreign[0]}, which is none of spyweb's: data_dir is a folder of its own"
+            )
         directory.chmod(PRIVATE)
 
 

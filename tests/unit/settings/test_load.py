@@ -166,6 +166,14 @@ def test_an_unknown_store_is_refused(tmp_path: Path) -> None:
     assert "sqlite:///" in problems(tmp_path, '[store]\nurl = "postgres://x"')[0]
 
 
+@pytest.mark.parametrize("name", ["data/user.db", "jobs/../data/user.db", "data/spyweb.lock"])
+def test_the_store_is_no_file_that_holds_something_else(tmp_path: Path, name: str) -> None:
+    (problem,) = problems(tmp_path, f'[store]\nurl = "sqlite:///{name}"')
+    assert (
+        problem == "config.toml:2: store.url: expected a file of its own, not one that spyweb keeps something else in"
+    )
+
+
 def test_no_path_holds_a_nul(tmp_path: Path) -> None:
     text = '[daemon]\ndata_dir = "a\\u0000"\n[store]\nurl = "sqlite:///a\\u0000"\nkey_file = "a\\u0000"\n'
     reason = "can't hold line breaks or control characters"

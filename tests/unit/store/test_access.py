@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from spyweb.errors import Refused
 from spyweb.store.access import make_private, nearest_visible, no_access, user_name
 
 NOBODY = 65534
@@ -52,6 +53,25 @@ def test_a_directory_open_to_others_is_closed(data_dir: Path) -> None:
     make_private(data_dir)
 
     assert mode(data_dir) == 0o700
+
+
+@pytest.mark.parametrize("name", ["spyweb.db", "lost+found"])
+def test_a_directory_that_was_restored_or_that_a_disk_is_mounted_on_is_closed_too(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    tmp_path.chmod(0o755)
+
+    make_private(tmp_path)
+
+    assert mode(tmp_path) == 0o700
+
+
+def test_a_directory_of_other_things_is_not_closed_to_those_who_use_it(tmp_path: Path) -> None:
+    (tmp_path / "somebody's").touch()
+    tmp_path.chmod(0o755)
+
+    with pytest.raises(Refused, match="holds somebody's, which is none of spyweb's"):
+        make_private(tmp_path)
+    assert mode(tmp_path) == 0o755
 
 
 def test_the_owner_has_access_to_what_is_there_and_what_is_to_be_made(data_dir: Path) -> None:
