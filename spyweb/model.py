@@ -16,6 +16,8 @@ from typing import Final, NewType, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from spyweb.errors import Problem
+
 JobId = NewType("JobId", str)
 RunId = NewType("RunId", int)
 
@@ -251,6 +253,8 @@ class Monitor:
     notification: Notification | None = None
     debug: bool = False  # each cycle leaves ID-response.html and ID-fields.json in the job's folder
     on_hook_error: OnHookError = OnHookError.SKIP
+    # Where the keys stand that hold selectors: whether CSS parses is known only when an extractor has been asked.
+    places: Mapping[str, Problem] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

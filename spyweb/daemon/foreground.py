@@ -19,6 +19,7 @@ from spyweb.errors import STORE_REFUSED, ConfigError, Problem, Refused
 from spyweb.extraction.pool import open_extractor
 from spyweb.jobs.discover import JobFile, Scan, scan
 from spyweb.jobs.live import code_of
+from spyweb.jobs.monitor_file import selector_problem
 from spyweb.jobs.run import by_hand
 from spyweb.jobs.server.file import read_all
 from spyweb.jobs.testing.suites import FILE as TESTS
@@ -161,7 +162,7 @@ def tests_of(root: Path, spec: JobSpec) -> list[Code]:
 async def parse_selectors(specs: Sequence[JobSpec]) -> list[Problem]:
     async with open_extractor(RealClock()) as selectors:
         return [
-            Problem(spec.path, None, key, reason)
+            selector_problem(spec, key, reason)
             for spec in specs
             if spec.monitor
             for key, reason in await find_selector_problems(selectors, spec.monitor)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from urllib.parse import urlsplit
 
-from spyweb.model import Field, Monitor, Notification, OnHookError, Proxies, Rotation, Webhook
+from spyweb.errors import Problem
+from spyweb.model import Field, JobSpec, Monitor, Notification, OnHookError, Proxies, Rotation, Webhook
 from spyweb.settings.reading import Reading, nearest, unknown
 from spyweb.settings.shapes import NOT_BLANK, TEXT, Schema, list_of, shaped, table_of
 from spyweb.settings.units import DAY_MS
@@ -17,6 +19,7 @@ from spyweb.settings.values import boolean, choice, one_line, one_of, text, text
 
 REQUIRED = ("name", "selector", "fields")
 ADDRESSES = ("url", "urls")  # one of them
+SELECTORS = ("selector", "fields")
 
 WEB = ("http", "https")
 PROXIES = (*WEB, "socks4", "socks4a", "socks5", "socks5h")
@@ -65,8 +68,15 @@ def take_monitor(read: Reading, on_hook_error: OnHookError) -> Monitor | None:
         notification=_take_notification(read.below("notification")),
         debug=read.take("debug", boolean, False),
         on_hook_error=on_hook_error,
+        places={key: read.problem("", key) for key in SELECTORS},
     )
     return monitor if urls and selector and fields else None
+
+
+def selector_problem(spec: JobSpec, key: str, reason: str) -> Problem:
+    """What an extractor has found of the selectors of a monitor, told with the file and line where they stand."""
+    place = spec.monitor.places.get(key) if spec.monitor else None
+    return replace(place or Problem(spec.path, None, key, ""), reason=reason)
 
 
 def _require(read: Reading, *keys: str) -> None:

@@ -21,6 +21,7 @@ from spyweb.errors import ConfigError, PoolError, Problem, ScriptError, StoreErr
 from spyweb.jobs.discover import JobFile, Scan, scan
 from spyweb.jobs.live import LiveJob, LiveJobs, code_of
 from spyweb.jobs.luau import with_hint
+from spyweb.jobs.monitor_file import selector_problem
 from spyweb.jobs.tree import EMPTY
 from spyweb.lua.session import Code
 from spyweb.model import Cursor, JobId, JobSpec, Monitor
@@ -207,7 +208,7 @@ class Reloader:
         changed = [file.spec for file in todo.files() if self._watches_otherwise(file.spec)]
         found = await asyncio.gather(*(find(spec.monitor) for spec in changed if spec.monitor))
         for spec, problems in zip(changed, found, strict=True):
-            told = [Problem(spec.path, None, key, reason) for key, reason in problems]
+            told = [selector_problem(spec, key, reason) for key, reason in problems]
             if told:
                 looked.failed.setdefault(spec.id, []).extend(told)
 

@@ -104,8 +104,12 @@ class Reading:
         return next((source.values[key] for source in self._sources if key in source.values), None)
 
     def refuse(self, reason: str, key: str) -> None:
-        """A problem with a key that only shows when others are known, told of the strongest source that has it."""
-        self._problems.append(self._teller(key).problem(reason, key))
+        """A problem with a key that only shows when others are known."""
+        self._problems.append(self.problem(reason, key))
+
+    def problem(self, reason: str, key: str) -> Problem:
+        """Told of the strongest source that has the key."""
+        return self._teller(key).problem(reason, key)
 
     def doubt(self, reason: str, key: str) -> None:
         """A warning where the source forgives what it does not know, else a problem."""

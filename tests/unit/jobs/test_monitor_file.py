@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from spyweb.jobs.monitor_file import absolute_url, read_field
+from spyweb.jobs.monitor_file import absolute_url, read_field, selector_problem
 from spyweb.jobs.parse import Draft, Place, parse_job
 from spyweb.model import (
     Cron,
@@ -60,6 +61,16 @@ def monitor(more: str | None = "", override: str | None = "", **changed: str | N
 
 def problems(more: str | None = "", **changed: str | None) -> list[str]:
     return [str(problem).removeprefix(f"{PLACE.file}:") for problem in draft(more, **changed).problems]
+
+
+def test_a_selector_that_does_not_parse_is_told_where_it_stands_be_that_in_an_override() -> None:
+    spec = draft(override="selector = 'b['\n").spec
+    assert str(selector_problem(spec, "selector", "no CSS")) == "config.toml:2: jobs.watch.selector: no CSS"
+    assert str(selector_problem(spec, "fields", "t: no CSS")) == f"{PLACE.file}:4: fields: t: no CSS"
+
+
+def test_a_line_that_moves_makes_no_other_monitor() -> None:
+    assert monitor("") == replace(monitor(""), places={})
 
 
 def test_the_least_that_a_monitor_says_leaves_the_rest_at_its_default() -> None:

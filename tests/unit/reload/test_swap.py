@@ -559,7 +559,7 @@ async def test_a_selector_that_nobody_can_parse_leaves_the_old_version_running(t
         monitor = w.job("watch").spec.monitor
         assert monitor
         assert monitor.selector == "li"
-        assert [str(problem) for problem in w.job("watch").problems] == ["jobs/w/config.toml: selector: no CSS: li["]
+        assert [str(problem) for problem in w.job("watch").problems] == ["jobs/w/config.toml:3: selector: no CSS: li["]
 
 
 @pytest.mark.parametrize("text", ["", " \n", '-- /// job\n-- name = "Price Watch"\n'])
