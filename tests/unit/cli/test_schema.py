@@ -134,6 +134,7 @@ def test_the_example_of_all_settings_is_valid() -> None:
         ("[server]\nport = 70000", False),
         ("[store]\nurl = 'mysql://x'", False),
         ("[state]\nhistory = { state = 20, 'scope:orders' = '7d' }", True),
+        ("[state]\nhistory = { orders = 20 }", False),
         ("[http]\ntimeout = 'soon!'", False),
     ],
 )

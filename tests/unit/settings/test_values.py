@@ -59,6 +59,23 @@ def test_right_values_come_out_in_spyweb_s_terms() -> None:
 
 
 def test_history_names_every_namespace_whose_rule_is_wrong() -> None:
-    assert history({"a": 3, "b": "7d"}) == {"a": HistoryRule(versions=3), "b": HistoryRule(age_ms=7 * 86_400_000)}
-    with pytest.raises(ValueError, match=r"^a: must be at least 1, not 0; .*; also c: expected a number of seconds"):
-        history({"a": 0, "b": "7d", "c": "soon"})
+    week = HistoryRule(age_ms=7 * 86_400_000)
+    assert history({"state": 3, "job:b": "7d"}) == {"state": HistoryRule(versions=3), "job:b": week}
+    with pytest.raises(ValueError, match=r"^state: must be at least 1, not 0; .*; also global: expected a number of"):
+        history({"state": 0, "job:b": "7d", "global": "soon"})
+
+
+@pytest.mark.parametrize("name", ["orders", "scope", "job:", "state@", "State", "state\n", "", "globals"])
+def test_history_of_what_is_no_namespace_is_refused_since_nothing_would_be_kept(name: str) -> None:
+    with pytest.raises(ValueError, match='no namespace: expected "state", "state@AGENT", "scope:NAME", "job:ID"'):
+        history({name: 3})
+
+
+def test_history_of_the_agent_local_is_that_of_state() -> None:
+    with pytest.raises(ValueError, match='the agent "local" is the one of "state"'):
+        history({"state@local": 3})
+
+
+@pytest.mark.parametrize("name", ["state", "global", "state@a", "scope:", "scope:a b\n", "job:prices"])
+def test_history_takes_every_namespace(name: str) -> None:
+    assert history({name: 3}) == {name: HistoryRule(versions=3)}
