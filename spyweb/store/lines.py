@@ -17,6 +17,7 @@ from spyweb.store.value_json import decode_json, from_plain, to_plain
 MOMENTS = ("expires_ms", "created_ms", "updated_ms")
 FIELDS = frozenset({"namespace", "key", "value", *MOMENTS})
 NAMED = ("job:", f"{STATE}@")  # what the namespaces begin with that are named after something
+OF_LOCAL = f"{STATE}@local"
 LATEST_MS = 1 << 53
 UNKNOWN_MS = 0  # of a moment that a line leaves out
 
@@ -87,17 +88,22 @@ def parse_item(line: bytes) -> Item:
     return Item(namespace=namespace, key=_key(fields), entry=entry)
 
 
-def is_namespace(name: str) -> bool:
-    """A scope may have any name, also none: a script's say-so."""
+def find_namespace(name: str) -> str | None:
+    """None where it is none.  The keys of the agent `local` are those of `state` itself: nobody looks elsewhere.
+
+    A scope may have any name, also none: a script's say-so.
+    """
+    if name == OF_LOCAL:
+        return STATE
     if name in (STATE, GLOBAL) or name.startswith(SCOPES):
-        return True
-    return any(name.startswith(prefix) and name != prefix for prefix in NAMED)
+        return name
+    return name if any(name.startswith(prefix) and name != prefix for prefix in NAMED) else None
 
 
 def _namespace(fields: Mapping[str, object]) -> str:
     name = fields.get("namespace")
-    if isinstance(name, str) and is_namespace(name):
-        return name
+    if isinstance(name, str) and (namespace := find_namespace(name)):
+        return namespace
     raise ValueError(f"namespace: expected state, state@AGENT, scope:NAME, job:ID or global, not {_shown(name)}")
 
 

@@ -15,7 +15,7 @@ from spyweb.errors import SpywebError
 from spyweb.jobs.view import to_json
 from spyweb.model import Value
 from spyweb.settings.units import LONGEST_MS
-from spyweb.store.lines import BadLine, LineReader, is_namespace, item_line
+from spyweb.store.lines import BadLine, LineReader, find_namespace, item_line
 from spyweb.store.protocol import STATE, Item
 from spyweb.store.value_json import decode_value
 from spyweb.web.answer import MOST, begin_lines, json_answer, number_in_query
@@ -127,9 +127,10 @@ def _maybe_namespace(request: web.Request) -> str | None:
 
 
 def _checked(name: str) -> str:
-    if not is_namespace(name):
+    namespace = find_namespace(name)
+    if namespace is None:
         raise web.HTTPBadRequest(text=f"{name!r} is no namespace")
-    return name
+    return namespace
 
 
 def _found(entry: EntryView | None) -> web.Response:

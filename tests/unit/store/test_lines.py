@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.store.lines import UNKNOWN_MS, BadLine, LineReader, is_namespace, item_line, parse_item
+from spyweb.store.lines import UNKNOWN_MS, BadLine, LineReader, find_namespace, item_line, parse_item
 from spyweb.store.protocol import Entry, Item
 
 LINE = b'{"namespace":"state","key":"a","value":[1],"expires_ms":9,"created_ms":5,"updated_ms":6}\n'
@@ -23,12 +23,17 @@ def test_moments_may_be_left_out() -> None:
 
 @pytest.mark.parametrize("name", ["state", "state@prod", "global", "job:prices", "scope:a", "scope:a b\xe4", "scope:"])
 def test_these_are_namespaces(name: str) -> None:
-    assert is_namespace(name)
+    assert find_namespace(name) == name
 
 
 @pytest.mark.parametrize("name", ["", "State", "state@", "job:", "jobs:a", "global:a", "entry"])
 def test_these_are_not(name: str) -> None:
-    assert not is_namespace(name)
+    assert find_namespace(name) is None
+
+
+def test_the_agent_local_has_the_keys_of_state_where_scripts_look() -> None:
+    assert find_namespace("state@local") == "state"
+    assert parse_item(b'{"namespace":"state@local","key":"a","value":1}').namespace == "state"
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,12 @@ async def test_a_watch_tells_that_it_has_begun_then_each_change(client: Client) 
     assert (change["key"], change["kind"], change["old"], change["new"]) == ("a", "created", None, 1)
 
 
+async def test_the_agent_local_has_the_keys_of_state_where_scripts_look(client: Client) -> None:
+    await put(client, "a", b"1")
+    _, answer = await get_json(client, f"{STATE}/entry?namespace=state@local&key=a")
+    assert answer["entry"]["namespace"] == "state"  # type: ignore[index]
+
+
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
