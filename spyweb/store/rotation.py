@@ -12,7 +12,7 @@ from spyweb.store.migrate import load_migrations, refuse_newer, refuse_older
 from spyweb.store.protocol import Durability
 from spyweb.store.sealing import codec_for
 from spyweb.store.sqlite import connect, set_up_writing
-from spyweb.store.vault import check_key, purge, rewrite
+from spyweb.store.vault import check_key, codec_of, purge, rewrite
 
 
 def rotate_key(path: Path, *, old: bytes | None, new: bytes | None) -> bool:
@@ -29,7 +29,7 @@ def rotate_key(path: Path, *, old: bytes | None, new: bytes | None) -> bool:
             refuse_older(connection, path, load_migrations())
             check_key(connection, path, before)
             set_up_writing(connection, Durability.FULL)
-            rewrite(connection, before, after)
+            rewrite(connection, codec_of(connection, before), after)
             return is_purged(connection)
     except sqlite3.Error as error:
         raise translate(error, path) from error

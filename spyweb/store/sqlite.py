@@ -32,7 +32,7 @@ from spyweb.store.records import SqliteRecords
 from spyweb.store.runs import SqliteRuns
 from spyweb.store.sealing import PLAIN, Codec, codec_for
 from spyweb.store.values import SqliteValues
-from spyweb.store.vault import check_key, encrypt_first, purge
+from spyweb.store.vault import check_key, codec_of, encrypt_first, purge
 
 STATEMENTS_KEPT_PREPARED = 64  # more than the store has
 WAL_KEPT_BYTES = 64 << 20
@@ -87,9 +87,18 @@ async def open_store(
     """
     codec = codec_for(key)
     if read_only:
-        lane = await open_lane(path, clock, partial(open_as_it_is, path, codec))
-        return SqliteStore(path, Lanes(writer=lane, reader=lane, questions=lane), clock, codec, history)
+        return await open_to_look(path, clock, codec, history)
     return SqliteStore(path, await open_lanes(path, clock, durability, codec), clock, codec, history)
+
+
+async def open_to_look(path: Path, clock: Clock, codec: Codec, history: HistoryRules) -> SqliteStore:
+    async with AsyncExitStack() as opened:
+        lane = await open_lane(path, clock, partial(open_as_it_is, path, codec))
+        opened.push_async_callback(lane.close)
+        lanes = Lanes(writer=lane, reader=lane, questions=lane)
+        store = SqliteStore(path, lanes, clock, await lanes.ask(codec_of, codec), history)
+        opened.pop_all()
+    return store
 
 
 async def open_lanes(path: Path, clock: Clock, durability: Durability, codec: Codec) -> Lanes:

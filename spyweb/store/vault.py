@@ -50,6 +50,11 @@ def check_key(connection: sqlite3.Connection, path: Path, codec: Codec) -> None:
         raise StoreError(f"{path}: its values are encrypted with another key than this; nothing was changed") from error
 
 
+def codec_of(connection: sqlite3.Connection, codec: Codec) -> Codec:
+    """How the values are read as they stand: a key that has just been set has encrypted none of them yet."""
+    return PLAIN if find_seal(connection) is None else codec
+
+
 def encrypt_first(connection: sqlite3.Connection, codec: Codec) -> None:
     """Encrypt what has been written before there was a key."""
     if not codec.is_plain and find_seal(connection) is None:

@@ -101,6 +101,25 @@ async def test_what_is_left_of_plain_values_by_a_kill_is_gone_after_the_next_ope
     await check_all(path, KEY)
 
 
+async def test_what_was_written_before_there_was_a_key_can_be_looked_at_until_it_is_encrypted(path: Path) -> None:
+    await fill(path, None)
+
+    store = await open_with(path, KEY, read_only=True)
+    try:
+        assert await look(store, b"0") == SECRET
+    finally:
+        await store.close()
+
+
+async def test_what_was_written_before_there_was_a_key_can_be_given_another_one_at_once(path: Path) -> None:
+    await fill(path, None)
+
+    rotate_key(path, old=KEY, new=OTHER)
+
+    assert SECRET not in on_disk(path)
+    await check_all(path, OTHER)
+
+
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize(("key", "reason"), [(OTHER, "with another key"), (None, "no key is given")])
 async def test_a_wrong_key_is_one_clear_line_and_nothing_is_rewritten(
