@@ -89,7 +89,7 @@ LUAU = Family(
         function("table.isfrozen(t: table): boolean", "Whether it is."),
         function("math.round(x: number): integer", "The nearest whole number, halves away from zero."),
         function("math.clamp(x: number, low: number, high: number): number", "The nearest number within the bounds."),
-        function("math.sign(x: number): integer", "-1, 0 or 1."),
+        function("math.sign(x: number): integer", "1, 0 or -1."),
         function("unpack(list: any[], first?: integer, last?: integer): any ...", "As `table.unpack`."),
         function("loadstring(text: string, name?: string): function? chunk, string? message", "As `load`."),
     ),

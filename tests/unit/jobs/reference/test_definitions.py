@@ -61,3 +61,7 @@ def test_every_table_that_is_named_is_described() -> None:
 def test_nothing_is_defined_twice() -> None:
     defined = re.findall(r"^function ([\w.]+)\(", TEXT, re.MULTILINE)
     assert len(defined) == len(set(defined))
+
+
+def test_no_words_begin_with_a_fourth_dash_which_editors_take_for_an_ordinary_comment() -> None:
+    assert not [line for line in TEXT.splitlines() if line.startswith("----")]
