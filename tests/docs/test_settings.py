@@ -10,10 +10,12 @@ from typing import TypeVar
 
 import pytest
 
-from spyweb.jobs.parse import Place, job_keys, parse_job
+from spyweb.jobs.cron import ALIASES, parse_cron
+from spyweb.jobs.parse import ANY, RUN_OUTCOMES, Place, job_keys, parse_job
 from spyweb.settings import load_settings
 from spyweb.settings.reading import Reading
 from spyweb.settings.tables import Table
+from spyweb.settings.units import parse_duration
 from tests.fakes.repository import code_words, read
 
 T = TypeVar("T")
@@ -96,6 +98,23 @@ def test_page_and_example_agree_on_every_default() -> None:
         for key, shown in documented(heading).items():
             if shown.startswith("`") and shown.endswith("`") and key in values and shown != "`default_interval`":
                 assert tomllib.loads(f"x = {shown.strip('`')}")["x"] == values[key], key
+
+
+def test_the_words_that_a_value_may_be_made_of_are_documented() -> None:
+    page = read(PAGE)
+    units = re.search(r'`"250ms"`: (.*?) and `(\w+)`', page)
+    assert units
+    assert {*re.findall(r"`(\w+)`", units[1]), units[2]} == {"w", "d", "h", "m", "s", "ms"}
+    assert all(parse_duration(f"1{unit}") for unit in re.findall(r"`(\w+)`", units[0]))
+    assert set(re.findall(r"`(@\w+)`", page)) == ALIASES.keys() - {"@midnight", "@annually"}
+    for fields in ("0 0 L * *", "0 0 * * mon#2"):
+        parse_cron(fields)
+    outcomes = documented_row("after").split("An outcome is ", 1)[1]
+    assert {*re.findall(r"`(\w+)`", outcomes)} == {*RUN_OUTCOMES, ANY}
+
+
+def documented_row(key: str) -> str:
+    return next(line for line in read(PAGE).splitlines() if line.startswith(f"| `{key}` |"))
 
 
 def test_every_variable_is_documented() -> None:
