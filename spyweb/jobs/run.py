@@ -395,6 +395,9 @@ class Runner:
                 self._left.append(run)
             elif job is None or not job.spec.enabled:
                 await self._end_unbegun([run], unbegun("the job is gone or disabled"))
+            elif run.start_after_ms is None:
+                line_up(job, run)  # `overlap` has let it wait already
+                self._start_next(job)
             else:
                 self._wait(job, run)
 

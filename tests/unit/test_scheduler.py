@@ -122,6 +122,32 @@ async def test_misfire_all_makes_up_for_each_one_after_the_other() -> None:
     ]
 
 
+async def test_what_is_made_up_for_still_waits_its_turn_after_a_restart() -> None:
+    misfire = Misfire(policy=MisfirePolicy.ALL)
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(make_job(misfire=misfire))
+        await clock.turn(1)
+    await clock.turn(180)
+    async with town(store, clock) as t:
+        t.machine.held.add(JobId("prices"))
+        await t.settle(make_job(misfire=misfire))
+        await clock.turn(1)
+        draining = t.tasks.create_task(t.runner.drain(0))
+        await clock.turn(1)
+        await draining
+    async with town(store, clock) as t:
+        left = await store.runs.open()
+        await t.settle(make_job(misfire=misfire))
+        await t.runner.take_up(left)
+        await clock.turn(1)
+        assert await t.record() == [
+            "prices schedule success",
+            "prices schedule stopped",
+            *["prices schedule success"] * 2,
+        ]
+
+
 async def test_a_due_time_during_a_run_is_recorded_as_skipped_in_one_row() -> None:
     async with town() as t:
         t.machine.held.add(JobId("prices"))
