@@ -112,10 +112,8 @@ class Scheduler:
         job.not_before_ms = 0  # passed: a clock that is set back must not bring it up again
         before = job.cursor
         job.cursor = moved_to(before, settlement.cursor_ms)
-        starts = [
-            Start(trigger=SCHEDULED, due_ms=due_ms, patient=position > 0)
-            for position, due_ms in enumerate(settlement.runs)
-        ]
+        several = len(settlement.runs) > 1
+        starts = [Start(trigger=SCHEDULED, due_ms=due_ms, patient=several) for due_ms in settlement.runs]
         missed = [stretch_of(job.id, Outcome.MISSED, stretch, now_ms, stretch.reason) for stretch in settlement.missed]
         self._fired.append(_Fired(Due(job=job, starts=starts, cursor=job.cursor, stretches=missed), before))
 

@@ -16,12 +16,13 @@ class Admission(StrEnum):
     SKIP = "skip"
 
 
-def admit(overlap: Overlap, *, busy: bool, waiting: int, patient: bool = False) -> Admission:
-    """A patient start is a due time that is made up for: it waits where another would be skipped."""
+def admit(overlap: Overlap, *, busy: bool, waiting: int, made_up_for: int = 0) -> Admission:
+    """`made_up_for`: it is one of at most so many due times that are made up for, and waits where another would be
+    skipped."""
     if not busy or overlap is Overlap.ALLOW:
         return Admission.START
-    if overlap is Overlap.REPLACE and not patient:
+    if overlap is Overlap.REPLACE and not made_up_for:
         return Admission.REPLACE
-    if overlap is Overlap.QUEUE or patient:
-        return Admission.WAIT if waiting < QUEUE_LIMIT else Admission.SKIP
+    if overlap is Overlap.QUEUE or made_up_for:
+        return Admission.WAIT if waiting < max(QUEUE_LIMIT, made_up_for) else Admission.SKIP
     return Admission.SKIP

@@ -124,7 +124,8 @@ class Runner:
         """Add each start to what is claimed or to what is skipped."""
         job, waiting = due.job, queued(due.job)
         for wish in due.starts:
-            verdict = admit(job.spec.overlap, busy=job.busy, waiting=waiting, patient=wish.patient)
+            made_up_for = job.spec.misfire.limit if wish.patient else 0
+            verdict = admit(job.spec.overlap, busy=job.busy, waiting=waiting, made_up_for=made_up_for)
             claim = self._claim(job, wish, verdict)
             if verdict is Admission.SKIP:
                 skipped.append(skip_of(claim.new, self._clock.now_ms(), _busy_with(job)))

@@ -122,6 +122,25 @@ async def test_misfire_all_makes_up_for_each_one_after_the_other() -> None:
     ]
 
 
+async def test_as_many_are_made_up_for_as_the_limit_says() -> None:
+    misfire = Misfire(policy=MisfirePolicy.ALL, limit=300)
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(make_job(misfire=misfire))
+        await clock.turn(1)
+    assert await restart(store, clock, 250 * 60, make_job(misfire=misfire)) == ["prices schedule success"] * 251
+
+
+async def test_what_is_made_up_for_during_a_run_waits_for_it() -> None:
+    async with town() as t:
+        t.machine.held.add(JobId("prices"))
+        await t.settle(make_job(misfire=Misfire(policy=MisfirePolicy.ALL)))
+        await t.clock.turn(1)
+        t.clock.jump(179)
+        await t.clock.turn(60)
+        assert await t.record() == ["prices schedule running", *["prices schedule waiting"] * 3]
+
+
 async def test_what_is_made_up_for_still_waits_its_turn_after_a_restart() -> None:
     misfire = Misfire(policy=MisfirePolicy.ALL)
     store = MemoryStore(clock := FakeClock())

@@ -30,4 +30,11 @@ def test_a_full_queue_takes_no_more() -> None:
 
 @pytest.mark.parametrize("overlap", [Overlap.SKIP, Overlap.REPLACE, Overlap.QUEUE])
 def test_a_start_that_is_made_up_for_waits(overlap: Overlap) -> None:
-    assert admit(overlap, busy=True, waiting=0, patient=True) is Admission.WAIT
+    assert admit(overlap, busy=True, waiting=0, made_up_for=1) is Admission.WAIT
+
+
+@pytest.mark.parametrize(("made_up_for", "verdict"), [(1, Admission.SKIP), (QUEUE_LIMIT + 1, Admission.WAIT)])
+def test_as_many_wait_as_may_be_made_up_for_where_that_is_more_than_a_queue(
+    made_up_for: int, verdict: Admission
+) -> None:
+    assert admit(Overlap.SKIP, busy=True, waiting=QUEUE_LIMIT, made_up_for=made_up_for) is verdict
