@@ -20,8 +20,8 @@ def room_for_caused(job: LiveJob) -> int:
 
 
 def queued(job: LiveJob) -> int:
-    """How many others wait."""
-    return sum(not is_caused(run) for run in job.waiting) if job.waiting else 0
+    """How many others wait, or will once their claim is committed."""
+    return job.queueing + (sum(not is_caused(run) for run in job.waiting) if job.waiting else 0)
 
 
 def line_up(job: LiveJob, run: Run) -> None:

@@ -34,6 +34,7 @@ class LiveJob:
     cursor: Cursor
     in_flight: dict[RunId, Run] = field(default_factory=dict)
     claiming: int = 0  # starts whose claim is not committed yet
+    queueing: int = 0  # those that will wait, likewise; without what changes of state start
     moving: Future[list[RunId | None]] | None = None  # the commit that moves the cursor, until the store has answered
     waiting: list[Run] = field(default_factory=list)  # for the job to be idle; an empty deque takes 600 bytes more
     delayed: dict[RunId, Delay] = field(default_factory=dict)  # retries, until their delay has passed

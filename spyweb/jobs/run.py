@@ -130,8 +130,10 @@ class Runner:
             if verdict is Admission.SKIP:
                 skipped.append(skip_of(claim.new, self._clock.now_ms(), _busy_with(job)))
                 continue
-            job.claiming += verdict is Admission.START
-            waiting += verdict is not Admission.START
+            waits = verdict is not Admission.START
+            job.claiming += not waits
+            job.queueing += waits
+            waiting += waits
             claims.append(claim)
 
     def start_for_events(
@@ -202,9 +204,7 @@ class Runner:
     def _claimed(self, claims: Sequence[Claim], future: Future[list[RunId | None]]) -> None:
         refused = future.cancelled() or future.exception() is not None  # whoever asked sees the error
         for claim in claims:
-            if claim.new.state is RunState.RUNNING:
-                claim.job.claiming -= 1
-                claim.job.serving &= not (refused and claim.new.event is not None)
+            _answer(claim, refused=refused)
         if refused:
             return
         for claim, run_id in zip(claims, future.result(), strict=True):
@@ -463,6 +463,16 @@ class Runner:
     def _wake_if_idle(self) -> None:
         if self._stopping and not self._live.is_busy():
             self._idle.set()
+
+
+def _answer(claim: Claim, *, refused: bool) -> None:
+    """It is on its way no longer."""
+    job, is_caused_by_change = claim.job, claim.new.event is not None
+    if claim.new.state is RunState.RUNNING:
+        job.claiming -= 1
+        job.serving &= not (refused and is_caused_by_change)
+    elif not is_caused_by_change:
+        job.queueing -= 1
 
 
 def _busy_with(job: LiveJob) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Future, Task, ensure_future, sleep
+from asyncio import Future, Task, ensure_future, gather, sleep
 from dataclasses import replace
 from functools import partial
 
@@ -11,6 +11,7 @@ import pytest
 from spyweb.errors import NoAccess, Refused, StoreError
 from spyweb.jobs.attempt import STORE_PATIENCE, CountingHost, Observer
 from spyweb.jobs.live import LiveJob
+from spyweb.jobs.overlap import QUEUE_LIMIT
 from spyweb.jobs.run import LAST_PATIENCE, STOP_PATIENCE, Start
 from spyweb.lua.session import Host, Request
 from spyweb.model import After, Ending, Every, JobId, Never, Outcome, Overlap, Retry, Run, RunId
@@ -82,6 +83,27 @@ async def test_a_person_is_refused_while_the_job_is_busy() -> None:
         with pytest.raises(Refused, match="busy"):
             t.runner.start_by_hand(job, BY_HAND)
         await t.clock.turn()
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_no_more_wait_than_a_queue_holds_however_many_claims_are_on_their_way(
+    is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with town() as t:
+        t.machine.held.add(PRICES)
+        await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
+        if is_refused:
+            with monkeypatch.context() as patch:
+                patch.setattr(t.store.runs, "record", refuse)
+                for _ in range(3):
+                    with pytest.raises(StoreError):
+                        await gather(*(t.runner.start_by_hand(job, BY_HAND) for _ in range(50)))
+        for _ in range(1 + QUEUE_LIMIT):
+            t.runner.start_by_hand(job, BY_HAND)
+        with pytest.raises(Refused, match=f"{QUEUE_LIMIT} runs are waiting already"):
+            t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        assert len(job.waiting) == QUEUE_LIMIT
 
 
 async def test_replace_cancels_what_runs_and_drops_what_waits() -> None:
