@@ -8,6 +8,7 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from spyweb.clock import Handle
 from spyweb.errors import Problem
@@ -81,6 +82,7 @@ class LiveJobs:
 
     def __init__(self) -> None:
         self._jobs: dict[JobId, LiveJob] = {}
+        self._leaving: list[LiveJob] = []  # removed while they were busy
         self._dependents: dict[JobId, list[JobId]] = {}
         self._listeners: list[Callable[[], None]] = []
         self.awaited: frozenset[str] = frozenset()  # see `expect`
@@ -95,10 +97,20 @@ class LiveJobs:
         return self._jobs.get(job_id)
 
     def add(self, job: LiveJob) -> None:
+        """One that comes back under the name of a job whose runs are still in flight takes them over."""
         self._jobs[job.id] = job
+        for earlier in [each for each in self._leaving if each.id == job.id]:
+            job.in_flight, job.serving = earlier.in_flight, earlier.serving
+            self._leaving.remove(earlier)
 
     def remove(self, job_id: JobId) -> LiveJob | None:
-        return self._jobs.pop(job_id, None)
+        job = self._jobs.pop(job_id, None)
+        self._leaving = [each for each in (*self._leaving, job) if each and each.busy]
+        return job
+
+    def heir_of(self, job: LiveJob) -> LiveJob:
+        """Whoever has its name now; itself, where that is nobody."""
+        return self._jobs.get(job.id, job)
 
     def link(self) -> None:
         """Find anew which jobs start after which; call it when specs have changed."""
@@ -125,7 +137,11 @@ class LiveJobs:
         return [job for job in jobs if job and job.spec.enabled and not job.cursor.paused]
 
     def running(self) -> list[Run]:
-        return [run for job in self._jobs.values() for run in job.in_flight.values()]
+        """Of jobs that are gone too."""
+        return [run for job in self._all() for run in job.in_flight.values()]
 
     def is_busy(self) -> bool:
-        return any(job.busy for job in self._jobs.values())
+        return any(job.busy for job in self._all())
+
+    def _all(self) -> Iterator[LiveJob]:
+        return chain(self._jobs.values(), self._leaving)

@@ -240,7 +240,7 @@ class Runner:
             bug = Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason="a bug in spyweb: see its log")
             await self._commit(Change(end=[end_of(run, bug, self._clock.now_ms())]))
             self._show_end(run, bug)
-            self._start_next(job)
+            self._start_next(self._live.heir_of(job))
 
     def _show_end(self, run: Run, ending: Ending) -> None:
         """To whoever watches."""
@@ -265,17 +265,19 @@ class Runner:
         if observer:
             self._show_end(run, ending)
         self._line_up(follow, ids)
-        self._start_next(job)
+        heir = self._live.heir_of(job)
+        self._start_next(heir)
         if caused:
             for listener in self._listeners:
-                listener(job)
+                listener(heir)
 
     def _leave(self, job: LiveJob, run: Run) -> None:
         """It is in flight no longer, however that came."""
         job.in_flight.pop(run.id, None)
         self._told.pop(run.id, None)
-        if job.serving and is_caused(run):
-            job.serving = False
+        heir = self._live.heir_of(job)
+        if heir.serving and is_caused(run):
+            heir.serving = False
         self._wake_if_idle()
 
     async def _attempt(self, job: LiveJob, run: Run, host: CountingHost, *, is_watched: bool) -> Ending:

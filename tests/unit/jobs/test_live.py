@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from spyweb.jobs.live import LiveJobs
-from spyweb.model import After, JobId, Never
+from spyweb.model import After, JobId, Never, Run, RunId, RunState
 from tests.fakes.town import make_job
 
 
@@ -49,3 +49,15 @@ def test_who_listens_hears_of_awaited_jobs_when_they_change() -> None:
         live.expect(awaited)
 
     assert told == [{"a"}, frozenset()]
+
+
+def test_a_job_that_was_removed_while_it_was_busy_counts_until_its_runs_have_ended() -> None:
+    live, run = LiveJobs(), Run(id=RunId(7), job=JobId("prices"), state=RunState.RUNNING)
+    live.add(job := make_job())
+    job.in_flight[run.id] = run
+    live.remove(job.id)
+    assert (live.running(), live.is_busy(), live.heir_of(job)) == ([run], True, job)
+    live.add(back := make_job())
+    assert (live.running(), back.in_flight, live.heir_of(job)) == ([run], {7: run}, back)
+    del job.in_flight[run.id]
+    assert (live.running(), live.is_busy()) == ([], False)

@@ -321,6 +321,43 @@ async def test_what_waits_for_a_deleted_job_is_recorded_and_does_not_run() -> No
         assert t.monitors.story == ["forget prices"]
 
 
+def delete(t: Town, job: LiveJob) -> None:
+    t.live.remove(job.id)
+    t.runner.forget(job)
+
+
+async def test_a_planned_stop_waits_for_the_run_of_a_deleted_job_too_and_then_stops_it() -> None:
+    async with town() as t:
+        t.machine.held.add(PRICES)
+        await t.settle(job := make_job(schedule=Never()))
+        t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        delete(t, job)
+        draining = t.tasks.create_task(t.runner.drain(10))
+        await t.clock.turn(9)
+        assert not draining.done()
+        await t.clock.turn(2)
+        await draining
+        assert await t.record() == ["prices manual stopped"]
+
+
+async def test_a_job_that_is_deleted_and_comes_back_does_not_overlap_the_run_still_in_flight() -> None:
+    async with town() as t:
+        t.machine.held.add(PRICES)
+        await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
+        t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        delete(t, job)
+        await t.settle(back := make_job(schedule=Never(), overlap=Overlap.QUEUE))
+        t.runner.start_by_hand(back, BY_HAND)
+        await t.clock.turn()
+        assert await t.record() == ["prices manual running", "prices manual waiting"]
+        t.machine.held.clear()
+        t.machine.finish(1)
+        await t.clock.turn()
+        assert await t.record() == ["prices manual success"] * 2
+
+
 async def stop_beside_two_runs(t: Town) -> Task[None]:
     """Gives the stop, which waits for them: of prices, the first, and of report."""
     t.machine.held |= {PRICES, JobId("report")}

@@ -574,3 +574,18 @@ async def test_after_a_crash_a_run_of_a_job_that_can_not_be_loaded_begins_again_
 
             assert [event["new_value"] for event in after.events()] == ["v"]
             assert await after.town.record() == ["orders state lost", "orders retry success attempt 2"]
+
+
+async def test_a_job_that_comes_back_under_its_name_waits_for_the_change_still_at_work() -> None:
+    async with triggered_town() as t:
+        t.town.machine.held.add(JobId("orders"))
+        await t.settle(job := make_listener(overlap=Overlap.ALLOW))
+        await t.change("1")
+        t.town.live.remove(job.id)
+        t.town.runner.forget(job)
+        await t.town.settle(make_listener(overlap=Overlap.ALLOW))
+        await t.change("2")
+        assert t.handled() == ["1"]
+        t.town.machine.finish(1)
+        await t.town.clock.turn()
+        assert t.handled() == ["1", "2"]
