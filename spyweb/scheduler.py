@@ -18,11 +18,11 @@ from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.errors import Refused
-from spyweb.jobs.cursor import dismissed, moved_to, stretch_of, welcome
-from spyweb.jobs.due import jittered, next_due, schedule_text, settle
+from spyweb.jobs.cursor import dismissed, moved_to, stretch_of, waits_for_the_past, welcome
+from spyweb.jobs.due import Settlement, jittered, next_due, schedule_text, settle
 from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.jobs.run import Due, Runner, Start
-from spyweb.model import Cron, Cursor, Every, JobId, Outcome, RunId, TriggerType
+from spyweb.model import Cursor, JobId, Outcome, RunId, TriggerType
 from spyweb.store.protocol import Change, Runs
 from spyweb.timers import Timers
 
@@ -32,7 +32,6 @@ LOOK_AT_CLOCK_EVERY = 30.0  # seconds
 CLAIMED_TOGETHER = 64  # jobs
 CLAIM_PATIENCE_MS = 5_000  # before a claim that the store refused is tried again
 CLOCK_JUMP_MS = 2_000  # a difference between wall clock and monotonic clock that is no mere drift
-REPEATED_MS = 600_000  # times of a cron that a clock set back by no more than this shows again: they stay dealt with
 CATCH_UP_MS = 10  # between jobs that all have something to catch up on
 CATCH_UP_MOST_MS = 10_000
 
@@ -106,7 +105,7 @@ class Scheduler:
             self._put_off.add(job.id)
             return
         now_ms = self._clock.now_ms()
-        settlement = settle(job.spec, job.cursor.due_ms, now_ms)
+        settlement = _settle(job, now_ms)
         if settlement.cursor_ms == job.cursor.due_ms:
             return
         job.not_before_ms = 0  # passed: a clock that is set back must not bring it up again
@@ -203,7 +202,8 @@ class Scheduler:
         welcomes = [welcome(job.spec, cursor, now_ms, spread_ms) for job, cursor in zip(jobs, known, strict=True)]
         stretches = [stretch for each in welcomes for stretch in each.stretches]
         await self._runs.record(Change(cursors=[each.cursor for each in welcomes], stretches=stretches))
-        for job, each in zip(jobs, welcomes, strict=True):
+        for job, before, each in zip(jobs, known, welcomes, strict=True):
+            job.reached_ms = _reached_ms(job, before or each.cursor, each.cursor)
             job.cursor = each.cursor
             self._refused.pop(job.id, None)
         self._space_out([job for job in jobs if self._is_overdue(job, now_ms)], now_ms)
@@ -258,8 +258,10 @@ class Scheduler:
         now_ms = self._clock.now_ms()
         for job in self._live:
             job.not_before_ms = 0
-            if _waits_for_the_past(job, now_ms):
-                job.cursor = replace(job.cursor, due_ms=now_ms)
+            if waits_for_the_past(job.spec.schedule, job.cursor.due_ms, now_ms):
+                back = replace(job.cursor, due_ms=now_ms)
+                job.reached_ms = _reached_ms(job, job.cursor, back)
+                job.cursor = back
             self.watch(job)
 
     def _is_overdue(self, job: LiveJob, now_ms: int) -> bool:
@@ -286,16 +288,17 @@ def _expect_taken_up(job: LiveJob) -> None:
         raise Refused(f"{job.id} is not on its schedule yet: try again in a moment")
 
 
-def _waits_for_the_past(job: LiveJob, now_ms: int) -> bool:
-    """Whether it would be silent until the clock shows again what it showed before it was set back.
+def _reached_ms(job: LiveJob, before: Cursor, after: Cursor) -> int:
+    """Where a cursor is taken back, up to where its schedule is dealt with; the furthest, if that happens again."""
+    return max(job.reached_ms, before.due_ms) if before.due_ms > after.due_ms else job.reached_ms
 
-    A cron's times have names, so those that were dealt with are not due again after a mere correction.  After more
-    than that it goes on from now; the store still knows the times that have run, and none runs twice.
-    """
-    match job.spec.schedule:
-        case Every():
-            return job.cursor.due_ms > now_ms
-        case Cron():
-            return job.cursor.due_ms > now_ms + REPEATED_MS
-        case _:
-            return False
+
+def _settle(job: LiveJob, now_ms: int) -> Settlement:
+    """Several due times at once, once the clock shows what it showed before it was set back: it was set right again,
+    and what was dealt with then is not due a second time."""
+    cursor_ms = job.cursor.due_ms
+    settlement = settle(job.spec, cursor_ms, now_ms)
+    if not cursor_ms < job.reached_ms <= now_ms or not (settlement.missed or len(settlement.runs) > 1):
+        return settlement
+    reached_ms, job.reached_ms = job.reached_ms, 0
+    return settle(job.spec, reached_ms, now_ms)

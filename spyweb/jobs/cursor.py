@@ -16,8 +16,10 @@ from spyweb.jobs.due import (
     schedule_text,
     stretch_until,
 )
-from spyweb.model import Cursor, JobId, JobSpec, Outcome
+from spyweb.model import Cron, Cursor, Every, JobId, JobSpec, Outcome, Schedule
 from spyweb.store.protocol import Stretch
+
+REPEATED_MS = 600_000  # times of a cron that a clock set back by no more than this shows again: they stay dealt with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,8 @@ def welcome(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) ->
     """
     if known is None:
         return _first_seen(spec, now_ms, spread_ms)
+    if waits_for_the_past(spec.schedule, known.due_ms, now_ms):  # the clock was set back while nothing ran
+        known = replace(known, due_ms=now_ms)
     if not spec.enabled or known.paused:
         return Welcome(cursor=_idle(known, now_ms))
     if known.idle_since_ms is not None:
@@ -42,6 +46,21 @@ def welcome(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) ->
     if known.schedule != schedule_text(spec.schedule):
         return _after_edit(spec, known, now_ms)
     return Welcome(cursor=known)
+
+
+def waits_for_the_past(schedule: Schedule, cursor_ms: int, now_ms: int) -> bool:
+    """Whether it would be silent until the clock shows again what it showed before it was set back.
+
+    A cron's times have names, so those that were dealt with are not due again after a mere correction.  After more
+    than that it goes on from now; the store still knows the times that have run, and none runs twice.
+    """
+    match schedule:
+        case Every():
+            return cursor_ms > now_ms
+        case Cron():
+            return cursor_ms > now_ms + REPEATED_MS
+        case _:
+            return False
 
 
 def moved_to(known: Cursor, due_ms: int) -> Cursor:

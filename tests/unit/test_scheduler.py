@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -480,6 +481,49 @@ async def test_a_clock_that_jumps_back_does_not_silence_an_every() -> None:
         await t.clock.turn(180)
         watching.cancel()
         assert len(await t.record()) >= 3
+
+
+@pytest.mark.parametrize("schedule", [Every(period_ms=MINUTE_MS), FIVE_MINUTELY])
+async def test_a_clock_that_was_set_back_while_the_daemon_was_down_silences_no_job(schedule: Every | Cron) -> None:
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(make_job(schedule=schedule))
+        await clock.turn(301)
+        before = len(await t.record())
+    clock.jump(-24 * HOUR)
+    async with town(store, clock) as t:
+        await t.settle(make_job(schedule=schedule))
+        await clock.turn(HOUR)
+        assert len(await t.record()) >= before + 11
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+@pytest.mark.parametrize("schedule", [Every(period_ms=MINUTE_MS), Cron(expression="* * * * *", timezone="UTC")])
+async def test_a_clock_that_was_wrong_for_a_moment_makes_nothing_due_twice(
+    schedule: Every | Cron, is_down: bool
+) -> None:
+    """As that of a machine whose clock stands still while it is off, until it has asked another one."""
+    job = partial(make_job, schedule=schedule, misfire=Misfire(policy=MisfirePolicy.ALL))
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+        await t.settle(job())
+        await clock.turn(HOUR + 1)
+        before = len(await t.record())
+        clock.jump(-HOUR)
+        await clock.turn(0 if is_down else 35)
+        watching.cancel()
+        if not is_down:
+            clock.jump(HOUR)
+            await clock.turn(120)
+            assert before < len(await t.record()) <= before + 4
+    if is_down:
+        async with town(store, clock) as t:
+            await t.settle(job())
+            await clock.turn(35)
+            clock.jump(HOUR)
+            await clock.turn(120)
+            assert before < len(await t.record()) <= before + 4
 
 
 async def test_a_clock_that_jumps_back_does_not_silence_a_cron() -> None:

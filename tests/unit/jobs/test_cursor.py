@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import pytest
 from msgspec import structs
 
-from spyweb.jobs.cursor import dismissed, welcome
+from spyweb.jobs.cursor import REPEATED_MS, dismissed, welcome
 from spyweb.jobs.due import next_due, schedule_text
-from spyweb.model import At, Cron, Cursor, Every, JobId, Outcome
+from spyweb.model import At, Cron, Cursor, Every, JobId, Outcome, Schedule
 from tests.fakes.town import make_spec
 
 NOW = 1_767_225_600_000
@@ -31,6 +32,27 @@ def test_an_at_in_the_past_is_recorded() -> None:
 def test_a_restart_leaves_the_cursor_alone() -> None:
     known = cursor(NOW - 10 * MINUTE)
     assert welcome(make_spec(), known, NOW, 0).cursor == known
+
+
+@pytest.mark.parametrize(
+    ("schedule", "ahead", "is_taken_back"),
+    [
+        (Every(period_ms=MINUTE), 1, True),
+        (Cron(expression="* * * * *", timezone="UTC"), REPEATED_MS, False),
+        (Cron(expression="* * * * *", timezone="UTC"), REPEATED_MS + 1, True),
+        (At(at_ms=NOW + 60 * MINUTE), 60 * MINUTE, False),
+    ],
+)
+def test_a_cursor_in_the_future_is_taken_back_to_now_unless_its_times_have_names_and_are_near(
+    schedule: Schedule, ahead: int, is_taken_back: bool
+) -> None:
+    known = cursor(NOW + ahead, schedule=schedule_text(schedule))
+    assert welcome(make_spec(schedule=schedule), known, NOW, 0).cursor.due_ms == NOW + ahead * (not is_taken_back)
+
+
+def test_a_job_that_was_away_while_the_clock_was_set_back_goes_on_from_now() -> None:
+    back = welcome(make_spec(), cursor(NOW + 60 * MINUTE, idle_since_ms=NOW + 61 * MINUTE), NOW, 0)
+    assert (back.cursor.due_ms, back.cursor.idle_since_ms, back.stretches) == (NOW, None, ())
 
 
 def test_a_disabled_job_is_idle_from_the_first_time_it_is_seen_so() -> None:
