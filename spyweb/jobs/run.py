@@ -333,8 +333,9 @@ class Runner:
 
     def _wait(self, job: LiveJob, run: Run) -> None:
         """Let a claimed run wait for its delay, then for its turn."""
-        delay_ms = max(0, (run.start_after_ms or 0) - self._clock.now_ms())
-        if delay_ms:
+        delay_ms = (run.start_after_ms or 0) - self._clock.now_ms()
+        delay_ms = min(delay_ms, job.spec.retry.max_delay_ms)  # more: the clock was set back while nothing ran
+        if delay_ms > 0:
             timer = self._clock.call_later(delay_ms / 1000, partial(self._ready, job, run))
             job.delayed[run.id] = Delay(run, timer)
         else:

@@ -281,6 +281,23 @@ async def test_after_a_crash_a_waiting_retry_still_comes() -> None:
         assert await after.record() == ["prices manual failed", "prices retry success attempt 2"]
 
 
+async def test_a_clock_that_was_set_back_puts_a_retry_off_by_no_more_than_its_longest_delay() -> None:
+    store = MemoryStore(clock := FakeClock())
+    retry = Retry(retries=1, delay_ms=60_000, max_delay_ms=90_000, jitter=False)
+    async with town(store, clock) as t:
+        t.machine.endings[PRICES] = [FAILED]
+        await t.settle(job := make_job(schedule=Never(), retry=retry))
+        t.runner.start_by_hand(job, BY_HAND)
+        await clock.turn()
+        await t.runner.drain(0)
+    clock.jump(-86_400)
+    async with town(store, clock) as after:
+        await after.settle(make_job(schedule=Never(), retry=retry))
+        await after.runner.take_up(await store.runs.open())
+        await clock.turn(90)
+        assert await after.record() == ["prices manual failed", "prices retry success attempt 2"]
+
+
 @pytest.mark.parametrize("is_deleted", [False, True])
 async def test_who_watches_a_run_that_is_given_up_sees_it_end(is_deleted: bool) -> None:
     """Its job is deleted, or a newer start replaces it."""
