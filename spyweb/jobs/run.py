@@ -417,7 +417,7 @@ class Runner:
         # Nobody can tell what it had done, nor whether it was to blame: it repeats only where its job allows retries.
         ending = Ending(outcome=Outcome.LOST, reason="the daemon died", guilty=True)
         again = self._again(job, run, ending)
-        new = [again] if again else []
+        new = [again] if again else dependents(run, ending, self._live.after(run.job))
         self._line_up(new, await self._commit(Change(end=[end_of(run, ending, now)], new=new)))
 
     def _again(self, job: LiveJob | None, run: Run, ending: Ending) -> NewRun | None:

@@ -262,6 +262,27 @@ async def test_after_a_crash_running_runs_are_lost_and_repeat_only_under_retries
             assert await after.record() == record
 
 
+@pytest.mark.parametrize("retries", [0, 1])
+async def test_after_a_crash_a_job_starts_that_follows_a_run_which_is_lost_for_good(retries: int) -> None:
+    store = MemoryStore(clock := FakeClock())
+    jobs = [
+        partial(make_job, schedule=Never(), retry=Retry(retries=retries, jitter=False)),
+        partial(make_job, "alarm", schedule=Never(), after=(After(job=PRICES, outcomes=frozenset({Outcome.LOST})),)),
+    ]
+    async with town(store, clock) as t:
+        t.machine.held.add(PRICES)
+        await t.settle(job := jobs[0](), jobs[1]())
+        t.runner.start_by_hand(job, BY_HAND)
+        await clock.turn()
+        left = await store.runs.open()
+        async with town(store, clock) as after:
+            await after.settle(*(make() for make in jobs))
+            await after.runner.take_up(left)
+            await clock.turn(60)
+            follows = "prices retry success attempt 2" if retries else "alarm after success"
+            assert await after.record() == ["prices manual lost", follows]
+
+
 async def test_after_a_crash_a_waiting_retry_still_comes() -> None:
     store = MemoryStore(clock := FakeClock())
     retry = Retry(retries=1, delay_ms=60_000, jitter=False)
