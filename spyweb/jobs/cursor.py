@@ -19,6 +19,7 @@ from spyweb.jobs.due import (
 from spyweb.model import Cron, Cursor, Every, JobId, JobSpec, Outcome, Schedule
 from spyweb.store.protocol import Stretch
 
+AWAY, EDITED = "paused, disabled or absent", "due under the schedule before the edit"
 REPEATED_MS = 600_000  # times of a cron that a clock set back by no more than this shows again: they stay dealt with
 
 
@@ -90,25 +91,21 @@ def _first_seen(spec: JobSpec, now_ms: int, spread_ms: int) -> Welcome:
         job=spec.id, due_ms=first_cursor(spec, now_ms, spread_ms), schedule=text, idle_since_ms=idle_since_ms
     )
     past = already_past(spec.schedule, now_ms)
-    if past is None:
-        return Welcome(cursor=cursor)
-    return Welcome(
-        cursor=replace(cursor, due_ms=past.last_ms),
-        stretches=(stretch_of(spec.id, Outcome.MISSED, past, now_ms, past.reason),),
-    )
+    if past is not None:
+        cursor = replace(cursor, due_ms=past.last_ms)
+    return Welcome(cursor=cursor, stretches=_past(spec, now_ms))
 
 
 def _after_absence(spec: JobSpec, known: Cursor, now_ms: int) -> Welcome:
     text = schedule_text(spec.schedule)
+    is_edited = known.schedule != text
     due_ms = known.due_ms
-    if known.schedule != text:
+    if is_edited:
         due_ms = after_edit(parse_schedule_text(known.schedule), spec.schedule, known.due_ms, now_ms)
     absent = stretch_until(spec.schedule, due_ms, now_ms)
     cursor = replace(known, schedule=text, idle_since_ms=None, due_ms=absent.last_ms if absent else due_ms)
-    if absent is None:
-        return Welcome(cursor=cursor)
-    reason = "paused, disabled or absent"
-    return Welcome(cursor=cursor, stretches=(stretch_of(spec.id, Outcome.PAUSED, absent, now_ms, reason),))
+    past = _past(spec, now_ms) if is_edited else ()
+    return Welcome(cursor=cursor, stretches=(*_stretches(spec, Outcome.PAUSED, absent, now_ms, AWAY), *past))
 
 
 def _after_edit(spec: JobSpec, known: Cursor, now_ms: int) -> Welcome:
@@ -121,10 +118,17 @@ def _after_edit(spec: JobSpec, known: Cursor, now_ms: int) -> Welcome:
     following_ms = next_due(spec.schedule, cursor.due_ms)  # from there on the new schedule answers
     until_ms = now_ms if following_ms is None else min(now_ms, following_ms - 1)
     missed = stretch_until(earlier, known.due_ms, until_ms)
-    if missed is None:
-        return Welcome(cursor=cursor)
-    reason = "due under the schedule before the edit"
-    return Welcome(cursor=cursor, stretches=(stretch_of(spec.id, Outcome.MISSED, missed, now_ms, reason),))
+    stretches = _stretches(spec, Outcome.MISSED, missed, now_ms, EDITED)
+    return Welcome(cursor=cursor, stretches=(*stretches, *_past(spec, now_ms)))
+
+
+def _past(spec: JobSpec, now_ms: int) -> tuple[Stretch, ...]:
+    past = already_past(spec.schedule, now_ms)
+    return _stretches(spec, Outcome.MISSED, past, now_ms, past.reason if past else "")
+
+
+def _stretches(spec: JobSpec, outcome: Outcome, due: Missed | None, now_ms: int, reason: str) -> tuple[Stretch, ...]:
+    return (stretch_of(spec.id, outcome, due, now_ms, reason),) if due else ()
 
 
 def stretch_of(job: JobId, outcome: Outcome, due: Missed, at_ms: int, reason: str) -> Stretch:

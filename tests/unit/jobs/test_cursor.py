@@ -82,6 +82,16 @@ def test_an_edited_every_counts_from_the_cursor() -> None:
     assert next_due(edited.schedule, found.cursor.due_ms) == NOW + 10 * MINUTE
 
 
+@pytest.mark.parametrize("idle_since_ms", [None, NOW])
+def test_an_edit_to_an_at_that_is_past_is_recorded(idle_since_ms: int | None) -> None:
+    """By the time that somebody has saved the file."""
+    edited = make_spec(schedule=At(at_ms=NOW + 1_000))
+    found = welcome(edited, cursor(idle_since_ms=idle_since_ms), NOW + 1_001, 0)
+    assert [(s.outcome, s.first_due_ms) for s in found.stretches] == [(Outcome.MISSED, NOW + 1_000)]
+    assert next_due(edited.schedule, found.cursor.due_ms) is None
+    assert welcome(edited, found.cursor, NOW + 2 * MINUTE, 0).stretches == ()
+
+
 def test_no_due_time_is_accounted_for_under_both_schedules() -> None:
     edited = make_spec(schedule=Every(period_ms=2 * MINUTE))
     found = welcome(edited, cursor(), NOW + 3 * MINUTE, 0)
