@@ -57,14 +57,20 @@ class Scheduler:
         self._fired: list[_Fired] = []  # in this wake-up
         self._put_off: set[JobId] = set()  # jobs that came due again before the store had answered
         self._refused: dict[JobId, int] = {}  # jobs whose due times the store will not claim, and since when
+        self._seen_drift_ms = self._drift_ms()  # at the last look
         self._one_at_a_time = Lock()  # for whoever changes a cursor otherwise than by a claim
         timers.after_firing(self._claim)
 
     @property
     def lag_ms(self) -> int:
-        """How long the oldest due time has been waiting to be dealt with."""
+        """How long the oldest due time has been waiting to be dealt with.
+
+        What a clock that was set forward has brought up all at once, or a machine that was asleep, is dealt with as
+        soon as that is noticed: nothing stands still, and nobody is to be ended for it.
+        """
         earliest = self._timers.next_wake_ms
-        return max(0, self._clock.now_ms() - earliest) if earliest is not None else 0
+        unseen_jump_ms = max(0, self._drift_ms() - self._seen_drift_ms)
+        return max(0, self._clock.now_ms() - unseen_jump_ms - earliest) if earliest is not None else 0
 
     @property
     def refused_ms(self) -> int:
@@ -241,11 +247,11 @@ class Scheduler:
 
     async def watch_the_clock(self) -> None:
         """Notice when the wall clock jumps back: jobs would otherwise wait for the time it came from."""
-        drift_ms = self._drift_ms()
+        self._seen_drift_ms = self._drift_ms()
         while True:
             await self._clock.sleep(LOOK_AT_CLOCK_EVERY)
-            jump_ms = self._drift_ms() - drift_ms
-            drift_ms += jump_ms
+            jump_ms = self._drift_ms() - self._seen_drift_ms
+            self._seen_drift_ms += jump_ms
             if abs(jump_ms) > CLOCK_JUMP_MS:
                 log.warning("the clock has jumped", by_ms=jump_ms)
                 async with self._one_at_a_time:

@@ -16,6 +16,7 @@ from spyweb.store.protocol import Change
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.hanging import HangingRecord
+from tests.fakes.timers import FakeTimers
 from tests.fakes.town import MINUTE_MS, Town, make_job, tell, town
 
 HOUR = 3600.0
@@ -603,6 +604,23 @@ async def test_a_claim_that_is_refused_after_the_clock_has_jumped_back_takes_no_
         await t.clock.turn(30)
         watching.cancel()
         assert len(await t.record()) > before + 20
+
+
+async def test_a_clock_that_is_set_forward_does_not_look_as_if_the_scheduler_stood_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The watchdog would have the daemon ended, though all is dealt with as soon as the jump is noticed."""
+    async with town() as t:
+        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+        await t.clock.turn()
+        due_ms = t.clock.now_ms() + 1_000
+        monkeypatch.setattr(FakeTimers, "next_wake_ms", due_ms)  # of timers that have not noticed
+        t.clock.jump(HOUR)
+        await t.clock.turn(3)
+        assert t.scheduler.lag_ms == 2_000, "time that has really gone by"
+        await t.clock.turn(30)
+        watching.cancel()
+        assert t.scheduler.lag_ms == t.clock.now_ms() - due_ms
 
 
 async def test_overlap_queue_runs_every_due_time_in_its_turn() -> None:
