@@ -80,7 +80,7 @@ def decode(kind: str, column: Column) -> Value:
                 return from_json(msgspec.json.decode(column))
             case Type.MSGPACK if isinstance(column, bytes):
                 return from_msgpack(msgspec.msgpack.decode(column, strict=False))
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise StoreError(f"an entry of the type {kind!r} is damaged: {error}") from error
     raise StoreError(f"an entry of the type {kind!r} can't be read")
 

@@ -40,7 +40,9 @@ def test_scalars_are_sqlites_own_and_tables_json_where_that_loses_nothing(value:
     assert encode(value) == cell
 
 
-@pytest.mark.parametrize("cell", [Cell("j", '{"a":'), Cell("j", "\x00"), Cell("m", b"\x91"), Cell("m", b"\xc1")])
+@pytest.mark.parametrize(
+    "cell", [Cell("j", '{"a":'), Cell("j", "\x00"), Cell("j", "[" * 100_000), Cell("m", b"\x91"), Cell("m", b"\xc1")]
+)
 def test_a_table_that_is_damaged_is_one_clear_line(cell: Cell) -> None:
     with pytest.raises(StoreError, match=f"the type '{cell.type}' is damaged: [^\n]*$"):
         decode(*cell)
