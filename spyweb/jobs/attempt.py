@@ -15,6 +15,7 @@ from spyweb.jobs.aftermath import may_retry
 from spyweb.jobs.cause import conditions_of, event_of, told_to_lua
 from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.jobs.records import ctx_of
+from spyweb.lua.endings import never_begun
 from spyweb.lua.session import Host, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId, TriggerType
@@ -57,6 +58,7 @@ class Observer(Protocol):
     def ended(self, run: Run, ending: Ending) -> None: ...
 
 
+Told = Mapping[RunId, Why]  # runs that are to end, also those that the machine does not know yet
 HostFor = Callable[[LiveJob, Run, Observer | None], CountingHost]
 
 
@@ -75,13 +77,17 @@ class Surroundings:
     random: Callable[[], float]
 
 
-async def attempt(around: Surroundings, job: LiveJob, run: Run, host: CountingHost, *, once: bool = False) -> Ending:
+async def attempt(
+    around: Surroundings, job: LiveJob, run: Run, host: CountingHost, told: Told, *, once: bool = False
+) -> Ending:
     """Run it; how it ended, whatever went wrong.  `once`: no attempt follows, come what may."""
     event_id, event = event_of(run.trigger), None
-    if event_id is not None:
+    if event_id is not None and run.id not in told:
         event = await find(around, event_id)
-        if event is None:
-            return failed("the change that started it is not stored any more")
+    if run.id in told:
+        return never_begun(told[run.id])
+    if event_id is not None and event is None:
+        return failed("the change that started it is not stored any more")
     if job.spec.monitor:
         return await around.monitors.iterate(job, run, host, monitor_ctx(run, event))
     request = script_request(job, run, is_last=once or job.gone)

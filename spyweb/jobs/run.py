@@ -26,7 +26,6 @@ from spyweb.jobs.lineup import line_up, may_start_at_once, queued, take_next
 from spyweb.jobs.live import Delay, LiveJob
 from spyweb.jobs.overlap import QUEUE_LIMIT, Admission, admit
 from spyweb.jobs.records import end_of, run_of, skip_of, unbegun
-from spyweb.lua.endings import never_begun
 from spyweb.lua.patience import within
 from spyweb.lua.wire import Why
 from spyweb.model import Cursor, Ending, Failure, Outcome, Overlap, Run, RunId, RunState, TriggerType
@@ -281,11 +280,9 @@ class Runner:
         self._wake_if_idle()
 
     async def _attempt(self, job: LiveJob, run: Run, host: CountingHost, *, is_watched: bool) -> Ending:
-        if run.id in self._told:
-            return never_begun(self._told[run.id])
         self._ends.under_way += 1
         try:
-            return await attempt(self._around, job, run, host, once=is_watched)
+            return await attempt(self._around, job, run, host, self._told, once=is_watched)
         finally:
             self._ends.under_way -= 1
 

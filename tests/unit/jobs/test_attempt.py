@@ -15,7 +15,7 @@ from spyweb.jobs.live import LiveJobs
 from spyweb.lua import wire
 from spyweb.lua.session import Host, Request
 from spyweb.lua.wire import Why
-from spyweb.model import Ending, Outcome, Retry, Run, RunId, RunState
+from spyweb.model import Ending, JobId, Outcome, Retry, Run, RunId, RunState
 from spyweb.store.memory import MemoryStore
 from spyweb.store.protocol import ChangeEvent
 from tests.fakes.clock import FakeClock
@@ -36,7 +36,7 @@ class World:
     async def attempt(self, trigger: dict[str, object], number: int = 1) -> Ending:
         job = make_job(retry=Retry(retries=1))
         run = Run(id=RunId(1), job=job.id, state=RunState.RUNNING, attempt=number, trigger=trigger)
-        return await attempt(self.around, job, run, SilentHost())
+        return await attempt(self.around, job, run, SilentHost(), {})
 
 
 @pytest.fixture
@@ -102,6 +102,23 @@ async def test_a_store_that_refuses_the_event_is_asked_again(
     assert attempt_of_it.result() == SUCCESS
 
 
+@pytest.mark.parametrize("is_asked_meanwhile", [False, True])
+async def test_a_run_that_is_to_end_does_not_begin_even_if_that_comes_while_its_change_is_read(
+    is_asked_meanwhile: bool, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {} if is_asked_meanwhile else {RunId(1): Why.STOPPED}
+
+    def find(_event: int) -> Future[ChangeEvent | None]:
+        told[RunId(1)] = Why.STOPPED
+        return answering(make_event())(9)
+
+    monkeypatch.setattr(world.around.events, "find", find)
+    run = Run(id=RunId(1), job=JobId("prices"), state=RunState.RUNNING, trigger=CAUSED)
+    ending = await attempt(world.around, make_job(), run, SilentHost(), told)
+
+    assert (ending.outcome, world.machine.story) == (Outcome.STOPPED, [])
+
+
 async def test_a_change_that_is_gone_fails_the_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world.around.events, "find", answering(None))
     ending = await world.attempt(CAUSED)
@@ -123,7 +140,7 @@ async def test_a_monitor_job_is_left_to_the_monitors(world: World) -> None:
     job = make_monitor()
     run = Run(id=RunId(1), job=job.id, state=RunState.RUNNING)
     monitors = FakeMonitors()
-    ending = await attempt(replace(world.around, monitors=monitors), job, run, SilentHost())
+    ending = await attempt(replace(world.around, monitors=monitors), job, run, SilentHost(), {})
     assert (ending.outcome, monitors.story, world.machine.story) == (Outcome.SUCCESS, ["iterate shop"], [])
 
 
@@ -139,7 +156,7 @@ async def test_a_monitor_job_is_told_the_change_that_started_it(world: World, mo
     for trigger in (CAUSED, {"type": "retry", "of": 1, "cause": CAUSED}):
         monkeypatch.setattr(around.events, "find", answering(make_event()))
         run = Run(id=RunId(1), job=make_monitor().id, state=RunState.RUNNING, trigger=trigger)
-        await attempt(around, make_monitor(), run, SilentHost())
+        await attempt(around, make_monitor(), run, SilentHost(), {})
     first, second = (wire.unpack(wire.pack([ctx["trigger"]]))[0] for ctx in monitors.contexts)
     assert first["type"] == "state"  # type: ignore[index]
     assert second == {"type": "retry", "of": 1, "event": first}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 import pytest
@@ -27,7 +28,7 @@ from spyweb.model import (
     RunState,
 )
 from spyweb.store.memory import MemoryStore
-from spyweb.store.protocol import GLOBAL, Origin, Put
+from spyweb.store.protocol import GLOBAL, ChangeEvent, Origin, Put
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import FAILED, LOST, SUCCESS
@@ -589,3 +590,23 @@ async def test_a_job_that_comes_back_under_its_name_waits_for_the_change_still_a
         t.town.machine.finish(1)
         await t.town.clock.turn()
         assert t.handled() == ["1", "2"]
+
+
+async def test_a_stop_that_comes_while_a_run_reads_its_change_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with triggered_town() as t:
+        await t.settle(make_listener())
+        t.town.machine.held.add(JobId("orders"))
+        find, asked = t.town.store.events.find, asyncio.Event()
+
+        async def find_slowly(event: int) -> ChangeEvent | None:
+            await asked.wait()
+            return await find(event)
+
+        monkeypatch.setattr(t.town.store.events, "find", find_slowly)
+        await t.change("1")
+        draining = t.town.tasks.create_task(t.town.runner.drain(0))
+        await t.town.clock.turn(1)
+        asked.set()
+        await t.town.clock.turn(1)
+        assert draining.done()
+        assert await t.town.record() == ["orders state stopped", "orders retry waiting attempt 2"]
