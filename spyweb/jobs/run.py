@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 STOP_PATIENCE = 3.0  # seconds for runs to end once they have been told to stop
 LAST_PATIENCE = 2.0  # seconds for what has ended to be recorded
-REPLACED = "replaced by a newer start"
+REPLACED, DELETED = "replaced by a newer start", "the job was deleted"
 
 
 class Start(Struct, frozen=True, kw_only=True):
@@ -220,6 +220,8 @@ class Runner:
         if run.state is RunState.RUNNING:
             job.in_flight[run.id] = run
             self._spawn(job, run, self._live_through(job, run))
+        elif job.gone:
+            self._write_off(job, [run], DELETED)
         else:
             line_up(job, run)
 
@@ -319,14 +321,14 @@ class Runner:
         return ids
 
     def _line_up(self, claims: Sequence[NewRun], ids: Sequence[RunId | None]) -> None:
-        for new, run_id in zip(claims, ids, strict=True):
-            job = self._live.find(new.job)
-            if run_id is None:
-                continue
+        for run in [run_of(run_id, new) for new, run_id in zip(claims, ids, strict=True) if run_id is not None]:
+            job = self._live.find(run.job)
             if job is not None:
-                self._wait(job, run_of(run_id, new))
+                self._wait(job, run)
             elif self._live.awaited:
-                self._left.append(run_of(run_id, new))
+                self._left.append(run)
+            else:  # deleted while this was on its way to the store
+                self._begin_story(self._end_unbegun([run], unbegun(DELETED)), f"write off run {run.id} of {run.job}")
 
     def _wait(self, job: LiveJob, run: Run) -> None:
         """Let a claimed run wait for its delay, then for its turn."""
@@ -435,7 +437,7 @@ class Runner:
         job.delayed.clear()
         job.waiting.clear()
         self._around.monitors.forget(job.id)
-        self._write_off(job, waiting, "the job was deleted")
+        self._write_off(job, waiting, DELETED)
 
     async def drain(self, grace: float) -> None:
         """Start nothing more; let runs end within `grace` seconds, then have the rest stopped.

@@ -18,12 +18,18 @@ from spyweb.model import After, Ending, Every, JobId, Never, Outcome, Overlap, R
 from spyweb.store.memory import MemoryStore
 from spyweb.store.protocol import Change
 from tests.fakes.changes import refuse
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import FakeClock, settle
+from tests.fakes.hanging import HangingRecord
 from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS
 from tests.fakes.town import Town, make_job, silent_host, town
 
 BY_HAND = Start(trigger={"type": "manual"})
 PRICES = JobId("prices")
+
+
+def delete(t: Town, job: LiveJob) -> None:
+    t.live.remove(job.id)
+    t.runner.forget(job)
 
 
 async def test_a_failed_run_is_retried_after_its_delay_until_its_attempts_are_used_up() -> None:
@@ -359,9 +365,26 @@ async def test_what_waits_for_a_deleted_job_is_recorded_and_does_not_run() -> No
         assert t.monitors.story == ["forget prices"]
 
 
-def delete(t: Town, job: LiveJob) -> None:
-    t.live.remove(job.id)
-    t.runner.forget(job)
+async def test_what_was_on_its_way_to_the_store_when_its_job_was_deleted_does_not_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A start that waits its turn, and the retry of a run that has ended."""
+    async with town() as t:
+        t.machine.held.add(PRICES)
+        await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE, retry=Retry(retries=1)))
+        t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        with monkeypatch.context() as patch:
+            patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
+            t.runner.start_by_hand(job, BY_HAND)
+            t.machine.finish(1, FAILED)
+            await settle()
+            delete(t, job)
+            await hanging.grant()
+            await hanging.grant()
+        await t.clock.turn(60)
+        assert await t.record() == ["prices manual failed", "prices manual skipped", "prices retry skipped attempt 2"]
+        assert await t.store.runs.open() == []
 
 
 async def test_a_planned_stop_waits_for_the_run_of_a_deleted_job_too_and_then_stops_it() -> None:
