@@ -16,7 +16,7 @@ from spyweb.jobs.due import (
     schedule_text,
     stretch_until,
 )
-from spyweb.model import Cron, Cursor, Every, JobId, JobSpec, Outcome, Schedule
+from spyweb.model import Cron, Cursor, Every, JobId, JobSpec, Never, Outcome, Schedule
 from spyweb.store.protocol import Stretch
 
 AWAY, EDITED = "paused, disabled or absent", "due under the schedule before the edit"
@@ -101,7 +101,7 @@ def _after_absence(spec: JobSpec, known: Cursor, now_ms: int) -> Welcome:
     is_edited = known.schedule != text
     due_ms = known.due_ms
     if is_edited:
-        due_ms = after_edit(parse_schedule_text(known.schedule), spec.schedule, known.due_ms, now_ms)
+        due_ms = after_edit(_earlier(known), spec.schedule, known.due_ms, now_ms)
     absent = stretch_until(spec.schedule, due_ms, now_ms)
     cursor = replace(known, schedule=text, idle_since_ms=None, due_ms=absent.last_ms if absent else due_ms)
     past = _past(spec, now_ms) if is_edited else ()
@@ -109,7 +109,7 @@ def _after_absence(spec: JobSpec, known: Cursor, now_ms: int) -> Welcome:
 
 
 def _after_edit(spec: JobSpec, known: Cursor, now_ms: int) -> Welcome:
-    earlier = parse_schedule_text(known.schedule)
+    earlier = _earlier(known)
     cursor = replace(
         known,
         schedule=schedule_text(spec.schedule),
@@ -120,6 +120,14 @@ def _after_edit(spec: JobSpec, known: Cursor, now_ms: int) -> Welcome:
     missed = stretch_until(earlier, known.due_ms, until_ms)
     stretches = _stretches(spec, Outcome.MISSED, missed, now_ms, EDITED)
     return Welcome(cursor=cursor, stretches=(*stretches, *_past(spec, now_ms)))
+
+
+def _earlier(known: Cursor) -> Schedule:
+    """The schedule before the edit; where nobody can tell its times any more, it has none that are to be recorded."""
+    try:
+        return parse_schedule_text(known.schedule)
+    except ValueError:
+        return Never()
 
 
 def _past(spec: JobSpec, now_ms: int) -> tuple[Stretch, ...]:

@@ -13,8 +13,9 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from spyweb.jobs.cron import cron_after, cron_count, cron_until
+from spyweb.jobs.cron import cron_after, cron_count, cron_until, parse_cron
 from spyweb.model import At, Cron, Every, JobSpec, Misfire, MisfirePolicy, Never, Schedule, Start
+from spyweb.settings.values import is_timezone
 
 SPREAD_MS = 10_000  # over which the first runs of many new jobs are spread, at most
 SKIP_GRACE_MS = 60_000  # under `misfire = "skip"`, when no `misfire_grace` is set
@@ -244,13 +245,16 @@ def schedule_text(schedule: Schedule) -> str:
 
 
 def parse_schedule_text(text: str) -> Schedule:
-    """The schedule that `schedule_text` wrote.  Raises ValueError."""
+    """The schedule that `schedule_text` wrote.  Raises ValueError, also where this machine does not know its zone."""
     kind, _, rest = text.partition(" ")
     match kind:
         case "every":
             return Every(period_ms=int(rest))
         case "cron":
             timezone, _, expression = rest.partition(" ")
+            parse_cron(expression)
+            if not is_timezone(timezone):
+                raise ValueError(f"no time zone {timezone!r} here")
             return Cron(expression=expression, timezone=timezone)
         case "at":
             return At(at_ms=int(rest))

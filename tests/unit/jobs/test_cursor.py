@@ -92,6 +92,17 @@ def test_an_edit_to_an_at_that_is_past_is_recorded(idle_since_ms: int | None) ->
     assert welcome(edited, found.cursor, NOW + 2 * MINUTE, 0).stretches == ()
 
 
+@pytest.mark.parametrize("idle_since_ms", [None, NOW])
+@pytest.mark.parametrize("unknown", ["cron Nowhere/Gone 0 9 * * *", "cron UTC 0 9", "every day", ""])
+def test_an_edit_of_a_schedule_that_nobody_can_read_any_more_begins_now(
+    unknown: str, idle_since_ms: int | None
+) -> None:
+    """A time zone that this machine's data does not have, say."""
+    known = cursor(schedule=unknown, idle_since_ms=idle_since_ms)
+    found = welcome(make_spec(schedule=Cron(expression="* * * * *", timezone="UTC")), known, NOW + MINUTE + 1, 0)
+    assert (found.cursor.due_ms, found.stretches) == (NOW + MINUTE, ())
+
+
 def test_no_due_time_is_accounted_for_under_both_schedules() -> None:
     edited = make_spec(schedule=Every(period_ms=2 * MINUTE))
     found = welcome(edited, cursor(), NOW + 3 * MINUTE, 0)
