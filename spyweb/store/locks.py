@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from asyncio import Future
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from spyweb.clock import Clock
@@ -103,9 +104,12 @@ class SqliteLocks:
 def acquire(connection: sqlite3.Connection, wanted: Held, alive: Alive) -> Held | None:
     held = find_held(connection, wanted.name, wanted.acquired_ms, alive)
     if held is None:
-        row = (wanted.name, wanted.holder, wanted.run, wanted.acquired_ms, wanted.expires_ms, wanted.lease_ms)
-        connection.execute(TAKE, row)
-    return held
+        connection.execute(TAKE, row_of_lock(wanted))
+        return None
+    shortened = shorten(held, wanted.acquired_ms)
+    if shortened != held:
+        connection.execute(TAKE, row_of_lock(shortened))
+    return shortened
 
 
 def release(
@@ -147,6 +151,16 @@ def sweep_locks(connection: sqlite3.Connection, now_ms: int, alive: Alive) -> li
 
 def is_held(held: Held, now_ms: int, alive: Alive) -> bool:
     return held.expires_ms > now_ms or (held.run is not None and alive(held.run))
+
+
+def shorten(held: Held, now_ms: int) -> Held:
+    """A lease reaches no further than its own length from now: else the clock was set back since, and whoever wants
+    the lock would wait until it shows again what it showed then."""
+    return replace(held, expires_ms=min(held.expires_ms, now_ms + held.lease_ms))
+
+
+def row_of_lock(held: Held) -> LockRow:
+    return held.name, held.holder, held.run, held.acquired_ms, held.expires_ms, held.lease_ms
 
 
 def read_lock(row: LockRow) -> Held:

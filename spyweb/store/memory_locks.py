@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from spyweb.model import RunId
-from spyweb.store.locks import Holdings, is_held, nobody_lives
+from spyweb.store.locks import Holdings, is_held, nobody_lives, shorten
 from spyweb.store.memory_desk import Desk
 from spyweb.store.protocol import Alive, Held
 
@@ -73,7 +73,9 @@ class MemoryLocks:
             self._held[name] = Held(
                 name=name, holder=holder, run=run, acquired_ms=now_ms, expires_ms=now_ms + lease_ms, lease_ms=lease_ms
             )
-        return held
+            return None
+        self._held[name] = shortened = shorten(held, now_ms)
+        return shortened
 
     def _release(self, name: bytes, holder: bytes | None) -> Held | None:
         held = self._find(name)

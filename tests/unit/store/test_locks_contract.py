@@ -87,6 +87,21 @@ async def test_a_lease_that_has_expired_is_free(store: Store, clock: FakeClock) 
     assert await store.locks.acquire(NAME, YOU, None, 1000) is None
 
 
+async def test_a_clock_that_was_set_back_makes_a_lease_no_longer_for_whoever_wants_the_lock(
+    store: Store, clock: FakeClock
+) -> None:
+    await store.locks.acquire(NAME, ME, None, 1000)
+    clock.jump(-3600)
+    told = await store.locks.acquire(NAME, YOU, None, 500)
+    assert told is not None
+    assert told.expires_ms == clock.now_ms() + 1000
+
+    clock.advance(0.999)
+    assert await store.locks.acquire(NAME, YOU, None, 500) is not None
+    clock.advance(0.001)
+    assert await store.locks.acquire(NAME, YOU, None, 500) is None
+
+
 async def test_a_lease_that_has_expired_still_holds_while_its_run_lives(store: Store, clock: FakeClock) -> None:
     living = {RunId(1)}
     store.locks.believe(living.__contains__)
