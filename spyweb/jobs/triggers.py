@@ -77,6 +77,7 @@ class Handout:
     starts: list[tuple[LiveJob, Trigger]] = field(default_factory=list)
     delivered: list[int] = field(default_factory=list)
     stretches: list[Stretch] = field(default_factory=list)
+    passed: list[tuple[int, JobId]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.starts or self.delivered or self.stretches)
@@ -85,6 +86,11 @@ class Handout:
         self.starts.append((job, trigger_of(event, matched)))
         if job.id in self.behind:
             self.behind[job.id] = event.id + 1
+
+    def pass_over(self, job: LiveJob, event: ChangeEvent) -> None:
+        """The job is paused.  That is noted with the change, which may be looked at again because of other jobs."""
+        self.stretches.append(passed_over(job, event, Outcome.PAUSED, "a change while the job was paused"))
+        self.passed.append((event.id, job.id))
 
 
 class Triggers:
@@ -172,7 +178,7 @@ class Triggers:
                 handout.delivered.append(event.id)
         last = page[-1].id
         if handout:
-            change = Change(delivered=handout.delivered, stretches=handout.stretches)
+            change = Change(delivered=handout.delivered, stretches=handout.stretches, passed=handout.passed)
             await self._runner.start_for_events(handout.starts, change)
         self._progress = Progress(
             max(self._progress.frontier, last), caught_up(handout.behind, rooms, last, self._progress.frontier)
@@ -195,10 +201,7 @@ class Triggers:
             if job.id in event.started or event.id < self._progress.first_of(job.id):
                 continue
             if job.cursor.paused:
-                if not self._is_kept(event):  # it will be looked at again, and is told once
-                    handout.stretches.append(
-                        passed_over(job, event, Outcome.PAUSED, "a change while the job was paused")
-                    )
+                handout.pass_over(job, event)
             elif self._room(job.id, rooms):
                 rooms[job.id] -= 1
                 handout.give(job, event, matched)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from spyweb.model import JobId, RunId
 
+NO_RUN = RunId(0)  # in the place of one that a change might have started; no run has this id
 STARTED = "REPLACE INTO started (event, job, run) VALUES (?, ?, ?)"
 DELIVERED = "UPDATE event SET delivered = 1 WHERE id = ?"
 END = """

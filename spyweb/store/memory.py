@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.model import Cursor, JobId, Run, RunId, RunState
+from spyweb.store.deliveries import NO_RUN
 from spyweb.store.memory_desk import Desk
 from spyweb.store.memory_events import MemoryEvents
 from spyweb.store.memory_locks import MemoryLocks
@@ -58,6 +59,8 @@ class MemoryRuns:
         added = [self._add(run) for run in change.new]
         self._cursors |= {cursor.job: cursor for cursor in change.cursors}
         self._locks.ended(end.run for end in change.end)
+        for event, job in change.passed:
+            self._events.note_started(event, job, NO_RUN)
         self._events.deliver(change.delivered, self._open_runs.__contains__)
         for end in change.end:
             if end.event is not None:

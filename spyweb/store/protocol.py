@@ -208,6 +208,7 @@ class Change(Struct, frozen=True, kw_only=True):
     begin: Sequence[Begin] = ()
     end: Sequence[End] = ()
     stretches: Sequence[Stretch] = ()
+    passed: Sequence[tuple[int, JobId]] = ()  # change events that start no run of this job, though of others
     delivered: Sequence[int] = ()  # ids of change events that start no more runs
 
 
@@ -244,9 +245,9 @@ class Runs(Protocol):
     def record(self, change: Change) -> Future[list[RunId | None]]:
         """Commit a change; gives the id of each of `change.new`, None where (job, due_ms, attempt) stood.
 
-        Applied in this order: end, begin, stretches, new, cursors, delivered.  A run ends once: what comes later is
-        ignored.  The locks of a run that ends are released.  A delivered change event is pending no more, and gone
-        as soon as no run that it started is open.
+        Applied in this order: end, begin, stretches, new, cursors, passed, delivered.  A run ends once: what comes
+        later is ignored.  The locks of a run that ends are released.  A delivered change event is pending no more, and
+        gone as soon as no run that it started is open.
         """
 
     def cursors(self) -> Future[dict[JobId, Cursor]]: ...

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState
-from spyweb.store.deliveries import deliver, end_if_over, note_started
+from spyweb.store.deliveries import NO_RUN, deliver, end_if_over, note_started
 from spyweb.store.locks import release_run
 from spyweb.store.protocol import Change, End, NewRun, Stretch
 
@@ -66,6 +66,8 @@ def record(connection: sqlite3.Connection, change: Change) -> list[RunId | None]
     added = [add_run(connection, run) for run in change.new]
     if change.cursors:
         connection.executemany(SET_CURSOR, map(row_of_cursor, change.cursors))
+    for event, job in change.passed:
+        note_started(connection, event, job, NO_RUN)
     deliver(connection, change.delivered)
     for end in change.end:
         if end.event is not None:

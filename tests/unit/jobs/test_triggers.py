@@ -542,6 +542,29 @@ async def test_a_second_broken_job_does_not_hold_up_the_first_once_it_is_mended(
         assert await t.left() == ["b", "c"], "the other may have asked for them too"
 
 
+@pytest.mark.parametrize("is_resumed", [False, True])
+async def test_what_has_passed_a_paused_job_does_not_come_again_after_a_restart(is_resumed: bool) -> None:
+    """The change is still there for another job, which has more of them waiting than it may."""
+    store, paused, count = MemoryStore(clock := FakeClock()), JobId("paused"), CAUSED_LIMIT + 20
+    async with triggered_town(store, clock) as t:
+        t.town.machine.held.add(ORDERS)
+        await t.settle(make_listener(), job := make_listener("paused"))
+        await t.town.scheduler.pause(job)
+        for number in range(count):
+            await t.write(str(number))
+        await t.town.clock.turn()
+        assert await t.left() != []
+        if is_resumed:
+            await t.town.scheduler.resume(job)
+        draining = t.town.tasks.create_task(t.town.runner.drain(0))
+        await t.town.clock.turn(1)
+        await draining
+    async with triggered_town(store, clock) as t:
+        await t.settle(make_listener(), make_listener("paused"))
+        await t.town.clock.turn()
+        assert await t.town.record(paused) == [f"paused state paused x{count}"]
+
+
 async def test_a_paused_job_is_told_once_of_a_change_that_waits_for_another() -> None:
     store = MemoryStore(clock := FakeClock())
     await left_behind(store, clock)

@@ -97,3 +97,12 @@ async def test_a_restart_finds_what_was_delivered_to_runs_that_are_open(tmp_path
                 assert found is not None
                 assert found.new == {b"\xff": [1]}
                 assert await pending(store) == []
+
+
+async def test_one_that_passes_a_job_says_so_as_long_as_it_is_pending(store: Store) -> None:
+    await store.runs.record(Change(passed=[(1, NEWS)]))
+    (event, _) = await store.events.pending()
+    assert event.started == frozenset({NEWS})
+    await store.runs.record(Change(passed=[(1, PRICES)], delivered=[1]))
+
+    assert await store.events.find(1) is None
