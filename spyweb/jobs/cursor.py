@@ -44,7 +44,7 @@ def welcome(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) ->
         return Welcome(cursor=_idle(known, now_ms))
     if known.idle_since_ms is not None:
         return _after_absence(spec, known, now_ms)
-    if known.schedule != schedule_text(spec.schedule):
+    if _is_edited(spec, known):
         return _after_edit(spec, known, now_ms)
     return Welcome(cursor=known)
 
@@ -97,18 +97,23 @@ def _first_seen(spec: JobSpec, now_ms: int, spread_ms: int) -> Welcome:
 
 
 def _after_absence(spec: JobSpec, known: Cursor, now_ms: int) -> Welcome:
-    text = schedule_text(spec.schedule)
-    is_edited = known.schedule != text
-    due_ms = known.due_ms
-    if is_edited:
-        due_ms = after_edit(_earlier(known), spec.schedule, known.due_ms, now_ms)
-    absent = stretch_until(spec.schedule, due_ms, now_ms)
-    cursor = replace(known, schedule=text, idle_since_ms=None, due_ms=absent.last_ms if absent else due_ms)
-    past = _past(spec, now_ms) if is_edited else ()
-    return Welcome(cursor=cursor, stretches=(*_stretches(spec, Outcome.PAUSED, absent, now_ms, AWAY), *past))
+    edited = _after_edit(spec, known, now_ms, Outcome.PAUSED, AWAY) if _is_edited(spec, known) else None
+    cursor = replace(edited.cursor if edited else known, idle_since_ms=None)
+    absent = stretch_until(spec.schedule, cursor.due_ms, now_ms)
+    before = edited.stretches if edited else ()
+    return Welcome(
+        cursor=replace(cursor, due_ms=absent.last_ms) if absent else cursor,
+        stretches=(*before, *_stretches(spec, Outcome.PAUSED, absent, now_ms, AWAY)),
+    )
 
 
-def _after_edit(spec: JobSpec, known: Cursor, now_ms: int) -> Welcome:
+def _is_edited(spec: JobSpec, known: Cursor) -> bool:
+    return known.schedule != schedule_text(spec.schedule)
+
+
+def _after_edit(
+    spec: JobSpec, known: Cursor, now_ms: int, outcome: Outcome = Outcome.MISSED, reason: str = EDITED
+) -> Welcome:
     earlier = _earlier(known)
     cursor = replace(
         known,
@@ -117,9 +122,8 @@ def _after_edit(spec: JobSpec, known: Cursor, now_ms: int) -> Welcome:
     )
     following_ms = next_due(spec.schedule, cursor.due_ms)  # from there on the new schedule answers
     until_ms = now_ms if following_ms is None else min(now_ms, following_ms - 1)
-    missed = stretch_until(earlier, known.due_ms, until_ms)
-    stretches = _stretches(spec, Outcome.MISSED, missed, now_ms, EDITED)
-    return Welcome(cursor=cursor, stretches=(*stretches, *_past(spec, now_ms)))
+    unrun = stretch_until(earlier, known.due_ms, until_ms)
+    return Welcome(cursor=cursor, stretches=(*_past(spec, now_ms), *_stretches(spec, outcome, unrun, now_ms, reason)))
 
 
 def _earlier(known: Cursor) -> Schedule:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from spyweb.jobs.cursor import REPEATED_MS, dismissed, welcome
+from spyweb.jobs.cursor import AWAY, REPEATED_MS, dismissed, welcome
 from spyweb.jobs.due import next_due, schedule_text
 from spyweb.model import At, Cron, Cursor, Every, JobId, Outcome, Schedule
 from tests.fakes.town import make_spec
@@ -67,6 +67,16 @@ def test_the_due_times_of_an_absence_are_one_paused_stretch() -> None:
         (Outcome.PAUSED, NOW + MINUTE, NOW + 5 * MINUTE, 5)
     ]
     assert (back.cursor.due_ms, back.cursor.idle_since_ms) == (NOW + 5 * MINUTE, None)
+
+
+def test_the_due_times_of_an_absence_with_an_edit_are_on_record_too() -> None:
+    edited = make_spec(schedule=Every(period_ms=2 * MINUTE))
+    back = welcome(edited, cursor(idle_since_ms=NOW), NOW + 10 * MINUTE, 0)
+    assert [(s.outcome, s.first_due_ms, s.last_due_ms, s.count, s.reason) for s in back.stretches] == [
+        (Outcome.PAUSED, NOW + MINUTE, NOW + 9 * MINUTE, 9, AWAY),
+        (Outcome.PAUSED, NOW + 10 * MINUTE, NOW + 10 * MINUTE, 1, AWAY),
+    ]
+    assert (back.cursor.due_ms, back.cursor.idle_since_ms) == (NOW + 10 * MINUTE, None)
 
 
 def test_an_edit_while_nothing_ran_records_what_the_earlier_schedule_missed() -> None:
