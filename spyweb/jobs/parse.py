@@ -71,6 +71,7 @@ NO_CHANGES: tuple[On, ...] = ()
 
 Setting = TypeVar("Setting", bound=Hashable)
 
+YEARS = range(1900, 9000)  # of `at`: as far from where the calendar ends as the longest jitter and any zone may reach
 _MOMENT = "a moment such as 2026-12-24T18:00:00Z"
 _PLAIN_ID = re.compile(r"[a-z0-9](?:[a-z0-9_]*[a-z0-9])?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -300,6 +301,13 @@ def _prove_due(expression: str) -> None:
 
 @shaped({"type": "string", "pattern": r"^\d{4}-\d\d-\d\d."})
 def _moment(value: object) -> datetime:
+    moment = _read_moment(value)
+    if moment.year not in YEARS:
+        raise ValueError(f"must lie in the years {YEARS.start} to {YEARS.stop - 1}, not in {moment.year}")
+    return moment
+
+
+def _read_moment(value: object) -> datetime:
     if isinstance(value, datetime):
         return value
     if not isinstance(value, str) or len(value) <= len("2026-12-24"):

@@ -239,6 +239,8 @@ def test_after_may_wait_for_other_outcomes(outcome: str, expected: set[Outcome])
         ('at = "2026-12-24"', "at: expected a moment such as"),
         ('at = "2026-13-45T99:00"', "at: expected a moment such as"),
         ("at = 5", "at: expected a moment such as"),
+        ("at = 9999-12-31T23:59:59-05:00", "at: must lie in the years 1900 to 8999, not in 9999"),
+        ('at = "0001-01-01T00:00:00+14:00"', "at: must lie in the years 1900 to 8999, not in 1"),
         ('timezone = "Mars"', "timezone: no time zone 'Mars'"),
         ("timeout = 0", "timeout: must be at least 1ms, not 0s"),
         ('memory_limit = "1KB"', "memory_limit: must be at least 1MB, not 1KB"),
