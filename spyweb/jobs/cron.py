@@ -48,7 +48,7 @@ _EXPECTED = {
     "day-of-week": "0-7 or SUN-SAT",
 }
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
-_LAST_DAY = date(9998, 1, 1).toordinal() - _EPOCH_ORDINAL
+LAST_DAY = date(9998, 1, 1).toordinal() - _EPOCH_ORDINAL  # after the epoch; then the calendar ends
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +128,7 @@ def cron_after(expression: str, zone: str, moment_ms: int) -> int | None:
     """The first due time later than the moment; None when there is none for fifty years."""
     rule = parse_cron(expression)
     first_day = moment_ms // DAY_MS
-    last_day = min(first_day + DAYS_AHEAD, _LAST_DAY)
+    last_day = min(first_day + DAYS_AHEAD, LAST_DAY)
     for day in _candidate_days(rule, range(first_day, last_day)):
         for piece in slices(rule, zone, day):
             due_ms = piece.after(moment_ms, rule.seconds)

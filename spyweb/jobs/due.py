@@ -13,7 +13,8 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from spyweb.jobs.cron import cron_after, cron_count, cron_until, parse_cron
+from spyweb.jobs.cron import LAST_DAY, cron_after, cron_count, cron_until, parse_cron
+from spyweb.jobs.zone import DAY_MS
 from spyweb.model import At, Cron, Every, JobSpec, Misfire, MisfirePolicy, Never, Schedule, Start
 from spyweb.settings.values import is_timezone
 
@@ -104,10 +105,10 @@ def newest_until(schedule: Schedule, cursor_ms: int, now_ms: int, limit: int) ->
 
 
 def upcoming(spec: JobSpec, cursor_ms: int, count: int) -> list[int]:
-    """The next due times."""
+    """The next due times, as long as there is a date for them."""
     found: list[int] = []
     due_ms = next_due(spec.schedule, cursor_ms)
-    while due_ms is not None and len(found) < count:
+    while due_ms is not None and due_ms < LAST_DAY * DAY_MS and len(found) < count:
         found.append(due_ms)
         due_ms = next_due(spec.schedule, due_ms)
     return found

@@ -20,7 +20,9 @@ from spyweb.jobs.due import (
     stretch_until,
     upcoming,
 )
+from spyweb.jobs.view import describe_moment
 from spyweb.model import At, Cron, Every, JobId, JobSpec, Misfire, MisfirePolicy, Never, Schedule, Start
+from spyweb.settings.units import LONGEST_MS
 
 NOW = 1_790_000_000_000
 MINUTE = 60_000
@@ -107,6 +109,12 @@ def test_upcoming_lists_the_next_due_times_and_no_more_than_there_are() -> None:
     assert upcoming(job(), NOW, 3) == [NOW + MINUTE, NOW + 2 * MINUTE, NOW + 3 * MINUTE]
     assert upcoming(job(At(at_ms=NOW + 5)), NOW, 3) == [NOW + 5]
     assert upcoming(job(Never()), NOW, 3) == []
+
+
+def test_upcoming_ends_where_the_calendar_does() -> None:
+    found = upcoming(job(Every(period_ms=LONGEST_MS)), NOW, 1_000)
+    assert len(found) == 79
+    assert describe_moment(found[-1], "Pacific/Kiritimati")
 
 
 def test_a_new_job_is_due_now_and_at_most_its_share_of_the_spread_later() -> None:
