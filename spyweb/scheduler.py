@@ -232,7 +232,7 @@ class Scheduler:
         return idle
 
     async def pause(self, job: LiveJob) -> None:
-        """Raises Refused for a newcomer."""
+        """Raises Refused for a newcomer, and for a job that was deleted meanwhile."""
         async with self._at_rest([job]):
             _expect_taken_up(job)
             paused = replace(dismissed(job.cursor, self._clock.now_ms()), paused=True)
@@ -240,7 +240,7 @@ class Scheduler:
             job.cursor = paused
 
     async def resume(self, job: LiveJob) -> None:
-        """The times that were due meanwhile become one `paused` record.  Raises Refused for a newcomer."""
+        """The times that were due meanwhile become one `paused` record.  Raises Refused as `pause` does."""
         async with self._at_rest([job]):
             _expect_taken_up(job)
             await self._take_up([job], [replace(job.cursor, paused=False)])
@@ -290,6 +290,8 @@ def _keeps_its_schedule(job: LiveJob) -> bool:
 
 
 def _expect_taken_up(job: LiveJob) -> None:
+    if job.gone:
+        raise Refused(f"{job.id} is gone")
     if job.is_newcomer:
         raise Refused(f"{job.id} is not on its schedule yet: try again in a moment")
 

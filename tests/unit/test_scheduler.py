@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import replace
 from functools import partial
 
@@ -397,6 +398,36 @@ async def test_a_pause_outlasts_an_edit_that_came_while_it_was_on_its_way(monkey
         await t.clock.turn(HOUR)
         assert (job.cursor.paused, len(await t.record())) == (True, 1)
         assert (await t.store.runs.cursors())[job.id] == job.cursor
+
+
+async def test_a_job_that_is_deleted_while_a_pause_waits_for_the_store_is_not_paused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would be told that it is, and it would not be once the file comes back."""
+    async with town() as t:
+        await t.settle(job := make_job())
+        with monkeypatch.context() as patch:
+            hanging = hang(t, patch)
+            t.tasks.create_task(delete(t, job))
+            await settle()
+            pausing = t.tasks.create_task(refused(t.scheduler.pause(job)))
+            await settle()
+            await hanging.grant()
+            await hanging.grant()
+            assert await pausing == "prices is gone"
+        assert not (await t.store.runs.cursors())[job.id].paused
+
+
+async def delete(t: Town, job: LiveJob) -> None:
+    """As a reload does it."""
+    await t.scheduler.dismiss([job])
+    t.runner.forget(job)
+
+
+async def refused(asked: Awaitable[None]) -> str:
+    with pytest.raises(Refused) as error:
+        await asked
+    return str(error.value)
 
 
 async def test_a_job_that_has_no_cursor_yet_can_not_be_paused(monkeypatch: pytest.MonkeyPatch) -> None:
