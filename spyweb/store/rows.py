@@ -158,7 +158,11 @@ def read_run(row: RunRow) -> Run:
 
 
 def read_trigger(text: str) -> Mapping[str, object]:
-    trigger: dict[str, object] = decode_trigger(text)
+    """Nothing, where it is damaged: one run of which nobody can tell why it began must not keep a daemon down."""
+    try:
+        trigger: dict[str, object] = decode_trigger(text)
+    except msgspec.DecodeError:
+        return {}
     return trigger
 
 
