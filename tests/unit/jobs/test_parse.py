@@ -322,11 +322,11 @@ def test_a_problem_with_a_key_is_told_of_the_source_that_won() -> None:
 def test_the_defaults_that_the_example_shows_are_the_built_in_ones() -> None:
     text = EXAMPLE.read_text(encoding="utf-8").split("[defaults]\n")[1]
     shown = tomllib.loads(re.sub(r"(?m)^# (?=[a-z_]+ = )", "", text))
-    schedules = {key: shown.pop(key) for key in ("cron", "at", "timezone")}
+    examples = {key: shown.pop(key) for key in ("cron", "at", "timezone", "history")}  # of what is not set by default
     defaults = Table(values=shown, file="config.toml")
     found = parse_job(table("", PLACE.file), PLACE, override=Table(), defaults=defaults, daemon=DAEMON)
 
-    assert schedules["cron"] == "*/5 * * * *"
+    assert (examples["cron"], examples["history"]) == ("*/5 * * * *", 20)
     assert found.problems == []
     assert found.spec == spec("every = '10m'")
 
@@ -338,7 +338,7 @@ def test_the_example_shows_every_key_that_a_job_may_have() -> None:
         *("description", "tags", "enabled", "every", "cron", "at", "timezone", "jitter", "start", "timeout"),
         *("cpu_limit", "memory_limit", "isolation", "overlap", "misfire", "misfire_grace", "misfire_limit", "retries"),
         *("retry_delay", "retry_backoff", "retry_max_delay", "retry_jitter", "after", "on", "agent"),
-        "on_hook_error",
+        *("on_hook_error", "history"),
     }
 
     assert shown == documented
