@@ -17,8 +17,8 @@ import uvloop
 from benchmarks.engine import Engine, make_job, open_engine, overheard, small_jobs
 from benchmarks.place import folder
 from benchmarks.table import Effort, Row, median, percentile, read_effort, show
+from spyweb.jobs.claims import Start
 from spyweb.jobs.live import LiveJob
-from spyweb.jobs.run import Start
 from spyweb.jobs.watches import read_on
 from spyweb.model import TriggerType
 from spyweb.ops.world import Call

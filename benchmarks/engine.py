@@ -27,9 +27,9 @@ from spyweb.daemon.options import Options
 from spyweb.daemon.serve import Daemon, assemble, read_settings, tune_interpreter
 from spyweb.daemon.server import open_server
 from spyweb.jobs.attempt import HostFor
+from spyweb.jobs.claims import Start
 from spyweb.jobs.discover import JobFile
 from spyweb.jobs.live import LiveJob, LiveJobs
-from spyweb.jobs.run import Start
 from spyweb.lua.session import Request
 from spyweb.model import Ending, Every, JobId, JobSpec, Never, Outcome, Run, RunId, RunState, Schedule, TriggerType
 from spyweb.ops.op import CATALOGUE

@@ -18,10 +18,11 @@ from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.errors import Refused
+from spyweb.jobs.claims import Due, Start
 from spyweb.jobs.cursor import dismissed, moved_to, stretch_of, waits_for_the_past, welcome
 from spyweb.jobs.due import Settlement, jittered, next_due, schedule_text, settle
 from spyweb.jobs.live import LiveJob, LiveJobs
-from spyweb.jobs.run import Due, Runner, Start
+from spyweb.jobs.run import Runner
 from spyweb.model import Cursor, JobId, Outcome, RunId, TriggerType
 from spyweb.store.protocol import Change, Runs
 from spyweb.timers import Timers

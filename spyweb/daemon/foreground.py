@@ -17,10 +17,10 @@ from spyweb.daemon.facts import init_facts
 from spyweb.daemon.proving import find_selector_problems
 from spyweb.errors import STORE_REFUSED, ConfigError, Problem, Refused
 from spyweb.extraction.pool import open_extractor
+from spyweb.jobs.claims import by_hand
 from spyweb.jobs.discover import JobFile, Scan, scan
 from spyweb.jobs.live import code_of
 from spyweb.jobs.monitor_file import selector_problem
-from spyweb.jobs.run import by_hand
 from spyweb.jobs.server.file import read_all
 from spyweb.jobs.testing.suites import FILE as TESTS
 from spyweb.jobs.tree import EMPTY, read_source

@@ -9,26 +9,25 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future, Task, TaskGroup, gather
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import structlog
-from msgspec import Struct
 from msgspec.structs import replace
 from structlog.typing import FilteringBoundLogger
 
 from spyweb.errors import STORE_REFUSED, Refused
 from spyweb.jobs.aftermath import begin_again, dependents, next_attempt
-from spyweb.jobs.attempt import DEBUG, STORE_PATIENCE, CountingHost, Observer, Surroundings, attempt, cancel
+from spyweb.jobs.attempt import STORE_PATIENCE, CountingHost, Observer, Surroundings, attempt, cancel
 from spyweb.jobs.cause import event_of, is_caused
+from spyweb.jobs.claims import Claim, Due, Start, admit_due, answered, busy_with, claim_for_event
 from spyweb.jobs.ends import Ends
-from spyweb.jobs.lineup import line_up, may_start_at_once, queued, take_next
+from spyweb.jobs.lineup import line_up, queued, take_next
 from spyweb.jobs.live import Delay, LiveJob
-from spyweb.jobs.overlap import QUEUE_LIMIT, Admission, admit
-from spyweb.jobs.records import end_of, run_of, skip_of, unbegun
+from spyweb.jobs.overlap import Admission, admit
+from spyweb.jobs.records import end_of, run_of, unbegun
 from spyweb.lua.patience import within
 from spyweb.lua.wire import Why
-from spyweb.model import Cursor, Ending, Failure, Outcome, Overlap, Run, RunId, RunState, TriggerType
+from spyweb.model import Cursor, Ending, Failure, Outcome, Run, RunId, RunState
 from spyweb.store.protocol import Begin, Change, End, NewRun, Stretch
 
 log = structlog.get_logger()
@@ -36,40 +35,6 @@ log = structlog.get_logger()
 STOP_PATIENCE = 3.0  # seconds for runs to end once they have been told to stop
 LAST_PATIENCE = 2.0  # seconds for what has ended to be recorded
 REPLACED, DELETED = "replaced by a newer start", "the job was deleted"
-
-
-class Start(Struct, frozen=True, kw_only=True):
-    """A wish that a job run."""
-
-    trigger: Mapping[str, object]
-    due_ms: int | None = None
-    patient: bool = False  # made up for: waits where another would be skipped
-    observer: Observer | None = None  # a watched run (`spyweb run`) is one attempt, and starts no other job
-
-
-def by_hand(observer: Observer, *, debug: bool) -> Start:
-    """A person's wish to see the job run; with `debug`, what a monitor job finds, and nothing of it kept."""
-    trigger: dict[str, object] = {"type": TriggerType.MANUAL.value}
-    return Start(trigger={**trigger, DEBUG: True} if debug else trigger, observer=observer)
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Due:
-    """What has come due of one job."""
-
-    job: LiveJob
-    starts: Sequence[Start]
-    cursor: Cursor | None = None  # where it moves
-    stretches: Sequence[Stretch] = ()  # what will not run
-
-
-class Claim(Struct, frozen=True, kw_only=True):
-    """A start on its way to the store."""
-
-    job: LiveJob
-    new: NewRun
-    observer: Observer | None = None
-    replaces: bool = False  # once it is claimed, what runs and what waits makes way
 
 
 class Runner:
@@ -107,33 +72,18 @@ class Runner:
 
     def start_due(self, due: Sequence[Due]) -> Future[list[RunId | None]]:
         """As `start`, for several jobs in one commit: all of it is claimed or none."""
+        now_ms = self._clock.now_ms()
         claims: list[Claim] = []
         skipped: list[Stretch] = []
         for each in due:
             skipped += each.stretches
-            self._admit(each, claims, skipped)
+            admit_due(each, now_ms, claims, skipped)
         change = Change(
             cursors=[each.cursor for each in due if each.cursor],
             new=[claim.new for claim in claims],
             stretches=skipped,
         )
         return self._record(change, claims)
-
-    def _admit(self, due: Due, claims: list[Claim], skipped: list[Stretch]) -> None:
-        """Add each start to what is claimed or to what is skipped."""
-        job, waiting = due.job, queued(due.job)
-        for wish in due.starts:
-            made_up_for = job.spec.misfire.limit if wish.patient else 0
-            verdict = admit(job.spec.overlap, busy=job.busy, waiting=waiting, made_up_for=made_up_for)
-            claim = self._claim(job, wish, verdict)
-            if verdict is Admission.SKIP:
-                skipped.append(skip_of(claim.new, self._clock.now_ms(), _busy_with(job)))
-                continue
-            waits = verdict is not Admission.START
-            job.claiming += not waits
-            job.queueing += waits
-            waiting += waits
-            claims.append(claim)
 
     def start_for_events(
         self, starts: Sequence[tuple[LiveJob, Mapping[str, object]]], change: Change
@@ -142,7 +92,8 @@ class Runner:
 
         One that can't start at once waits for its turn, whatever `overlap` says.
         """
-        claims = [self._claim_for_event(job, trigger) for job, trigger in starts]
+        now_ms, may_start = self._clock.now_ms(), not self._stopping
+        claims = [claim_for_event(job, trigger, now_ms, may_start=may_start) for job, trigger in starts]
         return self._record(replace(change, new=[claim.new for claim in claims]), claims)
 
     def on_served(self, listener: Callable[[LiveJob], None]) -> None:
@@ -160,28 +111,8 @@ class Runner:
         if self._stopping:
             raise Refused(f"{job.id}: the daemon stops")
         if admit(job.spec.overlap, busy=job.busy, waiting=queued(job)) is Admission.SKIP:
-            raise Refused(f"{job.id}: {_busy_with(job)}")
+            raise Refused(f"{job.id}: {busy_with(job)}")
         return self.start(job, [start])
-
-    def _claim(self, job: LiveJob, wish: Start, verdict: Admission) -> Claim:
-        starting = verdict is Admission.START
-        new = NewRun(
-            job=job.id,
-            state=RunState.RUNNING if starting else RunState.WAITING,
-            trigger=wish.trigger,
-            due_ms=wish.due_ms,
-            started_ms=self._clock.now_ms() if starting else None,
-            generation=job.code.generation,
-            event=event_of(wish.trigger),
-        )
-        return Claim(job=job, new=new, observer=wish.observer, replaces=verdict is Admission.REPLACE)
-
-    def _claim_for_event(self, job: LiveJob, trigger: Mapping[str, object]) -> Claim:
-        candidate = Run(id=RunId(0), job=job.id, state=RunState.WAITING, trigger=trigger)
-        starting = may_start_at_once(job, candidate) and not self._stopping
-        job.claiming += starting
-        job.serving |= starting
-        return self._claim(job, Start(trigger=trigger), Admission.START if starting else Admission.WAIT)
 
     def _make_way(self, job: LiveJob) -> None:
         """For a newcomer that is claimed: cancel what runs, give up what waits.
@@ -203,7 +134,7 @@ class Runner:
     def _claimed(self, claims: Sequence[Claim], future: Future[list[RunId | None]]) -> None:
         refused = future.cancelled() or future.exception() is not None  # whoever asked sees the error
         for claim in claims:
-            _answer(claim, refused=refused)
+            answered(claim, refused=refused)
         if refused:
             return
         for claim, run_id in zip(claims, future.result(), strict=True):
@@ -354,7 +285,7 @@ class Runner:
             return True
         verdict = admit(job.spec.overlap, busy=job.busy, waiting=queued(job))
         if verdict is Admission.SKIP:
-            self._write_off(job, [run], _busy_with(job))
+            self._write_off(job, [run], busy_with(job))
         elif verdict is Admission.REPLACE:
             self._make_way(job)
         return verdict is not Admission.SKIP
@@ -465,23 +396,6 @@ class Runner:
     def _wake_if_idle(self) -> None:
         if self._stopping and not self._live.is_busy():
             self._idle.set()
-
-
-def _answer(claim: Claim, *, refused: bool) -> None:
-    """It is on its way no longer."""
-    job, is_caused_by_change = claim.job, claim.new.event is not None
-    if claim.new.state is RunState.RUNNING:
-        job.claiming -= 1
-        job.serving &= not (refused and is_caused_by_change)
-    elif not is_caused_by_change:
-        job.queueing -= 1
-
-
-def _busy_with(job: LiveJob) -> str:
-    if job.spec.overlap is Overlap.QUEUE:
-        return f"overlap: {QUEUE_LIMIT} runs are waiting already"
-    running = ", ".join(str(run) for run in job.in_flight) or "about to start"
-    return f"overlap: the job is busy (run {running})"
 
 
 def _in_order_of_changes(run: Run) -> int:

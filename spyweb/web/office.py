@@ -8,13 +8,14 @@ from pathlib import Path
 
 from spyweb.clock import Clock
 from spyweb.errors import Problem, Refused
+from spyweb.jobs.claims import Start, by_hand
 from spyweb.jobs.due import upcoming
 from spyweb.jobs.health import Health, Vitals, view_health
 from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.jobs.outbox_courier import Courier
 from spyweb.jobs.outbox_view import MessageView, view_message
 from spyweb.jobs.record_view import RecordView, view_record
-from spyweb.jobs.run import Runner, Start, by_hand
+from spyweb.jobs.run import Runner
 from spyweb.jobs.view import (
     JobFacts,
     JobState,

@@ -16,9 +16,9 @@ from aiohttp import web
 
 from spyweb.clock import RealClock
 from spyweb.daemon.build import Parts, Purpose, build
+from spyweb.jobs.claims import by_hand
 from spyweb.jobs.discover import scan
 from spyweb.jobs.live import LiveJob
-from spyweb.jobs.run import by_hand
 from spyweb.model import Ending, JobId, Run
 from spyweb.reload.swap import newcomer
 from spyweb.settings import load_settings

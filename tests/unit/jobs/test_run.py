@@ -10,9 +10,10 @@ import pytest
 
 from spyweb.errors import NoAccess, Refused, StoreError
 from spyweb.jobs.attempt import STORE_PATIENCE, CountingHost, Observer
+from spyweb.jobs.claims import Start
 from spyweb.jobs.live import LiveJob
 from spyweb.jobs.overlap import QUEUE_LIMIT
-from spyweb.jobs.run import LAST_PATIENCE, STOP_PATIENCE, Start
+from spyweb.jobs.run import LAST_PATIENCE, STOP_PATIENCE
 from spyweb.lua.session import Host, Request
 from spyweb.model import After, Ending, Every, JobId, Never, Outcome, Overlap, Retry, Run, RunId
 from spyweb.store.memory import MemoryStore

@@ -9,8 +9,8 @@ import pytest
 import structlog
 
 from spyweb.errors import NoAccess, SpywebError, StoreError
+from spyweb.jobs.claims import Start
 from spyweb.jobs.lineup import CAUSED_LIMIT
-from spyweb.jobs.run import Start
 from spyweb.jobs.triggers import MOST_DEPTH, PAGE
 from spyweb.model import (
     NULL,
