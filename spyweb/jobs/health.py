@@ -78,6 +78,8 @@ def find_warnings(vitals: Vitals) -> list[str]:
         warnings.append(f"{count} message{plural} never arrived and {were} given up: `spyweb outbox` lists them")
     if vitals.server_is_broken:
         warnings.append("the server's file does not load: `spyweb check` says why")
+    if not any(worker.pid for worker in vitals.pool.workers):
+        warnings.append("no worker is up, so no script runs: the log says why")
     return warnings
 
 

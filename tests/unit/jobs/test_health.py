@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spyweb.jobs.health import (
@@ -51,6 +53,15 @@ def test_messages_that_were_given_up_are_a_warning_and_no_failure(count: int, wa
     health = view_health(make_vitals(dead_messages=count), [])
     assert (health.status, health.problems, health.warnings) == ("ok", [], warnings)
     assert summarize(health)["warnings"] == warnings
+
+
+def test_that_no_worker_is_up_is_a_warning_since_one_is_being_started() -> None:
+    vitals = make_vitals()
+    workers = [replace(worker, pid=0) for worker in vitals.pool.workers]
+
+    health = view_health(replace(vitals, pool=replace(vitals.pool, workers=workers)), [])
+
+    assert (health.status, health.warnings) == ("ok", ["no worker is up, so no script runs: the log says why"])
 
 
 def test_a_daemon_without_problems_is_ok() -> None:
