@@ -73,7 +73,7 @@ def test_check_finds_what_is_wrong_in_every_file_and_executes_none(tmp_path: Pat
         ("jobs.toml", 7, "jobs[1].worker", True),
         ("jobs/w/config.toml", 2, "url", False),
         ("jobs/x/defer.lua", 1, None, False),
-        ("jobs/z/config.toml", None, "fields", False),
+        ("jobs/z/config.toml", 4, "fields", False),
         ("jobs/z/tests.lua", 2, None, False),
     ]
     assert "Luau" in found[3]["reason"]
@@ -147,7 +147,7 @@ def test_check_looks_at_the_selectors_and_tests_of_a_monitor_whose_settings_are_
     project.save("jobs/w/tests.lua", "function test_x(\n")
     found = json.loads(project.spyweb("check", "-o", "json", code=1).stdout)
     assert [(problem["file"], problem["line"], problem["key"]) for problem in found] == [
-        ("jobs/w/config.toml", None, "fields"),
         ("jobs/w/config.toml", 1, "workers"),
+        ("jobs/w/config.toml", 5, "fields"),
         ("jobs/w/tests.lua", 2, None),
     ]
