@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from spyweb.errors import Problem, legible
+from spyweb.files import open_regular
 from spyweb.jobs.parse import FOLDER, Place
 from spyweb.model import MIB
 from spyweb.settings.tables import Table, parse_table
@@ -122,15 +122,8 @@ def unreadable(file: str, error: OSError) -> Problem:
 
 
 def _read(path: str) -> bytes:
-    # O_NONBLOCK: a named pipe must not hold up the scan.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):
-            raise OSError(0, "not a regular file")
-        return os.read(descriptor, min(about.st_size, LARGEST_SOURCE) + 1)
-    finally:
-        os.close(descriptor)
+    with open_regular(path) as file:
+        return file.read(min(os.fstat(file.fileno()).st_size, LARGEST_SOURCE) + 1)
 
 
 def _job_file(entry: os.DirEntry[str], inside: str, notes: Notes) -> Iterator[Place]:

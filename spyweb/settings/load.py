@@ -7,12 +7,12 @@ are kept as they stand, for jobs/parse.py.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from spyweb import __version__
 from spyweb.errors import ConfigError, Problem
+from spyweb.files import open_regular
 from spyweb.model import MIB
 from spyweb.settings.reading import Reading, Source, unknown
 from spyweb.settings.sections import (
@@ -139,16 +139,9 @@ def _read_file(root: Path, problems: list[Problem]) -> Table:
 
 
 def read_file(root: Path) -> bytes:
-    """What config.toml holds.  Raises OSError, also where it is no regular file: a named pipe would hold up whoever
-    reads it, and that is the daemon's loop."""
-    with open(root / FILE, "rb", opener=_at_once) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(0, "not a regular file")
+    """What config.toml holds.  Raises OSError."""
+    with open_regular(root / FILE) as file:
         return file.read()
-
-
-def _at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 class _Sections:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from spyweb.errors import NoAccess, StoreError
+from spyweb.files import open_regular
 from spyweb.store.access import explain
 
 KEY_BYTES = 32
@@ -33,21 +33,13 @@ def find_key(setting: str, root: Path, environment: Mapping[str, str]) -> bytes:
 def read_key(path: Path, *, others: int = NOT_THE_OWNER) -> bytes:
     """`others` are those who may have no right to it, as bits of a file's mode."""
     try:
-        with open(path, "rb", opener=_at_once) as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if not stat.S_ISREG(mode):
-                raise StoreError(f"{path}: a key file is a regular file")
-            refuse_shared(path, mode & others)
+        with open_regular(path) as file:
+            refuse_shared(path, os.fstat(file.fileno()).st_mode & others)
             return parse_key(path, file.read(4096))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreError(f"{path}: there is no key file") from error
     except OSError as error:
         raise explain(error, path) from error
-
-
-def _at_once(path: str, flags: int) -> int:
-    """Without waiting for whoever writes into a named pipe."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def refuse_shared(path: Path, rights: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import AsyncIterator
 from contextlib import closing
 from io import FileIO
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from spyweb.clock import Clock
 from spyweb.errors import NoAccess
+from spyweb.files import open_regular
 
 NOTHING = (FileNotFoundError, NotADirectoryError)
 BLOCK = 65_536  # bytes read at a time, from the end
@@ -29,20 +29,11 @@ def last_lines(path: Path, count: int) -> list[str]:
 def _open(path: Path) -> FileIO | None:
     """None where there is no such file."""
     try:
-        file = FileIO(path, opener=_at_once)
+        return open_regular(path)
     except NOTHING:
         return None
     except OSError as error:
         raise NoAccess(f"{path}: {error.strerror}") from error
-    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        return file
-    file.close()
-    raise NoAccess(f"{path}: is no regular file")
-
-
-def _at_once(path: str, flags: int) -> int:
-    """Without waiting for whoever writes into a named pipe: that would hold up the daemon."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _read_end(descriptor: int, count: int) -> bytes:

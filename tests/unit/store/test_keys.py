@@ -94,5 +94,5 @@ def test_a_credential_is_found_where_systemd_puts_it(tmp_path: Path) -> None:
 
 def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "key", 0o600)
-    with pytest.raises(StoreError, match="key: a key file is a regular file"):
+    with pytest.raises(StoreError, match="key: not a regular file"):
         read_key(tmp_path / "key")

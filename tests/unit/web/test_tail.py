@@ -55,7 +55,7 @@ def test_a_line_that_is_no_text_is_shown_all_the_same(log: Path) -> None:
     assert last_lines(log, 1) == ["\ufffd"]
 
 
-@pytest.mark.parametrize(("make", "words"), [(Path.mkdir, "Is a directory"), (os.mkfifo, "is no regular file")])
+@pytest.mark.parametrize(("make", "words"), [(Path.mkdir, "Is a directory"), (os.mkfifo, "not a regular file")])
 def test_what_is_no_file_is_refused_and_not_waited_for(log: Path, make: Callable[[Path], None], words: str) -> None:
     make(log)
     with pytest.raises(NoAccess, match=words):

@@ -1,0 +1,22 @@
+"""Opening what anybody may have put where a file is expected."""
+
+from __future__ import annotations
+
+import os
+import stat
+from io import FileIO
+from pathlib import Path
+
+
+def open_regular(path: str | Path) -> FileIO:
+    """To read it.  Raises OSError, also where it is no regular file: whoever opens a named pipe would wait for one who
+    writes, and that may be the daemon's loop."""
+    file = FileIO(path, opener=_at_once)
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(0, "not a regular file")
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
