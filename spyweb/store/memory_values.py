@@ -254,8 +254,9 @@ class MemoryValues:
         if old == new:
             return 0
         keys, live = self._keys(old, b"*"), set(self._keys(new, b"*"))
-        for key in live.intersection(keys):
-            raise in_both(old, new, key)
+        for key in keys:
+            if key in live:
+                raise in_both(old, new, key)
         moving = [place for place in self._table.past if place[0] == old and place[1] not in live]
         for key in keys:
             self._table.rows[new, key] = self._table.rows[old, key]

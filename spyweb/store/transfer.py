@@ -20,7 +20,7 @@ IN_BOTH = """
     SELECT old.key FROM entry AS old JOIN entry AS new ON new.namespace = :new AND new.key = old.key
     WHERE old.namespace = :old AND (old.expires_ms IS NULL OR old.expires_ms > :now)
         AND (new.expires_ms IS NULL OR new.expires_ms > :now)
-    LIMIT 1
+    ORDER BY old.key LIMIT 1
 """
 # The history of a key that is gone stays behind where the other namespace has that key: it has its own.
 MOVING = """

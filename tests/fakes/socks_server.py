@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from tests.fakes.web_server import pump
+from tests.fakes.web_server import listening, pump
 
 GRANTED, NO_SUCH_HOST = 0, 4
 IPV4, NAME, IPV6 = 1, 3, 4
@@ -90,7 +90,5 @@ class SocksServer:
 @asynccontextmanager
 async def open_socks_server(**settings: object) -> AsyncIterator[SocksServer]:
     proxy = SocksServer(**settings)  # type: ignore[arg-type]  # a test names real fields
-    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
-    async with server:
-        proxy.port = server.sockets[0].getsockname()[1]
+    async with listening(proxy.serve) as proxy.port:
         yield proxy

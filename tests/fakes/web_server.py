@@ -11,7 +11,7 @@ import socket
 import ssl
 import sys
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -206,6 +206,19 @@ async def open_web_server(tls: ssl.SSLContext | None = None) -> AsyncIterator[We
 
 
 @asynccontextmanager
+async def listening(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncIterator[int]:
+    """Gives the port.  At the end nobody waits for those who are still connected, as Python itself does from 3.12 on:
+    clients keep their connections for a while."""
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+@asynccontextmanager
 async def open_raw_server(*answer: bytes, hang: bool = False) -> AsyncIterator[WebServer]:
     """Reads a request's head, sends these bytes, and closes (or says nothing more)."""
     heads: list[str] = []
@@ -220,9 +233,8 @@ async def open_raw_server(*answer: bytes, hang: bool = False) -> AsyncIterator[W
                 await reader.read()
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield WebServer(port=server.sockets[0].getsockname()[1], story=heads)
+    async with listening(serve) as port:
+        yield WebServer(port=port, story=heads)
 
 
 def answer_of(encoding: bytes, body: bytes) -> bytes:
@@ -242,9 +254,8 @@ async def open_proxy() -> AsyncIterator[WebServer]:
             await _relay(head, reader, writer)
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield WebServer(port=server.sockets[0].getsockname()[1], story=heads)
+    async with listening(serve) as port:
+        yield WebServer(port=port, story=heads)
 
 
 async def _relay(head: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -15,7 +15,7 @@ import pytest
 from spyweb.model import MIB
 from spyweb.ops.network.resolver import Address
 from tests.fakes.http_script import Script, body_of, open_script, sent_headers
-from tests.fakes.web_server import WebServer, open_raw_server
+from tests.fakes.web_server import WebServer, listening, open_raw_server
 
 SECRETS = {b"Authorization": b"Bearer x", b"Cookie": b"a=1", b"X-Trace": b"7"}
 
@@ -148,8 +148,8 @@ async def test_a_server_that_closes_without_a_word_is_asked_again_at_each_hop(sc
             await writer.drain()
         writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
-        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    async with listening(serve) as port:
+        url = f"http://127.0.0.1:{port}"
         response = await script.ask("http_request", {b"url": f"{url}/0".encode(), b"method": method})
     assert (response["status"], response["url"]) == (200, f"{url}/4")
     assert len(heads) == 5

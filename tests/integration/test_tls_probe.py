@@ -20,7 +20,7 @@ from spyweb.ops.network.resolver import LOCALHOST, Address
 from spyweb.settings import HttpSettings
 from tests.fakes.certificates import self_signed
 from tests.fakes.ops import ask, make_call, make_world
-from tests.fakes.web_server import open_web_server
+from tests.fakes.web_server import listening, open_web_server
 
 
 def lookup(host: str) -> tuple[Address, ...]:
@@ -54,8 +54,8 @@ async def speaking(answer: bytes) -> AsyncIterator[int]:
         writer.close()
         gone.set()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        yield server.sockets[0].getsockname()[1]
+    async with listening(serve) as port:
+        yield port
         await asyncio.wait_for(gone.wait(), 5)
 
 
