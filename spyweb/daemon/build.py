@@ -39,6 +39,7 @@ from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.settings import Settings
+from spyweb.settings.sections import USER_DB
 from spyweb.store.damage import move_aside
 from spyweb.store.keys import find_key
 from spyweb.store.opening import open_any
@@ -47,8 +48,6 @@ from spyweb.store.sealing import codec_for
 from spyweb.store.user_connection import Opening
 from spyweb.store.user_db import UserDatabase
 from spyweb.store.user_views import Engine
-
-USER_DB = "user.db"  # the scripts' own tables
 
 log = structlog.get_logger()
 

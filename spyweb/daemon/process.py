@@ -53,9 +53,8 @@ def _loop_run(story: Coroutine[object, object, None]) -> None:
     try:
         runner.run(story)
     finally:
-        with suppress(
-            RuntimeError
-        ):  # no thread is left in which to wait for the others: the interpreter does it itself
+        # Where no thread is left in which to wait for the others, the interpreter does it itself.
+        with suppress(RuntimeError):
             runner.close()
 
 

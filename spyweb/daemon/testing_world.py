@@ -18,6 +18,7 @@ from spyweb.ops.network.request import Fetch, Http, Response
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import World
 from spyweb.settings import HttpSettings, Settings
+from spyweb.settings.sections import DATABASE, USER_DB
 from spyweb.store.protocol import Durability
 from spyweb.store.sealing import PLAIN
 from spyweb.store.sqlite import open_store
@@ -26,7 +27,6 @@ from spyweb.store.user_db import UserDatabase
 from spyweb.store.user_views import Engine
 
 DURABILITY = Durability.NORMAL  # nothing of it is to outlive the test
-STORE, USER_DB = "spyweb.db", "user.db"
 
 
 @asynccontextmanager
@@ -82,7 +82,7 @@ class Worlds:
     async def open(self, clock: Clock) -> AsyncIterator[World]:
         """Raises StoreError, OSError."""
         async with self._databases(clock) as folder, AsyncExitStack() as stack:
-            path, state = folder / STORE, self.settings.state
+            path, state = folder / DATABASE, self.settings.state
             store = await open_store(path, clock=clock, durability=DURABILITY, history=state.history)
             stack.push_async_callback(store.close)
             locks = LockKeeper(store.locks, clock)
@@ -114,7 +114,7 @@ class Worlds:
 
     async def _template(self, clock: Clock) -> Path:
         """A database that is up to date and empty."""
-        path = self._folder / STORE
+        path = self._folder / DATABASE
         if not path.exists():
             store = await open_store(path, clock=clock, durability=DURABILITY)
             await store.close()
@@ -123,4 +123,4 @@ class Worlds:
 
 def _copy(template: Path, folder: Path) -> None:
     folder.mkdir()
-    shutil.copyfile(template, folder / STORE)
+    shutil.copyfile(template, folder / DATABASE)

@@ -90,10 +90,10 @@ def _first_seen(spec: JobSpec, now_ms: int, spread_ms: int) -> Welcome:
     cursor = Cursor(
         job=spec.id, due_ms=first_cursor(spec, now_ms, spread_ms), schedule=text, idle_since_ms=idle_since_ms
     )
-    past = already_past(spec.schedule, now_ms)
-    if past is not None:
-        cursor = replace(cursor, due_ms=past.last_ms)
-    return Welcome(cursor=cursor, stretches=_past(spec, now_ms))
+    past = _past(spec, now_ms)
+    for stretch in past:
+        cursor = replace(cursor, due_ms=stretch.last_due_ms)
+    return Welcome(cursor=cursor, stretches=past)
 
 
 def _after_absence(spec: JobSpec, known: Cursor, now_ms: int) -> Welcome:

@@ -16,9 +16,13 @@ from spyweb.files import open_regular
 from spyweb.model import MIB
 from spyweb.settings.reading import Reading, Source, unknown
 from spyweb.settings.sections import (
+    DATABASE,
     FILE,
+    LOCK_NAME,
     MEMORY,
     SHORTEST_PERIOD_MS,
+    SOCKET,
+    USER_DB,
     DaemonSettings,
     Durability,
     HttpSettings,
@@ -51,7 +55,6 @@ from spyweb.settings.values import (
 SECTIONS = ("daemon", "server", "store", "state", "runs", "records", "http", "security", "defaults", "jobs")
 
 GIB = 1 << 30
-TAKEN = ("user.db", "spyweb.lock", "spyweb.sock")  # names in the data directory
 
 _AGE = duration(SECOND_MS)
 
@@ -238,10 +241,12 @@ def _server(read: Reading, environ: Mapping[str, str]) -> ServerSettings:
 
 def _store(read: Reading, root: Path, data_dir: Path) -> StoreSettings:
     path = read.take("url", _store_path, "")
-    if path and os.path.realpath(root / path) in {os.path.realpath(data_dir / name) for name in TAKEN}:
+    if path and os.path.realpath(root / path) in {
+        os.path.realpath(data_dir / name) for name in (USER_DB, LOCK_NAME, SOCKET)
+    }:
         read.refuse("expected a file of its own, not one that spyweb keeps something else in", "url")
     return StoreSettings(
-        url=MEMORY if path == MEMORY else f"sqlite:///{root / path if path else data_dir / 'spyweb.db'}",
+        url=MEMORY if path == MEMORY else f"sqlite:///{root / path if path else data_dir / DATABASE}",
         durability=read.take("durability", one_of(Durability), Durability.FULL),
         key_file=read.take("key_file", _key_file, ""),
     )

@@ -29,7 +29,7 @@ E = TypeVar("E", bound=StrEnum)
 
 _DURATION_TEXT: Schema = {"type": "string", "pattern": r"^\s*[0-9.]+\s*([A-Za-z]+\s*([0-9.]+\s*[A-Za-z]+\s*)*)?$"}
 _HISTORY: Schema = {"anyOf": [{"type": "integer", "minimum": 1}, _DURATION_TEXT]}
-_NAMESPACE = r"^(state|global|scope:[\s\S]*|(state@|job:)[\s\S]+)$"  # a scope may have any name, also none
+NAMESPACE = r"^(state|global|scope:[\s\S]*|(state@|job:)[\s\S]+)$"  # a scope may have any name, also none
 _SIZE_TEXT: Schema = {"type": "string", "pattern": r"^\s*[0-9.]+\s*[KkMmGgTt]?[Ii]?[Bb]?\s*$"}
 
 _TOML_NAMES = {list: "a list", dict: "a table", time: "a time"}
@@ -127,7 +127,7 @@ def choice(names: list[str]) -> str:
     return " or ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
 
 
-@shaped({"type": "object", "propertyNames": {"pattern": _NAMESPACE}, "additionalProperties": _HISTORY}, dict)
+@shaped({"type": "object", "propertyNames": {"pattern": NAMESPACE}, "additionalProperties": _HISTORY}, dict)
 def history(value: object) -> Mapping[str, HistoryRule]:
     """Of each namespace that keeps past versions: how many of a key, or for how long."""
     if not isinstance(value, dict):
@@ -146,7 +146,7 @@ def history(value: object) -> Mapping[str, HistoryRule]:
 
 def _namespace(name: str) -> str:
     """Under any other name nothing is ever stored, so nothing would be kept, without a word."""
-    if re.fullmatch(_NAMESPACE, name) is None:
+    if re.fullmatch(NAMESPACE, name) is None:
         raise ValueError('no namespace: expected "state", "state@AGENT", "scope:NAME", "job:ID" or "global"')
     if name == "state@local":
         raise ValueError('the agent "local" is the one of "state"')

@@ -6,17 +6,18 @@ are in the form of value_json.py.  The three moments may be left out: without `e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import msgspec
 
 from spyweb.model import NULL, Value
-from spyweb.store.protocol import GLOBAL, SCOPES, STATE, Entry, Item
+from spyweb.settings.values import NAMESPACE
+from spyweb.store.protocol import SCOPES, STATE, Entry, Item
 from spyweb.store.value_json import decode_json, from_plain, to_plain
 
 MOMENTS = ("expires_ms", "created_ms", "updated_ms")
 FIELDS = frozenset({"namespace", "key", "value", *MOMENTS})
-NAMED = ("job:", f"{STATE}@")  # what the namespaces begin with that are named after something
 OF_LOCAL = f"{STATE}@local"
 LATEST_MS = 1 << 53
 UNKNOWN_MS = 0  # of a moment that a line leaves out
@@ -89,15 +90,10 @@ def parse_item(line: bytes) -> Item:
 
 
 def find_namespace(name: str) -> str | None:
-    """None where it is none.  The keys of the agent `local` are those of `state` itself: nobody looks elsewhere.
-
-    A scope may have any name, also none: a script's say-so.
-    """
+    """None where it is none.  The keys of the agent `local` are those of `state` itself: nobody looks elsewhere."""
     if name == OF_LOCAL:
         return STATE
-    if name in (STATE, GLOBAL) or name.startswith(SCOPES):
-        return name
-    return name if any(name.startswith(prefix) and name != prefix for prefix in NAMED) else None
+    return name if re.fullmatch(NAMESPACE, name) else None
 
 
 def _namespace(fields: Mapping[str, object]) -> str:

@@ -17,9 +17,8 @@ import msgspec
 
 from spyweb.clock import Clock, RealClock
 from spyweb.errors import LockHeld, legible
+from spyweb.settings.sections import LOCK_NAME
 from spyweb.store.access import explain, make_private, user_name
-
-LOCK_NAME = "spyweb.lock"
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):

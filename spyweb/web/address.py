@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 
 from spyweb.errors import NoAccess
+from spyweb.settings.sections import SOCKET
 
-NAME = "spyweb.sock"
 LIMIT = 103 if sys.platform == "darwin" else 107  # bytes
 
 
@@ -54,7 +54,7 @@ def fits(path: Path) -> bool:
 
 def _path_in(data_dir: Path) -> Path:
     """`Path.resolve` raises RuntimeError where links lead in a circle."""
-    return Path(os.path.realpath(data_dir)) / NAME
+    return Path(os.path.realpath(data_dir)) / SOCKET
 
 
 def _short_name(path: Path) -> str:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import LockHeld, NoAccess, StoreError
+from spyweb.settings.sections import LOCK_NAME
 from spyweb.store.access import user_name
-from spyweb.store.lock import LOCK_NAME, hold_lock
+from spyweb.store.lock import hold_lock
 from tests.fakes.clock import FakeClock
 
 USER = user_name(os.geteuid())
