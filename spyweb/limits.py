@@ -1,0 +1,41 @@
+"""How much the daemon accepts of what a script, a page, a server, a client or a file chose.
+
+Every door imports its bounds from here.  The rule: a text or a number of things that somebody else chose is measured
+before anything whose cost grows faster than its length, and before anything that would hold the loop; what is over is
+refused in the words of `too_large`.  Sizes are bytes unless the name says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# From Lua
+NUMBER_TEXT: Final = 200  # bytes of a text that is read as a number
+PATTERN: Final = 1_024  # bytes of a pattern with `*` and `?`
+KEY: Final = 4_096  # bytes of a key of store_*; those of state.* have a setting
+OP_ELEMENTS: Final = 200_000  # values inside the arguments of one op
+PARTS: Final = 1_000  # parts of a multipart body
+SQL_KEPT: Final = 4_096  # bytes of a statement that is kept prepared
+
+# From and to servers
+HOST: Final = 253  # characters of a host name (RFC 1035)
+HEADERS: Final = 256  # header lines of one message
+HEADER_BLOCK: Final = 64 * 1024  # bytes of all header lines of one message together
+LOCATION: Final = 8 * 1024  # bytes of the address that a redirect names
+INTERIM_ANSWERS: Final = 10  # answers 1xx before the real one
+ENCODINGS: Final = 10  # compressions of one body
+
+# From clients
+SOCKET_BODY: Final = 64 << 20  # bytes of a request body on the private socket
+
+# From files
+FILE_LINE: Final = 4_096  # bytes of a line that is looked at for marks and keys
+KEY_SEGMENTS: Final = 32  # dotted parts of one key in TOML
+
+# To the log
+LOG_BYTES_PER_S: Final = 1 << 20  # of the lines of one run
+
+
+def too_large(what: str, size: int, limit: int, unit: str = "bytes") -> str:
+    """Say that something is over its bound: `a pattern has 2000 bytes, at most 1024 are allowed`."""
+    return f"{what} has {size} {unit}, at most {limit} are allowed"
