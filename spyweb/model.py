@@ -313,6 +313,11 @@ class Run(Struct, frozen=True, kw_only=True):
     traceback: str = ""
     cpu_ms: int = 0
     storage_errors: int = 0
+    result: str = ""  # the beginning of what its script returned, a table as JSON
+    http_status: int | None = None  # a monitor's run: how the page answered; the worst of several
+    items_found: int | None = None  # a monitor's run: how many items its pages had; None: no page was taken apart
+    items_new: int | None = None
+    note: str = ""  # what else a person should know of it, in a line
     generation: int = 0
     last_due_ms: int | None = None  # a stretch: due_ms is its first due time, this its last
     count: int = 1  # a stretch: how many due times
@@ -327,5 +332,10 @@ class Ending(Struct, frozen=True, kw_only=True):
     traceback: str = ""
     cpu_ms: int = 0
     result: object = None  # what the script returned, when it can be shown
+    storage_errors: int = 0  # these five as in Run
+    http_status: int | None = None
+    items_found: int | None = None
+    items_new: int | None = None
+    note: str = ""
     globals_reset: bool = False  # the VM was discarded with its globals
     guilty: bool = False  # lost: this run was being stepped when its worker died

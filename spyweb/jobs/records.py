@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spyweb.jobs.cause import event_of
+from spyweb.jobs.view import result_text
 from spyweb.model import Ending, Outcome, Run, RunId, TriggerType
 from spyweb.store.protocol import End, NewRun, Stretch
 
@@ -23,7 +24,7 @@ def run_of(run_id: RunId, new: NewRun) -> Run:
     )
 
 
-def end_of(run: Run, ending: Ending, now_ms: int, storage_errors: int = 0) -> End:
+def end_of(run: Run, ending: Ending, now_ms: int) -> End:
     return End(
         run=run.id,
         ended_ms=now_ms,
@@ -32,7 +33,12 @@ def end_of(run: Run, ending: Ending, now_ms: int, storage_errors: int = 0) -> En
         reason=ending.reason,
         traceback=ending.traceback,
         cpu_ms=ending.cpu_ms,
-        storage_errors=storage_errors,
+        storage_errors=ending.storage_errors,
+        result=result_text(ending.result),
+        http_status=ending.http_status,
+        items_found=ending.items_found,
+        items_new=ending.items_new,
+        note=ending.note,
         event=event_of(run.trigger),
     )
 

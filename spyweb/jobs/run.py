@@ -186,8 +186,10 @@ class Runner:
         try:
             host = self._around.host_for(job, run, observer)
             ending = await self._attempt(job, run, host, is_watched=observer is not None)
+            if host.storage_errors:
+                ending = replace(ending, storage_errors=host.storage_errors)
             follow = [] if observer else self._followers(job, run, ending)
-            end = end_of(run, ending, self._clock.now_ms(), host.storage_errors)
+            end = end_of(run, ending, self._clock.now_ms())
             is_awaited = bool(observer or follow or job.waiting or caused or self._stopping)
             ids = await self._conclude(end, follow, is_awaited=is_awaited)
         finally:

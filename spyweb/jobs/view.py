@@ -39,6 +39,7 @@ from spyweb.settings.units import format_duration
 
 LOG_NAME = "hooks.log"  # in the job's folder: what its script logged
 MAX_DEPTH = 32  # of a result that is shown
+RESULT_KEPT = 200  # characters of a result that stay on record
 
 
 class JobState(StrEnum):
@@ -59,6 +60,12 @@ class LastRun:
     ended_ms: int | None
     duration_ms: int | None
     reason: str
+    storage_errors: int = 0
+    result: str = ""
+    http_status: int | None = None
+    items_found: int | None = None
+    items_new: int | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +134,11 @@ class RunEnded:
     generation: int = 0
     globals_reset: bool = False
     result: object = None
+    storage_errors: int = 0
+    http_status: int | None = None
+    items_found: int | None = None
+    items_new: int | None = None
+    note: str = ""
 
 
 RunEvent = LogLine | RunEnded
@@ -192,6 +204,12 @@ def last_run(run: Run) -> LastRun | None:
         ended_ms=run.ended_ms,
         duration_ms=duration_ms(run),
         reason=run.reason,
+        storage_errors=run.storage_errors,
+        result=run.result,
+        http_status=run.http_status,
+        items_found=run.items_found,
+        items_new=run.items_new,
+        note=run.note,
     )
 
 
@@ -299,6 +317,11 @@ def run_ended(run: Run, ending: Ending, ended_ms: int) -> RunEnded:
         generation=run.generation,
         globals_reset=ending.globals_reset,
         result=show_value(ending.result),
+        storage_errors=ending.storage_errors,
+        http_status=ending.http_status,
+        items_found=ending.items_found,
+        items_new=ending.items_new,
+        note=ending.note,
     )
 
 
@@ -321,6 +344,15 @@ def show_value(value: object, depth: int = 0) -> object:
             return value
         case _:
             return f"<{type(value).__name__}>"
+
+
+def result_text(value: object) -> str:
+    """Return the beginning of what a script returned, as its run's row keeps it: a table as JSON, nothing for nil."""
+    if value is None:
+        return ""
+    shown = show_value(value)
+    text = shown if isinstance(shown, str) else msgspec.json.encode(shown).decode()
+    return text if len(text) <= RESULT_KEPT else text[: RESULT_KEPT - 1] + "…"
 
 
 def to_json(value: object) -> bytes:

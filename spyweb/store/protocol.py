@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.model import Cursor, Failure, HistoryRule, JobId, Outcome, Run, RunId, RunState, TriggerType
 from spyweb.store.outbox_protocol import Channel, Message, NewMessage, Outbox, Target
@@ -157,19 +158,18 @@ class End(Struct, frozen=True, kw_only=True):
     traceback: str = ""
     cpu_ms: int = 0
     storage_errors: int = 0
+    result: str = ""  # these five as in Run
+    http_status: int | None = None
+    items_found: int | None = None
+    items_new: int | None = None
+    note: str = ""
     event: int | None = None  # the change event that had started it
 
     def applied_to(self, run: Run) -> Run:
-        """The run as it stands on record then.  At each run: `replace` takes twice as long."""
-        return Run(
-            id=run.id,
-            job=run.job,
+        """Return the run as it stands on record once this is committed."""
+        return replace(
+            run,
             state=RunState.ENDED,
-            attempt=run.attempt,
-            due_ms=run.due_ms,
-            trigger=run.trigger,
-            start_after_ms=run.start_after_ms,
-            started_ms=run.started_ms,
             ended_ms=self.ended_ms,
             outcome=self.outcome,
             failure=self.failure,
@@ -177,9 +177,11 @@ class End(Struct, frozen=True, kw_only=True):
             traceback=self.traceback,
             cpu_ms=self.cpu_ms,
             storage_errors=self.storage_errors,
-            generation=run.generation,
-            last_due_ms=run.last_due_ms,
-            count=run.count,
+            result=self.result,
+            http_status=self.http_status,
+            items_found=self.items_found,
+            items_new=self.items_new,
+            note=self.note,
         )
 
 

@@ -28,7 +28,7 @@ BEGIN_RUN = "UPDATE run SET state = 'running', started_ms = ?, generation = ? WH
 END_RUN = """
     UPDATE run SET
         state = 'ended', ended_ms = ?, outcome = ?, failure = ?, reason = ?, traceback = ?,
-        cpu_ms = ?, storage_errors = ?
+        cpu_ms = ?, storage_errors = ?, result = ?, http_status = ?, items_found = ?, items_new = ?, note = ?
     WHERE id = ? AND state <> 'ended'
 """
 NEWEST_ROW = """
@@ -45,7 +45,8 @@ ADD_STRETCH = """
 """
 RUN_COLUMNS = """
     id, job, state, attempt, due_ms, "trigger", start_after_ms, started_ms, ended_ms, outcome, failure,
-    reason, traceback, cpu_ms, storage_errors, generation, last_due_ms, count
+    reason, traceback, cpu_ms, storage_errors, result, http_status, items_found, items_new, note,
+    generation, last_due_ms, count
 """
 CURSOR_COLUMNS = "job, due_ms, schedule, paused, idle_since_ms"
 
@@ -99,7 +100,8 @@ def add_run(connection: sqlite3.Connection, run: NewRun) -> RunId | None:
 def row_of_end(end: End) -> tuple[str | int | None, ...]:
     return (
         end.ended_ms, end.outcome.value, end.failure and end.failure.value,
-        storable(end.reason), storable(end.traceback), end.cpu_ms, end.storage_errors, end.run,
+        storable(end.reason), storable(end.traceback), end.cpu_ms, end.storage_errors,
+        storable(end.result), end.http_status, end.items_found, end.items_new, storable(end.note), end.run,
     )  # fmt: skip
 
 
@@ -125,7 +127,8 @@ def storable(text: str) -> str:
 
 RunRow = tuple[
     int, str, str, int, int | None, str, int | None, int | None, int | None, str | None, str | None,
-    str, str, int, int, int, int | None, int,
+    str, str, int, int, str, int | None, int | None, int | None, str,
+    int, int | None, int,
 ]  # fmt: skip
 CursorRow = tuple[str, int, str, int, int | None]
 
@@ -133,7 +136,8 @@ CursorRow = tuple[str, int, str, int, int | None]
 def read_run(row: RunRow) -> Run:
     (
         number, job, state, attempt, due_ms, trigger, start_after_ms, started_ms, ended_ms, outcome, failure,
-        reason, traceback, cpu_ms, storage_errors, generation, last_due_ms, count,
+        reason, traceback, cpu_ms, storage_errors, result, http_status, items_found, items_new, note,
+        generation, last_due_ms, count,
     ) = row  # fmt: skip
     return Run(
         id=RunId(number),
@@ -151,6 +155,11 @@ def read_run(row: RunRow) -> Run:
         traceback=traceback,
         cpu_ms=cpu_ms,
         storage_errors=storage_errors,
+        result=result,
+        http_status=http_status,
+        items_found=items_found,
+        items_new=items_new,
+        note=note,
         generation=generation,
         last_due_ms=last_due_ms,
         count=count,

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from spyweb.jobs.records import ctx_of, end_of, run_of, skip_of, unbegun
 from spyweb.model import JobId, Outcome, RunId, RunState
 from spyweb.store.protocol import NewRun
@@ -28,12 +30,25 @@ def test_a_run_by_hand_was_scheduled_when_it_started() -> None:
 
 
 def test_an_ended_run_reads_as_it_is_recorded() -> None:
-    run = end_of(run_of(RunId(3), NEW), FAILED, 70_000, storage_errors=2).applied_to(run_of(RunId(3), NEW))
-    assert (run.state, run.outcome, run.reason, run.storage_errors) == (
-        RunState.ENDED,
-        Outcome.FAILED,
-        FAILED.reason,
-        2,
+    ending = replace(
+        FAILED, storage_errors=2, result=[b"a", 1], http_status=404, items_found=3, items_new=1, note="slow"
+    )
+    run = end_of(run_of(RunId(3), NEW), ending, 70_000).applied_to(run_of(RunId(3), NEW))
+    assert run == replace(
+        run_of(RunId(3), NEW),
+        state=RunState.ENDED,
+        ended_ms=70_000,
+        outcome=Outcome.FAILED,
+        failure=FAILED.failure,
+        reason=FAILED.reason,
+        traceback=FAILED.traceback,
+        cpu_ms=FAILED.cpu_ms,
+        storage_errors=2,
+        result='["a",1]',
+        http_status=404,
+        items_found=3,
+        items_new=1,
+        note="!",
     )
 
 

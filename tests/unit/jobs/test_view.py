@@ -30,6 +30,7 @@ from spyweb.jobs.view import (
     log_line,
     next_run,
     no_such_job,
+    result_text,
     run_ended,
     show_value,
     to_json,
@@ -200,6 +201,21 @@ def test_a_log_line_that_is_no_text_is_shown_all_the_same() -> None:
 def test_what_a_script_returned_is_shown_as_json_can_hold_it(value: object, shown: object) -> None:
     assert show_value(value) == shown
     to_json(shown)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        (b"open: not asking", "open: not asking"),
+        (7, "7"),
+        ({b"a": [1, 2]}, '{"a":[1,2]}'),
+        (b"x" * 200, "x" * 200),
+        (b"x" * 201, "x" * 199 + "…"),
+    ],
+)
+def test_the_beginning_of_a_result_stays_on_record(value: object, text: str) -> None:
+    assert result_text(value) == text
 
 
 def test_a_very_deep_result_is_cut_instead_of_overflowing() -> None:

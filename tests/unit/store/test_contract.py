@@ -210,6 +210,11 @@ async def test_a_run_is_told_back_whole(store: Store) -> None:
                     traceback="jobs/prices.lua:3: too large",
                     cpu_ms=12,
                     storage_errors=1,
+                    result="läte",
+                    http_status=404,
+                    items_found=3,
+                    items_new=0,
+                    note="held the loop",
                 )
             ]
         )
@@ -232,6 +237,11 @@ async def test_a_run_is_told_back_whole(store: Store) -> None:
             traceback="jobs/prices.lua:3: too large",
             cpu_ms=12,
             storage_errors=1,
+            result="läte",
+            http_status=404,
+            items_found=3,
+            items_new=0,
+            note="held the loop",
             generation=5,
         )
     ]
