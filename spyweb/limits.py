@@ -34,6 +34,9 @@ KEY_SEGMENTS: Final = 32  # dotted parts of one key in TOML
 
 # To the log
 LOG_BYTES_PER_S: Final = 1 << 20  # of the lines of one run
+LOG_COPY: Final = 1_024  # of a job's line in the daemon's log: hooks.log has the whole of it
+LOG_LINE: Final = 64 * 1024  # characters of one line of the daemon's log
+LOG_QUEUE: Final = 4 << 20  # bytes that wait for whoever reads stdout or stderr
 
 
 def too_large(what: str, size: int, limit: int, unit: str = "bytes") -> str:

@@ -28,7 +28,9 @@ from spyweb.jobs.monitor.monitors import Monitors
 from spyweb.jobs.outbox_courier import Courier
 from spyweb.jobs.outbox_send import Channels
 from spyweb.jobs.run import Runner
+from spyweb.limits import LOG_COPY
 from spyweb.logs import JobLogs
+from spyweb.logs.render import shorten
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.model import JobId, Run, RunId
 from spyweb.ops.disk import Files
@@ -135,9 +137,10 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
 
 
 def note_line(job: JobId, run: RunId, level: str, text: bytes) -> None:
-    """A script's line in the daemon's own log."""
+    """Log a script's line in the daemon's own log: the beginning of it where hooks.log has the whole."""
+    line = text.decode("utf-8", "replace")
     structlog_level = {"print": "info", "warn": "warning"}.get(level, level)
-    getattr(log, structlog_level)(text.decode("utf-8", "replace"), job=job, run=run)
+    getattr(log, structlog_level)(line if level == "print" else shorten(line, LOG_COPY), job=job, run=run)
 
 
 async def open_world(stack: AsyncExitStack, settings: Settings, clock: Clock, store: Store) -> World:

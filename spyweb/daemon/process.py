@@ -14,9 +14,15 @@ from pathlib import Path
 from spyweb.daemon.options import Options
 from spyweb.daemon.serve import serve
 from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError, legible
+from spyweb.logs.queued import queued_standard_streams
 
 
 def main(argv: Sequence[str]) -> int:
+    with queued_standard_streams():
+        return _run(argv)
+
+
+def _run(argv: Sequence[str]) -> int:
     try:
         _loop_run(serve(read_options(argv)))
     except ConfigError as error:

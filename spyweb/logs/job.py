@@ -12,7 +12,6 @@ folder that can't be written to costs one warning and its lines, and is tried ag
 from __future__ import annotations
 
 import asyncio
-import re
 from asyncio import Event, Future, TaskGroup
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +30,8 @@ SOON_PER_JOB = 1 << 18  # bytes that do not wait for more
 PENDING = 16 << 20  # bytes, of all jobs together
 
 LEVELS = {"debug": b"DEBUG", "info": b"INFO", "print": b"INFO", "warn": b"WARN", "warning": b"WARN", "error": b"ERROR"}
-_CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")  # a terminal would obey these
+_CONTROL = bytes([*range(0x09), *range(0x0B, 0x20), 0x7F])  # a terminal would obey these
+_SHOWN = {code: f"\\x{code:02x}" for code in _CONTROL}
 
 log = structlog.get_logger()
 
@@ -102,7 +102,8 @@ class JobLogs:
         data = text.encode("utf-8", "backslashreplace") if isinstance(text, str) else bytes(text)
         if b"\n" in data:  # a further line is indented, so that it can't pass for a new one
             data = data.rstrip(b"\n").replace(b"\n", b"\n    ")
-        data = _CONTROL.sub(lambda found: b"\\x%02x" % found[0][0], data)
+        if len(data.translate(None, _CONTROL)) < len(data):
+            data = data.decode("latin-1").translate(_SHOWN).encode("latin-1")
         return b"%s %s %s\n" % (stamp(self._clock.now_ms()).encode(), LEVELS.get(level, b"INFO"), data)
 
     def _wake(self) -> None:

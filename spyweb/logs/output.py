@@ -16,7 +16,8 @@ import structlog
 from structlog.typing import EventDict, WrappedLogger
 
 from spyweb.clock import Clock, RealClock
-from spyweb.logs.render import Renderer, as_json, for_terminal
+from spyweb.limits import LOG_COPY, LOG_LINE
+from spyweb.logs.render import Renderer, as_json, as_text, for_terminal, shorten
 from spyweb.logs.secrets import Secrets, hide_fields
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -78,7 +79,7 @@ class Writer:
         self._secrets = secrets
 
     def write(self, logger: WrappedLogger, name: str, event: MutableMapping[str, object]) -> EventDict:
-        line = self._secrets.hide_in_text(self._render(hide_fields(event)))
+        line = self._secrets.hide_in_text(self._bounded(hide_fields(event)))
         try:
             self._stream.write(self._encodable(line) + "\n")
             self._stream.flush()
@@ -86,9 +87,18 @@ class Writer:
             pass
         raise structlog.DropEvent  # it is written: nothing is left for a logger to do
 
+    def _bounded(self, fields: Mapping[str, object]) -> str:
+        """Render a line, with every field cut where it would be too long."""
+        line = self._render({**fields})
+        return line if len(line) <= LOG_LINE else self._render({name: _cut(value) for name, value in fields.items()})
+
     def _encodable(self, line: str) -> str:
         encoding = self._stream.encoding or "utf-8"
         return line.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _cut(value: object) -> object:
+    return value if value is None or isinstance(value, int | float) else shorten(as_text(value), LOG_COPY)
 
 
 def _route_libraries(lowest: int) -> None:

@@ -13,7 +13,8 @@ Renderer = Callable[[Event], str]
 COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31;1"}
 DIM = "2"
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # a terminal would obey these
+_SHOWN = {code: f"\\x{code:02x}" for code in range(0xA0) if _CONTROL.match(chr(code))}
 
 
 def stamp(at_ms: int) -> str:
@@ -29,7 +30,12 @@ def printable(text: str) -> str:
     """Without anything that a terminal would obey; a further line is indented, so that it can't pass for a new one."""
     if "\n" in text:
         text = text.rstrip("\n").replace("\n", "\n    ")
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return text.translate(_SHOWN) if _CONTROL.search(text) else text
+
+
+def shorten(text: str, most: int) -> str:
+    """Keep the beginning of a text, and say how long the whole is."""
+    return text if len(text) <= most else f"{text[:most]}\N{HORIZONTAL ELLIPSIS} ({len(text)} characters)"
 
 
 def as_json(event: Event) -> str:

@@ -7,6 +7,7 @@ jobs; whatever happens is told to its Overseer, the pool.
 from __future__ import annotations
 
 from asyncio import Future, TaskGroup, get_running_loop
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -17,6 +18,7 @@ from msgspec import Struct
 
 from spyweb.clock import Clock
 from spyweb.errors import PoolError
+from spyweb.limits import LOG_BYTES_PER_S
 from spyweb.lua import wire
 from spyweb.lua.deadlines import Deadlines
 from spyweb.lua.dialogue import Dialogue, Terms
@@ -32,6 +34,7 @@ from spyweb.model import JobId, RunId
 UNANSWERED_PINGS = 3
 REFILL = 100  # log lines granted at once ...
 REFILL_EVERY = 0.02  # ... seconds: 5,000 lines/s from one worker leave the loop five sixths of its time
+REFILL_BYTES = int(LOG_BYTES_PER_S * REFILL_EVERY)  # what those lines may hold
 
 _OP = int(FromWorker.OP)
 _LOG = int(FromWorker.LOG)
@@ -118,7 +121,8 @@ class RemoteWorker:
         self._idle: Future[None] = get_running_loop().create_future()
         self._numbers = count(1)
         self._unanswered = 0
-        self._log_debt = 0
+        self._log_debt: deque[int] = deque()  # bytes of each line that no credit was given back for
+        self._log_over = 0  # bytes granted ahead
         self._hear = {
             int(FromWorker.READY): self._ready,
             int(FromWorker.LOADED): self._loaded,
@@ -348,15 +352,20 @@ class RemoteWorker:
         dialogue = self._dialogues.get(run)
         if dialogue is not None:
             dialogue.log(level, text)
-        self._log_debt += 1
-        if self._log_debt == 1:
+        self._log_debt.append(len(text))
+        if len(self._log_debt) == 1 and not self._log_over:
             self._clock.call_later(REFILL_EVERY, self._refill)
 
     def _refill(self) -> None:
-        credit = min(self._log_debt, REFILL)
-        self._log_debt -= credit
-        self._link.send([int(ToWorker.CREDIT), credit])
-        if self._log_debt:
+        """Grant as many lines as were sent, at a rate that is bounded in lines and in bytes."""
+        credit, size = 0, self._log_over
+        while self._log_debt and credit < REFILL and size < REFILL_BYTES:
+            size += self._log_debt.popleft()
+            credit += 1
+        self._log_over = max(size - REFILL_BYTES, 0)
+        if credit:
+            self._link.send([int(ToWorker.CREDIT), credit])
+        if self._log_debt or self._log_over:
             self._clock.call_later(REFILL_EVERY, self._refill)
 
     def died(self, death: Death) -> None:

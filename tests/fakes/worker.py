@@ -101,9 +101,9 @@ class FakeWorker:
     def stuck(self, run: int) -> None:
         self.say(FromWorker.STUCK, run)
 
-    def log(self, run: int, lines: int) -> None:
+    def log(self, run: int, lines: int, padding: bytes = b"") -> None:
         for number in range(lines):
-            self.say(FromWorker.LOG, run, "info", b"line %d" % number)
+            self.say(FromWorker.LOG, run, "info", b"line %d" % number + padding)
 
     def step(self, *runs: int) -> None:
         """From now on these are what its threads are stepping."""

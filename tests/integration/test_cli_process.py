@@ -31,6 +31,13 @@ function run()
   sleep(60000)
 end
 """
+TALKER = """-- /// job
+-- every = "100ms"
+-- ///
+function run()
+  for _ = 1, 40 do log(("x"):rep(1000)) end
+end
+"""
 
 
 @pytest.fixture
@@ -128,6 +135,19 @@ def test_the_daemon_itself_stops_with_0_where_its_streams_were_closed(project: P
         wait_for_daemon(project)
         daemon.terminate()
         assert daemon.wait(PATIENCE) == 0
+
+
+def test_a_daemon_whose_output_nobody_reads_goes_on_and_stops(project: Path) -> None:
+    """Its stdout and stderr are one pipe here, which holds 64 KB."""
+    (project / "jobs" / "talker.lua").write_text(TALKER)
+    with process([*SPYWEB, "-C", str(project), "start", "-n"], subprocess.STDOUT) as started:
+        daemon = wait_for_daemon(project)
+        until = time.monotonic() + PATIENCE
+        while len(daemon.runs(JobId("talker"), limit=10, before=None)) < 10 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert len(daemon.runs(JobId("talker"), limit=10, before=None)) == 10
+        started.terminate()
+        assert started.wait(PATIENCE) == 0
 
 
 def test_an_answer_to_a_closed_stdout_is_no_traceback(project: Path) -> None:

@@ -95,6 +95,16 @@ async def test_after_closing_writing_and_flushing_do_nothing(tmp_path: Path) -> 
     assert not (tmp_path / "jobs").exists()
 
 
+async def test_every_control_byte_is_spelt_out_and_no_other(tmp_path: Path) -> None:
+    kept = {*range(0x20, 0x7F), *range(0x80, 0x100), ord("\t")}
+    async with JobLogs(tmp_path, FakeClock()) as logs:
+        for code in {*range(0x100)} - {ord("\n")}:
+            logs.write("jobs/prices", "info", b"a%c" % code)
+    expected = [b"a%c" % code if code in kept else b"a\\x%02x" % code for code in range(0x100) if code != ord("\n")]
+    written = (tmp_path / "jobs/prices/hooks.log").read_bytes().split(b"\n")[:-1]
+    assert [line.rpartition(b" INFO ")[2] for line in written] == expected
+
+
 async def test_bytes_that_are_not_text_arrive_and_control_characters_are_spelt_out(tmp_path: Path) -> None:
     async with JobLogs(tmp_path, FakeClock()) as logs:
         logs.write("jobs/prices", "info", b"\xff\x1b[2J\x00 tab\t")

@@ -155,3 +155,14 @@ def test_a_stream_without_unicode_gets_every_line_all_the_same() -> None:
     structlog.get_logger().info("Ä \ud800")
     assert b'"event": "\\xc4 \\ud800"' in buffer.getvalue()
     stream.detach()
+
+
+@pytest.mark.parametrize("value", ["x" * 500_000, ["y" * 500_000], {"z": 500_000 * "z"}, "\1" * 30_000])
+def test_a_line_is_cut_where_it_is_too_long(value: object) -> None:
+    stream = io.StringIO()
+    set_up(stream=stream)
+    structlog.get_logger().info("odd", job="prices", number=7, value=value)
+    assert len(stream.getvalue()) < 10_000
+    line = lines(stream)[0]
+    assert (line["event"], line["job"], line["number"]) == ("odd", "prices", 7)
+    assert str(line["value"]).endswith(" characters)")

@@ -15,6 +15,13 @@ def test_a_terminal_is_never_given_anything_to_obey() -> None:
     assert printable("\x1b[2Jclear\r\x9b") == "\\x1b[2Jclear\\x0d\\x9b"
 
 
+def test_every_control_character_is_spelt_out_and_nothing_else_changes() -> None:
+    for code in {*range(0x110), 0x2028, 0x1F600} - {ord("\n")}:
+        is_control = code < 0x20 or 0x7F <= code < 0xA0
+        obeyed = is_control and code != ord("\t")
+        assert printable(f"a{chr(code)}") == (f"a\\x{code:02x}" if obeyed else f"a{chr(code)}")
+
+
 def test_further_lines_are_indented() -> None:
     assert printable("a\nb\n") == "a\n    b"
 

@@ -11,6 +11,7 @@ import pytest
 
 from spyweb.clock import Clock
 from spyweb.errors import PoolError, ScriptError
+from spyweb.limits import LOG_BYTES_PER_S
 from spyweb.lua import process
 from spyweb.lua.pool import PATIENCE, Pool, open_pool, raise_complaint
 from spyweb.lua.session import Code, InitFacts, Request, Told
@@ -1019,6 +1020,19 @@ async def test_log_lines_are_paid_back_at_a_bounded_rate(world: World) -> None:
 
     await world.clock.turn(0.1)
     assert [line for line in worker.story if "credit" in line] == ["credit 100", "credit 100", "credit 50"]
+
+
+async def test_long_log_lines_are_paid_back_at_a_bounded_rate_of_bytes(world: World) -> None:
+    await world.begin(1, make_code())
+    worker = world.worker_of(1)
+
+    worker.log(1, 200, bytes(16_000))  # 3.2 MB: three seconds at 1 MB/s
+    await world.clock.turn(1.0)
+    granted = sum(int(line.split()[1]) for line in worker.story if "credit" in line)
+    assert granted * 16_000 == pytest.approx(LOG_BYTES_PER_S, rel=0.05)
+
+    await world.clock.turn(3.0)
+    assert sum(int(line.split()[1]) for line in worker.story if "credit" in line) == 200
 
 
 async def test_a_planned_stop_lets_runs_end_within_the_grace(world: World) -> None:

@@ -1,0 +1,91 @@
+"""Nothing that blocks is called on the daemon's loop: whoever adds such a call says here why it does not block."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.fakes.repository import ROOT
+
+BLOCKING = {
+    "write", "writelines", "flush", "write_text", "write_bytes", "read_text", "read_bytes", "fsync", "fdatasync",
+    "wrap_socket", "do_handshake", "sendall", "recv",
+}  # fmt: skip
+
+# Whole folders that have no loop, or leave it: (folder, why)
+ELSEWHERE = {
+    "spyweb/cli/": "a command is a process of its own",
+    "spyweb/lua/worker/": "a worker is a process of its own",
+    "spyweb/extraction/worker/": "so is the one that parses pages",
+    "spyweb/confined/sandbox.py": "runs in those processes",
+    "spyweb/confined/birth.py": "runs in those processes",
+    "spyweb/store/": "the writer and the readers are threads",
+}
+
+# What is called → why it does not block
+HARMLESS = {
+    "transport.write": "a transport of the loop keeps what the socket does not take",
+    "self._transport.write": "the same",
+    "self._bulk.write": "puts a frame together",
+    "self._small.write": "puts a frame together",
+    "response.write": "awaited: aiohttp's own, over a transport",
+    "job_logs.write": "JobLogs writes in a thread",
+    "parts.job_logs.write": "the same",
+    "lines.write": "the same",
+    "failures.write": "the same",
+    "sys.stdout.write": "queued for a thread, see logs/queued.py",
+    "sys.stdout.flush": "the same",
+    "sys.stderr.write": "the same",
+    "sys.stderr.flush": "the same",
+    "self._stream.write": "a stream that the caller of set_up chose; the daemon's are queued",
+    "self._stream.flush": "the same",
+    "self._ends.flush": "hands a batch to the store, which has a thread",
+    "self.flush": "the same",
+}
+
+# Functions that run in a thread, or before there is a loop: module, function, why
+IN_THREADS = {
+    ("spyweb/logs/files.py", "write_whole"): "JobLogs and the ops on files call it in threads",
+    ("spyweb/logs/queued.py", "_write_whole"): "in the thread of the queue",
+    ("spyweb/ops/disk.py", "overwrite"): "the ops on files, and the report of a cycle, call it in threads",
+    ("spyweb/ops/disk.py", "write_durably"): "the same",
+    ("spyweb/lua/nursery.py", "_read"): "a socket that does not block",
+    ("spyweb/settings/load.py", "_written_zone"): "a small file of the system, read before the daemon serves",
+}
+
+
+def calls(path: Path) -> Iterator[tuple[str, str]]:
+    """The function and the call, of each one that may block."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in BLOCKING:
+                    yield function.name, ast.unparse(node.func)
+
+
+def found() -> set[tuple[str, str, str]]:
+    modules = ((path, path.relative_to(ROOT).as_posix()) for path in (ROOT / "spyweb").rglob("*.py"))
+    return {
+        (name, function, call)
+        for path, name in modules
+        if not name.startswith(tuple(ELSEWHERE))
+        for function, call in calls(path)
+    }
+
+
+def test_what_blocks_is_called_in_threads_only() -> None:
+    unexplained = sorted(
+        f"{module}: {call} in {function}"
+        for module, function, call in found()
+        if call not in HARMLESS and (module, function) not in IN_THREADS
+    )
+    assert not unexplained
+
+
+def test_each_exception_is_still_needed() -> None:
+    used = found()
+    assert HARMLESS.keys() <= {call for _, _, call in used}
+    assert IN_THREADS.keys() <= {(module, function) for module, function, _ in used}
+    assert all((ROOT / place).exists() for place in ELSEWHERE)
