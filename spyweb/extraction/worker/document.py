@@ -10,7 +10,7 @@ from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNod
 from spyweb.extraction.wire import Extract
 from spyweb.extraction.worker.charset import to_utf8
 from spyweb.extraction.worker.links import Links
-from spyweb.extraction.worker.selectors import MARK, FieldSelector, split
+from spyweb.extraction.worker.selectors import MARK, split
 
 # Without events a page parses in half the time, and the code that crashed on hostile `select` elements is left alone.
 _OPTIONS = int(LexborDocumentOptions.WO_EVENTS)
@@ -37,7 +37,7 @@ def extract(ask: Extract, body: bytes) -> Iterator[list[str]]:
 
 
 def check(selector: str, *, of_field: bool) -> None:
-    """Raises Problem when it is none.  A field's may be empty, and begin with + or ~."""
+    """Raise Problem when it is none.  A field's may be empty, begin with >, + or ~, and hold :scope."""
     if of_field and not selector:
         return
     if _is_field_wrong(selector) if of_field else _is_wrong(selector):
@@ -124,25 +124,26 @@ def _finder(selector: str) -> Callable[[LexborNode], LexborNode | None]:
     if not selector:
         return lambda item: item
     parts = split(selector)
-    if parts.after is None:
+    inside, after = parts.inside, parts.after
+    if after is None and not parts.names_item:
         return lambda item: item.css_first(selector)  # the item itself is a candidate, and the first
-    return lambda item: _find(item, parts)
+
+    def find(item: LexborNode) -> LexborNode | None:
+        item.attrs[MARK] = ""
+        try:
+            found = item.css_first(inside) if inside else None
+            return _find_after(item, after, parts.reach) if found is None and after else found
+        finally:
+            del item.attrs[MARK]
+
+    return find
 
 
-def _find(item: LexborNode, parts: FieldSelector) -> LexborNode | None:
-    found = item.css_first(parts.inside) if parts.inside else None
-    return _find_after(item, parts) if found is None else found
-
-
-def _find_after(item: LexborNode, parts: FieldSelector) -> LexborNode | None:
-    item.attrs[MARK] = ""
-    try:
-        for sibling in _siblings_after(item, parts.reach):
-            found = sibling.css_first(parts.after or "")
-            if found is not None:
-                return found
-    finally:
-        del item.attrs[MARK]
+def _find_after(item: LexborNode, selector: str, reach: int | None) -> LexborNode | None:
+    for sibling in _siblings_after(item, reach):
+        found = sibling.css_first(selector)
+        if found is not None:
+            return found
     return None
 
 

@@ -1,12 +1,13 @@
 """What a field's selector means: the item itself and what is in it, or, after + and ~, what follows the item.
 
-Lexbor takes neither :scope nor a selector that begins with a combinator.  So the item is marked while its siblings are
-searched, and the mark put in front.
+Lexbor takes neither :scope nor a selector that begins with a combinator.  So the item is marked while such a selector
+is tried, and the mark stands for it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 MARK = "spyweb-item"  # an attribute
@@ -14,6 +15,8 @@ MARK = "spyweb-item"  # an attribute
 _TOKEN = re.compile(
     r"""(?s)/\*.*?(?:\*/|\Z) | \\. | "(?:\\.|[^"\\])*"? | '(?:\\.|[^'\\])*'? | [^\\"'/()\[\],]+ | .""", re.VERBOSE
 )
+_SCOPE = re.compile(r":scope(?![\w-])", re.IGNORECASE)
+_RELATIVE = re.compile(rf"(?:\[{MARK}\]\s*)?([>+~])")  # how a part begins that starts from the item
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,30 +24,39 @@ class FieldSelector:
     inside: str | None  # tried on the item and what is in it
     after: str | None  # tried on the item's following siblings and what is in them
     reach: int | None  # how many of those can matter; None: all
+    names_item: bool = False  # `inside` speaks of the item by its mark
 
 
 def split(selector: str) -> FieldSelector:
-    """Sorts the parts of a selector list.  What is wrong with them is left to the parser."""
-    if "+" not in selector and "~" not in selector:
-        return FieldSelector(selector, None, None)
-    parts = _split_list(selector)
-    after = [part for part in parts if part.startswith(("+", "~"))]
-    if not after:
-        return FieldSelector(selector, None, None)
-    inside = [part for part in parts if not part.startswith(("+", "~"))]
-    following = ", ".join(f"[{MARK}] {part}" for part in after)
+    """Sort the parts of a selector list.  What is wrong with them is left to the parser."""
+    inside: list[str] = []
+    after: list[str] = []
+    for part in _parts(selector):
+        (after if part.startswith((f"[{MARK}] +", f"[{MARK}] ~")) else inside).append(part)
+    following = ", ".join(after)
     reach = None if "~" in following else following.count("+")  # each + takes one step at most
-    return FieldSelector(", ".join(inside) if inside else None, following, reach)
+    names_item = any(f"[{MARK}]" in part for part in inside)
+    if not after:
+        return FieldSelector(", ".join(inside) if names_item else selector, None, None, names_item)
+    return FieldSelector(", ".join(inside) if inside else None, following, reach, names_item)
+
+
+def _parts(selector: str) -> Iterator[str]:
+    """The parts, in which the mark stands for the item: in the place of :scope, and in front of a combinator."""
+    for part in _split_list(selector):
+        relative = _RELATIVE.match(part)
+        yield f"[{MARK}] {part[relative.start(1) :]}" if relative else part
 
 
 def _split_list(selector: str) -> list[str]:
     """At the commas that are in no brackets and no string."""
-    parts, depth = [""], 0
+    parts, depth, in_attribute = [""], 0, False
     for token in _TOKEN.findall(selector):
         depth += token in ("(", "[")
         depth -= token in (")", "]")
+        in_attribute = token == "[" or (in_attribute and token != "]")
         if token == "," and depth == 0:
             parts.append("")
-        else:
-            parts[-1] += "" if token.startswith("/*") else token
+        elif not token.startswith("/*"):
+            parts[-1] += token if in_attribute or token[0] in "\"'\\" else _SCOPE.sub(f"[{MARK}]", token)
     return [part.strip() for part in parts]

@@ -95,6 +95,27 @@ def test_a_selector_that_begins_with_a_combinator_starts_after_the_item(field: s
     assert column(NEWS, ".athing", field) == values
 
 
+NESTED = b"""<table><tr class=row id=1><td><table><tr class=row id=2><td>in</td><td>deep</td></tr></table></td>
+<td><b>out</b></td></tr></table>"""
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("> td + td", ["out", "deep"]),
+        (":scope > td + td > b", ["out", ""]),
+        ("> b", ["", ""]),
+        (":scope@id", ["1", "2"]),
+        (":scope td td", ["in", ""]),
+        ("td:not(:scope > td)", ["in", ""]),
+        ("> b, > td + td", ["out", "deep"]),
+        ("> td@spyweb-item", ["", ""]),
+    ],
+)
+def test_a_selector_that_begins_with_a_child_starts_at_the_item(field: str, values: list[str]) -> None:
+    assert column(NESTED, ".row", field) == values
+
+
 def test_items_inside_items_are_items() -> None:
     html = b"<div class=c>a<div class=c>b<div class=d>c</div></div></div>"
 
@@ -168,7 +189,7 @@ def test_a_wrong_field_is_told_even_where_there_is_no_item() -> None:
         rows(b"", ".nothing", "a", "b[")
 
 
-@pytest.mark.parametrize("selector", ["+ a", "~ a"])
+@pytest.mark.parametrize("selector", ["+ a", "~ a", "> a", ":scope > a"])
 def test_only_a_field_may_begin_with_a_combinator(selector: str) -> None:
     check(selector, of_field=True)
     check("", of_field=True)
