@@ -10,7 +10,7 @@ after the other, as the answers to its private op say.  Its first call is `_hook
 - `defined`: bit i says that HOOKS[i] is a global function now.  UNLOADED: the files have not been executed in this VM.
 - `memory`: bytes that the VM uses, after the hook and what it deferred.
 - `status`: "ok", "error" or "absent" (there is no such function any more).  `error` has the position, `traceback` the
-  frames.
+  frames; with a value that is taken, where the hook begins (`file:line`).
 - `value`: what the hook returned.  Of filter_item, which is looped over in Lua: a list with the item where it is kept,
   False where it is dropped, True where the hook failed (the status is then "error", with the first of them).  Of
   before_webhook: the JSON text of what it returned; what has no JSON is an error.

@@ -36,6 +36,7 @@ from tests.fakes.town import make_job
 
 SHOP = JobId("shop")
 URL = "http://shop.example/"
+BEGINS = "jobs/shop/hooks.lua:7"  # each of a FakeVms' hooks
 Hook = Callable[..., object]  # (argument, ctx); may be a coroutine function
 Items = Sequence[Mapping[str, str]]
 
@@ -157,7 +158,7 @@ class FakeVms(FakeMachine):
             value = await self._value(name, argument, ctx)
         except HookError as error:
             return [self._defined(), self.memory, b"error", None, str(error).encode(), b"stack traceback:"]
-        return [self._defined(), self.memory, b"ok", value]
+        return [self._defined(), self.memory, b"ok", value, None, BEGINS.encode()]
 
     async def _value(self, name: str, argument: object, ctx: dict[str, object]) -> object:
         if name == LOAD:
@@ -166,7 +167,8 @@ class FakeVms(FakeMachine):
             return None
         hook, given = self.hooks[name], _crossed(argument)
         if name == "filter_item":
-            return [await _maybe(hook(item, ctx)) or False for item in given]  # type: ignore[attr-defined]
+            verdicts = [(item, await _maybe(hook(item, ctx))) for item in given]  # type: ignore[attr-defined]
+            return [item if verdict is True else verdict or False for item, verdict in verdicts]
         return _crossed(await _maybe(hook(given, ctx)))
 
     def _defined(self) -> int:

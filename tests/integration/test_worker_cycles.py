@@ -258,24 +258,38 @@ def test_filter_item_is_called_for_each_item(worker: WorkerDriver) -> None:
 def test_an_item_whose_filter_fails_is_marked_and_the_others_are_judged(worker: WorkerDriver) -> None:
     prepare(
         worker,
-        "function filter_item(item)\n  if item.n == 2 then return true end\n"
-        "  if item.n > 2 then error('bad') end\n  return item\nend",
+        "function filter_item(item)\n  if item.n > 1 then error('bad') end\n  return item\nend",
     )
     daemon, end = cycle(worker, ("filter_item", [{"n": n} for n in (3, 1, 2, 4)]))
 
     report = daemon.reports[1]
     assert end.ended == Ended.SUCCESS
     assert (report.status, report.value) == (b"error", [True, {b"n": 1}, True, True])
-    assert report.error == b"jobs/x/hooks.lua:3: bad (and 2 more)"
+    assert report.error == b"jobs/x/hooks.lua:2: bad (and 2 more)"
     assert report.traceback is not None
-    assert b"hooks.lua:3: in function 'filter_item'" in report.traceback
+    assert b"hooks.lua:2: in function 'filter_item'" in report.traceback
+
+
+def test_a_filter_that_returns_true_keeps_the_item(worker: WorkerDriver) -> None:
+    prepare(worker, "function filter_item(item) item.seen = 1 return item.n == 2 end")
+    daemon, _ = cycle(worker, ("filter_item", [{"n": 1}, {"n": 2}]))
+
+    assert (daemon.reports[1].status, daemon.values) == (b"ok", [[False, {b"n": 2, b"seen": 1}]])
 
 
 def test_a_filter_that_returns_no_item_is_told_what_was_expected(worker: WorkerDriver) -> None:
-    prepare(worker, "function filter_item(item) return 1 end")
+    prepare(worker, "\nfunction filter_item(item) return 1 end")
     daemon, _ = cycle(worker, ("filter_item", [{}]))
 
-    assert daemon.reports[1].error == b"filter_item must return the item or nil, it returned a number"
+    told = b"jobs/x/hooks.lua:2: filter_item must return the item, true, false or nil, it returned a number"
+    assert daemon.reports[1].error == told
+
+
+def test_a_hook_whose_value_is_taken_tells_where_it_begins(worker: WorkerDriver) -> None:
+    prepare(worker, "\nfunction before_fetch(r) return r end after_extract = echo\nfunction on_success() return 1 end")
+    daemon, _ = cycle(worker, ("before_fetch", {}), ("after_extract", []), ("on_success",))
+
+    assert [report.traceback for report in daemon.reports[1:]] == [b"jobs/x/hooks.lua:2", None, None]
 
 
 def test_a_filter_may_call_ops_for_each_item(worker: WorkerDriver) -> None:
@@ -327,7 +341,7 @@ def test_a_webhook_may_be_silenced(worker: WorkerDriver, silent: str) -> None:
 @pytest.mark.parametrize(
     ("body", "error"),
     [
-        ("return 'text'", b"before_webhook must return a table or nil, it returned a string"),
+        ("return 'text'", b"jobs/x/hooks.lua:1: before_webhook must return a table or nil, it returned a string"),
         ("payload.f = print return payload", b"json_encode can't write a function at f"),
     ],
 )

@@ -10,6 +10,7 @@ from spyweb.clock import Clock
 from spyweb.extraction.page import Extractor
 from spyweb.jobs.monitor.hooks import ABSENT, NOTHING, Failed, Hooks, News, Report, Said
 from spyweb.jobs.monitor.owed import Owed
+from spyweb.jobs.monitor.rules.doubts import doubt_of
 from spyweb.jobs.monitor.rules.exchange import Reply
 from spyweb.jobs.monitor.rules.items import Item, ItemReader
 from spyweb.jobs.monitor.rules.proxies import ProxyTurns
@@ -66,6 +67,7 @@ class Course:
     reply: Reply | None = None  # what extraction saw
     found: Sequence[Item] = ()  # what extraction gave
     items: Sequence[Item] = ()  # what is left of them
+    _where: str = ""  # where the hook begins that was asked last, in brackets
     _now: dict[str, object] = field(default_factory=dict)
     _later: dict[str, bytes] = field(default_factory=dict)
 
@@ -102,11 +104,15 @@ class Course:
         report = await self.hooks.call(name, argument(), self._news())
         if report.is_absent:
             return ABSENT
+        self._where = f" ({report.where})" if report.where else ""
         said = self._understood(report, read)
+        doubt = doubt_of(name, report.value)
+        if doubt and not isinstance(said, Failed):
+            self._log("warn", name, doubt + self._where)
         error = said.error if isinstance(said, Failed) else None
         self._note(name, report, error)
         if error is not None:
-            self.blame(name, error, report.traceback)
+            self._blame(name, error, report.traceback)
         return said
 
     async def call(self, name: str, argument: object = None) -> None:
@@ -114,7 +120,7 @@ class Course:
         if self.hooks.has(name):
             report = await self.hooks.call(name, argument, self._news())
             if report.error is not None:
-                self._log(name, report.error, report.traceback)
+                self._log("error", name, report.error, report.traceback)
 
     def _news(self) -> News:
         now, self._now = self._now, {}
@@ -130,7 +136,7 @@ class Course:
         try:
             return read(report.value)
         except Mismatch as mismatch:
-            return Failed(f"it returned what makes no sense: {mismatch}")
+            return Failed(f"it returned what makes no sense: {mismatch}{self._where}")
 
     def _note(self, name: str, report: Report, error: str | None) -> None:
         stage = Stage(
@@ -143,11 +149,15 @@ class Course:
         )
         self.telemetry.note(stage)
 
-    def blame(self, name: str, error: str, traceback: str = "") -> None:
+    def blame_value(self, name: str, mismatch: Mismatch) -> None:
+        """What makes no sense in the value of the hook that was asked last.  Raises CycleFailed as an error would."""
+        self._blame(name, f"{mismatch}{self._where}", "")
+
+    def _blame(self, name: str, error: str, traceback: str) -> None:
         """A hook's error.  Raises CycleFailed where the settings say that it matters so much."""
-        self._log(name, error, traceback)
+        self._log("error", name, error, traceback)
         if self.monitor.on_hook_error is OnHookError.FAIL:
             raise CycleFailed(f"{name}: {error}", traceback)
 
-    def _log(self, name: str, error: str, traceback: str) -> None:
-        self.tell("error", f"{name}: {error}\n{traceback}".rstrip().encode("utf-8", "surrogateescape"))
+    def _log(self, level: str, name: str, text: str, traceback: str = "") -> None:
+        self.tell(level, f"{name}: {text}\n{traceback}".rstrip().encode("utf-8", "surrogateescape"))

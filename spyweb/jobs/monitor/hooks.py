@@ -36,6 +36,7 @@ class Report:
     value: object = None  # what the hook returned
     error: str | None = None  # it raised: the text, with file and line
     traceback: str = ""
+    where: str = ""  # `file:line` where a hook begins that returned a value
     is_absent: bool = False  # it was there, and is no more
     duration_ms: float = 0.0
     memory: int = 0  # bytes of the VM after it

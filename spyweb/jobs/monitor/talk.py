@@ -81,11 +81,13 @@ class Talk:
             began, before = self._clock.monotonic(), self._turn.memory
             told = await self._exchange((name, argument, news.now or None, news.later or None))
             self._note(told)
+            failed = _at(told, 2) == ERROR
             return Report(
                 value=_at(told, 3),
-                error=as_text(_at(told, 4)) if _at(told, 2) == ERROR else None,
+                error=as_text(_at(told, 4)) if failed else None,
                 is_absent=_at(told, 2) == ABSENT,
-                traceback=as_text(_at(told, 5)),
+                traceback=as_text(_at(told, 5)) if failed else "",
+                where="" if failed else as_text(_at(told, 5)),
                 duration_ms=round((self._clock.monotonic() - began) * 1000, 3),
                 memory=self._turn.memory,
                 memory_delta=self._turn.memory - before,

@@ -45,10 +45,11 @@ HOOKS = (
     ),
     Hook(
         call=function(
-            "after_fetch(fetch_result: FetchResult, ctx: Ctx): FetchResult|false|nil",
+            "after_fetch(fetch_result: FetchResult, ctx: Ctx): FetchResult|Response|false|nil",
             "After every fetch, failed ones too.",
         ),
-        returns="of a fetch that is ok its `response.body`; of a failed one a `response`, in place of the failure",
+        returns="of a fetch that is ok its `response.body`; of a failed one a `response`, in place of the failure. "
+        "The response may also be returned itself",
         nothing="the cycle ends here, as a success",
     ),
     Hook(
@@ -67,16 +68,17 @@ HOOKS = (
     ),
     Hook(
         call=function(
-            "filter_item(item: Item, ctx: Ctx): Item|false|nil",
+            "filter_item(item: Item, ctx: Ctx): Item|boolean|nil",
             "With one item after the other, in place of the keywords.",
         ),
-        returns="the item, which goes on",
+        returns="the item, which goes on, changed or not; or true, which keeps it",
         nothing="this item is dropped",
         error="the keywords decide about this item; the first error is logged, with how many more there were",
     ),
     Hook(
         call=function(
-            "before_store(items: Item[], ctx: Ctx): Item[]|false|nil", "With the items that are to be stored."
+            "before_store(items: Item[], ctx: Ctx): Item[]|false|nil",
+            "With the items that are to be stored, if there are any.",
         ),
         returns="the items that are stored where they are new",
         nothing="nothing is stored or sent, and the cycle ends as a success",

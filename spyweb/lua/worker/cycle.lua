@@ -8,6 +8,7 @@ local attempt = attempts.attempt
 local collect, floor, format, next = raw.collectgarbage, raw.math.floor, raw.string.format, raw.next
 local error, rawget, setmetatable, type = raw.error, raw.rawget, raw.setmetatable, raw.type
 
+local OURS = "=?"                               -- the source of a stripped chunk
 local UNLOADED, LOAD = -1, "load"               -- of hooks.py, and all of its HOOKS
 local HOOKS = { "before_fetch", "override_fetch", "after_fetch", "override_extract", "after_extract", "filter_item",
   "before_store", "before_notify", "before_webhook", "on_success", "on_error", "on_finally", "on_finished" }
@@ -43,6 +44,18 @@ local function list_of(value) return type(value) == "table" and value or {} end
 -- Each gives: whether it went well, the value, and for a failure its text and a traceback.
 local call = {}
 
+-- Where a function of the script begins.
+local function place(f)
+  local info = kit.getinfo(f, "S")
+  if info.what ~= "C" and info.source ~= OURS then return format("%s:%d", info.short_src, info.linedefined) end
+end
+
+-- For an error of what a hook has returned: where it returned is not known any more.
+local function complain(f, expected, value)
+  local at = place(f)
+  error(format("%s%s, it returned a %s", at and at .. ": " or "", expected, type(value)), 0)
+end
+
 local function reported(ok, value, traceback)
   if ok then return true, value end
   return false, nil, value, traceback
@@ -63,9 +76,8 @@ end
 
 local function kept(f, item, ctx)
   local value = f(item, ctx)
-  if value and type(value) ~= "table" then
-    error(format("filter_item must return the item or nil, it returned a %s", type(value)), 0)
-  end
+  if value == true then return item end
+  if value and type(value) ~= "table" then complain(f, "filter_item must return the item, true, false or nil", value) end
   return value or false
 end
 
@@ -94,9 +106,7 @@ end
 local function payload_text(f, payload, ctx)
   local value = f(payload, ctx)
   if not value then return nil end
-  if type(value) ~= "table" then
-    error(format("before_webhook must return a table or nil, it returned a %s", type(value)), 0)
-  end
+  if type(value) ~= "table" then complain(f, "before_webhook must return a table or nil", value) end
   return kit.use("json").encode(value)
 end
 
@@ -199,7 +209,9 @@ local function perform(run, name, argument)
   local f = rawget(env, name)
   if type(f) ~= "function" then return nil end
   note(run, name)
-  return (call[name] or plain)(run, f, argument)
+  local ok, value, problem, traceback = (call[name] or plain)(run, f, argument)
+  if ok and value then return ok, value, nil, place(f) end
+  return ok, value, problem, traceback
 end
 
 local function ask(...)

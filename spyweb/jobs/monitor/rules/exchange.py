@@ -179,8 +179,12 @@ def read_own_fetch(value: object, ask: Ask) -> Fetched:
 
 
 def read_fetched(value: object, fetched: Fetched) -> Fetched:
-    """What after_fetch returned.  Of a success only the body is taken back; for a failure a whole response may be."""
-    given = table_in(read_table(value), "response")
+    """What after_fetch returned.  Of a success only the body is taken back; for a failure a whole response may be.
+
+    The response may stand in the result, or be returned itself.
+    """
+    table = read_table(value)
+    given = table if _is_response(table) else table_in(table, "response")
     if given is None:
         return fetched
     if fetched.ok and fetched.reply:
@@ -188,6 +192,11 @@ def read_fetched(value: object, fetched: Fetched) -> Fetched:
         return fetched if body is None else replace(fetched, reply=replace(fetched.reply, body=body))
     reply = _reply_in(given, fetched.reply or Reply(status=200, body=b"", url=fetched.ask.url))
     return replace(fetched, reply=reply)
+
+
+def _is_response(table: Table) -> bool:
+    is_result = any(name in table for name in (b"response", b"request", b"error"))
+    return not is_result and (b"body" in table or b"status" in table)
 
 
 def _reply_in(table: Table, otherwise: Reply) -> Reply:

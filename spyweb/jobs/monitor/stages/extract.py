@@ -89,12 +89,14 @@ def _kept(course: Course, item: Item, verdict: object) -> Item | None:
         try:
             return course.reader.read(verdict, item)
         except Mismatch as mismatch:
-            course.blame("filter_item", str(mismatch))
+            course.blame_value("filter_item", mismatch)
     return item if course.reader.keywords.keeps(item) else None
 
 
 async def choose(course: Course, items: list[Item]) -> Sequence[Item]:
     course.items = items
+    if not items:
+        return items
     read = partial(course.reader.read_all, told=items)
     said = await course.ask("before_store", partial(items_to_lua, items), read)
     if said is NOTHING:

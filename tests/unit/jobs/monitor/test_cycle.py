@@ -11,7 +11,7 @@ import pytest
 from spyweb.errors import ExtractionError, FetchError
 from spyweb.lua.hooks import HOOKS
 from spyweb.model import MIB, Ending, Failure, Notification, OnHookError, Outcome, Webhook
-from tests.fakes.monitor import URL, Hook, HookError, Shop, make_monitor, page, shop
+from tests.fakes.monitor import BEGINS, URL, Hook, HookError, Shop, make_monitor, page, shop
 
 ALL = tuple(hook for hook in HOOKS if not hook.startswith("override_"))  # those that take turns in one cycle
 FETCH = f"fetch {URL}"
@@ -117,8 +117,8 @@ async def test_nil_or_false_from_these_skips_the_rest_and_the_end_hooks_still_co
 
 async def test_after_extract_with_nothing_means_no_items_and_the_cycle_goes_on() -> None:
     async with shop() as s:
-        await run_with(s, {"after_extract": gives(None), "before_store": same, "before_notify": same})
-        assert s.story == ["load", FETCH, "extract", "after_extract", "before_store"]
+        await run_with(s, {"after_extract": gives(None), "on_success": same})
+        assert s.story == ["load", FETCH, "extract", "after_extract", "on_success"]
         assert await s.records() == []
 
 
@@ -170,6 +170,16 @@ async def test_for_a_failure_a_whole_response_may_be_supplied() -> None:
         assert [(each.body, each.url, each.content_type) for each in s.extractor.pages] == [
             (b"cached", "http://cache.example/", "a/b")
         ]
+
+
+@pytest.mark.parametrize("response", [{"status": 201, "body": "cached"}, {"body": "cached"}])
+async def test_for_a_failure_the_response_may_be_returned_itself(response: object) -> None:
+    async with shop() as s:
+        s.http.answers[URL] = FetchError("dns", "no such host")
+        ending = await run_with(s, {"after_fetch": gives(response)})
+        assert ending.outcome is Outcome.SUCCESS
+        assert [each.body for each in s.extractor.pages] == [b"cached"]
+        assert s.host.lines == []
 
 
 async def test_a_transport_failure_that_is_left_as_it_is_ends_in_on_error() -> None:
@@ -238,10 +248,18 @@ async def test_an_error_in_override_fetch_is_a_failed_fetch() -> None:
 
 async def test_an_error_in_override_extract_is_no_items() -> None:
     async with shop() as s:
-        ending = await run_with(s, {"override_extract": raises("boom"), "before_store": same})
+        ending = await run_with(s, {"override_extract": raises("boom")})
         assert ending.outcome is Outcome.SUCCESS
-        assert s.story == ["load", FETCH, "override_extract", "before_store"]
+        assert s.story == ["load", FETCH, "override_extract"]
         assert await s.records() == []
+
+
+async def test_without_items_there_is_nothing_to_store_and_before_store_is_not_asked() -> None:
+    async with shop() as s:
+        s.extractor.otherwise = []
+        await run_with(s, {"after_extract": same, "before_store": raises("items[1] is nil"), "on_success": same})
+        assert s.story == ["load", FETCH, "extract", "after_extract", "on_success"]
+        assert s.host.lines == []
 
 
 @pytest.mark.parametrize("broken", [raises("hooks.lua:7: boom"), gives("a string"), gives(True)])
@@ -290,8 +308,55 @@ async def test_filter_item_takes_the_place_of_the_keywords() -> None:
 
 async def test_an_item_for_which_filter_item_failed_is_judged_by_the_keywords() -> None:
     async with shop() as s:
-        await run_with(s, {"filter_item": gives(True)}, keywords=("desk",))
+        await run_with(s, {"filter_item": gives({"fields": {"title": {}}})}, keywords=("desk",))
         assert await s.records() == [DESK]
+        assert s.host.lines[0] == f"error filter_item: string expected, got table ({BEGINS})"
+
+
+async def test_filter_item_keeps_an_item_by_true() -> None:
+    async with shop() as s:
+        await run_with(s, {"filter_item": lambda item, _: item[b"fields"][b"price"] == b"5"}, keywords=("desk",))
+        assert await s.records() == [LAMP]
+
+
+SENSELESS = "it returned what makes no sense: "
+NOT_UNDERSTOOD = [
+    ("before_fetch", "a string", "error", f"{SENSELESS}table expected, got string"),
+    ("after_extract", {"title": "x"}, "error", f"{SENSELESS}array expected, got a table with names in it"),
+    ("before_store", [{"fields": {"x": {}}}], "error", f"{SENSELESS}item 1: field 'x': string expected, got table"),
+    ("before_fetch", {"header": {}}, "warn", "nobody reads 'header' in what it returned: did you mean 'headers'?"),
+    ("before_fetch", {"a": 1}, "warn", "nothing of what it returned is a request: expected some of url, "),
+    ("after_fetch", {"a": 1}, "warn", "nothing of what it returned is a fetch result: expected ok, request, "),
+    ("after_fetch", {"respons": {}}, "warn", "nobody reads 'respons' in what it returned: did you mean 'response'?"),
+    ("override_fetch", {"a": 1}, "warn", "nothing of what it returned is a response: expected some of status, "),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "level", "told"), NOT_UNDERSTOOD)
+async def test_what_a_hook_returned_and_nobody_understood_is_logged_with_its_line(
+    name: str, value: object, level: str, told: str
+) -> None:
+    async with shop() as s:
+        ending = await run_with(s, {name: gives(value)}, on_hook_error=OnHookError.SKIP)
+        assert ending.outcome is Outcome.SUCCESS
+        (line,) = s.host.lines
+        assert line.startswith(f"{level} {name}: {told}")
+        assert line.endswith(f" ({BEGINS})")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("before_fetch", {"url": URL, "mine": 1}),
+        ("after_fetch", {"ok": True, "request": {}}),
+        ("override_fetch", {"body": ""}),
+        ("override_fetch", {"error": "no", "kind": "dns"}),
+    ],
+)
+async def test_what_a_script_keeps_for_itself_in_a_table_is_no_mistake(name: str, value: object) -> None:
+    async with shop() as s:
+        await run_with(s, {name: gives(value)})
+        assert s.host.lines == []
 
 
 async def test_an_item_is_new_once_by_its_hash_fields() -> None:

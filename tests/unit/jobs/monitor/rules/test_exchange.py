@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spyweb.errors import FetchError
@@ -106,6 +108,18 @@ def test_for_a_failure_a_whole_response_is() -> None:
     given = {b"response": {b"body": b"new", b"status": 201, b"url": b"http://cache.example/"}}
     fetched = read_fetched(given, failed(ASK, "gone", "dns"))
     assert fetched.reply == Reply(status=201, body=b"new", url=b"http://cache.example/")
+
+
+def test_for_a_failure_the_response_itself_is_understood() -> None:
+    fetched = read_fetched({b"body": b"new", b"status": 201}, failed(ASK, "gone", "dns"))
+    assert fetched.reply == Reply(status=201, body=b"new", url=ASK.url)
+    refused = replied(ASK, replace(REPLY, status=403))
+    assert read_fetched({b"status": 200}, refused).reply == REPLY
+
+
+def test_of_a_success_the_response_itself_gives_its_body() -> None:
+    fetched = read_fetched({b"body": b"new", b"status": 500}, replied(ASK, REPLY))
+    assert fetched.reply == replace(REPLY, body=b"new")
 
 
 @pytest.mark.parametrize("given", [{}, {b"ok": True}, {b"response": None}])

@@ -1,0 +1,38 @@
+"""What a hook returned and nobody reads: told as a warning, since the cycle goes on without it.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+REQUEST = ("url", "method", "headers", "body", "timeout", "proxy", "max_body_size")
+RESPONSE = ("status", "body", "url", "headers")
+RESULT = ("ok", "request", "response", "error")
+
+EXPECTED = {  # by hook: what it returns, and which names of its table mean something
+    "before_fetch": ("a request: expected some of " + ", ".join(REQUEST), REQUEST),
+    "override_fetch": (
+        "a response: expected some of " + ", ".join(RESPONSE) + ", or error",
+        (*RESPONSE, "proxy", "time_ms", "size", "error", "kind"),
+    ),
+    "after_fetch": (
+        "a fetch result: expected " + ", ".join(RESULT) + ", or a response",
+        (*RESULT, *RESPONSE, "proxy", "time_ms", "size"),
+    ),
+}
+LIKENESS = 0.7  # of a name and the one that is meant: scripts keep names of their own in these tables
+MOST, LONGEST = 32, 32  # names of a table that are looked at, and letters in one
+
+
+def doubt_of(hook: str, value: object) -> str:
+    """Say what nobody understands of a table that a hook returned; an empty text where there is no such thing."""
+    if hook not in EXPECTED or not isinstance(value, Mapping):
+        return ""
+    expected, known = EXPECTED[hook]
+    strange = [key for key in value if not isinstance(key, bytes) or key.decode("utf-8", "replace") not in known]
+    for name in strange[:MOST]:
+        if isinstance(name, bytes) and len(name) <= LONGEST:
+            shown = name.decode("utf-8", "replace")
+            for meant in get_close_matches(shown, known, n=1, cutoff=LIKENESS):
+                return f"nobody reads {shown!r} in what it returned: did you mean {meant!r}?"
+    return f"nothing of what it returned is {expected}" if len(strange) == len(value) else ""
