@@ -31,6 +31,8 @@ SOCKET_BODY: Final = 64 << 20  # bytes of a request body on the private socket
 # From files
 FILE_LINE: Final = 4_096  # bytes of a line that is looked at for marks and keys
 KEY_SEGMENTS: Final = 32  # dotted parts of one key in TOML
+PROJECT_FILE: Final = 1 << 20  # bytes of a file of the project: settings, or a job's Lua
+TEXT_KEPT: Final = 4_096  # characters of a text that a cache keeps
 
 # To the log
 LOG_BYTES_PER_S: Final = 1 << 20  # of the lines of one run

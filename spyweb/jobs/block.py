@@ -22,7 +22,7 @@ LONGEST_BLOCK = 65_536  # bytes
 _SHEBANG = re.compile(rb"#[^\n]*")
 _COMMENT = re.compile(rb"\s*+(--[^\n]*)")
 _LONG_COMMENT = re.compile(rb"--\[(=*)\[")
-_MARKER = re.compile(rb"--[ \t]*///[ \t]*([^\r\n]*?)\s*")
+_MARKER = re.compile(rb"--[ \t]*+///[ \t]*+([^\r\n]*+)")  # of a comment without blanks at its end
 _MARKER_LINE = re.compile(rb"^[ \t]*--[ \t]*///[ \t]*job[ \t]*\r?$", re.MULTILINE)
 
 
@@ -38,7 +38,7 @@ class Block:
 def read_block(source: bytes, file: str) -> Block | Problem:
     """The block, or what is wrong with it as a whole."""
     for start, end in _leading_comments(source):
-        marker = _MARKER.fullmatch(source, start, end)
+        marker = _MARKER.fullmatch(source[start:end].rstrip())
         if marker is None:
             continue
         line = source.count(b"\n", 0, start) + 1

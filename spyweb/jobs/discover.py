@@ -205,8 +205,10 @@ def _doubts(source: bytes, block: Block, file: str) -> Iterator[Problem]:
 
 def _doubts_of_conditions(draft: Draft, code: bytes) -> Iterator[Problem]:
     """A guess from the text: a module, or `_G`, may define it all the same, but then somewhere the name is written."""
-    for name in {on.when: None for on in draft.spec.on if on.when}:
-        if not re.search(rb"\b%s\b" % name.encode(), code):
+    conditions = list(dict.fromkeys(on.when for on in draft.spec.on if on.when))
+    written = set(re.findall(rb"\w++", code)) if conditions else set()
+    for name in conditions:
+        if name.encode() not in written:
             yield draft.problem(f"when: there is no function {name} in {draft.spec.path}", "on")
 
 
@@ -244,12 +246,14 @@ def _refuse_unknown_after(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
 def _refuse_cycles(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
     found = {draft.spec.id: (draft, problems) for draft, problems in _drafts(groups)}
     follows = {job: [after.job for after in draft.spec.after] for job, (draft, _) in found.items()}
+    refused: set[JobId] = set()
     for cycle in find_cycles({job: followed for job, followed in follows.items() if followed}):
         shown = cycle if len(cycle) <= _TOLD else [*cycle[:_TOLD], "…"]
         told = " after ".join([*shown, cycle[0]])
-        for job in cycle:
+        for job in (job for job in cycle if job not in refused):
             draft, problems = found[job]
             problems.append(draft.problem(f"these jobs wait for each other: {told}", "after"))
+        refused.update(cycle)
 
 
 def _drafts(groups: Mapping[JobId, Sequence[_Candidate]]) -> Iterator[tuple[Draft, list[Problem]]]:

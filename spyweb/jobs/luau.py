@@ -8,6 +8,7 @@ notices a stray `continue` only at the next token; and it answers None rather th
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -30,7 +31,8 @@ _BEFORE_AN_EXPRESSION = {"=", "(", ",", "{", "[", "return", "and", "or", "not", 
 _BEFORE_AN_EXPRESSION |= {"+", "-", "*", "/", "//", "%", "^"} | _COMPOUND
 _FAR = 200  # tokens; a list of parameters is shorter, and the search must not become quadratic
 _LONG_LINE = 2000  # tokens; what follows is not looked at
-_NUMBER_OF_LUAU = re.compile(r"0[bB][01_]+|0[xX][\da-fA-F]*_[\da-fA-F_]*|\d[\d_]*_[\d_.eE+-]*")
+_SHOWN = 40  # characters of a name or a number that a hint repeats
+_NUMBER_OF_LUAU = re.compile(r"0[bB][01_]+|0[xX][\da-fA-F]*_[\da-fA-F_]*|\d++_[\d_.eE+-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +63,14 @@ def with_hint(problem: Problem, source: bytes) -> Problem:
 
 
 def _tokens_to(source: str, line: int) -> _Sentence:
-    """The tokens up to the first one after the line."""
+    """Return the last tokens before the line, those on it, and the first one after it."""
+    before: deque[_Token] = deque(maxlen=_FAR)
     tokens: _Sentence = []
     for token in _tokens(source):
-        tokens.append(token)
-        if token.line > line:
+        (before if token.line < line else tokens).append(token)
+        if token.line > line or len(tokens) > _LONG_LINE + _FAR:
             break
-    return tokens
+    return [*before, *tokens]
 
 
 def _suspects(tokens: _Sentence, line: int) -> list[int]:
@@ -98,6 +101,10 @@ def _end_of(match: re.Match[str], source: str) -> int:
     return len(source) if found < 0 else found + len(closing)
 
 
+def _brief(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
 def _near(tokens: _Sentence, at: int) -> _Token:
     return tokens[at] if 0 <= at < len(tokens) else _END
 
@@ -110,7 +117,8 @@ def _compound(tokens: _Sentence, at: int) -> str | None:
     target = name.text if name.kind == "word" and _near(tokens, at - 2).text not in (".", ":") else "x"
     value = _near(tokens, at + 1)
     amount = value.text if value.kind in ("word", "number") else "..."
-    return f"`{sign}` is Luau, not Lua 5.4: write {target} = {target} {sign[:-1]} {amount}"
+    target = _brief(target)
+    return f"`{sign}` is Luau, not Lua 5.4: write {target} = {target} {sign[:-1]} {_brief(amount)}"
 
 
 def _continue(tokens: _Sentence, at: int) -> str | None:
@@ -141,20 +149,22 @@ def _type_declaration(tokens: _Sentence, at: int) -> str | None:
         return None
     if next_one.text not in ("=", "<"):
         return None
-    return f"`type {after.text}` is Luau, not Lua 5.4: leave the type declaration out"
+    return f"`type {_brief(after.text)}` is Luau, not Lua 5.4: leave the type declaration out"
 
 
 def _annotation(tokens: _Sentence, at: int) -> str | None:
     if tokens[at].text != ":" or not (_in_name_list(tokens, at) or _in_parameters(tokens, at)):
         return None
     kind = _near(tokens, at + 1)
-    shown = f": {kind.text}" if kind.kind == "word" else ": ..."
+    shown = f": {_brief(kind.text)}" if kind.kind == "word" else ": ..."
     return f"a type annotation is Luau, not Lua 5.4: leave `{shown}` out"
 
 
 def _in_name_list(tokens: _Sentence, at: int) -> bool:
     """`local a, b:` or `for a, b:`"""
-    while _near(tokens, at - 1).kind == "word" and _near(tokens, at - 2).text == ",":
+    for _ in range(_FAR):
+        if _near(tokens, at - 1).kind != "word" or _near(tokens, at - 2).text != ",":
+            break
         at -= 2
     return _near(tokens, at - 1).kind == "word" and _near(tokens, at - 2).text in ("local", "for")
 
@@ -183,7 +193,9 @@ def _opens_parameters(tokens: _Sentence, at: int) -> bool:
     if at < 0 or tokens[at].text != "(":
         return False
     at -= 1
-    while _near(tokens, at).kind == "word" and _near(tokens, at - 1).text in (".", ":"):
+    for _ in range(_FAR):
+        if _near(tokens, at).kind != "word" or _near(tokens, at - 1).text not in (".", ":"):
+            break
         at -= 2
     return "function" in (_near(tokens, at).text, _near(tokens, at - 1).text)
 
@@ -203,7 +215,7 @@ def _number(tokens: _Sentence, at: int) -> str | None:
     text = tokens[at].text
     if tokens[at].kind != "number" or not _NUMBER_OF_LUAU.fullmatch(text):
         return None
-    return f"the number {text} is Luau, not Lua 5.4: write it in decimal or 0x..., without _"
+    return f"the number {_brief(text)} is Luau, not Lua 5.4: write it in decimal or 0x..., without _"
 
 
 _LOOKS: tuple[Callable[[_Sentence, int], str | None], ...] = (

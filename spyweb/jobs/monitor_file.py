@@ -112,8 +112,9 @@ def _take_urls(read: Reading) -> tuple[tuple[str, ...], bool]:
 def _take_names(read: Reading, key: str, fields: Collection[str]) -> tuple[str, ...]:
     """Names of fields."""
     names: tuple[str, ...] = read.take(key, texts, ())
+    known = frozenset(fields)
     for name in names if fields else ():
-        if name not in fields:
+        if name not in known:
             read.refuse(f"no field {name!r}{nearest(name, fields)}", key)
     return names
 
@@ -216,10 +217,11 @@ def _fields(value: object) -> tuple[Field, ...]:
     if not value:
         raise ValueError("can't be an empty list: a monitor has at least one field")
     fields = tuple(read_field(item) for item in value)
-    names = [field.name for field in fields]
-    for position, name in enumerate(names):
-        if name in names[:position]:
-            raise ValueError(f"two fields are called {name!r}")
+    names: set[str] = set()
+    for field in fields:
+        if field.name in names:
+            raise ValueError(f"two fields are called {field.name!r}")
+        names.add(field.name)
     return fields
 
 

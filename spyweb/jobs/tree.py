@@ -10,7 +10,7 @@ from pathlib import Path
 from spyweb.errors import Problem, legible
 from spyweb.files import open_regular
 from spyweb.jobs.parse import FOLDER, Place
-from spyweb.model import MIB
+from spyweb.limits import PROJECT_FILE
 from spyweb.settings.tables import Table, parse_table
 from spyweb.settings.units import format_size
 
@@ -18,8 +18,6 @@ LIST = "jobs.toml"
 SUFFIX = ".lua"
 SCRIPT, MONITOR = "init.lua", "config.toml"
 HOOK_FILES = ("hooks.lua", "defer.lua")  # of a monitor, in the order in which they are executed
-LARGEST_SOURCE = MIB
-
 EMPTY = "is empty"
 
 _BOM = b"\xef\xbb\xbf"
@@ -108,8 +106,8 @@ def _read_text(root: Path, file: str) -> bytes | Problem:
         content = _read(os.path.join(root, file))
     except OSError as error:
         return unreadable(file, error)
-    if len(content) > LARGEST_SOURCE:
-        return Problem(file, None, None, f"is larger than {format_size(LARGEST_SOURCE)}")
+    if len(content) > PROJECT_FILE:
+        return Problem(file, None, None, f"is larger than {format_size(PROJECT_FILE)}")
     if content.startswith(_UTF16_BOMS):
         return Problem(file, 1, None, "is UTF-16 text; save it as UTF-8")
     content = content.removeprefix(_BOM)
@@ -123,7 +121,7 @@ def unreadable(file: str, error: OSError) -> Problem:
 
 def _read(path: str) -> bytes:
     with open_regular(path) as file:
-        return file.read(min(os.fstat(file.fileno()).st_size, LARGEST_SOURCE) + 1)
+        return file.read(min(os.fstat(file.fileno()).st_size, PROJECT_FILE) + 1)
 
 
 def _job_file(entry: os.DirEntry[str], inside: str, notes: Notes) -> Iterator[Place]:

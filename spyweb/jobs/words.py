@@ -10,7 +10,7 @@ TEXT = b'""'  # stands for every string
 _TOKEN = re.compile(
     rb"(?P<skip>\s+|--(?!\[=*\[)[^\n]*)"
     rb"|(?P<long>(?:--)?\[(?P<level>=*)\[)"
-    rb"|(?P<text>\"(?:[^\"\\\n]|\\.)*+\"|'(?:[^'\\\n]|\\.)*+')"
+    rb"|(?P<text>\"(?:[^\"\\\n]|\\.)*+\"?|'(?:[^'\\\n]|\\.)*+'?)"  # one that nobody closes ends with its line
     rb"|(?P<word>[A-Za-z_][A-Za-z0-9_]*|[=~<>]=|.)",
     re.DOTALL,
 )

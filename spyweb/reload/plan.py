@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spyweb.errors import Problem
@@ -80,25 +80,31 @@ def whose(live: Iterable[LiveJob], found: Scan) -> dict[JobId, Sequence[Problem]
     A file that is wrong may not tell its job's name any more: then it is that of the live job that came from it.
     """
     broken, claimed = dict(found.broken), set()
+    unsure = {path.rstrip("/"): path for path in found.unsure}
     for job in live:
         if job.id in found.jobs or job.id in found.broken:
             continue
-        for path in (path for path in found.unsure if _came_from(job, path)):
+        for path in (unsure[place] for place in _places(job) if place in unsure):
             broken[job.id] = found.unsure[path]
             claimed.add(path)
-    return {job: problems for job, problems in broken.items() if not _is_other_name(job, problems, live, claimed)}
+    known = {job.id for job in live}
+    return {
+        job: problems
+        for job, problems in broken.items()
+        if job in known or not {problem.file for problem in problems} <= claimed
+    }
 
 
 def not_loaded(live: LiveJobs, broken: Iterable[JobId], unsure: Iterable[str]) -> frozenset[str]:
     """The jobs that are there and of which no version lives, and the files that might be such a job's."""
-    files = {path for path in unsure if not any(_came_from(job, path) for job in live)}
+    places = {place for job in live for place in _places(job)}
+    files = {path for path in unsure if path.rstrip("/") not in places}
     return frozenset(files | {job for job in broken if live.find(job) is None})
 
 
-def _came_from(job: LiveJob, path: str) -> bool:
-    return job.spec.path == path or job.spec.path.startswith(path.rstrip("/") + "/")
-
-
-def _is_other_name(job: JobId, problems: Sequence[Problem], live: Iterable[LiveJob], claimed: Collection[str]) -> bool:
-    """Whether all that is known of it is a file that is a live job's under another name."""
-    return all(each.id != job for each in live) and {problem.file for problem in problems} <= set(claimed)
+def _places(job: LiveJob) -> Iterator[str]:
+    """Yield the file that a job came from, and each folder around it."""
+    path = job.spec.path
+    while path:
+        yield path
+        path = path.rpartition("/")[0]

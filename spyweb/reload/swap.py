@@ -300,11 +300,12 @@ class Reloader:
         found, failed = looked.found, looked.failed
         broken = {**looked.broken, **failed}
         problems = [*found.problems, *(problem for each in failed.values() for problem in each)]
+        known = {*self.problems, *self._warnings}
         for problem in problems:
-            if problem not in self.problems:
+            if problem not in known:
                 log.error("not loaded", problem=str(problem))
         for warning in found.warnings:
-            if warning not in self._warnings:
+            if warning not in known:
                 log.warning("doubtful", problem=str(warning))
         for ignored in found.ignored:
             log.debug("ignored", problem=str(ignored))
@@ -352,7 +353,7 @@ async def judge(proof: Awaitable[None], code: Code) -> Verdict:
     try:
         await proof
     except ScriptError as error:
-        return Verdict(with_hint(error.problem, code.source_of(error.problem.file)))
+        return Verdict(await asyncio.to_thread(with_hint, error.problem, code.source_of(error.problem.file)))
     except PoolError as error:
         return Verdict(Problem(code.chunk, None, None, str(error)), is_final=False)
     return Verdict()

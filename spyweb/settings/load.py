@@ -13,6 +13,7 @@ from pathlib import Path
 from spyweb import __version__
 from spyweb.errors import ConfigError, Problem
 from spyweb.files import open_regular
+from spyweb.limits import PROJECT_FILE
 from spyweb.model import MIB
 from spyweb.settings.reading import Reading, Source, unknown
 from spyweb.settings.sections import (
@@ -37,7 +38,7 @@ from spyweb.settings.sections import (
 )
 from spyweb.settings.shapes import TEXT, Schema, shaped
 from spyweb.settings.tables import Table, parse_table
-from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
+from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS, format_size
 from spyweb.settings.values import (
     boolean,
     duration,
@@ -124,7 +125,8 @@ def section_keys() -> Mapping[str, Mapping[str, Schema]]:
 
 def _read_file(root: Path, problems: list[Problem]) -> Table:
     try:
-        text = read_file(root).decode("utf-8-sig").replace("\r\n", "\n")
+        content = read_file(root)
+        text = content.decode("utf-8-sig").replace("\r\n", "\n") if len(content) <= PROJECT_FILE else ""
     except FileNotFoundError:
         return Table(file=FILE)
     except UnicodeDecodeError as error:
@@ -134,6 +136,8 @@ def _read_file(root: Path, problems: list[Problem]) -> Table:
     except OSError as error:
         problems.append(Problem(FILE, None, None, f"can't be read: {error.strerror}"))
         return Table(file=FILE)
+    if len(content) > PROJECT_FILE:
+        problems.append(Problem(FILE, None, None, f"is larger than {format_size(PROJECT_FILE)}"))
     table = parse_table(text, FILE)
     if isinstance(table, Table):
         return table
@@ -142,9 +146,9 @@ def _read_file(root: Path, problems: list[Problem]) -> Table:
 
 
 def read_file(root: Path) -> bytes:
-    """What config.toml holds.  Raises OSError."""
+    """Return what config.toml holds; of one that is too large, its beginning.  Raises OSError."""
     with open_regular(root / FILE) as file:
-        return file.read()
+        return file.read(PROJECT_FILE + 1)
 
 
 class _Sections:

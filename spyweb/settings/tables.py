@@ -6,9 +6,11 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import islice
 
 from spyweb.errors import Problem
+from spyweb.limits import KEY_SEGMENTS, TEXT_KEPT, too_large
 
 Path = tuple[str, ...]  # the keys from the top of the file down to a value
 
@@ -16,7 +18,28 @@ _KEY = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _DOTTED = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
 _ENTRY = re.compile(rf"\s*({_DOTTED})\s*=\s*(.*)")
 _HEADER = re.compile(rf"\s*(\[\[?)\s*({_DOTTED})\s*\]\]?")
-_AT_LINE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
+_AT_LINE = re.compile(r"\(at (?:line (\d+), column \d+|end of document)\)$")
+_OUTSIDE_STRINGS = re.compile(
+    r"""(?P<skip>\#[^\n]*+|\"{3}(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5})?|'{3}(?:[^']|'(?!''))*+(?:'{3,5})?)"""
+    r"""|(?P<part>"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?|[^\s.="'\#\[\]{},]++)"""
+    r"""|(?P<dot>[ \t]*+\.[ \t]*+)"""
+    r"""|(?P<other>\s++|.)""",
+    re.DOTALL,
+)
+
+
+class _Text:
+    """A text that was parsed; it lives as long as a table of it, and with it the lines of its keys."""
+
+    def __init__(self, text: str = "", first_line: int = 1) -> None:
+        self._text = text
+        self._first_line = first_line  # of the file, on which the text begins
+
+    @cached_property
+    def lines(self) -> Mapping[Path, int]:
+        """Each key's path and its first line: found once, because a file of a thousand jobs may have a thousand
+        problems."""
+        return dict(reversed(list(_found(self._text.splitlines(), self._first_line))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +49,7 @@ class Table:
     values: Mapping[str, object] = field(default_factory=dict)
     file: str = ""
     path: Path = ()  # of this table in the file
-    text: str = field(default="", repr=False, compare=False)
-    first_line: int = field(default=1, compare=False)  # the file's line on which the text begins
+    text: _Text = field(default_factory=_Text, repr=False, compare=False)
 
     def problem(self, reason: str, *keys: str) -> Problem:
         """A problem with the key that these names lead to from here."""
@@ -36,7 +58,7 @@ class Table:
 
     def line_of(self, *keys: str) -> int | None:
         """The line where the key stands, or the nearest table around it."""
-        lines = _lines(self.text, self.first_line)
+        lines = self.text.lines
         path = (*self.path, *keys)
         return next((lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in lines), None)
 
@@ -65,8 +87,10 @@ class Table:
 
 def parse_table(text: str, file: str, first_line: int = 1) -> Table | Problem:
     """The whole text as a table, or the one problem that keeps it from being read."""
+    if problem := _long_key(text, file, first_line):
+        return problem
     try:
-        values = _loads(text)
+        values = _loads(text) if len(text) <= TEXT_KEPT else tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line, reason = _where(str(error), text)
         return Problem(file, first_line + line - 1, None, f"not valid TOML: {reason}")
@@ -74,13 +98,34 @@ def parse_table(text: str, file: str, first_line: int = 1) -> Table | Problem:
         return Problem(file, first_line, None, "not valid TOML: nested too deep")
     except ValueError as error:  # a number of thousands of digits
         return Problem(file, first_line, None, f"not valid TOML: {error}")
-    return Table(values=values, file=file, text=text, first_line=first_line)
+    return Table(values=values, file=file, text=_Text(text, first_line))
 
 
 @lru_cache(maxsize=512)
 def _loads(text: str) -> Mapping[str, object]:
-    """Thousands of jobs share a few short blocks: tomllib takes 10 µs a line, the cache 0.1 µs."""
+    """Parse a short text, of which thousands of jobs share a few: tomllib takes 10 µs a line, the cache 0.1 µs."""
     return tomllib.loads(text)
+
+
+def _long_key(text: str, file: str, first_line: int) -> Problem | None:
+    """Refuse a key of very many parts: tomllib takes time and memory that grow with the square of their number.
+
+    A key stands on one line, so most texts are known to be harmless by their dots alone.
+    """
+    if all(line.count(".") < KEY_SEGMENTS for line in text.split("\n")):
+        return None
+    line, dots = first_line, 0
+    for token in _OUTSIDE_STRINGS.finditer(text):
+        if token.lastgroup == "dot":
+            dots += 1
+        elif token.lastgroup != "part":
+            if dots >= KEY_SEGMENTS:
+                break
+            dots = 0
+        line += text.count("\n", *token.span())
+    if dots < KEY_SEGMENTS:
+        return None
+    return Problem(file, line, None, too_large("a key", dots + 1, KEY_SEGMENTS, "parts"))
 
 
 def _where(message: str, text: str) -> tuple[int, str]:
@@ -88,13 +133,8 @@ def _where(message: str, text: str) -> tuple[int, str]:
     if match is None:
         return 1, message
     line = int(match[1]) if match[1] else len(text.splitlines()) or 1
-    return line, message[: match.start()][:1].lower() + message[: match.start()][1:]
-
-
-@lru_cache(maxsize=16)
-def _lines(text: str, first_line: int) -> Mapping[Path, int]:
-    """Each key's path and its first line.  Kept, because a file of a thousand jobs may have a thousand problems."""
-    return dict(reversed(list(_found(text.splitlines(), first_line))))
+    reason = message[: match.start()].rstrip()
+    return line, reason[:1].lower() + reason[1:]
 
 
 def _found(lines: Sequence[str], first_line: int) -> Iterator[tuple[Path, int]]:
@@ -133,4 +173,5 @@ def _opened(value: str) -> str:
 
 
 def _split(dotted: str) -> Path:
-    return tuple(part.strip("\"'") for part in re.findall(_KEY, dotted))
+    """The parts of a key; those beyond the bound stand in a string of several lines that only looks like keys."""
+    return tuple(part[0].strip("\"'") for part in islice(re.finditer(_KEY, dotted), KEY_SEGMENTS))

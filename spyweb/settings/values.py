@@ -32,6 +32,8 @@ _HISTORY: Schema = {"anyOf": [{"type": "integer", "minimum": 1}, _DURATION_TEXT]
 NAMESPACE = r"^(state|global|scope:[\s\S]*|(state@|job:)[\s\S]+)$"  # a scope may have any name, also none
 _SIZE_TEXT: Schema = {"type": "string", "pattern": r"^\s*[0-9.]+\s*[KkMmGgTt]?[Ii]?[Bb]?\s*$"}
 
+LONGEST_ZONE = 100  # characters of a name; the longest there is has 32
+
 _TOML_NAMES = {list: "a list", dict: "a table", time: "a time"}
 
 
@@ -172,8 +174,12 @@ def timezone(value: object) -> str:
     return name
 
 
-@lru_cache(maxsize=1024)
 def is_timezone(name: str) -> bool:
+    return len(name) <= LONGEST_ZONE and _has_zone(name)
+
+
+@lru_cache(maxsize=1024)
+def _has_zone(name: str) -> bool:
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # unknown, no relative path, a folder of zones

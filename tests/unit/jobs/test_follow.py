@@ -44,3 +44,11 @@ def test_a_chain_of_thousands_does_not_exhaust_the_stack() -> None:
     assert find_cycles(links) == []
     links[JobId("j5000")] = [JobId("j0")]
     assert len(find_cycles(links)[0]) == 5_001
+
+
+def test_jobs_that_all_name_each_other_are_told_in_few_cycles() -> None:
+    names = [JobId(f"j{n}") for n in range(40)]
+    cycles = find_cycles(dict.fromkeys(names, names))
+
+    assert len(cycles) <= len(names)
+    assert {name for cycle in cycles for name in cycle} == set(names)

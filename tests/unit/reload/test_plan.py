@@ -7,6 +7,7 @@ from spyweb.jobs.discover import JobFile, Scan
 from spyweb.jobs.live import LiveJobs
 from spyweb.model import Every, Field, Isolation, JobId, Monitor
 from spyweb.reload.plan import Plan, not_loaded, plan, whose
+from tests.fakes.growth import LINEAR, growth
 from tests.fakes.town import make_job, make_spec
 
 PRICES = JobId("prices")
@@ -125,3 +126,17 @@ def test_what_is_broken_is_not_loaded_unless_an_older_version_of_it_lives() -> N
 
     assert not_loaded(live, [PRICES], ["jobs/p/init.lua", "jobs/"]) == frozenset()
     assert not_loaded(live, [JobId("other")], ["jobs/other.lua"]) == {"other", "jobs/other.lua"}
+
+
+def test_whose_a_broken_file_is_costs_no_more_than_the_number_of_jobs() -> None:
+    def many(count: int) -> tuple[LiveJobs, Scan]:
+        live = LiveJobs()
+        for n in range(count):
+            live.add(make_job(f"j{n}", path=f"jobs/j{n}.lua"))
+        return live, found({f"k{n}": f"jobs/k{n}.lua" for n in range(count)}, tuple(f"jobs/j{n}" for n in range(count)))
+
+    def look(seen: tuple[LiveJobs, Scan]) -> None:
+        live, scan = seen
+        not_loaded(live, whose(live, scan), scan.unsure)
+
+    assert growth(look, many, 100) < LINEAR

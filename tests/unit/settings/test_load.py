@@ -9,8 +9,9 @@ import pytest
 
 from spyweb import __version__
 from spyweb.errors import ConfigError
+from spyweb.limits import PROJECT_FILE
 from spyweb.settings import Durability, LogLevel, Settings, examine_settings, load_settings
-from spyweb.settings.load import machine_timezone
+from spyweb.settings.load import machine_timezone, read_file
 
 EXAMPLE = Path(__file__).parents[3] / "config.example.toml"
 
@@ -245,3 +246,9 @@ def test_settings_can_be_examined_with_defaults_in_place_of_what_is_wrong(tmp_pa
     settings, problems = examine_settings(tmp_path, environ={}, flags={})
     assert (settings.server.port, settings.server.host) == (7979, "::1")
     assert [problem.key for problem in problems] == ["server.port"]
+
+
+def test_a_file_over_the_limit_is_refused_and_not_read_to_its_end(tmp_path: Path) -> None:
+    text = "[server]\nport = 1\n" + "#" * PROJECT_FILE
+    assert problems(tmp_path, text) == ["config.toml: is larger than 1MB"]
+    assert len(read_file(tmp_path)) == PROJECT_FILE + 1

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import tomllib
+import weakref
+from collections.abc import Callable
+
 import pytest
 
 from spyweb.errors import Problem
-from spyweb.settings.tables import Table, parse_table
+from spyweb.settings.tables import Table, _loads, parse_table
+from tests.fakes.growth import LINEAR, growth
 
 TEXT = '''\
 # a comment
@@ -115,3 +120,87 @@ def test_an_array_may_stand_in_one_line_and_hold_what_is_no_table() -> None:
 
     assert [each.path for each in inline.tables("jobs")] == [("jobs[1]",), ("jobs[3]",)]
     assert table("jobs = 5").tables("jobs") == []
+
+
+LONG = ".".join("a" * 33)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{LONG} = 1",
+        f"[{LONG}]",
+        f"[[{LONG}]]",
+        f"x = {{ {LONG} = 1 }}",
+        f"x = [\n  {{ {LONG} = 1 }},\n]",
+        "x = '#'\n" + " . ".join(['"a"', "'b'", "c"] * 11) + " = 1",
+        f'x = """\n""\\""" """\n{LONG} = 1',
+        f"x = '''\n'' '''''\n{LONG} = 1",
+        f'x = "\\""\n{LONG} = 1',
+    ],
+)
+def test_a_key_of_very_many_parts_is_refused_before_it_is_read(text: str) -> None:
+    problem = parse_table(f"# {LONG}\n{text}", "config.toml")
+
+    assert isinstance(problem, Problem)
+    assert problem.reason == "a key has 33 parts, at most 32 are allowed"
+    assert problem.line == 1 + next(number for number, line in enumerate(text.splitlines(), 1) if line.count(".") == 32)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'x = "{LONG}"',
+        f"x = '{LONG}'",
+        f'x = "\\"{LONG}"',
+        f'"{LONG}" = 1',
+        f"'{LONG}'.b = 1",
+        f"x = 1 # {LONG}",
+        f'x = """\n{LONG} = 1\n"" {LONG} \\""" {LONG}"""""',
+        f"x = '''\n{LONG} = 1\n'' {LONG}'''''",
+        f"x = [{', '.join(['1.5'] * 99)}]",
+        f'x = [\n"""\n{LONG} = 1\n""",\n]',
+        ".".join("a" * 32) + " = 1",
+        "[" + ".".join("a" * 32) + "]\nb.c = 1.5",
+        "x = [" + ", ".join("{ a.b = 1.5, c.d = 12:00:00.5 }" for _ in range(40)) + "]",
+    ],
+)
+def test_dots_that_are_in_no_key_are_none_of_its_parts(text: str) -> None:
+    assert dict(table(text).values) == tomllib.loads(text)
+    table(text).line_of("x")
+
+
+@pytest.mark.parametrize(
+    "text_of",
+    [
+        lambda n: ".".join("a" * n) + "=1",
+        lambda n: "[" + ".".join("a" * n) + "]",
+        lambda n: 'x = [\n"""\n' + ".".join("a" * n) + ' = 1\n"""]',
+        lambda n: '"' * n + ".".join("a" * n),
+        lambda n: '"\\"' * n + ".".join("a" * n),
+        lambda n: "a" + " " * n + ".".join("a" * 40) + "'" * n,
+        lambda n: "\n".join(f"k{number} = 1.5" for number in range(n)),
+    ],
+)
+def test_reading_costs_no_more_than_the_length_of_the_text(text_of: Callable[[int], str]) -> None:
+    def read(text: str) -> None:
+        parsed = parse_table(text, "config.toml")
+        if isinstance(parsed, Table):
+            parsed.line_of("x")
+
+    assert growth(read, text_of, 1_000) < LINEAR
+
+
+def test_the_lines_of_a_text_are_found_once_and_go_with_its_tables() -> None:
+    parsed = table("[a]\nb = 1")
+
+    assert parsed.table("a").text.lines is parsed.text.lines
+    text = weakref.ref(parsed.text)
+    del parsed
+    assert text() is None
+
+
+def test_only_short_texts_are_kept_after_they_were_read() -> None:
+    kept = _loads.cache_info().currsize
+    table("\n".join(f"long{number} = 1" for number in range(1_000)))
+    assert _loads.cache_info().currsize == kept

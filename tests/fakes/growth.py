@@ -1,0 +1,29 @@
+"""How the cost of reading something grows with its size: a ratio, because seconds differ from machine to machine."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+LINEAR = 8  # times the cost at four times the size; of a square it would be 16
+
+
+def growth(read: Callable[[T], object], made_of: Callable[[int], T], n: int) -> float:
+    """Return how many times the CPU time of size n it takes to read what has size 4n."""
+    return _cost(read, made_of(4 * n)) / _cost(read, made_of(n))
+
+
+def _cost(read: Callable[[T], object], given: T) -> float:
+    """Return the least of a few measurements, since whatever else runs here can only add to one."""
+    gc.collect()
+    return min(_once(read, given) for _ in range(3))
+
+
+def _once(read: Callable[[T], object], given: T) -> float:
+    began = time.thread_time()
+    read(given)
+    return max(time.thread_time() - began, 1e-4)
