@@ -42,6 +42,8 @@ def _show(health: Health) -> None:
             ("store", _store(health)),
             ("workers", _workers(health)),
             ("quarantined", "; ".join(f"{job}: {why}" for job, why in health.quarantined.items()) or "none"),
+            *[("not begun", f"{job}: {why}") for job, why in health.held_back.items()],
+            ("event loop", _loop(health)),
             ("sandbox", ", ".join(health.rights) or "none"),
         ]
     )
@@ -54,6 +56,14 @@ def _ms(seconds: float) -> int:
 def _store(health: Health) -> str:
     store = health.store
     return f"{store.size_bytes:,} bytes, {store.pending} writes pending, {store.errors} errors"
+
+
+def _loop(health: Health) -> str:
+    loop = health.loop
+    if not loop.stalls:
+        return "never held up"
+    times = "once" if loop.stalls == 1 else f"{loop.stalls} times"
+    return f"held up {times}, for {format_duration(loop.worst_ms)} at worst; the last: {loop.last}"
 
 
 def _workers(health: Health) -> str:

@@ -204,6 +204,7 @@ def surround(world: World, pool: Pool, monitors: Monitors, live: LiveJobs, host_
         run_ended=world.run_ended,
         host_for=host_for,
         random=random.random,
+        stalls=world.stalls,
     )
 
 

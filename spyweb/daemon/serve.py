@@ -18,6 +18,7 @@ import structlog
 from spyweb import __version__, logs, notify
 from spyweb.clock import Clock, RealClock
 from spyweb.daemon.build import Parts, Purpose, build, keep_history, owned_tasks
+from spyweb.daemon.loop_watch import watch_loop
 from spyweb.daemon.options import Options
 from spyweb.daemon.proving import execute, find_selector_problems
 from spyweb.daemon.report import report_start, show
@@ -27,6 +28,7 @@ from spyweb.daemon.threads import prepare_threads
 from spyweb.errors import STORE_REFUSED, Refused
 from spyweb.jobs.health import Vitals, find_problems
 from spyweb.jobs.triggers import Triggers
+from spyweb.model import JobId
 from spyweb.reload.swap import Parts as ReloadParts
 from spyweb.reload.swap import Reloader
 from spyweb.reload.watch import Watcher
@@ -74,6 +76,8 @@ async def serve(options: Options) -> None:
         url = server_url(settings)
         purpose = Purpose(workers=settings.daemon.workers, server_url=url, repair=options.repair)
         parts = await build(stack, settings, clock, purpose)
+        parts.world.stalls.install(asyncio.get_running_loop())
+        stack.enter_context(watch_loop(parts.world.stalls, clock))
         daemon = assemble(parts, options, await open_server(stack, parts))
         await open_doors(stack, daemon)
         keep_going: list[asyncio.Task[None]] = []
@@ -274,6 +278,9 @@ def vitals(parts: Parts, scheduler: Scheduler, server: Server, started: float) -
         refused_ms=scheduler.refused_ms,
         dead_messages=parts.courier.dead,
         server_is_broken=server.problem is not None,
+        loop=parts.world.stalls.stats,
+        held_back={job: why for job, why in parts.world.stalls.refused().items() if parts.live.find(JobId(job))},
+        now_ms=parts.clock.now_ms(),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 import structlog
@@ -19,6 +19,7 @@ from spyweb.lua.endings import never_begun
 from spyweb.lua.session import Host, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId, TriggerType
+from spyweb.stalls import StallRecorder
 from spyweb.store.protocol import ChangeEvent, Events, Runs
 
 log = structlog.get_logger()
@@ -75,12 +76,16 @@ class Surroundings:
     host_for: HostFor
     run_ended: Callable[[RunId], None]  # told of every run whose end is committed
     random: Callable[[], float]
+    stalls: StallRecorder = field(default_factory=StallRecorder)
 
 
 async def attempt(
     around: Surroundings, job: LiveJob, run: Run, host: CountingHost, told: Told, *, once: bool = False
 ) -> Ending:
     """Run it; how it ended, whatever went wrong.  `once`: no attempt follows, come what may."""
+    refusal = around.stalls.refusal_of(job.id, job.code.generation)
+    if refusal:
+        return failed(refusal)
     event_id, event = event_of(run.trigger), None
     if event_id is not None and run.id not in told:
         event = await find(around, event_id)

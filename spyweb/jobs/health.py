@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spyweb.jobs.view import JobState
 from spyweb.lua.session import PoolStats, WorkerInfo
-from spyweb.settings.units import format_duration
+from spyweb.settings.units import MINUTE_MS, format_duration
+from spyweb.stalls import LoopStats
 from spyweb.store.protocol import StoreStats
 
 SCHEDULER_STALLED_MS = 5_000  # the loop promises 50 ms: a hundred times that is no hiccup
+STALLS_SHOWN_MS = 10 * MINUTE_MS
 WRITER_STALLED_S = 10.0  # a slow disk syncs in well under a second
 
 
@@ -33,6 +35,9 @@ class Vitals:
     refused_ms: int = 0  # how long the store has refused to claim what is due of a job
     dead_messages: int = 0  # webhooks and notifications that were given up
     server_is_broken: bool = False  # server/init.lua as it is on disk does not load
+    loop: LoopStats = field(default_factory=LoopStats)
+    held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs are not begun any more
+    now_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +55,8 @@ class Health:
     rights: Sequence[str]  # what workers have given up, and what could not be
     jobs: Mapping[str, int]  # how many in each state
     storage_errors: int
+    loop: LoopStats = field(default_factory=LoopStats)
+    held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs are not begun any more
     warnings: Sequence[str] = ()  # what somebody should look at, though the daemon makes progress
 
 
@@ -80,6 +87,12 @@ def find_warnings(vitals: Vitals) -> list[str]:
         warnings.append("the server's file does not load: `spyweb check` says why")
     if not any(worker.pid for worker in vitals.pool.workers):
         warnings.append("no worker is up, so no script runs: the log says why")
+    loop = vitals.loop
+    if loop.last_at_ms is not None and vitals.now_ms - loop.last_at_ms < STALLS_SHOWN_MS:
+        warnings.append("the event loop was held up: `spyweb health` and the log say by what")
+    if vitals.held_back:
+        were = "jobs have" if len(vitals.held_back) > 1 else "job has"
+        warnings.append(f"{len(vitals.held_back)} {were} held up the daemon too often: `spyweb health` says which")
     return warnings
 
 
@@ -101,6 +114,8 @@ def view_health(vitals: Vitals, states: Iterable[JobState]) -> Health:
         rights=vitals.pool.rights,
         jobs=count_states(states),
         storage_errors=vitals.storage_errors,
+        loop=vitals.loop,
+        held_back=vitals.held_back,
         warnings=find_warnings(vitals),
     )
 
@@ -120,6 +135,7 @@ def summarize(health: Health) -> dict[str, object]:
         "version": health.version,
         "uptime_s": health.uptime_s,
         "scheduler_lag_ms": health.scheduler_lag_ms,
+        "loop": {"stalls": health.loop.stalls, "worst_ms": health.loop.worst_ms},
         "jobs": dict(health.jobs),
         "workers": len(health.workers),
         "worker_deaths": health.worker_deaths,

@@ -28,6 +28,7 @@ from spyweb.jobs.records import end_of, run_of, unbegun
 from spyweb.lua.patience import within
 from spyweb.lua.wire import Why
 from spyweb.model import Cursor, Ending, Failure, Outcome, Run, RunId, RunState
+from spyweb.stalls import Work, work_for
 from spyweb.store.protocol import Begin, Change, End, NewRun, Stretch
 
 log = structlog.get_logger()
@@ -183,11 +184,14 @@ class Runner:
     async def _live_through(self, job: LiveJob, run: Run) -> None:
         """The story of one run."""
         observer, caused = self._observers.get(run.id), is_caused(run)
+        work_for(Work("run", job.id, run.id, job.code.generation))
         try:
             host = self._around.host_for(job, run, observer)
             ending = await self._attempt(job, run, host, is_watched=observer is not None)
-            if host.storage_errors:
-                ending = replace(ending, storage_errors=host.storage_errors)
+            note = self._around.stalls.take_note(run.id)
+            if note or host.storage_errors:
+                notes = "; ".join(filter(None, (ending.note, note)))
+                ending = replace(ending, storage_errors=host.storage_errors, note=notes)
             follow = [] if observer else self._followers(job, run, ending)
             end = end_of(run, ending, self._clock.now_ms())
             is_awaited = bool(observer or follow or job.waiting or caused or self._stopping)
@@ -370,6 +374,7 @@ class Runner:
         job.delayed.clear()
         job.waiting.clear()
         self._around.monitors.forget(job.id)
+        self._around.stalls.forget(job.id)
         self._write_off(job, waiting, DELETED)
 
     async def drain(self, grace: float) -> None:

@@ -19,6 +19,7 @@ from spyweb.lua.session import Pending
 from spyweb.ops.answer import NOTHING, Results
 from spyweb.ops.op import CATALOGUE, Operation
 from spyweb.ops.world import Call, JobLog
+from spyweb.stalls import Work, work_for
 
 log = structlog.get_logger()
 
@@ -29,6 +30,7 @@ class RunHost:
     def __init__(self, call: Call, job_log: JobLog) -> None:
         self._call = call if call.log is job_log else replace(call, log=job_log)
         self._metrics = call.world.metrics
+        self._stalls = call.world.stalls
         self._job_log = job_log
 
     @property
@@ -45,6 +47,7 @@ class RunHost:
         if operation is None:
             return _failed(OpError(f"there is no op named '{name}'"))
         self._metrics.calls[name] += 1
+        started = self._stalls.wall()
         try:
             if tuple(map(type, arguments)) in operation.ready:
                 outcome = operation.handler(self._call, *arguments)
@@ -52,6 +55,9 @@ class RunHost:
                 outcome = operation.begin(self._call, arguments)
         except Exception as error:  # noqa: BLE001 - one op's boundary: a fault in it fails the call, not the daemon
             return _failed(self._refusal(operation, error))
+        finally:
+            if self._stalls.is_stall(started):
+                self._stalls.record(self._work(name), started)
         if isinstance(outcome, (Pending, Future)):
             return outcome
         if not iscoroutine(outcome):
@@ -59,6 +65,7 @@ class RunHost:
         return self._finish(operation, outcome)
 
     async def _finish(self, operation: Operation, outcome: Awaitable[object]) -> Results:
+        work_for(self._work(operation.name))
         try:
             value = await outcome
         except Exception as error:  # noqa: BLE001 - one op's boundary, as above
@@ -66,6 +73,9 @@ class RunHost:
         if operation.gives_nothing:
             return NOTHING
         return cast(Results, value) if isinstance(value, tuple) else (value,)
+
+    def _work(self, name: str) -> Work:
+        return Work(f"op {name}", self._call.job, self._call.run, self._call.generation)
 
     def _refusal(self, operation: Operation, error: Exception) -> OpError:
         """What the script is told."""

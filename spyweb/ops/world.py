@@ -20,6 +20,7 @@ from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
 from spyweb.ops.times import Times
 from spyweb.settings import StateSettings
+from spyweb.stalls import StallRecorder
 from spyweb.store.protocol import NOBODY, Origin, Store, agent_namespace, job_namespace
 from spyweb.store.user_db import UserDatabase
 
@@ -63,6 +64,7 @@ class World:
     desktop: Desktop = field(default_factory=partial(Desktop, {}))  # none
     state: StateSettings = field(default_factory=StateSettings)
     metrics: Metrics = field(default_factory=Metrics)
+    stalls: StallRecorder = field(default_factory=StallRecorder)
 
     def run_ended(self, run: RunId) -> None:
         """Tell whoever keeps something for a run that its end is committed."""

@@ -14,11 +14,12 @@ from aiohttp import web
 from spyweb.errors import PoolError
 from spyweb.jobs.server.endpoints import NOT_FOUND, Endpoints
 from spyweb.jobs.server.exchange import Answer
+from spyweb.stalls import Work, work_for
 from spyweb.web.answer import json_answer
 from spyweb.web.ask import PRIVATE, PUBLIC, asked_of
 from spyweb.web.auth import Guard
 from spyweb.web.body import Body, Room
-from spyweb.web.errors import answer_for
+from spyweb.web.errors import PATH_SHOWN, answer_for
 from spyweb.web.reply import reply
 
 AGAIN_S = 1  # when whoever found no room should ask again
@@ -58,6 +59,7 @@ class Reception:
         return take
 
     async def _take(self, request: web.Request, prefix: str) -> web.StreamResponse:
+        work_for(Work(f"{request.method} {request.path[:PATH_SHOWN]}"))
         try:
             self.guard(request, prefix)
             return await self._answer(request, prefix)

@@ -22,9 +22,12 @@ from spyweb.errors import (
     SpywebError,
     StoreError,
 )
+from spyweb.stalls import Work, work_for
 from spyweb.web.answer import json_answer
 
 log = structlog.get_logger()
+
+PATH_SHOWN = 100  # characters, of whoever held up the loop
 
 STATUS: dict[type[SpywebError], tuple[int, str]] = {
     ConfigError: (422, "config"),
@@ -50,6 +53,7 @@ def describe(error: SpywebError) -> dict[str, str]:
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    work_for(Work(f"{request.method} {request.path[:PATH_SHOWN]}"))
     try:
         return await handler(request)
     except Exception as error:  # noqa: BLE001 - boundary: one web request

@@ -13,6 +13,7 @@ from spyweb.jobs.run import Runner
 from spyweb.lua.session import Code
 from spyweb.model import Cursor, Every, JobId, JobSpec, Run
 from spyweb.scheduler import Scheduler
+from spyweb.stalls import StallRecorder
 from spyweb.store.memory import MemoryStore
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import FakeMachine, FakeMonitors
@@ -89,7 +90,12 @@ def tell(run: Run) -> str:
 
 
 def make_surroundings(
-    store: MemoryStore, live: LiveJobs, machine: FakeMachine, monitors: FakeMonitors, clock: FakeClock
+    store: MemoryStore,
+    live: LiveJobs,
+    machine: FakeMachine,
+    monitors: FakeMonitors,
+    clock: FakeClock,
+    stalls: StallRecorder | None = None,
 ) -> Surroundings:
     return Surroundings(
         machine=machine,
@@ -101,16 +107,19 @@ def make_surroundings(
         host_for=silent_host,
         run_ended=lambda _run: None,
         random=lambda: 0.5,
+        stalls=stalls or StallRecorder(),
     )
 
 
 @asynccontextmanager
-async def town(store: MemoryStore | None = None, clock: FakeClock | None = None) -> AsyncIterator[Town]:
+async def town(
+    store: MemoryStore | None = None, clock: FakeClock | None = None, stalls: StallRecorder | None = None
+) -> AsyncIterator[Town]:
     clock = clock or FakeClock()
     store = store or MemoryStore(clock)
     live, machine, monitors = LiveJobs(), FakeMachine(), FakeMonitors()
     async with TaskGroup() as tasks:
-        runner = Runner(make_surroundings(store, live, machine, monitors, clock), tasks)
+        runner = Runner(make_surroundings(store, live, machine, monitors, clock, stalls), tasks)
         timers = FakeTimers(clock)
         scheduler = Scheduler(timers=timers, live=live, runner=runner, runs=store.runs, clock=clock)
         yield Town(

@@ -16,11 +16,13 @@ from spyweb.lua import wire
 from spyweb.lua.session import Host, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, JobId, Outcome, Retry, Run, RunId, RunState
+from spyweb.stalls import TOO_OFTEN, Work
 from spyweb.store.memory import MemoryStore
 from spyweb.store.protocol import ChangeEvent
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import SUCCESS, FakeMachine, FakeMonitors
 from tests.fakes.monitor import make_monitor
+from tests.fakes.stalling import Hands
 from tests.fakes.town import SilentHost, make_job, silent_host
 from tests.fakes.triggered import make_event
 
@@ -160,3 +162,16 @@ async def test_a_monitor_job_is_told_the_change_that_started_it(world: World, mo
     first, second = (wire.unpack(wire.pack([ctx["trigger"]]))[0] for ctx in monitors.contexts)
     assert first["type"] == "state"  # type: ignore[index]
     assert second == {"type": "retry", "of": 1, "event": first}
+
+
+async def test_a_job_that_held_up_the_daemon_too_often_is_not_begun(world: World) -> None:
+    hands = Hands()
+    recorder = hands.recorder()
+    for _ in range(TOO_OFTEN):
+        started = hands.wall
+        hands.compute(1.0)
+        recorder.record(Work("op state.set", "prices", 1, 1), started)
+    around = replace(world.around, stalls=recorder)
+    ending = await World(world.clock, world.machine, around).attempt({"type": "schedule"})
+    assert (ending.outcome, world.machine.story) == (Outcome.FAILED, [])
+    assert ending.reason == recorder.refusal_of("prices", 1)

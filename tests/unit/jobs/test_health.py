@@ -8,12 +8,14 @@ import pytest
 
 from spyweb.jobs.health import (
     SCHEDULER_STALLED_MS,
+    STALLS_SHOWN_MS,
     WRITER_STALLED_S,
     count_states,
     find_problems,
     summarize,
     view_health,
 )
+from spyweb.stalls import LoopStats
 from tests.fakes.desk import make_stats, make_vitals, three_states
 
 
@@ -95,3 +97,20 @@ def test_jobs_are_counted_in_every_state() -> None:
 def test_the_summary_names_no_job_no_path_and_no_process() -> None:
     text = str(summarize(view_health(make_vitals(pid=4711), three_states())))
     assert not any(word in text for word in ("backup", "prices", "spyweb.db", "4711"))
+
+
+def test_a_loop_that_stood_is_a_warning_for_ten_minutes() -> None:
+    stats = LoopStats(stalls=2, worst_ms=2800, last_at_ms=1_000, last="op state.set of prices, run 7, 2.8 s")
+    health = view_health(make_vitals(loop=stats, now_ms=1_000 + STALLS_SHOWN_MS - 1), [])
+    assert health.warnings == ["the event loop was held up: `spyweb health` and the log say by what"]
+    assert view_health(make_vitals(loop=stats, now_ms=1_000 + STALLS_SHOWN_MS), []).warnings == []
+
+
+def test_what_holds_the_loop_is_told_by_name_to_the_daemons_own_user_only() -> None:
+    stats = LoopStats(stalls=2, worst_ms=2800, last_at_ms=1_000, last="op state.set of prices, run 7, 2.8 s")
+    health = view_health(make_vitals(loop=stats, now_ms=1_000, held_back={"prices": "it held up the daemon"}), [])
+    assert health.held_back == {"prices": "it held up the daemon"}
+    shown = summarize(health)
+    assert shown["loop"] == {"stalls": 2, "worst_ms": 2800}
+    assert "prices" not in str(shown)
+    assert "1 job has held up the daemon too often: `spyweb health` says which" in health.warnings

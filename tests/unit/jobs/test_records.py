@@ -30,9 +30,7 @@ def test_a_run_by_hand_was_scheduled_when_it_started() -> None:
 
 
 def test_an_ended_run_reads_as_it_is_recorded() -> None:
-    ending = replace(
-        FAILED, storage_errors=2, result=[b"a", 1], http_status=404, items_found=3, items_new=1, note="slow"
-    )
+    ending = replace(FAILED, storage_errors=2, result=[b"a", 1], http_status=404, items_found=3, items_new=1, note="!")
     run = end_of(run_of(RunId(3), NEW), ending, 70_000).applied_to(run_of(RunId(3), NEW))
     assert run == replace(
         run_of(RunId(3), NEW),

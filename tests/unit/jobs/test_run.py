@@ -16,12 +16,14 @@ from spyweb.jobs.overlap import QUEUE_LIMIT
 from spyweb.jobs.run import LAST_PATIENCE, STOP_PATIENCE
 from spyweb.lua.session import Host, Request
 from spyweb.model import After, Ending, Every, JobId, Never, Outcome, Overlap, Retry, Run, RunId
+from spyweb.stalls import TOO_OFTEN, Work
 from spyweb.store.memory import MemoryStore
 from spyweb.store.protocol import Change
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.hanging import HangingRecord
 from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS
+from tests.fakes.stalling import Hands
 from tests.fakes.town import Town, make_job, silent_host, town
 
 BY_HAND = Start(trigger={"type": "manual"})
@@ -550,3 +552,21 @@ async def test_a_run_whose_host_can_not_be_made_fails_and_leaves_its_job_free() 
         await t.clock.turn()
         assert await t.record() == ["prices manual failed", "prices manual success"]
         assert [ending.reason for ending in watcher.seen] == ["a bug in spyweb: see its log"]
+
+
+async def test_what_a_run_did_to_the_loop_stands_on_its_row_and_goes_with_a_deleted_job() -> None:
+    hands = Hands()
+    recorder = hands.recorder()
+    async with town(stalls=recorder) as t:
+        job = make_job(schedule=Never())
+        await t.settle(job)
+        for number in range(1, TOO_OFTEN + 1):
+            started = hands.wall
+            hands.compute(1.0)
+            recorder.record(Work("op state.set", job.id, number, job.code.generation), started)
+            t.runner.start_by_hand(job, BY_HAND)
+            await t.clock.turn()
+        assert [run.note for run in await t.store.runs.list()] == ["held the loop 1.0 s: op state.set"] * TOO_OFTEN
+        assert await t.record() == ["prices manual success"] * (TOO_OFTEN - 1) + ["prices manual failed"]
+        delete(t, job)
+        assert recorder.refused() == {}

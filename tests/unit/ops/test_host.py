@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from asyncio import Future
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from spyweb.errors import OpError, Refused
@@ -14,6 +16,7 @@ from spyweb.ops.host import RunHost
 from spyweb.ops.op import Operation, describe
 from spyweb.ops.world import Call
 from tests.fakes.ops import make_call
+from tests.fakes.stalling import Hands
 
 LINES: list[tuple[str, bytes]] = []
 
@@ -137,3 +140,30 @@ def test_storage_errors_are_those_of_the_run() -> None:
     call = make_call()
     call.tally.storage_errors = 2
     assert make_host(call).storage_errors == 2
+
+
+async def test_an_op_that_holds_the_loop_is_told_with_its_run_before_and_after_it_first_waits(
+    catalogue: dict[str, Operation],
+) -> None:
+    hands = Hands()
+
+    async def slow(call: Call) -> None:
+        await asyncio.sleep(0)
+        hands.compute(1.0)
+
+    def slow_at_once(call: Call) -> Answer[bytes]:
+        hands.compute(2.0)
+        return quick(call)
+
+    catalogue.update({each.__name__: describe(each.__name__, each) for each in (slow, slow_at_once)})
+    call = make_call()
+    call = replace(call, world=dataclasses.replace(call.world, stalls=hands.recorder()))
+    call.world.stalls.install(asyncio.get_running_loop())
+    host = make_host(call)
+    await host.op("slow_at_once", [])
+    await asyncio.get_running_loop().create_task(host.op("slow", []))  # type: ignore[arg-type]  # as the pool does
+    asyncio.get_running_loop().set_task_factory(None)
+    assert [str(stall.work) for stall in hands.told] == [
+        f"op slow_at_once of {call.job}, run {call.run}",
+        f"op slow of {call.job}, run {call.run}",
+    ]

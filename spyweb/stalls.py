@@ -1,0 +1,193 @@
+"""Find out what holds the event loop: which op of which run, which request, which task.
+
+Each step of a task, and each op's synchronous beginning, is timed.  One that takes longer than `STALL_S` is recorded
+with the work that it was done for.  A job whose work has stalled the loop `TOO_OFTEN` times is not begun again until
+its file is edited: `refusal_of` says so.  Time in which the process had no processor counts for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import AbstractEventLoop, Task
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import ContextVar
+from time import perf_counter, thread_time
+from typing import Any, Final
+
+from msgspec import Struct
+
+STALL_S: Final = 0.25  # promised are 50 ms
+TOO_OFTEN: Final = 3
+RUNS_REMEMBERED: Final = 1_000  # whose note nobody has fetched
+
+
+class Work(Struct, frozen=True):
+    """What the loop is busy with."""
+
+    what: str  # "op state.set", "GET /api/runs", "reload"
+    job: str = ""
+    run: int = 0
+    generation: int = 0  # of the job
+
+    def __str__(self) -> str:
+        of_job = f" of {self.job}" if self.job else ""
+        return f"{self.what}{of_job}, run {self.run}" if self.run else f"{self.what}{of_job}"
+
+
+class Stall(Struct, frozen=True, kw_only=True):
+    """One time that the loop stood."""
+
+    work: Work
+    seconds: float
+    is_computing: bool  # the loop's thread used the processor meanwhile; else it waited for it, or for a device
+
+
+class LoopStats(Struct, frozen=True, kw_only=True):
+    """How well the loop has kept up since the start."""
+
+    stalls: int = 0  # times that it stood for `STALL_S` or longer, and was not merely without a processor
+    worst_ms: int = 0
+    last_at_ms: int | None = None
+    last: str = ""  # what held it up, and for how long
+
+
+class _Offender(Struct):
+    generation: int
+    times: int = 0
+    latest: str = ""
+
+
+_current: ContextVar[Work | None] = ContextVar("current", default=None)
+
+
+def work_for(work: Work) -> None:
+    """From here on, the current task works for this."""
+    _current.set(work)
+
+
+class StallRecorder:
+    """One for a daemon, used on its loop's thread."""
+
+    def __init__(self, cpu_time: Callable[[], float] = thread_time, wall: Callable[[], float] = perf_counter) -> None:
+        self.wall = wall
+        self.listen: Callable[[Stall], None] = lambda stall: None  # told of each stall as soon as it is over
+        self.stats = LoopStats()  # kept by whoever listens
+        self._cpu_time = cpu_time
+        self._wall_before, self._cpu_before = wall(), cpu_time()
+        self._offenders: dict[str, _Offender] = {}
+        self._notes: dict[int, str] = {}
+
+    def sample(self) -> None:
+        """Note how much processor the loop's thread has used so far.  To be called several times a second."""
+        self._wall_before, self._cpu_before = self.wall(), self._cpu_time()
+
+    def computed_since_sample(self) -> bool:
+        """Say whether the loop's thread had the processor for at least half of the time since `sample`."""
+        return self._cpu_time() - self._cpu_before >= (self.wall() - self._wall_before) / 2
+
+    def is_stall(self, started: float) -> bool:
+        """Say whether what had begun at `started` (of `wall`), and is over now, has held the loop for too long."""
+        return self.wall() - started >= STALL_S
+
+    def record(self, work: Work, started: float) -> None:
+        """Record that this work, which had begun at `started`, has held the loop for too long."""
+        seconds = self.wall() - started
+        stall = Stall(work=work, seconds=seconds, is_computing=self.computed_since_sample())
+        self.sample()
+        if stall.is_computing:
+            if work.run:
+                self._note(work, seconds)
+            if work.job:
+                self._blame(work, seconds)
+        self.listen(stall)
+
+    def _note(self, work: Work, seconds: float) -> None:
+        note = f"held the loop {seconds:.1f} s: {work.what}"
+        if work.run not in self._notes and len(self._notes) >= RUNS_REMEMBERED:
+            del self._notes[next(iter(self._notes))]
+        self._notes[work.run] = note
+
+    def _blame(self, work: Work, seconds: float) -> None:
+        offender = self._offenders.get(work.job)
+        if offender is None or offender.generation < work.generation:
+            offender = self._offenders[work.job] = _Offender(work.generation)
+        offender.times += 1
+        offender.latest = f"{work.what}, {seconds:.1f} s"
+
+    def take_note(self, run: int) -> str:
+        """Return what the row of an ended run should say of it, and forget it."""
+        return self._notes.pop(run, "")
+
+    def refusal_of(self, job: str, generation: int) -> str:
+        """Return why this version of a job is not begun any more; empty where it is."""
+        offender = self._offenders.get(job)
+        if offender is None or offender.times < TOO_OFTEN or offender.generation < generation:
+            return ""
+        return (
+            f"it held up the whole daemon {offender.times} times (the last: {offender.latest}): "
+            "not begun again until its file is edited"
+        )
+
+    def refused(self) -> dict[str, str]:
+        """Return the jobs that are not begun any more, each with the reason."""
+        return {
+            job: self.refusal_of(job, offender.generation)
+            for job, offender in self._offenders.items()
+            if offender.times >= TOO_OFTEN
+        }
+
+    def forget(self, job: str) -> None:
+        """A job is gone, or begins anew."""
+        self._offenders.pop(job, None)
+
+    def install(self, loop: AbstractEventLoop) -> None:
+        """Time each step of every task that this loop runs from now on."""
+
+        def factory(loop: AbstractEventLoop, story: Coroutine[Any, Any, Any], **options: Any) -> Task[Any]:
+            return Task(TimedCoroutine(story, self), loop=loop, **options)
+
+        loop.set_task_factory(factory)  # type: ignore[arg-type]
+
+
+class TimedCoroutine(Coroutine[Any, Any, Any]):
+    """A coroutine whose steps are timed; to the task that runs it, it is the coroutine itself."""
+
+    __slots__ = ("_recorder", "_story")
+
+    def __init__(self, story: Coroutine[Any, Any, Any], recorder: StallRecorder) -> None:
+        self._story = story
+        self._recorder = recorder
+
+    def send(self, value: Any) -> Any:
+        started = self._recorder.wall()
+        try:
+            return self._story.send(value)
+        finally:
+            if self._recorder.is_stall(started):
+                self._recorder.record(_current_work(), started)
+
+    def throw(self, *error: Any) -> Any:
+        started = self._recorder.wall()
+        try:
+            return self._story.throw(*error)
+        finally:
+            if self._recorder.is_stall(started):
+                self._recorder.record(_current_work(), started)
+
+    def close(self) -> None:
+        self._story.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._story.__await__()
+
+    def __repr__(self) -> str:
+        return repr(self._story)
+
+
+def _current_work() -> Work:
+    """Return what the current task has said that it works for, or else its name."""
+    work = _current.get()
+    if work is not None:
+        return work
+    task = asyncio.current_task()
+    return Work(f"task '{task.get_name()}'" if task else "a callback")

@@ -1,0 +1,137 @@
+"""What holds the loop is found, told, and after the third time not begun again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from spyweb.stalls import RUNS_REMEMBERED, STALL_S, TOO_OFTEN, StallRecorder, Work, work_for
+from tests.fakes.stalling import Hands
+
+SET = Work("op state.set", "prices", 7, 2)
+
+
+def hold(hands: Hands, recorder: StallRecorder, work: Work = SET, *, times: int = 1) -> None:
+    for _ in range(times):
+        started = hands.wall
+        hands.compute(2.8)
+        recorder.record(work, started)
+
+
+def test_a_step_is_a_stall_from_a_quarter_of_a_second_on() -> None:
+    hands = Hands()
+    recorder = hands.recorder()
+    hands.compute(STALL_S - 0.01)
+    assert not recorder.is_stall(0.0)
+    hands.compute(0.01)
+    assert recorder.is_stall(0.0)
+
+
+def test_who_listens_hears_what_it_was_and_for_how_long() -> None:
+    hands = Hands()
+    hold(hands, hands.recorder())
+    (stall,) = hands.told
+    assert (str(stall.work), stall.seconds, stall.is_computing) == ("op state.set of prices, run 7", 2.8, True)
+
+
+def test_the_run_is_given_a_note_once() -> None:
+    hands = Hands()
+    recorder = hands.recorder()
+    hold(hands, recorder)
+    assert [recorder.take_note(7), recorder.take_note(7)] == ["held the loop 2.8 s: op state.set", ""]
+
+
+def test_notes_that_nobody_fetches_do_not_pile_up() -> None:
+    hands = Hands()
+    recorder = hands.recorder()
+    for run in range(1, RUNS_REMEMBERED + 2):
+        hold(hands, recorder, Work("op state.set", "prices", run, 2))
+    assert recorder.take_note(1) == ""
+    assert recorder.take_note(RUNS_REMEMBERED + 1)
+
+
+def test_a_job_that_does_it_too_often_is_refused_with_the_reason() -> None:
+    hands = Hands()
+    recorder = hands.recorder()
+    hold(hands, recorder, times=TOO_OFTEN - 1)
+    assert recorder.refusal_of("prices", 2) == ""
+    hold(hands, recorder)
+    assert recorder.refusal_of("prices", 2) == (
+        "it held up the whole daemon 3 times (the last: op state.set, 2.8 s): not begun again until its file is edited"
+    )
+    assert list(recorder.refused()) == ["prices"]
+
+
+def test_an_edited_job_begins_anew() -> None:
+    hands = Hands()
+    recorder = hands.recorder()
+    hold(hands, recorder, times=TOO_OFTEN)
+    assert recorder.refusal_of("prices", 3) == ""
+    hold(hands, recorder, Work("op state.set", "prices", 8, 3))
+    assert recorder.refusal_of("prices", 3) == ""
+    assert recorder.refused() == {}
+
+
+def test_a_job_that_is_gone_is_forgotten() -> None:
+    hands = Hands()
+    recorder = hands.recorder()
+    hold(hands, recorder, times=TOO_OFTEN)
+    recorder.forget("prices")
+    assert recorder.refused() == {}
+
+
+def test_time_without_a_processor_is_nobodys_fault() -> None:
+    hands = Hands()
+    recorder = hands.recorder()
+    for _ in range(TOO_OFTEN):
+        started = hands.wall
+        hands.wait(5.0)
+        recorder.record(SET, started)
+    assert [stall.is_computing for stall in hands.told] == [False] * TOO_OFTEN
+    assert (recorder.take_note(7), recorder.refusal_of("prices", 2)) == ("", "")
+
+
+async def run_timed(hands: Hands, work: Work | None) -> object:
+    async def story() -> str:
+        if work:
+            work_for(work)
+        await asyncio.sleep(0)
+        hands.compute(1.0)
+        await asyncio.sleep(0)
+        return "done"
+
+    loop = asyncio.get_running_loop()
+    hands.recorder().install(loop)
+    try:
+        return await loop.create_task(story(), name="prune")
+    finally:
+        loop.set_task_factory(None)
+
+
+async def test_each_step_of_a_task_is_timed_for_what_the_task_works_for() -> None:
+    hands = Hands()
+    assert await run_timed(hands, SET) == "done"
+    assert [stall.work for stall in hands.told] == [SET]
+
+
+async def test_a_task_that_says_nothing_is_told_by_its_name() -> None:
+    hands = Hands()
+    await run_timed(hands, None)
+    assert [str(stall.work) for stall in hands.told] == ["task 'prune'"]
+
+
+async def test_a_timed_task_can_be_cancelled_and_fails_as_any_other() -> None:
+    loop = asyncio.get_running_loop()
+    Hands().recorder().install(loop)
+    try:
+        waiting = loop.create_task(asyncio.Event().wait())
+        await asyncio.sleep(0)
+        waiting.cancel("enough")
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        failing = loop.create_task(asyncio.wait_for(asyncio.Event().wait(), 0))
+        with pytest.raises(TimeoutError):
+            await failing
+    finally:
+        loop.set_task_factory(None)
