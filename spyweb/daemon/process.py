@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 from asyncio import AbstractEventLoop
 from collections.abc import Coroutine, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 from spyweb.daemon.options import Options
 from spyweb.daemon.serve import serve
 from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError, legible
+from spyweb.logs.journal import is_journal, with_priority
 from spyweb.logs.queued import queued_standard_streams
 
 
@@ -27,14 +29,19 @@ def _run(argv: Sequence[str]) -> int:
         _loop_run(serve(read_options(argv)))
     except ConfigError as error:
         for problem in error.problems:
-            sys.stderr.write(f"spyweb: {problem}\n")
+            _complain(problem)
         return ExitCode.USAGE
     except SpywebError as error:
-        sys.stderr.write(f"spyweb: {error}\n")
+        _complain(error)
         return ExitCode.USAGE
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     return ExitCode.OK
+
+
+def _complain(reason: object) -> None:
+    line = f"spyweb: {reason}"
+    sys.stderr.write(f"{with_priority(line, 'error') if is_journal(sys.stderr, os.environ) else line}\n")
 
 
 def read_options(argv: Sequence[str]) -> Options:

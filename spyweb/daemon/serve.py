@@ -70,7 +70,12 @@ async def serve(options: Options) -> None:
     await prepare_threads()
     settings = read_settings(options)
     clock = RealClock()
-    logs.set_up(level=settings.daemon.log_level, clock=clock, secrets=[settings.server.api_key or ""])
+    logs.set_up(
+        level=settings.daemon.log_level,
+        form=settings.daemon.log_format,
+        clock=clock,
+        secrets=[settings.server.api_key or ""],
+    )
     async with AsyncExitStack() as stack:
         stack.enter_context(hold_lock(settings.daemon.data_dir, root=options.root, clock=clock))
         url = server_url(settings)

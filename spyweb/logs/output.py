@@ -1,7 +1,8 @@
 """The daemon's own log: one line per event, on stdout and nowhere else.
 
-JSON where a machine reads, plain aligned lines on a terminal.  What libraries say through `logging` takes the same way.
-A reader that has gone away, or a full disk behind the pipe, costs lines and never an exception in whoever logged.
+JSON where a machine reads, plain aligned lines on a terminal; in the journal each line has its priority.  What
+libraries say through `logging` takes the same way.  A reader that has gone away, or a full disk behind the pipe, costs
+lines and never an exception in whoever logged.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from structlog.typing import EventDict, WrappedLogger
 
 from spyweb.clock import Clock, RealClock
 from spyweb.limits import LOG_COPY, LOG_LINE
-from spyweb.logs.render import Renderer, as_json, as_text, for_terminal, shorten
+from spyweb.logs.journal import is_journal, with_priority
+from spyweb.logs.render import Renderer, as_json, as_text, shorten, text_of
 from spyweb.logs.secrets import Secrets, hide_fields
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -28,23 +30,27 @@ _RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "ascti
 def set_up(
     *,
     level: str = "info",
+    form: str = "auto",
     quiet: int = 0,
     stream: TextIO | None = None,
     clock: Clock | None = None,
     secrets: Iterable[str] = (),
 ) -> None:
-    """Everything logged from now on goes to the stream, stdout by default.  May be called again."""
+    """Send everything logged from now on to the stream, stdout by default.  May be called again.
+
+    The form is `json`, `text`, or `auto`: text on a terminal, else JSON.
+    """
     stream = stream or sys.stdout
     lowest = max(LEVELS.get(level, logging.INFO), QUIET[min(quiet, len(QUIET) - 1)])
-    writer = Writer(stream, _choose_renderer(stream), Secrets(secrets))
+    writer = Writer(stream, _choose_renderer(stream, form), Secrets(secrets))
     _configure_structlog(writer, lowest, clock or RealClock())
     _route_libraries(lowest)
 
 
-def _choose_renderer(stream: TextIO) -> Renderer:
-    if not stream.isatty():
+def _choose_renderer(stream: TextIO, form: str) -> Renderer:
+    if form == "json" or (form == "auto" and not stream.isatty()):
         return as_json
-    return for_terminal(colour=wants_colour(stream, os.environ))
+    return as_text(colour=wants_colour(stream, os.environ), dated=not stream.isatty())
 
 
 def wants_colour(stream: TextIO, environment: Mapping[str, str]) -> bool:
@@ -77,9 +83,12 @@ class Writer:
         self._stream = stream
         self._render = render
         self._secrets = secrets
+        self._is_journal = is_journal(stream, os.environ)
 
     def write(self, logger: WrappedLogger, name: str, event: MutableMapping[str, object]) -> EventDict:
         line = self._secrets.hide_in_text(self._bounded(hide_fields(event)))
+        if self._is_journal:
+            line = with_priority(line, str(event.get("level")))
         try:
             self._stream.write(self._encodable(line) + "\n")
             self._stream.flush()
@@ -98,7 +107,7 @@ class Writer:
 
 
 def _cut(value: object) -> object:
-    return value if value is None or isinstance(value, int | float) else shorten(as_text(value), LOG_COPY)
+    return value if value is None or isinstance(value, int | float) else shorten(text_of(value), LOG_COPY)
 
 
 def _route_libraries(lowest: int) -> None:

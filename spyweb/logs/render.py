@@ -44,29 +44,32 @@ def as_json(event: Event) -> str:
     fields["event"] = event.pop("event", "")
     fields.update(event)
     try:
-        return json.dumps(fields, ensure_ascii=False, default=as_text)
+        return json.dumps(fields, ensure_ascii=False, default=text_of)
     except (TypeError, ValueError):  # a key that is no text, a table inside itself
-        return json.dumps({str(name): as_text(value) for name, value in fields.items()}, ensure_ascii=False)
+        return json.dumps({str(name): text_of(value) for name, value in fields.items()}, ensure_ascii=False)
 
 
-def as_text(value: object) -> str:
+def text_of(value: object) -> str:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).decode("utf-8", "replace")
     return str(value)
 
 
-def for_terminal(*, colour: bool) -> Renderer:
+def as_text(*, colour: bool, dated: bool = False) -> Renderer:
+    """Render for people; where nothing else tells the day, with the date."""
+    form = "%Y-%m-%d %H:%M:%S" if dated else "%H:%M:%S"
+
     def render(event: Event) -> str:
         moment = datetime.fromtimestamp(_moment(event) / 1000).astimezone()
         level = str(event.pop("level", "info"))
-        head = f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03d}"
+        head = f"{moment:{form}}.{moment.microsecond // 1000:03d}"
         traceback = event.pop("exception", None)
         job = event.pop("job", None)
         parts = [
             paint(head, DIM if colour else None),
             paint(f"{level:<7}", COLOURS.get(level) if colour else None),
             *([paint(f"[{printable(str(job))}]", "36" if colour else None)] if job else []),
-            printable(as_text(event.pop("event", ""))),
+            printable(text_of(event.pop("event", ""))),
             paint(_pairs(event), DIM if colour else None),
         ]
         line = " ".join(part for part in parts if part)
@@ -80,7 +83,7 @@ def _pairs(fields: Mapping[str, object]) -> str:
 
 
 def _value(value: object) -> str:
-    text = printable(as_text(value))
+    text = printable(text_of(value))
     return json.dumps(text, ensure_ascii=False) if not text or set(text) & set(' "=\n') else text
 
 

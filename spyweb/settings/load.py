@@ -27,6 +27,7 @@ from spyweb.settings.sections import (
     DaemonSettings,
     Durability,
     HttpSettings,
+    LogFormat,
     LogLevel,
     RecordsSettings,
     RunsSettings,
@@ -231,6 +232,7 @@ def _daemon(read: Reading, root: Path, environ: Mapping[str, str]) -> DaemonSett
         default_interval_ms=read.take("default_interval", duration(SHORTEST_PERIOD_MS), 10 * MINUTE_MS),
         shutdown_grace_ms=read.take("shutdown_grace", duration(), 10 * SECOND_MS),
         log_level=read.take("log_level", _log_level, LogLevel.INFO),
+        log_format=read.take("log_format", one_of(LogFormat), LogFormat.AUTO),
     )
 
 

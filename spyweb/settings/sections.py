@@ -25,6 +25,12 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+class LogFormat(StrEnum):
+    AUTO = "auto"  # text on a terminal, else JSON
+    JSON = "json"
+    TEXT = "text"
+
+
 class Durability(StrEnum):
     FULL = "full"  # survives a power cut
     NORMAL = "normal"  # survives a crash of the daemon
@@ -38,6 +44,7 @@ class DaemonSettings:
     default_interval_ms: int = 10 * MINUTE_MS
     shutdown_grace_ms: int = 10 * SECOND_MS
     log_level: LogLevel = LogLevel.INFO
+    log_format: LogFormat = LogFormat.AUTO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

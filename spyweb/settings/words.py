@@ -66,6 +66,7 @@ SETTINGS: Mapping[str, str] = {
     "daemon.default_interval": "Of a job without a schedule.",
     "daemon.shutdown_grace": "How long runs may go on after a stop.",
     "daemon.log_level": "What is worth a line.",
+    "daemon.log_format": "How the daemon's own log is written; auto: text on a terminal, else JSON.",
     "server.enabled": "Whether it listens by TCP.",
     "server.host": "The address; another than loopback needs SPYWEB_API_KEY.",
     "server.port": "0 takes any free one.",

@@ -3,7 +3,9 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import warnings
+from pathlib import Path
 
 import pytest
 import structlog
@@ -166,3 +168,29 @@ def test_a_line_is_cut_where_it_is_too_long(value: object) -> None:
     line = lines(stream)[0]
     assert (line["event"], line["job"], line["number"]) == ("odd", "prices", 7)
     assert str(line["value"]).endswith(" characters)")
+
+
+def test_the_form_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    pipe, terminal = io.StringIO(), Terminal()
+    for stream, form in ((pipe, "text"), (terminal, "json")):
+        set_up(stream=stream, form=form, clock=FakeClock())
+        structlog.get_logger().info("said")
+    assert pipe.getvalue()[23:] == " info    said\n"
+    assert json.loads(terminal.getvalue())["event"] == "said"
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_the_journal_is_told_how_grave_each_line_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    with (tmp_path / "journal").open("w+") as stream:
+        found = os.fstat(stream.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
+        set_up(level="debug", stream=stream, form=form)
+        log = structlog.get_logger()
+        log.debug("said")
+        log.info("said")
+        log.warning("said\nmore")
+        log.error("said")
+        stream.seek(0)
+        marks = [line[:3] for line in stream]
+    assert marks == (["<7>", "<6>", "<4>", "<3>"] if form == "json" else ["<7>", "<6>", "<4>", "<4>", "<3>"])

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import json
 
-from spyweb.logs.render import as_json, for_terminal, printable, stamp
+from spyweb.logs.render import as_json, as_text, printable, stamp
 
-plain = for_terminal(colour=False)
+plain = as_text(colour=False)
 
 
 def test_a_stamp_is_utc_with_milliseconds() -> None:
@@ -45,4 +45,10 @@ def test_a_traceback_follows_indented() -> None:
 
 
 def test_colour_wraps_the_level() -> None:
-    assert "\x1b[31merror  \x1b[0m" in for_terminal(colour=True)({"at_ms": 0, "level": "error", "event": "bug"})
+    assert "\x1b[31merror  \x1b[0m" in as_text(colour=True)({"at_ms": 0, "level": "error", "event": "bug"})
+
+
+def test_what_is_no_terminal_shows_the_date_too() -> None:
+    line = as_text(colour=False, dated=True)({"at_ms": 86_400_000, "level": "info", "event": "done"})
+    assert line[:3] == "197"
+    assert line[10:] == line[10:23] + " info    done"

@@ -230,7 +230,7 @@ def test_the_example_shows_every_setting_with_its_default(tmp_path: Path) -> Non
 def test_the_example_names_every_key_of_every_section(tmp_path: Path) -> None:
     shown = tomllib.loads(uncommented())
     for section, fields in {
-        "daemon": 6,
+        "daemon": 7,
         "server": 3,
         "store": 3,
         "state": 5,
