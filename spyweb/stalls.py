@@ -39,7 +39,9 @@ class Stall(Struct, frozen=True, kw_only=True):
 
     work: Work
     seconds: float
-    is_computing: bool  # the loop's thread used the processor meanwhile; else it waited for it, or for a device
+    is_computing: (
+        bool  # the loop's thread used the processor for `STALL_S` at least; else it waited for it, or for a device
+    )
 
 
 class LoopStats(Struct, frozen=True, kw_only=True):
@@ -81,9 +83,13 @@ class StallRecorder:
         """Note how much processor the loop's thread has used so far.  To be called several times a second."""
         self._wall_before, self._cpu_before = self.wall(), self._cpu_time()
 
-    def computed_since_sample(self) -> bool:
-        """Say whether the loop's thread had the processor for at least half of the time since `sample`."""
-        return self._cpu_time() - self._cpu_before >= (self.wall() - self._wall_before) / 2
+    def has_computed(self, started: float) -> bool:
+        """Say whether the loop's thread has surely used the processor for `STALL_S` since `started`.
+
+        What it used between `sample` and then is not known, and is taken for as much as it could be.
+        """
+        earlier = max(0.0, started - self._wall_before)
+        return self._cpu_time() - self._cpu_before - earlier >= STALL_S
 
     def is_stall(self, started: float) -> bool:
         """Say whether what had begun at `started` (of `wall`), and is over now, has held the loop for too long."""
@@ -92,7 +98,7 @@ class StallRecorder:
     def record(self, work: Work, started: float) -> None:
         """Record that this work, which had begun at `started`, has held the loop for too long."""
         seconds = self.wall() - started
-        stall = Stall(work=work, seconds=seconds, is_computing=self.computed_since_sample())
+        stall = Stall(work=work, seconds=seconds, is_computing=self.has_computed(started))
         self.sample()
         if stall.is_computing:
             if work.run:

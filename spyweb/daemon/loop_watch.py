@@ -60,7 +60,7 @@ class LoopWatch:
         late = self._recorder.wall() - self._due
         if late >= STALL_S and not self._is_told:
             work = Work("work that no run or request is known to have asked for")
-            self._stalled(Stall(work=work, seconds=late, is_computing=self._recorder.computed_since_sample()))
+            self._stalled(Stall(work=work, seconds=late, is_computing=self._recorder.has_computed(self._due - TICK_S)))
         self._arm()
 
     def _stalled(self, stall: Stall) -> None:

@@ -135,3 +135,24 @@ async def test_a_timed_task_can_be_cancelled_and_fails_as_any_other() -> None:
             await failing
     finally:
         loop.set_task_factory(None)
+
+
+def test_a_busy_machine_that_makes_a_stall_longer_does_not_excuse_it() -> None:
+    hands = Hands()
+    recorder = hands.recorder()
+    started = hands.wall
+    hands.wait(5.0)
+    hands.compute(STALL_S)
+    recorder.record(SET, started)
+    assert [stall.is_computing for stall in hands.told] == [True]
+
+
+def test_what_others_computed_before_is_not_counted() -> None:
+    hands = Hands()
+    recorder = hands.recorder()
+    hands.compute(0.2)
+    started = hands.wall
+    hands.compute(0.1)
+    hands.wait(5.0)
+    recorder.record(SET, started)
+    assert [stall.is_computing for stall in hands.told] == [False]
