@@ -46,7 +46,6 @@ from spyweb.store.damage import move_aside
 from spyweb.store.keys import find_key
 from spyweb.store.opening import open_any
 from spyweb.store.protocol import Durability, Store
-from spyweb.store.sealing import codec_for
 from spyweb.store.user_connection import Opening
 from spyweb.store.user_db import UserDatabase
 from spyweb.store.user_views import Engine
@@ -156,7 +155,7 @@ async def open_world(stack: AsyncExitStack, settings: Settings, clock: Clock, st
         sources=sources,
         files=files,
         locks=locks,
-        sql=await stack.enter_async_context(UserDatabase(sql_opening(stack, settings, clock))),
+        sql=await stack.enter_async_context(UserDatabase(sql_opening(stack, settings), clock)),
         desktop=Desktop(os.environ),
         state=settings.state,
     )
@@ -176,14 +175,14 @@ def means_of(world: World, extractor: Extractor, settings: Settings) -> Means:
     )
 
 
-def sql_opening(stack: AsyncExitStack, settings: Settings, clock: Clock) -> Opening:
+def sql_opening(stack: AsyncExitStack, settings: Settings) -> Opening:
     """Where scripts' own tables are: beside the engine's, or for a store in memory in a folder that goes with it."""
     store, durability = settings.store, Durability(settings.store.durability)
     if store.is_memory:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="spyweb-")))
-        return Opening(path=folder / USER_DB, engine=None, clock=clock, durability=durability)
-    engine = Engine(path=store.path, codec=codec_for(store_key(settings)))
-    return Opening(path=settings.daemon.data_dir / USER_DB, engine=engine, clock=clock, durability=durability)
+        return Opening(path=folder / USER_DB, engine=None, durability=durability)
+    engine = Engine(path=store.path, key=store_key(settings))
+    return Opening(path=settings.daemon.data_dir / USER_DB, engine=engine, durability=durability)
 
 
 def open_courier(world: World) -> Courier:

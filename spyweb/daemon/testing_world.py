@@ -20,10 +20,10 @@ from spyweb.ops.world import World
 from spyweb.settings import HttpSettings, Settings
 from spyweb.settings.sections import DATABASE, USER_DB
 from spyweb.store.protocol import Durability
-from spyweb.store.sealing import PLAIN
 from spyweb.store.sqlite import open_store
 from spyweb.store.user_connection import Opening
 from spyweb.store.user_db import UserDatabase
+from spyweb.store.user_spawner import SqlSpawner
 from spyweb.store.user_views import Engine
 
 DURABILITY = Durability.NORMAL  # nothing of it is to outlive the test
@@ -33,7 +33,9 @@ DURABILITY = Durability.NORMAL  # nothing of it is to outlive the test
 async def open_worlds(settings: Settings, clock: Clock) -> AsyncIterator[Worlds]:
     with TemporaryDirectory(prefix="spyweb-test-", ignore_cleanup_errors=True) as folder:
         async with AsyncExitStack() as stack:
-            yield Worlds(settings, clock, Path(folder), LateHttp(settings.http, clock, stack))
+            spawner = SqlSpawner()
+            stack.callback(spawner.close)
+            yield Worlds(settings, clock, Path(folder), LateHttp(settings.http, clock, stack), spawner)
 
 
 class LateHttp:
@@ -68,11 +70,12 @@ class LateHttp:
 class Worlds:
     """Makes them: without a desktop, and with the network and the project's files as they are."""
 
-    def __init__(self, settings: Settings, clock: Clock, folder: Path, http: Http) -> None:
+    def __init__(self, settings: Settings, clock: Clock, folder: Path, http: Http, spawner: SqlSpawner) -> None:
         self.settings = settings
         self.clock = clock
         self._folder = folder
         self._http = http
+        self._spawner = spawner
         self._sources = Sources(settings.root)
         self._files = Files(settings.root, clock)
         self._turn = Lock()
@@ -87,8 +90,8 @@ class Worlds:
             stack.push_async_callback(store.close)
             locks = LockKeeper(store.locks, clock)
             stack.callback(locks.close)
-            engine = Engine(path=path, codec=PLAIN)
-            opening = Opening(path=folder / USER_DB, engine=engine, clock=clock, durability=DURABILITY)
+            engine = Engine(path=path, key=None)
+            opening = Opening(path=folder / USER_DB, engine=engine, durability=DURABILITY)
             yield World(
                 store=store,
                 clock=clock,
@@ -96,7 +99,7 @@ class Worlds:
                 sources=self._sources,
                 files=self._files,
                 locks=locks,
-                sql=await stack.enter_async_context(UserDatabase(opening)),
+                sql=await stack.enter_async_context(UserDatabase(opening, clock, spawner=self._spawner)),
                 state=state,
             )
 

@@ -1,7 +1,4 @@
-"""Records in SQLite, and the hashes of what was seen.
-
-`RECORDS_VIEW` shows them to scripts as SpyWeb's own table does: each field at top level, the newest first.
-"""
+"""Records in SQLite, and the hashes of what was seen."""
 
 from __future__ import annotations
 
@@ -27,18 +24,6 @@ NS_IN_MS = 1_000_000
 STEP_NS = 1_000  # between records, so that a reader whose numbers are doubles tells them apart
 TOUCH_MS = 24 * 3_600_000  # how stale `last_ms` may get: a page that shows nothing new mostly writes nothing
 ASKED_AT_ONCE = 32  # hashes looked up in one statement
-
-RECORDS_VIEW = """
-    SELECT job AS job_id, rev_ts, json_patch(fields, json_object(
-        'fields', json(fields),
-        'match_key', json(matches),
-        'page_url', url,
-        'job_id', job,
-        'date_time', strftime('%Y-%m-%dT%H:%M:%fZ', (9223372036854775807 - rev_ts) / 1000000 / 1000.0, 'unixepoch'),
-        'timestamp', 9223372036854775807 - rev_ts,
-        'hash', lower(hex(hash))
-    )) AS json FROM record
-"""
 
 COLUMNS = "rev_ts, job, hash, url, fields, matches"
 ALL = f"SELECT {COLUMNS} FROM record WHERE rev_ts > ? ORDER BY rev_ts LIMIT ?"

@@ -1,25 +1,28 @@
 """A job's connection to the scripts' own database, and how one statement is carried out on it.
 
-Everything here runs on the thread of the connection.  A statement never waits for a lock: it says that it would have
-to.  It ends when its time is up or nobody wants it any more, and gives no more than its job could take.
+Everything here runs in the process of the job's SQL (user_process.py).  A statement never waits for a lock: it says
+that it would have to.  It ends when its time is up or nobody wants it any more, and gives no more than its job could
+take.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
+from time import monotonic
 
-from spyweb.clock import Clock
-from spyweb.errors import SpywebError, StoreError
+from msgspec import Struct
+
+from spyweb import limits
+from spyweb.errors import NoAccess, SpywebError, StoreError
 from spyweb.model import MIB, JobId
 from spyweb.store.access import make_private
 from spyweb.store.failures import BUSY_TIMEOUT_MS, IN_USE, primary_code
 from spyweb.store.protocol import Durability
-from spyweb.store.sqlite import WAL_KEPT_BYTES
 from spyweb.store.user_guard import Guard, spells_a_secret
 from spyweb.store.user_views import Engine, make_views
 
@@ -29,8 +32,8 @@ Parameter = str | bytes | int | float | None
 
 LONGEST_S = 5.0  # of one statement
 STEPS_BETWEEN_LOOKS = 10_000  # of SQLite's machine: some 0.1 ms
-STATEMENTS_KEPT_PREPARED = 64
-HEAP_LIMIT = 256 * MIB  # of SQLite in this process: a statement that would need more ends with an error
+STATEMENTS_KEPT_PREPARED = 64  # of at most limits.SQL_KEPT bytes each
+WAL_KEPT_BYTES = 64 << 20
 ROW_COST, CELL_COST = 100, 50  # bytes in memory, beside the contents
 
 LIMITS = {
@@ -65,22 +68,37 @@ class Statement:
         return f"interrupted: a statement may take {self.longest_s:g} s"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """What came of it."""
+class Answered(Struct, frozen=True, array_like=True, kw_only=True):
+    """What came of a statement, as it crosses from the process of the job's SQL."""
 
-    rows: Sequence[Row] = ()
+    columns: Sequence[str] = ()
+    values: Sequence[Sequence[Cell]] = ()  # a row each
     changed: int = 0  # rows
-    error: SpywebError | None = None
+    reason: str | None = None  # why it failed
+    is_forbidden: bool = False  # it failed because this user may not open the file
     is_busy: bool = False  # another connection is writing: nothing has happened, and it may be tried again
     in_transaction: bool = False  # one is open now
+    pid: int = 0  # of the process that answers, in its first answer
+
+    @property
+    def rows(self) -> list[Row]:
+        """Each row by the names of its columns; NULL is absent."""
+        names = self.columns
+        return [
+            {name: value for name, value in zip(names, row, strict=True) if value is not None} for row in self.values
+        ]
+
+    @property
+    def error(self) -> SpywebError | None:
+        if self.reason is None:
+            return None
+        return NoAccess(self.reason) if self.is_forbidden else StoreError(self.reason)
 
 
 class UserConnection:
-    def __init__(self, connection: sqlite3.Connection, guard: Guard, clock: Clock) -> None:
+    def __init__(self, connection: sqlite3.Connection, guard: Guard) -> None:
         self._connection = connection
         self._guard = guard
-        self._clock = clock
         self._statement: Statement | None = None
         self._deadline = 0.0
         connection.set_authorizer(guard.authorize)
@@ -88,7 +106,7 @@ class UserConnection:
 
     def perform(self, statement: Statement) -> Answered:
         self._statement = statement
-        self._deadline = self._clock.monotonic() + statement.longest_s
+        self._deadline = monotonic() + statement.longest_s
         try:
             return self._perform(statement)
         except INNOCENT as error:
@@ -98,38 +116,65 @@ class UserConnection:
 
     def _perform(self, statement: Statement) -> Answered:
         if statement.unwanted.is_set():
-            return self._answer(error=StoreError("the run has ended"))
+            return self._answer(reason="the run has ended")
         if spells_a_secret(statement.sql):
-            return self._answer(error=StoreError("not authorized"))
+            return self._answer(reason="not authorized")
         before = self._connection.total_changes
-        with closing(self._connection.execute(statement.sql, statement.parameters)) as cursor:
-            rows = list(_take(cursor, statement))
-        changed = 0
-        if self._connection.total_changes != before:  # otherwise changes() still counts an earlier statement's
-            (changed,) = self._connection.execute("SELECT changes()").fetchone()
-        return self._answer(rows=rows, changed=changed)
+        try:
+            with closing(self._connection.execute(statement.sql, statement.parameters)) as cursor:
+                columns = [column[0] for column in cursor.description or ()]
+                values = list(_take(cursor, statement))
+            changed = 0
+            if self._connection.total_changes != before:  # otherwise changes() still counts an earlier statement's
+                (changed,) = self._connection.execute("SELECT changes()").fetchone()
+        finally:
+            if len(statement.sql) > limits.SQL_KEPT:
+                self._forget_prepared()
+        return self._answer(columns=columns, values=values, changed=changed)
 
-    def roll_back(self) -> None:
+    def _forget_prepared(self) -> None:
+        """Make room among the statements that are kept prepared for as many short ones: the module has no other way to
+        drop a long one, and the program of a megabyte of SQL takes up to a hundred."""
+        for number in range(STATEMENTS_KEPT_PREPARED):
+            self._connection.execute(f"SELECT {number}").close()
+
+    def roll_back(self) -> Answered:
         """End a transaction that was left open, if there is one."""
-        if self._connection.in_transaction:
-            self._deadline = self._clock.monotonic() + LONGEST_S
-            self._connection.execute("ROLLBACK")
+        try:
+            if self._connection.in_transaction:
+                self._deadline = monotonic() + LONGEST_S
+                self._connection.execute("ROLLBACK")
+        except INNOCENT as error:
+            return self._answer(reason=str(error))
+        return self._answer()
 
     def _must_end(self) -> bool:
         """SQLite's question, every so often."""
         is_unwanted = self._statement is not None and self._statement.unwanted.is_set()
-        return is_unwanted or self._clock.monotonic() > self._deadline
+        return is_unwanted or monotonic() > self._deadline
 
     def _answer(
-        self, *, rows: Sequence[Row] = (), changed: int = 0, error: StoreError | None = None, is_busy: bool = False
+        self,
+        *,
+        columns: Sequence[str] = (),
+        values: Sequence[Sequence[Cell]] = (),
+        changed: int = 0,
+        reason: str | None = None,
+        is_busy: bool = False,
     ) -> Answered:
-        in_transaction = self._connection.in_transaction
-        return Answered(rows=rows, changed=changed, error=error, is_busy=is_busy, in_transaction=in_transaction)
+        return Answered(
+            columns=columns,
+            values=values,
+            changed=changed,
+            reason=reason,
+            is_busy=is_busy,
+            in_transaction=self._connection.in_transaction,
+        )
 
     def _failed(self, error: Exception, statement: Statement) -> Answered:
         code = primary_code(error) if isinstance(error, sqlite3.Error) else None
         reason = statement.too_long if code == sqlite3.SQLITE_INTERRUPT else self._reason(error, code)
-        return self._answer(error=StoreError(reason), is_busy=code in IN_USE and _may_pass(error))
+        return self._answer(reason=reason, is_busy=code in IN_USE and _may_pass(error))
 
     def _reason(self, error: Exception, code: int | None) -> str:
         if code == sqlite3.SQLITE_AUTH and self._guard.reason:
@@ -145,19 +190,20 @@ def _may_pass(error: Exception) -> bool:
     return getattr(error, "sqlite_errorname", "") != "SQLITE_BUSY_SNAPSHOT"
 
 
-def _take(cursor: sqlite3.Cursor, statement: Statement) -> Iterator[Row]:
+def _take(cursor: sqlite3.Cursor, statement: Statement) -> Iterator[tuple[Cell, ...]]:
     """The rows; all are stepped through even where none is wanted.  Raises ValueError when they are too large."""
-    names = [column[0] for column in cursor.description or ()]
     left = statement.largest
     for values in cursor:
         if statement.wants_rows:
-            row = {name: value for name, value in zip(names, values, strict=True) if value is not None}
-            left -= ROW_COST + sum(CELL_COST + (len(each) if isinstance(each, bytes) else 0) for each in row.values())
+            left -= ROW_COST
+            for value in values:
+                if value is not None:
+                    left -= CELL_COST + (len(value) if type(value) is bytes else 0)
             if left < 0:
                 raise ValueError(
                     f"the rows are larger than the memory limit of its VM ({statement.largest / MIB:g} MB)"
                 )
-            yield row
+            yield values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,10 +212,9 @@ class Opening:
 
     path: Path
     engine: Engine | None
-    clock: Clock
     durability: Durability
 
-    def connect(self, job: JobId, guard: Guard) -> sqlite3.Connection:
+    def connect(self, job: JobId, guard: Guard, now_ms: Callable[[], int]) -> sqlite3.Connection:
         """Made if it is absent.  Raises sqlite3.Error, OSError."""
         make_private(self.path.parent)
         connection = sqlite3.connect(
@@ -181,7 +226,7 @@ class Opening:
         )
         try:
             set_up(connection, self.durability)
-            make_views(connection, guard, self.engine, job, self.clock)
+            make_views(connection, guard, self.engine, job, now_ms)
             restrict(connection)
         except BaseException:
             connection.close()
@@ -198,7 +243,6 @@ def set_up(connection: sqlite3.Connection, durability: Durability) -> None:
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
     connection.execute("PRAGMA cache_size = -1000")  # kB: there may be many connections
-    connection.execute(f"PRAGMA hard_heap_limit = {HEAP_LIMIT}")
 
 
 def restrict(connection: sqlite3.Connection) -> None:

@@ -1,55 +1,68 @@
 """The scripts' own SQL: one database file for all jobs, one connection for each that uses it.
 
-    async with UserDatabase(opening) as database:
+    async with UserDatabase(opening, clock) as database:
         answered = await database.ask(job, run, statement)
         ...
         database.run_ended(run)
 
-A connection carries out one statement at a time, on a thread of its own.  While a run has a transaction open, the job's
-other runs wait; a write that meets another job's transaction waits too: on the event loop, for a limited time, without
-holding up anybody.  Connections are few: those that nobody would miss are closed when there is need, or after a while.
+A connection carries out one statement at a time, in a process of its own.  While a run has a transaction open, the
+job's other runs wait; a write that meets another job's transaction waits too: on the event loop, for a limited time,
+without holding up anybody.  Connections are few: those that nobody would miss are closed when there is need, or after
+a while.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from asyncio import Lock, Semaphore, TaskGroup
-from dataclasses import replace
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
 import structlog
+from msgspec import structs
 
-from spyweb.clock import Handle
-from spyweb.errors import SpywebError, StoreClosed, StoreError
+from spyweb import limits
+from spyweb.clock import Clock, Handle
+from spyweb.errors import NoAccess, SpywebError, StoreClosed, StoreError
 from spyweb.model import JobId, RunId
 from spyweb.store.user_connection import Answered, Opening, Statement
 from spyweb.store.user_session import LOCKED, Session
+from spyweb.store.user_spawner import SqlSpawner
 
 PATIENCE_S = 5.0  # for another's transaction
 RETRY_S = 0.02
 MOST_CONNECTIONS = 64
+LONG = 16 * limits.SQL_KEPT  # bytes of a statement, from which on one at a time is carried out
 MOST_AT_ONCE = 8  # statements: those that never end must not take every core from the others
 IDLE_S = 15 * 60.0  # after which a connection is closed
 LOOK_S = 60.0  # between two looks for such
-GRACE_S = 2.0  # for a statement that was told to end
 
 log = structlog.get_logger()
 
 
 class UserDatabase:
+    """With a spawner that is somebody else's, its processes are had from that one."""
+
     def __init__(
-        self, opening: Opening, *, patience_s: float = PATIENCE_S, most_connections: int = MOST_CONNECTIONS
+        self,
+        opening: Opening,
+        clock: Clock,
+        *,
+        spawner: SqlSpawner | None = None,
+        patience_s: float = PATIENCE_S,
+        most_connections: int = MOST_CONNECTIONS,
     ) -> None:
         self._opening = opening
-        self._clock = opening.clock
+        self._clock = clock
+        self._spawner = spawner or SqlSpawner()
+        self._owns_spawner = spawner is None
         self._patience_s = patience_s
         self._most_connections = most_connections
         self._sessions: dict[JobId, Session] = {}
-        self._stuck: dict[JobId, asyncio.Task[None]] = {}
         self._line = Lock()  # of those whose write met another's: one at a time tries again
         self._at_once = Semaphore(MOST_AT_ONCE)
+        self._long = Lock()  # of those whose text is long: what they take to prepare is many times that
         self._look: Handle | None = None
         self._is_open = False
         self._tasks = TaskGroup()
@@ -68,11 +81,10 @@ class UserDatabase:
             self._look.cancel()
         for session in self._sessions.values():
             session.end_statement()
-        for burial in self._stuck.values():
-            burial.cancel()
         await self._tasks.__aexit__(None, None, None)
-        for session in self._sessions.values():
-            await session.close()
+        await asyncio.gather(*(session.close() for session in self._sessions.values()))
+        if self._owns_spawner:
+            self._spawner.close()
 
     @property
     def connections(self) -> int:
@@ -109,7 +121,7 @@ class UserDatabase:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
                 await self._line.acquire()
         except TimeoutError:
-            return Answered(error=StoreError(LOCKED))
+            return Answered(reason=LOCKED)
         try:
             while True:
                 answered = await self._try(job, run, statement)
@@ -143,33 +155,30 @@ class UserDatabase:
     async def _work(self, session: Session, run: RunId, statement: Statement) -> Answered:
         """With the turn taken.  Outlives whoever asked, and never raises: that would end every other's."""
         try:
-            async with self._at_once:
+            async with AsyncExitStack() as turns:
+                if len(statement.sql) > LONG:
+                    await turns.enter_async_context(self._long)
+                await turns.enter_async_context(self._at_once)
                 answered = await self._perform(session, run, statement)
             session.owner = run if answered.in_transaction else None
         except Exception as error:  # noqa: BLE001 - a statement's boundary: it fails alone
-            answered = Answered(error=_failure(error))
+            failure = _failure(error)
+            answered = Answered(reason=str(failure), is_forbidden=isinstance(failure, NoAccess))
+            if session.is_fresh:
+                session.owner = None
         await self._leave(session)
         return answered
 
     async def _perform(self, session: Session, run: RunId, statement: Statement) -> Answered:
-        try:
-            async with asyncio.timeout(statement.longest_s + GRACE_S):
-                answered = await session.perform(statement)
-        except TimeoutError:
-            self._give_up(session)
-            return Answered(error=StoreError(statement.too_long))
+        answered = await session.perform(statement)
         if answered.in_transaction and run not in session.living:
             await session.roll_back()
-            return replace(answered, in_transaction=False)
+            return structs.replace(answered, in_transaction=False)
         return answered
 
     async def _roll_back(self, session: Session) -> None:
-        try:
-            await session.roll_back()
-            session.owner = None
-        except sqlite3.Error as error:
-            log.error("user_db.rollback_failed", job=session.job, error=str(error))
-            self._give_up(session)
+        await session.roll_back()
+        session.owner = None
         await self._leave(session)
 
     async def _leave(self, session: Session) -> None:
@@ -184,10 +193,8 @@ class UserDatabase:
         """The job's own, made where there is none.  Raises StoreError."""
         gives_up_at = self._clock.monotonic() + self._patience_s
         while job not in self._sessions:
-            if job in self._stuck:
-                raise StoreError("an earlier statement of this job has not ended yet")
             if self._make_room():
-                self._sessions[job] = Session(job, self._opening)
+                self._sessions[job] = Session(job, self._opening, self._clock, self._spawner)
                 self._look_later()
             elif self._clock.monotonic() > gives_up_at:
                 raise StoreError(f"too many jobs use SQL at once ({self._most_connections})")
@@ -220,18 +227,6 @@ class UserDatabase:
                 self._close(session)
         if self._sessions:
             self._look_later()
-
-    def _give_up(self, session: Session) -> None:
-        """Its thread is stuck in a statement: the job has none until that ends, and everybody else goes on."""
-        log.error("a statement does not end, its connection is given up", job=session.job)
-        session.is_gone = True
-        session.owner = None
-        if self._sessions.pop(session.job, None):
-            self._stuck[session.job] = self._tasks.create_task(self._bury(session), name=f"bury SQL of {session.job}")
-
-    async def _bury(self, session: Session) -> None:
-        await session.bury()
-        self._stuck.pop(session.job, None)
 
 
 def _failure(error: Exception) -> SpywebError:

@@ -6,15 +6,14 @@ With the store in memory there is no such file: the views are there and empty.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from spyweb.clock import Clock
 from spyweb.model import JobId
 from spyweb.store.encoding import Cell, Column, Type, encode
 from spyweb.store.protocol import GLOBAL, job_namespace
-from spyweb.store.records import RECORDS_VIEW
-from spyweb.store.sealing import Codec, Place
+from spyweb.store.sealing import Place, codec_for
 from spyweb.store.user_guard import ENGINE, Guard
 
 NOW, OPENED = "spyweb_now_ms", "spyweb_opened"  # functions of ours, for these views alone
@@ -25,6 +24,18 @@ EMPTY = {
     "seen": "SELECT '' AS job_id, '' AS hash, 0 AS first_ms, 0 AS last_ms WHERE 0",
     "lua_user": "SELECT '' AS key, '' AS value WHERE 0",
 }
+# As SpyWeb's own table: each field at top level, the newest first.
+RECORDS_VIEW = """
+    SELECT job AS job_id, rev_ts, json_patch(fields, json_object(
+        'fields', json(fields),
+        'match_key', json(matches),
+        'page_url', url,
+        'job_id', job,
+        'date_time', strftime('%Y-%m-%dT%H:%M:%fZ', (9223372036854775807 - rev_ts) / 1000000 / 1000.0, 'unixepoch'),
+        'timestamp', 9223372036854775807 - rev_ts,
+        'hash', lower(hex(hash))
+    )) AS json FROM record
+"""
 SEEN_VIEW = f"SELECT job AS job_id, lower(hex(hash)) AS hash, first_ms, last_ms FROM {ENGINE}.seen"
 TEXT_OF = f"""
     CASE type
@@ -38,18 +49,20 @@ TEXT_OF = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """The engine's database, and how to read what is encrypted there."""
+    """The engine's database, and the key of what is encrypted there."""
 
     path: Path
-    codec: Codec
+    key: bytes | None
 
 
-def make_views(connection: sqlite3.Connection, guard: Guard, engine: Engine | None, job: JobId, clock: Clock) -> None:
+def make_views(
+    connection: sqlite3.Connection, guard: Guard, engine: Engine | None, job: JobId, now_ms: Callable[[], int]
+) -> None:
     """On the thread of the connection, before its guard stands."""
     bodies = dict(EMPTY)
     if engine is not None:
         connection.execute(f"ATTACH ? AS {ENGINE}", (f"{engine.path.absolute().as_uri()}?mode=ro",))
-        add_functions(connection, engine, clock)
+        add_functions(connection, engine, now_ms)
         bodies = {"records": of_the_engine(RECORDS_VIEW), "seen": SEEN_VIEW, "lua_user": lua_user_view(engine, job)}
     for name, body in bodies.items():
         # Only what stands in the part with the secret name may read the engine's tables.
@@ -63,17 +76,19 @@ def of_the_engine(view: str) -> str:
     return view.replace("FROM record\n", f"FROM {ENGINE}.record\n")
 
 
-def add_functions(connection: sqlite3.Connection, engine: Engine, clock: Clock) -> None:
-    def opened(namespace: str, key: bytes, version: int, kind: str, sealed: Column) -> Column:
-        return encode(engine.codec.read(Place(namespace, key, version), Cell(kind, sealed))).column
+def add_functions(connection: sqlite3.Connection, engine: Engine, now_ms: Callable[[], int]) -> None:
+    codec = codec_for(engine.key)
 
-    connection.create_function(NOW, 0, clock.now_ms)
+    def opened(namespace: str, key: bytes, version: int, kind: str, sealed: Column) -> Column:
+        return encode(codec.read(Place(namespace, key, version), Cell(kind, sealed))).column
+
+    connection.create_function(NOW, 0, now_ms)
     connection.create_function(OPENED, 5, opened)
 
 
 def lua_user_view(engine: Engine, job: JobId) -> str:
     """The job's own keys, written `job:key` as SpyWeb has them, and the global ones."""
-    value = "value" if engine.codec.is_plain else f"{OPENED}(namespace, key, version, type, value)"
+    value = "value" if engine.key is None else f"{OPENED}(namespace, key, version, type, value)"
     text = TEXT_OF.format(value=value)
     living = f"(expires_ms IS NULL OR expires_ms > {NOW}())"
     entries = f"FROM {ENGINE}.entry WHERE {living} AND namespace ="

@@ -28,6 +28,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/store/test_outbox_contract.py": ("store/memory_outbox", "store/outbox_protocol"),
     "tests/unit/store/test_vault.py": ("store/rotation",),
     "tests/unit/store/test_user_db.py": ("store/user_session",),
+    "tests/unit/store/test_user_spawner.py": ("store/user_wire",),
     # A stage only makes sense in its cycle, a cycle in its run.
     "tests/unit/jobs/monitor/test_cycle.py": (
         "jobs/monitor/course", "jobs/monitor/stages/announce", "jobs/monitor/stages/extract",

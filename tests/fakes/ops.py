@@ -22,12 +22,14 @@ from spyweb.store.memory import MemoryStore
 from spyweb.store.protocol import Durability, Store
 from spyweb.store.user_connection import Opening
 from spyweb.store.user_db import UserDatabase
+from spyweb.store.user_spawner import SqlSpawner
 from spyweb.store.user_views import Engine
 from tests.fakes.clock import FakeClock
 
 PRICES = JobId("prices")
 BACKUP = JobId("backup")
 NOWHERE = Path("/nonexistent")
+SPAWNER = SqlSpawner()  # one for all tests: it ends with this process
 
 
 @dataclass(slots=True)
@@ -81,8 +83,8 @@ def make_world(
 
 def make_sql(root: Path, clock: Clock, engine: Engine | None = None, *, patience_s: float = 5.0) -> UserDatabase:
     """The scripts' database; it wants to be entered before it is asked."""
-    opening = Opening(path=root / "data/user.db", engine=engine, clock=clock, durability=Durability.NORMAL)
-    return UserDatabase(opening, patience_s=patience_s)
+    opening = Opening(path=root / "data/user.db", engine=engine, durability=Durability.NORMAL)
+    return UserDatabase(opening, clock, spawner=SPAWNER, patience_s=patience_s)
 
 
 def make_call(world: World | None = None, job: JobId = PRICES, **changes: object) -> Call:

@@ -21,7 +21,6 @@ from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.settings import StateSettings
 from spyweb.store.protocol import Change, End, NewRun
-from spyweb.store.sealing import PLAIN
 from spyweb.store.sqlite import SqliteStore, open_store
 from spyweb.store.user_views import Engine
 from tests.fakes.ops import FakeHttp, make_sql
@@ -112,7 +111,7 @@ async def open_scripts(
         sources=Sources(folder),
         files=Files(folder, clock),
         locks=locks,
-        sql=make_sql(folder, clock, Engine(path=folder / "spyweb.db", codec=PLAIN)),
+        sql=make_sql(folder, clock, Engine(path=folder / "spyweb.db", key=None)),
         state=state or StateSettings(),
     )
     try:

@@ -12,8 +12,8 @@ import msgspec
 from spyweb.jobs.record_view import RecordView, by_job, flatten, view_record
 from spyweb.jobs.view import to_json
 from spyweb.store.protocol import Record
-from spyweb.store.records import RECORDS_VIEW
 from spyweb.store.sqlite import open_store
+from spyweb.store.user_views import RECORDS_VIEW
 from tests.fakes.changes import NEWS, PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import item

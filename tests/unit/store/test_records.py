@@ -13,8 +13,8 @@ import pytest
 
 from spyweb.store.protocol import GLOBAL, Store
 from spyweb.store.pruning import SLICE
-from spyweb.store.records import RECORDS_VIEW
 from spyweb.store.sqlite import open_store
+from spyweb.store.user_views import RECORDS_VIEW
 from tests.fakes.changes import NEWS, PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import item, listed

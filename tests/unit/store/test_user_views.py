@@ -11,10 +11,8 @@ from spyweb.clock import RealClock
 from spyweb.errors import StoreError
 from spyweb.model import JobId
 from spyweb.store.protocol import NewRecord, job_namespace
-from spyweb.store.records import RECORDS_VIEW
-from spyweb.store.sealing import codec_for
 from spyweb.store.sqlite import SqliteStore, open_store
-from spyweb.store.user_views import Engine, of_the_engine
+from spyweb.store.user_views import RECORDS_VIEW, Engine, of_the_engine
 from tests.fakes.ops import make_sql
 from tests.fakes.sql import Asker
 from tests.fakes.stores import KEY, put
@@ -27,7 +25,7 @@ async def opened(folder: Path, key: bytes | None = None) -> AsyncIterator[tuple[
     clock = RealClock()
     store = await open_store(folder / "spyweb.db", clock=clock, key=key)
     try:
-        async with make_sql(folder, clock, Engine(path=folder / "spyweb.db", codec=codec_for(key))) as database:
+        async with make_sql(folder, clock, Engine(path=folder / "spyweb.db", key=key)) as database:
             yield store, Asker(database)
     finally:
         await store.close()
