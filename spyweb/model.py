@@ -205,6 +205,13 @@ class OnHookError(StrEnum):
     FAIL = "fail"
 
 
+class OnEmpty(StrEnum):
+    """What becomes of a monitor's run when it and those before it have not found what is expected."""
+
+    WARN = "warn"
+    FAIL = "fail"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
     """One value of each item."""
@@ -253,6 +260,10 @@ class Monitor:
     notification: Notification | None = None
     debug: bool = False  # each cycle leaves ID-response.html and ID-fields.json in the job's folder
     on_hook_error: OnHookError = OnHookError.SKIP
+    expect_status: tuple[tuple[int, int], ...] = ((200, 299),)  # ranges of HTTP statuses, each with its ends
+    min_items: int | None = None  # of a run; None: one, where an earlier run has found any
+    on_empty: OnEmpty = OnEmpty.WARN
+    empty_after: int = 3  # runs in a row that did not find what is expected, before that is told
     # Where the keys stand that hold selectors: whether CSS parses is known only when an extractor has been asked.
     places: Mapping[str, Problem] = field(default_factory=dict, compare=False, repr=False)
 
@@ -332,6 +343,7 @@ class Ending(Struct, frozen=True, kw_only=True):
     traceback: str = ""
     cpu_ms: int = 0
     result: object = None  # what the script returned, when it can be shown
+    preview: Mapping[str, object] | None = None  # in place of it, of a monitor's debug run: what it would find
     storage_errors: int = 0  # these five as in Run
     http_status: int | None = None
     items_found: int | None = None

@@ -69,11 +69,22 @@ def show_found(found: Found) -> None:
     items = cast(Sequence[Found], found["items"])
     output.show_table(("stage", "type", "status", "ms", "memory", "change", "error"), _stage_rows(stages), empty="")
     output.say("")
-    output.show_table(*_item_rows(items), empty=f"no items are left of {found['extracted']} that were extracted")
+    if found.get("trouble"):
+        output.show_verdict("error", f"the page could not be fetched: {found['trouble']}: {found['url']}")
+    if items or not found.get("trouble"):
+        output.show_table(*_item_rows(items), empty=_no_items(found))
     if items:
-        output.note(f"{len(items)} items of {found['extracted']} that were extracted")
+        output.note(
+            f"{len(items)} {'item' if len(items) == 1 else 'items'} of {found['extracted']} that were extracted"
+        )
     for file in cast(Sequence[str], found["files"]):
         output.note(f"saved {file}")
+
+
+def _no_items(found: Found) -> str:
+    if found["extracted"] is None:
+        return "the cycle ended before anything was extracted"
+    return f"no items are left of {found['extracted']} that were extracted"
 
 
 def _stage_rows(stages: Sequence[Found]) -> list[list[str]]:

@@ -166,6 +166,7 @@ def means_of(world: World, extractor: Extractor, settings: Settings) -> Means:
     return Means(
         http=world.http,
         extractor=extractor,
+        runs=world.store.runs,
         records=world.store.records,
         outbox=world.store.outbox,
         clock=world.clock,

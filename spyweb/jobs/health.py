@@ -77,8 +77,11 @@ def _folder_of(path: str) -> str:
     return path.removesuffix(os.path.basename(path))
 
 
-def find_warnings(vitals: Vitals) -> list[str]:
+def find_warnings(vitals: Vitals, short_monitors: int = 0) -> list[str]:
     warnings = []
+    if short_monitors:
+        do = "monitors do" if short_monitors > 1 else "monitor does"
+        warnings.append(f"{short_monitors} {do} not find what is expected: `spyweb jobs` says which")
     count = vitals.dead_messages
     if count:
         plural, were = ("s", "were") if count > 1 else ("", "was")
@@ -96,7 +99,7 @@ def find_warnings(vitals: Vitals) -> list[str]:
     return warnings
 
 
-def view_health(vitals: Vitals, states: Iterable[JobState]) -> Health:
+def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int = 0) -> Health:
     problems = find_problems(vitals.scheduler_lag_ms, vitals.store)
     if vitals.refused_ms > SCHEDULER_STALLED_MS:
         problems.append(f"no due run could be claimed for {format_duration(vitals.refused_ms)}: the log says why")
@@ -116,7 +119,7 @@ def view_health(vitals: Vitals, states: Iterable[JobState]) -> Health:
         storage_errors=vitals.storage_errors,
         loop=vitals.loop,
         held_back=vitals.held_back,
-        warnings=find_warnings(vitals),
+        warnings=find_warnings(vitals, short_monitors),
     )
 
 

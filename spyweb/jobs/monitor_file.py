@@ -11,9 +11,9 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from spyweb.errors import Problem
-from spyweb.model import Field, JobSpec, Monitor, Notification, OnHookError, Proxies, Rotation, Webhook
+from spyweb.model import Field, JobSpec, Monitor, Notification, OnEmpty, OnHookError, Proxies, Rotation, Webhook
 from spyweb.settings.reading import Reading, nearest, unknown
-from spyweb.settings.shapes import NOT_BLANK, TEXT, Schema, list_of, shaped, table_of
+from spyweb.settings.shapes import NOT_BLANK, TEXT, Schema, list_of, one_or_many, shaped, table_of
 from spyweb.settings.units import DAY_MS
 from spyweb.settings.values import boolean, choice, one_line, one_of, text, texts, whole, wrong
 
@@ -24,6 +24,9 @@ SELECTORS = ("selector", "fields")
 WEB = ("http", "https")
 PROXIES = (*WEB, "socks4", "socks4a", "socks5", "socks5h")
 MOST_WORKERS = 1_000
+MOST_ITEMS = 1_000_000
+MOST_EMPTY = 1_000
+USUAL = ((200, 299),)  # statuses of a page that is there
 FIELD_KEYS = ("name", "selector", "att")
 
 TAKEN = {  # what a field of that name is lost behind
@@ -35,12 +38,19 @@ TAKEN = {  # what a field of that name is lost behind
 _FIELD_EXPECTED = '"name:selector", "name:selector@attribute" or { name = "…", selector = "…", att = "…" }'
 _ATTRIBUTE = re.compile(r"(.*)@\s*([A-Za-z_][A-Za-z0-9_:.-]*)\s*", re.DOTALL)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_STATUSES = re.compile(r"\s*([1-5]\d\d)\s*-\s*([1-5]\d\d)\s*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 _URL: Schema = {"type": "string", "pattern": r"^\s*[A-Za-z][A-Za-z0-9+.\-]*:"}
 _WEB_URL: Schema = {"type": "string", "pattern": r"^\s*[Hh][Tt][Tt][Pp][Ss]?://"}
 _PROXY_URL: Schema = {"type": "string", "pattern": rf"^\s*({'|'.join(PROXIES)})://"}
 _FIELD: Schema = {"anyOf": [NOT_BLANK, table_of({"name": NOT_BLANK, "selector": TEXT, "att": TEXT}, "name")]}
+_STATUS: Schema = {
+    "anyOf": [
+        {"type": "integer", "minimum": 100, "maximum": 599},
+        {"type": "string", "pattern": rf"^{_STATUSES.pattern}$"},
+    ]
+}
 _HEADERS: Schema = {"type": "object", "additionalProperties": TEXT}
 
 
@@ -68,6 +78,10 @@ def take_monitor(read: Reading, on_hook_error: OnHookError) -> Monitor | None:
         notification=_take_notification(read.below("notification")),
         debug=read.take("debug", boolean, False),
         on_hook_error=on_hook_error,
+        expect_status=read.take("expect_status", _statuses, USUAL),
+        min_items=read.take("min_items", whole(0, MOST_ITEMS), None),
+        on_empty=read.take("on_empty", one_of(OnEmpty), OnEmpty.WARN),
+        empty_after=read.take("empty_after", whole(1, MOST_EMPTY), 3),
         places={key: read.problem("", key) for key in SELECTORS},
     )
     return monitor if urls and selector and fields else None
@@ -255,6 +269,29 @@ def _keywords(value: object) -> tuple[str, ...]:
     if not all(word.strip() for word in words):
         raise ValueError("a keyword can't be blank: every item would have it")
     return words
+
+
+def _show_statuses(ranges: tuple[tuple[int, int], ...]) -> object:
+    shown = [first if first == last else f"{first}-{last}" for first, last in ranges]
+    return shown[0] if len(shown) == 1 else shown
+
+
+@shaped(one_or_many(_STATUS), _show_statuses)
+def _statuses(value: object) -> tuple[tuple[int, int], ...]:
+    """Read a status, a range of them such as "200-299", or a list of both."""
+    given = value if isinstance(value, list) else [value]
+    if not given:
+        raise ValueError("can't be an empty list: no answer would be as expected")
+    return tuple(_status_range(each) for each in given)
+
+
+def _status_range(value: object) -> tuple[int, int]:
+    if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599:
+        return value, value
+    found = _STATUSES.fullmatch(value) if isinstance(value, str) else None
+    if found is None or int(found[1]) > int(found[2]):
+        raise wrong('an HTTP status such as 404, a range such as "200-299", or a list of these', value)
+    return int(found[1]), int(found[2])
 
 
 @shaped(_HEADERS, dict)

@@ -316,7 +316,7 @@ def run_ended(run: Run, ending: Ending, ended_ms: int) -> RunEnded:
         cpu_ms=ending.cpu_ms,
         generation=run.generation,
         globals_reset=ending.globals_reset,
-        result=show_value(ending.result),
+        result=show_value(ending.result if ending.preview is None else ending.preview),
         storage_errors=ending.storage_errors,
         http_status=ending.http_status,
         items_found=ending.items_found,

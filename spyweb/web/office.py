@@ -12,6 +12,7 @@ from spyweb.jobs.claims import Start, by_hand
 from spyweb.jobs.due import upcoming
 from spyweb.jobs.health import Health, Vitals, view_health
 from spyweb.jobs.live import LiveJob, LiveJobs
+from spyweb.jobs.monitor.expectations import is_short
 from spyweb.jobs.outbox_courier import Courier
 from spyweb.jobs.outbox_view import MessageView, view_message
 from spyweb.jobs.record_view import RecordView, view_record
@@ -97,7 +98,7 @@ class Office:
         return log_file(self.root, self._live(job).spec.folder)
 
     async def health(self) -> Health:
-        return view_health(self.vitals(), self._states())
+        return view_health(self.vitals(), self._states(), sum(is_short(job.last) for job in self.live))
 
     def _states(self) -> Iterator[JobState]:
         """Without the rest of their views, which would hold the loop up for 300 ms with ten thousand jobs."""

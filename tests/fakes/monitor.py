@@ -250,6 +250,7 @@ async def shop(root: Path = Path("/nonexistent")) -> AsyncIterator[Shop]:
     means = Means(
         http=http,
         extractor=extractor,
+        runs=store.runs,
         records=store.records,
         outbox=store.outbox,
         clock=clock,

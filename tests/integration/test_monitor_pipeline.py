@@ -7,7 +7,7 @@ import json
 import pytest
 from aiohttp import web
 
-from spyweb.model import Failure, Outcome
+from spyweb.model import Failure, JobId, Outcome
 from tests.fakes.monitor_project import MonitorProject
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # one machine room for all of them
@@ -377,9 +377,9 @@ async def test_a_debug_run_shows_what_a_disabled_job_finds_and_keeps_nothing(pro
     hooks = "function filter_item(item) return item.fields.title == 'Desk' and item or nil end"
     project.shop(hooks, WEBHOOK, defer="function on_success() log('no') end", fields=TWO, enabled="false")
     ending = await project.run(debug=True)
-    assert isinstance(ending.result, dict)
-    assert ending.result["items"] == [{"fields": DESK, "matches": []}]
-    assert ending.result["files"] == [
+    assert isinstance(ending.preview, dict)
+    assert ending.preview["items"] == [{"fields": DESK, "matches": []}]
+    assert ending.preview["files"] == [
         f"jobs/{project.name}/{project.name}-{name}" for name in ("response.html", "fields.json")
     ]
     assert (await project.records(), await project.messages(), project.lines) == ([], [], [])
@@ -389,3 +389,14 @@ async def test_text_that_is_not_utf_8_is_shown_as_well_as_it_can_be(project: Mon
     project.shop('function after_extract(items) items[1].fields.title = "a\\xffb" return { items[1] } end', fields=TWO)
     await project.run()
     assert await project.records() == [{"title": "a�b", "price": "5"}]
+
+
+async def test_a_page_that_is_gone_is_told_by_the_rows_of_its_runs(project: MonitorProject) -> None:
+    project.shop()
+    await project.run()
+    del project.site.pages["/"]
+    for _ in range(3):
+        assert (await project.run()).outcome is Outcome.SUCCESS
+    rows = await project.parts.store.runs.list(JobId(project.name), limit=4)
+    assert [(row.http_status, row.items_found, row.items_new) for row in rows] == [(404, 0, 0)] * 3 + [(200, 2, 2)]
+    assert [row.note for row in rows] == ["not as expected: http status 404 in 3 runs in a row", "", "", ""]

@@ -23,6 +23,7 @@ from spyweb.jobs.attempt import Machine as AnyMachine
 from spyweb.jobs.monitor.course import Course, Means
 from spyweb.jobs.monitor.cycle import preview, run_cycle
 from spyweb.jobs.monitor.endings import ended_for, ending_of
+from spyweb.jobs.monitor.expectations import Streak
 from spyweb.jobs.monitor.hooks import Hooks, NoHooks
 from spyweb.jobs.monitor.owed import Owed
 from spyweb.jobs.monitor.report import result_of, save_files
@@ -59,6 +60,8 @@ class Version:
     reader: ItemReader
     proxies: ProxyTurns
     turn: Turn = field(default_factory=Turn)
+
+    streak: Streak | None = None  # None: it is not counted yet
 
     @property
     def has_lua(self) -> bool:
@@ -111,7 +114,8 @@ class Cycles:
             await asyncio.wait((story,))
         finally:
             del self._cancels[story]
-        return ended_for(self._why, course.telemetry.current) if story.cancelled() else story.result()
+        ended = ended_for(self._why, course.telemetry.current) if story.cancelled() else story.result()
+        return _with_facts(ended, course)
 
     async def _with_vm(self, worker: int, url: str) -> Ending:
         talk = self._talk()
@@ -120,9 +124,9 @@ class Cycles:
         ctx = {**self._errand.ctx, "worker_id": worker}
         ending = await self._run_vm(talk, story, ctx, self._version.spec.timeout_ms)
         self._cpu_left_ms -= ending.cpu_ms
-        if ending.outcome is not Outcome.SUCCESS or story.cancelled():
-            return ending
-        return replace(story.result(), cpu_ms=ending.cpu_ms, globals_reset=ending.globals_reset)
+        if ending.outcome is Outcome.SUCCESS and not story.cancelled():
+            ending = replace(story.result(), cpu_ms=ending.cpu_ms, globals_reset=ending.globals_reset)
+        return _with_facts(ending, course)
 
     async def call_on_finished(self, timeout_ms: int) -> None:
         talk = self._talk()
@@ -175,8 +179,8 @@ class Cycles:
     async def _tell(self, course: Course) -> Ending:
         try:
             if self._errand.is_preview:
-                ending = ending_of(await preview(course))
-                return replace(ending, result=result_of(course, await save_files(course)))
+                failure = await preview(course)
+                return replace(ending_of(failure), preview=result_of(course, failure, await save_files(course)))
             failure = await run_cycle(course)
             if course.monitor.debug:
                 await save_files(course)
@@ -203,3 +207,8 @@ class Cycles:
             worker=worker,
             url=url,
         )
+
+
+def _with_facts(ending: Ending, course: Course) -> Ending:
+    found = None if course.found is None else len(course.found)
+    return replace(ending, http_status=course.http_status, items_found=found, items_new=course.new)

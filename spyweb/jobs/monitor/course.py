@@ -20,7 +20,7 @@ from spyweb.model import JobSpec, Monitor, OnHookError
 from spyweb.ops.arguments import Mismatch
 from spyweb.ops.disk import Files
 from spyweb.ops.network.request import Http
-from spyweb.store.protocol import Outbox, Records
+from spyweb.store.protocol import Outbox, Records, Runs
 
 T = TypeVar("T")
 
@@ -31,6 +31,7 @@ class Means:
 
     http: Http
     extractor: Extractor
+    runs: Runs
     records: Records
     outbox: Outbox
     clock: Clock
@@ -65,7 +66,9 @@ class Course:
     worker: int
     url: str  # what it was to fetch; a hook may have chosen another
     reply: Reply | None = None  # what extraction saw
-    found: Sequence[Item] = ()  # what extraction gave
+    http_status: int | None = None  # of the reply, or of the one that a hook put in its place
+    found: Sequence[Item] | None = None  # what extraction gave; None: it has not come to that
+    new: int | None = None  # how many of them were stored; None: it has not come to that
     items: Sequence[Item] = ()  # what is left of them
     _where: str = ""  # where the hook begins that was asked last, in brackets
     _now: dict[str, object] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spyweb.jobs.monitor.course import Course, CycleFailed, Skipped
+from spyweb.jobs.monitor.expectations import expects
 from spyweb.jobs.monitor.rules.items import Item
 from spyweb.jobs.monitor.stages.announce import announce
 from spyweb.jobs.monitor.stages.extract import choose, extract, rework, sift
@@ -45,7 +46,9 @@ async def find(course: Course) -> Sequence[Item]:
 async def preview(course: Course) -> CycleFailed | None:
     """The same up to the store, for a person who looks: nothing is stored or sent, and no cycle ends."""
     try:
-        await find(course)
+        items = await find(course)
+        if not items and not expects(course.monitor, course.http_status):
+            raise CycleFailed(f"http status: {course.http_status}")  # a run goes on; a person is told why nothing came
     except Skipped:
         return None
     except CycleFailed as failure:

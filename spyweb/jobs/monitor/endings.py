@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -49,4 +49,18 @@ def _together(endings: Sequence[Ending]) -> Ending:
         cpu_ms=sum(ending.cpu_ms for ending in endings),
         globals_reset=any(ending.globals_reset for ending in endings),
         guilty=any(ending.guilty for ending in endings),
+        http_status=_worst(ending.http_status for ending in endings),
+        items_found=_sum(ending.items_found for ending in endings),
+        items_new=_sum(ending.items_new for ending in endings),
     )
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _worst(statuses: Iterable[int | None]) -> int | None:
+    """The one that a person should look at first: the highest, but any is worse than 2xx."""
+    known = [status for status in statuses if status is not None]
+    return max(known, key=lambda status: (not 200 <= status < 300, status), default=None)

@@ -8,7 +8,8 @@ import asyncio
 
 import structlog
 
-from spyweb.jobs.monitor.course import Course
+from spyweb.jobs.monitor.course import Course, CycleFailed
+from spyweb.jobs.monitor.expectations import expects
 from spyweb.jobs.monitor.rules.texts import fields_json
 from spyweb.ops.jail import Forbidden, Place, reason_of
 
@@ -22,7 +23,7 @@ async def save_files(course: Course) -> list[str]:
     job, folder = course.spec.id, course.spec.folder
     contents = {
         f"{job}-response.html": course.reply.body,
-        f"{job}-fields.json": fields_json(course.found),
+        f"{job}-fields.json": fields_json(course.found or ()),
     }
     try:
         for name, data in contents.items():
@@ -33,12 +34,22 @@ async def save_files(course: Course) -> list[str]:
     return [f"{folder}/{name}" for name in contents]
 
 
-def result_of(course: Course, files: list[str]) -> dict[str, object]:
-    """For `spyweb debug`: plain JSON."""
+def result_of(course: Course, failure: CycleFailed | None, files: list[str]) -> dict[str, object]:
+    """Return what `spyweb debug` shows: plain JSON."""
     return {
+        "url": course.page_url,
+        "http_status": course.http_status,
+        "trouble": _trouble(course, failure),
         "stages": [stage.shown() for stage in course.telemetry.stages()],
         "total_duration_ms": course.telemetry.total_ms,
-        "extracted": len(course.found),
+        "extracted": None if course.found is None else len(course.found),
         "items": [{"fields": dict(item.fields), "matches": list(item.matches)} for item in course.items],
         "files": files,
     }
+
+
+def _trouble(course: Course, failure: CycleFailed | None) -> str:
+    """Why the page is not there, or not the one that was asked for; an empty text where it is."""
+    if course.http_status is None:
+        return str(failure or "")
+    return "" if expects(course.monitor, course.http_status) else f"http status: {course.http_status}"

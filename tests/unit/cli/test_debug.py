@@ -15,11 +15,14 @@ ITEM = {"fields": {"title": "Lamp", "price": "5"}, "matches": ["lamp", "sale"]}
 OTHER = {"fields": {"title": "Desk", "colour": "red"}, "matches": []}
 
 
-def ended(*items: object, files: tuple[str, ...] = ()) -> RunEnded:
+def ended(*items: object, files: tuple[str, ...] = (), trouble: str = "", extracted: int | None = 3) -> RunEnded:
     stages = {name: Stage(name=name) for name in STAGES} | {"before_fetch": BEFORE, "fetch": FETCH}
     result = {
         "stages": [stage.shown() for stage in stages.values()],
-        "extracted": 3,
+        "url": "http://shop.example/",
+        "http_status": 403 if trouble else 200,
+        "trouble": trouble,
+        "extracted": extracted,
         "items": list(items),
         "files": list(files),
     }
@@ -51,6 +54,27 @@ def test_items_are_shown_with_every_field_that_one_of_them_has(capsys: pytest.Ca
 def test_without_items_it_says_how_many_were_extracted(capsys: pytest.CaptureFixture[str]) -> None:
     DebugScreen().end(ended())
     assert capsys.readouterr().err == "no items are left of 3 that were extracted\n"
+
+
+def test_a_page_that_could_not_be_fetched_is_told_and_no_items_are_spoken_of(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    DebugScreen().end(ended(trouble="http status: 403", extracted=0))
+    shown = capsys.readouterr()
+    assert "error the page could not be fetched: http status: 403: http://shop.example/" in shown.out.splitlines()
+    assert "items" not in shown.out + shown.err
+
+
+def test_what_an_error_page_holds_all_the_same_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    DebugScreen().end(ended(ITEM, trouble="http status: 403"))
+    shown = capsys.readouterr()
+    assert "the page could not be fetched" in shown.out
+    assert shown.err == "1 item of 3 that were extracted\n"
+
+
+def test_a_cycle_that_a_hook_ended_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    DebugScreen().end(ended(extracted=None))
+    assert capsys.readouterr().err == "the cycle ended before anything was extracted\n"
 
 
 def test_a_scripts_result_is_shown_as_by_run(capsys: pytest.CaptureFixture[str]) -> None:

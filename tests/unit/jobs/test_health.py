@@ -57,6 +57,19 @@ def test_messages_that_were_given_up_are_a_warning_and_no_failure(count: int, wa
     assert summarize(health)["warnings"] == warnings
 
 
+@pytest.mark.parametrize(
+    ("count", "warnings"),
+    [
+        (0, []),
+        (1, ["1 monitor does not find what is expected: `spyweb jobs` says which"]),
+        (2, ["2 monitors do not find what is expected: `spyweb jobs` says which"]),
+    ],
+)
+def test_monitors_that_find_nothing_any_more_are_a_warning(count: int, warnings: list[str]) -> None:
+    health = view_health(make_vitals(), [], short_monitors=count)
+    assert (health.status, health.warnings) == ("ok", warnings)
+
+
 def test_that_no_worker_is_up_is_a_warning_since_one_is_being_started() -> None:
     vitals = make_vitals()
     workers = [replace(worker, pid=0) for worker in vitals.pool.workers]

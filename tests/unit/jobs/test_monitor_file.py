@@ -17,6 +17,7 @@ from spyweb.model import (
     Monitor,
     Never,
     Notification,
+    OnEmpty,
     OnHookError,
     Overlap,
     Proxies,
@@ -113,6 +114,10 @@ body = "{title}"
         hash_fields='["title"]',
         debug="true",
         on_hook_error='"fail"',
+        expect_status='[200, "400-499"]',
+        min_items="2",
+        on_empty='"fail"',
+        empty_after="5",
     )
 
     assert found == Monitor(
@@ -129,6 +134,10 @@ body = "{title}"
         notification=Notification(title="Found {item_count}", body="{title}", timeout_ms=5000),
         debug=True,
         on_hook_error=OnHookError.FAIL,
+        expect_status=((200, 200), (400, 499)),
+        min_items=2,
+        on_empty=OnEmpty.FAIL,
+        empty_after=5,
     )
 
 
@@ -278,6 +287,18 @@ def test_all_that_is_missing_is_told_at_once() -> None:
         ("proxy", "'http://p:1'", "expected a table"),
         ("debug", "1", "expected true or false"),
         ("on_hook_error", "'stop'", 'expected "skip" or "fail"'),
+        (
+            "expect_status",
+            "'2xx'",
+            'expected an HTTP status such as 404, a range such as "200-299", or a list of these',
+        ),
+        ("expect_status", "[200, true]", "expected an HTTP status"),
+        ("expect_status", "'299-200'", "expected an HTTP status"),
+        ("expect_status", "99", "expected an HTTP status"),
+        ("expect_status", "[]", "can't be an empty list"),
+        ("min_items", "-1", "must be at least 0"),
+        ("on_empty", "'stop'", 'expected "warn" or "fail"'),
+        ("empty_after", "0", "must be at least 1"),
     ],
 )
 def test_a_wrong_value_is_one_problem_with_its_line(key: str, value: str, reason: str) -> None:

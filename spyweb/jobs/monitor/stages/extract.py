@@ -21,7 +21,7 @@ FAILED_FOR_IT = True  # filter_item's verdict on an item that it failed for
 
 
 async def extract(course: Course, reply: Reply) -> list[Item]:
-    course.reply = reply
+    course.reply, course.http_status = reply, reply.status
     said = await course.ask("override_extract", partial(reply_to_lua, reply), course.reader.read_all)
     if isinstance(said, list):
         items = said

@@ -71,6 +71,7 @@ async def _fetch_over_network(course: Course, ask: Ask) -> Fetched:
 
 async def inspect(course: Course, fetched: Fetched) -> Reply:
     """What goes on to extraction, an error page too unless after_fetch says no."""
+    course.http_status = fetched.reply.status if fetched.reply else None
     if not course.hooks.has("after_fetch"):
         _remember(course, fetched)
         return _reply_or_fail(fetched)

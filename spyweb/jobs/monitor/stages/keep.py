@@ -33,6 +33,7 @@ async def keep(course: Course, items: Sequence[Item]) -> list[New]:
 
     Of a large page some may be stored and others not where a cycle ends halfway: then these are new to the next one.
     """
+    course.new = 0
     if not items:
         return []
     url = course.page_url
@@ -43,6 +44,8 @@ async def keep(course: Course, items: Sequence[Item]) -> list[New]:
                 new += await _keep_some(course, items[start : start + AT_ONCE], url)
     except StoreError as error:
         raise CycleFailed(f"not stored: {error}") from error
+    finally:
+        course.new = len(new)
     if new:
         log.info("new items", job=course.spec.id, url=url, new=len(new), of=len(items))
     return new

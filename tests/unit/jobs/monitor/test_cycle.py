@@ -491,7 +491,7 @@ async def test_a_preview_stops_before_the_store_and_tells_what_it_found() -> Non
             "before_store",
         ]
         assert (await s.records(), await sent(s)) == ([], [])
-        result = cast("dict[str, object]", ending.result)
+        result = cast("dict[str, object]", ending.preview)
         assert result["items"] == [{"fields": LAMP, "matches": []}, {"fields": DESK, "matches": []}]
 
 
