@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Union, get_args, get_origin
 
+from spyweb import limits
 from spyweb.lua.wire import Ext, Foreign
 
 Read = Callable[[object], object]
@@ -22,9 +23,9 @@ INTEGER_LIMIT = 1 << 63
 NO_INTEGER = "number has no integer representation"
 _SPACE = b" \t\n\v\f\r"
 _DECIMAL_INTEGER = re.compile(rb"[+-]?[0-9]+")
-_DECIMAL = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+DECIMAL = re.compile(rb"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
 _HEX_INTEGER = re.compile(rb"[+-]?0[xX][0-9a-fA-F]+")
-_HEX = re.compile(rb"[+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)([pP][+-]?[0-9]+)?")
+HEX = re.compile(rb"[+-]?0[xX](?:[0-9a-fA-F]++\.?[0-9a-fA-F]*+|\.[0-9a-fA-F]++)(?:[pP][+-]?[0-9]++)?")
 _LONGEST_INTEGER = 20  # digits and a sign; int() is slow for long texts, float() is not
 
 
@@ -102,6 +103,8 @@ def read_number(value: object) -> int | float:
 def _number_in(value: object) -> int | float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
+    if isinstance(value, bytes) and len(value) > limits.NUMBER_TEXT:
+        raise Mismatch(limits.too_large("the text of a number", len(value), limits.NUMBER_TEXT))
     number = parse_number(value) if isinstance(value, bytes) else None
     if number is None:
         raise _mismatch("number", value)
@@ -109,9 +112,14 @@ def _number_in(value: object) -> int | float:
 
 
 def parse_number(text: bytes) -> int | float | None:
-    """The number that Lua sees in a text: decimal or hexadecimal, spaces around it, no `inf` or `nan`."""
+    """The number that Lua sees in a text: decimal or hexadecimal, spaces around it, no `inf` or `nan`.
+
+    None for anything else, and for a text of more than `NUMBER_TEXT` bytes.
+    """
+    if len(text) > limits.NUMBER_TEXT:
+        return None
     text = text.strip(_SPACE)
-    if _DECIMAL.fullmatch(text):
+    if DECIMAL.fullmatch(text):
         return _parse_decimal(text)
     if _HEX_INTEGER.fullmatch(text):
         number = int(text[-16:].lower().rpartition(b"x")[2], 16)  # the rest falls out of 64 bits, as in Lua
@@ -132,7 +140,7 @@ def _wrapped(number: int) -> int:
 
 
 def _parse_hex_float(text: bytes) -> float | None:
-    if not _HEX.fullmatch(text):
+    if not HEX.fullmatch(text):
         return None
     try:
         return float.fromhex(text.decode("ascii"))

@@ -14,6 +14,7 @@ from typing import TypeVar, TypeVarTuple, cast
 
 from spyweb.clock import Clock
 from spyweb.errors import StoreError
+from spyweb.limits import NUMBER_TEXT
 from spyweb.store.batch import Kind
 from spyweb.store.bulk import SIZES, Bulk, Wide
 from spyweb.store.changes import Desk, is_live, renewed
@@ -63,7 +64,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 TEXT = Type.STRING.value
-WHOLE_NUMBER = re.compile(rb"([+-]?)0*([0-9]{1,19})")
+WHOLE_NUMBER = re.compile(rb"([+-]?)(?=[0-9])0*+([0-9]{0,19})")
 
 
 class SqliteEntries:
@@ -214,6 +215,7 @@ def add(value: bytes | None, default: int, delta: int) -> int:
 
 
 def parse_number(value: bytes | None, default: int) -> int:
-    match = WHOLE_NUMBER.fullmatch(value) if value is not None else None
-    number = int(match[1] + match[2]) if match else default
+    """Return the whole number that a text of at most `NUMBER_TEXT` bytes spells, or `default`."""
+    match = None if value is None or len(value) > NUMBER_TEXT else WHOLE_NUMBER.fullmatch(value)
+    number = int(match[1] + (match[2] or b"0")) if match else default
     return number if SMALLEST <= number <= LARGEST else default

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated
 
 import pytest
 
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.ops.arguments import (
+    DECIMAL,
+    HEX,
     Int,
     Mismatch,
     Text,
@@ -18,6 +21,7 @@ from spyweb.ops.arguments import (
     reader_of,
     type_name,
 )
+from tests.fakes.growth import LINEAR, growth
 
 FUNCTION = Foreign(Ext.FOREIGN, "function")
 LARGEST = 2**63 - 1
@@ -108,9 +112,9 @@ def test_what_no_integer_can_be_made_of_says_why(value: object, reason: str) -> 
         (b"\t\n 1 \r\v\f", 1),
         (b"99999999999999999999", 1e20),
         (b"1e999", math.inf),
-        (b"9" * 100_000, math.inf),
-        (b"0" * 100_000 + b"7", 7.0),
-        (b"0x" + b"f" * 100_000, -1),
+        (b"1" + b"0" * 199, 1e199),
+        (b"0" * 199 + b"7", 7.0),
+        (b"0x" + b"f" * 198, -1),
         (b"0x1p99999", math.inf),
         (b"-0x1p99999", -math.inf),
     ],
@@ -125,6 +129,20 @@ def test_numbers_are_read_as_lua_reads_them(text: bytes, number: float) -> None:
 )
 def test_what_lua_reads_as_no_number_is_none(text: bytes) -> None:
     assert parse_number(text) is None
+
+
+@pytest.mark.parametrize("digits", [b"1", b"0", b" "])
+def test_a_text_of_more_than_200_bytes_is_no_number_and_says_why(digits: bytes) -> None:
+    with pytest.raises(Mismatch, match=r"^the text of a number has 201 bytes, at most 200 are allowed$"):
+        read_number(digits * 200 + b"1")
+    assert parse_number(digits * 200 + b"1") is None
+
+
+@pytest.mark.parametrize(("expression", "beginning"), [(DECIMAL, b""), (HEX, b"0x")])
+def test_a_text_that_is_no_number_is_found_out_in_a_time_linear_in_its_length(
+    expression: re.Pattern[bytes], beginning: bytes
+) -> None:
+    assert growth(expression.fullmatch, lambda size: beginning + b"1" * size + b"x", 2_000) < LINEAR
 
 
 def test_a_number_keeps_its_fraction() -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.store.entries import expire, increment, put
+from spyweb.store.entries import WHOLE_NUMBER, expire, increment, parse_number, put
 from spyweb.store.protocol import Durability
 from spyweb.store.sqlite import open_up_to_date
+from tests.fakes.growth import LINEAR, growth
 
 
 @pytest.fixture
@@ -74,3 +75,25 @@ def test_one_over_an_expired_entry_makes_each_be_put_by_itself(database: sqlite3
 
     rows = database.execute("SELECT key, version, created_ms FROM entry ORDER BY rowid").fetchall()
     assert rows == [(b"new", 1, 2500), (b"old", 3, 2500)]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        (b"007", 7),
+        (b"-0", 0),
+        (b"0", 0),
+        (b"", 5),
+        (b"+", 5),
+        (b"0" * 199 + b"7", 7),
+        (b"0" * 200 + b"7", 5),
+        (b"0x7", 5),
+        (b"9" * 20, 5),
+    ],
+)
+def test_a_text_of_at_most_200_bytes_that_is_a_whole_number_counts_as_it(text: bytes, number: int) -> None:
+    assert parse_number(text, 5) == number
+
+
+def test_a_text_that_is_no_whole_number_is_found_out_in_a_time_linear_in_its_length() -> None:
+    assert growth(WHOLE_NUMBER.fullmatch, lambda size: b"0" * size + b"x", 5_000) < LINEAR
