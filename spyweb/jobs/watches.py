@@ -10,7 +10,7 @@ from spyweb.model import WRITTEN, ChangeKind, JobId, JobSpec, On
 from spyweb.settings.reading import nearest, unknown
 from spyweb.settings.shapes import TEXT, one_or_many, shaped, table_of
 from spyweb.settings.values import choice, text, wrong
-from spyweb.store.patterns import compile_pattern
+from spyweb.store.patterns import compile_pattern, excess
 from spyweb.store.protocol import GLOBAL, SCOPES, STATE, Watch, agent_namespace, job_namespace, scope_namespace
 
 KEYS = ("scope", "key", "events", "when")
@@ -55,7 +55,7 @@ def _read_one(value: object) -> On:
     return On(
         namespace=namespace,
         is_prefix="scope" not in value,
-        key=text(value.get("key", "*")).encode(),
+        key=_pattern(text(value.get("key", "*")).encode()),
         kinds=_kinds(value["events"]) if "events" in value else WRITTEN,
         when=_function(value["when"]) if "when" in value else None,
     )
@@ -70,6 +70,12 @@ def _namespace(scope: str) -> str:
     if scope in (STATE, GLOBAL) or scope.startswith((SCOPES, JOB)):
         return scope
     return scope_namespace(scope)
+
+
+def _pattern(key: bytes) -> bytes:
+    if (reason := excess(key)) is not None:
+        raise ValueError(f"key: {reason}")
+    return key
 
 
 def _kinds(value: object) -> frozenset[ChangeKind]:

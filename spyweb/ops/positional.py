@@ -24,6 +24,7 @@ from spyweb.ops.rules.sloth import Subject
 from spyweb.ops.rules.values import Unstorable, value_from_lua
 from spyweb.ops.store import count_failure
 from spyweb.ops.world import Call
+from spyweb.store.patterns import excess
 from spyweb.store.protocol import Entry, Transform
 
 P = ParamSpec("P")
@@ -112,6 +113,12 @@ class Here(NamedTuple):
         if len(key) > limits.max_key_bytes:
             raise Failed(subject.refusal(f"{len(key)} bytes are over the limit of {limits.max_key_bytes}"))
         return subject
+
+    def pattern(self, pattern: bytes) -> bytes:
+        """Raises Failed for a pattern that is too long."""
+        if (reason := excess(pattern)) is not None:
+            raise Failed((self.failure, f"{self.function}: {reason}"))
+        return pattern
 
     def item(self, subject: Subject, given: object, position: int) -> Value:
         """What is to be kept inside a table; raises OpError for nil, Failed for what can't be kept."""

@@ -126,9 +126,8 @@ def _array_of(items: Iterator[tuple[bytes, Entry]]) -> list[object]:
 
 def keys(here: Here, fields: Fields) -> Asked[list[bytes]]:
     call = there(here, "LIST_ERROR", fields)
-    pattern = call.payload.optional_text("pattern")
     values = here.call.world.store.values
-    source = values.keys(call.namespace, b"*" if pattern is None else pattern, largest=here.largest)
+    source = values.keys(call.namespace, call.payload.pattern(), largest=here.largest)
     return call.ask(source, as_one)
 
 

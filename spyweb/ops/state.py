@@ -83,18 +83,21 @@ def clear(here: Here, pattern: Text = b"*") -> Asked[int]:
     More than 200 go bit by bit, so that no other job waits.
     """
     values = here.call.world.store.values
-    return Asked(values.clear(here.namespace, pattern, origin=here.call.origin), lambda _: (True,))
+    return Asked(values.clear(here.namespace, here.pattern(pattern), origin=here.call.origin), lambda _: (True,))
 
 
 @positional("state.keys", failure=None)
 def keys(here: Here, pattern: KeyOrTable = b"*") -> Asked[list[bytes]]:
     """All keys that match, sorted; `*` is any run of characters, `?` one.
 
+    A pattern has at most 1,024 bytes.
+
     With a table `{scope, pattern?}` those of a scope.
     """
     if not isinstance(pattern, bytes):
         return scopes.keys(here, pattern)
-    return Asked(here.call.world.store.values.keys(here.namespace, pattern, largest=here.largest), as_one)
+    values = here.call.world.store.values
+    return Asked(values.keys(here.namespace, here.pattern(pattern), largest=here.largest), as_one)
 
 
 @positional("state.list", failure=None)

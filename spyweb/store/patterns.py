@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
 
+from spyweb.errors import StoreError
+from spyweb.limits import PATTERN, too_large
+
 STAR, ONE = "*", "?"
 
 
@@ -26,8 +29,16 @@ class Pattern:
         return self.is_prefix or self.expression.fullmatch(as_characters(key)) is not None
 
 
+def excess(pattern: bytes) -> str | None:
+    """Say why a pattern is too long, if it is."""
+    return too_large("a pattern", len(pattern), PATTERN) if len(pattern) > PATTERN else None
+
+
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: bytes) -> Pattern:
+    """Raise StoreError for a pattern that is too long; what people can write to is asked `excess` first."""
+    if (reason := excess(pattern)) is not None:
+        raise StoreError(reason)
     characters = as_characters(pattern)
     literal = "".join(takewhile(lambda character: character not in (STAR, ONE), characters))
     prefix = literal.encode("utf-8", "surrogateescape")

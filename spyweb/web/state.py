@@ -16,6 +16,7 @@ from spyweb.jobs.view import to_json
 from spyweb.model import Value
 from spyweb.settings.units import LONGEST_MS
 from spyweb.store.lines import BadLine, LineReader, find_namespace, item_line
+from spyweb.store.patterns import excess
 from spyweb.store.protocol import STATE, Item
 from spyweb.store.value_json import decode_value
 from spyweb.web.answer import MOST, begin_lines, json_answer, number_in_query
@@ -53,12 +54,12 @@ async def delete_entry(request: web.Request) -> web.Response:
 
 
 async def count_entries(request: web.Request) -> web.Response:
-    pattern = bytes_in_query(request, "pattern", b"*")
+    pattern = _pattern(request)
     return json_answer({"count": await desk_of(request).count(_namespace(request), pattern)})
 
 
 async def clear_entries(request: web.Request) -> web.Response:
-    pattern = bytes_in_query(request, "pattern", b"*")
+    pattern = _pattern(request)
     return json_answer({"deleted": await desk_of(request).clear(_namespace(request), pattern)})
 
 
@@ -104,9 +105,7 @@ async def move_entries(request: web.Request) -> web.Response:
 
 async def watch_changes(request: web.Request) -> web.StreamResponse:
     """Never ends by itself.  The first line is blank: from then on nothing is missed.  Others are a sign of life."""
-    async with aclosing(
-        desk_of(request).watch(_maybe_namespace(request), bytes_in_query(request, "pattern", b"*"))
-    ) as changes:
+    async with aclosing(desk_of(request).watch(_maybe_namespace(request), _pattern(request))) as changes:
         response = await begin_lines(request)
         try:
             async for change in changes:
@@ -118,6 +117,13 @@ async def watch_changes(request: web.Request) -> web.StreamResponse:
 
 def _namespace(request: web.Request) -> str:
     return _checked(text_in_query(request, "namespace", STATE))
+
+
+def _pattern(request: web.Request) -> bytes:
+    pattern = bytes_in_query(request, "pattern", b"*")
+    if (reason := excess(pattern)) is not None:
+        raise web.HTTPBadRequest(text=f"pattern: {reason}")
+    return pattern
 
 
 def _maybe_namespace(request: web.Request) -> str | None:

@@ -12,6 +12,7 @@ from spyweb.ops.arguments import Mismatch, read_number, read_text, type_name
 from spyweb.ops.rules.paths import Path
 from spyweb.ops.rules.updates import Kind, Update
 from spyweb.ops.rules.values import Unstorable, fits, integral, shown, size_of, value_from_lua
+from spyweb.store.patterns import excess
 
 MALFORMED = "deserialization_error"
 TOO_LARGE = "VALUE_TOO_LARGE"
@@ -69,6 +70,14 @@ class Payload:
 
     def key(self) -> bytes:
         return self._short("key")
+
+    def pattern(self) -> bytes:
+        pattern = self.optional_text("pattern")
+        if pattern is None:
+            return b"*"
+        if (reason := excess(pattern)) is not None:
+            raise self.refusal(self.code, reason)
+        return pattern
 
     def _short(self, name: str) -> bytes:
         text = self.text(name)

@@ -88,3 +88,8 @@ def test_what_the_store_is_to_watch_is_what_concerns_the_job() -> None:
 
 def test_scripts_and_people_know_a_scope_without_its_family() -> None:
     assert [scope_of(name) for name in ("scope:orders", "state@web", "job:x")] == ["orders", "state@web", "job:x"]
+
+
+def test_a_pattern_that_is_too_long_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^key: a pattern has 2000 bytes, at most 1024 are allowed$"):
+        on(key="*a" * 1000)

@@ -160,6 +160,7 @@ async def test_a_set_replaces_the_expiry_and_an_update_keeps_it() -> None:
         ("state.list", table(scope=b"x" * 513), "LIST_ERROR"),
         ("state.list", table(), "deserialization_error"),
         ("state.keys", table(scope=b"s", pattern={}), "deserialization_error"),
+        ("state.keys", table(scope=b"s", pattern=b"*" * 1025), "LIST_ERROR"),
     ],
 )
 async def test_what_is_wrong_raises_a_table_with_a_code_and_writes_nothing(

@@ -403,3 +403,14 @@ async def test_every_write_says_whose_it_is() -> None:
 
 def test_every_function_has_a_line_for_the_reference() -> None:
     assert all(operation.doc for name, operation in catalog.operations().items() if name.startswith("state."))
+
+
+@pytest.mark.parametrize(("name", "failure"), [("state.keys", None), ("state.clear", False)])
+async def test_a_pattern_that_is_too_long_gives_the_failure_value_and_says_why(name: str, failure: object) -> None:
+    call = make_call()
+
+    assert await ask(call, name, b"*a" * 1000) == [
+        failure,
+        f"{name}: a pattern has 2000 bytes, at most 1024 are allowed",
+    ]
+    assert call.tally.storage_errors == 0

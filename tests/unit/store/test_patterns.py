@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spyweb.errors import StoreError
+from spyweb.limits import PATTERN
 from spyweb.store.patterns import compile_pattern, next_prefix, translate
 
 pieces = st.text(alphabet="ab*?[é\0", max_size=8).map(str.encode)
@@ -68,3 +70,12 @@ def test_a_pattern_of_many_stars_takes_no_time() -> None:
 )
 def test_the_keys_of_a_prefix_end_before_the_next(prefix: bytes, beyond: bytes | None) -> None:
     assert next_prefix(prefix) == beyond
+
+
+def test_a_pattern_that_is_too_long_is_refused_before_it_is_compiled_or_kept() -> None:
+    compile_pattern(b"*a" * (PATTERN // 2))
+    kept = compile_pattern.cache_info().currsize
+
+    with pytest.raises(StoreError, match=r"^a pattern has 2000 bytes, at most 1024 are allowed$"):
+        compile_pattern(b"*a" * 1000)
+    assert compile_pattern.cache_info().currsize == kept

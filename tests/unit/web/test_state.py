@@ -211,3 +211,10 @@ async def test_lines_longer_than_one_read_are_taken_whole(client: Client) -> Non
 async def test_tcp_serves_none_of_it() -> None:
     async with client_of(tcp_app(FakeDesk(), None)) as client, client.get(f"{STATE}/entries") as answer:
         assert answer.status == 404
+
+
+async def test_a_pattern_that_is_too_long_is_refused(client: Client) -> None:
+    refusal = {"error": "pattern: a pattern has 2000 bytes, at most 1024 are allowed"}
+    for path in ("count", "watch"):
+        assert await get_json(client, f"{STATE}/{path}?pattern={'*a' * 1000}") == (400, refusal)
+    assert await delete(client, f"entries?pattern={'*a' * 1000}") == (400, refusal)
