@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from spyweb.limits import HOST
 from spyweb.web.ask import PUBLIC
 
 KEY_HEADER = "X-SpyWeb-Key"
@@ -64,8 +65,12 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-@lru_cache(maxsize=256)
 def _names_loopback(header: str) -> bool:
+    return len(header) <= HOST and _is_loopback_name(header)
+
+
+@lru_cache(maxsize=256)
+def _is_loopback_name(header: str) -> bool:
     return is_loopback(_host_name(header))
 
 

@@ -16,6 +16,7 @@ from spyweb.extraction.worker.selectors import MARK, split
 _OPTIONS = int(LexborDocumentOptions.WO_EVENTS)
 _LINKS = frozenset(("href", "src"))
 _REMEMBERED = 512  # selectors that have been looked at
+_LONGEST_REMEMBERED = 1_024  # characters
 
 Read = Callable[[LexborNode], str]
 
@@ -40,14 +41,15 @@ def check(selector: str, *, of_field: bool) -> None:
     """Raise Problem when it is none.  A field's may be empty, begin with >, + or ~, and hold :scope."""
     if of_field and not selector:
         return
-    if _is_field_wrong(selector) if of_field else _is_wrong(selector):
+    is_wrong = _is_field_wrong if of_field else _is_wrong
+    if is_wrong(selector) if len(selector) <= _LONGEST_REMEMBERED else is_wrong.__wrapped__(selector):
         raise Problem(f"{selector!r} is not a CSS selector")
 
 
 @lru_cache(_REMEMBERED)
 def _is_field_wrong(selector: str) -> bool:
     parts = split(selector)
-    return any(part is not None and _is_wrong(part) for part in (parts.inside, parts.after))
+    return any(part is not None and _is_wrong.__wrapped__(part) for part in (parts.inside, parts.after))
 
 
 @lru_cache(_REMEMBERED)

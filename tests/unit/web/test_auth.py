@@ -6,7 +6,7 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from spyweb.web.app import tcp_app
-from spyweb.web.auth import is_loopback
+from spyweb.web.auth import _is_loopback_name, is_loopback
 from tests.fakes.desk import FakeDesk
 
 KEY = "clé-secrète"
@@ -51,3 +51,11 @@ async def test_without_a_key_a_rebound_name_is_refused(path: str, host: str) -> 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "::", "example.com", "10.0.0.1", "localhost.localdomain"])
 def test_only_this_machine_is_loopback(host: str) -> None:
     assert not is_loopback(host)
+
+
+async def test_a_host_that_is_too_long_is_refused_and_not_kept() -> None:
+    kept = _is_loopback_name.cache_info().currsize
+
+    status, _ = await status_of("/api/jobs", None, {"Host": "x" * 7_000})
+    assert status == 403
+    assert _is_loopback_name.cache_info().currsize == kept

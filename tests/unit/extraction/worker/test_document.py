@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.extraction.wire import Extract
-from spyweb.extraction.worker.document import Problem, check, extract
+from spyweb.extraction.worker.document import Problem, _is_wrong, check, extract
 
 URL = "http://shop.example/list/"
 
@@ -197,3 +197,13 @@ def test_only_a_field_may_begin_with_a_combinator(selector: str) -> None:
         check(selector, of_field=False)
     with pytest.raises(Problem, match="is not a CSS selector"):
         check(f"{selector}[, b", of_field=True)
+
+
+def test_a_long_selector_is_looked_at_and_not_kept() -> None:
+    kept = _is_wrong.cache_info().currsize
+
+    check("a, " * 10_000 + "a", of_field=False)
+    with pytest.raises(Problem, match="is not a CSS selector"):
+        check("a" * 10_000 + "[", of_field=True)
+
+    assert _is_wrong.cache_info().currsize == kept
