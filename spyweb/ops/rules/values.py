@@ -176,7 +176,35 @@ def has_key(table: Mapping[ValueKey, Value], key: ValueKey) -> bool:
     """Of that very kind: to Python 1 and true are one key, to Lua they are not."""
     if key not in table:
         return False
-    return key not in ALIKE or any(known == key and type(known) is type(key) for known in table)
+    return key not in ALIKE or type(_known_key(table, key)) is type(key)
+
+
+class _Probe:
+    """Is equal to the key it looks for, and keeps it: a dict compares what it has with what it is asked for."""
+
+    __slots__ = ("found", "sought")
+
+    def __init__(self, sought: ValueKey) -> None:
+        self.sought = sought
+        self.found: ValueKey = sought
+
+    def __hash__(self) -> int:
+        return hash(self.sought)
+
+    def __eq__(self, known: object) -> bool:
+        if known != self.sought:
+            return False
+        self.found = known
+        return True
+
+
+def _known_key(table: Mapping[ValueKey, Value], key: ValueKey) -> ValueKey:
+    """Return the key as the table has it: the number for a boolean that is equal to it, and the reverse.
+
+    To go through all keys instead would cost an update of many ops the size of the table each time.
+    """
+    probe = _Probe(key)
+    return probe.found if probe in table else key
 
 
 def kind_of(value: Value | bytearray) -> str:

@@ -6,8 +6,9 @@ import copy
 
 import pytest
 
-from spyweb.model import NULL, Value
+from spyweb.model import NULL, Value, ValueKey
 from spyweb.ops.rules.updates import DEEPEST_MERGE, MOST_MERGED_KEYS, Kind, Update, apply
+from tests.fakes.growth import grows_linearly
 
 LARGEST = 2**63 - 1
 MISSING: Value = None
@@ -265,3 +266,13 @@ def test_a_table_never_has_both_a_boolean_and_the_number_that_python_takes_for_i
 
 def test_a_number_or_a_boolean_is_merged_over_its_like() -> None:
     assert outcome({True: 1, 0: 1}, op("merge", value={True: 2, 0: 2})) == ({True: 2, 0: 2}, [])
+
+
+def test_ops_on_the_key_1_take_no_longer_in_a_large_table_than_their_number_says() -> None:
+    def increments(size: int) -> None:
+        table: dict[ValueKey, Value] = {b"k%d" % number: 1 for number in range(size)}
+        table[1] = 1
+        steps = [op("increment", b"1", by=1)] * (size // 10) + [op("merge", value={1: 1, b"z": 1})] * (size // 10)
+        assert outcome(table, *steps)[1] == []
+
+    assert grows_linearly(increments, 2_000)
