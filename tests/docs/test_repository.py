@@ -12,7 +12,7 @@ from tests.fakes.repository import ROOT, pages, read, tracked_files
 
 TOP_LEVEL = {
     "pyproject.toml", "spyweb", "jobs", "tests", "config.example.toml", "README.md", "Makefile", "docs", "benchmarks",
-    "deploy", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "constraints.txt", ".gitignore", ".ci",
+    "deploy", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "constraints.txt", ".gitignore", ".containerignore", ".ci",
 }  # fmt: skip
 
 # Written in two halves, so that this file does not name them either.
@@ -72,3 +72,20 @@ def test_each_decision_says_status_context_decision_consequences_and_measurement
         for part in ("Status", "Context", "Decision", "Consequences", "Measurement"):
             assert f"**{part}" in text, f"{page.name} has no {part}"
         assert len(text.splitlines()) < 70, f"{page.name} is longer than half a page or so"
+
+
+def test_an_image_is_built_from_all_that_it_copies() -> None:
+    copied = {
+        name.removeprefix("./")
+        for line in re.findall(r"^COPY (?!--from)(.*) \S+$", read("deploy/Containerfile"), re.M)
+        for name in line.split()
+    }
+    kept = set(re.findall(r"^!(\S+)$", read(".containerignore"), re.M))
+    assert copied == kept
+
+
+def test_compose_starts_the_same_image_on_the_same_port() -> None:
+    compose = read("deploy/compose.yaml")
+    assert "dockerfile: deploy/Containerfile" in compose
+    assert '"127.0.0.1:${SPYWEB_PORT:-7979}:${SPYWEB_PORT:-7979}"' in compose
+    assert "HEALTHCHECK" in read("deploy/Containerfile")
