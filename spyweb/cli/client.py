@@ -8,19 +8,21 @@ import http.client
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from spyweb.errors import NoAccess, Refused
-from spyweb.jobs.health import Health
 from spyweb.jobs.outbox_view import MessageView
 from spyweb.jobs.record_view import RecordView
 from spyweb.jobs.view import JobView, NextRun, RunEnded, RunEvent, event_from_json
 from spyweb.model import JobId, Run, RunId
 from spyweb.store.access import no_access
 from spyweb.web.address import find_socket
+
+if TYPE_CHECKING:
+    from spyweb.jobs.health import Health
 
 PATIENCE = 30.0  # seconds for an answer; a daemon answers in milliseconds
 NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)  # no daemon listens there
@@ -87,6 +89,8 @@ class Daemon:
         return self.ask("POST", _with_query("/api/outbox/retry", id=message), dict[str, list[int]])["retried"]
 
     def health(self) -> Health:
+        from spyweb.jobs.health import Health
+
         return self.ask("GET", "/api/health", Health)
 
     def trigger(self, job: JobId) -> RunId | None:

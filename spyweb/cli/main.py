@@ -2,65 +2,76 @@
 
 from __future__ import annotations
 
+import math
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import wraps
-from pathlib import Path
+from enum import StrEnum
+from functools import partial, wraps
+from importlib import import_module
 from typing import Annotated, Any, ParamSpec
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from spyweb.cli import output
-from spyweb.cli.about import profile, update, version
-from spyweb.cli.check import check
-from spyweb.cli.debug import debug
 from spyweb.cli.exits import ExitCode, code_of
-from spyweb.cli.health import health
-from spyweb.cli.init import init
-from spyweb.cli.jobs import jobs, next_runs
-from spyweb.cli.logs import logs
-from spyweb.cli.outbox import outbox
-from spyweb.cli.records import records
-from spyweb.cli.run import run
-from spyweb.cli.runs import runs
-from spyweb.cli.schema import schema
-from spyweb.cli.service import install, uninstall
-from spyweb.cli.start import start
-from spyweb.cli.state.commands import STATE
-from spyweb.cli.steer import pause, resume, trigger
-from spyweb.cli.test import lua_tests
-from spyweb.cli.types import types
 from spyweb.daemon.streams import open_standard_streams
-from spyweb.errors import NoAccess, SpywebError
+from spyweb.errors import NoAccess, SpywebError, legible
 
 P = ParamSpec("P")
 Command = Callable[..., ExitCode | None]
 
-COMMANDS: dict[str, Command] = {
-    "start": start,
-    "run": run,
-    "debug": debug,
-    "check": check,
-    "test": lua_tests,
-    "jobs": jobs,
-    "runs": runs,
-    "records": records,
-    "outbox": outbox,
-    "next": next_runs,
-    "logs": logs,
-    "trigger": trigger,
-    "pause": pause,
-    "resume": resume,
-    "health": health,
-    "init": init,
-    "schema": schema,
-    "types": types,
-    "version": version,
+# The module and the function of each: imported when it is typed, so that no command pays for the parts of another.
+COMMANDS = {
+    "start": "spyweb.cli.start:start",
+    "run": "spyweb.cli.run:run",
+    "debug": "spyweb.cli.debug:debug",
+    "check": "spyweb.cli.check:check",
+    "test": "spyweb.cli.test:lua_tests",
+    "jobs": "spyweb.cli.jobs:jobs",
+    "runs": "spyweb.cli.runs:runs",
+    "records": "spyweb.cli.records:records",
+    "outbox": "spyweb.cli.outbox:outbox",
+    "next": "spyweb.cli.jobs:next_runs",
+    "logs": "spyweb.cli.logs:logs",
+    "trigger": "spyweb.cli.steer:trigger",
+    "pause": "spyweb.cli.steer:pause",
+    "resume": "spyweb.cli.steer:resume",
+    "health": "spyweb.cli.health:health",
+    "init": "spyweb.cli.init:init",
+    "schema": "spyweb.cli.schema:schema",
+    "types": "spyweb.cli.types:types",
+    "version": "spyweb.cli.about:version",
 }
-SYSTEMD: dict[str, Command] = {"install": install, "uninstall": uninstall}
-HIDDEN: dict[str, Command] = {"v": version, "update": update, "profile": profile}
+HIDDEN = {
+    "v": "spyweb.cli.about:version",
+    "update": "spyweb.cli.about:update",
+    "profile": "spyweb.cli.about:profile",
+}
+STATE = {
+    "list": "spyweb.cli.state.look:list_entries",
+    "show": "spyweb.cli.state.look:show",
+    "get": "spyweb.cli.state.look:get",
+    "set": "spyweb.cli.state.change:set_entry",
+    "delete": "spyweb.cli.state.change:delete",
+    "clear": "spyweb.cli.state.change:clear",
+    "stats": "spyweb.cli.state.look:stats",
+    "locks": "spyweb.cli.state.locks:locks",
+    "history": "spyweb.cli.state.look:history",
+    "rollback": "spyweb.cli.state.change:rollback",
+    "export": "spyweb.cli.state.transfer:export",
+    "import": "spyweb.cli.state.transfer:import_file",
+    "move": "spyweb.cli.state.change:move",
+    "watch": "spyweb.cli.state.watch:watch",
+    "rekey": "spyweb.cli.state.rekey:rekey",
+}
+SYSTEMD = {"install": "spyweb.cli.service:install", "uninstall": "spyweb.cli.service:uninstall"}
+GROUPS = {
+    "state": (STATE, "Look at and change what scripts keep."),
+    "systemd": (SYSTEMD, "Run the project as a service."),
+}
 
 EXIT_CODES = (
     "Exit codes: 0 ok; 1 a job, test or check failed; 2 usage, lock, port or permission; 130 Ctrl-C; 141 nobody reads."
@@ -76,10 +87,11 @@ def main() -> None:
         sys.exit(ExitCode.USAGE)
     output.prepare()
     with output.written():
-        build()(prog_name="spyweb")
+        build(sys.argv[1:])(prog_name="spyweb")
 
 
-def build() -> typer.Typer:
+def build(words: Sequence[str] = ()) -> typer.Typer:
+    """Build the command line; where these words name a command, only that one, so that nothing else is imported."""
     app = typer.Typer(
         cls=_Commands,
         no_args_is_help=True,
@@ -89,44 +101,94 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_project)
-    _add(app, COMMANDS)
-    _add(app, HIDDEN, hidden=True)
-    _add_group(app, "state", STATE, "Look at and change what scripts keep.")
-    _add_group(app, "systemd", SYSTEMD, "Run the project as a service.")
+    first, rest = _named(words)
+    _add(app, _only(COMMANDS, first), hidden=False)
+    _add(app, _only(HIDDEN, first), hidden=True)
+    for name, (commands, summary) in GROUPS.items():
+        if first in (None, name):
+            group = typer.Typer(cls=_Group, no_args_is_help=True, rich_markup_mode=None, epilog=EXIT_CODES)
+            second = rest[0] if rest and rest[0] in commands else None
+            _add(group, _only(commands, second), hidden=False)
+            app.add_typer(group, name=name, help=summary)
     return app
 
 
-def _add_group(app: typer.Typer, name: str, commands: dict[str, Command], summary: str) -> None:
-    group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, epilog=EXIT_CODES)
-    _add(group, commands)
-    app.add_typer(group, name=name, help=summary)
+def _named(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
+    """Return the command that the words name, behind the options of all commands, and the words after it."""
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] == "-C" else 1
+    if at < len(words) and words[at] in {*COMMANDS, *HIDDEN, *GROUPS}:
+        return words[at], words[at + 1 :]
+    return None, ()
 
 
-def _add(app: typer.Typer, commands: dict[str, Command], *, hidden: bool = False) -> None:
-    for name, command in commands.items():
+def _only(commands: Mapping[str, str], name: str | None) -> Mapping[str, str]:
+    return commands if name is None else {name: commands[name]} if name in commands else {}
+
+
+def _add(app: typer.Typer, commands: Mapping[str, str], *, hidden: bool) -> None:
+    for name, place in commands.items():
+        module, _, function = place.partition(":")
+        command: Command = getattr(import_module(module), function)
         settings = getattr(command, "context_settings", None)
-        app.command(name, hidden=hidden, epilog=EXIT_CODES, context_settings=settings)(_guarded(command))
+        app.command(name, cls=_Command, hidden=hidden, epilog=EXIT_CODES, context_settings=settings)(_guarded(command))
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from spyweb.cli.about import version
+
         version()
         raise typer.Exit
 
 
 def _project(
-    directory: Annotated[
-        Path,
-        typer.Option("-C", metavar="DIR", exists=True, file_okay=False, readable=False, help="The project's folder."),
-    ] = Path(),
+    directory: Annotated[str, typer.Option("-C", metavar="DIR", help="The project's folder.")] = ".",
     _version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Run Lua jobs on a schedule, each in its own isolated VM."""
+    if not os.path.isdir(directory) and directory != ".":  # who stands in a folder that is gone is told so
+        state = "is a file" if os.path.exists(directory) else "does not exist"
+        raise typer.BadParameter(f"Directory {legible(directory)!r} {state}.", param_hint="'-C'")
 
 
-class _Commands(TyperGroup):
+class _Lean:
+    """A command whose values are converted only where that is needed: typer does it with pydantic, which takes 0.1 s to
+    import, and does it to every option that nobody typed."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            if "process_value" not in vars(parameter):
+                parameter.process_value = partial(_converted, parameter, parameter.process_value)
+        return parameters
+
+
+def _converted(parameter: Any, convert: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
+    kind = parameter.type_descriptor.annotation
+    if isinstance(value, str) and isinstance(kind, type) and issubclass(kind, StrEnum) and value in set(kind):
+        value = kind(value)
+    elif kind is int and isinstance(value, str) and value.isdecimal() and value.isascii() and len(value) < 10:
+        limits = parameter.type_descriptor.parameter_info
+        value = int(value) if (limits.min or 0) <= int(value) <= (limits.max or math.inf) else value
+    is_as_it_is = not parameter.required if value is None else type(value) is kind
+    if not is_as_it_is:
+        return convert(context, value)
+    return parameter.callback(context, parameter, value) if parameter.callback else value
+
+
+class _Command(_Lean, TyperCommand):
+    pass
+
+
+class _Group(_Lean, TyperGroup):
+    pass
+
+
+class _Commands(_Group):
     """Whose wrong usage is one line that a log can hold, like every other error."""
 
     def make_context(self, *args: Any, **options: Any) -> Any:

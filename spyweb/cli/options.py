@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from spyweb.cli.output import Format
-from spyweb.cli.project import open_project
 from spyweb.errors import Refused, SpywebError
 
 MOST_ROWS = 1_000_000_000  # of an answer: SQLite takes numbers of 64 bits, and typer any
@@ -24,8 +23,10 @@ def root_of(context: typer.Context) -> Path:
 
 
 def complete_job(context: typer.Context, incomplete: str) -> list[str]:
+    from spyweb.cli.project import open_project  # only where a shell asks
+
     try:
-        ids = [str(job.id) for job in open_project(root_of(context)).views()]
+        ids = [str(job.id) for job in open_project(root_of(context)).offline.views()]
     except SpywebError:
         return []
     return [job for job in ids if job.startswith(incomplete)]

@@ -16,10 +16,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
-import msgspec
-
 from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError
-from spyweb.jobs.view import describe_moment, to_json
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -137,7 +134,9 @@ def report(error: SpywebError) -> None:
 
 
 def show_json(value: object) -> None:
-    print(msgspec.json.format(to_json(value), indent=2).decode(), flush=True)
+    import msgspec
+
+    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode(), flush=True)
 
 
 def show_json_line(line: bytes) -> None:
@@ -146,6 +145,8 @@ def show_json_line(line: bytes) -> None:
 
 def moment(ms: int, timezone: str) -> str:
     """To the second."""
+    from spyweb.jobs.view import describe_moment
+
     return describe_moment(ms // 1000 * 1000, timezone)
 
 

@@ -44,7 +44,7 @@ def _run_here(project: Project, name_or_id: str, watch: Watcher, debug: bool) ->
     from spyweb.daemon.foreground import run_once  # every other command does without the machine room
 
     output.hush_parts()
-    job = project.find(name_or_id)
+    job = find_in(project.offline.views(), name_or_id)
     return asyncio.run(run_once(project.root, {}, job, watch, note_sending, debug=debug))
 
 

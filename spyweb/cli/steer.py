@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from spyweb.cli import output
@@ -11,6 +13,9 @@ from spyweb.cli.output import Format
 from spyweb.cli.project import Project, find_in, open_project
 from spyweb.errors import Refused
 from spyweb.model import JobId
+
+if TYPE_CHECKING:
+    from spyweb.cli.offline import Offline
 
 
 def trigger(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
@@ -51,12 +56,12 @@ def resume(context: typer.Context, job: JobName, form: Output = Format.TABLE) ->
     _tell(chosen, form, paused=False)
 
 
-def _door(project: Project, job: str) -> tuple[Daemon | Project, JobId]:
+def _door(project: Project, job: str) -> tuple[Daemon | Offline, JobId]:
     """The daemon; without one the database, under the lock."""
     daemon = project.find_daemon()
     if daemon:
         return daemon, find_in(daemon.jobs(), job)
-    return project, project.find(job)
+    return project.offline, find_in(project.offline.views(), job)
 
 
 def _tell(job: JobId, form: Format, *, paused: bool) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from spyweb.jobs.outbox import place_of
 from spyweb.model import JobId
-from spyweb.store.protocol import Message
+
+if TYPE_CHECKING:
+    from spyweb.store.protocol import Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,8 @@ class MessageView:
 
 
 def view_message(message: Message) -> MessageView:
+    from spyweb.jobs.outbox import place_of  # a command that asks a daemon does without the store
+
     is_dead = message.dead_ms is not None
     return MessageView(
         id=message.id,

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from spyweb.model import JobId
-from spyweb.store.protocol import Record
+
+if TYPE_CHECKING:
+    from spyweb.store.protocol import Record
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -18,8 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-import structlog
-
 from spyweb.errors import StoreError
 from spyweb.store.damage import index_of
 from spyweb.store.original import Original
@@ -29,7 +27,6 @@ PAGES = 5000  # in the log that have not been copied: few rows of large values
 BATCHES = 8  # from one look at that to the next, since each gives the interpreter's lock away
 PAGES_IN_LOG = 16  # where the -shm file says how many there are: a native u32 (sqlite.org/walformat.html, mxFrame)
 
-log = structlog.get_logger()
 
 _sync = getattr(os, "fdatasync", os.fsync)  # as SQLite's own
 
@@ -116,6 +113,9 @@ class Checkpoints:
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             _sync(self._file)
         except (sqlite3.Error, OSError, StoreError) as error:
+            import structlog  # slow to import: a command that only reads the database does without
+
+            log = structlog.get_logger()
             log.debug("a checkpoint was left to the writer", path=str(self._path), error=str(error))
 
     def _connect_to_the_same(self) -> sqlite3.Connection:

@@ -11,8 +11,7 @@ import pytest
 import typer
 
 from spyweb.cli.exits import ExitCode
-from spyweb.cli.main import COMMANDS, EXIT_CODES, HIDDEN, build
-from spyweb.cli.state.commands import STATE
+from spyweb.cli.main import COMMANDS, EXIT_CODES, HIDDEN, STATE, build
 from spyweb.jobs.view import JobState
 from spyweb.model import Outcome
 from spyweb.web import health, jobs, outbox, records, runs, state

@@ -116,7 +116,7 @@ def _namespace(project: Project, choice: str, name: str) -> str:
     match choice:
         case "job":
             return job_namespace(
-                find_job(project.views(), name) or JobId(name)
+                find_job(project.offline.views(), name) or JobId(name)
             )  # a job that is gone has its keys still
         case "scope":
             return scope_namespace(name)

@@ -126,11 +126,11 @@ class LocalState:
 
             return await answer(MemoryStore(self._project.clock))
 
-        found = self._project.read(answer, None) or asyncio.run(nothing_yet())
+        found = self._project.offline.read(answer, None) or asyncio.run(nothing_yet())
         return found[0]
 
     def _write(self, ask: Callable[[StateOffice], Awaitable[T]]) -> T:
-        return self._project.change_values(lambda store: ask(self._office(store)))
+        return self._project.offline.change_values(lambda store: ask(self._office(store)))
 
     def _office(self, store: Store) -> StateOffice:
         from spyweb.web.state_office import StateOffice  # where a daemon runs, it is the one that needs it

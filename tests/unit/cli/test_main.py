@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from spyweb import __version__
+from spyweb.cli import health
 from spyweb.cli import main as command_line
 from spyweb.errors import (
     ConfigError,
@@ -31,7 +33,7 @@ def fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise error
 
-    monkeypatch.setitem(command_line.COMMANDS, "health", fail)
+    monkeypatch.setattr(health, "health", fail)
 
 
 @pytest.mark.parametrize("words", [["--version"], ["version"], ["v"]])
@@ -173,3 +175,65 @@ def test_a_current_folder_that_is_gone_is_one_line(tmp_path: Path, monkeypatch: 
     assert answer.code == 2
     assert answer.err == "spyweb: the current folder is gone: go to another, or name the project's with -C\n"
     assert spyweb("init", root=tmp_path).code == 0
+
+
+LISTENED = "import atexit, sys; atexit.register(lambda: print('\\nimported', *sys.modules))"
+PARTS = {"aiohttp", "aiosqlite", "apscheduler", "lupa", "selectolax", "watchfiles", "structlog", "rich", "pydantic"}
+
+
+def imported_by(code: str, *words: str, root: Path) -> set[str]:
+    """The modules that a process has imported by its end."""
+    command = [sys.executable, "-c", f"{LISTENED}; {code}", *words]
+    ended = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    return set(ended.stdout.splitlines()[-1].split()[1:])
+
+
+TYPED = "from spyweb.cli.main import main; main()"
+
+
+def test_the_version_is_told_without_any_part_of_the_daemon(tmp_path: Path) -> None:
+    found = imported_by(TYPED, "version", root=tmp_path)
+    assert "spyweb.cli.about" in found
+    assert not found & {*PARTS, "asyncio", "msgspec", "sqlite3", "http.client", "spyweb.settings", "spyweb.model"}
+
+
+@pytest.mark.parametrize("words", [["jobs"], ["runs", "-n", "5", "-o", "json"], ["-C", ".", "next"]])
+def test_without_a_daemon_a_list_is_made_without_what_runs_jobs(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    assert not imported_by(TYPED, *words, root=tmp_path) & PARTS
+
+
+def test_what_asks_a_daemon_needs_neither_the_store_nor_the_files_of_jobs(tmp_path: Path) -> None:
+    found = imported_by("import spyweb.cli.jobs, spyweb.cli.runs, spyweb.cli.steer, spyweb.cli.outbox", root=tmp_path)
+    assert "spyweb.cli.client" in found
+    assert not found & {*PARTS, "sqlite3", "cronsim", "spyweb.store.protocol", "spyweb.jobs.discover"}
+
+
+def test_every_command_that_is_shown_can_be_imported_alone() -> None:
+    for name in [*command_line.COMMANDS, *command_line.HIDDEN]:
+        names = [each.name for each in command_line.build([name]).registered_commands]
+        assert names == [name]
+    assert [each.name for each in command_line.build(["-C", "run", "state", "get"]).registered_groups] == ["state"]
+
+
+@pytest.mark.parametrize("words", [["nonsense"], ["--help"], ["-C"], []])
+def test_where_no_command_is_named_all_are_there(words: list[str]) -> None:
+    app = command_line.build(words)
+    assert len(app.registered_commands) == len(command_line.COMMANDS) + len(command_line.HIDDEN)
+    assert len(app.registered_groups) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-C", "{root}/file", "jobs"], "Directory '{root}/file' is a file"),
+        (["next", "-n", "20000"], "Input should be less than or equal to 10000"),
+        (["next", "-n", "two"], "Input should be a valid integer"),
+        (["runs", "--outcome", "good"], "'good' is not one of"),
+    ],
+)
+def test_what_is_converted_here_is_refused_in_typer_s_words(words: list[str], said: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    answer = spyweb(*(word.format(root=tmp_path) for word in words))
+    assert answer.code == 2
+    assert said.format(root=tmp_path) in answer.err

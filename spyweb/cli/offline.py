@@ -1,0 +1,187 @@
+"""Answer from a project's files and its database, where no daemon does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from spyweb.clock import Clock
+from spyweb.errors import Refused
+from spyweb.jobs.cursor import Welcome, dismissed, welcome
+from spyweb.jobs.discover import Scan, scan
+from spyweb.jobs.due import SPREAD_MS, settle, upcoming
+from spyweb.jobs.history import history_rules
+from spyweb.jobs.outbox_view import MessageView, view_message
+from spyweb.jobs.record_view import RecordView, view_record
+from spyweb.jobs.view import JobFacts, JobView, NextRun, broken_job, next_run, view_job, zone_of
+from spyweb.jobs.watches import watches_of
+from spyweb.model import Cursor, JobId, JobSpec, Run, RunId
+from spyweb.settings import Settings
+from spyweb.store.access import no_access
+from spyweb.store.keys import find_key
+from spyweb.store.lock import hold_lock
+from spyweb.store.protocol import Change, Durability, Message, Record, Store
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the database says of the jobs."""
+
+    cursors: dict[JobId, Cursor]
+    latest: dict[JobId, Run]
+
+
+class Offline:
+    """The files and the database.  Reading never takes the lock; changing something does."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+
+    def views(self) -> list[JobView]:
+        """The jobs by their files alone."""
+        return _views(self._scan(), {})
+
+    def jobs(self) -> list[JobView]:
+        known, scanned = self._known(), self._scan()
+        return _views(scanned, {spec.id: self._facts(spec, known) for spec in _specs(scanned)})
+
+    def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
+        known = self._known()
+        chosen = [spec for spec in _specs(self._scan()) if job in (None, spec.id)]
+        found = [due for spec in chosen for due in self._next_of(spec, known, count)]
+        return sorted(found, key=lambda run: (run.due_ms, run.job))[:count]
+
+    def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
+        return self.read(lambda store: store.runs.list(job, limit=limit, before=before), [])
+
+    def records(self, job: JobId, *, limit: int, before_ns: int | None) -> list[RecordView]:
+        found: list[Record] = self.read(lambda store: store.records.list(job, limit=limit, before_ns=before_ns), [])
+        return [view_record(record) for record in found]
+
+    def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]:
+        found: list[Message] = self.read(lambda store: store.outbox.unsent(job, limit), [])
+        return [view_message(message) for message in found]
+
+    def retry_messages(self, message: int | None) -> list[int]:
+        """The next daemon sends them as it starts."""
+        return self.write(lambda store: store.outbox.retry(message))
+
+    def pause(self, job: JobId) -> None:
+        self._change(job, paused=True)
+
+    def resume(self, job: JobId) -> None:
+        self._change(job, paused=False)
+
+    def _scan(self) -> Scan:
+        return scan(self._settings.root, self._settings)
+
+    def _known(self) -> Known:
+        return self.read(_known, Known(cursors={}, latest={}))
+
+    def _facts(self, spec: JobSpec, known: Known) -> JobFacts:
+        due = self._next_of(spec, known, 1)
+        return JobFacts(
+            cursor=known.cursors.get(spec.id),
+            next_due_ms=due[0].due_ms if due else None,
+            last=known.latest.get(spec.id),
+        )
+
+    def _next_of(self, spec: JobSpec, known: Known, count: int) -> list[NextRun]:
+        """What would be due from now on if a daemon started now."""
+        cursor = known.cursors.get(spec.id)
+        if not spec.enabled or (cursor and cursor.paused):
+            return []
+        now_ms = self._clock.now_ms()
+        from_ms = settle(spec, welcome(spec, cursor, now_ms, SPREAD_MS).cursor.due_ms, now_ms).cursor_ms
+        zone = zone_of(spec.schedule, self._settings.daemon.timezone)
+        return [next_run(spec.id, due_ms, zone) for due_ms in upcoming(spec, from_ms, count)]
+
+    def read(self, ask: Callable[[Store], Awaitable[T]], otherwise: T) -> T:
+        """Ask the database; before the first start there is none."""
+        path = self._settings.store.path
+        data_dir = self._settings.daemon.data_dir
+        if data_dir.exists() and (error := no_access(data_dir)):
+            raise error
+        return asyncio.run(self._ask(ask, read_only=True)) if path.exists() else otherwise
+
+    def write(self, ask: Callable[[Store], Awaitable[T]]) -> T:
+        """Ask the database for a change, under the lock.  Raises LockHeld when somebody has it."""
+        with hold_lock(self._settings.daemon.data_dir, root=self._settings.root, clock=self._clock):
+            return asyncio.run(self._ask(ask, read_only=False))
+
+    def key(self) -> bytes | None:
+        """What values are encrypted with; None: they are not.  Raises StoreError or NoAccess."""
+        key_file = self._settings.store.key_file
+        return find_key(key_file, self._settings.root, os.environ) if key_file else None
+
+    def change_values(self, ask: Callable[[Store], Awaitable[T]]) -> T:
+        """As `write`, with what the jobs say of stored values: which past versions are kept, which changes start a
+        job once a daemon runs."""
+        specs = _specs(self._scan())
+
+        def change(store: Store) -> Awaitable[T]:
+            store.events.watch(watches_of(specs))
+            store.values.keep_history(history_rules(self._settings.state.history, specs))
+            return ask(store)
+
+        return self.write(change)
+
+    async def _ask(self, ask: Callable[[Store], Awaitable[T]], *, read_only: bool) -> T:
+        from spyweb.store.sqlite import open_store  # before the first start there is nothing to open
+
+        settings = self._settings.store
+        store = await open_store(
+            settings.path,
+            clock=self._clock,
+            durability=Durability(settings.durability),
+            read_only=read_only,
+            key=self.key(),
+            history=self._settings.state.history,
+        )
+        try:
+            return await ask(store)
+        finally:
+            await store.close()
+
+    def _change(self, job: JobId, *, paused: bool) -> None:
+        file = self._scan().jobs.get(job)
+        if file is None:
+            raise Refused(f"{job} does not load: `spyweb check` says why")
+        self.write(partial(_set_paused, file.spec, self._clock, paused=paused))
+
+
+async def _set_paused(spec: JobSpec, clock: Clock, store: Store, *, paused: bool) -> None:
+    """The next daemon takes the cursor up as it stands, and records the due times in between as paused."""
+    cursor = (await store.runs.cursors()).get(spec.id)
+    if cursor is None or cursor.paused is not paused:
+        await store.runs.record(_paused(spec, cursor, clock.now_ms(), paused=paused))
+
+
+def _paused(spec: JobSpec, cursor: Cursor | None, now_ms: int, *, paused: bool) -> Change:
+    """A job that no daemon has seen yet gets its first cursor."""
+    seen = Welcome(cursor=cursor) if cursor else welcome(spec, None, now_ms, SPREAD_MS)
+    changed = replace(dismissed(seen.cursor, now_ms), paused=paused)
+    return Change(cursors=[changed], stretches=seen.stretches)
+
+
+async def _known(store: Store) -> Known:
+    return Known(cursors=await store.runs.cursors(), latest=await store.runs.latest())
+
+
+def _specs(scanned: Scan) -> list[JobSpec]:
+    return [file.spec for file in scanned.jobs.values()]
+
+
+def _views(scanned: Scan, facts: Mapping[JobId, JobFacts]) -> list[JobView]:
+    whole = [view_job(spec, facts.get(spec.id, JobFacts())) for spec in _specs(scanned)]
+    broken = [broken_job(job, problems) for job, problems in scanned.broken.items()]
+    return sorted([*whole, *broken], key=lambda view: view.id)
