@@ -111,4 +111,4 @@ def _item_rows(items: Sequence[Found]) -> tuple[list[str], list[list[str]]]:
         [*(each.get(name, "") for name in names), ", ".join(cast(Sequence[str], item["matches"]))]
         for each, item in zip(fields, items, strict=True)
     ]
-    return [*names, "matches"], rows
+    return [*names, "keywords"], rows

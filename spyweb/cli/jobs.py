@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -11,7 +13,7 @@ from spyweb.cli.options import MaybeJob, Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import find_in, open_project
 from spyweb.clock import RealClock
-from spyweb.jobs.view import JobView, LastRun, NextRun
+from spyweb.jobs.view import JobView, LastRun, NextRun, describe_details, describe_outcome
 from spyweb.settings.units import format_duration
 
 
@@ -20,13 +22,24 @@ def jobs(context: typer.Context, form: Output = Format.TABLE) -> None:
 
     Its state, its schedule, its next and its last run, and what is wrong with its file.
     """
-    found = open_project(root_of(context)).source().jobs()
+    project = open_project(root_of(context))
+    found = project.source().jobs()
     if form is Format.JSON:
         output.show_json(found)
-        return
-    now_ms = RealClock().now_ms()
-    header = ("job", "state", "schedule", "next", "last", "ended", "took", "note")
-    output.show_table(header, [_job_row(job, now_ms) for job in found], empty="no jobs: put a Lua file into jobs/")
+    else:
+        show_jobs(found, project.settings.daemon.timezone, project.clock.now_ms())
+
+
+def show_jobs(found: Sequence[JobView], timezone: str, now_ms: int) -> None:
+    header = ("job", "state", "schedule", "next", "last", "took", "note", "description")
+    rows = [_job_row(job, timezone, now_ms) for job in found]
+    output.show_table(
+        header,
+        rows,
+        empty="no jobs: put a Lua file into jobs/",
+        cut=("note", "schedule", "job"),
+        spare=("description", "took"),
+    )
 
 
 def next_runs(
@@ -46,23 +59,33 @@ def next_runs(
     output.show_table(("due", "in", "job"), rows, empty="nothing is due")
 
 
-def _job_row(job: JobView, now_ms: int) -> tuple[str, ...]:
+def _job_row(job: JobView, timezone: str, now_ms: int) -> tuple[str, ...]:
+    last, took = _last_cells(job.last, now_ms)
     return (
         job.id,
         job.state,
-        job.schedule,
+        job.schedule.removesuffix(f" ({timezone})"),
         "" if job.next_due_ms is None else until(job.next_due_ms - now_ms),
-        *_last_cells(job.last, now_ms),
-        job.error or (job.last.reason if job.last else ""),
+        last,
+        took,
+        job.error or (describe_last(job.last) if job.last else ""),
+        job.description,
     )
 
 
-def _last_cells(last: LastRun | None, now_ms: int) -> tuple[str, str, str]:
+def _last_cells(last: LastRun | None, now_ms: int) -> tuple[str, str]:
     if last is None:
-        return ("", "", "")
-    ended = "" if last.ended_ms is None else f"{rounded(now_ms - last.ended_ms)} ago"
+        return ("", "")
+    ended = "" if last.ended_ms is None else f", {rounded(now_ms - last.ended_ms)} ago"
     took = "" if last.duration_ms is None else format_duration(last.duration_ms)
-    return (last.outcome, ended, took)
+    return (f"{last.outcome}{ended}", took)
+
+
+def describe_last(last: LastRun) -> str:
+    """What a job's list says of its latest run: what asks for attention goes first."""
+    errors = describe_outcome(last).removeprefix(last.outcome).removeprefix(", ")
+    details = describe_details(replace(last, note=""))
+    return "; ".join(filter(None, (errors, last.note, details)))
 
 
 def _next_row(run: NextRun, now_ms: int) -> tuple[str, ...]:

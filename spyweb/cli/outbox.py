@@ -64,7 +64,8 @@ def _show(found: Sequence[MessageView], form: Format, now_ms: int) -> None:
         output.show_json(found)
         return
     header = ("id", "job", "since", "by", "to", "state", "attempts", "next", "error")
-    output.show_table(header, [_row(each, now_ms) for each in found], empty="everything has arrived")
+    rows = [_row(each, now_ms) for each in found]
+    output.show_table(header, rows, empty="everything has arrived", cut=("error", "to", "job"))
 
 
 def _row(message: MessageView, now_ms: int) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,8 @@ COLOURS = {
 NAMES = {GOOD: "green", BAD: "red", CARE: "yellow", BUSY: "cyan", FAINT: "dim"}  # as rich calls them
 GAP = 2  # spaces between the columns of a table
 SHORTEST = 12  # characters that are left of a cell that is cut
+ENOUGH = 40  # of such a cell, before a spare column gets room
+_STATE = re.compile(r"[a-z]+(?=$|[:,] )")  # a state at the beginning of a cell, of which more may be said
 _VISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
@@ -150,6 +153,13 @@ def moment(ms: int, timezone: str) -> str:
     return describe_moment(ms // 1000 * 1000, timezone)
 
 
+def row_moment(ms: int, timezone: str, now_ms: int) -> str:
+    """To the second: in a row on a terminal without what goes without saying, elsewhere whole."""
+    from spyweb.jobs.view import describe_briefly
+
+    return describe_briefly(ms, timezone, now_ms) if sys.stdout.isatty() else moment(ms, timezone)
+
+
 def show_bytes(data: bytes) -> None:
     """A script's text: in a pipe byte for byte, on a terminal as it can be shown."""
     if sys.stdout.isatty():
@@ -216,15 +226,18 @@ def _move(bars: Progress, bar: TaskID, total: int, done: int) -> None:
     bars.update(bar, total=total, completed=done)
 
 
-def show_table(header: Sequence[str], rows: Rows, *, empty: str, cut: str = "") -> None:
-    """A table; without rows one line on stderr says what is not there.
+def show_table(
+    header: Sequence[str], rows: Rows, *, empty: str, cut: Sequence[str] = (), spare: Sequence[str] = ()
+) -> None:
+    """Show a table; without rows one line on stderr says what is not there.
 
-    On a narrow terminal cells take several lines, but those of the column `cut` are cut.
+    On a terminal that is too narrow the cells of the columns `cut` are cut, those of others take several lines.  A
+    column of `spare` is there only where all others have room; the first of them goes first.
     """
     if not rows:
         note(empty)
     elif sys.stdout.isatty():
-        _draw(header, rows, cut)
+        _draw(header, rows, cut, spare)
     else:
         _align(header, rows)
 
@@ -254,25 +267,51 @@ def paint(text: str, colour: str | None, stream: TextIO) -> str:
     return f"\x1b[{colour}m{text}\x1b[0m"
 
 
-def _draw(header: Sequence[str], rows: Rows, cut: str) -> None:
+def _draw(header: Sequence[str], rows: Rows, cut: Sequence[str], spare: Sequence[str]) -> None:
     from rich.console import Console  # rich takes 60 ms to import: only tables on a terminal pay for it
     from rich.table import Table
     from rich.text import Text
 
-    console, shown = Console(highlight=False), [tuple(map(clean, row)) for row in rows]
+    console = Console(highlight=False)
+    columns = {name: [clean(row[number]) for row in rows] for number, name in enumerate(header)}
+    for name in (*cut, *spare):
+        columns[name] = [" ".join(cell.split()) for cell in columns[name]]
+    _fit(columns, cut, spare, console.width)
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in header:
+    for name in columns:
         table.add_column(name, overflow="fold")
-    for row in _fitted(header, shown, header.index(cut), console.width) if cut else shown:
-        table.add_row(*(Text(cell, style=NAMES.get(COLOURS.get(cell, ""), "")) for cell in row))
+    for cells in zip(*columns.values(), strict=True):
+        shown = [Text(cell) for cell in cells]
+        for text in shown:
+            word = _STATE.match(text.plain)
+            text.stylize(NAMES.get(COLOURS.get(word[0], ""), "") if word else "", 0, word.end() if word else 0)
+        table.add_row(*shown)
     console.print(table)
 
 
-def _fitted(header: Sequence[str], rows: Rows, cut: int, width: int) -> Rows:
-    """The rows, with the cells of one column as long as there is room for."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    room = max(width - sum(widths) + widths[cut] - GAP * (len(widths) - 1), SHORTEST)
-    return [(*row[:cut], shortened(row[cut], room), *row[cut + 1 :]) for row in rows]
+def _fit(columns: dict[str, list[str]], cut: Sequence[str], spare: Sequence[str], width: int) -> None:
+    """Drop spare columns that have no room, and cut the cells of those that may be cut."""
+
+    def excess(widths: dict[str, int]) -> int:
+        return sum(widths.values()) + GAP * (len(widths) - 1) - width
+
+    widths = {name: min(max(len(name), *map(len, cells)), width) for name, cells in columns.items()}
+    enough = {name: min(wide, ENOUGH) if name in cut else wide for name, wide in widths.items()}
+    for name in spare:
+        wanted, shortest = widths[name], min(widths[name], SHORTEST)
+        room = wanted - excess({**enough, name: wanted})
+        if room >= shortest:
+            widths[name] = min(wanted, room)
+            break
+        del columns[name], widths[name], enough[name]
+    shrinking = [name for name in (*cut, *spare) if name in columns]
+    while shrinking and excess(widths) > 0:
+        widest = max(shrinking, key=widths.__getitem__)
+        if widths[widest] <= SHORTEST:
+            break
+        widths[widest] -= 1
+    for name in shrinking:
+        columns[name] = [shortened(cell, widths[name]) for cell in columns[name]]
 
 
 def shortened(text: str, room: int) -> str:

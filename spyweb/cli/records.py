@@ -55,7 +55,7 @@ def records(
         case RecordFormat.CSV:
             output.show_bytes(to_csv(found).removesuffix("\n").encode())
         case RecordFormat.TABLE:
-            show_records(found, timezone)
+            show_records(found, timezone, project.clock.now_ms())
 
 
 def _since(source: Source, job: str, since_ms: int) -> Iterator[RecordView]:
@@ -88,14 +88,14 @@ def moment_of(text: str, now_ms: int, timezone: str) -> int:
         raise Refused(f"--since {text[:80]!r}: {SINCE_EXPECTED}") from error
 
 
-def show_records(found: Sequence[RecordView], timezone: str) -> None:
+def show_records(found: Sequence[RecordView], timezone: str, now_ms: int) -> None:
     names = field_names(found)
-    rows = [_row(view, names, timezone) for view in found]
+    rows = [_row(view, names, timezone, now_ms) for view in found]
     output.show_table(("found", *names, "keywords"), rows, empty="no records")
 
 
-def _row(view: RecordView, names: Sequence[str], timezone: str) -> tuple[str, ...]:
-    found = output.moment(view.timestamp // NS_IN_MS, timezone)
+def _row(view: RecordView, names: Sequence[str], timezone: str, now_ms: int) -> tuple[str, ...]:
+    found = output.row_moment(view.timestamp // NS_IN_MS, timezone, now_ms)
     return (found, *(view.fields.get(name, "") for name in names), ", ".join(view.match_key))
 
 

@@ -13,7 +13,7 @@ from spyweb.cli.options import MOST_ROWS, MaybeJob, Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Source, open_project
 from spyweb.errors import Refused
-from spyweb.jobs.view import describe_moment, duration_ms, find_job, no_such_job
+from spyweb.jobs.view import describe_details, describe_outcome, duration_ms, find_job, no_such_job
 from spyweb.model import JobId, Outcome, Run
 from spyweb.settings.units import format_duration
 
@@ -37,7 +37,7 @@ def runs(
     if form is Format.JSON:
         output.show_json(found)
     else:
-        show_runs(found, project.settings.daemon.timezone)
+        show_runs(found, project.settings.daemon.timezone, project.clock.now_ms())
 
 
 def _matching(source: Source, job: str | None, outcome: Outcome | None, count: int) -> Iterator[Run]:
@@ -57,28 +57,29 @@ def _pages(source: Source, name: str | None, limit: int) -> Iterator[Run]:
         page = source.runs(page[-1].job if name else None, limit=limit, before=page[-1].id)
 
 
-def show_runs(found: list[Run], timezone: str) -> None:
-    header = ("run", "job", "began", "took", "trigger", "outcome", "reason")
-    output.show_table(header, [_row(run, timezone) for run in found], empty="no runs yet")
+def show_runs(found: list[Run], timezone: str, now_ms: int) -> None:
+    header = ("run", "job", "began", "took", "trigger", "outcome")
+    rows = [_row(run, timezone, now_ms) for run in found]
+    output.show_table(header, rows, empty="no runs yet", cut=("outcome", "job", "trigger"))
 
 
-def _row(run: Run, timezone: str) -> tuple[str, ...]:
+def _row(run: Run, timezone: str, now_ms: int) -> tuple[str, ...]:
     began_ms = run.due_ms if run.started_ms is None else run.started_ms
     took = duration_ms(run)
     attempt = f" (attempt {run.attempt})" if run.attempt > 1 else ""
     return (
         str(run.id),
         run.job,
-        "" if began_ms is None else output.moment(began_ms, timezone),
+        "" if began_ms is None else output.row_moment(began_ms, timezone, now_ms),
         "" if took is None else format_duration(took),
         f"{run.trigger.get('type', '')}{attempt}",
-        run.outcome or run.state,
-        _reason(run, timezone),
+        _outcome(run, timezone, now_ms),
     )
 
 
-def _reason(run: Run, timezone: str) -> str:
-    cause = f"{run.failure}: " if run.failure and not run.reason.startswith(run.failure) else ""
-    if run.count == 1 or run.last_due_ms is None:
-        return f"{cause}{run.reason}"
-    return f"{run.reason} ({run.count} due times, the last {describe_moment(run.last_due_ms, timezone)})"
+def _outcome(run: Run, timezone: str, now_ms: int) -> str:
+    """How it ended, and all that there is to say of it."""
+    outcome, details = describe_outcome(run, run.state), describe_details(run)
+    if run.count > 1 and run.last_due_ms is not None:
+        details += f" ({run.count} due times, the last {output.row_moment(run.last_due_ms, timezone, now_ms)})"
+    return f"{outcome}: {details}" if details else outcome

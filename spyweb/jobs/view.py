@@ -253,6 +253,40 @@ def describe_moment(ms: int, timezone: str) -> str:
     return f"{local:%a %Y-%m-%d %H:%M:%S}{fraction} {local:%Z}"
 
 
+def describe_briefly(ms: int, timezone: str, now_ms: int) -> str:
+    """Time, and the date where it is another day's, in a time zone that is known: `03-29 03:00:00`."""
+    try:
+        local, today = (datetime.fromtimestamp(each // 1000, tz=ZoneInfo(timezone)) for each in (ms, now_ms))
+    except (ValueError, OverflowError):
+        return describe_moment(ms, timezone)
+    if local.date() == today.date():
+        return f"{local:%H:%M:%S}"
+    return f"{local:%m-%d %H:%M:%S}" if local.year == today.year else f"{local:%Y-%m-%d %H:%M:%S}"
+
+
+def describe_details(run: Run | LastRun) -> str:
+    """What there is to say of a run beside its outcome: `404, 0 items`, why it failed, what it returned."""
+    cause = run.failure if run.failure not in (None, Failure.ERROR) else ""
+    reason = run.reason if not cause or run.reason.startswith(cause) else f"{cause}: {run.reason}"
+    return "; ".join(filter(None, (reason, _describe_page(run), run.result, run.note)))
+
+
+def _describe_page(run: Run | LastRun) -> str:
+    """Of a monitor's run: how its page answered, unless that goes without saying, and what was found on it."""
+    status, found, new = run.http_status, run.items_found, run.items_new
+    shown = [] if status is None or 200 <= status < 300 else [str(status)]
+    if found is not None:
+        shown += [f"{found} {'item' if found == 1 else 'items'}"] + ([f"{new} new"] if new else [])
+    return ", ".join(shown)
+
+
+def describe_outcome(run: Run | LastRun, state: str = "") -> str:
+    """`success, 3 storage errors`; without an outcome the state that it is in."""
+    count = run.storage_errors
+    errors = f", {count} storage {'error' if count == 1 else 'errors'}" if count else ""
+    return f"{run.outcome or state}{errors}"
+
+
 def describe_failure(reason: str, traceback: str) -> str:
     """All that is known of it: a traceback may begin with the reason."""
     if not traceback or traceback.startswith(reason):

@@ -107,16 +107,17 @@ def test_what_does_not_compile_is_told_beside_what_is_wrong_in_the_settings(proj
 
 def test_what_ran_is_read_from_the_database(ran: Path) -> None:
     (row,) = spyweb("runs", root=ran).table
-    assert (row[1], row[3:]) == ("tick", ["1s", "manual", "failed", "jobs/tick.lua:1: no"])
+    assert (row[1], row[3:]) == ("tick", ["1s", "manual", "failed: jobs/tick.lua:1: no"])
     (tick,) = [row for row in spyweb("jobs", root=ran).table if row[0] == "tick"]
-    assert tick[-4:] == ["failed", tick[-3], "1s", "jobs/tick.lua:1: no"]
+    assert tick[-3].startswith("failed, ")
+    assert tick[-2:] == ["1s", "jobs/tick.lua:1: no"]
 
 
 def test_a_job_that_is_gone_keeps_its_history(ran: Path) -> None:
     (ran / "jobs" / "tick.lua").unlink()
 
     (row,) = spyweb("runs", "tick", root=ran).table
-    assert row[-1] == "jobs/tick.lua:1: no"
+    assert row[-1] == "failed: jobs/tick.lua:1: no"
     assert spyweb("runs", "tuck", root=ran).err == "spyweb: no job is named 'tuck': `spyweb jobs` lists them\n"
 
 

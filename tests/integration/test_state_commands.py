@@ -80,7 +80,7 @@ def test_a_list_shows_each_entry_and_how_many_there_are(state: State) -> None:
     state("set", "a", "x" * 60)
     state("set", "ab", "5")
     answer = state("list")
-    assert answer.lines[0].split() == ["KEY", "VALUE", "TYPE", "TTL", "UPDATED"]
+    assert answer.lines[0].split() == ["key", "value", "type", "ttl", "updated"]
     rows = [row[:4] for row in answer.table[:-1]]
     assert rows == [
         ["a", "x" * 47 + "...", "string", "-"],

@@ -50,7 +50,7 @@ def _list(project: Project, form: Format) -> ExitCode:
         return ExitCode.OK
     now_ms, timezone = project.clock.now_ms(), project.settings.daemon.timezone
     rows = [render.lock_row(lock, now_ms, timezone) for lock in found]
-    output.show_table(render.LOCKS_HEADER, rows, empty="no lock is held")
+    output.show_table(render.LOCKS_HEADER, rows, empty="no lock is held", cut=("name", "holder"))
     return ExitCode.OK
 
 

@@ -34,7 +34,7 @@ def list_entries(
         return
     now_ms, timezone = place.project.clock.now_ms(), place.timezone
     rows = [render.entry_row(entry, now_ms, timezone) for entry in found]
-    output.show_table(render.HEADER, rows, empty=f"nothing is kept in {place.namespace}", cut="VALUE")
+    output.show_table(render.HEADER, rows, empty=f"nothing is kept in {place.namespace}", cut=("value", "key"))
     if rows:
         output.say(render.total(len(rows)))
 
@@ -99,9 +99,10 @@ def history(
     if form is Format.JSON:
         output.show_json(found)
         return
-    rows = [render.history_row(entry, place.timezone) for entry in found]
+    now_ms = place.project.clock.now_ms()
+    rows = [render.history_row(entry, now_ms, place.timezone) for entry in found]
     empty = f"no version of {spelt(key)} is kept in {place.namespace}"
-    output.show_table(render.HISTORY_HEADER, rows, empty=empty, cut="VALUE")
+    output.show_table(render.HISTORY_HEADER, rows, empty=empty, cut=("value",))
 
 
 def missing(place: Place, key: str) -> ExitCode:

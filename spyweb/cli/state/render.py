@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spyweb.cli.jobs import rounded
-from spyweb.cli.output import moment, shortened
+from spyweb.cli.output import moment, row_moment, shortened
 from spyweb.jobs.view import to_json
 from spyweb.settings.units import HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
 from spyweb.store.value_json import TypeName
 from spyweb.web.state_view import ChangeView, EntryView, LockView, StateStats, bytes_of
 
 WIDEST = 50  # characters of a value in a list
-HEADER = ("KEY", "VALUE", "TYPE", "TTL", "UPDATED")
-HISTORY_HEADER = ("VERSION", "VALUE", "TYPE", "UPDATED")
-LOCKS_HEADER = ("NAME", "HOLDER", "RUN", "SINCE", "LEASE")
+HEADER = ("key", "value", "type", "ttl", "updated")
+HISTORY_HEADER = ("version", "value", "type", "updated")
+LOCKS_HEADER = ("name", "holder", "run", "since", "lease")
 NONE = "-"
 
 Fields = list[tuple[str, str]]
@@ -59,7 +59,7 @@ def entry_row(entry: EntryView, now_ms: int, timezone: str) -> Row:
         cut(shown_value(entry.value, entry.type)),
         entry.type,
         ttl(entry.expires_ms, now_ms),
-        moment(entry.updated_ms, timezone),
+        row_moment(entry.updated_ms, timezone, now_ms),
     )
 
 
@@ -75,9 +75,9 @@ def entry_fields(entry: EntryView, now_ms: int, timezone: str) -> Fields:
     ]
 
 
-def history_row(entry: EntryView, timezone: str) -> Row:
+def history_row(entry: EntryView, now_ms: int, timezone: str) -> Row:
     value = cut(shown_value(entry.value, entry.type))
-    return (str(entry.version), value, entry.type, moment(entry.updated_ms, timezone))
+    return (str(entry.version), value, entry.type, row_moment(entry.updated_ms, timezone, now_ms))
 
 
 def lock_row(lock: LockView, now_ms: int, timezone: str) -> Row:
@@ -85,7 +85,7 @@ def lock_row(lock: LockView, now_ms: int, timezone: str) -> Row:
         shown_key(lock.name),
         shown_key(lock.holder),
         NONE if lock.run is None else str(lock.run),
-        moment(lock.acquired_ms, timezone),
+        row_moment(lock.acquired_ms, timezone, now_ms),
         rounded(lock.expires_ms - now_ms),
     )
 

@@ -44,7 +44,7 @@ def test_items_are_shown_with_every_field_that_one_of_them_has(capsys: pytest.Ca
     shown = capsys.readouterr()
     lines = shown.out.splitlines()
     assert [line.split() for line in lines[12:15]] == [
-        ["title", "price", "colour", "matches"],
+        ["title", "price", "colour", "keywords"],
         ["Lamp", "5", "lamp,", "sale"],
         ["Desk", "red"],
     ]

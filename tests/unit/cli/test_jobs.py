@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from spyweb.cli.jobs import rounded, until
+from spyweb.cli.jobs import describe_last, rounded, show_jobs, until
+from spyweb.jobs.view import JobState, JobView, LastRun, last_run
+from spyweb.model import JobId, Outcome
+from tests.fakes.desk import NOW_MS, make_run
+from tests.fakes.terminal import open_terminal, shown_lines
 
 
 @pytest.mark.parametrize(
@@ -24,6 +31,73 @@ from spyweb.cli.jobs import rounded, until
 )
 def test_a_span_is_told_as_closely_as_anybody_cares(ms: int, text: str) -> None:
     assert rounded(ms) == text
+
+
+def make_view(name: str, last: LastRun | None = None, **more: Any) -> JobView:
+    view = JobView(
+        id=JobId(name),
+        name=name,
+        enabled=True,
+        state=JobState.IDLE,
+        schedule="every 10s",
+        path=f"jobs/{name}.lua",
+        folder=f"jobs/{name}",
+        next_due_ms=NOW_MS + 4_000,
+        last=last,
+    )
+    return replace(view, **more)
+
+
+def last_of(**changes: Any) -> LastRun:
+    found = last_run(make_run(**changes))
+    assert found
+    return found
+
+
+CRON = "cron 30 3 * * mon-fri (Europe/Berlin)"
+BROKEN = "jobs/typo.lua:1: unexpected symbol near 'x', and much more of it"
+VIEWS = [
+    make_view("check_api", last_of(result="open: asking again in 50 s"), description="Asks an address"),
+    make_view("nightly", last_of(outcome=Outcome.FAILED, reason="jobs/nightly.lua:3: no disk"), schedule=CRON),
+    make_view("typo", state=JobState.BROKEN, schedule="", next_due_ms=None, error=BROKEN),
+]
+
+
+def test_jobs_fit_80_columns_one_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch, 80)
+    show_jobs(VIEWS, "Europe/Berlin", NOW_MS)
+    lines = shown_lines(terminal)
+    assert max(map(len, lines)) <= 80
+    assert len(lines) == 4
+    assert lines[0].split() == ["job", "state", "schedule", "next", "last", "note"]
+    assert lines[2].split()[:3] == ["nightly", "idle", "cron"]
+    assert "(Europe" not in terminal.getvalue()
+
+
+def test_a_wide_terminal_shows_all_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch, 200)
+    show_jobs(VIEWS, "UTC", NOW_MS)
+    lines = shown_lines(terminal)
+    assert lines[0].split() == ["job", "state", "schedule", "next", "last", "took", "note", "description"]
+    assert [cell for cell in lines[1].split("  ") if cell] == [
+        *["check_api", "idle", "every 10s", "in 4s", "success, 58s ago", "1.234s", "open: asking again in 50 s"],
+        "Asks an address",
+    ]
+    assert f" {CRON} " in lines[2]
+    assert lines[3].endswith(BROKEN)
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({"http_status": 404, "items_found": 0, "note": "not as expected: http status 404"}, "not as expected: http"),
+        ({"storage_errors": 1, "result": "7"}, "1 storage error; 7"),
+        ({"outcome": Outcome.FAILED, "reason": "no", "items_found": 2, "items_new": 1}, "no; 2 items, 1 new"),
+        ({}, ""),
+    ],
+)
+def test_what_asks_for_attention_goes_first(changes: dict[str, object], note: str) -> None:
+    assert describe_last(last_of(**changes)).startswith(note)
 
 
 def test_what_is_late_is_due_now() -> None:

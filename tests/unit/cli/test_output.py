@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import sys
 from pathlib import Path
@@ -11,24 +10,10 @@ import pytest
 
 from spyweb.cli import output
 from spyweb.errors import Refused
+from tests.fakes.terminal import open_terminal, shown_lines
 
 HEADER = ("job", "state", "note")
 ROWS = [("prices", "running", ""), ("backup", "failed", "a very long note " * 20)]
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def open_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Not a fixture: pytest sets stdout anew between a test's fixtures and the test."""
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stdout", terminal)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    return terminal
 
 
 def test_a_table_in_a_pipe_is_aligned_and_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,10 +35,63 @@ def test_a_table_on_a_terminal_has_colours_and_fits(monkeypatch: pytest.MonkeyPa
 
 def test_on_a_narrow_terminal_the_column_that_may_be_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
-    output.show_table(HEADER, ROWS, empty="nothing", cut="note")
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
-    assert [len(line.rstrip()) for line in lines] == [len("job     state    note"), len("prices  running"), 60]
+    output.show_table(HEADER, ROWS, empty="nothing", cut=("note",))
+    lines = shown_lines(terminal)
+    assert [len(line) for line in lines] == [len("job     state    note"), len("prices  running"), 60]
     assert lines[2].endswith("...")
+
+
+def test_of_several_columns_that_may_be_cut_the_widest_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    output.show_table(("a", "b", "c"), [("a" * 40, "b" * 25, "c" * 10)], empty="", cut=("a", "b"))
+    _, row = shown_lines(terminal)
+    assert row.split() == ["a" * 20 + "...", "b" * 20 + "...", "c" * 10]
+
+
+def test_a_cell_that_may_be_cut_stays_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    output.show_table(("a", "b"), [("x", "one\ntwo\tthree")], empty="", cut=("b",))
+    assert shown_lines(terminal)[1] == "x  one two three"
+
+
+@pytest.mark.parametrize(
+    ("columns", "header"),
+    [(30, "job state"), (40, "job state took"), (60, "job state took why"), (200, "job state took why")],
+)
+def test_a_spare_column_is_there_where_all_others_have_room(
+    monkeypatch: pytest.MonkeyPatch, columns: int, header: str
+) -> None:
+    terminal = open_terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    rows = [("prices" * 3, "failed", "1.234s", "what it is for " * 8)]
+    output.show_table(("job", "state", "took", "why"), rows, empty="", spare=("why", "took"))
+    lines = shown_lines(terminal)
+    assert lines[0].split() == header.split()
+    assert max(map(len, lines)) <= columns
+    assert len(lines) == 2
+
+
+def test_in_a_pipe_every_column_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show_table(("job", "why"), [("prices", "x" * 500)], empty="", cut=("job",), spare=("why",))
+    assert capsys.readouterr().out.splitlines()[1] == "prices  " + "x" * 500
+
+
+def test_a_moment_of_a_row_is_as_short_as_it_can_be_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ms = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+    assert output.row_moment(now_ms - 1_000, "Europe/Berlin", now_ms) == "Thu 2026-01-01 00:59:59 CET"
+    open_terminal(monkeypatch)
+    assert output.row_moment(now_ms - 1_000, "Europe/Berlin", now_ms) == "00:59:59"
+    assert output.row_moment(now_ms - 1_000, "UTC", now_ms) == "2025-12-31 23:59:59"
+    assert output.row_moment(now_ms + 86_400_000, "UTC", now_ms) == "01-02 00:00:00"
+
+
+def test_a_state_has_its_colour_where_more_is_said_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    output.show_table(("outcome",), [("failed: it is down",), ("success, 3 storage errors",), ("failedly",)], empty="")
+    text = terminal.getvalue()
+    assert "\x1b[31mfailed\x1b[0m: it is down" in text
+    assert "\x1b[32msuccess\x1b[0m, 3 storage errors" in text
+    assert "\x1b[31mfailedly" not in text
 
 
 def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,37 +7,76 @@ import pytest
 from spyweb.cli.runs import show_runs
 from spyweb.model import Failure, Outcome, Run, RunState
 from tests.fakes.desk import NOW_MS, make_run
+from tests.fakes.terminal import open_terminal, shown_lines
 
 RETRY = {"type": "retry", "of": 1}
+BEGAN = "1 prices Wed 2025-12-31 23:59:00 UTC"
+DOWN = make_run(
+    started_ms=None,
+    outcome=Outcome.MISSED,
+    reason="the daemon was down",
+    count=7,
+    due_ms=NOW_MS,
+    last_due_ms=NOW_MS + 5_000,
+)
 
 
 @pytest.mark.parametrize(
     ("run", "line"),
     [
-        (make_run(), "1 prices Wed 2025-12-31 23:59:00 UTC 1.234s schedule success"),
+        (make_run(), f"{BEGAN} 1.234s schedule success"),
         (
             make_run(attempt=3, trigger=RETRY, outcome=Outcome.FAILED, failure=Failure.CPU, reason="10s of CPU"),
-            "1 prices Wed 2025-12-31 23:59:00 UTC 1.234s retry (attempt 3) failed cpu: 10s of CPU",
+            f"{BEGAN} 1.234s retry (attempt 3) failed: cpu: 10s of CPU",
         ),
         (
             make_run(outcome=Outcome.FAILED, failure=Failure.TIMEOUT, reason="timeout after 20s"),
-            "1 prices Wed 2025-12-31 23:59:00 UTC 1.234s schedule failed timeout after 20s",
+            f"{BEGAN} 1.234s schedule failed: timeout after 20s",
         ),
         (
-            make_run(state=RunState.RUNNING, outcome=None, ended_ms=None),
-            "1 prices Wed 2025-12-31 23:59:00 UTC schedule running",
+            make_run(outcome=Outcome.FAILED, failure=Failure.ERROR, reason="it is down"),
+            f"{BEGAN} 1.234s schedule failed: it is down",
         ),
+        (make_run(http_status=404, items_found=0, items_new=0), f"{BEGAN} 1.234s schedule success: 404, 0 items"),
+        (make_run(http_status=200, items_found=24, items_new=1), f"{BEGAN} 1.234s schedule success: 24 items, 1 new"),
+        (make_run(http_status=304), f"{BEGAN} 1.234s schedule success: 304"),
+        (make_run(result="open: not asking"), f"{BEGAN} 1.234s schedule success: open: not asking"),
+        (
+            make_run(storage_errors=3, result="7", note="held the loop 2.8 s"),
+            f"{BEGAN} 1.234s schedule success, 3 storage errors: 7; held the loop 2.8 s",
+        ),
+        (make_run(state=RunState.RUNNING, outcome=None, ended_ms=None), f"{BEGAN} schedule running"),
         (
             make_run(state=RunState.WAITING, outcome=None, ended_ms=None, started_ms=None, due_ms=None),
             "1 prices schedule waiting",
         ),
         (
             make_run(started_ms=None, ended_ms=NOW_MS, outcome=Outcome.SKIPPED, reason="run 7 is under way"),
-            "1 prices Wed 2025-12-31 23:59:00 UTC schedule skipped run 7 is under way",
+            f"{BEGAN} schedule skipped: run 7 is under way",
         ),
     ],
 )
 def test_a_run_is_one_line(run: Run, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    show_runs([run], "UTC")
+    show_runs([run], "UTC", NOW_MS)
     _, shown = capsys.readouterr().out.splitlines()
     assert shown.split() == line.split()
+
+
+def test_runs_fit_80_columns_one_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch, 80)
+    failed = make_run(
+        123_456, job="the_prices_of_all_lamps", outcome=Outcome.FAILED, reason="jobs/prices.lua:3: " + "no " * 50
+    )
+    show_runs([failed, make_run(), DOWN], "Europe/Berlin", NOW_MS)
+    lines = shown_lines(terminal)
+    assert max(map(len, lines)) <= 80
+    assert lines[1].startswith("123456  the_prices_of_all_...  00:59:00  1.234s  schedule  failed: jobs/price...")
+    assert lines[2].split() == ["1", "prices", "00:59:00", "1.234s", "schedule", "success"]
+    assert lines[3].split("  ")[-1].startswith("missed: the daemon")
+    assert len(lines) == 4
+
+
+def test_a_day_that_is_not_this_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch, 80)
+    show_runs([make_run()], "UTC", NOW_MS)
+    assert shown_lines(terminal)[1].split()[2:4] == ["2025-12-31", "23:59:00"]

@@ -75,11 +75,11 @@ def test_an_entry_in_a_list_has_the_columns_of_the_header() -> None:
     entry = Entry(value={b"a": [1]}, version=1, created_ms=0, updated_ms=NOW_MS, expires_ms=NOW_MS + 60_000)
     row = render.entry_row(view_entry("state", b"k", entry), NOW_MS, "Europe/Berlin")
     assert dict(zip(render.HEADER, row, strict=True)) == {
-        "KEY": "k",
-        "VALUE": '{"a":[1]}',
-        "TYPE": "table",
-        "TTL": "1m",
-        "UPDATED": "Thu 2026-01-01 01:00:00 CET",
+        "key": "k",
+        "value": '{"a":[1]}',
+        "type": "table",
+        "ttl": "1m",
+        "updated": "Thu 2026-01-01 01:00:00 CET",
     }
 
 

@@ -1,0 +1,29 @@
+"""A terminal that a command writes to."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+
+import pytest
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def open_terminal(monkeypatch: pytest.MonkeyPatch, columns: int = 60) -> Terminal:
+    """Not a fixture: pytest sets stdout anew between a test's fixtures and the test."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return terminal
+
+
+def shown_lines(terminal: Terminal) -> list[str]:
+    """Return what stands there, without colours."""
+    return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()]
