@@ -19,11 +19,15 @@ SQL_KEPT: Final = 4_096  # bytes of a statement that is kept prepared
 
 # From and to servers
 HOST: Final = 253  # characters of a host name (RFC 1035)
+AUTHORITY: Final = 1_024  # characters of user, password and host in a URL, where they are not all ASCII
+ADDRESSES: Final = 32  # of one host
 HEADERS: Final = 256  # header lines of one message
 HEADER_BLOCK: Final = 64 * 1024  # bytes of all header lines of one message together
 LOCATION: Final = 8 * 1024  # bytes of the address that a redirect names
 INTERIM_ANSWERS: Final = 10  # answers 1xx before the real one
 ENCODINGS: Final = 10  # compressions of one body
+CHUNKS: Final = 10_000  # of one body that are not counted
+CHUNKS_PER_KB: Final = 64  # of the others
 
 # From clients
 SOCKET_BODY: Final = 64 << 20  # bytes of a request body on the private socket
@@ -44,3 +48,8 @@ LOG_QUEUE: Final = 4 << 20  # bytes that wait for whoever reads stdout or stderr
 def too_large(what: str, size: int, limit: int, unit: str = "bytes") -> str:
     """Say that something is over its bound: `a pattern has 2000 bytes, at most 1024 are allowed`."""
     return f"{what} has {size} {unit}, at most {limit} are allowed"
+
+
+def too_many_chunks(chunks: int, size: int) -> bool:
+    """Whether a body of this size comes in chunks so small that they cost more than what they carry."""
+    return chunks > CHUNKS + size * CHUNKS_PER_KB // 1024

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from spyweb.errors import Problem
 from spyweb.model import Field, JobSpec, Monitor, Notification, OnEmpty, OnHookError, Proxies, Rotation, Webhook
+from spyweb.ops.network.names import check_authority
 from spyweb.settings.reading import Reading, nearest, unknown
 from spyweb.settings.shapes import NOT_BLANK, TEXT, Schema, list_of, one_or_many, shaped, table_of
 from spyweb.settings.units import DAY_MS
@@ -210,6 +211,7 @@ def absolute_url(value: object, schemes: Collection[str]) -> str:
     url = one_line(value).strip()
     shown = url if len(url) <= 80 else f"{url[:77]}..."
     try:
+        check_authority(url)
         parts = urlsplit(url)
         has_host = bool(parts.hostname) and parts.port != 0
     except ValueError as error:

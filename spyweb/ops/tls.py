@@ -9,6 +9,7 @@ from typing import TypeAlias
 from yarl import URL
 
 from spyweb.errors import FetchError
+from spyweb.limits import HOST
 from spyweb.ops.arguments import Int, Text
 from spyweb.ops.network.certificate import read_certificate
 from spyweb.ops.op import op
@@ -36,7 +37,8 @@ async def tls_probe(call: Call, host: Text, port: Int = HTTPS) -> Outcome:
 def name_of(host: bytes) -> str:
     """A host's name as the network knows it.  Raises FetchError."""
     try:
-        name = URL.build(scheme="https", host=host.decode("utf-8").strip("[]")).raw_host
+        given = host.decode("utf-8").strip("[]")
+        name = URL.build(scheme="https", host=given).raw_host if len(given) <= HOST else None
     except ValueError:
         name = None
     if not name or not name.isprintable() or set(name) & set(" /@?#"):

@@ -127,6 +127,47 @@ async def test_an_answer_that_does_not_begin_like_http_is_told_to_be_none(script
     assert error == {"kind": "http", "error": "the answer is not HTTP"}
 
 
+INTERIM = [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", b"\r\n\r\n"]
+
+
+@pytest.mark.parametrize("interim", INTERIM)
+async def test_interim_answers_without_end_are_http(script: Script, interim: bytes) -> None:
+    async with open_raw_server(interim * 100, hang=True) as raw:
+        error = await script.fail("http_get", raw.url("/").encode())
+    assert error == {"kind": "http", "error": "more than 10 interim answers before the answer"}
+
+
+@pytest.mark.parametrize("interim", INTERIM)
+async def test_interim_answers_without_end_of_a_proxy_are_http(script: Script, interim: bytes) -> None:
+    async with open_raw_server(interim * 100, hang=True) as raw:
+        options = {b"url": b"https://far.example/", b"proxy": raw.url("").encode()}
+        error = await script.fail("http_request", options)
+    assert (error["kind"], error["error"]) == ("http", "more than 10 interim answers before the answer")
+
+
+async def test_one_byte_chunks_without_end_are_http(script: Script) -> None:
+    answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with open_raw_server(answer, b"1\r\na\r\n" * 100_000, hang=True) as raw:
+        error = await script.fail("http_get", raw.url("/").encode())
+    assert error["kind"] == "http"
+    assert str(error["error"]).startswith("the body comes in too many chunks: ")
+
+
+@pytest.mark.parametrize(
+    ("location", "reason"),
+    [
+        ("//" + "\u4e00" * 1_000, "a host name has 1000 characters, at most 253 are allowed"),
+        ("/" + '"' * 9_000, "a Location has 9001 bytes, at most 8192 are allowed"),
+    ],
+    ids=["host", "query"],
+)
+async def test_a_redirect_to_a_place_that_is_too_long_is_http(script: Script, location: str, reason: str) -> None:
+    answer = f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
+    async with open_raw_server(answer) as raw:
+        error = await script.fail("http_get", raw.url("/").encode())
+    assert error == {"kind": "http", "error": f"bad URL: {reason}"}
+
+
 @pytest.mark.parametrize("method", [b"GET", b"HEAD"])
 async def test_bytes_behind_the_end_of_an_answer_are_left_alone(script: Script, method: bytes) -> None:
     async with open_raw_server(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfour, and more") as raw:

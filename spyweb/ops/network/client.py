@@ -24,6 +24,7 @@ from yarl import URL
 
 from spyweb.clock import Clock
 from spyweb.errors import FetchError
+from spyweb.limits import HEADER_BLOCK, HEADERS
 from spyweb.model import MIB
 from spyweb.ops.network.addresses import is_public, private_reason, private_target
 from spyweb.ops.network.answer import Answer, Incoming
@@ -37,8 +38,6 @@ from spyweb.settings import HttpSettings
 
 MOST_CONNECTIONS = 4096
 MOST_CONNECTIONS_PER_HOST = 128  # so that one slow host leaves room for the others
-LONGEST_HEADER = 65_536  # bytes; aiohttp's own 8,190 refuses the security headers of well-known sites
-MOST_HEADERS = 256
 MOST_THROUGH_SOCKS = 256  # requests at once
 PIECE = 16_384  # bytes of a body: as it came
 AT_HAND_S = 1.0  # how long a body may take that need not come whole
@@ -193,11 +192,10 @@ def _too_large(fetch: Fetch) -> FetchError:
 
 def joined_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     """Names in lower case, the values of repeated ones joined."""
-    joined: dict[bytes, bytes] = {}
+    values: dict[bytes, list[bytes]] = {}
     for name, value in raw:
-        name = name.lower()
-        joined[name] = joined[name] + b", " + value if name in joined else value
-    return joined
+        values.setdefault(name.lower(), []).append(value)
+    return {name: b", ".join(several) for name, several in values.items()}
 
 
 def refuse_private(info: AddrInfoType) -> socket.socket:
@@ -263,9 +261,9 @@ def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aio
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # one asyncio.timeout covers everything
         trust_env=False,
         requote_redirect_url=False,  # the answer has done so
-        max_line_size=LONGEST_HEADER,
-        max_field_size=LONGEST_HEADER,
-        max_headers=MOST_HEADERS,
+        max_line_size=HEADER_BLOCK,  # aiohttp's own 8,190 refuses the security headers of well-known sites
+        max_field_size=HEADER_BLOCK,
+        max_headers=HEADERS,
     )
 
 

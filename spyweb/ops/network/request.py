@@ -14,6 +14,7 @@ from urllib.parse import quote
 from yarl import URL
 
 from spyweb.errors import FetchError
+from spyweb.ops.network.names import NO_URL, read_url
 from spyweb.settings import HttpSettings
 
 LONGEST_URL = 65_536  # bytes
@@ -22,11 +23,9 @@ SCHEMES = ("http", "https")
 SOCKS_SCHEMES = ("socks4", "socks4a", "socks5", "socks5h")
 PROXY_SCHEMES = (*SCHEMES, *SOCKS_SCHEMES)
 
-NO_URL = (ValueError, IndexError)  # what yarl raises; the latter for `http://[]@`
-
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNSAFE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-_NOT_IN_QUERY = re.compile(r"[^!$-&(-;=?-~]")  # what browsers escape there
+_KEPT_IN_QUERY = "!$%&()*+,-./:;=?@[\\]^_`{|}~"  # beside letters and digits; browsers escape the rest
 # Said by the client, who knows the body, and waits for no leave to send it: many a server gives none.
 _OURS = frozenset({"content-length", "transfer-encoding", "expect"})
 
@@ -90,14 +89,10 @@ def as_written(url: URL, text: str) -> URL:
         scheme=url.scheme,
         authority=url.raw_authority,
         path=url.raw_path,
-        query_string=_NOT_IN_QUERY.sub(_escaped, query),
+        query_string=quote(query, safe=_KEPT_IN_QUERY),
         fragment=url.raw_fragment,
         encoded=True,
     )
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return quote(found[0], safe="")
 
 
 def without_password(url: URL) -> str:
@@ -109,7 +104,7 @@ def _parse(text: bytes, kind: str, what: str, schemes: Sequence[str]) -> URL:
     if len(text) > LONGEST_URL or _UNSAFE.search(text):
         raise FetchError(kind, f"bad {what}: too long, or with control characters in it")
     try:
-        url = URL(text.decode("utf-8"))
+        url = read_url(text.decode("utf-8"))
         if url.scheme not in schemes:
             raise ValueError(f"it must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}")
         if not url.raw_host:

@@ -256,6 +256,8 @@ def test_all_that_is_missing_is_told_at_once() -> None:
         ("url", "'https://'", "'https://' names no host"),
         ("url", "'https://[::1'", "'https://[::1' is no URL: "),
         ("url", "'https://a.b:99999'", "'https://a.b:99999' is no URL: "),
+        ("url", f"'https://{'a' * 254}/'", "is no URL: a host name has 254 characters, at most 253 are allowed"),
+        ("urls", f"['https://{'ü' * 254}/']", "is no URL: a host name has 254 characters"),
         ("url", '"https://a.b/\\n"', "can't hold line breaks"),
         ("url", "['https://a.b']", "expected text, not a list"),
         ("urls", "[]", "can't be an empty list"),

@@ -47,6 +47,9 @@ def test_an_address_is_read_as_a_browser_would(text: bytes, url: str) -> None:
         b"http://a/\x00",
         b"http://a/ HTTP/1.1\r\nX: y",
         b"http://" + b"a" * LONGEST_URL,
+        b"http://" + b"a" * 254,
+        "http://{}/".format("\u4e00" * 4_000).encode(),
+        "http://{}@a/".format("a" + "\u0301\u0327" * 4_000).encode(),
     ],
 )
 def test_what_is_no_web_address_is_http(text: bytes) -> None:
@@ -60,11 +63,19 @@ def test_a_proxy_is_http_https_or_socks(text: bytes) -> None:
     assert str(parse_proxy(text)) == text.decode()
 
 
-@pytest.mark.parametrize("text", [b"socks://p:1080", b"socks5:p", b"p:3128", b"ftp://p", b"http://p\r\n"])
+@pytest.mark.parametrize(
+    "text", [b"socks://p:1080", b"socks5:p", b"p:3128", b"ftp://p", b"http://p\r\n", b"socks5h://" + b"p" * 254]
+)
 def test_any_other_proxy_is_proxy(text: bytes) -> None:
     with pytest.raises(FetchError) as error:
         parse_proxy(text)
     assert error.value.kind == "proxy"
+
+
+@pytest.mark.parametrize("scheme", ["http", "socks4", "socks4a", "socks5", "socks5h"])
+def test_a_proxys_name_is_measured_before_it_is_encoded(scheme: str) -> None:
+    with pytest.raises(FetchError, match=r"^bad proxy: a host name has 300 characters, at most 253 are allowed$"):
+        parse_proxy(f"{scheme}://{chr(0x4E00) * 300}".encode())
 
 
 def test_passwords_are_not_shown() -> None:
