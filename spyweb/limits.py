@@ -20,11 +20,14 @@ SQL_KEPT: Final = 4_096  # bytes of a statement that is kept prepared
 # From and to servers
 HOST: Final = 253  # characters of a host name (RFC 1035)
 AUTHORITY: Final = 1_024  # characters of user, password and host in a URL, where they are not all ASCII
-ADDRESSES: Final = 32  # of one host
+ADDRESSES: Final = 32  # of one host: each that can't be connected to has all others tried once more
 HEADERS: Final = 256  # header lines of one message
+URL: Final = 64 * 1024  # bytes of an address that a script gives
+METHOD: Final = 64  # bytes of a method
 HEADER_BLOCK: Final = 64 * 1024  # bytes of all header lines of one message together
 LOCATION: Final = 8 * 1024  # bytes of the address that a redirect names
 INTERIM_ANSWERS: Final = 10  # answers 1xx before the real one
+HANDSHAKE: Final = 1 << 20  # bytes of a TLS handshake, as far as it takes to see a certificate
 ENCODINGS: Final = 10  # compressions of one body
 CHUNKS: Final = 10_000  # of one body that are not counted
 CHUNKS_PER_KB: Final = 64  # of the others

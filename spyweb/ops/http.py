@@ -9,9 +9,11 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeAlias
 
 from spyweb.errors import FetchError, OpError
+from spyweb.limits import HEADERS, PARTS, too_large
 from spyweb.model import MIB
 from spyweb.ops.arguments import Mismatch, Table, Text, read_number, read_table, read_text
 from spyweb.ops.network.multipart import Part, encode_parts
@@ -71,6 +73,8 @@ async def http_multipart(call: Call, url: Text, fields: Table, headers: Table | 
     A field is a text, or a table with `content` and optionally `filename` and `type`.
     """
     given = _headers(headers, "http_multipart", 3)
+    if len(fields) > PARTS:
+        return _failed(FetchError("http", too_large("a form", len(fields), PARTS, "fields")))
     parts = [_part(name, value) for name, value in sorted(_named(fields, "http_multipart", 2).items())]
     try:
         kind, body = encode_parts(parts)
@@ -169,7 +173,8 @@ def _naming(field: bytes) -> Iterator[None]:
 
 def _headers(given: Mapping[object, object] | None, name: str, position: int) -> dict[bytes, bytes]:
     headers = {}
-    for header, value in _named(given or {}, name, position).items():
+    some = dict(islice((given or {}).items(), HEADERS + 1))  # with more it is not sent
+    for header, value in _named(some, name, position).items():
         try:
             headers[header] = read_text(value)
         except Mismatch as mismatch:

@@ -27,6 +27,8 @@ ELSEWHERE = {
 HARMLESS = {
     "transport.write": "a transport of the loop keeps what the socket does not take",
     "self._transport.write": "the same",
+    "writer.write": "the same, in a handshake of tls_probe",
+    "received.write": "into memory, in the same",
     "self._bulk.write": "puts a frame together",
     "self._small.write": "puts a frame together",
     "response.write": "awaited: aiohttp's own, over a transport",

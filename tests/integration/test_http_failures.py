@@ -8,12 +8,15 @@ import gzip
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import trustme
 
+from spyweb.ops.network.client import machine_trust
 from spyweb.ops.network.resolver import Address
 from spyweb.settings import HttpSettings
+from tests.fakes.dh_server import dhe_only
 from tests.fakes.http_script import Script, open_script
 from tests.fakes.web_server import WebServer, answer_of, open_proxy, open_raw_server, open_web_server, unused_port
 
@@ -206,6 +209,21 @@ async def test_a_certificate_that_nobody_vouches_for_is_tls(tls_server: WebServe
     error = await script.fail("http_get", tls_server.url("/hello", "one.test", "https").encode())
     assert error["kind"] == "tls"
     assert "certificate" in str(error["error"])
+
+
+async def test_no_key_is_exchanged_with_a_modulus_of_the_servers_choice(
+    authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+    machine_trust.cache_clear()
+    context = dhe_only(authority, "one.test", 1_024 * 2, tmp_path)
+    try:
+        async with open_web_server(context) as server, open_script(lookup=lookup) as script:
+            error = await script.fail("http_get", server.url("/hello", "one.test", "https").encode())
+    finally:
+        machine_trust.cache_clear()
+    assert error["kind"] in ("tls", "connect")  # asyncio's servers close without an alert
 
 
 async def test_a_plain_server_behind_https_is_tls(server: WebServer, script: Script) -> None:

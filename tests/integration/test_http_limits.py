@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import tracemalloc
 from collections.abc import AsyncIterator
 
 import pytest
 
+from spyweb.clock import RealClock
 from spyweb.model import MIB
+from spyweb.ops.network.client import open_client
+from spyweb.ops.network.request import Fetch, parse_url
+from spyweb.settings import HttpSettings
 from tests.fakes.http_script import Script, open_script
-from tests.fakes.web_server import WebServer
+from tests.fakes.web_server import WebServer, open_raw_server
 
 TOO_LARGE = {"kind": "size", "error": "the response is larger than 10 MB"}
 
@@ -41,6 +47,32 @@ async def test_a_script_may_allow_more_or_less(server: WebServer, script: Script
     less = await script.fail("http_request", {b"url": url, b"max_body_size": 0.5})
     assert more["size"] == 12 * MIB
     assert less == {"kind": "size", "error": "the response is larger than 0.5 MB"}
+
+
+async def test_a_body_that_unpacks_to_nothing_has_an_end(script: Script) -> None:
+    nothing = gzip.compress(b"")[:10] + b"\x00\x00\x00\xff\xff" * 300_000
+    answer = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + nothing
+    async with open_raw_server(answer, hang=True) as raw, asyncio.timeout(5):
+        error = await script.fail("http_request", {b"url": raw.url("/").encode(), b"max_body_size": 1})
+    assert error == {"kind": "size", "error": "the response is larger than 1 MB"}
+
+
+async def test_a_body_in_small_chunks_gives_way_to_others() -> None:
+    class Counting(RealClock):
+        turns = 0
+
+        async def sleep(self, seconds: float) -> None:
+            self.turns += not seconds
+            await super().sleep(seconds)
+
+    clock = Counting()
+    chunks = b"20\r\n" + b"a" * 32 + b"\r\n"
+    answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks * 32_768 + b"0\r\n\r\n"
+    async with open_raw_server(answer) as raw, open_client(HttpSettings(), clock) as client:
+        fetch = Fetch(url=parse_url(raw.url("/").encode()), timeout_s=20, largest=10 * MIB)
+        response = await client.fetch(fetch)
+    assert len(response.body) == MIB
+    assert clock.turns >= 16
 
 
 @pytest.mark.parametrize("path", ["/large?mb=1", "/large?mb=1&chunked=1"])

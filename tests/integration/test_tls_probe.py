@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -15,10 +16,13 @@ import trustme
 
 from spyweb.clock import RealClock
 from spyweb.ops import catalog
+from spyweb.ops.network import probe as probe_module
+from spyweb.ops.network.certificate import trusting_context
 from spyweb.ops.network.client import open_client
 from spyweb.ops.network.resolver import LOCALHOST, Address
 from spyweb.settings import HttpSettings
 from tests.fakes.certificates import self_signed
+from tests.fakes.dh_server import dhe_only
 from tests.fakes.ops import ask, make_call, make_world
 from tests.fakes.web_server import listening, open_web_server
 
@@ -89,6 +93,58 @@ async def test_the_name_is_told_so_that_each_host_shows_its_own() -> None:
         found, _ = await probe("one.example", port)
     assert seen == ["one.example"]
     assert isinstance(found, dict)
+
+
+async def test_a_handshake_of_any_length_is_another_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    class Watched(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            threads.append(threading.get_ident())
+            super().do_handshake()
+
+    def watched() -> ssl.SSLContext:
+        context = trusting_context()
+        context.sslobject_class = Watched
+        return context
+
+    monkeypatch.setattr(probe_module, "trusting_context", watched)
+    async with served(dhe_only(trustme.CA(), "dhe.example", 2_048, tmp_path)) as port:
+        found, error = await probe("dhe.example", port)
+    assert error is None
+    assert isinstance(found, dict)
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize("said", [b"", b"\x16\x03\x03\x00\x10\x02\x00"])
+async def test_a_server_that_closes_in_the_handshake_is_a_message(said: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10_000)
+        writer.write(said)
+        writer.close()
+
+    async with listening(serve) as port:
+        found, message = await probe("closing.example", port)
+    assert found is None
+    assert str(message).startswith(f"TLS with closing.example:{port} failed: ")
+
+
+async def test_a_handshake_without_end_is_given_up() -> None:
+    """Requests to begin again are ignored in a handshake, however many they are."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10_000)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"\x16\x03\x03\x40\x00" + b"\0\0\0\0" * 4_096)
+                await writer.drain()
+        writer.close()
+
+    async with listening(serve) as port:
+        found, message = await probe("endless.example", port)
+    assert found is None
+    assert message == f"TLS with endless.example:{port} failed: the handshake has no end: more than 1048576 bytes"
 
 
 async def test_what_speaks_no_tls_or_is_not_there_is_a_message() -> None:

@@ -40,8 +40,11 @@ MOST_CONNECTIONS = 4096
 MOST_CONNECTIONS_PER_HOST = 128  # so that one slow host leaves room for the others
 MOST_THROUGH_SOCKS = 256  # requests at once
 PIECE = 16_384  # bytes of a body: as it came
+TURN = 65_536  # bytes of a body after which others have their turn
+SMALL_PRINT = 65_536  # bytes that a compressed body may be longer than what it stands for
 AT_HAND_S = 1.0  # how long a body may take that need not come whole
 LARGE_BODY = MIB  # bytes; aiohttp writes a file in pieces, bytes at once
+OWN_MODULUS = "kx-dhe"  # as OpenSSL names the key exchange
 ABOUT_THE_BODY = ("Content-Type", "Content-Encoding", "Content-Language", "Content-Location")
 REPEATABLE = ("GET", "HEAD")
 
@@ -82,7 +85,7 @@ class HttpClient:
                     body = await _read_body(response, fetch, self._clock)
                 else:
                     limit.reschedule(None)
-                    body = await _read_at_hand(response, fetch.largest)
+                    body = await _read_at_hand(response, fetch, self._clock)
         return Response(
             status=response.status,
             body=body,
@@ -120,8 +123,13 @@ class HttpClient:
 
 @cache
 def machine_trust() -> ssl.SSLContext:
-    """What aiohttp would use.  It would read the certificates at its import, twice: each time 35 ms and 1 MB."""
+    """What aiohttp would use.  It would read the certificates at its import, twice: each time 35 ms and 1 MB.
+
+    But for a key exchange with numbers of the server's choice, which may be so long that one handshake, which is done
+    on the loop, takes a second.
+    """
     context = ssl.create_default_context()
+    context.set_ciphers(":".join(each["name"] for each in context.get_ciphers() if each["kea"] != OWN_MODULUS))
     context.set_alpn_protocols(["http/1.1"])
     return context
 
@@ -149,7 +157,7 @@ async def _read_body(response: aiohttp.ClientResponse, fetch: Fetch, clock: Cloc
         raise _too_large(fetch)
     body = bytearray()
     try:
-        async for step in _decoded(response):
+        async for step in _decoded(response, fetch, clock):
             body += step
             if len(body) > fetch.largest:
                 raise _too_large(fetch)
@@ -160,23 +168,31 @@ async def _read_body(response: aiohttp.ClientResponse, fetch: Fetch, clock: Cloc
     return bytes(body)
 
 
-async def _read_at_hand(response: aiohttp.ClientResponse, largest: int) -> bytes:
+async def _read_at_hand(response: aiohttp.ClientResponse, fetch: Fetch, clock: Clock) -> bytes:
     """The beginning of the body, whatever may be wrong with the rest."""
     body = bytearray()
     with suppress(FetchError, aiohttp.ClientError, OSError, ValueError):
         async with asyncio.timeout(AT_HAND_S):
-            async for step in _decoded(response):
+            async for step in _decoded(response, fetch, clock):
                 body += step
-                if len(body) >= largest:
+                if len(body) >= fetch.largest:
                     break
-    return bytes(body[:largest])
+    return bytes(body[: fetch.largest])
 
 
-async def _decoded(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+async def _decoded(response: aiohttp.ClientResponse, fetch: Fetch, clock: Clock) -> AsyncIterator[bytes]:
+    """The body, unpacked, step by step.  Raises FetchError."""
     decoder = Decoder(response.headers.getall("Content-Encoding", ()))
+    read, next_turn = 0, TURN
     async for piece in response.content.iter_chunked(PIECE):
+        read += len(piece)
+        if read > fetch.largest + SMALL_PRINT:  # it may unpack to nothing, and never end
+            raise _too_large(fetch)
         for step in decoder.decode(piece):
             yield step
+        if read >= next_turn:  # in very small chunks, even so little takes time
+            next_turn = read + TURN
+            await clock.sleep(0)
     decoder.finish()
 
 

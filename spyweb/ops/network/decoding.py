@@ -14,6 +14,7 @@ from typing import Protocol
 import brotli
 
 from spyweb.errors import FetchError
+from spyweb.limits import ENCODINGS
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -99,7 +100,8 @@ class Decoder:
     """Of one body, by its Content-Encoding headers.  A body that never comes may have any."""
 
     def __init__(self, headers: Sequence[str]) -> None:
-        names = [name.strip().lower() for name in ",".join(headers).split(",")]
+        names = [name.strip().lower() for name in ",".join(headers).split(",", ENCODINGS)]
+        self._is_too_much = len(names) > ENCODINGS
         self._encoding = ", ".join(name for name in names if name in COMPRESSIONS)
         self._stream: Stream | None = None
         self._begun = 0
@@ -107,6 +109,8 @@ class Decoder:
 
     def decode(self, data: bytes) -> Iterator[bytes]:
         """What these bytes stand for, step by step.  Raises FetchError."""
+        if self._is_too_much:
+            raise FetchError("http", f"the body has more than {ENCODINGS} content-encodings")
         if not self._encoding:
             yield data
             return

@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from asyncio import StreamReader, StreamWriter
 from functools import cached_property
 
 from spyweb.errors import FetchError
+from spyweb.limits import HANDSHAKE
 from spyweb.ops.network.addresses import is_literal, is_public, private_reason
 from spyweb.ops.network.certificate import trusting_context
 from spyweb.ops.network.resolver import Resolver
+
+MOST_HANDSHAKES = 2  # at once: others want threads, too
+PIECE = 16_384  # bytes of a handshake that are read at once
 
 
 class Prober:
     def __init__(self, resolver: Resolver, *, deny_private: bool) -> None:
         self._resolver = resolver
+        self._room = asyncio.Semaphore(MOST_HANDSHAKES)
         self._deny_private = deny_private
 
     @cached_property
@@ -46,13 +52,35 @@ class Prober:
             raise FetchError("dns", f"could not resolve {host}: {error}") from error
 
     async def _shown(self, address: str, host: str, port: int) -> bytes:
-        _, writer = await asyncio.open_connection(
-            address, port, ssl=self._context, server_hostname=host.rstrip(".").partition("%")[0]
-        )
+        reader, writer = await asyncio.open_connection(address, port)
         try:
-            shown: bytes | None = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            tls = await self._handshake(reader, writer, host)
+        except EOFError as error:
+            raise FetchError("tls", f"TLS with {host}:{port} failed: {error}") from None
         finally:
             writer.transport.abort()  # nothing is left to be said, and the far side may never answer a goodbye
+        shown = tls.getpeercert(binary_form=True)
         if shown is None:
             raise FetchError("tls", f"{host}:{port} shows no certificate")
         return shown
+
+    async def _handshake(self, reader: StreamReader, writer: StreamWriter, host: str) -> ssl.SSLObject:
+        """Shake hands.  The server chooses how long its numbers are, so that the arithmetic is a thread's."""
+        received, to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
+        name = host.rstrip(".").partition("%")[0]
+        tls = self._context.wrap_bio(received, to_send, server_hostname=name)
+        taken = 0
+        while True:
+            try:
+                async with self._room:
+                    await asyncio.to_thread(tls.do_handshake)
+                return tls
+            except ssl.SSLWantReadError:
+                writer.write(to_send.read())
+            data = await reader.read(PIECE)
+            taken += len(data)
+            if not data:
+                raise EOFError("the server closed in the handshake")
+            if taken > HANDSHAKE:
+                raise EOFError(f"the handshake has no end: more than {HANDSHAKE} bytes")
+            received.write(data)

@@ -13,11 +13,12 @@ from urllib.parse import quote
 
 from yarl import URL
 
+from spyweb import limits
 from spyweb.errors import FetchError
+from spyweb.limits import HEADER_BLOCK, HEADERS, METHOD, too_large
 from spyweb.ops.network.names import NO_URL, read_url
 from spyweb.settings import HttpSettings
 
-LONGEST_URL = 65_536  # bytes
 MOST_REDIRECTS = 10
 SCHEMES = ("http", "https")
 SOCKS_SCHEMES = ("socks4", "socks4a", "socks5", "socks5h")
@@ -101,7 +102,7 @@ def without_password(url: URL) -> str:
 
 
 def _parse(text: bytes, kind: str, what: str, schemes: Sequence[str]) -> URL:
-    if len(text) > LONGEST_URL or _UNSAFE.search(text):
+    if len(text) > limits.URL or _UNSAFE.search(text):
         raise FetchError(kind, f"bad {what}: too long, or with control characters in it")
     try:
         url = read_url(text.decode("utf-8"))
@@ -117,14 +118,19 @@ def _parse(text: bytes, kind: str, what: str, schemes: Sequence[str]) -> URL:
 
 def parse_method(text: bytes) -> str:
     """Raises FetchError."""
-    method = text.upper()
-    if not _TOKEN.fullmatch(method) or method == b"CONNECT":
+    method = text[: METHOD + 1].upper()
+    if len(method) > METHOD or not _TOKEN.fullmatch(method) or method == b"CONNECT":
         raise FetchError("http", "bad method")
     return method.decode("ascii")
 
 
 def clean_headers(headers: Mapping[bytes, bytes]) -> dict[str, str]:
     """The headers to send.  Raises FetchError where one could end its line and begin another."""
+    if len(headers) > HEADERS:
+        raise FetchError("http", too_large("a request", len(headers), HEADERS, "headers"))
+    size = sum(len(name) + len(value) for name, value in headers.items())
+    if size > HEADER_BLOCK:
+        raise FetchError("http", too_large("the header block of a request", size, HEADER_BLOCK))
     cleaned = {}
     for name, value in headers.items():
         if not _TOKEN.fullmatch(name):

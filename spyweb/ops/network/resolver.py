@@ -21,11 +21,11 @@ from enum import IntEnum
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from spyweb.clock import Clock
+from spyweb.limits import ADDRESSES, HOST
 
 KEEP_S = 30.0
 KEEP_FAILURE_S = 5.0
 MOST_KEPT = 4096  # hosts
-LONGEST_NAME = 253
 PATIENCE_S = 2.0  # a host that takes longer is slow
 GIVE_UP_S = 10.0
 
@@ -125,7 +125,7 @@ class Resolver(AbstractResolver):
     async def _answer(self, host: str) -> Answer:
         if host.rstrip(".").rpartition(".")[2] == "localhost":
             return Answer(LOCALHOST)
-        if len(host) > LONGEST_NAME or not host.isascii():
+        if len(host) > HOST or not host.isascii():
             return Answer(error="not a host name")
         kept = self._kept.get(host)
         if kept is not None and kept.until > self._clock.monotonic():
@@ -166,7 +166,7 @@ class Resolver(AbstractResolver):
     def _work(self, loop: AbstractEventLoop, flight: Flight) -> None:
         """In the thread."""
         try:
-            answer = Answer(self._lookup(flight.host))
+            answer = Answer(self._lookup(flight.host)[:ADDRESSES])
         except OSError as error:
             answer = Answer(error=error.strerror or str(error))
         with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile: nobody waits any more

@@ -97,6 +97,32 @@ async def test_a_proxy_that_is_empty_is_none() -> None:
     assert (await asked("http_request", {b"url": URL_TEXT, b"proxy": b""})).proxy is None
 
 
+@pytest.mark.parametrize("name", ["http_get", "http_post", "http_request", "http_multipart"])
+async def test_a_request_with_too_many_headers_is_not_sent(name: str) -> None:
+    headers = {b"X-%d" % number: number for number in range(300)}
+    arguments: dict[str, tuple[object, ...]] = {
+        "http_get": (URL_TEXT, headers),
+        "http_post": (URL_TEXT, b"", headers),
+        "http_request": ({b"url": URL_TEXT, b"headers": headers},),
+        "http_multipart": (URL_TEXT, {b"a": b"b"}, headers),
+    }
+    http = FakeHttp()
+    response, failure = await ask(http, name, *arguments[name])
+    assert (response, http.asked) == (None, [])
+    assert isinstance(failure, dict)
+    assert failure["kind"] == "http"
+    assert "headers, at most 256 are allowed" in failure["error"]
+
+
+async def test_a_form_has_so_many_fields() -> None:
+    http = FakeHttp()
+    response, failure = await ask(http, "http_multipart", URL_TEXT, {b"%d" % number: b"" for number in range(1_001)})
+    assert (response, http.asked) == (None, [])
+    assert failure == {"kind": "http", "error": "a form has 1001 fields, at most 1000 are allowed"}
+    fetch = await asked("http_multipart", URL_TEXT, {b"%d" % number: b"" for number in range(1_000)})
+    assert fetch.body is not None
+
+
 async def test_a_multipart_sets_its_own_type_whatever_the_headers_say() -> None:
     fetch = await asked("http_multipart", URL_TEXT, {b"a": 1}, {b"Content-Type": b"text/plain", b"X": b"y"})
     assert fetch.method == "POST"

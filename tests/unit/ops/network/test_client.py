@@ -54,3 +54,8 @@ def test_whom_this_machine_trusts_is_trusted_and_nobody_else(tmp_path: Path, mon
         machine_trust.cache_clear()
     assert len(context.get_ca_certs()) == 1
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+
+
+def test_no_server_chooses_how_long_a_handshake_takes() -> None:
+    usual = [cipher for cipher in ssl.create_default_context().get_ciphers() if cipher["kea"] != "kx-dhe"]
+    assert [cipher["name"] for cipher in machine_trust().get_ciphers()] == [cipher["name"] for cipher in usual]

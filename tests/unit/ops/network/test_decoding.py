@@ -116,6 +116,21 @@ def test_an_encoding_that_nobody_decodes_is_http(encoding: str) -> None:
     assert error.value.kind == "http"
 
 
+@pytest.mark.parametrize(
+    "headers", [["br"] * 11, [",".join(["br"] * 20_000)], [",".join(["identity"] * 11)], ["," * 60_000], [",", "," * 9]]
+)
+def test_a_body_that_was_compressed_very_many_times_is_http(headers: list[str]) -> None:
+    decoder = Decoder(headers)
+    with pytest.raises(FetchError, match=r"^the body has more than 10 content-encodings$") as error:
+        list(decoder.decode(b"x"))
+    assert error.value.kind == "http"
+
+
+@pytest.mark.parametrize("headers", [["gzip"] + ["identity"] * 9, [", ,,gzip,,,,,,"]])
+def test_ten_words_are_as_many_as_anybody_says(headers: list[str]) -> None:
+    assert b"".join(Decoder(headers).decode(gzip.compress(PAGE))) == PAGE
+
+
 def test_the_headers_of_an_encoding_count_together() -> None:
     with pytest.raises(FetchError, match="'gzip, br' is not supported"):
         list(Decoder(["gzip", "br"]).decode(b"x"))

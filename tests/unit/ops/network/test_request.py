@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from spyweb import limits
 from spyweb.errors import FetchError
 from spyweb.ops.network.request import (
-    LONGEST_URL,
     clean_headers,
     parse_method,
     parse_proxy,
@@ -46,7 +46,7 @@ def test_an_address_is_read_as_a_browser_would(text: bytes, url: str) -> None:
         b"http://\xff/",
         b"http://a/\x00",
         b"http://a/ HTTP/1.1\r\nX: y",
-        b"http://" + b"a" * LONGEST_URL,
+        b"http://" + b"a" * limits.URL,
         b"http://" + b"a" * 254,
         "http://{}/".format("\u4e00" * 4_000).encode(),
         "http://{}@a/".format("a" + "\u0301\u0327" * 4_000).encode(),
@@ -92,7 +92,7 @@ def test_a_method_is_any_word(text: bytes, method: str) -> None:
     assert parse_method(text) == method
 
 
-@pytest.mark.parametrize("text", [b"", b"GET /", b"GET\r\n", b"CONNECT", b"connect", b"\xff"])
+@pytest.mark.parametrize("text", [b"", b"GET /", b"GET\r\n", b"CONNECT", b"connect", b"\xff", b"A" * 65])
 def test_a_method_that_could_break_the_request_is_http(text: bytes) -> None:
     with pytest.raises(FetchError, match="bad method"):
         parse_method(text)
@@ -102,6 +102,21 @@ def test_headers_go_out_as_they_are_but_for_those_the_client_must_say() -> None:
     given = {b"X-A": b" caf\xc3\xa9\t", b"Content-Length": b"3", b"transfer-encoding": b"chunked", b"Host": b"b"}
     assert clean_headers(given) == {"X-A": "café", "Host": "b"}
     assert clean_headers({b"Expect": b"100-continue"}) == {}
+
+
+def test_as_many_headers_go_out_as_a_server_takes() -> None:
+    assert len(clean_headers({b"X-%d" % number: b"1" for number in range(256)})) == 256
+    with pytest.raises(FetchError, match=r"^a request has 257 headers, at most 256 are allowed$") as error:
+        clean_headers({b"X-%d" % number: b"1" for number in range(257)})
+    assert error.value.kind == "http"
+
+
+def test_headers_are_measured_together() -> None:
+    assert clean_headers({b"X": b"a" * 65_535})
+    with pytest.raises(FetchError, match=r"^the header block of a request has 65537 bytes, at most 65536 are allowed$"):
+        clean_headers({b"X": b"a" * 65_536})
+    with pytest.raises(FetchError, match="the header block of a request has 80004 bytes"):
+        clean_headers({b"A": b"a" * 40_000, b"BB": b"\x00" * 40_000, b"C": b""})
 
 
 @pytest.mark.parametrize(

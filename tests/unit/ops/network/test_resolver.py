@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp.abc import ResolveResult
 
+from spyweb.limits import HOST
 from spyweb.ops.network import resolver as resolver_module
 from spyweb.ops.network.resolver import (
     GIVE_UP_S,
     KEEP_FAILURE_S,
     KEEP_S,
-    LONGEST_NAME,
     MOST_KEPT,
     NUMERIC,
     PATIENCE_S,
@@ -118,11 +118,18 @@ async def test_this_machine_needs_no_name_server(world: World) -> None:
     assert not world.names.asked
 
 
-@pytest.mark.parametrize("host", ["a" * (LONGEST_NAME + 1), "bücher.test"])
+@pytest.mark.parametrize("host", ["a" * (HOST + 1), "bücher.test"])
 async def test_what_can_be_no_name_is_not_asked(world: World, host: str) -> None:
     with pytest.raises(OSError, match="not a host name"):
         await world.resolve(host)
     assert not world.names.asked
+
+
+async def test_of_very_many_addresses_a_few_are_kept() -> None:
+    many = tuple(Address(socket.AF_INET, f"10.0.{number >> 8}.{number & 255}") for number in range(4_000))
+    resolver = Resolver(FakeClock(), lambda host: many)
+    found = await resolver.resolve("many.test")
+    assert [each["host"] for each in found] == [address.host for address in many[:32]]
 
 
 async def test_an_answer_is_kept_for_a_while(world: World) -> None:
