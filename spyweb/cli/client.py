@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 30.0  # seconds for an answer; a daemon answers in milliseconds
 NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)  # no daemon listens there
+BUSY = "the daemon is there, but takes no connection: it is held up, or has no file descriptor left"
 ERROR = b'{"error":'  # how a line begins that is no part of the answer
 
 T = TypeVar("T")
@@ -60,6 +61,8 @@ def find_daemon(data_dir: Path) -> Daemon | None:
     except OSError as error:
         if error.errno in NOBODY:
             return None
+        if isinstance(error, BlockingIOError):
+            raise Refused(f"{data_dir}: {BUSY}") from error
         raise Refused(f"{data_dir}: its daemon can't be reached: {error.strerror or error}") from error
     return Daemon(path)
 
@@ -106,24 +109,23 @@ class Daemon:
         """Run a job by hand; whoever watches is told each log line as it comes, then its end."""
         target = _of_job(job, "run")
         with self._answer("POST", f"{target}?debug=1" if debug else target, timeout=None) as answer:
-            for event in map(_event, _lines(answer)):
+            for event in map(_event, self._lines(answer)):
                 watch(event)
                 if isinstance(event, RunEnded):
                     return event
-        # A stream that is cut off looks like one that is over.
-        raise Refused("the daemon ended before the run did: `spyweb runs` tells what became of it")
+        raise Refused(f"{self.cut_off('the run had ended')}: `spyweb runs` tells what became of it")
 
     def ask(self, method: str, target: str, kind: type[T], *, body: Body = None, timeout: float | None = PATIENCE) -> T:
         """One question whose answer is of a known kind."""
-        with self._answer(method, target, timeout=timeout, body=body) as answer, _clear_words():
+        with self._answer(method, target, timeout=timeout, body=body) as answer, self._clear_words():
             return msgspec.json.decode(answer.read(), type=kind)
 
     def lines(self, target: str, *, timeout: float | None = PATIENCE) -> Iterator[bytes]:
         """An answer of one JSON object a line.  Raises Refused at a line that is an error."""
         with self._answer("GET", target, timeout=timeout) as answer:
-            for line in _lines(answer):
+            for line in self._lines(answer):
                 if line.startswith(ERROR):
-                    raise Refused(_reason(line))
+                    raise Refused(_reason(200, line))
                 yield line
 
     @contextlib.contextmanager
@@ -131,43 +133,61 @@ class Daemon:
         self, method: str, target: str, *, timeout: float | None, body: Body = None
     ) -> Iterator[http.client.HTTPResponse]:
         with contextlib.closing(UnixConnection(self._path, PATIENCE)) as connection:
-            with _clear_words():
+            with self._clear_words():
                 connection.connect()
                 connection.sock.settimeout(timeout)
                 connection.request(method, target, body)
                 answer = connection.getresponse()
                 if answer.status != 200:
-                    raise Refused(_reason(answer.read()))
+                    raise Refused(_reason(answer.status, answer.read()))
             yield answer
 
+    def _lines(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:
+        """A generator, so that an error of whoever takes the lines is not taken for the daemon's."""
+        with self._clear_words():
+            yield from answer
 
-def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """A generator, so that an error of whoever takes the lines is not taken for the daemon's."""
-    with _clear_words():
-        yield from answer
+    @contextlib.contextmanager
+    def _clear_words(self) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError as error:
+            raise Refused(f"the daemon has not answered for {PATIENCE:.0f} s") from error
+        except BlockingIOError as error:
+            raise Refused(BUSY) from error
+        except (http.client.HTTPException, ConnectionError) as error:
+            raise Refused(self.cut_off("it had answered")) from error
+        except msgspec.MsgspecError as error:
+            raise _other_version(error) from error
+
+    def cut_off(self, before: str) -> str:
+        """Say why an answer broke off: one that is cut off looks like one that is over."""
+        try:
+            with contextlib.closing(UnixConnection(self._path, PATIENCE)) as connection:
+                connection.connect()
+        except OSError as error:
+            if error.errno in NOBODY:
+                return f"the daemon ended before {before}"
+        return f"the daemon, which is still there, closed the connection before {before}"
 
 
-@contextlib.contextmanager
-def _clear_words() -> Iterator[None]:
-    try:
-        yield
-    except TimeoutError as error:
-        raise Refused(f"the daemon has not answered for {PATIENCE:.0f} s") from error
-    except (http.client.HTTPException, ConnectionError) as error:
-        raise Refused("the daemon ended before it had answered") from error
-    except msgspec.MsgspecError as error:
-        raise Refused(f"the daemon speaks another version of spyweb ({error}): restart it") from error
+def _other_version(error: msgspec.MsgspecError) -> Refused:
+    return Refused(f"the daemon speaks another version of spyweb ({error}): restart it")
 
 
 def _event(line: bytes) -> RunEvent:
-    with _clear_words():
+    try:
         fields = msgspec.json.decode(line, type=dict[str, object])
         if fields.get("event") == "error":
             raise Refused(str(fields.get("error")))
         return event_from_json(line)
+    except msgspec.MsgspecError as error:
+        raise _other_version(error) from error
 
 
-def _reason(body: bytes) -> str:
+def _reason(status: int, body: bytes) -> str:
+    if not body:
+        return f"the daemon refuses the connection ({status}): too many are open"
     return str(msgspec.json.decode(body, type=dict[str, object]).get("error"))
 
 

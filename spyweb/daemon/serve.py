@@ -37,6 +37,7 @@ from spyweb.settings import LogLevel, Settings, load_settings
 from spyweb.settings.units import DAY_MS
 from spyweb.store.lock import hold_lock
 from spyweb.timers import ApschedulerTimers
+from spyweb.web import descriptors
 from spyweb.web.office import Office
 from spyweb.web.serve import serve_socket, serve_tcp, url_of
 from spyweb.web.state_office import StateOffice
@@ -68,6 +69,7 @@ class Daemon:
 async def serve(options: Options) -> None:
     """Run until told to stop.  Raises a SpywebError with one clear line when it can't start."""
     await prepare_threads()
+    descriptors.raise_limit()
     settings = read_settings(options)
     clock = RealClock()
     logs.set_up(
@@ -200,7 +202,14 @@ async def open_doors(stack: AsyncExitStack, daemon: Daemon) -> None:
     await stack.enter_async_context(serve_socket(daemon.office, daemon.parts.settings.daemon.data_dir))
     if server.enabled:
         site = daemon.server.site(daemon.parts.settings.root)
-        door = serve_tcp(daemon.office, host=server.host, port=server.port, api_key=server.api_key, site=site)
+        door = serve_tcp(
+            daemon.office,
+            host=server.host,
+            port=server.port,
+            api_key=server.api_key,
+            site=site,
+            connections=daemon.server.connections,
+        )
         await stack.enter_async_context(door)
 
 
@@ -283,6 +292,8 @@ def vitals(parts: Parts, scheduler: Scheduler, server: Server, started: float) -
         refused_ms=scheduler.refused_ms,
         dead_messages=parts.courier.dead,
         server_is_broken=server.problem is not None,
+        refused_connections=server.connections.warning,
+        descriptors_left=descriptors.left(),
         loop=parts.world.stalls.stats,
         held_back={job: why for job, why in parts.world.stalls.refused().items() if parts.live.find(JobId(job))},
         now_ms=parts.clock.now_ms(),

@@ -20,6 +20,8 @@ from spyweb.ops.host import RunHost
 from spyweb.ops.world import Call
 from spyweb.reload.server import ServerReloader
 from spyweb.web.app import Site
+from spyweb.web.connections import ConnectionLimiter
+from spyweb.web.descriptors import tcp_limits
 from spyweb.web.ui import FOLDER as UI_FOLDER
 
 LOG, ERRORS = "server.log", "error.log"
@@ -33,6 +35,7 @@ class Server:
 
     endpoints: Endpoints
     reloader: ServerReloader
+    connections: ConnectionLimiter
 
     @property
     def problem(self) -> Problem | None:
@@ -65,7 +68,7 @@ async def open_server(stack: AsyncExitStack, parts: Parts) -> Server:
         clock=clock,
         workers=parts.settings.daemon.workers,
     )
-    return Server(endpoints=endpoints, reloader=reloader)
+    return Server(endpoints=endpoints, reloader=reloader, connections=ConnectionLimiter(tcp_limits(), clock))
 
 
 def host_for(parts: Parts, lines: JobLogs, code: Code, run: RunId) -> Host:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spyweb.jobs.view import JobState
@@ -19,6 +19,7 @@ from spyweb.store.protocol import StoreStats
 SCHEDULER_STALLED_MS = 5_000  # the loop promises 50 ms: a hundred times that is no hiccup
 STALLS_SHOWN_MS = 10 * MINUTE_MS
 WRITER_STALLED_S = 10.0  # a slow disk syncs in well under a second
+SCARCE_DESCRIPTORS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,8 @@ class Vitals:
     refused_ms: int = 0  # how long the store has refused to claim what is due of a job
     dead_messages: int = 0  # webhooks and notifications that were given up
     server_is_broken: bool = False  # server/init.lua as it is on disk does not load
+    refused_connections: str = ""  # why the HTTP server has just refused some
+    descriptors_left: int = 1 << 16  # that this process can still open
     loop: LoopStats = field(default_factory=LoopStats)
     held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs are not begun any more
     now_ms: int = 0
@@ -90,6 +93,7 @@ def find_warnings(vitals: Vitals, short_monitors: int = 0) -> list[str]:
         warnings.append("the server's file does not load: `spyweb check` says why")
     if not any(worker.pid for worker in vitals.pool.workers):
         warnings.append("no worker is up, so no script runs: the log says why")
+    warnings += _scarce(vitals)
     loop = vitals.loop
     if loop.last_at_ms is not None and vitals.now_ms - loop.last_at_ms < STALLS_SHOWN_MS:
         warnings.append("the event loop was held up: `spyweb health` and the log say by what")
@@ -97,6 +101,13 @@ def find_warnings(vitals: Vitals, short_monitors: int = 0) -> list[str]:
         were = "jobs have" if len(vitals.held_back) > 1 else "job has"
         warnings.append(f"{len(vitals.held_back)} {were} held up the daemon too often: `spyweb health` says which")
     return warnings
+
+
+def _scarce(vitals: Vitals) -> Iterator[str]:
+    if vitals.refused_connections:
+        yield vitals.refused_connections
+    if vitals.descriptors_left < SCARCE_DESCRIPTORS:
+        yield f"only {vitals.descriptors_left} file descriptors are left: raise LimitNOFILE, or `ulimit -n`"
 
 
 def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int = 0) -> Health:

@@ -6,9 +6,10 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
@@ -16,10 +17,13 @@ from typing import Any, cast
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from spyweb.clock import RealClock
 from spyweb.errors import Refused
 from spyweb.model import MIB
 from spyweb.web.address import claim_socket, release_socket
 from spyweb.web.app import Site, socket_app, tcp_app
+from spyweb.web.connections import ConnectionLimiter, LimitedHandler, PlainRequest
+from spyweb.web.descriptors import private_limits, tcp_limits
 from spyweb.web.desk import Desk
 from spyweb.web.endpoints import RECEPTION, Handle
 
@@ -39,33 +43,49 @@ class Listening:
 
 @asynccontextmanager
 async def serve_tcp(
-    desk: Desk, *, host: str, port: int, api_key: str | None, site: Site | None = None
+    desk: Desk,
+    *,
+    host: str,
+    port: int,
+    api_key: str | None,
+    site: Site | None = None,
+    connections: ConnectionLimiter | None = None,
 ) -> AsyncIterator[Listening]:
     """Serve what is for everybody who may come in.  Raises Refused when it may not or can't listen there."""
     if not api_key:
         await _refuse_strangers(host)
-    async with serve_app(tcp_app(desk, api_key, site), host=host, port=port) as listening:
+    app = tcp_app(desk, api_key, site)
+    async with serve_app(app, host=host, port=port, connections=connections) as listening:
         yield listening
 
 
 @asynccontextmanager
-async def serve_app(app: web.Application, *, host: str, port: int) -> AsyncIterator[Listening]:
+async def serve_app(
+    app: web.Application, *, host: str, port: int, connections: ConnectionLimiter | None = None
+) -> AsyncIterator[Listening]:
     """Raises Refused when it can't listen there."""
-    async with _running(app) as runner:
+    limiter = connections or ConnectionLimiter(tcp_limits(), RealClock())
+    loop = asyncio.get_running_loop()
+    async with _handlers(app, limiter) as make_handler:
         with _clear_words(host, port):
-            await web.TCPSite(runner, host, port, backlog=BACKLOG).start()
-        yield _listening(host, runner.addresses[0][1])
+            server = await loop.create_server(make_handler, host, port, backlog=BACKLOG)
+        try:
+            yield _listening(host, server.sockets[0].getsockname()[1])
+        finally:
+            server.close()
 
 
 @asynccontextmanager
-async def serve_socket(desk: Desk, data_dir: Path) -> AsyncIterator[Path]:
+async def serve_socket(desk: Desk, data_dir: Path, connections: ConnectionLimiter | None = None) -> AsyncIterator[Path]:
     """Serve every command on the socket of a data directory whose lock is held.
 
     A key stands in the address, percent-encoded: those of a command have up to 128 KB.
     """
-    async with _running(socket_app(desk), longest_line=MIB) as runner:
+    limiter = connections or ConnectionLimiter(private_limits(), RealClock())
+    loop = asyncio.get_running_loop()
+    async with _handlers(socket_app(desk), limiter, longest_line=MIB) as make_handler:
         listener = _bind_private(claim_socket(data_dir))
-        server = await _serve_unix(runner, listener)
+        server = await loop.create_unix_server(make_handler, sock=listener, backlog=BACKLOG)
         try:
             yield Path(listener.getsockname())
         finally:
@@ -73,30 +93,39 @@ async def serve_socket(desk: Desk, data_dir: Path) -> AsyncIterator[Path]:
             server.close()
 
 
+NOT_WORTH_A_LINE = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
+
+
 def is_worth_a_line(record: logging.LogRecord) -> bool:
-    """What is no HTTP is answered with 400, and anybody can send it, as often as he likes."""
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError | web.RequestPayloadError))
+    """What is no HTTP is answered with 400, and anybody can send it, or hang up, as often as he likes."""
+    return not (record.exc_info and isinstance(record.exc_info[1], NOT_WORTH_A_LINE))
 
 
 @asynccontextmanager
-async def _running(app: web.Application, *, longest_line: int = USUAL_LINE) -> AsyncIterator[web.AppRunner]:
+async def _handlers(
+    app: web.Application, limiter: ConnectionLimiter, *, longest_line: int = USUAL_LINE
+) -> AsyncIterator[Callable[[], LimitedHandler]]:
+    """Run an app; gives what handles one connection each."""
     library_log.addFilter(is_worth_a_line)
-    runner = web.AppRunner(
-        app, access_log=None, logger=library_log, shutdown_timeout=PATIENCE, max_line_size=longest_line
-    )
+    runner = web.AppRunner(app, shutdown_timeout=PATIENCE)
     await runner.setup()
-    _put_reception_first(app, runner)
+    server = runner.server
+    assert server is not None  # setup has been called
+    server.request_factory = partial(cast(Any, server.request_factory), _cls=PlainRequest)
+    _put_reception_first(app, server)
+    options = {"access_log": None, "logger": library_log, "max_line_size": longest_line}
+    loop = asyncio.get_running_loop()
     try:
-        yield runner
+        yield lambda: LimitedHandler(server, limiter, loop=loop, **options)
     finally:
         await runner.cleanup()
+        limiter.close()
 
 
-def _put_reception_first(app: web.Application, runner: web.AppRunner) -> None:
-    assert runner.server is not None  # setup has been called
+def _put_reception_first(app: web.Application, server: web.Server) -> None:
     if RECEPTION in app:
-        others = cast(Handle, runner.server.request_handler)  # an AppRunner makes nothing but a web.Request
-        runner.server.request_handler = cast(Any, app[RECEPTION].before(others))
+        others = cast(Handle, server.request_handler)  # an AppRunner makes nothing but a web.Request
+        server.request_handler = cast(Any, app[RECEPTION].before(others))
 
 
 def _bind_private(path: Path) -> socket.socket:
@@ -110,12 +139,6 @@ def _bind_private(path: Path) -> socket.socket:
         raise
     listener.setblocking(False)
     return listener
-
-
-async def _serve_unix(runner: web.AppRunner, listener: socket.socket) -> asyncio.Server:
-    assert runner.server is not None  # setup has been called
-    loop = asyncio.get_running_loop()
-    return await loop.create_unix_server(runner.server, sock=listener, backlog=BACKLOG)
 
 
 async def _refuse_strangers(host: str) -> None:

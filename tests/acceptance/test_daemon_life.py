@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
+import sys
 import time
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,23 @@ return { n = n, visits = visits, version = "one" }
 def project(tmp_path: Path) -> Project:
     (tmp_path / "jobs").mkdir()
     return Project(tmp_path)
+
+
+def test_a_flood_of_idle_connections_takes_no_descriptor_from_jobs_and_commands(project: Project) -> None:
+    allow_256 = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)); "
+    project.launcher = (sys.executable, "-c", allow_256 + "os.execv(sys.argv[1], sys.argv[1:])")
+    project.job("hello", "store_set('k', 'v') print('hello')")
+    with project.daemon() as daemon, ExitStack() as flood:
+        found = re.search(r'"url": "http://127.0.0.1:(\d+)"', daemon.said())
+        assert found
+        address = ("127.0.0.1", int(found[1]))
+        for _ in range(400):
+            flood.enter_context(closing(socket.create_connection(address)))
+
+        assert project.spyweb("run", "hello").stdout.count("hello")
+        health = project.desk().health()
+        assert any("the server refuses connections" in warning for warning in health.warnings)
+        assert daemon.has_said("connections are refused: too many are open")
 
 
 def test_a_dropped_file_runs_on_schedule_within_seconds(project: Project) -> None:

@@ -201,10 +201,10 @@ def test_debug_shows_when_within_the_run_and_all_that_is_known(tmp_path: Path) -
     }
 
 
-def test_a_daemon_that_dies_in_the_middle_of_a_run_is_told(tmp_path: Path) -> None:
+def test_a_stream_that_breaks_off_in_the_middle_of_a_run_is_told(tmp_path: Path) -> None:
     answer = with_desk(FakeDesk(events=FakeDesk().events[:1]), tmp_path, "run", "prices")
     assert answer.code == 2
-    assert answer.err.startswith("spyweb: the daemon ended before the run did")
+    assert answer.err.startswith("spyweb: the daemon, which is still there, closed the connection before the run had")
 
 
 # -- health ---------------------------------------------------------------------------------------------------

@@ -16,8 +16,11 @@ from spyweb.cli.client import Daemon, find_daemon
 from spyweb.errors import NoAccess, Refused
 from spyweb.jobs.view import RunEvent
 from spyweb.model import JobId, RunId
+from spyweb.web.connections import ConnectionLimiter, ConnectionLimits
 from spyweb.web.serve import serve_socket
+from tests.fakes.clock import FakeClock
 from tests.fakes.desk import BACKUP, NOW_MS, PRICES, FakeDesk, a_watched_run, refused, three_jobs, three_runs
+from tests.fakes.door import let_in
 
 T = TypeVar("T")
 
@@ -27,7 +30,10 @@ async def ask(desk: FakeDesk, data_dir: Path, question: Callable[[Daemon], T]) -
     async with serve_socket(desk, data_dir):
         daemon = find_daemon(data_dir)
         assert daemon is not None
-        return await asyncio.to_thread(question, daemon)
+        try:
+            return await asyncio.to_thread(question, daemon)
+        finally:
+            await let_in()
 
 
 async def test_every_answer_comes_back_as_it_was_given(tmp_path: Path) -> None:
@@ -72,10 +78,40 @@ async def test_a_refusal_before_or_within_a_run_is_raised_here(desk: FakeDesk, t
         await ask(desk, tmp_path, lambda daemon: daemon.run_once(PRICES, lambda event: None))
 
 
-async def test_a_daemon_that_ends_before_the_run_does_is_told(tmp_path: Path) -> None:
+async def test_a_stream_that_ends_before_the_run_does_is_told(tmp_path: Path) -> None:
     desk = FakeDesk(events=a_watched_run()[:2])  # the stream ends without an end of the run
-    with pytest.raises(Refused, match="ended before the run did"):
+    with pytest.raises(Refused, match="closed the connection before the run had ended"):
         await ask(desk, tmp_path, lambda daemon: daemon.run_once(PRICES, lambda event: None))
+
+
+async def test_a_daemon_that_ends_before_the_run_does_is_told(tmp_path: Path) -> None:
+    def watch(event: RunEvent) -> None:
+        (tmp_path / "spyweb.sock").unlink(missing_ok=True)
+
+    desk = FakeDesk(events=a_watched_run()[:2])
+    with pytest.raises(Refused, match="the daemon ended before the run had ended"):
+        await ask(desk, tmp_path, lambda daemon: daemon.run_once(PRICES, watch))
+
+
+async def test_a_connection_too_many_is_told(tmp_path: Path) -> None:
+    full = ConnectionLimiter(ConnectionLimits(total=0, of_one_address=0), FakeClock())
+    async with serve_socket(FakeDesk(), tmp_path, full):
+        daemon = find_daemon(tmp_path)
+        assert daemon is not None
+        with pytest.raises(
+            Refused, match=r"the daemon (refuses the connection \(503\): too many|closed the connection)"
+        ):
+            await asyncio.to_thread(daemon.jobs)
+        await let_in()
+
+
+def test_a_daemon_that_takes_no_connection_is_not_taken_for_one_that_is_gone(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as stuck, socket.socket(socket.AF_UNIX) as waiting:
+        stuck.bind(str(tmp_path / "spyweb.sock"))
+        stuck.listen(0)
+        waiting.connect(stuck.getsockname())  # all that its queue holds
+        with pytest.raises(Refused, match="the daemon is there, but takes no connection"):
+            find_daemon(tmp_path)
 
 
 # -- no daemon, or a strange one ------------------------------------------------------------------------------
@@ -120,11 +156,11 @@ def impostor(data_dir: Path, answer: bytes) -> Iterator[Daemon]:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (b"", "ended before it had answered"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[", "ended before it had answered"),
+        (b"", "closed the connection before it had answered"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[", "closed the connection before it had answered"),
         (b'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n[{"id": 1}]', "another version"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "another version"),
-        (b"not HTTP at all\r\n\r\n", "ended before it had answered"),
+        (b"not HTTP at all\r\n\r\n", "closed the connection before it had answered"),
     ],
 )
 def test_an_answer_that_makes_no_sense_is_one_clear_line(tmp_path: Path, answer: bytes, words: str) -> None:

@@ -83,7 +83,7 @@ class RemoteState:
         for line in lines:
             if line.strip():
                 each(msgspec.json.decode(line, type=ChangeView))
-        raise Refused("the daemon has ended")
+        raise Refused(self._daemon.cut_off("anybody stopped watching"))
 
     def _ask(self, method: str, target: str, field: str, kind: type[T]) -> T:
         """An answer of one field, however long it takes."""
@@ -95,7 +95,7 @@ class RemoteState:
             if line.startswith(END):
                 return
             yield line
-        raise Refused("the daemon ended before it had told all")
+        raise Refused(self._daemon.cut_off("it had told all"))
 
 
 def _of(what: str, **parameters: bytes | str | int | None) -> str:

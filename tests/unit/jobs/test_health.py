@@ -79,6 +79,12 @@ def test_that_no_worker_is_up_is_a_warning_since_one_is_being_started() -> None:
     assert (health.status, health.warnings) == ("ok", ["no worker is up, so no script runs: the log says why"])
 
 
+def test_connections_that_are_refused_and_scarce_descriptors_are_warnings() -> None:
+    health = view_health(make_vitals(refused_connections="the server is full", descriptors_left=63), [])
+    expected = ["the server is full", "only 63 file descriptors are left: raise LimitNOFILE, or `ulimit -n`"]
+    assert (health.status, health.warnings) == ("ok", expected)
+
+
 def test_a_daemon_without_problems_is_ok() -> None:
     assert view_health(make_vitals(), three_states()).status == "ok"
 

@@ -1,0 +1,203 @@
+"""How many connections the HTTP server holds, and how long one of them may keep it waiting.
+
+A connection costs a file descriptor and needs no key, so without bounds whoever reaches the port could take the
+descriptors that jobs and the private socket need.  A connection is closed when it has sent no request, is idle between
+two, does not take its answer, or sends on although it has been answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
+from typing import Any, cast
+
+import structlog
+from aiohttp import web
+from aiohttp.http import SERVER_SOFTWARE
+from aiohttp.web_protocol import RequestHandler
+
+from spyweb.clock import Clock
+
+HEADER_S = 10.0  # from the connection to the end of its first request's headers
+IDLE_S = 75.0  # from an answer to the end of the next request's headers
+UNREAD_S = 60.0  # in which whoever is answered takes nothing at all
+LINGER_S = 2.0  # for what is still sent to a request that has been answered
+LINGER_BYTES = 1 << 20
+LOOK_S = 5.0  # between two looks at all connections
+TELL_S = 60.0  # between two lines of the log about the same
+BUFFER = 1 << 15  # bytes of a body that are parsed ahead of whoever reads it
+
+REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    total: int
+    of_one_address: int
+
+
+class ConnectionLimiter:
+    """Counts the connections of one listener, refuses those that are too many, and closes those that take too long."""
+
+    def __init__(self, limits: ConnectionLimits, clock: Clock) -> None:
+        self.limits = limits
+        self._clock = clock
+        self._addresses: dict[LimitedHandler, str] = {}
+        self._counts: Counter[str] = Counter()
+        self._told: dict[str, tuple[float, int]] = {}  # what was told, when, and how often it happened since
+        self._refused_at: float | None = None
+        self._is_looking = False
+        self._is_closed = False
+
+    @property
+    def open(self) -> int:
+        return len(self._addresses)
+
+    @property
+    def warning(self) -> str:
+        """Why connections have been refused within the last minute, if any were."""
+        if self._refused_at is None or self._clock.monotonic() - self._refused_at > TELL_S:
+            return ""
+        total, of_one = self.limits.total, self.limits.of_one_address
+        return (
+            f"the server refuses connections: at most {total} may be open, {of_one} from one address; the log has more"
+        )
+
+    def close(self) -> None:
+        """Close what is open, and take nothing more: a client may have come while the listener was being closed."""
+        self._is_closed = True
+        for handler in list(self._addresses):
+            handler.abort()
+
+    def admit(self, handler: LimitedHandler, address: str) -> bool:
+        if self._is_closed:
+            return False
+        if self.open >= self.limits.total or self._counts[address] >= self.limits.of_one_address:
+            self._refused_at = self._clock.monotonic()
+            self._tell("connections are refused: too many are open", address=address, open=self.open)
+            return False
+        if not self._is_looking:
+            self._look_later()
+        self._addresses[handler] = address
+        self._counts[address] += 1
+        return True
+
+    def release(self, handler: LimitedHandler) -> None:
+        address = self._addresses.pop(handler, None)
+        if address is not None:
+            self._counts[address] -= 1
+            if not self._counts[address]:
+                del self._counts[address]
+
+    def _look(self) -> None:
+        for handler, address in list(self._addresses.items()):
+            reason = handler.find_delay()
+            if reason:
+                self._tell(f"connections are closed: {reason}", address=address)
+                handler.abort()
+        self._is_looking = False
+        if self._addresses:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        self._is_looking = True
+        self._clock.call_later(LOOK_S, self._look)
+
+    def _tell(self, event: str, **fields: object) -> None:
+        """Log something that a client can cause as often as it likes: once a minute, with how often it was."""
+        now = self._clock.monotonic()
+        told_at, since = self._told.get(event, (-TELL_S, 0))
+        if now - told_at < TELL_S:
+            self._told[event] = (told_at, since + 1)
+            return
+        self._told[event] = (now, 0)
+        log.warning(event, **fields, times=since + 1)
+
+
+class LimitedHandler(RequestHandler):
+    """One connection of a client."""
+
+    __slots__ = ("_is_answered", "_limiter", "_looks_before_request", "_looks_stuck", "_surplus", "_unsent")
+
+    def __init__(self, manager: web.Server, limiter: ConnectionLimiter, **options: Any) -> None:
+        super().__init__(manager, keepalive_timeout=IDLE_S, lingering_time=LINGER_S, read_bufsize=BUFFER, **options)
+        self._limiter = limiter
+        self._looks_before_request = 0
+        self._looks_stuck = 0
+        self._unsent = 0
+        self._is_answered = False  # before the body of the request had all come
+        self._surplus = 0  # bytes that came after that
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        real = cast(asyncio.Transport, transport)
+        if self._limiter.admit(self, address_of(real.get_extra_info("peername"))):
+            super().connection_made(transport)
+        else:
+            real.write(REFUSAL)
+            real.close()
+
+    def connection_lost(self, error: BaseException | None) -> None:
+        self._limiter.release(self)
+        super().connection_lost(error)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._is_answered:
+            super().data_received(data)
+            return
+        self._surplus += len(data)
+        if self._surplus > LINGER_BYTES:
+            self.abort()
+
+    async def finish_response(
+        self, request: web.BaseRequest, response: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Answer.  Where the body has not all come, what is left of it is not worth being parsed."""
+        if not request.content.is_eof() and not response.prepared:
+            response.force_close()
+        finished = await super().finish_response(request, response, start_time)
+        self._is_answered = not request.content.is_eof()
+        return finished
+
+    def find_delay(self) -> str:
+        """Tell why this connection is to be closed, if it is; asked every LOOK_S."""
+        if self.transport is None:
+            return ""
+        unsent = self.transport.get_write_buffer_size()
+        self._looks_stuck = self._looks_stuck + 1 if unsent and unsent == self._unsent else 0
+        self._unsent = unsent
+        self._looks_before_request = 0 if self._request_count else self._looks_before_request + 1
+        if self._looks_stuck * LOOK_S >= UNREAD_S:
+            return f"the client has read nothing for {UNREAD_S:.0f} s"
+        if self._looks_before_request * LOOK_S > HEADER_S:
+            return f"no request came within {HEADER_S:.0f} s"
+        return ""
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class PlainRequest(web.Request):
+    """A request whose answer does not say which library made it."""
+
+    async def _prepare_hook(self, response: web.StreamResponse) -> None:
+        await super()._prepare_hook(response)
+        if response.headers.get("Server") == SERVER_SOFTWARE:
+            del response.headers["Server"]
+
+
+def address_of(peer: Sequence[object] | str | None) -> str:
+    """Whose connection it is: an IPv4 address, or the /64 of an IPv6 one, which one customer has to himself."""
+    if not peer or isinstance(peer, str | bytes):
+        return "local"
+    address = ip_address(str(peer[0]).partition("%")[0])
+    if not isinstance(address, IPv6Address):
+        return str(address)
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return f"{IPv6Address(int(address) >> 64 << 64)}/64"

@@ -1,0 +1,48 @@
+"""File descriptors: how many this process may have, and how they are shared out."""
+
+from __future__ import annotations
+
+import os
+import resource
+from contextlib import suppress
+
+from spyweb.web.connections import ConnectionLimits
+
+MOST = 16_384  # as many as the systemd unit gives; what the system allows beyond is of no use
+TCP, PRIVATE = 1_024, 128  # connections
+
+
+def raise_limit() -> None:
+    """Allow this process as many descriptors as the system lets it have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def allowed() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST if soft == resource.RLIM_INFINITY else soft
+
+
+def left() -> int:
+    """How many can still be opened, roughly: a new one gets the lowest free number."""
+    try:
+        lowest = os.dup(0)
+    except OSError:
+        return 0
+    os.close(lowest)
+    return allowed() - lowest
+
+
+def tcp_limits() -> ConnectionLimits:
+    """A quarter of all descriptors: scripts' own requests may take half (ops/network), the rest is in reserve."""
+    total = max(min(allowed() // 4, TCP), 8)
+    return ConnectionLimits(total, total // 2)
+
+
+def private_limits() -> ConnectionLimits:
+    """For commands of the daemon's own user."""
+    total = max(min(allowed() // 8, PRIVATE), 8)
+    return ConnectionLimits(total, total)
