@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,12 +14,16 @@ import typer
 from spyweb.cli import output
 from spyweb.cli.options import MOST_ROWS, JobName, Output, root_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import find_in, open_project
+from spyweb.cli.project import Project, find_in, open_project
 from spyweb.clock import RealClock
-from spyweb.jobs.view import JobView, log_file, to_json
-from spyweb.model import Outcome
+from spyweb.errors import Refused, SpywebError
+from spyweb.jobs.view import JobView, describe_details, log_file, to_json
+from spyweb.model import JobId, Outcome, Run, RunId
 from spyweb.web.tail import follow, last_lines
 
+LATEST = 50  # runs that are looked at
+POLL = 5  # looks at the file for one question to the daemon
+SETTLED_MS = 500  # a script's lines reach the file a little after its run has ended
 FATES = {Outcome.FAILED: "failed", Outcome.LOST: "was lost"}
 
 
@@ -43,7 +50,8 @@ def logs(
     if trouble:
         output.note(trouble)
     if following:
-        asyncio.run(_follow(path, form))
+        failures = Failures(partial(_latest_runs, project, view.id))
+        asyncio.run(_follow(path, form, lambda: failures.look(project.clock.now_ms())))
 
 
 def _trouble(view: JobView) -> str:
@@ -73,6 +81,43 @@ def _show_line(line: str, form: Format) -> None:
         output.say(line)
 
 
-async def _follow(path: Path, form: Format) -> None:
-    async for line in follow(path, RealClock()):
+async def _follow(path: Path, form: Format, look_elsewhere: Callable[[], Sequence[str]]) -> None:
+    async for line in follow(path, RealClock(), look_elsewhere):
         _show_line(line, form)
+
+
+def _latest_runs(project: Project, job: JobId) -> Sequence[Run]:
+    """Newest first.  Raises Refused where no daemon runs: nothing else does then."""
+    daemon = project.find_daemon()
+    if daemon is None:
+        raise Refused("no daemon runs")
+    return daemon.runs(job, limit=LATEST, before=None)
+
+
+class Failures:
+    """The runs of a job that fail from now on, as lines between those that it logs."""
+
+    def __init__(self, ask: Callable[[], Sequence[Run]]) -> None:
+        self._ask = ask
+        self._looks = 0
+        self._told: set[RunId] | None = None  # of the latest runs those that had ended; None: not known yet
+
+    def look(self, now_ms: int) -> list[str]:
+        self._looks += 1
+        if (self._looks - 1) % POLL:
+            return []
+        try:
+            latest = self._ask()
+        except SpywebError:  # the daemon is gone, or about to go: it is asked again
+            return []
+        ended = [run for run in reversed(latest) if run.ended_ms is not None and run.ended_ms + SETTLED_MS <= now_ms]
+        new = [] if self._told is None else [run for run in ended if run.id not in self._told]
+        self._told = {run.id for run in ended}
+        return [_failure_line(run) for run in new if run.outcome in FATES]
+
+
+def _failure_line(run: Run) -> str:
+    """Write it as a line of the log is written."""
+    fate = FATES[run.outcome] if run.outcome else ""
+    at = datetime.fromtimestamp((run.ended_ms or 0) / 1000, tz=UTC).isoformat(timespec="milliseconds")
+    return " ".join(f"{at.removesuffix('+00:00')}Z ERROR run {run.id} {fate}: {describe_details(run)}".split())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import closing
 from io import FileIO
 from pathlib import Path
@@ -95,10 +95,11 @@ class Follower:
         return named.st_ino != ours.st_ino or ours.st_size < self._file.tell()
 
 
-async def follow(path: Path, clock: Clock) -> AsyncIterator[str]:
-    """Every line that is added from now on."""
+async def follow(path: Path, clock: Clock, look_elsewhere: Callable[[], Sequence[str]] = tuple) -> AsyncIterator[str]:
+    """Every line that is added from now on, and after what is there the lines that are found elsewhere."""
     with closing(Follower(path)) as follower:
         while True:
-            for line in follower.read_new():
+            elsewhere = look_elsewhere()
+            for line in (*follower.read_new(), *elsewhere):
                 yield line
             await clock.sleep(INTERVAL)

@@ -18,8 +18,7 @@ from tests.fakes.repository import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
-SAMPLE = re.compile(r"`(?P<path>[\w/.]+\.lua)`[^\n]*:\n\n```lua\n(?P<text>.*?)```", re.DOTALL)
-MONITOR = 'name = "Prices"\nurl = "https://example.org"\nselector = "li"\nfields = ["title:a", "price:b"]\n'
+SAMPLE = re.compile(r"`(?P<path>[\w/.]+\.(?:lua|toml))`[^\n]*:\n\n```\w+\n(?P<text>.*?)```", re.DOTALL)
 PASSING = "function test_fine() spyweb.assert_eq(1, 1) end\n"
 FAILING = "function test_wrong() spyweb.assert_eq(1 + 1, 3) end\n"
 
@@ -32,8 +31,8 @@ def project(tmp_path: Path) -> Project:
 def test_the_project_of_the_page_works_as_the_page_says(project: Project) -> None:
     for found in SAMPLE.finditer(read("docs/how-to/test-a-job.md")):
         project.save(found["path"], found["text"])
-    project.save("jobs/prices/config.toml", MONITOR)
 
+    assert "no problems" in project.spyweb("check").stderr
     everything = project.spyweb("test", "--virtual-time").stdout
     one = project.spyweb("test", "prices", "lower").stdout
     project.save("jobs/prices/hooks.lua", (project.root / "jobs/prices/hooks.lua").read_text().replace(">=", ">"))

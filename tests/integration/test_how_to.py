@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -12,10 +13,12 @@ import pytest
 from aiohttp import web
 
 from spyweb.daemon.foreground import check_project
-from spyweb.model import Failure, Outcome
+from spyweb.model import Failure, JobId, Outcome, Run
+from spyweb.store.protocol import job_namespace
 from tests.fakes.certificates import self_signed
 from tests.fakes.monitor_project import MonitorProject
 from tests.fakes.pages import file_of, files_of
+from tests.fakes.repository import read
 from tests.fakes.socks_server import open_socks_server
 from tests.fakes.web_server import open_proxy, open_web_server
 
@@ -276,3 +279,46 @@ async def test_no_two_workers_take_the_same_target(project: MonitorProject) -> N
     assert sorted(record["title"] for record in await project.records()) == ["A", "B"]
     await project.run()
     assert len(project.site.story) == 2  # nothing is due yet
+
+
+async def fail_until_open(project: MonitorProject, script: str) -> Run:
+    """Five failures of a circuit breaker, and the run after them that does not ask."""
+    project.save(f"jobs/{project.name}.lua", script)
+    project.site.pages["/status"] = web.Response(status=500)
+    for _ in range(5):
+        ending = await project.run()
+        assert (ending.outcome, ending.reason) == (Outcome.FAILED, "status 500")
+    ending = await project.run()
+    assert (ending.outcome, len(project.site.asked)) == (Outcome.SUCCESS, 5)
+    return await latest(project)
+
+
+async def latest(project: MonitorProject) -> Run:
+    (row,) = await project.parts.store.runs.list(JobId(project.name), limit=1)
+    return row
+
+
+async def test_the_breaker_of_the_first_page_says_that_it_does_not_ask(project: MonitorProject) -> None:
+    script = next(text for text in re.findall(r"```lua\n(.*?)```", read("README.md"), re.DOTALL) if "COOLDOWN" in text)
+    row = await fail_until_open(project, local(script, project, NOTHING))
+    assert row.result == "open: not asking"
+
+
+async def test_a_circuit_breaker_opens_asks_once_after_its_cooldown_and_closes(project: MonitorProject) -> None:
+    address = {'env_get("CHECK_URL")': f'"{project.site.url}/status"'}
+    row = await fail_until_open(project, local(read("jobs/check-api.lua"), project, address))
+    assert re.fullmatch(r"open: asking again in (60|5\d) s", row.result)
+
+    namespace, entries = job_namespace(JobId(project.name)), project.parts.store.entries
+    opened_at = await entries.get(namespace, b"opened_at")
+    assert opened_at
+    await entries.set(namespace, b"opened_at", b"%d" % (int(opened_at) - 60))
+    assert (await project.run()).reason == "status 500"
+    assert project.lines == ["warn open for 60 s after 6 failures in a row"]
+
+    await entries.set(namespace, b"opened_at", b"%d" % (int(opened_at) - 60))
+    project.site.pages["/status"] = "up"
+    assert (await project.run()).outcome is Outcome.SUCCESS
+    assert project.lines == ["info it answers again"]
+    assert re.fullmatch(r"\d+ ms", (await latest(project)).result)
+    assert await entries.get(namespace, b"failures") is None
