@@ -6,7 +6,7 @@ Each reader gives a value in spyweb's own terms, or raises ValueError saying wha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -16,7 +16,7 @@ from spyweb.ops.network.names import check_authority
 from spyweb.settings.reading import Reading, nearest, unknown
 from spyweb.settings.shapes import NOT_BLANK, TEXT, Schema, list_of, one_or_many, shaped, table_of
 from spyweb.settings.units import DAY_MS
-from spyweb.settings.values import boolean, choice, one_line, one_of, text, texts, whole, wrong
+from spyweb.settings.values import boolean, choice, headers, one_line, one_of, text, texts, whole, wrong
 
 REQUIRED = ("name", "selector", "fields")
 ADDRESSES = ("url", "urls")  # one of them
@@ -38,7 +38,6 @@ TAKEN = {  # what a field of that name is lost behind
 
 _FIELD_EXPECTED = '"name:selector", "name:selector@attribute" or { name = "…", selector = "…", att = "…" }'
 _ATTRIBUTE = re.compile(r"(.*)@\s*([A-Za-z_][A-Za-z0-9_:.-]*)\s*", re.DOTALL)
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _STATUSES = re.compile(r"\s*([1-5]\d\d)\s*-\s*([1-5]\d\d)\s*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
@@ -52,7 +51,6 @@ _STATUS: Schema = {
         {"type": "string", "pattern": rf"^{_STATUSES.pattern}$"},
     ]
 }
-_HEADERS: Schema = {"type": "object", "additionalProperties": TEXT}
 
 
 def take_monitor(read: Reading, on_hook_error: OnHookError) -> Monitor | None:
@@ -73,7 +71,7 @@ def take_monitor(read: Reading, on_hook_error: OnHookError) -> Monitor | None:
         keywords=read.take("keywords", _keywords, ()),
         search_fields=_take_names(read, "search_fields", names),
         hash_fields=_take_names(read, "hash_fields", names),
-        headers=read.take("headers", _headers, ()),
+        headers=read.take("headers", headers, ()),
         proxies=_take_proxies(read.below("proxy"), is_given=_has_table(read, "proxy")),
         webhook=_take_webhook(read.below("webhook"), is_given=_has_table(read, "webhook")),
         notification=_take_notification(read.below("notification")),
@@ -151,11 +149,11 @@ def _take_proxies(read: Reading, *, is_given: bool) -> Proxies | None:
 def _take_webhook(read: Reading, *, is_given: bool) -> Webhook | None:
     enabled = read.take("enabled", boolean, True)
     url = read.take("url", _web_url, "")
-    headers: tuple[tuple[str, str], ...] = read.take("headers", _headers, ())
+    sent: tuple[tuple[str, str], ...] = read.take("headers", headers, ())
     if not is_given or not enabled:
         return None
     _require(read, "url")
-    return Webhook(url=url, headers=headers)
+    return Webhook(url=url, headers=sent)
 
 
 def _take_notification(read: Reading) -> Notification | None:
@@ -294,21 +292,3 @@ def _status_range(value: object) -> tuple[int, int]:
     if found is None or int(found[1]) > int(found[2]):
         raise wrong('an HTTP status such as 404, a range such as "200-299", or a list of these', value)
     return int(found[1]), int(found[2])
-
-
-@shaped(_HEADERS, dict)
-def _headers(value: object) -> tuple[tuple[str, str], ...]:
-    if not isinstance(value, Mapping):
-        raise wrong('a table such as { "User-Agent" = "text" }', value)
-    return tuple(_checked_headers(value))
-
-
-def _checked_headers(headers: Mapping[object, object]) -> Iterator[tuple[str, str]]:
-    for name, value in headers.items():
-        if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of a header")
-        if not isinstance(value, str):
-            raise wrong(f"text for {name}", value)
-        if any(ord(character) < 32 and character != "\t" for character in value):
-            raise ValueError(f"the header {name} can't hold line breaks or control characters")
-        yield name, value

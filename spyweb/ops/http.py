@@ -17,7 +17,15 @@ from spyweb.limits import HEADERS, PARTS, too_large
 from spyweb.model import MIB
 from spyweb.ops.arguments import Mismatch, Table, Text, read_number, read_table, read_text
 from spyweb.ops.network.multipart import Part, encode_parts
-from spyweb.ops.network.request import Fetch, Response, clean_headers, parse_method, parse_proxy, parse_url
+from spyweb.ops.network.request import (
+    Fetch,
+    Response,
+    clean_headers,
+    parse_method,
+    parse_proxy,
+    parse_url,
+    with_defaults,
+)
 from spyweb.ops.op import op
 from spyweb.ops.world import Call
 
@@ -99,7 +107,7 @@ def _build(call: Call, wanted: Wanted) -> Fetch:
     return Fetch(
         url=parse_url(wanted.url),
         method=parse_method(wanted.method),
-        headers=clean_headers(wanted.headers),
+        headers=clean_headers(with_defaults(wanted.headers, settings)),
         body=wanted.body,
         proxy=None if wanted.proxy is None else parse_proxy(wanted.proxy),
         timeout_s=settings.timeout_ms / 1000 if wanted.timeout_s is None else wanted.timeout_s,

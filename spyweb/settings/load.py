@@ -43,6 +43,7 @@ from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS, format_size
 from spyweb.settings.values import (
     boolean,
     duration,
+    headers,
     history,
     is_timezone,
     one_line,
@@ -287,6 +288,7 @@ def _http(read: Reading) -> HttpSettings:
     return HttpSettings(
         deny_private=read.take("deny_private", boolean, False),
         user_agent=read.take("user_agent", one_line, f"spyweb/{__version__}"),
+        headers=read.take("headers", headers, ()),
         timeout_ms=read.take("timeout", duration(1), 30 * SECOND_MS),
         max_body_size=read.take("max_body_size", size(1, GIB), 10 * MIB),
     )

@@ -96,6 +96,7 @@ class RecordsSettings:
 class HttpSettings:
     deny_private: bool = False
     user_agent: str = f"spyweb/{__version__}"
+    headers: tuple[tuple[str, str], ...] = ()  # of each request of scripts and monitors that has none of that name
     timeout_ms: int = 30 * SECOND_MS
     max_body_size: int = 10 * MIB  # bytes
 

@@ -4,7 +4,7 @@ was expected."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import time
 from enum import StrEnum
 from functools import lru_cache
@@ -31,6 +31,9 @@ _DURATION_TEXT: Schema = {"type": "string", "pattern": r"^\s*[0-9.]+\s*([A-Za-z]
 _HISTORY: Schema = {"anyOf": [{"type": "integer", "minimum": 1}, _DURATION_TEXT]}
 NAMESPACE = r"^(state|global|scope:[\s\S]*|(state@|job:)[\s\S]+)$"  # a scope may have any name, also none
 _SIZE_TEXT: Schema = {"type": "string", "pattern": r"^\s*[0-9.]+\s*[KkMmGgTt]?[Ii]?[Bb]?\s*$"}
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADERS: Schema = {"type": "object", "additionalProperties": TEXT}
 
 LONGEST_ZONE = 100  # characters of a name; the longest there is has 32
 
@@ -71,6 +74,24 @@ def one_line(value: object) -> str:
     if not line.isprintable():
         raise ValueError("can't hold line breaks or control characters")
     return line
+
+
+@shaped(_HEADERS, dict)
+def headers(value: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, Mapping):
+        raise wrong('a table such as { "User-Agent" = "text" }', value)
+    return tuple(_checked_headers(value))
+
+
+def _checked_headers(given: Mapping[object, object]) -> Iterator[tuple[str, str]]:
+    for name, value in given.items():
+        if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a header")
+        if not isinstance(value, str):
+            raise wrong(f"text for {name}", value)
+        if any(ord(character) < 32 and character != "\t" for character in value):
+            raise ValueError(f"the header {name} can't hold line breaks or control characters")
+        yield name, value
 
 
 @shaped(list_of(TEXT), list)

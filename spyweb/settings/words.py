@@ -85,6 +85,7 @@ SETTINGS: Mapping[str, str] = {
     "records.seen_for": "How long an item that was not seen again is known.",
     "http.deny_private": "Refuse addresses of private networks.",
     "http.user_agent": "What spyweb calls itself.",
+    "http.headers": "Sent with each request of scripts and monitors that has none of that name.",
     "http.timeout": "Of one request.",
     "http.max_body_size": "Of a response, after decompression.",
     "security.env_deny": "Names that env_get does not show.",

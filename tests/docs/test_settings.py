@@ -12,6 +12,7 @@ import pytest
 
 from spyweb.jobs.cron import ALIASES, parse_cron
 from spyweb.jobs.parse import ANY, RUN_OUTCOMES, Place, job_keys, parse_job
+from spyweb.ops.network.request import clean_headers
 from spyweb.settings import load_settings
 from spyweb.settings.reading import Reading
 from spyweb.settings.tables import Table
@@ -120,3 +121,12 @@ def documented_row(key: str) -> str:
 def test_every_variable_is_documented() -> None:
     code = "".join(read(f"spyweb/{name}") for name in ("settings/load.py", "web/auth.py"))
     assert set(_VARIABLE.findall(code)) <= set(_VARIABLE.findall(read(PAGE)))
+
+
+def test_what_spyweb_sent_can_be_sent_from_here(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", read("docs/how-to/move-from-spyweb.md"), re.DOTALL)
+    (tmp_path / "config.toml").write_text(block)
+    sent = dict(load_settings(tmp_path, environ={}, flags={}).http.headers)
+    assert len(sent) == 12
+    assert "Chrome/" in sent["User-Agent"]
+    assert clean_headers({name.encode(): value.encode() for name, value in sent.items()}) == sent

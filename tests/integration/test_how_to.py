@@ -32,6 +32,7 @@ PAGES = (
     "json-api",
     "webhooks",
     "certificates",
+    "rate-limit",
     "queue-on-sql",
 )
 NOTHING: Mapping[str, str] = {}
@@ -254,12 +255,13 @@ async def test_certificates_are_watched(project: MonitorProject, tmp_path: Path)
         open_web_server(tls_until(now + timedelta(days=90), tmp_path)) as good,
         open_web_server(tls_until(now + timedelta(days=3, hours=1), tmp_path)) as old,
     ):
-        hosts = {'"example.org", "mail.example.org:993"': f'"127.0.0.1:{good.port}"'}
+        tell = {"https://chat.example.org/hook": f"{project.site.url}/hook"}
+        hosts = tell | {'"example.org", "mail.example.org:993"': f'"127.0.0.1:{good.port}"'}
         place(project, "certificates", "certificates.lua", replaced=hosts)
         assert (await project.run()).outcome is Outcome.SUCCESS
 
         project.renew()
-        hosts = {
+        hosts = tell | {
             '"example.org", "mail.example.org:993"': f'"127.0.0.1:{good.port}", "127.0.0.1:{old.port}", "127.0.0.1:1"'
         }
         place(project, "certificates", "certificates.lua", replaced=hosts)
@@ -268,6 +270,29 @@ async def test_certificates_are_watched(project: MonitorProject, tmp_path: Path)
     first, second = ending.reason.split("; ")
     assert first.startswith(f"127.0.0.1:{old.port}: 3 days left, until {(now + timedelta(days=3, hours=1)):%Y-%m-%d}")
     assert second.startswith("127.0.0.1:1: ")
+    assert project.site.story == ["POST /hook"]
+    assert json.loads(project.site.asked[0][2])["text"] == f"Certificates: {ending.reason}"
+
+
+async def test_a_call_that_may_be_made_so_often_fails_with_a_reason(project: MonitorProject) -> None:
+    project.site.pages = {"/": "<p>fine"}
+    place(project, "rate-limit", "api.lua")
+    assert (await project.run()).result == 200
+    project.renew()
+    place(project, "rate-limit", "api.lua", replaced={"https://example.org": "http://127.0.0.1:1"})
+    ending = await project.run()
+    assert (ending.outcome, ending.failure) == (Outcome.FAILED, Failure.ERROR)
+    assert ending.reason.startswith("could not connect to 127.0.0.1:1: ")
+
+
+async def test_an_answer_is_kept_and_a_failure_is_not(project: MonitorProject) -> None:
+    project.site.pages = {"/users/123": web.Response(status=503)}
+    place(project, "rate-limit", "user.lua")
+    assert (await project.run()).reason == "status 503"
+    project.site.pages = {"/users/123": web.json_response({"name": "Ann"})}
+    assert (await project.run()).result == b"Ann"
+    assert (await project.run()).result == b"Ann"
+    assert project.site.story == ["GET /users/123"] * 2
 
 
 async def test_no_two_workers_take_the_same_target(project: MonitorProject) -> None:

@@ -142,6 +142,13 @@ def clean_headers(headers: Mapping[bytes, bytes]) -> dict[str, str]:
     return cleaned
 
 
+def with_defaults(headers: Mapping[bytes, bytes], settings: HttpSettings) -> dict[bytes, bytes]:
+    """Add those of `[http] headers` that a request has not set itself."""
+    given = {name.lower() for name in headers}
+    usual = {name.encode(): value.encode() for name, value in settings.headers}
+    return {**{name: value for name, value in usual.items() if name.lower() not in given}, **headers}
+
+
 def _header_text(name: bytes, value: bytes) -> str:
     try:
         return value.strip(b" \t").decode("utf-8")

@@ -123,6 +123,19 @@ async def test_a_form_has_so_many_fields() -> None:
     assert fetch.body is not None
 
 
+async def test_the_settings_headers_go_with_each_request_that_has_none_of_its_own() -> None:
+    settings = HttpSettings(headers=(("Accept-Language", "de"), ("X-Team", "ü")))
+    fetch = await asked("http_get", URL_TEXT, {b"accept-language": b"fr"}, settings=settings)
+    assert fetch.headers == {"X-Team": "ü", "accept-language": "fr"}
+    posted = await asked("http_post", URL_TEXT, b"a=1", settings=settings)
+    assert posted.headers["Accept-Language"] == "de"
+
+
+async def test_the_usual_type_of_a_post_is_stronger_than_one_for_all_requests() -> None:
+    fetch = await asked("http_post", URL_TEXT, b"a=1", settings=HttpSettings(headers=(("Content-Type", "x/y"),)))
+    assert fetch.headers == {"content-type": "application/x-www-form-urlencoded"}
+
+
 async def test_a_multipart_sets_its_own_type_whatever_the_headers_say() -> None:
     fetch = await asked("http_multipart", URL_TEXT, {b"a": 1}, {b"Content-Type": b"text/plain", b"X": b"y"})
     assert fetch.method == "POST"

@@ -45,6 +45,7 @@ def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
     assert (settings.runs.keep, settings.runs.keep_for_ms) == (1_000, 30 * 86_400_000)
     assert (settings.http.timeout_ms, settings.http.max_body_size) == (30_000, 10 << 20)
     assert settings.http.user_agent == f"spyweb/{__version__}"
+    assert settings.http.headers == ()
     assert settings.security.env_deny == ()
 
 
@@ -60,6 +61,18 @@ def test_the_store_stands_where_the_data_folder_was_moved(tmp_path: Path) -> Non
 
 def test_a_store_s_own_path_is_relative_to_the_project(tmp_path: Path) -> None:
     assert load(tmp_path, '[store]\nurl = "sqlite:///db/a.db"').store.path == tmp_path / "db" / "a.db"
+
+
+def test_headers_for_every_request_are_a_table(tmp_path: Path) -> None:
+    settings = load(tmp_path, '[http]\nheaders = { Accept-Language = "de", "X-Team" = "red" }')
+    assert settings.http.headers == (("Accept-Language", "de"), ("X-Team", "red"))
+    for wrong, reason in [
+        ('"x"', """expected a table such as { "User-Agent" = "text" }, not 'x'"""),
+        ('{ "a b" = "c" }', "'a b' is no name of a header"),
+        ("{ a = 1 }", "expected text for a, not 1"),
+        ('{ a = "b\\nc" }', "the header a can't hold line breaks or control characters"),
+    ]:
+        assert problems(tmp_path, f"[http]\nheaders = {wrong}") == [f"config.toml:2: http.headers: {reason}"]
 
 
 def test_a_flag_beats_a_variable_beats_the_file_beats_the_default(tmp_path: Path) -> None:
@@ -235,7 +248,7 @@ def test_the_example_names_every_key_of_every_section(tmp_path: Path) -> None:
         "store": 3,
         "state": 5,
         "runs": 2,
-        "http": 4,
+        "http": 5,
         "security": 1,
     }.items():
         assert len(shown[section]) == fields, section

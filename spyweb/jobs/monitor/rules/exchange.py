@@ -12,7 +12,15 @@ from spyweb.jobs.monitor.rules.reading import Table, positive_in, table_in, text
 from spyweb.lua.endings import as_text
 from spyweb.model import MIB, Monitor
 from spyweb.ops.arguments import read_integer, read_table
-from spyweb.ops.network.request import Fetch, Response, clean_headers, parse_method, parse_proxy, parse_url
+from spyweb.ops.network.request import (
+    Fetch,
+    Response,
+    clean_headers,
+    parse_method,
+    parse_proxy,
+    parse_url,
+    with_defaults,
+)
 from spyweb.settings import HttpSettings
 
 LONGEST_TIMEOUT = 86_400.0  # seconds
@@ -66,8 +74,9 @@ class Fetched:
         return self.trouble is None
 
 
-def first_ask(monitor: Monitor, url: str) -> Ask:
-    return Ask(url=url.encode(), headers={name.encode(): value.encode() for name, value in monitor.headers})
+def first_ask(monitor: Monitor, url: str, settings: HttpSettings) -> Ask:
+    headers = {name.encode(): value.encode() for name, value in monitor.headers}
+    return Ask(url=url.encode(), headers=with_defaults(headers, settings))
 
 
 def replied(ask: Ask, reply: Reply) -> Fetched:

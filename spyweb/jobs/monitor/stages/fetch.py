@@ -29,7 +29,7 @@ SAME_AS_ARGUMENT = b""  # what `ctx` learns is the hook's argument itself, so th
 
 
 async def prepare(course: Course) -> Ask:
-    ask = first_ask(course.monitor, course.url)
+    ask = first_ask(course.monitor, course.url, course.means.http.settings)
     said = await course.ask("before_fetch", partial(ask_to_lua, ask), partial(read_ask, before=ask))
     if said is NOTHING:
         raise Skipped

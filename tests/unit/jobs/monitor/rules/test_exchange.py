@@ -14,12 +14,13 @@ from spyweb.jobs.monitor.rules.exchange import (
     failed,
     fetch_of,
     fetched_to_lua,
+    first_ask,
     read_ask,
     read_fetched,
     read_own_fetch,
     replied,
 )
-from spyweb.model import MIB
+from spyweb.model import MIB, Monitor
 from spyweb.ops.arguments import Mismatch
 from spyweb.settings import HttpSettings
 
@@ -29,6 +30,17 @@ REPLY = Reply(status=200, body=b"<p>", url=b"http://shop.example/", headers={b"s
 
 def test_what_is_not_set_is_not_there() -> None:
     assert ask_to_lua(ASK) == {"url": ASK.url, "method": b"GET", "headers": ASK.headers}
+
+
+def test_the_settings_headers_are_there_for_before_fetch_to_see() -> None:
+    settings = HttpSettings(headers=(("Accept", "*/*"), ("X-Team", "red")))
+    ask = first_ask(
+        Monitor(urls=("http://shop.example/",), selector="li", fields=(), headers=(("accept", "text/html"),)),
+        "http://shop.example/",
+        settings,
+    )
+    assert ask_to_lua(ask)["headers"] == {b"X-Team": b"red", b"accept": b"text/html"}
+    assert fetch_of(read_ask({b"headers": {}}, ask), settings, None).headers == {}
 
 
 def test_what_can_not_be_nil_stays_and_the_rest_is_as_it_was_given() -> None:
