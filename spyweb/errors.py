@@ -114,6 +114,7 @@ class StoreCorrupt(StoreError):
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: the database is damaged ({reason}); `spyweb start --repair` moves it aside")
         self.path = path
+        self.reason = reason
 
 
 class TooLarge(StoreError):

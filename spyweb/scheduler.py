@@ -23,6 +23,7 @@ from spyweb.jobs.cursor import dismissed, moved_to, stretch_of, waits_for_the_pa
 from spyweb.jobs.due import Settlement, jittered, next_due, schedule_text, settle
 from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.jobs.run import Runner
+from spyweb.logs.refusals import tell_refusal
 from spyweb.model import Cursor, JobId, Outcome, RunId, TriggerType
 from spyweb.store.protocol import Change, Runs
 from spyweb.timers import Timers
@@ -156,7 +157,7 @@ class Scheduler:
                 self._refused.pop(each.due.job.id, None)
 
     def _restore(self, job: LiveJob, before: Cursor, error: BaseException) -> None:
-        log.error("a due run could not be claimed", job=job.id, reason=str(error), again_in_ms=CLAIM_PATIENCE_MS)
+        tell_refusal("a due run could not be claimed", error, job=job.id, again_in_ms=CLAIM_PATIENCE_MS)
         due_ms = min(before.due_ms, job.cursor.due_ms)  # earlier than before where the clock has jumped back meanwhile
         job.cursor = replace(job.cursor, due_ms=due_ms)
         now_ms = self._clock.now_ms()

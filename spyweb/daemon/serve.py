@@ -28,6 +28,7 @@ from spyweb.daemon.threads import prepare_threads
 from spyweb.errors import STORE_REFUSED, Refused
 from spyweb.jobs.health import Vitals, find_problems
 from spyweb.jobs.triggers import Triggers
+from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId
 from spyweb.reload.swap import Parts as ReloadParts
 from spyweb.reload.swap import Reloader
@@ -308,11 +309,15 @@ def status_line(daemon: Daemon) -> str:
 async def feed_watchdog(daemon: Daemon) -> None:
     """Only while the scheduler and the writer make progress; the loop does, or this would not run."""
     interval = min(daemon.notifier.watchdog_interval_s or STATUS_SECONDS, STATUS_SECONDS)
+    told: list[str] = []
     while True:
         await daemon.parts.clock.sleep(interval)
         problems = find_problems(daemon.scheduler.lag_ms, daemon.parts.store.stats())
+        if problems != told:
+            told = problems
+            if problems:
+                log.error("no progress", problems=problems)
         if problems:
-            log.error("no progress", problems=problems)
             daemon.notifier.status("; ".join(problems))
             continue
         daemon.notifier.watchdog()
@@ -326,7 +331,7 @@ async def repeat(clock: Clock, seconds: float, work: Callable[[], Awaitable[obje
         try:
             await work()
         except STORE_REFUSED as error:
-            log.error("put off", reason=str(error), by_s=seconds)
+            tell_refusal("put off", error, by_s=seconds)
 
 
 async def prune(daemon: Daemon) -> None:

@@ -15,6 +15,7 @@ from spyweb.jobs.aftermath import may_retry
 from spyweb.jobs.cause import conditions_of, event_of, told_to_lua
 from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.jobs.records import ctx_of
+from spyweb.logs.refusals import tell_refusal
 from spyweb.lua.endings import never_begun
 from spyweb.lua.session import Host, Request
 from spyweb.lua.wire import Why
@@ -144,5 +145,5 @@ async def find(around: Surroundings, event: int) -> ChangeEvent | None:
         try:
             return await around.events.find(event)
         except STORE_REFUSED as error:
-            log.error("a change could not be read yet", reason=str(error), again_in_s=STORE_PATIENCE)
+            tell_refusal("a change could not be read yet", error, again_in_s=STORE_PATIENCE)
             await around.clock.sleep(STORE_PATIENCE)

@@ -22,6 +22,7 @@ from spyweb.errors import STORE_REFUSED
 from spyweb.jobs.outbox import place_of
 from spyweb.jobs.outbox_send import Send, Trouble
 from spyweb.jobs.retry import retry_delay_ms
+from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId, Retry
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
 from spyweb.store.protocol import Channel, Message, Outbox, Target
@@ -157,7 +158,7 @@ class Courier:
             try:
                 return await work()
             except STORE_REFUSED as error:
-                log.error("messages could not be sent yet", reason=str(error), again_in_s=PATIENCE)
+                tell_refusal("messages could not be sent yet", error, again_in_s=PATIENCE)
                 await self._clock.sleep(PATIENCE)
 
     async def _step(self, line: Line) -> None:

@@ -25,6 +25,7 @@ from spyweb.jobs.lineup import line_up, queued, take_next
 from spyweb.jobs.live import Delay, LiveJob
 from spyweb.jobs.overlap import Admission, admit
 from spyweb.jobs.records import end_of, run_of, unbegun
+from spyweb.logs.refusals import tell_refusal
 from spyweb.lua.patience import within
 from spyweb.lua.wire import Why
 from spyweb.model import Cursor, Ending, Failure, Outcome, Run, RunId, RunState
@@ -251,7 +252,7 @@ class Runner:
                 ids = await self._around.runs.record(change)
                 break
             except STORE_REFUSED as error:
-                log.error("not recorded yet", reason=str(error), again_in_s=STORE_PATIENCE)
+                tell_refusal("not recorded yet", error, again_in_s=STORE_PATIENCE)
                 await self._clock.sleep(STORE_PATIENCE)
         for end in change.end:
             self._around.run_ended(end.run)

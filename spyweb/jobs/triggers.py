@@ -23,6 +23,7 @@ from spyweb.jobs.lineup import room_for_caused
 from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.jobs.run import Runner
 from spyweb.jobs.watches import concerns, scope_of, watches_of
+from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId, On, Outcome, RunId, TriggerType
 from spyweb.store.protocol import Change, ChangeEvent, Store, Stretch
 
@@ -136,7 +137,7 @@ class Triggers:
             try:
                 await self._hand_out_all()
             except STORE_REFUSED as error:
-                log.error("changes could not be handed out yet", reason=str(error), again_in_s=PATIENCE)
+                tell_refusal("changes could not be handed out yet", error, again_in_s=PATIENCE)
                 self._starts_over = True
                 await self._clock.sleep(PATIENCE)
                 self._woken.set()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from spyweb.clock import Clock, Handle
+from spyweb.logs.refusals import tell_refusal
 from spyweb.model import RunId
 from spyweb.ops.lines import Line, Wish
 from spyweb.store.protocol import Held, Locks
@@ -151,4 +152,4 @@ class LockKeeper:
 def _note_failure(answer: Future[Held | None] | Future[int] | Future[list[bytes]]) -> None:
     error = None if answer.cancelled() else answer.exception()
     if error:
-        log.warning("lock.store_failed", error=str(error))
+        tell_refusal("lock.store_failed", error)

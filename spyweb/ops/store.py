@@ -12,6 +12,7 @@ from typing import TypeVar
 import structlog
 
 from spyweb.errors import StoreError
+from spyweb.logs.refusals import tell_refusal
 from spyweb.ops.answer import NOTHING, Answer, Results
 from spyweb.ops.arguments import Int, Text
 from spyweb.ops.op import op
@@ -96,4 +97,4 @@ def count_failure(call: Call, name: str, error: StoreError) -> None:
     call.world.metrics.errors[name] += 1
     call.world.metrics.storage_errors[name] += 1
     if call.tally.storage_errors <= LOGGED_PER_RUN:
-        log.error("store.failed", op=name, job=call.job, run=call.run, error=str(error))
+        tell_refusal("store.failed", error, op=name, job=call.job, run=call.run)

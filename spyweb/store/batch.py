@@ -11,6 +11,7 @@ import asyncio
 import sqlite3
 from asyncio import Future
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from itertools import groupby
@@ -19,11 +20,12 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, Self, TypeVar, TypeVarTuple
 
 import aiosqlite
+import structlog
 
 from spyweb.clock import Clock
-from spyweb.errors import NoAccess, StoreClosed, StoreError
+from spyweb.errors import NoAccess, StoreClosed, StoreCorrupt, StoreError
 from spyweb.store.bulk import Bulk
-from spyweb.store.failures import IN_USE, primary_code, translate
+from spyweb.store.failures import FAULTS, IN_USE, primary_code, translate
 from spyweb.store.original import Original
 from spyweb.store.subjects import Place, Subjects
 
@@ -125,6 +127,8 @@ Results = list[object]  # an op's result, or the Exception that it failed with
 Way = Callable[[sqlite3.Connection, "Sequence[Op]"], Results]  # to run a batch in a transaction
 AnyBulk = Bulk[Any, *tuple[Any, ...]]
 
+log = structlog.get_logger()
+
 new_tuple = tuple.__new__  # half of what a NamedTuple's own takes, for each op
 
 
@@ -132,13 +136,14 @@ def commit(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
     """Run a batch in one transaction; when that is rolled back, each op in one of its own, so that only what
     cannot be done fails."""
     bulk = the_one_statement(batch)
-    results = run_at_once(connection, bulk, batch) if bulk else None
+    # One that the batch before could not roll back would take in what is to be a transaction by itself.
+    results = run_at_once(connection, bulk, batch) if bulk and not connection.in_transaction else None
     if results is not None:
         return results
     for run in ways_to_run(batch, bulk):
         try:
             begin(connection, batch)
-        except sqlite3.Error as error:  # each op would wait as long again
+        except FAULTS as error:  # each op would wait as long again
             return [error] * len(batch)
         results = try_together(connection, batch, run)
         if results is not None:
@@ -172,6 +177,7 @@ def ways_to_run(batch: Sequence[Op], bulk: AnyBulk | None) -> list[Way]:
 
 def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:
     """IMMEDIATE, because a transaction that reads first and writes later can't wait for another process."""
+    roll_back(connection)  # what an earlier one could not
     writes = any(op.kind is not Kind.READ for op in batch)
     connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -182,7 +188,7 @@ def try_together(connection: sqlite3.Connection, batch: Sequence[Op], run: Way) 
         results = run(connection, batch)
         connection.execute("COMMIT")
     except Exception:  # noqa: BLE001 - the boundary of a batch: whose error it was is seen when it is done again
-        roll_back(connection)
+        roll_back_if_possible(connection)
         return None
     return results
 
@@ -233,8 +239,8 @@ def run_alone(connection: sqlite3.Connection, op: Op) -> object:
             roll_back(connection)
         else:
             connection.execute("COMMIT")
-    except sqlite3.Error as error:
-        roll_back(connection)
+    except FAULTS as error:
+        roll_back_if_possible(connection)
         return error
     return result
 
@@ -251,11 +257,38 @@ def roll_back(connection: sqlite3.Connection) -> None:
         connection.execute("ROLLBACK")
 
 
+def roll_back_if_possible(connection: sqlite3.Connection) -> None:
+    """Else before the next one begins."""
+    with suppress(*FAULTS):
+        roll_back(connection)
+
+
+class Damage:
+    """Whether a database has been found damaged since it was opened; one for all its lanes.
+
+    Then nothing more is written: it would make the damage worse, and some of it could not be read again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.found: StoreCorrupt | None = None
+
+    def again(self) -> StoreError:
+        """The refusal of a write: an exception that several callers raise would gather their tracebacks."""
+        return StoreCorrupt(self._path, self.found.reason) if self.found else StoreError("no damage was found")
+
+    def note(self, error: StoreCorrupt) -> None:
+        """Say it in the log, once."""
+        if self.found is None:
+            self.found = error
+            log.error("the database is damaged: nothing more is stored, and no run begins", reason=str(error))
+
+
 class Lane:
     """One connection, and the queue before it.
 
-    It wakes when an op is queued, and runs batches until none is left.  Should that ever fail, every op fails with a
-    StoreError, now and later, `failed` says why, and the loop's exception handler is told.
+    It wakes when an op is queued, and runs batches until none is left.  Should that ever fail, the ops that wait fail
+    with a StoreError, the loop's exception handler is told, and the lane goes on.
     """
 
     def __init__(self, connection: Connection, path: Path, clock: Clock, *, limit: int = BATCH_LIMIT) -> None:
@@ -279,7 +312,8 @@ class Lane:
         self.tell_of_rows: Callable[[int], object] = int  # called after each batch with how many it has changed
         self._changed = connection.total_changes
         self.original: Original | None = None  # looked for before each batch; None: nothing is written
-        self.failed = ""
+        self.damage = Damage(path)
+        self._fault = ""  # why the latest batch failed as a whole, if it did
 
     def submit(
         self,
@@ -290,7 +324,7 @@ class Lane:
         after: Callable[[], None] | None = None,
     ) -> Future[T]:
         """Queue an op; the future has its result once it is committed."""
-        if self.is_closing or self.failed:
+        if self.is_closing or (self.damage.found and kind is not Kind.READ):
             return self._refused()
         if subject is not None:
             self.subjects.begin(subject)
@@ -298,7 +332,7 @@ class Lane:
 
     def submit_addition(self, function: Callable[..., object], place: Place, *arguments: object) -> Future[object]:
         """As `submit`, of a write that only adds to an integer: `function` is also given what is known of it."""
-        if self.is_closing or self.failed:
+        if self.is_closing or self.damage.found:
             return self._refused()
         count = self.subjects.begin_addition(place)
         return self._queue_up(Kind.WRITE, function, (*arguments, count), place, None)
@@ -321,14 +355,14 @@ class Lane:
 
     def _refused(self) -> Future[T]:
         future: Future[T] = self.loop.create_future()
-        future.set_exception(StoreError(self.failed) if self.failed else StoreClosed())
+        future.set_exception(StoreClosed() if self.is_closing else self.damage.again())
         return future
 
     @property
     def trouble(self) -> str:
         """Why nothing is written, if nothing is."""
         moved = self.original.trouble() if self.original else None
-        return self.failed or str(moved or "")
+        return str(self.damage.found or moved or self._fault)
 
     @property
     def pending(self) -> int:
@@ -374,29 +408,30 @@ class Lane:
                 self._connection.have_run(self._hear, commit, self._batch)
                 return
         except Exception as error:  # noqa: BLE001 - the boundary of the lane: nothing may be left waiting
-            self._die(error)
+            self._fail_all(error)
         self._is_awake = False
         self._asleep.set()
 
     def _hear(self, results: Results | BaseException) -> None:
         try:
             if isinstance(results, BaseException):
-                self._die(results)
+                self._fail_all(results)
             else:
+                self._fault = ""
                 self._answer(results)
         except Exception as error:  # noqa: BLE001 - the boundary of the lane, as above
-            self._die(error)
+            self._fail_all(error)
         self._go_on()
 
     def _take_batch(self) -> None:
         """Ops cancelled so far are dropped; from here on, what is in the batch will be committed."""
-        taken, self._queue = self._queue[: self._limit], self._queue[self._limit :]
-        self._batch = []
-        for op in taken:
-            if op.future.cancelled():
+        left = self._queue[self._limit :]
+        self._batch, self._queue = self._queue[: self._limit], left
+        dropped = [op for op in self._batch if op.future.cancelled()]
+        if dropped:
+            self._batch = [op for op in self._batch if not op.future.cancelled()]
+            for op in dropped:
                 self._forget(op)
-            else:
-                self._batch.append(op)
         self._batch_since = self._queued_since
         self._note_progress()
         # Here, not on the thread: there it would give the interpreter's lock away twice more for each batch.
@@ -441,17 +476,22 @@ class Lane:
             self.subjects.end(op.subject, is_committed=False)
 
     def _refuse(self, op: Op, error: Exception) -> None:
-        self.errors += isinstance(error, sqlite3.Error)
+        self.errors += isinstance(error, FAULTS)
+        refusal = refusal_of(error, self._path)
+        if isinstance(refusal, StoreCorrupt):
+            self.damage.note(refusal)
         if not op.future.done():
-            op.future.set_exception(refusal_of(error, self._path))
+            op.future.set_exception(refusal)
 
-    def _die(self, error: BaseException) -> None:
-        self.failed = f"{self._path}: the writer died: {error!r}"
+    def _fail_all(self, error: BaseException) -> None:
+        """Everything that waits: nobody knows what has become of it."""
+        self._fault = f"{self._path}: the writer failed: {str(error) or type(error).__name__}"
         stranded, self._batch, self._queue = self._batch + self._queue, [], []
         for op in stranded:
             if not op.future.done():
-                op.future.set_exception(StoreError(self.failed))
-        self.loop.call_exception_handler({"message": self.failed, "exception": error})
+                op.future.set_exception(StoreError(self._fault))
+        self.subjects.clear()
+        self.loop.call_exception_handler({"message": self._fault, "exception": error})
 
 
 def refusal_of(error: Exception, path: Path) -> Exception:

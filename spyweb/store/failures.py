@@ -11,6 +11,9 @@ from spyweb.store.access import no_access
 BUSY_TIMEOUT_MS = 5000  # how long to wait for another process that writes
 
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+TORN = {sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS}  # extended codes: a file shorter than it was
+OUT_OF_MEMORY = "out of memory"
+FAULTS = (sqlite3.Error, MemoryError)  # what SQLite may raise: the module has no class of its own for SQLITE_NOMEM
 IN_USE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 FORBIDDEN = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY}
 
@@ -22,7 +25,10 @@ def primary_code(error: sqlite3.Error) -> int:
 
 
 def translate(error: Exception, path: Path) -> Exception:
-    """The spyweb error for one of SQLite's; any other error is given back as it is."""
+    """The spyweb error for one of SQLite's, or for a want of memory; any other error is given back as it is."""
+    if isinstance(error, MemoryError):
+        error.__traceback__ = None  # what it was about to hold
+        return StoreError(f"{path}: {OUT_OF_MEMORY}")
     if not isinstance(error, sqlite3.Error):
         return error
     translated = explain(error, path)
@@ -32,7 +38,7 @@ def translate(error: Exception, path: Path) -> Exception:
 
 def explain(error: sqlite3.Error, path: Path) -> SpywebError:
     code = primary_code(error)
-    if code in DAMAGED:
+    if code in DAMAGED or getattr(error, "sqlite_errorcode", 0) in TORN:
         return StoreCorrupt(path, str(error))
     if code in IN_USE:
         return StoreError(f"{path}: another process has locked the database (waited {BUSY_TIMEOUT_MS / 1000:g} s)")

@@ -79,8 +79,11 @@ def chain(first: Future[None], follow: Callable[[], Future[T]]) -> Future[T]:
             return
         if error := done.exception():
             result.set_exception(error)
-        else:
+            return
+        try:
             follow().add_done_callback(give)
+        except Exception as failure:  # noqa: BLE001 - whoever waits is told: this is nobody's call
+            result.set_exception(failure)
 
     first.add_done_callback(go_on)
     return result

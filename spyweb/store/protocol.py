@@ -283,7 +283,7 @@ class StoreStats:
     pending: int  # ops that wait
     oldest_pending_s: float  # how long the oldest of them has waited
     stalled_s: float = 0.0  # for how long nothing has gone on, though they wait: a stuck disk shows here
-    failed: str = ""  # why nothing can be written: the files are gone, or the writer died, which it never should
+    failed: str = ""  # why nothing can be written: the files are gone or damaged, or the latest batch failed as a whole
 
 
 class Store(Protocol):

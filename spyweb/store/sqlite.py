@@ -112,6 +112,7 @@ async def open_lanes(path: Path, clock: Clock, durability: Durability, codec: Co
         opened.push_async_callback(questions.close)
         await writer.watch_progress()
         writer.original = original = find_original(path)
+        writer.damage = reader.damage = questions.damage
         checkpoints = Checkpoints(path, original, partial(connect_to, path, "rw"))
         opened.pop_all()
     writer.tell_of_rows = checkpoints.note

@@ -77,6 +77,11 @@ class Subjects:
         if not is_committed:
             self._forget_all()
 
+    def clear(self) -> None:
+        """Nothing is written any more, and nothing is known."""
+        self._writes.clear()
+        self._forget_all()
+
     def _forget_all(self) -> None:
         self._known.clear()
         self._counts.clear()

@@ -6,13 +6,14 @@ import asyncio
 import sqlite3
 import threading
 from asyncio import Future
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
+import structlog
 
-from spyweb.errors import NoAccess, StoreClosed, StoreError
+from spyweb.errors import NoAccess, StoreClosed, StoreCorrupt, StoreError
 from spyweb.store import failures
 from spyweb.store.batch import STEPS_OF_PROGRESS, Connection, Kind, Lane, Op, Results, commit
 from tests.fakes.clock import FakeClock
@@ -343,7 +344,9 @@ class Failing(Connection):
 
 
 @pytest.mark.parametrize("kind", [Broken, Failing])
-async def test_when_the_writer_dies_everybody_is_told(kind: type[Connection], path: Path, clock: FakeClock) -> None:
+async def test_when_batches_fail_as_a_whole_everybody_is_told(
+    kind: type[Connection], path: Path, clock: FakeClock
+) -> None:
     told: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
@@ -356,10 +359,27 @@ async def test_when_the_writer_dies_everybody_is_told(kind: type[Connection], pa
     with pytest.raises(StoreError, match="the thread is gone"):
         await lane.submit(Kind.WRITE, put, 4)
 
-    assert "the thread is gone" in lane.failed
-    assert told == ["the thread is gone"]
+    assert "the thread is gone" in lane.trouble
+    assert told == ["the thread is gone"] * 2
     assert lane.pending == 0
     await lane.close()
+
+
+async def test_a_lane_whose_batch_failed_as_a_whole_goes_on(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+
+    def fail(*_: object) -> Results:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("spyweb.store.batch.commit", fail)
+        with pytest.raises(StoreError, match="the writer failed: MemoryError"):
+            await lane.submit(Kind.WRITE, put, 1, subject=("a", b"k"))
+    assert lane.trouble
+    assert not lane.subjects.is_written("a", b"k")
+
+    assert await lane.submit(Kind.WRITE, put, 2, subject=("a", b"k")) == 2
+    assert lane.trouble == ""
 
 
 async def test_an_error_while_an_error_is_told_leaves_nobody_waiting(
@@ -369,14 +389,100 @@ async def test_an_error_while_an_error_is_told_leaves_nobody_waiting(
         raise OSError("stale")
 
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-    monkeypatch.setattr("spyweb.store.batch.translate", fail)
-    asked = [lane.submit(Kind.WRITE, put, 1), lane.submit(Kind.WRITE, put, 5000), lane.submit(Kind.WRITE, put, 2)]
-    answers = await asyncio.gather(*asked, return_exceptions=True)
+    with monkeypatch.context() as patched:
+        patched.setattr("spyweb.store.batch.translate", fail)
+        asked = [lane.submit(Kind.WRITE, put, 1), lane.submit(Kind.WRITE, put, 5000), lane.submit(Kind.WRITE, put, 2)]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
 
     assert isinstance(answers[-1], StoreError)
-    assert "stale" in lane.failed
-    with pytest.raises(StoreError, match="stale"):
-        await lane.submit(Kind.WRITE, put, 4)
+    assert "stale" in lane.trouble
+    assert await lane.submit(Kind.WRITE, put, 4) == 4
+
+
+# Without memory
+
+
+class Starved(sqlite3.Connection):
+    """One of its statements finds no memory, as SQLite says it to Python."""
+
+    statements_left = 1 << 30
+
+    def execute(self, sql: str, parameters: Sequence[object] = (), /) -> sqlite3.Cursor:  # type: ignore[override]
+        self.statements_left -= 1
+        if self.statements_left == 0:
+            raise MemoryError
+        return super().execute(sql, parameters)
+
+
+def make_starved_table(path: Path) -> sqlite3.Connection:
+    make_table(path).close()
+    return sqlite3.connect(path, isolation_level=None, timeout=0, factory=Starved)
+
+
+def starve(connection: sqlite3.Connection, statements: int) -> None:
+    assert isinstance(connection, Starved)
+    connection.statements_left = statements
+
+
+@pytest.mark.parametrize("statements", range(1, 25))
+async def test_whichever_statement_finds_no_memory_what_is_acknowledged_is_there_and_the_lane_goes_on(
+    statements: int, path: Path, clock: FakeClock
+) -> None:
+    lane = Lane(await Connection.open(partial(make_starved_table, path)), path, clock, limit=10)
+    try:
+        await lane.submit(Kind.READ, starve, statements)
+        asked = [
+            lane.submit(Kind.WRITE, put, 1),
+            lane.submit(Kind.SEVERAL, put_all, 2, 3),
+            lane.submit(Kind.WRITE, put, 5000),  # never fits
+            lane.submit(Kind.WRITE, put, 4),
+        ]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        await lane.submit(Kind.READ, starve, 0)
+
+        acknowledged = set()
+        for values, answer in (({1}, answers[0]), ({2, 3}, answers[1]), ({4}, answers[3])):
+            if isinstance(answer, StoreError):
+                assert str(answer).endswith("out of memory")
+            else:
+                assert answer == max(values) or answer == sum(values)
+                acknowledged |= values
+        assert await lane.submit(Kind.WRITE, put, 100) == 100
+        assert await lane.submit(Kind.READ, numbers) == [*sorted(acknowledged), 100]
+        assert lane.trouble == ""
+    finally:
+        await lane.close()
+
+
+# Damage
+
+
+async def test_a_database_found_damaged_is_not_written_to_any_more_and_told_of_once(lane: Lane, path: Path) -> None:
+    def find(connection: sqlite3.Connection) -> None:
+        error = sqlite3.DatabaseError("database disk image is malformed")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
+
+    with structlog.testing.capture_logs() as told:
+        for _ in range(3):
+            with pytest.raises(StoreCorrupt):
+                await lane.submit(Kind.READ, find)
+            with pytest.raises(StoreCorrupt, match="--repair"):
+                await lane.submit(Kind.WRITE, put, 1)
+
+    assert [line["event"] for line in told] == ["the database is damaged: nothing more is stored, and no run begins"]
+    assert f"{path}: the database is damaged" in lane.trouble
+    assert await lane.submit(Kind.READ, numbers) == []
+
+
+async def test_a_file_that_is_shorter_than_it_was_is_damaged(lane: Lane) -> None:
+    def find(connection: sqlite3.Connection) -> None:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHORT_READ
+        raise error
+
+    with pytest.raises(StoreCorrupt):
+        await lane.submit(Kind.READ, find)
 
 
 async def test_an_opening_that_is_cancelled_is_over_once_nothing_is_made_any_more(tmp_path: Path) -> None:

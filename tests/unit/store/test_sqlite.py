@@ -6,15 +6,19 @@ import asyncio
 import os
 import sqlite3
 import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from spyweb.errors import NoAccess, StoreError, StoreNewer
+from spyweb.errors import NoAccess, StoreCorrupt, StoreError, StoreNewer
+from spyweb.jobs.health import find_problems
 from spyweb.store import sqlite
 from spyweb.store.batch import Kind
 from spyweb.store.protocol import GLOBAL, Change, Durability
-from spyweb.store.sqlite import open_store, open_up_to_date
+from spyweb.store.sqlite import SqliteStore, open_store, open_up_to_date
 from tests.fakes.changes import make_cursor, make_run, start_run
 from tests.fakes.clock import FakeClock
 from tests.fakes.tables import Gate
@@ -212,3 +216,37 @@ async def test_when_the_second_connection_fails_the_first_is_closed(
         await open_store(path, clock=FakeClock())
 
     assert threading.active_count() == threads
+
+
+async def truncate_the_log(store: SqliteStore, path: Path) -> None:
+    os.truncate(f"{path}-wal", 0)
+
+
+async def overwrite_pages(store: SqliteStore, path: Path) -> None:
+    await store._lanes.writer.submit(Kind.READ, lambda connection: connection.execute("PRAGMA wal_checkpoint"))
+    with path.open("r+b") as file:
+        file.seek(2 * 4096)
+        file.write(b"\xa5" * (path.stat().st_size - 2 * 4096))
+
+
+@pytest.mark.parametrize("harm", [truncate_the_log, overwrite_pages])
+async def test_damage_met_while_running_stops_writing_and_is_told_once_with_the_way_out(
+    path: Path, harm: Callable[[SqliteStore, Path], Awaitable[None]]
+) -> None:
+    store = await open_store(path, clock=FakeClock())
+    for number in range(50):
+        await store.entries.set(GLOBAL, b"%d" % number, b"x" * 200)
+    await harm(store, path)
+
+    with capture_logs() as told:
+        for _ in range(3):
+            for asked in (store.runs.open, store.runs.latest):
+                with suppress(StoreCorrupt):
+                    await asked()
+        with pytest.raises(StoreCorrupt, match=r"damaged.*--repair"):
+            await store.runs.record(Change(new=[make_run()]))
+
+    assert [line["log_level"] for line in told] == ["error"]
+    assert f"{path}: the database is damaged" in told[0]["reason"]
+    assert any("damaged" in problem for problem in find_problems(0, store.stats()))
+    await store.close()
