@@ -25,9 +25,13 @@ MIB = 1 << 20
 
 
 class Null(Enum):
-    """JSON's null, which a Lua table can hold and nil it can't."""
+    """JSON's null, which a Lua table can hold and nil it can't.
 
-    NULL = "null"
+    Its value is what msgspec writes for it: the extension type that a VM reads (wire.Ext.NULL).  So a value crosses to
+    Lua as it is, and need not be walked through.
+    """
+
+    NULL = msgspec.msgpack.Ext(4, b"")
 
 
 NULL: Final = Null.NULL

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
+from functools import lru_cache
 from typing import final
 
 import msgspec
@@ -157,8 +158,18 @@ def _write_ext(value: object) -> msgspec.msgpack.Ext:
     raise TypeError(f"a {type(value).__name__} can't cross the wire")
 
 
+_SENTINELS = {int(kind): Foreign(kind, "table") for kind in (Ext.NULL, Ext.EMPTY_ARRAY)}
+_LONGEST_NAME = 64  # bytes of what Lua calls a type
+
+
 def _read_ext(code: int, data: memoryview) -> Foreign:
-    return Foreign(Ext(code), bytes(data).decode("ascii", "replace"))
+    """A list may hold hundreds of thousands of them: to make each anew would take ten times as long."""
+    return _SENTINELS.get(code) or _foreign(code, bytes(data[:_LONGEST_NAME]))
+
+
+@lru_cache(64)
+def _foreign(code: int, name: bytes) -> Foreign:
+    return Foreign(Ext(code), name.decode("ascii", "replace"))
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_write_ext)

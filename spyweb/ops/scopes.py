@@ -18,7 +18,7 @@ from spyweb.ops.rules import updates
 from spyweb.ops.rules.expiry import expiry_of
 from spyweb.ops.rules.payload import Payload
 from spyweb.ops.rules.updates import Problem, Update
-from spyweb.ops.rules.values import Unstorable, result_of, to_lua
+from spyweb.ops.rules.values import Unstorable, result_of
 from spyweb.store.protocol import KEEP, SCOPES, Drop, Entry, Order, Put, Transform, scope_namespace
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ def list_values(here: Here, fields: Fields) -> Asked[object]:
 
 
 def _array_of(items: Iterator[tuple[bytes, Entry]]) -> list[object]:
-    return [to_lua(entry.value) for _, entry in items]
+    return [entry.value for _, entry in items]
 
 
 def keys(here: Here, fields: Fields) -> Asked[list[bytes]]:

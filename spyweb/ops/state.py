@@ -15,7 +15,6 @@ from spyweb.ops.op import op
 from spyweb.ops.positional import Asked, Failed, Here, KeyOrTable, as_one, as_they_are, positional
 from spyweb.ops.rules import sloth
 from spyweb.ops.rules.expiry import remaining
-from spyweb.ops.rules.values import to_lua
 from spyweb.ops.world import Call
 from spyweb.store.protocol import Entry, ValueStats
 
@@ -54,7 +53,7 @@ def get(here: Here, key: KeyOrTable, default: Value = None) -> Asked[Entry | Non
     if not isinstance(key, bytes):
         return scopes.get(here, key)
     here.subject(key)
-    return here.read(key, lambda entry: (to_lua(entry.value) if entry else default,))
+    return here.read(key, lambda entry: (entry.value if entry else default,))
 
 
 @positional("state.exists", failure=False)
@@ -112,7 +111,7 @@ def list_items(here: Here, prefix: KeyOrTable = b"") -> Asked[object]:
 
 
 def _map_of(items: Iterator[tuple[bytes, Entry]]) -> dict[bytes, object]:
-    return {key: to_lua(entry.value) for key, entry in items}
+    return {key: entry.value for key, entry in items}
 
 
 @positional("state.list_groups", failure=None)
@@ -211,7 +210,7 @@ def history(here: Here, key: Text, count: Int | None = None) -> Asked[list[Entry
 
 
 def _version(entry: Entry) -> dict[str, object]:
-    return {"version": entry.version, "value": to_lua(entry.value), "updated_at": entry.updated_ms / 1000}
+    return {"version": entry.version, "value": entry.value, "updated_at": entry.updated_ms / 1000}
 
 
 @positional("state.get_version", failure=None)
@@ -219,7 +218,7 @@ def get_version(here: Here, key: Text, version: Int) -> Asked[Entry | None]:
     """The value that a key had in that version; nil when it is not kept."""
     here.subject(key)
     source = here.call.world.store.values.version(here.namespace, key, version)
-    return Asked(source, lambda entry: (to_lua(entry.value) if entry else None,))
+    return Asked(source, lambda entry: (entry.value if entry else None,))
 
 
 @op("state.rollback")

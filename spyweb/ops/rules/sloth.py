@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from spyweb.model import Value
 from spyweb.ops.arguments import parse_number
-from spyweb.ops.rules.values import SCALAR_BYTES, are_equal, fits, integral, kind_of, shown, size_of, to_lua
+from spyweb.ops.rules.values import SCALAR_BYTES, are_equal, fits, integral, kind_of, shown, size_of
 from spyweb.store.protocol import KEEP, Addition, Blind, Drop, Entry, Leave, Put, Replacement, Transform
 
 Results = tuple[object, ...]
@@ -137,7 +137,7 @@ def list_pop(subject: Subject) -> Transform:
         items = list_in(entry)
         if items is None:
             return Leave(_no_list(subject, entry))
-        return Put(items[:-1], KEEP, (to_lua(items[-1]),)) if items else Leave((None,))
+        return Put(items[:-1], KEEP, (items[-1],)) if items else Leave((None,))
 
     return change
 

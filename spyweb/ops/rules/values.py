@@ -8,17 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import msgspec
-
 from spyweb.lua import wire
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL, Null, Value, ValueKey
 from spyweb.ops.arguments import INTEGER_LIMIT
 
 SHOWN = 80  # characters of a key in an error
-_NULL_IN_LUA = msgspec.msgpack.Ext(int(Ext.NULL), b"table")  # as the VM's codec writes it
 _AS_THEY_ARE = frozenset({bytes, bool, int})  # in Lua and in the store
-_FLAT = _AS_THEY_ARE | {float}
+_TEXT = frozenset({bytes})
+_NULL, _EMPTY_ARRAY = Ext.NULL, Ext.EMPTY_ARRAY  # to find a member of an enum takes longer than all else there
+_NEVER_STORED = {Ext.CYCLE: "a table that contains itself can't be stored", Ext.DEEP: "it is nested too deep"}
 ALIKE = frozenset({0, 1})  # and false, and true
 SCALAR_BYTES = 9  # what anything but a text or a table takes
 
@@ -53,15 +52,13 @@ def value_from_lua(given: object) -> Value:
         return given  # type: ignore[return-value]
     if kind is list:
         return _list_from_lua(given)  # type: ignore[arg-type]
-    match given:
-        case float():
-            return _number(given)
-        case Mapping():
-            return _table_from_lua(given)
-        case Foreign():
-            return _sentinel(given)
-        case _:
-            raise Unstorable("nil can't be stored")
+    if kind is dict:
+        return _table_from_lua(given)  # type: ignore[arg-type]
+    if kind is Foreign:
+        return _sentinel(given)  # type: ignore[arg-type]
+    if kind is float:
+        return _number(given)  # type: ignore[arg-type]
+    raise Unstorable("nil can't be stored")
 
 
 def _list_from_lua(given: list[object]) -> list[Value]:
@@ -77,7 +74,9 @@ def _list_from_lua(given: list[object]) -> list[Value]:
     return made
 
 
-def _table_from_lua(given: Mapping[object, object]) -> dict[ValueKey, Value]:
+def _table_from_lua(given: dict[object, object]) -> dict[ValueKey, Value]:
+    if _TEXT.issuperset(map(type, given)) and _AS_THEY_ARE.issuperset(map(type, given.values())):
+        return given  # type: ignore[return-value]
     made: dict[ValueKey, Value] = {}
     for key, item in given.items():
         if type(key) is not bytes:
@@ -90,17 +89,12 @@ def _table_from_lua(given: Mapping[object, object]) -> dict[ValueKey, Value]:
 
 
 def _sentinel(given: Foreign) -> Value:
-    match given.kind:
-        case Ext.NULL:
-            return NULL
-        case Ext.EMPTY_ARRAY:
-            return []
-        case Ext.FOREIGN:
-            raise Unstorable(f"a {given.name} can't be stored")
-        case Ext.CYCLE:
-            raise Unstorable("a table that contains itself can't be stored")
-        case Ext.DEEP:
-            raise Unstorable("it is nested too deep")
+    kind = given.kind
+    if kind is _NULL:
+        return NULL
+    if kind is _EMPTY_ARRAY:
+        return []
+    raise Unstorable(f"a {given.name} can't be stored" if kind is Ext.FOREIGN else _NEVER_STORED[kind])
 
 
 def _check_key(key: object) -> None:
@@ -127,27 +121,9 @@ def fits(number: int | float) -> bool:
     return -INTEGER_LIMIT <= number < INTEGER_LIMIT
 
 
-def to_lua(value: Value) -> object:
-    """As the codec of a VM reads it; JSON's null as its sentinel."""
-    kind = type(value)
-    if kind in _FLAT:
-        return value
-    match value:
-        case list():
-            return value if _FLAT.issuperset(map(type, value)) else [to_lua(item) for item in value]
-        case dict():
-            if _FLAT.issuperset(map(type, value.values())):
-                return value
-            return {key: to_lua(item) for key, item in value.items()}
-        case Null():
-            return _NULL_IN_LUA
-        case _:
-            return value
-
-
 def result_of(value: Value) -> object:
     """A value as a function gives it: JSON's null is nil there."""
-    return None if value is NULL else to_lua(value)
+    return None if value is NULL else value
 
 
 def size_of(value: Value) -> int:

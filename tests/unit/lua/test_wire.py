@@ -4,6 +4,7 @@ import pytest
 
 from spyweb.lua import wire
 from spyweb.lua.wire import Ext, Foreign, Reader
+from spyweb.model import NULL
 
 MESSAGES: list[object] = [[1, b"\xff", "name", None, 2.5, -7], [2, [1, {b"k": True}]]]
 
@@ -55,3 +56,13 @@ def test_a_big_string_is_a_piece_itself() -> None:
 
 def test_what_only_lua_has_is_a_value_of_its_own() -> None:
     assert wire.unpack(b"\x91\xc7\x08\x01function") == [Foreign(Ext.FOREIGN, "function")]
+
+
+def test_what_only_lua_has_is_made_once_however_often_it_comes() -> None:
+    for data in (b"\xc7\x08\x01function", b"\xc7\x05\x04table", b"\xc7\x05\x05table"):
+        (first, second) = wire.unpack(b"\x92" + data * 2)
+        assert first is second
+
+
+def test_null_as_the_daemon_writes_it_is_the_same_sentinel() -> None:
+    assert wire.unpack(wire.pack([NULL])) == [Foreign(Ext.NULL, "table")]

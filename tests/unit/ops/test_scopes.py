@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
+from spyweb.model import NULL as NULL_BACK
 from spyweb.model import RunId
 from spyweb.ops import catalog
 from spyweb.ops.world import Call
@@ -17,7 +17,6 @@ from tests.fakes.ops import PRICES, ask, make_call, make_world, table
 assert catalog.names()
 
 NULL = Foreign(Ext.NULL, "table")
-NULL_BACK = msgspec.msgpack.Ext(int(Ext.NULL), b"table")
 
 
 def at(key: str = "k", scope: str = "orders", **fields: object) -> dict[object, object]:

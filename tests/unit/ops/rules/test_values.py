@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import math
 
-import msgspec
+
 import pytest
 
+from spyweb.lua import wire
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL, Value
 from spyweb.ops.rules.values import (
@@ -15,14 +16,12 @@ from spyweb.ops.rules.values import (
     result_of,
     shown,
     size_of,
-    to_lua,
     value_from_lua,
 )
 
 NULL_OF_LUA = Foreign(Ext.NULL, "table")
 EMPTY_ARRAY = Foreign(Ext.EMPTY_ARRAY, "table")
 A_FUNCTION = Foreign(Ext.FOREIGN, "function")
-NULL_ON_THE_WIRE = msgspec.msgpack.Ext(int(Ext.NULL), b"table")
 
 
 @pytest.mark.parametrize(
@@ -77,10 +76,20 @@ def test_what_can_not_be_kept_is_refused_with_the_reason_and_the_place(given: ob
 
 
 def test_null_goes_back_as_the_sentinel_inside_tables_and_as_nil_at_the_top() -> None:
-    assert result_of({b"a": [NULL, 1]}) == {b"a": [NULL_ON_THE_WIRE, 1]}
+    assert wire.unpack(wire.pack([{b"a": [NULL, 1]}])) == [{b"a": [NULL_OF_LUA, 1]}]
     assert result_of(NULL) is None
-    assert to_lua(NULL) == NULL_ON_THE_WIRE
     assert result_of(None) is None
+
+
+def test_a_value_goes_to_lua_as_it_is_and_is_not_walked_through() -> None:
+    value: Value = {b"a": [NULL, {}, 1.5]}
+
+    assert result_of(value) is value
+
+
+def test_a_table_with_nothing_to_convert_is_kept_as_it_is() -> None:
+    for given in ([1, b"x", True], {b"a": 1, b"b": b"x"}, {}):
+        assert value_from_lua(given) is given
 
 
 @pytest.mark.parametrize(
