@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+import msgspec
 import pytest
 import structlog
 
@@ -13,6 +14,7 @@ from spyweb.errors import OpError
 from spyweb.lua import wire
 from spyweb.lua.deadlines import Deadlines
 from spyweb.lua.dialogue import OVERDUE, Dialogue, Terms
+from spyweb.lua.hooks import HOOK_OP
 from spyweb.lua.link import Link
 from spyweb.lua.session import Code, Order, Request
 from spyweb.lua.wire import Form, FromWorker, ToWorker, Why
@@ -368,3 +370,36 @@ async def test_log_lines_reach_the_host_and_a_broken_log_costs_a_line(world: Wor
 
     assert world.host.lines == [("info", b"\xff")]
     assert [line["event"] for line in logs] == ["a log line was lost"]
+
+
+def packed(elements: int, *values: object) -> tuple[bytes, int]:
+    return wire.pack(list(values)), elements
+
+
+async def test_what_holds_too_many_values_is_refused_before_it_is_unpacked(world: World) -> None:
+    world.host.ops["state.set"] = lambda values: done(*values)
+
+    world.ask("state.set", b"never unpacked", 200_001, form=Form.PACKED)
+    world.ask("state.set", *packed(200_000, b"k", []), form=Form.PACKED)
+
+    assert world.answers == [
+        [Form.RAISE, b"state.set: what it is given has 200001 values, at most 200000 are allowed"],
+        [Form.PACKED, wire.pack([b"k", []])],
+    ]
+
+
+async def test_a_hook_may_return_more_and_its_value_is_left_packed(world: World) -> None:
+    heard: list[Sequence[object]] = []
+
+    def hear(values: Sequence[object]) -> Future[Sequence[object]]:
+        heard.append(values)
+        return done()
+
+    world.host.ops[HOOK_OP] = hear
+    world.ask(HOOK_OP, *packed(200_001, 3, 1024, b"ok", [{b"a": 1}]), form=Form.PACKED)
+    world.ask(HOOK_OP, b"never unpacked", 2_000_001, form=Form.PACKED)
+
+    ((defined, memory, status, value),) = heard
+    assert (defined, memory, status) == (3, 1024, b"ok")
+    assert value == msgspec.Raw(wire.pack([{b"a": 1}]))
+    assert world.answers[1] == [Form.RAISE, b"what it returned has 2000001 values, at most 2000000 are allowed"]
