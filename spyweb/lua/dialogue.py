@@ -8,15 +8,17 @@ from __future__ import annotations
 from asyncio import CancelledError, Future, Task
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import structlog
 
+from spyweb import limits
 from spyweb.clock import Clock, Handle
 from spyweb.errors import OpError
 from spyweb.lua import answer, wire
 from spyweb.lua.deadlines import Deadlines
+from spyweb.lua.hooks import HOOK_OP
 from spyweb.lua.link import Link
 from spyweb.lua.session import Order, Pending
 from spyweb.lua.wire import ToWorker, Why
@@ -112,7 +114,7 @@ class Dialogue:
             log.exception("a log line was lost", run=self.run, job=self.order.request.code.job)
 
     def ask(self, message: list[Any]) -> None:
-        """Answer an OP: run, number, name, Form, value..."""
+        """Answer an OP: run, number, name, Form, value... or what is packed and how many values are in it."""
         number = message[2]
         if number < self._number:  # a big one, overtaken on the other socket: its run was killed and has gone on
             return
@@ -121,7 +123,7 @@ class Dialogue:
         self._number = number
         self._op = name = message[3]
         try:
-            arguments = message[5:] if message[4] == _PLAIN else _unpack(message[5])
+            arguments = message[5:] if message[4] == _PLAIN else _unpack(name, message[5], message[6])
             awaitable = self._host.op(name, arguments)
             if isinstance(awaitable, Pending):
                 self._await(awaitable.source, awaitable.result)
@@ -200,8 +202,18 @@ async def _contained(awaitable: Awaitable[Results]) -> Results | Exception:
         return error
 
 
-def _unpack(packed: object) -> list[object]:
+def _unpack(op: str, packed: bytes, elements: int) -> list[object]:
+    """Unpack the arguments, unless they hold more values than the loop has time for."""
     try:
-        return wire.unpack(cast(bytes, packed))
+        if op == HOOK_OP:
+            _measure("what it returned", elements, limits.HOOK_ELEMENTS)
+            return wire.unpack_outer(packed)
+        _measure(f"{op}: what it is given", elements, limits.OP_ELEMENTS)
+        return wire.unpack(packed)
     except (msgspec.DecodeError, RecursionError) as error:
         raise OpError(f"these values can't leave the script: {error}") from error
+
+
+def _measure(what: str, elements: int, limit: int) -> None:
+    if elements > limit:
+        raise OpError(limits.too_large(what, elements, limit, "values"))

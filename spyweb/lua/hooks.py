@@ -46,6 +46,7 @@ HOOKS = (
     "on_finally",
     "on_finished",
 )
+HOOK_OP = "_hook"
 LOAD = "load"
 UNLOADED = -1
 

@@ -22,7 +22,7 @@ When the daemon's end of FD closes, the zygote kills its workers and ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from enum import IntEnum
 from functools import lru_cache
 from typing import final
@@ -79,7 +79,8 @@ class FromWorker(IntEnum):
 
     READY = 0  # {rights: [text]}: what it has given up; first, once
     LOADED = 1  # vm, None or the reason why it does not compile (text, "file:line: text"); such a VM is gone
-    OP = 2  # run, number (1, 2, ... in each run), name, Form (PLAIN or PACKED), value...
+    OP = 2  # run, number (1, 2, ... in each run), name, Form (PLAIN or PACKED), value..., and after a PACKED one how
+    # many values it holds, in all tables together
     END = 3  # run, Ended, reason (bytes), traceback (bytes), CPU in ms, packed result or None, is its VM discarded
     LOG = 4  # run, level, text (bytes); costs one credit
     PONG = 5  # number, bytes in use by all VMs, [[vm, bytes]] of the largest
@@ -174,6 +175,7 @@ def _foreign(code: int, name: bytes) -> Foreign:
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_write_ext)
 _decoder = msgspec.msgpack.Decoder(ext_hook=_read_ext, strict=False)
+_decoder_of_raws = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 def pack(values: object) -> bytes:
@@ -183,6 +185,24 @@ def pack(values: object) -> bytes:
 def unpack(data: bytes | memoryview) -> list[object]:
     """The list that a PACKED string holds.  A table whose keys are 1..n is a list, any other a dict."""
     return _decoder.decode(data)  # type: ignore[no-any-return]
+
+
+def unpack_outer(data: bytes) -> list[object]:
+    """The same, but what takes more than BULK bytes is left packed, as a Raw for `unpack_by_items`."""
+    return [raw if len(raw) > BULK else _decoder.decode(raw) for raw in _decoder_of_raws.decode(data)]
+
+
+def unpack_by_items(packed: msgspec.Raw) -> Generator[None, None, object]:
+    """Unpack one value: the items of a list one by one, so that others can have their turn in between."""
+    try:
+        items = _decoder_of_raws.decode(packed)
+    except msgspec.ValidationError:  # it is no list
+        return _decoder.decode(packed)
+    unpacked: list[object] = []
+    for item in items:
+        yield
+        unpacked.append(_decoder.decode(item))
+    return unpacked
 
 
 def frame(messages: list[object]) -> bytes:

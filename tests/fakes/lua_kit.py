@@ -69,7 +69,7 @@ local function script_level()
 end
 
 function kit.call(name, ...)
-  local failure, packed = answer(name, kit.encode(...))
+  local failure, packed = answer(name, (kit.encode(...)))
   if failure then raw.error(failure, script_level()) end
   local values, count = kit.decode(packed)
   return unpack(values, 1, count)
@@ -94,7 +94,7 @@ add_globals("absent", "cdp cmd exec file task template workflow")
 string_meta.__index = env.string
 
 local function results(ok, ...)
-  if ok then return true, kit.encode(...) end
+  if ok then return true, (kit.encode(...)) end
   return false, raw.tostring((...))
 end
 local function run(source, ...)

@@ -643,3 +643,22 @@ def test_cycles_of_one_vm_interleave_between_hooks(worker: WorkerDriver) -> None
 
     assert [(run, arguments[3]) for run, _, arguments in worker.asked] == [(2, [2, 1]), (1, [1, 2])]
     assert [worker.end(run).ended for run in (1, 2)] == [Ended.SUCCESS] * 2
+
+
+def test_what_the_daemon_refuses_to_be_told_is_the_hook_s_own_error(worker: WorkerDriver) -> None:
+    prepare(worker, "function after_extract(items) return {1, 2, 3} end function on_finally() end")
+    daemon = begin(worker, ("after_extract", ITEMS), ("on_finally",))
+
+    def refuse(arguments: Sequence[Any]) -> Sequence[object]:
+        if arguments[3:] and isinstance(arguments[3], list):
+            raise ValueError("what it returned is too much")
+        return daemon(arguments)
+
+    worker.handlers["_hook"] = refuse
+    end = worker.end(1)
+
+    assert [(report.status, report.value, report.error) for report in daemon.reports[1:]] == [
+        (b"error", None, b"what it returned is too much"),
+        (b"ok", None, None),
+    ]
+    assert end.ended == Ended.SUCCESS

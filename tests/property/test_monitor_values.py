@@ -29,6 +29,7 @@ from spyweb.lua import answer, wire
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.ops.arguments import Mismatch
 from spyweb.settings import HttpSettings
+from tests.fakes.values import all_steps
 
 NAMES = (
     b"url method headers body timeout proxy max_body_size response status error message kind fields matches"
@@ -54,7 +55,7 @@ READERS: dict[str, Callable[[object], object]] = {
     "override_fetch": partial(read_own_fetch, ask=ASK),
     "after_fetch of a success": partial(read_fetched, fetched=replied(ASK, REPLY)),
     "after_fetch of a failure": partial(read_fetched, fetched=failed(ASK, "gone", "dns")),
-    "items": partial(READER.read_all, told=[ITEM, ITEM]),
+    "items": lambda value: all_steps(READER.read_all(value, [ITEM, ITEM])),
     "filter_item": sequence,
 }
 
@@ -75,8 +76,8 @@ def test_a_request_that_was_read_goes_out_or_is_a_fetch_error(value: object) -> 
 @given(VALUES)
 def test_what_was_read_can_be_told_to_the_next_hook_and_to_a_webhook(value: object) -> None:
     with contextlib.suppress(Mismatch):
-        items = READER.read_all(value)
-        assert READER.read_all(wire.unpack(answer.pack(items_to_lua(items)))) == items
+        items = all_steps(READER.read_all(value))
+        assert all_steps(READER.read_all(wire.unpack(answer.pack(items_to_lua(items))))) == items
         default_payload("Shop", items)
     with contextlib.suppress(Mismatch):
         answer.pack([fetched_to_lua(read_own_fetch(value, ASK))])

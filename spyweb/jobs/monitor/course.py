@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from spyweb.clock import Clock
@@ -12,9 +13,9 @@ from spyweb.jobs.monitor.hooks import ABSENT, NOTHING, Failed, Hooks, News, Repo
 from spyweb.jobs.monitor.owed import Owed
 from spyweb.jobs.monitor.rules.doubts import doubt_of
 from spyweb.jobs.monitor.rules.exchange import Reply
-from spyweb.jobs.monitor.rules.items import Item, ItemReader
+from spyweb.jobs.monitor.rules.items import Item, ItemReader, items_to_lua, make_told
 from spyweb.jobs.monitor.rules.proxies import ProxyTurns
-from spyweb.jobs.monitor.slices import in_slices
+from spyweb.jobs.monitor.slices import Steps, finish, in_slices
 from spyweb.jobs.monitor.telemetry import ERROR, SUCCESS, Stage, Telemetry
 from spyweb.model import JobSpec, Monitor, OnHookError
 from spyweb.ops.arguments import Mismatch
@@ -96,10 +97,20 @@ class Course:
     def learn_packed(self, name: str, packed: bytes) -> None:
         self._later[name] = packed
 
-    async def ask(self, name: str, argument: Callable[[], object], read: Callable[[object], T]) -> T | Said | Failed:
+    async def ask_about(
+        self, name: str, items: Sequence[Item], read: Callable[[object], Steps[T]]
+    ) -> T | Said | Failed:
+        """Call a hook with items, of which there may be very many."""
+        if self.hooks.has(name):
+            await in_slices(self.means.clock, make_told(items))
+        return await self.ask(name, partial(items_to_lua, items), read)
+
+    async def ask(
+        self, name: str, argument: Callable[[], object], read: Callable[[object], Steps[T]]
+    ) -> T | Said | Failed:
         """Call a hook.  `argument` is made only where there is one.
 
-        `read` makes sense of what it returned, and raises Mismatch where there is none in it.
+        `read` makes sense of what it returned, in steps, and raises Mismatch where there is none in it.
         """
         if not self.hooks.has(name):
             return ABSENT
@@ -108,7 +119,7 @@ class Course:
         if report.is_absent:
             return ABSENT
         self._where = f" ({report.where})" if report.where else ""
-        said = self._understood(report, read)
+        said = await self._understood(report, read)
         doubt = doubt_of(name, report.value)
         if doubt and not isinstance(said, Failed):
             self._log("warn", name, doubt + self._where)
@@ -131,13 +142,13 @@ class Course:
         later["telemetry"] = self.telemetry.packed()
         return News(now, later)
 
-    def _understood(self, report: Report, read: Callable[[object], T]) -> T | Said | Failed:
+    async def _understood(self, report: Report, read: Callable[[object], Steps[T]]) -> T | Said | Failed:
         if report.error is not None:
             return Failed(report.error, report.value)
         if report.value is None or report.value is False:
             return NOTHING
         try:
-            return read(report.value)
+            return await finish(self.means.clock, read(report.value))
         except Mismatch as mismatch:
             return Failed(f"it returned what makes no sense: {mismatch}{self._where}")
 

@@ -11,14 +11,17 @@ from asyncio import Future
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from spyweb.clock import Clock
 from spyweb.jobs.monitor.hooks import News, Report
+from spyweb.jobs.monitor.slices import finish
+from spyweb.lua import wire
 from spyweb.lua.endings import as_text
-from spyweb.lua.hooks import LOAD, UNLOADED, is_defined
+from spyweb.lua.hooks import HOOK_OP, LOAD, UNLOADED, is_defined
 from spyweb.lua.session import Host
 
 ERROR, ABSENT = b"error", b"absent"  # how a hook ended; else it went well
-HOOK_OP = "_hook"
 
 Answer = Sequence[object]
 
@@ -82,9 +85,10 @@ class Talk:
             told = await self._exchange((name, argument, news.now or None, news.later or None))
             self._note(told)
             failed = _at(told, 2) == ERROR
+            value, problem = await self._unpacked(_at(told, 3))
             return Report(
-                value=_at(told, 3),
-                error=as_text(_at(told, 4)) if failed else None,
+                value=value,
+                error=as_text(_at(told, 4)) if failed else problem,
                 is_absent=_at(told, 2) == ABSENT,
                 traceback=as_text(_at(told, 5)) if failed else "",
                 where="" if failed else as_text(_at(told, 5)),
@@ -92,6 +96,15 @@ class Talk:
                 memory=self._turn.memory,
                 memory_delta=self._turn.memory - before,
             )
+
+    async def _unpacked(self, value: object) -> tuple[object, str | None]:
+        """Return what the hook returned, which may be many items, and why it can't be had."""
+        if not isinstance(value, msgspec.Raw):
+            return value, None
+        try:
+            return await finish(self._clock, wire.unpack_by_items(value)), None
+        except (msgspec.DecodeError, RecursionError) as error:
+            return None, f"what it returned can't leave the script: {error}"
 
     def end(self) -> None:
         """Nothing more is asked: the VM's run ends."""

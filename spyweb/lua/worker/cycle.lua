@@ -9,6 +9,7 @@ local collect, floor, format, next = raw.collectgarbage, raw.math.floor, raw.str
 local error, rawget, setmetatable, type = raw.error, raw.rawget, raw.setmetatable, raw.type
 
 local OURS = "=?"                               -- the source of a stripped chunk
+local OUT_OF_MEMORY = "not enough memory"       -- Lua's own text
 local UNLOADED, LOAD = -1, "load"               -- of hooks.py, and all of its HOOKS
 local HOOKS = { "before_fetch", "override_fetch", "after_fetch", "override_extract", "after_extract", "filter_item",
   "before_store", "before_notify", "before_webhook", "on_success", "on_error", "on_finally", "on_finished" }
@@ -223,6 +224,13 @@ local function report(ok, ...)
   return ask(ok and "ok" or "error", ...)
 end
 
+-- What the daemon refuses to be told, since it is too much, is the hook's own error.
+local function answered(run, ok, ...)
+  local problem = ...
+  if ok or type(problem) ~= "string" or problem == OUT_OF_MEMORY then return ok, ... end
+  return traced(run, ask, "error", nil, problem)
+end
+
 local function conclude(run)
   if run.unloaded then return attempts.fail(run, run.unloaded[1], run.unloaded[2]) end
   shared.succeed(run)
@@ -242,7 +250,7 @@ function procedures.cycle(run, given)
   local ok, name, argument, patch, later = traced(run, ask)
   while ok and name do
     fill(run, argument, patch, later)
-    ok, name, argument, patch, later = traced(run, report, perform(run, name, argument))
+    ok, name, argument, patch, later = answered(run, traced(run, report, perform(run, name, argument)))
   end
   if not ok then return border.failed(run, name, run.frames) end
   conclude(run)

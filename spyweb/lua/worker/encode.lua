@@ -1,5 +1,5 @@
 -- The half of the codec that writes: loads when a script first passes or returns more than plain values.
--- The chunk takes the kit and returns encode(...) -> string.  It never fails on a value and never runs a script's code:
+-- The chunk takes the kit and returns encode(...) -> string, and how many values are in its tables.  It never fails on a value and never runs a script's code:
 -- metamethods are not called, and what only Lua has becomes an extension type (wire.Ext).
 
 local kit = ...
@@ -54,10 +54,12 @@ local put
 -- The tables around the one being written and the sentinels, each with its extension type.  New for each encode, so that
 -- a killed one leaves nothing behind.
 local inside
+local elements
 
 local function put_array(out, n, contents, length, depth)
   if length < 16 then out[n] = BYTE[0x90 + length] else out[n] = pack(">BI4", 0xdd, length) end
   n = n + 1
+  elements = elements + length
   for i = 1, length do n = put(out, n, contents[i], depth) end
   return n
 end
@@ -86,6 +88,7 @@ local function put_map(out, n, contents, depth)
     if type(key) == "string" then n = put_string(out, n, key) else n = put_key(out, n, key, contents) end
     n = put(out, n, value, depth)
   end
+  elements = elements + count
   if count < 16 then out[header] = BYTE[0x80 + count] else out[header] = pack(">BI4", 0xdf, count) end
   return n
 end
@@ -115,11 +118,12 @@ end
 
 local function encode(...)
   local count, values, out, n = select("#", ...), { ... }, {}, 2
+  elements = count
   inside = { [null] = NULL, [empty_array] = EMPTY_ARRAY }
   out[1] = count < 16 and BYTE[0x90 + count] or pack(">BI4", 0xdd, count)
   for i = 1, count do n = put(out, n, values[i], 0) end
   inside = nil
-  return concat(out)
+  return concat(out), elements
 end
 
 return encode

@@ -26,12 +26,15 @@ function kit.seed() return host(SEED) end
 -- Ops
 --
 
+local MOST_PLAIN = 255                                          -- values that cross one by one
 local SCALAR = { ["nil"] = true, boolean = true, number = true, string = true }
 
 local function outgoing(...)
   local a, b, c = ...
   if not (SCALAR[type(a)] and SCALAR[type(b)] and SCALAR[type(c)]) then return PACKED, kit.encode(...) end
-  for i = 4, select("#", ...) do
+  local count = select("#", ...)
+  if count > MOST_PLAIN then return PACKED, kit.encode(...) end
+  for i = 4, count do
     if not SCALAR[type((select(i, ...)))] then return PACKED, kit.encode(...) end
   end
   return PLAIN, ...

@@ -143,14 +143,14 @@ async def test_packed_arguments_arrive_as_python_values(world: World) -> None:
         return done()
 
     world.host.ops["note"] = note
-    world.ask("note", wire.pack([{"a": [1, b"\xff"]}, None]), form=Form.PACKED)
+    world.ask("note", wire.pack([{"a": [1, b"\xff"]}, None]), 5, form=Form.PACKED)
 
     assert seen == [{"a": [1, b"\xff"]}, None]
     assert world.answers == [[Form.PLAIN]]
 
 
 async def test_arguments_that_python_cannot_hold_raise_in_lua(world: World) -> None:
-    world.ask("note", b"\x91\x81\x81\x01\x02\x03", form=Form.PACKED)
+    world.ask("note", b"\x91\x81\x81\x01\x02\x03", 3, form=Form.PACKED)
 
     form, text = world.answers[0]
     assert form == Form.RAISE
@@ -390,16 +390,17 @@ async def test_what_holds_too_many_values_is_refused_before_it_is_unpacked(world
 
 async def test_a_hook_may_return_more_and_its_value_is_left_packed(world: World) -> None:
     heard: list[Sequence[object]] = []
+    items = [{b"title": b"x" * wire.BULK}]
 
     def hear(values: Sequence[object]) -> Future[Sequence[object]]:
         heard.append(values)
         return done()
 
     world.host.ops[HOOK_OP] = hear
-    world.ask(HOOK_OP, *packed(200_001, 3, 1024, b"ok", [{b"a": 1}]), form=Form.PACKED)
+    world.ask(HOOK_OP, *packed(200_001, 3, 1024, b"ok", items), form=Form.PACKED)
     world.ask(HOOK_OP, b"never unpacked", 2_000_001, form=Form.PACKED)
 
     ((defined, memory, status, value),) = heard
     assert (defined, memory, status) == (3, 1024, b"ok")
-    assert value == msgspec.Raw(wire.pack([{b"a": 1}]))
+    assert value == msgspec.Raw(wire.pack(items))
     assert world.answers[1] == [Form.RAISE, b"what it returned has 2000001 values, at most 2000000 are allowed"]

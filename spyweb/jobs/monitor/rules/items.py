@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 
 from spyweb.jobs.monitor.rules.reading import sequence
+from spyweb.jobs.monitor.slices import Steps
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import Monitor
 from spyweb.ops.arguments import Mismatch, read_table, read_text
@@ -93,6 +95,13 @@ def keywords_of(monitor: Monitor) -> Keywords:
     return Keywords(monitor.keywords, monitor.search_fields)
 
 
+def make_told(items: Sequence[Item]) -> Iterator[None]:
+    """Make each of them ready for Lua, in short steps: then `items_to_lua` takes no time."""
+    for item in items:
+        yield
+        _ = item.told
+
+
 def items_to_lua(items: Sequence[Item]) -> list[object]:
     return [item.told for item in items]
 
@@ -104,22 +113,16 @@ class ItemReader:
     names: tuple[str, ...]  # of the settings' fields, which come first in an item
     keywords: Keywords
 
-    def read_all(self, value: object, told: Sequence[Item] = ()) -> list[Item]:
+    def read_all(self, value: object, told: Sequence[Item] = ()) -> Steps[list[Item]]:
         """An array of items, most of them perhaps as the hook was told them.  Raises Mismatch, which names the item."""
-        given = sequence(value)
+        given, items = sequence(value), list[Item]()
         try:
-            paired = [self.read(each, item) for each, item in zip(given, told, strict=False)]
-            return paired + [self.read(each) for each in given[len(told) :]]
-        except Mismatch:
-            self._complain(given)
-            raise
-
-    def _complain(self, given: Sequence[object]) -> None:
-        for number, each in enumerate(given, 1):
-            try:
-                self.read(each)
-            except Mismatch as mismatch:
-                raise Mismatch(f"item {number}: {mismatch}") from None
+            for each, item in zip(given, chain(told, repeat(None)), strict=False):
+                yield
+                items.append(self.read(each, item))
+        except Mismatch as mismatch:
+            raise Mismatch(f"item {len(items) + 1}: {mismatch}") from None
+        return items
 
     def read(self, value: object, told: Item | None = None) -> Item:
         """`{fields = {…}}`, or just `{name = text}`; `told` itself where it came back as it was."""

@@ -14,6 +14,7 @@ from spyweb.jobs.monitor.course import Course, CycleFailed
 from spyweb.jobs.monitor.hooks import NOTHING
 from spyweb.jobs.monitor.rules.items import Item, items_to_lua
 from spyweb.jobs.monitor.rules.texts import Occasion, body_of, default_payload, title_of
+from spyweb.jobs.monitor.slices import at_once
 from spyweb.jobs.monitor.stages.keep import New
 from spyweb.jobs.outbox import desktop_message, webhook_message
 from spyweb.model import Notification
@@ -36,8 +37,8 @@ async def announce(course: Course, new: Sequence[New]) -> None:
 async def _messages(course: Course, new: Sequence[Item]) -> Messages:
     """Both hooks are asked, whether or not the settings let anything be sent: they may have ways of their own."""
     read = partial(course.reader.read_all, told=new)
-    shown = await course.ask("before_notify", partial(items_to_lua, new), read)
-    payload = await course.ask("before_webhook", partial(_payload, course, new), read_text)
+    shown = await course.ask_about("before_notify", new, read)
+    payload = await course.ask("before_webhook", partial(_payload, course, new), at_once(read_text))
     messages: Messages = {}
     items = shown if isinstance(shown, list) else new
     await course.search(items)

@@ -12,8 +12,9 @@ from spyweb.extraction.page import Page
 from spyweb.jobs.monitor.course import Course, CycleFailed, Skipped
 from spyweb.jobs.monitor.hooks import NOTHING, Failed
 from spyweb.jobs.monitor.rules.exchange import Reply, reply_to_lua
-from spyweb.jobs.monitor.rules.items import Item, items_to_lua
+from spyweb.jobs.monitor.rules.items import Item
 from spyweb.jobs.monitor.rules.reading import sequence
+from spyweb.jobs.monitor.slices import Steps, at_once, finish
 from spyweb.ops.arguments import Mismatch
 
 CONTENT_TYPE = b"content-type"
@@ -58,7 +59,7 @@ def _page(course: Course, reply: Reply) -> Page:
 
 async def rework(course: Course, items: list[Item]) -> list[Item]:
     read = partial(course.reader.read_all, told=items)
-    said = await course.ask("after_extract", partial(items_to_lua, items), read)
+    said = await course.ask_about("after_extract", items, read)
     if said is NOTHING:
         return []
     if not isinstance(said, list):
@@ -72,13 +73,22 @@ async def sift(course: Course, items: list[Item]) -> list[Item]:
     if not course.hooks.has("filter_item"):
         with course.telemetry.timed("filter"):
             return [item for item in items if course.reader.keywords.keeps(item)]
-    said = await course.ask("filter_item", partial(items_to_lua, items), sequence)
+    said = await course.ask_about("filter_item", items, at_once(sequence))
     verdicts = said.value if isinstance(said, Failed) else said
     if not isinstance(verdicts, list) or len(verdicts) != len(items):
         verdicts = [FAILED_FOR_IT] * len(items)
-    judged = [_kept(course, item, verdict) for item, verdict in zip(items, verdicts, strict=True)]
-    kept = [item for item in judged if item]
+    kept = await finish(course.means.clock, _all_kept(course, items, verdicts))
     await course.search(kept)
+    return kept
+
+
+def _all_kept(course: Course, items: Sequence[Item], verdicts: Sequence[object]) -> Steps[list[Item]]:
+    kept = []
+    for item, verdict in zip(items, verdicts, strict=True):
+        yield
+        judged = _kept(course, item, verdict)
+        if judged:
+            kept.append(judged)
     return kept
 
 
@@ -98,7 +108,7 @@ async def choose(course: Course, items: list[Item]) -> Sequence[Item]:
     if not items:
         return items
     read = partial(course.reader.read_all, told=items)
-    said = await course.ask("before_store", partial(items_to_lua, items), read)
+    said = await course.ask_about("before_store", items, read)
     if said is NOTHING:
         course.items = []
         raise Skipped

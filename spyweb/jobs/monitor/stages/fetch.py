@@ -23,6 +23,7 @@ from spyweb.jobs.monitor.rules.exchange import (
     replied,
     reply_of,
 )
+from spyweb.jobs.monitor.slices import at_once
 from spyweb.lua import answer
 
 SAME_AS_ARGUMENT = b""  # what `ctx` learns is the hook's argument itself, so that a large body is there once
@@ -30,7 +31,7 @@ SAME_AS_ARGUMENT = b""  # what `ctx` learns is the hook's argument itself, so th
 
 async def prepare(course: Course) -> Ask:
     ask = first_ask(course.monitor, course.url, course.means.http.settings)
-    said = await course.ask("before_fetch", partial(ask_to_lua, ask), partial(read_ask, before=ask))
+    said = await course.ask("before_fetch", partial(ask_to_lua, ask), at_once(partial(read_ask, before=ask)))
     if said is NOTHING:
         raise Skipped
     return _with_proxy(course, said if isinstance(said, Ask) else ask)
@@ -44,7 +45,7 @@ def _with_proxy(course: Course, ask: Ask) -> Ask:
 
 
 async def fetch(course: Course, ask: Ask) -> Fetched:
-    said = await course.ask("override_fetch", partial(ask_to_lua, ask), partial(read_own_fetch, ask=ask))
+    said = await course.ask("override_fetch", partial(ask_to_lua, ask), at_once(partial(read_own_fetch, ask=ask)))
     match said:
         case Fetched():
             return said
@@ -76,7 +77,8 @@ async def inspect(course: Course, fetched: Fetched) -> Reply:
         _remember(course, fetched)
         return _reply_or_fail(fetched)
     course.learn_packed("last_fetch", SAME_AS_ARGUMENT)
-    said = await course.ask("after_fetch", partial(fetched_to_lua, fetched), partial(read_fetched, fetched=fetched))
+    read = at_once(partial(read_fetched, fetched=fetched))
+    said = await course.ask("after_fetch", partial(fetched_to_lua, fetched), read)
     if said is NOTHING:
         raise Skipped
     return _reply_or_fail(said if isinstance(said, Fetched) else fetched)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spyweb.jobs.monitor.slices import SLICE, in_slices
+import pytest
+
+from spyweb.jobs.monitor.slices import SLICE, Steps, finish, in_slices
 from tests.fakes.clock import FakeClock
 from tests.fakes.monitor import make_monitor, shop
 
@@ -39,6 +41,17 @@ async def test_short_work_waits_for_nobody() -> None:
     assert clock.told == ["step"] * 3
 
 
+async def test_work_in_slices_has_a_result() -> None:
+    clock = Story()
+
+    def count() -> Steps[int]:
+        yield from clock.work(steps=4, takes=SLICE / 2)
+        return 4
+
+    assert await finish(clock, count()) == 4
+    assert clock.told.count("others") == 2
+
+
 async def test_the_keywords_of_a_large_page_are_looked_for_in_slices() -> None:
     async with shop() as s:
         asked = 0.0
@@ -60,3 +73,24 @@ async def test_the_keywords_of_a_large_page_are_looked_for_in_slices() -> None:
         s.clock.monotonic, s.clock.sleep = monotonic, told  # type: ignore[method-assign]
         await s.run(job)
         assert turns.count(0) == 10 * (4 + 2)  # parts of a text, and keywords
+
+
+@pytest.mark.parametrize("hook", ["after_extract", "filter_item", "before_store", "before_notify"])
+async def test_many_items_are_told_to_a_hook_and_read_from_it_one_by_one(hook: str) -> None:
+    async with shop() as s:
+        asked, turns = 0.0, list[float]()
+
+        def monotonic() -> float:
+            nonlocal asked
+            asked += SLICE
+            return asked
+
+        async def told(seconds: float) -> None:
+            turns.append(seconds)
+
+        job = make_monitor(lua=True)
+        s.extractor.otherwise = [{"title": f"lamp {number}"} for number in range(50)]
+        s.vms.hooks = {hook: lambda items, ctx: items}
+        s.clock.monotonic, s.clock.sleep = monotonic, told  # type: ignore[method-assign]
+        await s.run(job)
+        assert turns.count(0) > 90

@@ -321,3 +321,25 @@ def test_a_script_that_asks_for_an_op_alone_gets_nothing_else(parts: Parts, call
 
     assert start(vm, b"function helper() return echo('x') end return helper()")[0] == Told.OP
     vm.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "elements"),
+    [
+        (b"{}", 1),
+        (b"{1, 2, {a = 1, b = {}}}", 6),
+        (b"'k', {x = 1}, nil", 4),
+        (b"table.unpack(many)", 256),
+    ],
+)
+def test_what_is_passed_packed_is_counted(vm: VM, arguments: bytes, elements: int) -> None:
+    source = b"many = {} for i = 1, 256 do many[i] = i end echo(" + arguments + b")"
+
+    told, name, form, _, counted = start(vm, source)
+    assert (told, name, form, counted) == (Told.OP, b"echo", Form.PACKED, elements)
+
+
+def test_a_few_scalars_cross_one_by_one(vm: VM) -> None:
+    told = start(vm, b"local t = {} for i = 1, 255 do t[i] = i end echo(table.unpack(t))")
+
+    assert told == (Told.OP, b"echo", Form.PLAIN, *range(1, 256))
