@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from aiohttp import web
 
+from spyweb.clock import RealClock
 from spyweb.errors import PoolError
+from spyweb.limits import too_many_chunks
 from spyweb.model import MIB
 
 LARGEST = 10 * MIB  # bytes of one body
 MOST = 128 * MIB  # bytes of all bodies that wait to be answered
 PATIENCE_S = 30.0  # for a whole body
+TURN = 1 << 16  # bytes read before others have their turn ...
+TURN_CHUNKS = 256  # ... or chunks: one costs as much as many bytes
+
+CLOCK = RealClock()
 
 
 class Room:
@@ -30,18 +38,22 @@ class Room:
         self._left += size
 
 
+ROOM = web.AppKey("room for bodies", Room)
+
+
 class Body:
     """One body; `close` it when it is not needed any more."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room, largest: int = LARGEST) -> None:
         self._room = room
+        self._largest = largest
         self._size = 0
 
     async def read(self, request: web.Request) -> bytes:
         """Raises HTTPRequestEntityTooLarge, HTTPRequestTimeout, or PoolError when there is no room."""
         announced = request.content_length or 0
-        if announced > LARGEST:
-            raise too_large(announced)
+        if announced > self._largest:
+            raise too_large(announced, self._largest)
         try:
             async with asyncio.timeout(PATIENCE_S):
                 return await self._read(request)
@@ -51,24 +63,50 @@ class Body:
     async def _read(self, request: web.Request) -> bytes:
         content = bytearray()
         try:
-            async for chunk in request.content.iter_any():
-                self._room.take(len(chunk))
-                self._size += len(chunk)
-                content += chunk
-                if self._size > LARGEST:
-                    raise too_large(self._size)
+            async with aclosing(pieces(request)) as found:
+                async for piece in found:
+                    self.take(len(piece))
+                    content += piece
             return bytes(content)
         finally:
             # Where whoever sends it hangs up, aiohttp's error and this frame hold each other until the collector comes
             # by: what is given back to the room must be free.
             content.clear()
 
+    def take(self, size: int) -> None:
+        """Count what has come.  Raises HTTPRequestEntityTooLarge, or PoolError when there is no room."""
+        self._room.take(size)
+        self._size += size
+        if self._size > self._largest:
+            raise too_large(self._size, self._largest)
+
     def close(self) -> None:
         self._room.give_back(self._size)
         self._size = 0
 
 
-def too_large(size: int) -> web.HTTPRequestEntityTooLarge:
+async def pieces(request: web.Request) -> AsyncGenerator[bytes, None]:
+    """Yield a body as it comes.  Raises HTTPBadRequest where its chunks are too small to be worth their cost.
+
+    Somebody who sends faster than it is read would never let anybody else have his turn.
+    """
+    size = chunks = turn = turn_chunks = 0
+    while True:
+        piece, is_end_of_chunk = await request.content.readchunk()
+        if not piece and not is_end_of_chunk:
+            return
+        size += len(piece)
+        chunks += is_end_of_chunk
+        if too_many_chunks(chunks, size):
+            raise web.HTTPBadRequest(text=f"the body has {chunks} chunks for {size} bytes: send larger ones")
+        if size - turn >= TURN or chunks - turn_chunks >= TURN_CHUNKS:
+            turn, turn_chunks = size, chunks
+            await CLOCK.sleep(0)
+        if piece:
+            yield piece
+
+
+def too_large(size: int, largest: int = LARGEST) -> web.HTTPRequestEntityTooLarge:
     return web.HTTPRequestEntityTooLarge(
-        max_size=LARGEST, actual_size=size, text=f"a request's body may be {LARGEST // MIB} MB"
+        max_size=largest, actual_size=size, text=f"a request's body may be {largest // MIB} MB"
     )

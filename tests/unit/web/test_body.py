@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from io import BytesIO
 from typing import cast
@@ -10,10 +11,8 @@ import pytest
 from aiohttp import web
 
 from spyweb.errors import PoolError
-from spyweb.web.body import LARGEST, Body, Room
+from spyweb.web.body import LARGEST, ROOM, TURN_CHUNKS, Body, Room
 from tests.fakes.client import Client, client_of
-
-ROOM = web.AppKey("ROOM", Room)
 
 
 async def measure(request: web.Request) -> web.Response:
@@ -73,9 +72,14 @@ class Cut:
     def content(self) -> Cut:
         return self
 
-    async def iter_any(self) -> AsyncIterator[bytes]:
-        yield b"x" * 1000
-        raise ConnectionResetError
+    def __init__(self) -> None:
+        self.is_first = True
+
+    async def readchunk(self) -> tuple[bytes, bool]:
+        if not self.is_first:
+            raise ConnectionResetError
+        self.is_first = False
+        return b"x" * 1000, False
 
 
 async def test_what_has_come_of_a_body_that_is_cut_does_not_stay_with_its_error() -> None:
@@ -90,3 +94,43 @@ async def test_a_body_that_does_not_come_is_not_waited_for(client: Client, monke
 
     async with client.post("/", data=in_pieces(5 << 20)) as answer:
         assert answer.status == 408
+
+
+@pytest.mark.parametrize(("size", "count", "status"), [(1, 9_000, 200), (1, 20_000, 400), (100, 20_000, 200)])
+async def test_a_body_in_very_many_very_small_chunks_is_refused(
+    client: Client, size: int, count: int, status: int
+) -> None:
+    sent = b"%x\r\n%s\r\n" % (size, b"x" * size)
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+    writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+    writer.write(sent * count + b"0\r\n\r\n")
+    assert (await reader.readline()).split()[1] == b"%d" % status
+    writer.transport.abort()
+
+
+async def test_others_have_their_turn_while_a_body_is_read(client: Client) -> None:
+    """Where all of it has come already, nothing of the reading would wait by itself."""
+    turns = 0
+
+    class Full:
+        content_length = None
+        left = 5_000
+
+        @property
+        def content(self) -> Full:
+            return self
+
+        async def readchunk(self) -> tuple[bytes, bool]:
+            self.left -= 1
+            return (b"x", True) if self.left >= 0 else (b"", False)
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await Body(Room()).read(cast(web.Request, Full()))
+    counting.cancel()
+    assert turns >= 5_000 // TURN_CHUNKS
