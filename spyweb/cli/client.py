@@ -136,7 +136,10 @@ class Daemon:
             with self._clear_words():
                 connection.connect()
                 connection.sock.settimeout(timeout)
-                connection.request(method, target, body)
+                with contextlib.suppress(
+                    ConnectionError
+                ):  # what is too large is answered before all of it has been sent
+                    connection.request(method, target, body)
                 answer = connection.getresponse()
                 if answer.status != 200:
                     raise Refused(_reason(answer.status, answer.read()))

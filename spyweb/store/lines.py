@@ -47,9 +47,10 @@ def item_line(item: Item) -> bytes:
 
 
 class LineReader:
-    """Reads the lines of one export, in order."""
+    """Reads the lines of one export, in order; a line may hold so many values."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_values: int | None = None) -> None:
+        self._most_values = most_values
         self._number = 0
         self._seen: dict[tuple[str, bytes], int] = {}
 
@@ -59,7 +60,7 @@ class LineReader:
         if not line.strip():
             return None
         try:
-            item = parse_item(line)
+            item = parse_item(line, self._most_values)
         except ValueError as error:
             raise BadLine(self._number, str(error)) from error
         first = self._seen.setdefault((item.namespace, item.key), self._number)
@@ -68,9 +69,9 @@ class LineReader:
         return item
 
 
-def parse_item(line: bytes) -> Item:
+def parse_item(line: bytes, most_values: int | None = None) -> Item:
     """Raises ValueError with the reason."""
-    fields = decode_json(line)
+    fields = decode_json(line, most_values)
     if not isinstance(fields, dict):
         raise ValueError("is not a JSON object")
     unknown = fields.keys() - FIELDS

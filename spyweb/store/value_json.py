@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+import re
 from enum import StrEnum
 from typing import Final
 
@@ -63,13 +64,18 @@ def encode_value(value: Value) -> bytes:
     return msgspec.json.encode(to_plain(value))
 
 
-def decode_value(text: bytes) -> Value:
-    """Raises ValueError, with the reason, for what is not JSON or no value."""
-    return from_plain(decode_json(text))
+def decode_value(text: bytes, most: int | None = None) -> Value:
+    """Raises ValueError, with the reason, for what is not JSON or no value, or holds more than so many values."""
+    return from_plain(decode_json(text, most))
 
 
-def decode_json(text: bytes) -> Plain:
-    """Raises ValueError with a reason that fits on a line."""
+def decode_json(text: bytes, most: int | None = None) -> Plain:
+    """Raises ValueError with a reason that fits on a line.
+
+    A value of three bytes takes a hundred in memory, so where somebody else chose the text they are counted first.
+    """
+    if most is not None and holds_more_than(most, text):
+        raise ValueError(f"holds more than {most} values")
     try:
         return msgspec.json.decode(text)
     except UnicodeDecodeError as error:
@@ -78,6 +84,38 @@ def decode_json(text: bytes) -> Plain:
         raise ValueError(f"is not JSON: {error}") from error
     except RecursionError as error:
         raise ValueError(f"is nested deeper than {MAX_DEPTH} tables") from error
+
+
+_IN_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_STEP = 1 << 16  # bytes looked at in one go: the search holds the interpreter
+
+
+def holds_more_than(most: int, text: bytes) -> bool:
+    """Whether a text, if it is JSON, holds more than so many values; in time linear in its length."""
+    if sum(map(text.count, (b",", b"[", b"{"))) < most:
+        return False
+    count = at = 0
+    while at < len(text):
+        quote = text.find(b'"', at)
+        end = quote if quote >= 0 else len(text)
+        count += sum(text.count(mark, at, end) for mark in (b",", b"[", b"{"))
+        if count >= most:
+            return True
+        at = _end_of_string(text, end + 1)
+    return False
+
+
+def _end_of_string(text: bytes, at: int) -> int:
+    """The place behind its closing quote, or the end of the text."""
+    while at < len(text):
+        found = _IN_STRING.match(text, at, at + _STEP)
+        end = found.end() if found else at
+        if end < len(text) and text[end : end + 1] == b'"':
+            return end + 1
+        if end == at:  # a lone backslash at the very end
+            return len(text)
+        at = end
+    return at
 
 
 # -- out

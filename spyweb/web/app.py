@@ -10,6 +10,7 @@ from aiohttp import web
 from spyweb.jobs.server.endpoints import Endpoints
 from spyweb.web import health, jobs, outbox, records, runs, state
 from spyweb.web.auth import Guard, guarded_by, require_key, require_loopback_host
+from spyweb.web.body import ROOM, Room
 from spyweb.web.desk import CATALOGUE, DESK, Catalogue, Desk
 from spyweb.web.endpoints import add_endpoints
 from spyweb.web.errors import answer_errors
@@ -53,5 +54,6 @@ def socket_app(desk: Desk) -> web.Application:
     """Every command.  No key: the socket's mode lets nobody in but the daemon's own user."""
     app = web.Application(middlewares=[answer_errors])
     app[DESK] = app[CATALOGUE] = desk
+    app[ROOM] = Room()
     app.add_routes([*health.routes, *jobs.routes, *records.routes, *outbox.routes, *runs.routes, *state.routes])
     return app

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 
 from aiohttp import web
 
@@ -15,7 +15,7 @@ from spyweb.model import MIB
 
 LARGEST = 10 * MIB  # bytes of one body
 MOST = 128 * MIB  # bytes of all bodies that wait to be answered
-PATIENCE_S = 30.0  # for a whole body
+PATIENCE_S = 30.0  # for a whole body; of one that may go on for ever, for the next piece
 TURN = 1 << 16  # bytes read before others have their turn ...
 TURN_CHUNKS = 256  # ... or chunks: one costs as much as many bytes
 
@@ -44,21 +44,19 @@ ROOM = web.AppKey("room for bodies", Room)
 class Body:
     """One body; `close` it when it is not needed any more."""
 
-    def __init__(self, room: Room, largest: int = LARGEST) -> None:
+    def __init__(self, room: Room, largest: int = LARGEST, what: str = "a request's body") -> None:
         self._room = room
         self._largest = largest
+        self._what = what
         self._size = 0
 
     async def read(self, request: web.Request) -> bytes:
         """Raises HTTPRequestEntityTooLarge, HTTPRequestTimeout, or PoolError when there is no room."""
         announced = request.content_length or 0
         if announced > self._largest:
-            raise too_large(announced, self._largest)
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                return await self._read(request)
-        except TimeoutError:
-            raise web.HTTPRequestTimeout from None
+            raise self._too_large(announced)
+        async with _patience():
+            return await self._read(request)
 
     async def _read(self, request: web.Request) -> bytes:
         content = bytearray()
@@ -78,7 +76,11 @@ class Body:
         self._room.take(size)
         self._size += size
         if self._size > self._largest:
-            raise too_large(self._size, self._largest)
+            raise self._too_large(self._size)
+
+    def _too_large(self, size: int) -> web.HTTPRequestEntityTooLarge:
+        text = f"{self._what} may be {self._largest // MIB} MB"
+        return web.HTTPRequestEntityTooLarge(max_size=self._largest, actual_size=size, text=text)
 
     def close(self) -> None:
         self._room.give_back(self._size)
@@ -92,7 +94,8 @@ async def pieces(request: web.Request) -> AsyncGenerator[bytes, None]:
     """
     size = chunks = turn = turn_chunks = 0
     while True:
-        piece, is_end_of_chunk = await request.content.readchunk()
+        async with _patience():
+            piece, is_end_of_chunk = await request.content.readchunk()
         if not piece and not is_end_of_chunk:
             return
         size += len(piece)
@@ -106,7 +109,10 @@ async def pieces(request: web.Request) -> AsyncGenerator[bytes, None]:
             yield piece
 
 
-def too_large(size: int, largest: int = LARGEST) -> web.HTTPRequestEntityTooLarge:
-    return web.HTTPRequestEntityTooLarge(
-        max_size=largest, actual_size=size, text=f"a request's body may be {largest // MIB} MB"
-    )
+@asynccontextmanager
+async def _patience() -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            yield
+    except TimeoutError:
+        raise web.HTTPRequestTimeout from None

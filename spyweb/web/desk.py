@@ -13,12 +13,16 @@ from spyweb.jobs.outbox_view import MessageView
 from spyweb.jobs.record_view import RecordView
 from spyweb.jobs.view import JobView, NextRun, RunEvent
 from spyweb.model import JobId, Run, RunId, Value
+from spyweb.settings import StateSettings
 from spyweb.store.protocol import Item
 from spyweb.web.state_view import ChangeView, EntryView, Imported, LockView, Moved, StateStats
 
 
 class StateDesk(Protocol):
     """Stored values and locks, in any namespace."""
+
+    @property
+    def limits(self) -> StateSettings: ...
 
     def entries(self, namespace: str, prefix: bytes, limit: int | None) -> AsyncIterator[EntryView]:
         """Sorted by key, bytewise."""

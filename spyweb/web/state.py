@@ -6,13 +6,15 @@ store/value_json.py.  Long answers are one JSON object a line.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, closing
 
 from aiohttp import web
 
 from spyweb.errors import SpywebError
 from spyweb.jobs.view import to_json
+from spyweb.limits import OP_ELEMENTS, SOCKET_BODY
 from spyweb.model import Value
 from spyweb.settings.units import LONGEST_MS
 from spyweb.store.lines import BadLine, LineReader, find_namespace, item_line
@@ -20,12 +22,14 @@ from spyweb.store.patterns import excess
 from spyweb.store.protocol import STATE, Item
 from spyweb.store.value_json import decode_value
 from spyweb.web.answer import MOST, begin_lines, json_answer, number_in_query
+from spyweb.web.body import ROOM, Body, pieces
 from spyweb.web.desk import DESK, StateDesk
 from spyweb.web.errors import describe
 from spyweb.web.query import bytes_in_query, text_in_query
 from spyweb.web.state_view import EntryView
 
 FLUSH = 1 << 16  # bytes of lines sent at a time
+BATCH = 1 << 18  # bytes of lines parsed at a time
 
 
 def desk_of(request: web.Request) -> StateDesk:
@@ -44,7 +48,8 @@ async def read_entry(request: web.Request) -> web.Response:
 
 async def put_entry(request: web.Request) -> web.Response:
     ttl_ms = number_in_query(request, "ttl_ms", 0, least=0, most=LONGEST_MS) or None
-    value = _value(b"".join([chunk async for chunk in request.content.iter_any()]))
+    with closing(Body(request.app[ROOM], SOCKET_BODY)) as body:
+        value = await asyncio.to_thread(_value, await body.read(request), _most_values(request))
     created = await desk_of(request).put(_namespace(request), bytes_in_query(request, "key"), value, ttl_ms)
     return json_answer({"created": created})
 
@@ -143,31 +148,57 @@ def _found(entry: EntryView | None) -> web.Response:
     return json_answer({"entry": entry})
 
 
-def _value(body: bytes) -> Value:
+def _most_values(request: web.Request) -> int:
+    """How many values a value may hold: each of them takes a byte at least, or came from a script."""
+    return max(desk_of(request).limits.max_value_bytes, OP_ELEMENTS)
+
+
+def _value(body: bytes, most: int) -> Value:
     try:
-        return decode_value(body)
+        return decode_value(body, most)
     except ValueError as error:
         raise web.HTTPBadRequest(text=f"the value {error}") from error
 
 
 async def _read_items(request: web.Request) -> list[Item]:
-    reader = LineReader()
+    """Parse a body in a thread, many lines at a time."""
+    reader = LineReader(_most_values(request))
+    items: list[Item] = []
     try:
-        return [item async for line in _lines(request) if (item := reader.read(line)) is not None]
+        async with aclosing(_line_batches(request)) as batches:
+            async for lines in batches:
+                items += await asyncio.to_thread(_read_batch, reader, lines)
     except BadLine as error:
         raise web.HTTPBadRequest(text=str(error)) from error
+    return items
 
 
-async def _lines(request: web.Request) -> AsyncIterator[bytes]:
-    """Of the body.  Lines may be longer than what `readline` takes."""
-    rest: list[bytes] = []
-    async for chunk in request.content.iter_any():
-        first, *more = chunk.split(b"\n")
-        rest.append(first)
-        for line in more:
-            yield b"".join(rest)
-            rest = [line]
-    yield b"".join(rest)
+def _read_batch(reader: LineReader, lines: list[bytes]) -> list[Item]:
+    return [item for line in lines if (item := reader.read(line)) is not None]
+
+
+async def _line_batches(request: web.Request) -> AsyncGenerator[list[bytes], None]:
+    """Yield the whole lines of a body; one may be as long as a body of another request."""
+    with closing(Body(request.app[ROOM], SOCKET_BODY, "a line")) as room:
+        batch: list[bytes] = []
+        rest: list[bytes] = []
+        size = 0
+        async with aclosing(pieces(request)) as found:
+            async for piece in found:
+                room.take(len(piece))
+                first, *more = piece.split(b"\n")
+                rest.append(first)
+                for line in more:
+                    batch.append(b"".join(rest))
+                    rest = [line]
+                size += len(piece)
+                if batch and size >= BATCH:
+                    yield batch
+                    batch, size = [], 0
+                    room.close()
+                    room.take(sum(map(len, rest)))
+        batch.append(b"".join(rest))
+        yield batch
 
 
 async def _stream(request: web.Request, lines: AsyncGenerator[bytes, None]) -> web.StreamResponse:

@@ -132,10 +132,13 @@ class StateOffice:
 
     async def _fates(self, items: Sequence[Item], now_ms: int) -> Iterator[Fate]:
         """What is to become of them.  Raises Refused when one is beyond the limits."""
-        for item in items:
-            self._check(item.namespace, item.key, item.entry.value)
+        await asyncio.to_thread(self._check_all, items)
         found = await asyncio.gather(*(self.store.values.read(item.namespace, item.key) for item in items))
         return map(partial(_fate, now_ms), items, found)
+
+    def _check_all(self, items: Sequence[Item]) -> None:
+        for item in items:
+            self._check(item.namespace, item.key, item.entry.value)
 
     def _check(self, namespace: str, key: bytes, value: Value) -> None:
         """Raises Refused beyond the limits, which are those of `state`: store_* has none."""

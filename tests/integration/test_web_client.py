@@ -105,6 +105,15 @@ async def test_a_connection_too_many_is_told(tmp_path: Path) -> None:
         await let_in()
 
 
+async def test_what_is_refused_before_all_of_it_was_sent_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spyweb.web.state.SOCKET_BODY", 1 << 20)
+    line = (bytes(100_000) for _ in range(200))
+    with pytest.raises(Refused, match="a line may be 1 MB"):
+        await ask(FakeDesk(), tmp_path, lambda daemon: daemon.ask("POST", "/api/state/import", dict, body=line))
+
+
 def test_a_daemon_that_takes_no_connection_is_not_taken_for_one_that_is_gone(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as stuck, socket.socket(socket.AF_UNIX) as waiting:
         stuck.bind(str(tmp_path / "spyweb.sock"))

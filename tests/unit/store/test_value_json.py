@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pytest
 
 from spyweb.model import NULL, Value
 from spyweb.ops.rules.paths import MOST_SEGMENTS
 from spyweb.ops.rules.updates import Kind, Update, apply
-from spyweb.store.value_json import MAX_DEPTH, TypeName, decode_value, encode_value, type_of
+from spyweb.store.value_json import MAX_DEPTH, TypeName, decode_value, encode_value, holds_more_than, type_of
 
 
 @pytest.mark.parametrize(
@@ -118,3 +119,38 @@ def test_each_value_has_a_type_for_people() -> None:
         TypeName.TABLE,
         TypeName.NULL,
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "is_more"),
+    [
+        ("[1,2,3]", 4, False),
+        ("[1,2,3]", 3, True),
+        ('{"a":{"b":[]}}', 3, True),
+        ('{"a":{"b":[]}}', 4, False),
+        ('"' + ",[{" * 1_000 + '"', 10, False),
+        (r'["a\",\",\",\",", 1]', 3, False),
+        (r'["\\",1,2,3]', 4, True),
+        ('["' + "x" * 70_000 + r"\"" + "," * 70_000 + '"]', 10, False),
+        ('["' + "x" * 65_533 + r"\"" + "," * 70_000 + '"]', 10, False),
+        ('["' + ",,,,", 3, False),
+        ('"' + ",,,,\\", 3, False),
+    ],
+)
+def test_the_values_in_a_text_are_counted_without_being_built(text: str, most: int, is_more: bool) -> None:
+    assert holds_more_than(most, text.encode()) is is_more
+
+
+def test_counting_takes_time_linear_in_the_length() -> None:
+    def seconds(size: int) -> float:
+        began = time.thread_time()
+        holds_more_than(10 * size, b"[" + b'"\\",",' * size + b"1]")
+        return time.thread_time() - began
+
+    assert seconds(200_000) < 8 * seconds(50_000) + 0.05
+
+
+def test_a_value_of_too_many_is_refused_with_the_reason() -> None:
+    assert decode_value(b"[1,2]", 3) == [1, 2]
+    with pytest.raises(ValueError, match=r"^holds more than 3 values$"):
+        decode_value(b"[1,2,3]", 3)

@@ -24,7 +24,7 @@ async def client() -> AsyncIterator[Client]:
 
 
 async def put(client: Client, key: str, body: bytes, more: str = "") -> tuple[int, object]:
-    async with client.put(f"{STATE}/entry?key={key}{more}", data=body) as answer:
+    async with client.put(f"{STATE}/entry?key={key}{more}", data=BytesIO(body)) as answer:
         return answer.status, await answer.json()
 
 
@@ -206,6 +206,27 @@ async def test_lines_longer_than_one_read_are_taken_whole(client: Client) -> Non
         assert await answer.json() == {"added": 2, "replaced": 0, "expired": 0}
     async with client.put(f"{STATE}/entry?key=c", data=BytesIO(space * 10 + b"1")) as answer:
         assert answer.status == 200
+
+
+async def test_a_value_is_measured_before_it_is_built(client: Client) -> None:
+    body = b"[" + b"{}," * 200_000 + b"{}]"
+    assert await put(client, "a", body) == (400, {"error": "the value holds more than 200000 values"})
+    line = b'{"namespace":"state","key":"a","value":%b}' % body
+    async with client.post(f"{STATE}/import", data=BytesIO(line)) as answer:
+        assert (answer.status, await answer.json()) == (400, {"error": "line 1: holds more than 200000 values"})
+
+
+async def test_a_body_or_a_line_over_the_limit_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spyweb.web.state.SOCKET_BODY", 1 << 20)
+    large = b" " * (1 << 20) + b"1"
+    assert await put(client, "a", large) == (413, {"error": "a request's body may be 1 MB"})
+    async with client.post(f"{STATE}/import", data=BytesIO(large)) as answer:
+        assert (answer.status, await answer.json()) == (413, {"error": "a line may be 1 MB"})
+
+    line = b'{"namespace":"state","key":"%d",' + b" " * 1_000 + b'"value":1}\n'
+    many = b"".join(line.replace(b"%d", b"%d" % number) for number in range(3_000))
+    async with client.post(f"{STATE}/import", data=BytesIO(many)) as answer:  # 3 MB, but in lines
+        assert await answer.json() == {"added": 3_000, "replaced": 0, "expired": 0}
 
 
 async def test_tcp_serves_none_of_it() -> None:
