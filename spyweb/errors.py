@@ -9,9 +9,10 @@ SpywebError
 ├── StoreError          the store refused
 │   ├── StoreClosed         used after closing
 │   ├── StoreCorrupt        the file is damaged: carries the path
+│   ├── StoreIncomplete     the file, or its log, is gone or cut off: carries the path and what is left
 │   ├── TooLarge            more was asked for than whoever asks can hold
 │   └── StoreNewer          written by a newer spyweb: carries both versions
-├── LockHeld            another daemon has the data directory: carries who
+├── LockHeld            another daemon has the data directory, or the database: carries who
 ├── NoAccess            this user may not open it: carries the path and its owner
 ├── PoolError           no worker could be had
 └── Refused             the request makes no sense here and now: carries one clear line
@@ -117,6 +118,19 @@ class StoreCorrupt(StoreError):
         self.reason = reason
 
 
+class StoreIncomplete(StoreError):
+    """A part of the database is missing."""
+
+    def __init__(self, path: Path, reason: str, rest: tuple[Path, ...]) -> None:
+        whole = path in rest
+        how = "begins a new one" if whole else "goes on with what the database itself holds"
+        super().__init__(
+            f"{path}: {reason}: put it back; or `spyweb start --repair` moves what is left aside and {how}"
+        )
+        self.path = path
+        self.rest = rest  # the files that can't be used without it
+
+
 class TooLarge(StoreError):
     """More was asked for than whoever asks can hold."""
 
@@ -126,10 +140,10 @@ class StoreNewer(StoreError):
 
 
 class LockHeld(SpywebError):
-    """Another spyweb has this data directory."""
+    """Another spyweb has this data directory, or this database."""
 
     def __init__(self, path: Path, holder: str) -> None:
-        super().__init__(f"{path.parent} is in use by {holder}")
+        super().__init__(f"{path} is in use by {holder}")
         self.path = path
         self.holder = holder
 

@@ -24,8 +24,10 @@ from spyweb.jobs.watches import watches_of
 from spyweb.model import Cursor, JobId, JobSpec, Run, RunId
 from spyweb.settings import Settings
 from spyweb.store.access import no_access
+from spyweb.store.damage import refuse_missing
 from spyweb.store.keys import find_key
 from spyweb.store.lock import hold_lock
+from spyweb.store.marker import Marker
 from spyweb.store.protocol import Change, Durability, Message, Record, Store
 
 T = TypeVar("T")
@@ -111,12 +113,19 @@ class Offline:
         data_dir = self._settings.daemon.data_dir
         if data_dir.exists() and (error := no_access(data_dir)):
             raise error
-        return asyncio.run(self._ask(ask, read_only=True)) if path.exists() else otherwise
+        if not path.exists():
+            known = self._marker().known()
+            refuse_missing(path, known.place if known else None)
+            return otherwise
+        return asyncio.run(self._ask(ask, read_only=True))
 
     def write(self, ask: Callable[[Store], Awaitable[T]]) -> T:
         """Ask the database for a change, under the lock.  Raises LockHeld when somebody has it."""
         with hold_lock(self._settings.daemon.data_dir, root=self._settings.root, clock=self._clock):
             return asyncio.run(self._ask(ask, read_only=False))
+
+    def _marker(self) -> Marker:
+        return Marker(self._settings.daemon.data_dir, self._settings.store.path, self._clock)
 
     def key(self) -> bytes | None:
         """What values are encrypted with; None: they are not.  Raises StoreError or NoAccess."""
@@ -146,6 +155,7 @@ class Offline:
             read_only=read_only,
             key=self.key(),
             history=self._settings.state.history,
+            marker=self._marker(),
         )
         try:
             return await ask(store)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 
 from spyweb.daemon.lean import lean_imports
@@ -12,6 +13,7 @@ from spyweb.daemon.loading import end_at_sigterm, ended_by_ctrl_c
 from spyweb.daemon.streams import open_standard_streams
 
 open_standard_streams()
+faulthandler.enable()  # ended by SIGBUS or SIGSEGV, it says so on stderr
 end_at_sigterm()
 with ended_by_ctrl_c(), lean_imports():
     from spyweb.daemon.process import main

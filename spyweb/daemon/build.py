@@ -15,7 +15,7 @@ import structlog
 
 from spyweb.clock import Clock
 from spyweb.daemon.facts import init_facts
-from spyweb.errors import StoreCorrupt
+from spyweb.errors import StoreCorrupt, StoreIncomplete
 from spyweb.extraction.page import Extractor
 from spyweb.extraction.pool import Pool as Extraction
 from spyweb.extraction.pool import open_extractor
@@ -42,8 +42,10 @@ from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.settings import Settings
 from spyweb.settings.sections import USER_DB
-from spyweb.store.damage import move_aside
+from spyweb.store.damage import move_aside, size_of, wal_of
+from spyweb.store.integrity import refuse_incomplete
 from spyweb.store.keys import find_key
+from spyweb.store.marker import Marker
 from spyweb.store.opening import open_any
 from spyweb.store.protocol import Durability, Store
 from spyweb.store.user_connection import Opening
@@ -82,23 +84,59 @@ async def owned_tasks() -> AsyncIterator[TaskGroup]:
         raise
 
 
-async def open_or_repair(settings: Settings, clock: Clock, *, repair: bool) -> Store:
-    try:
-        return await open_configured(settings, clock)
-    except StoreCorrupt as error:
-        if not repair:
-            raise
-        aside = move_aside(settings.store.path)
-        log.error("the damaged database is moved aside, a new one begins", reason=str(error), now=str(aside))
-    return await open_configured(settings, clock)
+async def open_or_repair(settings: Settings, clock: Clock, marker: Marker, *, repair: bool) -> Store:
+    tell_how_it_ended(marker)
+    while True:
+        try:
+            return await open_configured(settings, clock, marker)
+        except (StoreCorrupt, StoreIncomplete) as error:
+            if not repair:
+                raise
+            put_aside(error, marker)
 
 
-async def open_configured(settings: Settings, clock: Clock) -> Store:
-    store = settings.store
-    key = store_key(settings)
-    return await open_any(
-        store.url, clock=clock, durability=Durability(store.durability), key=key, history=settings.state.history
+def put_aside(error: StoreCorrupt | StoreIncomplete, marker: Marker) -> None:
+    """What can't be used; and nobody is asked again about what is known of it."""
+    rest = error.rest if isinstance(error, StoreIncomplete) else ()
+    aside = move_aside(error.path, rest)
+    marker.forget()
+    goes_on = isinstance(error, StoreIncomplete) and error.path not in rest
+    what = "the log is moved aside" if goes_on else "the damaged database is moved aside, a new one begins"
+    log.error(what, reason=str(error), now=str(wal_of(aside) if goes_on else aside))
+
+
+def tell_how_it_ended(marker: Marker) -> None:
+    known = marker.known()
+    if known and known.open:
+        why = "the machine was started anew" if known.was_machine_down else "it was killed, or it crashed"
+        log.warning(
+            "the last spyweb ended without closing the database", pid=known.open.pid, since=known.open.since, why=why
+        )
+
+
+def note_user_db(settings: Settings, marker: Marker) -> None:
+    """Remember that scripts have tables of their own, if they have."""
+    if not settings.store.is_memory and size_of(settings.daemon.data_dir / USER_DB):
+        marker.note_user_db()
+
+
+async def open_configured(settings: Settings, clock: Clock, marker: Marker) -> Store:
+    store, durability = settings.store, Durability(settings.store.durability)
+    is_new = not store.is_memory and not size_of(store.path)
+    if not store.is_memory:
+        refuse_incomplete(store.path, durability, marker.known())
+        refuse_incomplete(settings.daemon.data_dir / USER_DB, durability, marker.known_user_db())
+    opened = await open_any(
+        store.url,
+        clock=clock,
+        durability=durability,
+        key=store_key(settings),
+        history=settings.state.history,
+        marker=marker,
     )
+    if is_new:
+        log.info("a new database begins", path=str(store.path))
+    return opened
 
 
 def store_key(settings: Settings) -> bytes | None:
@@ -220,8 +258,11 @@ class Purpose:
 
 async def build(stack: AsyncExitStack, settings: Settings, clock: Clock, purpose: Purpose) -> Parts:
     """Everything below the scheduler."""
-    store = await open_or_repair(settings, clock, repair=purpose.repair)
+    marker = Marker(settings.daemon.data_dir, settings.store.path, clock)
+    store = await open_or_repair(settings, clock, marker, repair=purpose.repair)
     stack.push_async_callback(store.close)
+    note_user_db(settings, marker)
+    stack.callback(note_user_db, settings, marker)
     world = await open_world(stack, settings, clock, store)
     job_logs = await stack.enter_async_context(JobLogs(settings.root, clock))
     init = init_facts(settings, purpose.server_url)

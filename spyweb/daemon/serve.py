@@ -25,7 +25,7 @@ from spyweb.daemon.report import report_start, show
 from spyweb.daemon.server import Server, open_server
 from spyweb.daemon.signals import catch_signals
 from spyweb.daemon.threads import prepare_threads
-from spyweb.errors import STORE_REFUSED, Refused
+from spyweb.errors import STORE_REFUSED, LockHeld, NoAccess, Refused
 from spyweb.jobs.health import Vitals, find_problems
 from spyweb.jobs.triggers import Triggers
 from spyweb.logs.refusals import tell_refusal
@@ -36,11 +36,11 @@ from spyweb.reload.watch import Watcher
 from spyweb.scheduler import Scheduler
 from spyweb.settings import LogLevel, Settings, load_settings
 from spyweb.settings.units import DAY_MS
-from spyweb.store.lock import hold_lock
+from spyweb.store.lock import Lock, hold_lock
 from spyweb.timers import ApschedulerTimers
 from spyweb.web import descriptors
 from spyweb.web.office import Office
-from spyweb.web.serve import serve_socket, serve_tcp, url_of
+from spyweb.web.serve import PrivateSocket, serve_socket, serve_tcp, url_of
 from spyweb.web.state_office import StateOffice
 
 log = structlog.get_logger()
@@ -49,6 +49,7 @@ PRUNE_SECONDS = 600.0
 LAST_SENDING_S = 2.0  # for messages that are just being sent at a stop: what is cut off is sent twice
 DEAD_KEPT_MS = 7 * DAY_MS  # messages that were given up, for whoever looks for them
 STATUS_SECONDS = 10.0
+FILES_SECONDS = 10.0
 SWITCH = 0.0005  # seconds that a thread waits for another to let go of the interpreter
 GARBAGE = 20_000  # objects between two looks for cycles, of which a run leaves none
 
@@ -80,19 +81,21 @@ async def serve(options: Options) -> None:
         secrets=[settings.server.api_key or ""],
     )
     async with AsyncExitStack() as stack:
-        stack.enter_context(hold_lock(settings.daemon.data_dir, root=options.root, clock=clock))
+        lock = stack.enter_context(hold_lock(settings.daemon.data_dir, root=options.root, clock=clock))
         url = server_url(settings)
         purpose = Purpose(workers=settings.daemon.workers, server_url=url, repair=options.repair)
         parts = await build(stack, settings, clock, purpose)
         parts.world.stalls.install(asyncio.get_running_loop())
         stack.enter_context(watch_loop(parts.world.stalls, clock))
         daemon = assemble(parts, options, await open_server(stack, parts))
-        await open_doors(stack, daemon)
+        private = await open_doors(stack, daemon)
         keep_going: list[asyncio.Task[None]] = []
         if await unless_set(daemon.stop, load_jobs(daemon)):
             tune_interpreter()
             background = await stack.enter_async_context(owned_tasks())
             keep_going = start_background(daemon, background)
+            keeping = repeat(clock, FILES_SECONDS, partial(keep_files, lock, private))
+            keep_going.append(background.create_task(keeping, name="keep the lock and the socket"))
             announce(daemon, url)
             await daemon.stop.wait()
         await wind_down(daemon)
@@ -198,9 +201,9 @@ def server_url(settings: Settings) -> str | None:
     return url_of(settings.server.host, settings.server.port) if settings.server.enabled else None
 
 
-async def open_doors(stack: AsyncExitStack, daemon: Daemon) -> None:
+async def open_doors(stack: AsyncExitStack, daemon: Daemon) -> PrivateSocket:
     server = daemon.parts.settings.server
-    await stack.enter_async_context(serve_socket(daemon.office, daemon.parts.settings.daemon.data_dir))
+    private = await stack.enter_async_context(serve_socket(daemon.office, daemon.parts.settings.daemon.data_dir))
     if server.enabled:
         site = daemon.server.site(daemon.parts.settings.root)
         door = serve_tcp(
@@ -212,6 +215,18 @@ async def open_doors(stack: AsyncExitStack, daemon: Daemon) -> None:
             connections=daemon.server.connections,
         )
         await stack.enter_async_context(door)
+    return private
+
+
+async def keep_files(lock: Lock, private: PrivateSocket) -> None:
+    """Make the lock file and the socket again where somebody has removed them."""
+    try:
+        if lock.restore():
+            log.warning("the lock file was removed, and is made again")
+        if await private.restore():
+            log.warning("the socket was removed, and is made again", path=str(private.path))
+    except (LockHeld, NoAccess, OSError) as error:
+        log.error("the lock file or the socket was removed, and can't be made again", reason=str(error))
 
 
 async def load_jobs(daemon: Daemon) -> None:

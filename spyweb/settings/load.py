@@ -20,6 +20,7 @@ from spyweb.settings.sections import (
     DATABASE,
     FILE,
     LOCK_NAME,
+    MARKER,
     MEMORY,
     SHORTEST_PERIOD_MS,
     SOCKET,
@@ -249,7 +250,7 @@ def _server(read: Reading, environ: Mapping[str, str]) -> ServerSettings:
 def _store(read: Reading, root: Path, data_dir: Path) -> StoreSettings:
     path = read.take("url", _store_path, "")
     if path and os.path.realpath(root / path) in {
-        os.path.realpath(data_dir / name) for name in (USER_DB, LOCK_NAME, SOCKET)
+        os.path.realpath(data_dir / name) for name in (USER_DB, LOCK_NAME, SOCKET, MARKER)
     }:
         read.refuse("expected a file of its own, not one that spyweb keeps something else in", "url")
     return StoreSettings(

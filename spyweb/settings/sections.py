@@ -15,6 +15,7 @@ from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
 FILE = "config.toml"
 MEMORY = "memory:"  # the url of a store that leaves nothing behind
 DATABASE, USER_DB, LOCK_NAME, SOCKET = "spyweb.db", "user.db", "spyweb.lock", "spyweb.sock"  # in the data directory
+MARKER = "database.json"  # there too: what is known of the database from before
 SHORTEST_PERIOD_MS = 10  # the scheduler wakes no more often
 
 

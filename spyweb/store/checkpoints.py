@@ -19,7 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from spyweb.errors import StoreError
-from spyweb.store.damage import index_of
+from spyweb.store.damage import index_of, size_of, wal_of
+from spyweb.store.marker import Marker
 from spyweb.store.original import Original
 
 ROWS = 2000  # changed between two checkpoints; where they lie far apart each adds a page of 4 kB to the log
@@ -34,7 +35,13 @@ _sync = getattr(os, "fdatasync", os.fsync)  # as SQLite's own
 class Checkpoints:
     """Of a database that is open.  The first one starts the thread and opens the connection: few daemons need any."""
 
-    def __init__(self, path: Path, original: Original, connect: Callable[[], sqlite3.Connection]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        original: Original,
+        connect: Callable[[], sqlite3.Connection],
+        marker: Marker | None = None,
+    ) -> None:
         self._path = path
         self._original = original
         self._connect = connect
@@ -47,9 +54,17 @@ class Checkpoints:
         self._rows = 0  # since the last one began
         self._batches = 0  # since the last look at the log
         self._is_stopping = False
+        self._marker = marker
+        self._is_marked = False  # that the log holds what the database does not
+        if marker:
+            marker.note_opened()
+            if size_of(wal_of(path)):  # it was made, or brought up to date
+                self._mark()
 
     def note(self, rows: int) -> None:
         """So many have been changed by what was committed."""
+        if rows and not self._is_marked:
+            self._mark()
         self._rows += rows
         self._batches += 1
         if self._under_way is None and not self._is_stopping and (self._rows >= ROWS or self._is_long()):
@@ -57,7 +72,9 @@ class Checkpoints:
 
     async def stop(self) -> None:
         """Before the other connections are closed.  What is written from here on the last of them copies."""
-        self._is_stopping = True
+        self._is_stopping = self._is_marked = True
+        if self._marker:
+            self._marker.note_closed()
         if self._under_way is not None:
             await self._under_way
         if self._thread is not None:
@@ -74,6 +91,12 @@ class Checkpoints:
         if self._index >= 0:
             os.close(self._index)
             self._index = -1
+
+    def _mark(self) -> None:
+        """Once after each checkpoint."""
+        self._is_marked = True
+        if self._marker:
+            self._marker.note_unmerged()
 
     def _is_long(self) -> bool:
         """Whether much of the log has not been copied."""
@@ -102,6 +125,7 @@ class Checkpoints:
 
     def _end(self, _copied: Future[None]) -> None:
         self._under_way = None
+        self._is_marked = self._is_stopping  # the database file is another by now
 
     # On the thread
 

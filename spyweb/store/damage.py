@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 
 from spyweb.clock import Clock, RealClock
-from spyweb.errors import StoreCorrupt
+from spyweb.errors import StoreCorrupt, StoreIncomplete
 from spyweb.store.access import explain
 
 # A small file is looked at every time; after a kill, which is when a disk that lies shows, a large one too.
 # Looking at all pages takes 3 ms a MiB: at most 50 ms, after a kill 0.8 s.
 CHECKED_ALWAYS_BYTES = 16 << 20
 CHECKED_AFTER_KILL_BYTES = 256 << 20
+
+
+def refuse_missing(path: Path, known_in: Path | None = None) -> None:
+    """Raise StoreIncomplete where a database is absent or empty and should not be.  Opens no file.
+
+    `known_in`: a data directory that has had one.
+    """
+    logged = size_of(wal_of(path))  # first: whoever makes a database just now writes to that before its log
+    if size_of(path):
+        return
+    what = "is empty" if path.exists() else "is missing"
+    if logged:
+        raise StoreIncomplete(path, f"{what}, and {wal_of(path).name} beside it holds what was written", files_of(path))
+    if known_in:
+        raise StoreIncomplete(path, f"{what}, and {known_in} has had one", files_of(path))
 
 
 def was_killed(path: Path) -> bool:
@@ -32,14 +48,17 @@ def check(connection: sqlite3.Connection, path: Path, *, killed: bool) -> None:
         raise StoreCorrupt(path, " ".join(verdict.split()))
 
 
-def move_aside(path: Path, *, clock: Clock | None = None) -> Path:
-    """Rename a database and its companions, under names that still belong together; gives the new name."""
+def move_aside(path: Path, rest: Collection[Path] = (), *, clock: Clock | None = None) -> Path:
+    """Rename a database and its companions, or only those in `rest`, under names that still belong together.
+
+    Return the name that the database has, or would have.
+    """
     now_ms = (clock or RealClock()).now_ms()
     moment = datetime.fromtimestamp(now_ms / 1000, UTC)
     aside = path.with_name(f"{path.name}.corrupt-{moment:%Y%m%dT%H%M%S}{now_ms % 1000:03d}Z")
     try:
         for file, new in zip(files_of(path), files_of(aside), strict=True):
-            if file.exists():
+            if file.exists() and (file in rest or not rest):
                 os.replace(file, new)
     except OSError as error:
         raise explain(error, path) from error

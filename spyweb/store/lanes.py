@@ -11,6 +11,7 @@ from typing import TypeVar, TypeVarTuple
 
 from spyweb.store.batch import Kind, Lane
 from spyweb.store.checkpoints import Checkpoints
+from spyweb.store.lock import DatabaseLock
 from spyweb.store.subjects import Known
 
 T = TypeVar("T")
@@ -23,6 +24,7 @@ class Lanes:
     reader: Lane
     questions: Lane
     checkpoints: Checkpoints | None = None  # None: nothing is written
+    lock: DatabaseLock | None = None  # the same
 
     def reading(self, namespace: str, key: bytes) -> Lane:
         """Reads have a connection of their own, so that they wait for no commit; but one of a key that is just
@@ -56,6 +58,8 @@ class Lanes:
         await self.writer.close()
         if self.checkpoints:
             self.checkpoints.close()
+        if self.lock:
+            self.lock.close()
 
 
 def do_nothing(connection: sqlite3.Connection) -> None:

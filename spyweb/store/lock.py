@@ -1,6 +1,8 @@
-"""One daemon per data directory: a file lock, which the system lets go of when its holder dies, however it dies.
+"""One daemon per data directory, and one writer per database: locks that the system releases when their holder dies.
 
-The file says who holds it.  It is never removed: two daemons could then hold a lock each, on two files of one name.
+The lock of a data directory is a file that says who holds it.  It is never removed: two daemons could then hold a lock
+each, on two files of one name.  The lock of a database is on the database file itself, whatever path leads to it, and
+`NAME-lock` beside it only says who holds that.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import struct
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +22,9 @@ from spyweb.clock import Clock, RealClock
 from spyweb.errors import LockHeld, legible
 from spyweb.settings.sections import LOCK_NAME
 from spyweb.store.access import explain, make_private, user_name
+
+# In the page that SQLite leaves free for locks, after the bytes that it locks itself (sqlite.org/src: PENDING_BYTE).
+LOCKED_BYTE = 0x4000_0000 + 4095
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,13 +45,32 @@ class Lock:
     """Held from its making until it is released, or its process ends."""
 
     def __init__(self, path: Path, holder: Holder) -> None:
+        self._path = path
+        self._holder = holder
         self._file: int | None = open_locked(path)
         try:
-            os.ftruncate(self._file, 0)
-            os.pwrite(self._file, msgspec.json.encode(holder) + b"\n", 0)
+            self._say_who()
         except OSError:
             self.release()
             raise
+
+    def restore(self) -> bool:
+        """Make the file again where somebody has removed it, and tell whether that was so.
+
+        Raises LockHeld where another has taken its place by then.
+        """
+        if self._file is None or is_same_file(self._file, self._path):
+            return False
+        file = open_locked(self._path)
+        os.close(self._file)
+        self._file = file
+        self._say_who()
+        return True
+
+    def _say_who(self) -> None:
+        assert self._file is not None  # it is held
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, msgspec.json.encode(self._holder) + b"\n", 0)
 
     def release(self) -> None:
         """Releasing twice is harmless."""
@@ -67,22 +92,96 @@ def hold_lock(data_dir: Path, *, root: Path | None = None, clock: Clock | None =
 
     Raises LockHeld with who has it, and NoAccess with whose it is.
     """
-    started = datetime.fromtimestamp((clock or RealClock()).now_ms() // 1000, UTC).isoformat()
-    holder = Holder(
-        pid=os.getpid(),
-        host=socket.gethostname(),
-        user=user_name(os.geteuid()),
-        started=started.replace("+00:00", "Z"),
-        root=legible((root or data_dir.parent).absolute()),
-    )
     try:
         make_private(data_dir)
-        return Lock(data_dir / LOCK_NAME, holder)
+        return Lock(data_dir / LOCK_NAME, this_process(root or data_dir.parent, clock or RealClock()))
     except OSError as error:
         raise explain(error, data_dir) from error
 
 
+class DatabaseLock:
+    """The right to write to a database, held until it is released, or its process ends.
+
+    A lock of the open file (fcntl_locking(2), F_OFD_SETLK) on a byte that SQLite never locks.  SQLite's own locks are
+    the process's and go when any descriptor of the file is closed: release this one after its connections.
+    """
+
+    def __init__(self, path: Path, holder: Holder) -> None:
+        """Make the file if it is absent.  Raises LockHeld and OSError."""
+        self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        real = Path(os.path.realpath(path))
+        told = real.with_name(f"{real.name}-lock")
+        try:
+            _lock_byte(self._file)
+            told.write_bytes(msgspec.json.encode(holder) + b"\n")
+        except BlockingIOError as error:
+            self.close()
+            raise LockHeld(path, describe(_read_if_there(told), with_project=True)) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Closing twice is harmless."""
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+
+def hold_database(path: Path, *, root: Path | None = None, clock: Clock | None = None) -> DatabaseLock:
+    """Take the right to write to a database.  Raises LockHeld with who has it, NoAccess and StoreError."""
+    try:
+        return DatabaseLock(path, this_process(root or path.parent, clock or RealClock()))
+    except OSError as error:
+        raise explain(error, path) from error
+
+
+def _lock_byte(file: int) -> None:
+    """Raises BlockingIOError where another process, or this one by another descriptor, has it."""
+    fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, LOCKED_BYTE, 1, 0))
+
+
+def _read_if_there(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def this_process(root: Path, clock: Clock) -> Holder:
+    return Holder(
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        user=user_name(os.geteuid()),
+        started=shown_moment(clock.now_ms()),
+        root=legible(root.absolute()),
+    )
+
+
+def shown_moment(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms // 1000, UTC).isoformat().replace("+00:00", "Z")
+
+
+def is_same_file(file: int, path: Path) -> bool:
+    """Whether this path still leads to the file that is open."""
+    opened = os.fstat(file)
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
+
+
 def open_locked(path: Path) -> int:
+    """Open the file and lock it, also where somebody removes it meanwhile.  Raises LockHeld and OSError."""
+    file = try_to_lock(path)
+    while not is_same_file(file, path):
+        os.close(file)
+        file = try_to_lock(path)
+    return file
+
+
+def try_to_lock(path: Path) -> int:
     """The file's descriptor is close-on-exec, so no program that the daemon starts keeps the lock alive."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -90,15 +189,16 @@ def open_locked(path: Path) -> int:
     except BlockingIOError as error:
         told = os.pread(file, 4096, 0)
         os.close(file)
-        raise LockHeld(path, describe(told)) from error
+        raise LockHeld(path.parent, describe(told)) from error
     except BaseException:
         os.close(file)
         raise
     return file
 
 
-def describe(told: bytes) -> str:
+def describe(told: bytes, *, with_project: bool = False) -> str:
     try:
-        return str(msgspec.json.decode(told, type=Holder))
+        holder = msgspec.json.decode(told, type=Holder)
     except msgspec.DecodeError:  # it has only just been taken
         return "another spyweb"
+    return f"{holder}, of the project {holder.root}" if with_project else str(holder)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from spyweb.clock import Clock
 from spyweb.errors import StoreError
+from spyweb.store.marker import Marker
 from spyweb.store.protocol import NO_HISTORY, Durability, HistoryRules, Store
 from spyweb.store.sqlite import open_store
 
@@ -20,6 +21,7 @@ async def open_any(
     durability: Durability = Durability.FULL,
     key: bytes | None = None,
     history: HistoryRules = NO_HISTORY,
+    marker: Marker | None = None,
 ) -> Store:
     """Open, or make, the store.  Memory needs no key: nothing of it reaches a disk."""
     if url == MEMORY:
@@ -30,5 +32,5 @@ async def open_any(
         path = Path(url.removeprefix(SQLITE))
         if not path.parent.is_dir():
             raise StoreError(f"{path}: there is no folder {path.parent}: make it, or change [store] url")
-        return await open_store(path, clock=clock, durability=durability, key=key, history=history)
+        return await open_store(path, clock=clock, durability=durability, key=key, history=history, marker=marker)
     raise StoreError(f"{url[:80]}: expected {SQLITE!r} and the path of a file, or {MEMORY!r}")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from spyweb.store.damage import check
 from spyweb.store.failures import translate
+from spyweb.store.integrity import refuse_incomplete
+from spyweb.store.lock import hold_database
 from spyweb.store.migrate import load_migrations, refuse_newer, refuse_older
 from spyweb.store.protocol import Durability
 from spyweb.store.sealing import codec_for
@@ -22,8 +24,9 @@ def rotate_key(path: Path, *, old: bytes | None, new: bytes | None) -> bool:
     holds the lock of the data directory.  Raises a StoreError with one clear line.
     """
     before, after = codec_for(old), codec_for(new)
+    refuse_incomplete(path, Durability.FULL)
     try:
-        with closing(connect(path)) as connection:
+        with closing(hold_database(path)), closing(connect(path)) as connection:
             check(connection, path, killed=False)
             refuse_newer(connection, path, load_migrations())
             refuse_older(connection, path, load_migrations())

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, closing
 from functools import partial
 from pathlib import Path
 
@@ -22,9 +22,12 @@ from spyweb.store.damage import check, files_of, size_of, was_killed
 from spyweb.store.entries import SqliteEntries
 from spyweb.store.events import SqliteEvents
 from spyweb.store.failures import BUSY_TIMEOUT_MS, translate
+from spyweb.store.integrity import refuse_incomplete
 from spyweb.store.lanes import Lanes
+from spyweb.store.lock import hold_database
 from spyweb.store.locks import SqliteLocks
-from spyweb.store.migrate import load_migrations, migrate, refuse_newer, refuse_older
+from spyweb.store.marker import Marker
+from spyweb.store.migrate import Migration, load_migrations, migrate, refuse_newer, refuse_older
 from spyweb.store.original import Original
 from spyweb.store.outbox import SqliteOutbox
 from spyweb.store.protocol import NO_HISTORY, Durability, HistoryRules, StoreStats
@@ -72,7 +75,7 @@ class SqliteStore:
             await self._lanes.close()
 
 
-async def open_store(
+async def open_store(  # noqa: PLR0913 - each but the first is an option
     path: Path,
     *,
     clock: Clock,
@@ -80,15 +83,18 @@ async def open_store(
     read_only: bool = False,
     key: bytes | None = None,
     history: HistoryRules = NO_HISTORY,
+    marker: Marker | None = None,
 ) -> SqliteStore:
     """Open the database, made if it is absent and brought up to date; with `read_only`, as it is or not at all.
 
-    With a key, values are encrypted; those that are not yet, first.
+    With a key, values are encrypted; those that are not yet, first.  The marker tells what is known of the database
+    from before.
     """
     codec = codec_for(key)
+    refuse_incomplete(path, durability, marker.known() if marker else None)
     if read_only:
         return await open_to_look(path, clock, codec, history)
-    return SqliteStore(path, await open_lanes(path, clock, durability, codec), clock, codec, history)
+    return SqliteStore(path, await open_lanes(path, clock, durability, codec, marker), clock, codec, history)
 
 
 async def open_to_look(path: Path, clock: Clock, codec: Codec, history: HistoryRules) -> SqliteStore:
@@ -101,8 +107,12 @@ async def open_to_look(path: Path, clock: Clock, codec: Codec, history: HistoryR
     return store
 
 
-async def open_lanes(path: Path, clock: Clock, durability: Durability, codec: Codec) -> Lanes:
+async def open_lanes(
+    path: Path, clock: Clock, durability: Durability, codec: Codec, marker: Marker | None = None
+) -> Lanes:
     async with AsyncExitStack() as opened:
+        lock = hold_database(path, clock=clock)
+        opened.callback(lock.close)
         writer = await open_lane(path, clock, partial(open_up_to_date, path, durability, clock.now_ms(), codec))
         opened.push_async_callback(writer.close)
         reader = await open_lane(path, clock, partial(connect_to_read, path))
@@ -113,10 +123,10 @@ async def open_lanes(path: Path, clock: Clock, durability: Durability, codec: Co
         await writer.watch_progress()
         writer.original = original = find_original(path)
         writer.damage = reader.damage = questions.damage
-        checkpoints = Checkpoints(path, original, partial(connect_to, path, "rw"))
+        checkpoints = Checkpoints(path, original, partial(connect_to, path, "rw"), marker)
         opened.pop_all()
     writer.tell_of_rows = checkpoints.note
-    return Lanes(writer=writer, reader=reader, questions=questions, checkpoints=checkpoints)
+    return Lanes(writer=writer, reader=reader, questions=questions, checkpoints=checkpoints, lock=lock)
 
 
 async def open_lane(
@@ -139,14 +149,15 @@ def find_original(path: Path) -> Original:
 
 def open_up_to_date(path: Path, durability: Durability, now_ms: int, codec: Codec = PLAIN) -> sqlite3.Connection:
     """1. look for damage; 2. refuse what is newer, or has another key; 3. set the connection up; 4. migrate;
-    5. encrypt what is to be."""
-    killed = was_killed(path)
+    5. encrypt what is to be.
+
+    The looking is done by a connection that can't write: closing the last one that can moves the log into the database.
+    """
     known = load_migrations()
+    if size_of(path):
+        refuse_unfit(path, known, codec)
     connection = connect(path)
     try:
-        check(connection, path, killed=killed)
-        refuse_newer(connection, path, known)
-        check_key(connection, path, codec)
         set_up_writing(connection, durability)
         migrate(connection, path, known, now_ms)
         encrypt_first(connection, codec)
@@ -155,6 +166,14 @@ def open_up_to_date(path: Path, durability: Durability, now_ms: int, codec: Code
         connection.close()
         raise
     return connection
+
+
+def refuse_unfit(path: Path, known: Sequence[Migration], codec: Codec) -> None:
+    killed = was_killed(path)
+    with closing(connect_to_read(path)) as connection:
+        check(connection, path, killed=killed)
+        refuse_newer(connection, path, known)
+        check_key(connection, path, codec)
 
 
 def open_as_it_is(path: Path, codec: Codec = PLAIN) -> sqlite3.Connection:

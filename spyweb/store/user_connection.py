@@ -21,6 +21,7 @@ from spyweb import limits
 from spyweb.errors import NoAccess, SpywebError, StoreError
 from spyweb.model import MIB, JobId
 from spyweb.store.access import make_private
+from spyweb.store.damage import refuse_missing
 from spyweb.store.failures import BUSY_TIMEOUT_MS, IN_USE, primary_code
 from spyweb.store.protocol import Durability
 from spyweb.store.user_guard import Guard, spells_a_secret
@@ -215,8 +216,9 @@ class Opening:
     durability: Durability
 
     def connect(self, job: JobId, guard: Guard, now_ms: Callable[[], int]) -> sqlite3.Connection:
-        """Made if it is absent.  Raises sqlite3.Error, OSError."""
+        """Made if it is absent.  Raises sqlite3.Error, OSError, StoreIncomplete."""
         make_private(self.path.parent)
+        refuse_missing(self.path)
         connection = sqlite3.connect(
             self.path.absolute().as_uri(),
             uri=True,  # for ATTACH too: not every build of SQLite takes a URI there otherwise

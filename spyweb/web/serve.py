@@ -20,7 +20,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from spyweb.clock import RealClock
 from spyweb.errors import Refused
 from spyweb.model import MIB
-from spyweb.web.address import claim_socket, release_socket
+from spyweb.web.address import claim_socket, find_socket, release_socket
 from spyweb.web.app import Site, socket_app, tcp_app
 from spyweb.web.connections import ConnectionLimiter, LimitedHandler, PlainRequest
 from spyweb.web.descriptors import private_limits, tcp_limits
@@ -75,22 +75,57 @@ async def serve_app(
             server.close()
 
 
+class PrivateSocket:
+    """The socket of a data directory, while the daemon listens there."""
+
+    def __init__(self, make_handler: Callable[[], asyncio.Protocol], data_dir: Path) -> None:
+        self._make_handler = make_handler
+        self._data_dir = data_dir
+
+    async def open(self) -> None:
+        listener = _bind_private(claim_socket(self._data_dir))
+        self.path = Path(listener.getsockname())
+        self._identity = self._found()
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(self._make_handler, sock=listener, backlog=BACKLOG)
+
+    async def restore(self) -> bool:
+        """Listen there again where somebody has removed the file, and tell whether that was so."""
+        if self._found() == self._identity:
+            return False
+        self._server.close()
+        await self.open()
+        return True
+
+    def close(self) -> None:
+        release_socket(self._data_dir)
+        self._server.close()
+
+    def _found(self) -> tuple[int, int] | None:
+        """Which file a command would find."""
+        try:
+            found = find_socket(self._data_dir).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+
 @asynccontextmanager
-async def serve_socket(desk: Desk, data_dir: Path, connections: ConnectionLimiter | None = None) -> AsyncIterator[Path]:
+async def serve_socket(
+    desk: Desk, data_dir: Path, connections: ConnectionLimiter | None = None
+) -> AsyncIterator[PrivateSocket]:
     """Serve every command on the socket of a data directory whose lock is held.
 
     A key stands in the address, percent-encoded: those of a command have up to 128 KB.
     """
     limiter = connections or ConnectionLimiter(private_limits(), RealClock())
-    loop = asyncio.get_running_loop()
     async with _handlers(socket_app(desk), limiter, longest_line=MIB) as make_handler:
-        listener = _bind_private(claim_socket(data_dir))
-        server = await loop.create_unix_server(make_handler, sock=listener, backlog=BACKLOG)
+        opened = PrivateSocket(make_handler, data_dir)
+        await opened.open()
         try:
-            yield Path(listener.getsockname())
+            yield opened
         finally:
-            release_socket(data_dir)
-            server.close()
+            opened.close()
 
 
 NOT_WORTH_A_LINE = (HttpProcessingError, web.RequestPayloadError, ConnectionError)

@@ -257,3 +257,41 @@ def test_a_database_that_is_moved_away_is_noticed_and_no_stop_waits_for_it(proje
     database.with_name("moved.db").rename(database)
     with project.daemon():
         assert project.ended("slow")[0].outcome == Outcome.LOST
+
+
+def test_without_the_database_that_its_log_belongs_to_nothing_starts_and_nothing_is_touched(project: Project) -> None:
+    project.job("one", 'store_set("k", "1"); db_exec("CREATE TABLE t (x)")')
+    with project.daemon() as daemon:
+        assert daemon.has_said('"a new database begins"')
+        project.spyweb("run", "one")
+        daemon.stop(signal.SIGBUS)  # as where a mapped file can't be written any more
+        assert daemon.has_said("Fatal Python error: Bus error")
+    data = project.root / "data"
+    (data / "spyweb.db").rename(data / "kept.db")
+    log = (data / "spyweb.db-wal").read_bytes()
+    for words in (["start", "--port", "0"], ["run", "one"], ["runs"], ["state", "set", "k", "1"], ["state", "list"]):
+        refused = project.spyweb(*words, code=2)
+        assert "spyweb.db: is missing, and spyweb.db-wal beside it holds what was written" in refused.stderr
+    assert (data / "spyweb.db-wal").read_bytes() == log
+    (data / "kept.db").rename(data / "spyweb.db")
+    (data / "user.db").rename(data / "kept.db")
+    assert "user.db: is missing" in project.spyweb("start", "--port", "0", code=2).stderr
+    (data / "kept.db").rename(data / "user.db")
+    with project.daemon() as daemon:
+        assert daemon.has_said('"the last spyweb ended without closing the database"')
+        assert project.spyweb("state", "get", "--job", "one", "k").stdout == "1\n"
+
+
+def test_two_projects_with_one_database_have_one_daemon(
+    project: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = type(project)(tmp_path_factory.mktemp("other"))
+    for each in (project, other):
+        each.job("one", "return 1")
+        each.save("config.toml", f'[store]\nurl = "sqlite:///{project.root}/shared.db"\n')
+    with project.daemon() as daemon:
+        for words in (["start", "--port", "0"], ["run", "one"], ["state", "set", "k", "1"]):
+            refused = other.spyweb(*words, code=2)
+            assert f"shared.db is in use by pid {daemon.pid}" in refused.stderr
+        (project.root / "data/spyweb.lock").unlink()
+        assert f"pid {daemon.pid}" in project.spyweb("start", "--port", "0", code=2).stderr

@@ -157,17 +157,17 @@ async def test_open_connections_do_not_hold_up_the_stop() -> None:
 
 
 async def test_the_socket_lets_in_its_user_alone_and_serves_every_command(tmp_path: Path) -> None:
-    async with serve_socket(FakeDesk(), tmp_path) as path:
-        assert path == find_socket(tmp_path)
-        assert mode_of(path) == 0o600
-        assert await get("http://spyweb/api/runs", path) == 200
+    async with serve_socket(FakeDesk(), tmp_path) as private:
+        assert private.path == find_socket(tmp_path)
+        assert mode_of(private.path) == 0o600
+        assert await get("http://spyweb/api/runs", private.path) == 200
     assert not left_in(tmp_path)
 
 
 async def test_the_longest_key_of_a_command_fits_into_an_address_on_the_socket(tmp_path: Path) -> None:
     key = "%FF" * (128 << 10)
-    async with serve_socket(FakeDesk(), tmp_path) as path:
-        reader, writer = await asyncio.open_unix_connection(str(path))
+    async with serve_socket(FakeDesk(), tmp_path) as private:
+        reader, writer = await asyncio.open_unix_connection(str(private.path))
         writer.write(f"GET /api/state/entry?key={key} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
         writer.close()
@@ -180,27 +180,38 @@ async def test_a_long_path_is_served_under_a_short_name(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     data_dir = tmp_path / ("d" * LIMIT)
     data_dir.mkdir()
-    async with serve_socket(FakeDesk(), data_dir) as path:
-        assert path.parent == runtime / "spyweb"
-        assert mode_of(path) == 0o600
+    async with serve_socket(FakeDesk(), data_dir) as private:
+        assert private.path.parent == runtime / "spyweb"
+        assert mode_of(private.path) == 0o600
         assert await get("http://spyweb/healthz", find_socket(data_dir)) == 200
     assert not left_in(data_dir)
-    assert not left_in(path.parent)
+    assert not left_in(private.path.parent)
 
 
 async def test_the_socket_of_a_killed_daemon_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(tmp_path / "spyweb.sock"))
-    async with serve_socket(FakeDesk(), tmp_path) as path:
-        assert await get("http://spyweb/healthz", path) == 200
+    async with serve_socket(FakeDesk(), tmp_path) as private:
+        assert await get("http://spyweb/healthz", private.path) == 200
+
+
+async def test_a_socket_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    async with serve_socket(FakeDesk(), tmp_path) as private:
+        assert not await private.restore()
+        (tmp_path / "spyweb.sock").unlink()
+        assert await private.restore()
+        assert mode_of(private.path) == 0o600
+        assert await get("http://spyweb/healthz", find_socket(tmp_path)) == 200
+        assert not await private.restore()
+    assert not left_in(tmp_path)
 
 
 async def test_whoever_stops_watching_closes_the_stream_without_a_line_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk = FakeDesk(events=FakeDesk().events * 20_000)  # more than socket buffers hold
-    async with serve_socket(desk, tmp_path) as path:
-        reader, writer = await asyncio.open_unix_connection(str(path))
+    async with serve_socket(desk, tmp_path) as private:
+        reader, writer = await asyncio.open_unix_connection(str(private.path))
         writer.write(b"POST /api/jobs/prices/run HTTP/1.1\r\nHost: x\r\n\r\n")
         await reader.readline()
         writer.transport.abort()
@@ -214,11 +225,11 @@ def test_both_doors_work_on_uvloop(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with (
-            serve_socket(FakeDesk(), tmp_path) as path,
+            serve_socket(FakeDesk(), tmp_path) as private,
             serve_tcp(FakeDesk(), host="localhost", port=0, api_key=None) as listening,
         ):
-            assert mode_of(path) == 0o600
-            assert await get("http://spyweb/api/health", path) == 200
+            assert mode_of(private.path) == 0o600
+            assert await get("http://spyweb/api/health", private.path) == 200
             assert await get(f"{listening.url}/healthz") == 200
 
     uvloop.run(story())

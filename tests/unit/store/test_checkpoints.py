@@ -177,4 +177,4 @@ async def test_nothing_is_left_of_it_and_stopping_twice_is_the_same(path: Path) 
     assert all(write.done() for write in late)
 
     assert (threading.active_count(), len(os.listdir("/dev/fd"))) == (threads, descriptors)
-    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert sorted(file.name for file in path.parent.iterdir()) == [path.name, f"{path.name}-lock"]

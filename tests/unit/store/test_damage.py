@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.errors import StoreCorrupt
+from spyweb.errors import StoreCorrupt, StoreIncomplete
 from spyweb.store import damage
 from spyweb.store.damage import move_aside, was_killed
 from spyweb.store.protocol import GLOBAL
@@ -67,7 +67,7 @@ async def test_a_truncated_file_is_refused(path: Path) -> None:
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size // 2)
 
-    with pytest.raises(StoreCorrupt):
+    with pytest.raises(StoreIncomplete, match="has 163 of its 327 pages"):
         await open_store(path, clock=FakeClock())
 
 
@@ -112,7 +112,7 @@ async def test_a_database_moved_aside_can_still_be_read_and_makes_room(path: Pat
     assert aside.name == "spyweb.db.corrupt-20260101T000000000Z"
     assert aside.read_bytes() == before
     left = sorted(file.name for file in path.parent.iterdir())
-    assert left == [aside.name, f"{aside.name}-shm", f"{aside.name}-wal"]
+    assert left == ["spyweb.db-lock", aside.name, f"{aside.name}-shm", f"{aside.name}-wal"]
     store = await open_store(path, clock=FakeClock())
     assert await store.entries.get(GLOBAL, b"k1") is None
     await store.close()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,7 @@ import pytest
 from spyweb.errors import LockHeld, NoAccess, StoreError
 from spyweb.settings.sections import LOCK_NAME
 from spyweb.store.access import user_name
-from spyweb.store.lock import hold_lock
+from spyweb.store.lock import hold_database, hold_lock
 from tests.fakes.clock import FakeClock
 
 USER = user_name(os.geteuid())
@@ -111,3 +115,91 @@ def test_a_project_whose_path_is_not_utf8_can_be_held(tmp_path: Path) -> None:
     root = tmp_path / os.fsdecode(b"caf\xe9")
     with hold_lock(root / "data"):
         assert "caf\\\\xe9" in (root / "data" / LOCK_NAME).read_text()
+
+
+def test_a_lock_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    with hold_lock(tmp_path, clock=FakeClock()) as lock:
+        assert not lock.restore()
+        (tmp_path / LOCK_NAME).unlink()
+
+        assert lock.restore()
+
+        with pytest.raises(LockHeld, match=f"in use by pid {os.getpid()}"):
+            hold_lock(tmp_path)
+        assert not lock.restore()
+
+
+def test_a_lock_file_whose_place_another_has_taken_is_left_to_that(tmp_path: Path) -> None:
+    with hold_lock(tmp_path) as first:
+        (tmp_path / LOCK_NAME).unlink()
+        with hold_lock(tmp_path), pytest.raises(LockHeld):
+            first.restore()
+        assert first.restore()
+
+
+def test_a_lock_file_that_is_removed_while_it_is_being_taken_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = fcntl.flock
+    removed: list[int] = []
+
+    def flock(file: int, operation: int) -> None:
+        real(file, operation)
+        if not removed:
+            removed.append(file)
+            (tmp_path / LOCK_NAME).unlink()
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with hold_lock(tmp_path), pytest.raises(LockHeld):
+        hold_lock(tmp_path)
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link], ids=["a symbolic link", "a hard link"])
+def test_a_database_has_one_holder_whatever_path_leads_to_it(
+    tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
+    path, other = tmp_path / "spyweb.db", tmp_path / "other" / "same.db"
+    other.parent.mkdir()
+    lock = hold_database(path, root=tmp_path / "first", clock=FakeClock())
+    link(path, other)
+
+    with pytest.raises(LockHeld, match=f"{other} is in use by"):
+        hold_database(other)
+    lock.close()
+    lock.close()
+    hold_database(other).close()
+
+
+def test_who_holds_a_database_is_told_with_the_project(tmp_path: Path) -> None:
+    path = tmp_path / "spyweb.db"
+    lock = hold_database(path, root=tmp_path / "first", clock=FakeClock())
+
+    with pytest.raises(LockHeld) as refused:
+        hold_database(path)
+
+    since = "since 2026-01-01T00:00:00Z"
+    assert str(refused.value) == (
+        f"{path} is in use by pid {os.getpid()} ({USER}) {since}, of the project {tmp_path}/first"
+    )
+    lock.close()
+
+
+def test_a_database_stays_held_without_the_file_that_says_by_whom(tmp_path: Path) -> None:
+    path = tmp_path / "spyweb.db"
+    lock = hold_database(path)
+    path.with_name("spyweb.db-lock").unlink()
+
+    with pytest.raises(LockHeld, match=r"spyweb.db is in use by another spyweb"):
+        hold_database(path)
+    lock.close()
+
+
+def test_the_locks_of_sqlite_are_none_of_its_concern(tmp_path: Path) -> None:
+    path = tmp_path / "spyweb.db"
+    lock = hold_database(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("BEGIN EXCLUSIVE")
+        connection.execute("CREATE TABLE t (x)")
+        connection.execute("COMMIT")
+    lock.close()

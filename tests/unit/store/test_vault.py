@@ -11,6 +11,7 @@ import pytest
 from spyweb.errors import StoreError
 from spyweb.model import Value
 from spyweb.store import rotation, sqlite
+from spyweb.store.damage import files_of
 from spyweb.store.protocol import Store, Watch
 from spyweb.store.rotation import rotate_key
 from spyweb.store.sqlite import open_store
@@ -57,7 +58,7 @@ async def check_all(path: Path, key: bytes | None) -> None:
 
 
 def on_disk(path: Path) -> bytes:
-    return b"".join(file.read_bytes() for file in path.parent.iterdir() if file.name.startswith(path.name))
+    return b"".join(file.read_bytes() for file in files_of(path) if file.exists())
 
 
 async def test_nothing_of_a_value_reaches_the_disk(path: Path) -> None:
