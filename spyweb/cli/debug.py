@@ -44,7 +44,7 @@ class DebugScreen(Screen):
         found = _found_in(ended)
         if found is not None:
             show_found(found)
-            ended = replace(ended, result=None)
+            ended = replace(ended, result=None, http_status=None, items_found=None)  # it has just been shown
         super().end(ended)
         output.show_fields(
             [

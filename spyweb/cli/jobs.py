@@ -13,7 +13,7 @@ from spyweb.cli.options import MaybeJob, Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import find_in, open_project
 from spyweb.clock import RealClock
-from spyweb.jobs.view import JobView, LastRun, NextRun, describe_details, describe_outcome
+from spyweb.jobs.view import JobView, LastRun, NextRun, describe_details, describe_storage_errors
 from spyweb.settings.units import format_duration
 
 
@@ -83,9 +83,8 @@ def _last_cells(last: LastRun | None, now_ms: int) -> tuple[str, str]:
 
 def describe_last(last: LastRun) -> str:
     """What a job's list says of its latest run: what asks for attention goes first."""
-    errors = describe_outcome(last).removeprefix(last.outcome).removeprefix(", ")
     details = describe_details(replace(last, note=""))
-    return "; ".join(filter(None, (errors, last.note, details)))
+    return "; ".join(filter(None, (describe_storage_errors(last.storage_errors), last.note, details)))
 
 
 def _next_row(run: NextRun, now_ms: int) -> tuple[str, ...]:

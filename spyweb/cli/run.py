@@ -13,7 +13,16 @@ from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import JobName, Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, find_in, open_project
-from spyweb.jobs.view import LogLine, RunEnded, RunEvent, describe_failure, event_to_json, to_json
+from spyweb.jobs.view import (
+    LogLine,
+    RunEnded,
+    RunEvent,
+    describe_failure,
+    describe_page,
+    describe_storage_errors,
+    event_to_json,
+    to_json,
+)
 from spyweb.model import Outcome
 from spyweb.settings.units import format_duration
 
@@ -75,7 +84,11 @@ class Screen:
         if ended.outcome is not Outcome.SUCCESS:
             output.say(describe_failure(ended.reason, ended.traceback))
         cause = f" ({ended.failure})" if ended.failure else ""
-        output.show_verdict(ended.outcome, f"{ended.job}{cause} in {format_duration(ended.duration_ms)}")
+        more = "; ".join(
+            filter(None, (describe_storage_errors(ended.storage_errors), describe_page(ended), ended.note))
+        )
+        took = f"{ended.job}{cause} in {format_duration(ended.duration_ms)}"
+        output.show_verdict(ended.outcome, f"{took}: {more}" if more else took)
 
 
 def _shown(result: object) -> str:

@@ -268,10 +268,10 @@ def describe_details(run: Run | LastRun) -> str:
     """What there is to say of a run beside its outcome: `404, 0 items`, why it failed, what it returned."""
     cause = run.failure if run.failure not in (None, Failure.ERROR) else ""
     reason = run.reason if not cause or run.reason.startswith(cause) else f"{cause}: {run.reason}"
-    return "; ".join(filter(None, (reason, _describe_page(run), run.result, run.note)))
+    return "; ".join(filter(None, (reason, describe_page(run), run.result, run.note)))
 
 
-def _describe_page(run: Run | LastRun) -> str:
+def describe_page(run: Run | LastRun | RunEnded) -> str:
     """Of a monitor's run: how its page answered, unless that goes without saying, and what was found on it."""
     status, found, new = run.http_status, run.items_found, run.items_new
     shown = [] if status is None or 200 <= status < 300 else [str(status)]
@@ -282,9 +282,11 @@ def _describe_page(run: Run | LastRun) -> str:
 
 def describe_outcome(run: Run | LastRun, state: str = "") -> str:
     """`success, 3 storage errors`; without an outcome the state that it is in."""
-    count = run.storage_errors
-    errors = f", {count} storage {'error' if count == 1 else 'errors'}" if count else ""
-    return f"{run.outcome or state}{errors}"
+    return ", ".join(filter(None, (run.outcome or state, describe_storage_errors(run.storage_errors))))
+
+
+def describe_storage_errors(count: int) -> str:
+    return f"{count} storage {'error' if count == 1 else 'errors'}" if count else ""
 
 
 def describe_failure(reason: str, traceback: str) -> str:
