@@ -126,15 +126,15 @@ class Server(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        self._answer(PAGE.encode())
+        self._answer(PAGE.encode(), 404 if self.path == "/nothing" else 200)
 
     def do_POST(self) -> None:
         board = cast(Server, self.server).board
         board.posted.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
         self._answer(b"")
 
-    def _answer(self, body: bytes) -> None:
-        self.send_response(200)
+    def _answer(self, body: bytes, status: int = 200) -> None:
+        self.send_response(status)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -234,7 +234,7 @@ def test_debug_shows_stages_and_items_and_leaves_files_with_a_daemon_and_without
         assert titles(project, "job_board") == []
     for done in (alone, served):
         lines = [line.split() for line in done.stdout.splitlines()]
-        assert ["title", "link", "pay", "matches"] in lines
+        assert ["title", "link", "pay", "keywords"] in lines
         assert ["Rust", "engineer", f"{board.url}/rust", "$120k"] in lines
         stages = {line[0]: line[1:3] for line in lines if len(line) >= 3}
         assert stages["filter_item"] == ["hook", "success"]
@@ -257,3 +257,24 @@ def test_a_broken_save_of_hooks_leaves_the_old_ones_running(project: Project) ->
         eventually(lambda: not project.shown("job_board").error)
         project.spyweb("run", "Job board")
         assert len(titles(project, "job_board")) == 3
+
+
+def test_a_page_that_is_gone_is_told_over_a_restart_too(project: Project, board: Board) -> None:
+    project.save(
+        "jobs.toml",
+        f'[[jobs]]\nname = "Gone"\nurl = "{board.url}/nothing"\nselector = "p"\nfields = ["p"]\n'
+        'every = "never"\nempty_after = 2\n',
+    )
+    with project.daemon() as daemon:
+        project.spyweb("run", "gone")
+        project.spyweb("run", "gone")
+        daemon.stop()
+    with project.daemon():
+        (last,) = [job["last"] for job in project.ask("jobs") if job["id"] == "gone"]
+        assert isinstance(last, dict)
+        assert (last["http_status"], last["note"]) == (404, "not as expected: http status 404 in 2 runs in a row")
+        assert "1 monitor does not find what is expected" in project.spyweb("health").stdout
+        shown = project.spyweb("run", "gone").stdout
+    assert shown.endswith("404, 0 items; not as expected: http status 404 in 3 runs in a row\n")
+    told = project.spyweb("debug", "gone", code=1).stdout
+    assert f"error the page could not be fetched: http status: 404: {board.url}/nothing" in told

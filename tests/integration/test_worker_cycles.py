@@ -351,6 +351,13 @@ def test_a_payload_that_is_no_json_object_is_an_error(worker: WorkerDriver, body
     assert (report.status, report.value, report.error) == (b"error", None, error)
 
 
+def test_an_error_of_ours_tells_where_the_hook_begins(worker: WorkerDriver) -> None:
+    report = webhook(worker, "payload.f = print return payload")
+
+    told = "stack traceback:\n\tjobs/x/hooks.lua:1: in function 'before_webhook', which begins there"
+    assert (report.traceback or b"").decode() == told
+
+
 def test_a_payload_is_encoded_even_when_the_script_has_its_own_encoder(worker: WorkerDriver) -> None:
     assert webhook(worker, "json_encode = nil return {a = 1}").value == b'{"a":1}'
 

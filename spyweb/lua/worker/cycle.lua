@@ -212,6 +212,10 @@ local function perform(run, name, argument)
   note(run, name)
   local ok, value, problem, traceback = (call[name] or plain)(run, f, argument)
   if ok and value then return ok, value, nil, place(f) end
+  if not ok and (traceback or "") == "" then
+    local trace = kit.use("trace")
+    traceback = trace.text(trace.definition(f))
+  end
   return ok, value, problem, traceback
 end
 
