@@ -1,0 +1,401 @@
+"""What hostile texts cost, at two sizes: every op in the catalogue with each of its arguments, and every door.
+
+Run as a child, `python -m tests.fakes.costs FOLDER`, under limits of its own: a call that goes wrong takes minutes, or
+gigabytes.  It writes a line of JSON for each case as soon as it is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from time import process_time
+
+from yarl import URL
+
+from spyweb.clock import RealClock
+from spyweb.errors import FetchError, SpywebError
+from spyweb.jobs.cron import parse_cron
+from spyweb.jobs.discover import scan
+from spyweb.logs.render import printable
+from spyweb.ops import catalog
+from spyweb.ops.arguments import parse_number
+from spyweb.ops.host import RunHost
+from spyweb.ops.network.client import open_client
+from spyweb.ops.network.request import Fetch, Http
+from spyweb.ops.op import Operation
+from spyweb.settings import HttpSettings, load_settings
+from spyweb.settings.units import parse_duration, parse_size
+from spyweb.store.lines import parse_item
+from spyweb.store.opening import open_any
+from spyweb.store.patterns import compile_pattern
+from spyweb.store.protocol import Durability
+from spyweb.store.value_json import decode_value
+from spyweb.web.serve import serve_tcp
+from tests.fakes.clock import FakeClock
+from tests.fakes.desk import FakeDesk
+from tests.fakes.ops import make_call, make_world
+
+SMALL = 6_000
+TIMES = 4  # larger is the second size
+CPU_SECONDS, MEMORY = 120, 2 << 30
+
+Text = Callable[[int], bytes]
+
+TEXTS: Mapping[str, Text] = {
+    "digits": lambda n: b"1" * n + b"x",
+    "zeros": lambda n: b"0" * n + b"x",
+    "hex": lambda n: b"0x" + b"f" * n + b"x",
+    "stars": lambda n: b"*a" * (n // 2),
+    "questions": lambda n: b"?*" * (n // 2),
+    "chinese": lambda n: "中".encode() * (n // 3),
+    "combining": lambda n: "a\u0301".encode() * (n // 3),
+    "controls": lambda n: b"\1" * n,
+    "no utf-8": lambda n: b"\xff" * n,
+    "quotes": lambda n: b'"' * n,
+    "percents": lambda n: b"%" * n,
+    "dots": lambda n: b"a." * (n // 2),
+    "brackets": lambda n: b"[[" * (n // 2),
+    "parentheses": lambda n: b"(" * n,
+    "braces": lambda n: b"{}" * (n // 2),
+    "spaces": lambda n: b" " * n + b"x",
+    "lines": lambda n: b"\r\n" * (n // 2) + b"x",
+    "slashes": lambda n: b"../" * (n // 3),
+    "host": lambda n: b"http://" + "中".encode() * (n // 3) + b"/",
+    "labels": lambda n: b"http://" + b"a." * (n // 2) + b"b/",
+    "query": lambda n: b"http://example.com/?" + b'"' * n,
+    "path": lambda n: b"http://example.com/" + b"../" * (n // 3),
+    "user": lambda n: b"http://" + b"a:@" * (n // 3) + b"example.com/",
+    "numbers in SQL": lambda n: b"SELECT 1 WHERE 1 IN (" + b"1," * (n // 2) + b"1)",
+    "parentheses in SQL": lambda n: b"SELECT " + b"(" * (n // 2) + b"1" + b")" * (n // 2),
+    "comments in SQL": lambda n: b"SELECT 1 " + b"/*" * (n // 2),
+}
+
+Table = dict[object, object]
+Make = Callable[[int], object]
+
+TABLES: Mapping[str, Callable[[bytes, int], object]] = {
+    "text in a list": lambda text, n: [text],
+    "many texts": lambda text, n: [text[:8]] * n,
+    "many keys": lambda text, n: {b"%d" % i: text[:8] for i in range(n)},
+    "long key": lambda text, n: {text: b"v"},
+    "many lists": lambda text, n: [[] for _ in range(n)],
+    "many tables": lambda text, n: [{b"a": text[:8]} for _ in range(n)],
+    "numbers": lambda text, n: [1.5] * n,
+}
+IN_TABLES = ("digits", "dots", "no utf-8")
+
+# What the other arguments are, by the name of the parameter, or else by its kind.
+USUAL: Mapping[str, object] = {
+    "url": b"http://example.com/", "sql": b"SELECT 1", "string": b"k", "integer": 1, "number": 1, "value": b"v",
+    "table": {}, "host": b"example.com",
+}  # fmt: skip
+
+# What a table of options holds beside the hostile one, and which may be that.
+OPTIONS: Mapping[str, tuple[Table, tuple[bytes, ...]]] = {
+    "http_request": (
+        {b"url": b"http://example.com/"},
+        (b"url", b"method", b"body", b"headers", b"proxy", b"timeout", b"query"),
+    ),
+    "state.update": ({b"scope": b"s", b"key": b"k", b"ops": []}, (b"scope", b"key", b"ops")),
+}
+UPDATES = (b"set", b"merge", b"increment", b"decrement", b"append", b"remove")
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    at: Callable[[int], Awaitable[object]]  # do it at this size
+
+
+class HurriedClock(FakeClock):
+    """Whoever sleeps on it is awake again at once."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+
+
+def op_cases(host: RunHost) -> Iterator[Case]:
+    for operation in catalog.operations().values():
+        for position, parameter in enumerate(operation.parameters):
+            for what, make in arguments_for(parameter.kind):
+                yield op_case(host, operation, position, what, make)
+    for name, what, options in options_cases():
+        yield op_case(host, catalog.operations()[name], 0, what, options)
+
+
+def options_cases() -> Iterator[tuple[str, str, Make]]:
+    for what, text in TEXTS.items():
+        for name, (usual, fields) in OPTIONS.items():
+            for field in fields:
+                yield name, f"{field.decode()}: {what}", partial(options_with, usual, field, text)
+        for update in UPDATES:
+            yield "state.update", f"{update.decode()} at {what}", partial(update_at, update, text)
+
+
+def arguments_for(kind: str) -> Iterator[tuple[str, Make]]:
+    if kind != "table":
+        yield from TEXTS.items()
+    if kind in ("table", "value"):
+        for name, table in TABLES.items():
+            for text in IN_TABLES:
+                yield f"{name}, {text}", partial(table_of, table, TEXTS[text])
+
+
+def table_of(table: Callable[[bytes, int], object], text: Text, n: int) -> object:
+    return table(text(n), n)
+
+
+def options_with(usual: Table, field: bytes, text: Text, n: int) -> Table:
+    return {**usual, field: text(n)}
+
+
+def update_at(update: bytes, text: Text, n: int) -> Table:
+    return {b"scope": b"s", b"key": b"k", b"ops": [{b"type": update, b"path": text(n), b"value": 1, b"by": 1}]}
+
+
+def op_case(host: RunHost, operation: Operation, position: int, what: str, make: Make) -> Case:
+    async def at(n: int) -> None:
+        arguments = [USUAL.get(each.name, USUAL[each.kind]) for each in operation.parameters]
+        arguments[position] = make(n)
+        with suppress(SpywebError, TimeoutError):
+            await asyncio.wait_for(host.op(operation.name, arguments), 5)
+
+    return Case(f"{operation.name}({operation.parameters[position].name} = {what})", at)
+
+
+# -- What is read where it comes in
+
+READERS: Mapping[str, Callable[[bytes], object]] = {
+    "number": parse_number,
+    "pattern": compile_pattern,
+    "duration": lambda text: parse_duration(text.decode("latin-1")),
+    "size": lambda text: parse_size(text.decode("latin-1")),
+    "cron": lambda text: parse_cron(text.decode("latin-1")),
+    "line of the log": lambda text: printable(text.decode("utf-8", "replace")),
+    "line of an import": parse_item,
+    "value in JSON": decode_value,
+}
+
+
+def reader_cases() -> Iterator[Case]:
+    for name, read in READERS.items():
+        for what, text in {**TEXTS, **NESTED}.items():
+            yield Case(f"{name}: {what}", partial(read_once, read, text))
+
+
+async def read_once(read: Callable[[bytes], object], text: Text, n: int) -> None:
+    with suppress(SpywebError, ValueError):
+        read(text(n))
+
+
+NESTED: Mapping[str, Text] = {
+    "arrays in JSON": lambda n: b"[" * n,
+    "objects in JSON": lambda n: b'{"a":' * (n // 5),
+    "numbers in JSON": lambda n: b"[" + b"1," * (n // 2) + b"1]",
+    "empty arrays in JSON": lambda n: b"[" + b"[]," * (n // 3) + b"1]",
+    "digits in JSON": lambda n: b'{"value": ' + b"1" * n + b"}",
+}
+
+# Beside the texts above, what stands in files.
+LINES: Mapping[str, Text] = {
+    "mark": lambda n: b"-- ///" + b" " * n + b"\r" + b"x",
+    "mark with blanks": lambda n: b"-- /// job" + b" \t" * (n // 2) + b"x",
+    "dotted key": lambda n: b"a." * (n // 2) + b"a=1",
+    "dotted table": lambda n: b"[" + b"a." * (n // 2) + b"a]",
+    "nested arrays": lambda n: b"a = " + b"[" * n,
+    "nested tables": lambda n: b"a = " + b"{a=" * (n // 3),
+    "underscores": lambda n: b"x = 1" + b"_" * n + b"y",
+    "open quotes": lambda n: b"function run() end run()" + b'"\\"' * (n // 3),
+    "open long strings": lambda n: b"x = " + b"[=" * (n // 2),
+    "comments": lambda n: b"--[[" * (n // 4),
+    "keys": lambda n: b"\n".join(b"a%d = 1" % i for i in range(n // 8)),
+    "tables": lambda n: b"\n".join(b"[a%d]\nb = 1" % i for i in range(n // 12)),
+    "arrays of tables": lambda n: b"[[jobs]]\n" * (n // 9),
+    "names": lambda n: b"\n".join(b"foo%d()" % i for i in range(n // 8)),
+}
+
+FILES: Mapping[str, Callable[[bytes], bytes]] = {
+    "jobs/x.lua": lambda text: text,
+    "jobs/y.lua": lambda text: (
+        b'-- /// job\n-- every = "1h"\n' + b"-- " + text.replace(b"\n", b"\n-- ") + b"\n-- ///\n"
+    ),
+    "jobs/z/config.toml": lambda text: b'url = "http://example.com/"\nselector = "a"\n' + text,
+    "jobs/z/hooks.lua": lambda text: text,
+    "jobs.toml": lambda text: text,
+    "config.toml": lambda text: text,
+}
+
+
+def file_cases(root: Path) -> Iterator[Case]:
+    for file, wrap in FILES.items():
+        for what, text in {**TEXTS, **LINES}.items():
+            yield Case(f"{file}: {what}", partial(scan_once, root / file, root, wrap, text))
+
+
+async def scan_once(path: Path, root: Path, wrap: Callable[[bytes], bytes], text: Text, n: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(wrap(text(n)))
+    with suppress(SpywebError):
+        scan(root, load_settings(root, environ={}, flags={}))
+    path.unlink()
+
+
+# -- The network, both ways
+
+MANY = 20  # times more of what comes one by one
+
+
+def with_header(first: bytes, name: bytes, text: Text, n: int) -> bytes:
+    return b"%s\r\n%s: %s\r\n\r\n" % (first, name, text(n))
+
+
+def with_path(text: Text, n: int) -> bytes:
+    return b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n" % text(n)
+
+
+ANSWERS: Mapping[str, Text] = {
+    "status line": lambda n: b"HTTP/1.1 200 " + b"x" * n + b"\r\n\r\n",
+    "blank lines": lambda n: b"\r\n" * (MANY * n // 2),
+    "interim answers": lambda n: b"HTTP/1.1 103 Early\r\n\r\n" * (MANY * n // 22),
+    "headers": lambda n: b"HTTP/1.1 200 OK\r\n" + b"".join(b"a%d: b\r\n" % i for i in range(n // 8)) + b"\r\n",
+    "headers of one name": lambda n: b"HTTP/1.1 200 OK\r\n" + b"a: bbbb\r\n" * (n // 9) + b"\r\n",
+    "encodings": lambda n: b"HTTP/1.1 200 OK\r\nContent-Encoding: " + b"br," * (n // 3) + b"br\r\n\r\n",
+    "cookies": lambda n: b"HTTP/1.1 200 OK\r\n" + b"Set-Cookie: a=b; c\r\n" * (n // 20) + b"\r\n",
+    "chunks": lambda n: b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * (MANY * n // 6),
+    "chunk extension": lambda n: b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"a" * n,
+    **{
+        f"{name.decode()}: {what}": partial(with_header, b"HTTP/1.1 302 Found", name, text)
+        for name in (b"Location", b"Content-Type", b"Retry-After", b"Content-Length", b"Transfer-Encoding")
+        for what, text in TEXTS.items()
+        if what != "lines"
+    },
+}  # fmt: skip
+
+REQUESTS: Mapping[str, Text] = {
+    "blank lines": lambda n: b"\r\n" * (MANY * n // 2),
+    "headers": lambda n: b"GET /healthz HTTP/1.1\r\n" + b"".join(b"a%d: b\r\n" % i for i in range(n // 8)) + b"\r\n",
+    "chunks": lambda n: b"POST /api/public/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    + b"1\r\na\r\n" * (MANY * n // 6)
+    + b"0\r\n\r\n",
+    "parameters": lambda n: b"GET /api/jobs?" + b"a=b&" * (MANY * n // 4) + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    **{
+        f"path: {what}": partial(with_path, text)
+        for what, text in TEXTS.items()
+        if what not in ("lines", "spaces")
+    },
+    **{
+        f"{name.decode()}: {what}": partial(with_header, b"GET /api/jobs HTTP/1.1", name, text)
+        for name in (b"Host", b"Cookie", b"Origin", b"X-SpyWeb-Key", b"Accept-Encoding", b"Range")
+        for what, text in TEXTS.items()
+        if what != "lines"
+    },
+}  # fmt: skip
+
+
+def answer_cases(http: Http, server: RawServer) -> Iterator[Case]:
+    for what, text in ANSWERS.items():
+        yield Case(f"an answer's {what}", partial(fetch_once, http, server, text))
+
+
+async def fetch_once(http: Http, server: RawServer, text: Text, n: int) -> None:
+    server.answer = text(2 * n)
+    with suppress(FetchError):
+        await http.fetch(Fetch(url=URL(server.url), timeout_s=2, largest=1 << 20))
+
+
+def request_cases(port: int) -> Iterator[Case]:
+    for what, text in REQUESTS.items():
+        yield Case(f"a request's {what}", partial(request_once, port, text))
+
+
+async def request_once(port: int, text: Text, n: int) -> None:
+    with suppress(OSError, TimeoutError):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(text(2 * n))
+        writer.write_eof()
+        await asyncio.wait_for(reader.read(), 2)
+        writer.close()
+
+
+class RawServer:
+    """Sends the same bytes to whoever asks, and hangs up."""
+
+    answer = b""
+    url = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(self.answer)
+            await writer.drain()
+        writer.close()
+
+
+@asynccontextmanager
+async def open_raw_server() -> AsyncIterator[RawServer]:
+    raw = RawServer()
+    async with await asyncio.start_server(raw.serve, "127.0.0.1") as server:
+        raw.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        yield raw
+
+
+# -- The measurement
+
+
+async def measure(case: Case) -> Mapping[str, object]:
+    """CPU seconds of this process at both sizes; measured again, at most twice, where the larger looks dear."""
+    for _ in range(3):
+        small, large = await seconds(case, SMALL), await seconds(case, SMALL * TIMES)
+        if not is_dear(small, large):
+            break
+    return {"case": case.name, "small": round(small, 4), "large": round(large, 4)}
+
+
+async def seconds(case: Case, n: int) -> float:
+    started = process_time()
+    await case.at(n)
+    return process_time() - started
+
+
+def is_dear(small: float, large: float) -> bool:
+    """Whether it grew faster than its input: a square would be 16 times as dear, so half of that is the bound."""
+    return large > 2 * TIMES * small + 0.05
+
+
+async def main(folder: Path) -> None:
+    clock = HurriedClock()
+    for name in ("project", "files"):
+        (folder / name).mkdir()
+    store = await open_any(f"sqlite:///{folder}/spyweb.db", clock=clock, durability=Durability.NORMAL)
+    world = make_world(store=store, clock=clock, root=folder / "files")
+    call = make_call(world)
+    async with (
+        world.sql,
+        open_client(HttpSettings(), RealClock()) as http,
+        open_raw_server() as server,
+        serve_tcp(FakeDesk(), host="127.0.0.1", port=0, api_key=None) as listening,
+    ):
+        for case in chain(
+            op_cases(RunHost(call, call.log)),
+            reader_cases(),
+            file_cases(folder / "project"),
+            answer_cases(http, server),
+            request_cases(listening.port),
+        ):
+            print(json.dumps({"begin": case.name}), flush=True)  # noqa: T201 - what the test reads
+            print(json.dumps(await measure(case)), flush=True)  # noqa: T201
+    await store.close()
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    asyncio.run(main(Path(sys.argv[1])))
