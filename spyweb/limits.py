@@ -32,6 +32,7 @@ HANDSHAKE: Final = 1 << 20  # bytes of a TLS handshake, as far as it takes to se
 ENCODINGS: Final = 10  # compressions of one body
 CHUNKS: Final = 10_000  # of one body that are not counted
 CHUNKS_PER_KB: Final = 64  # of the others
+FRAMING: Final = 1 << 20  # bytes of a body that are no content, beside as many as there is content
 
 # From clients
 SOCKET_BODY: Final = 64 << 20  # bytes of a request body on the private socket

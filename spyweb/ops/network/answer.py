@@ -19,7 +19,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from spyweb.errors import FetchError
-from spyweb.limits import HEADER_BLOCK, INTERIM_ANSWERS, LOCATION, too_large, too_many_chunks
+from spyweb.limits import FRAMING, HEADER_BLOCK, INTERIM_ANSWERS, LOCATION, too_large, too_many_chunks
 from spyweb.ops.network.names import NO_URL, check_authority, read_url
 from spyweb.ops.network.request import as_written
 
@@ -45,6 +45,7 @@ class Incoming(ResponseHandler):
         self._head = 0  # bytes of the head that is under way
         self._end = b""  # the last of them: the blank line may come in two pieces
         self._interim = 0
+        self._taken = 0  # bytes of the body and what stands between its chunks
         self._chunks = 0
         super().set_response_params(**params)
 
@@ -89,6 +90,7 @@ class Incoming(ResponseHandler):
         if self._payload is None or self._payload.is_eof():
             self._close()
             return b""
+        self._taken += len(data[:SLICE])
         self._parse(data[:SLICE])
         return data[SLICE:]
 
@@ -97,8 +99,12 @@ class Incoming(ResponseHandler):
         super().data_received(data)
         body = self._payload
         self._chunks += max(0, _chunks_unread(body) - before)
-        if body is not None and too_many_chunks(self._chunks, body.total_bytes):
+        if body is None or body.is_eof():
+            return
+        if too_many_chunks(self._chunks, body.total_bytes):
             self._refuse(f"the body comes in too many chunks: {self._chunks} for {body.total_bytes} bytes")
+        if self._taken > FRAMING + 2 * body.total_bytes:
+            self._refuse(f"the body has {self._taken - body.total_bytes} bytes beside its content")
 
     def _refuse(self, reason: str) -> None:
         if self.exception() is None:

@@ -107,6 +107,19 @@ async def test_chunks_that_carry_next_to_nothing_are_given_up(size: int) -> None
     assert body.total_bytes < 13_500
 
 
+@pytest.mark.parametrize(
+    "frame",
+    [b"5;" + b"a=b;" * 300_000, b"5;" + b"x" * 300 + b"\r\nhello\r\n", b"0" * 70_000 + b"5\r\nhello\r\n"],
+    ids=len,
+)
+async def test_what_stands_between_chunks_has_an_end(frame: bytes) -> None:
+    came = incoming(CHUNKED, *pieces_of(frame * (2_000_000 // len(frame)), 16_384))
+    _, body = await came.read()
+    assert came.should_close
+    with pytest.raises(FetchError, match=r"^the body has \d+ bytes beside its content$"):
+        await body.read()
+
+
 @pytest.mark.parametrize(("chunk", "times"), [(b"1\r\na\r\n", 9_999), (b"14\r\n" + b"a" * 20 + b"\r\n", 40_000)])
 async def test_small_chunks_are_a_body_all_the_same(chunk: bytes, times: int) -> None:
     came = incoming(CHUNKED)
