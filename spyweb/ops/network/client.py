@@ -40,7 +40,6 @@ MOST_CONNECTIONS = 4096
 MOST_CONNECTIONS_PER_HOST = 128  # so that one slow host leaves room for the others
 MOST_THROUGH_SOCKS = 256  # requests at once
 PIECE = 16_384  # bytes of a body: as it came
-TURN = 65_536  # bytes of a body after which others have their turn
 SMALL_PRINT = 65_536  # bytes that a compressed body may be longer than what it stands for
 AT_HAND_S = 1.0  # how long a body may take that need not come whole
 LARGE_BODY = MIB  # bytes; aiohttp writes a file in pieces, bytes at once
@@ -183,15 +182,15 @@ async def _read_at_hand(response: aiohttp.ClientResponse, fetch: Fetch, clock: C
 async def _decoded(response: aiohttp.ClientResponse, fetch: Fetch, clock: Clock) -> AsyncIterator[bytes]:
     """The body, unpacked, step by step.  Raises FetchError."""
     decoder = Decoder(response.headers.getall("Content-Encoding", ()))
-    read, next_turn = 0, TURN
+    read, next_turn = 0, PIECE
     async for piece in response.content.iter_chunked(PIECE):
         read += len(piece)
         if read > fetch.largest + SMALL_PRINT:  # it may unpack to nothing, and never end
             raise _too_large(fetch)
         for step in decoder.decode(piece):
             yield step
-        if read >= next_turn:  # in very small chunks, even so little takes time
-            next_turn = read + TURN
+        if read >= next_turn:  # in very small chunks or streams, even so little takes time
+            next_turn = read + PIECE
             await clock.sleep(0)
     decoder.finish()
 
