@@ -209,6 +209,13 @@ class OnHookError(StrEnum):
     FAIL = "fail"
 
 
+class OnStoreError(StrEnum):
+    """What a script learns of a call of `store_*`, or of positional `state.*`, that the store could not carry out."""
+
+    LOG = "log"  # it gives nil or its default; the run is marked
+    RAISE = "raise"  # it is an error of the script, and the run is marked
+
+
 class OnEmpty(StrEnum):
     """What becomes of a monitor's run when it and those before it have not found what is expected."""
 
@@ -297,6 +304,7 @@ class JobSpec:
     on: tuple[On, ...] = ()
     agent: str = "local"  # whose namespace positional state.* uses
     history: HistoryRule | None = None  # of what it keeps with store_*
+    on_store_error: OnStoreError | None = None  # None: as [store] on_error says
     monitor: Monitor | None = None  # None: a script job
 
 

@@ -166,6 +166,7 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             memory_limit=job.spec.memory_limit,
             agent=job.spec.agent,
             depth=depth_of(run.trigger),
+            on_store_error=job.spec.on_store_error,
             log=job_log,
         )
         return RunHost(call, job_log)
@@ -196,6 +197,7 @@ async def open_world(stack: AsyncExitStack, settings: Settings, clock: Clock, st
         sql=await stack.enter_async_context(UserDatabase(sql_opening(stack, settings), clock)),
         desktop=Desktop(os.environ),
         state=settings.state,
+        on_store_error=settings.store.on_error,
     )
 
 

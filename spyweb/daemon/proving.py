@@ -66,6 +66,7 @@ def host_of(parts: Parts, spec: JobSpec, code: Code, call: RunId) -> Host:
         folder=spec.folder,
         memory_limit=spec.memory_limit,
         agent=spec.agent,
+        on_store_error=spec.on_store_error,
     )
     return RunHost(world, job_log)
 

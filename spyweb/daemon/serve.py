@@ -305,6 +305,7 @@ def vitals(parts: Parts, scheduler: Scheduler, server: Server, started: float) -
         store=parts.store.stats(),
         pool=parts.pool.stats(),
         storage_errors=parts.world.metrics.storage_errors.total(),
+        storage_error_at_ms=parts.world.metrics.last_storage_error.at_ms,
         refused_ms=scheduler.refused_ms,
         dead_messages=parts.courier.dead,
         server_is_broken=server.problem is not None,

@@ -101,6 +101,7 @@ class Worlds:
                 locks=locks,
                 sql=await stack.enter_async_context(UserDatabase(opening, clock, spawner=self._spawner)),
                 state=state,
+                on_store_error=self.settings.store.on_error,
             )
 
     @asynccontextmanager

@@ -18,6 +18,7 @@ from spyweb.store.protocol import StoreStats
 
 SCHEDULER_STALLED_MS = 5_000  # the loop promises 50 ms: a hundred times that is no hiccup
 STALLS_SHOWN_MS = 10 * MINUTE_MS
+STORAGE_ERRORS_SHOWN_MS = 10 * MINUTE_MS
 WRITER_STALLED_S = 10.0  # a slow disk syncs in well under a second
 SCARCE_DESCRIPTORS = 64
 
@@ -33,6 +34,7 @@ class Vitals:
     store: StoreStats
     pool: PoolStats
     storage_errors: int  # store calls of scripts that failed since the start
+    storage_error_at_ms: int | None = None  # the latest of them
     refused_ms: int = 0  # how long the store has refused to claim what is due of a job
     dead_messages: int = 0  # webhooks and notifications that were given up
     server_is_broken: bool = False  # server/init.lua as it is on disk does not load
@@ -97,6 +99,9 @@ def find_warnings(vitals: Vitals, short_monitors: int = 0) -> list[str]:
     loop = vitals.loop
     if loop.last_at_ms is not None and vitals.now_ms - loop.last_at_ms < STALLS_SHOWN_MS:
         warnings.append("the event loop was held up: `spyweb health` and the log say by what")
+    failed_at_ms = vitals.storage_error_at_ms
+    if failed_at_ms is not None and vitals.now_ms - failed_at_ms < STORAGE_ERRORS_SHOWN_MS:
+        warnings.append("what scripts store is refused: `spyweb runs` shows of which runs, the log says why")
     if vitals.held_back:
         were = "jobs have" if len(vitals.held_back) > 1 else "job has"
         warnings.append(f"{len(vitals.held_back)} {were} held up the daemon too often: `spyweb health` says which")

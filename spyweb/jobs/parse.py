@@ -33,6 +33,7 @@ from spyweb.model import (
     Never,
     On,
     OnHookError,
+    OnStoreError,
     Outcome,
     Overlap,
     Retry,
@@ -81,6 +82,7 @@ _ANY_DURATION = duration()
 _LIMIT = duration(1)
 _PERIOD = duration(SHORTEST_PERIOD_MS)
 _ON_HOOK_ERROR = one_of(OnHookError)
+_ON_STORE_ERROR = one_of(OnStoreError)
 _MEMORY = size(MIB, 65_536 * MIB)
 _START, _ISOLATION, _OVERLAP = one_of(Start), one_of(Isolation), one_of(Overlap)
 _MISFIRE, _BACKOFF = one_of(MisfirePolicy), one_of(Backoff)
@@ -209,6 +211,7 @@ def _spec(read: Reading, place: Place, daemon: DaemonSettings) -> JobSpec:
         on=on,
         agent=read.take("agent", _name, "local"),
         history=read.take("history", history_rule, None),
+        on_store_error=read.take("on_store_error", _ON_STORE_ERROR, None),
         monitor=take_monitor(read, on_hook_error) if place.is_monitor else None,
     )
 

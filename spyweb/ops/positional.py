@@ -1,6 +1,7 @@
-"""How positional functions of `state` are made: timed, counted, and never raising for what a key holds or a disk does.
+"""How positional functions of `state` are made: timed, counted, and not raising for what a key holds or a disk does.
 
-They give their failure value and a text instead.  Only an argument of the wrong type raises.  They are plain functions
+They give their failure value and a text instead.  Only an argument of the wrong type raises, and a store that fails
+where the settings say so.  They are plain functions
 that hand the store's future on (see ops/answer.py).
 """
 
@@ -22,7 +23,7 @@ from spyweb.ops.op import op
 from spyweb.ops.rules.expiry import expiry_of
 from spyweb.ops.rules.sloth import Subject
 from spyweb.ops.rules.values import Unstorable, value_from_lua
-from spyweb.ops.store import count_failure
+from spyweb.ops.store import count_failure, raise_if_wanted
 from spyweb.ops.world import Call
 from spyweb.store.patterns import excess
 from spyweb.store.protocol import Entry, Transform
@@ -83,7 +84,11 @@ class Asked(Pending, Generic[T]):
             return self._results(self.source.result())
         except StoreError as error:
             trouble = here.trouble(error)
-            return self._refusal(error) if self._refusal else trouble
+            if self._refusal:
+                return self._refusal(error)
+            if not isinstance(error, TooLarge):
+                raise_if_wanted(here.call, here.function, error)
+            return trouble
 
 
 class Here(NamedTuple):

@@ -1,7 +1,8 @@
 """store_* and global_store_*: text that outlives runs, reloads and restarts, per job or shared by all.
 
-A failing store never raises into these: it is logged and counted in the run, and the call gives nil, nothing, or its
-default.  They are plain functions that hand the store's future on (see ops/answer.py).
+A failing store is logged and counted in the run, and the call gives nil, nothing, or its default; it raises into these
+only where the settings say so (`on_error` of [store], `on_store_error` of a job).  They are plain functions that hand
+the store's future on (see ops/answer.py).
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import TypeVar
 
 import structlog
 
-from spyweb.errors import StoreError
+from spyweb.errors import OpError, StoreError
 from spyweb.logs.refusals import tell_refusal
+from spyweb.model import OnStoreError
 from spyweb.ops.answer import NOTHING, Answer, Results
 from spyweb.ops.arguments import Int, Text
 from spyweb.ops.op import op
@@ -88,6 +90,7 @@ def _settle(source: Future[Kept], call: Call, name: str, otherwise: Results) -> 
         value = source.result()
     except StoreError as error:
         count_failure(call, name, error)
+        raise_if_wanted(call, name, error)
         return otherwise
     return NOTHING if otherwise is NOTHING else (value,)
 
@@ -96,5 +99,12 @@ def count_failure(call: Call, name: str, error: StoreError) -> None:
     call.tally.storage_errors += 1
     call.world.metrics.errors[name] += 1
     call.world.metrics.storage_errors[name] += 1
+    call.world.metrics.last_storage_error.at_ms = call.world.clock.now_ms()
     if call.tally.storage_errors <= LOGGED_PER_RUN:
         tell_refusal("store.failed", error, op=name, job=call.job, run=call.run)
+
+
+def raise_if_wanted(call: Call, name: str, error: StoreError) -> None:
+    """Raises OpError where a failure is to be an error of the script."""
+    if (call.on_store_error or call.world.on_store_error) is OnStoreError.RAISE:
+        raise OpError(f"{name}: {error}")

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from spyweb.clock import Clock
-from spyweb.model import MIB, JobId, RunId
+from spyweb.model import MIB, JobId, OnStoreError, RunId
 from spyweb.ops.disk import Files
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.network.request import Http
@@ -40,6 +40,11 @@ class StateMetrics:
     times: Times = field(default_factory=Times)
 
 
+@dataclass(slots=True)
+class LastStorageError:
+    at_ms: int | None = None  # None: there was none
+
+
 @dataclass(frozen=True, slots=True)
 class Metrics:
     """Ops since start, by name."""
@@ -47,6 +52,7 @@ class Metrics:
     calls: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)  # refused, failed, or (store_*) failed and carried on
     storage_errors: Counter[str] = field(default_factory=Counter)  # the store failed, the script went on
+    last_storage_error: LastStorageError = field(default_factory=LastStorageError)
     state: StateMetrics = field(default_factory=StateMetrics)
 
 
@@ -63,6 +69,7 @@ class World:
     sql: UserDatabase
     desktop: Desktop = field(default_factory=partial(Desktop, {}))  # none
     state: StateSettings = field(default_factory=StateSettings)
+    on_store_error: OnStoreError = OnStoreError.LOG
     metrics: Metrics = field(default_factory=Metrics)
     stalls: StallRecorder = field(default_factory=StallRecorder)
 
@@ -96,6 +103,7 @@ class Call(Struct, frozen=True, kw_only=True):
     tally: Tally = msgspec.field(default_factory=Tally)
     agent: str = "local"  # whose namespace positional state.* uses
     depth: int = 0  # how many state triggers led to this run, one by another
+    on_store_error: OnStoreError | None = None  # the job's own; None: the world's
     log: JobLog = unheard  # the job's own
     # Not given, but made of the others:
     origin: Origin = NOBODY  # of every write of this run

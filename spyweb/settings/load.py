@@ -14,7 +14,7 @@ from spyweb import __version__
 from spyweb.errors import ConfigError, Problem
 from spyweb.files import open_regular
 from spyweb.limits import PROJECT_FILE
-from spyweb.model import MIB
+from spyweb.model import MIB, OnStoreError
 from spyweb.settings.reading import Reading, Source, unknown
 from spyweb.settings.sections import (
     DATABASE,
@@ -256,6 +256,7 @@ def _store(read: Reading, root: Path, data_dir: Path) -> StoreSettings:
     return StoreSettings(
         url=MEMORY if path == MEMORY else f"sqlite:///{root / path if path else data_dir / DATABASE}",
         durability=read.take("durability", one_of(Durability), Durability.FULL),
+        on_error=read.take("on_error", one_of(OnStoreError), OnStoreError.LOG),
         key_file=read.take("key_file", _key_file, ""),
     )
 

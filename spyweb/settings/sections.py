@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from spyweb import __version__
-from spyweb.model import MIB, HistoryRule
+from spyweb.model import MIB, HistoryRule, OnStoreError
 from spyweb.settings.tables import Table
 from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
 
@@ -60,6 +60,7 @@ class ServerSettings:
 class StoreSettings:
     url: str
     durability: Durability = Durability.FULL
+    on_error: OnStoreError = OnStoreError.LOG  # of jobs that do not say themselves
     key_file: str = ""  # a path relative to the root, or credential:NAME; empty: values are not encrypted
 
     @property

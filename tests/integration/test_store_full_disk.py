@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from spyweb.clock import RealClock
 from spyweb.errors import StoreError
+from spyweb.model import OnStoreError, Outcome
 from spyweb.store.batch import Kind
 from spyweb.store.protocol import GLOBAL, Change
 from spyweb.store.sqlite import SqliteStore, open_store
 from tests.fakes.changes import make_cursor, make_run
 from tests.fakes.full_disk import file_size_limit
+from tests.fakes.scripts import open_scripts
 
 SMALL, LARGE = b"v" * 10, b"v" * 1_000_000
 
@@ -72,6 +75,28 @@ async def test_a_disk_that_takes_no_more_refuses_only_what_does_not_fit(store: S
         results = await write_beside_one_that_does_not_fit(store)
 
     await assert_only_the_large_one_is_missing(store, results)
+
+
+@pytest.mark.parametrize("on_error", OnStoreError)
+async def test_a_script_whose_write_does_not_fit_is_marked_and_fails_where_the_settings_say_so(
+    tmp_path: Path, on_error: OnStoreError
+) -> None:
+    async with open_scripts(tmp_path) as scripts:
+        scripts.world = replace(scripts.world, on_store_error=on_error)
+        await scripts.succeed('store_set("k", "v")')
+        log_size = (tmp_path / "spyweb.db-wal").stat().st_size
+        with file_size_limit(log_size + 200_000):
+            ending = await scripts.run('store_set("k", ("x"):rep(1000000)) return "went on"')
+        kept = await scripts.succeed('return store_get("k")')
+
+    assert kept == b"v"
+    assert scripts.world.metrics.storage_errors == {"store_set": 1}
+    if on_error is OnStoreError.RAISE:
+        assert ending.outcome is Outcome.FAILED
+        assert "jobs/a.lua:1: store_set: " in ending.reason
+        assert "no room left" in ending.reason or "I/O error" in ending.reason
+    else:
+        assert ending.result == b"went on"
 
 
 async def test_when_there_is_room_again_writing_goes_on(store: SqliteStore) -> None:

@@ -22,7 +22,7 @@ CHANGED = "StateChange"
 FAMILIES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "stored values": (
         ("store_", "global_store_"),
-        "A failing disk never raises: it is logged and counted in the run, `store_get` gives nil and "
+        "A failing disk is logged and marks the run (`success, 3 storage errors`), `store_get` gives nil and "
         "`global_store_incr` its default.",
     ),
     "state": (

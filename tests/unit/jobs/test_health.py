@@ -9,6 +9,7 @@ import pytest
 from spyweb.jobs.health import (
     SCHEDULER_STALLED_MS,
     STALLS_SHOWN_MS,
+    STORAGE_ERRORS_SHOWN_MS,
     WRITER_STALLED_S,
     count_states,
     find_problems,
@@ -133,3 +134,11 @@ def test_what_holds_the_loop_is_told_by_name_to_the_daemons_own_user_only() -> N
     assert shown["loop"] == {"stalls": 2, "worst_ms": 2800}
     assert "prices" not in str(shown)
     assert "1 job has held up the daemon too often: `spyweb health` says which" in health.warnings
+
+
+def test_writes_of_scripts_that_fail_are_a_warning_while_they_do() -> None:
+    failing = make_vitals(storage_errors=3, storage_error_at_ms=1_000, now_ms=999 + STORAGE_ERRORS_SHOWN_MS)
+    warning = "what scripts store is refused: `spyweb runs` shows of which runs, the log says why"
+    assert view_health(failing, []).warnings == [warning]
+    over = make_vitals(storage_errors=3, storage_error_at_ms=1_000, now_ms=1_000 + STORAGE_ERRORS_SHOWN_MS)
+    assert view_health(over, []).warnings == []

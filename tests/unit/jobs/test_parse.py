@@ -322,7 +322,9 @@ def test_a_problem_with_a_key_is_told_of_the_source_that_won() -> None:
 def test_the_defaults_that_the_example_shows_are_the_built_in_ones() -> None:
     text = EXAMPLE.read_text(encoding="utf-8").split("[defaults]\n")[1]
     shown = tomllib.loads(re.sub(r"(?m)^# (?=[a-z_]+ = )", "", text))
-    examples = {key: shown.pop(key) for key in ("cron", "at", "timezone", "history")}  # of what is not set by default
+    examples = {
+        key: shown.pop(key) for key in ("cron", "at", "timezone", "history", "on_store_error")
+    }  # what is not set by default
     defaults = Table(values=shown, file="config.toml")
     found = parse_job(table("", PLACE.file), PLACE, override=Table(), defaults=defaults, daemon=DAEMON)
 
@@ -338,7 +340,7 @@ def test_the_example_shows_every_key_that_a_job_may_have() -> None:
         *("description", "tags", "enabled", "every", "cron", "at", "timezone", "jitter", "start", "timeout"),
         *("cpu_limit", "memory_limit", "isolation", "overlap", "misfire", "misfire_grace", "misfire_limit", "retries"),
         *("retry_delay", "retry_backoff", "retry_max_delay", "retry_jitter", "after", "on", "agent"),
-        *("on_hook_error", "history"),
+        *("on_hook_error", "on_store_error", "history"),
     }
 
     assert shown == documented

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
 
 from spyweb.errors import OpError
+from spyweb.model import OnStoreError
 from spyweb.ops.host import RunHost
 from spyweb.ops.op import CATALOGUE
 from spyweb.ops.store import LOGGED_PER_RUN, global_store_incr
@@ -128,6 +131,24 @@ async def test_a_failing_store_is_logged_and_counted_and_never_raises(
     assert call.world.metrics.errors[name] == 1
     assert call.world.metrics.storage_errors == {name: 1}
     assert [(line["event"], line["op"], line["job"]) for line in logs] == [("store.failed", name, "prices")]
+
+
+@pytest.mark.parametrize("name", ["store_set", "global_store_set", "state.set"])
+@pytest.mark.parametrize(
+    ("of_job", "of_world", "raises"),
+    [(None, "raise", True), ("raise", "log", True), ("log", "raise", False), (None, "log", False)],
+)
+async def test_a_failing_store_is_an_error_of_the_script_where_the_settings_say_so(
+    name: str, of_job: str | None, of_world: str, raises: bool
+) -> None:
+    store = MemoryStore(FakeClock())
+    await store.close()
+    world = replace(make_world(store=store), on_store_error=OnStoreError(of_world))
+    call = make_call(world, on_store_error=OnStoreError(of_job) if of_job else None)
+    with pytest.raises(OpError, match=f"^{name}: The store is closed") if raises else nullcontext():
+        await ask(call, name, b"k", b"v")
+    assert call.tally.storage_errors == 1
+    assert world.metrics.last_storage_error.at_ms == world.clock.now_ms()
 
 
 async def test_a_loop_over_a_failing_store_does_not_flood_the_log() -> None:

@@ -245,7 +245,7 @@ def test_the_example_names_every_key_of_every_section(tmp_path: Path) -> None:
     for section, fields in {
         "daemon": 7,
         "server": 3,
-        "store": 3,
+        "store": 4,
         "state": 5,
         "runs": 2,
         "http": 5,
