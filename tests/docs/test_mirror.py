@@ -63,7 +63,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "lua/worker/calm", "lua/worker/compile", "lua/worker/console", "lua/worker/coroutines", "lua/worker/desk",
         "lua/worker/ending", "lua/worker/failure",
         "lua/worker/failures", "lua/worker/lanes", "lua/worker/limits", "lua/worker/link", "lua/worker/main",
-        "lua/worker/kills", "lua/worker/kit", "lua/worker/prelude", "lua/worker/protected", "lua/worker/run",
+        "lua/worker/kills", "lua/worker/kit", "lua/worker/prelude", "lua/worker/run",
         "lua/worker/trace", "lua/worker/zygote",
     ),
     "tests/integration/test_http_socks.py": ("ops/network/socks",),

@@ -5,6 +5,7 @@ local kit = ...
 
 -- A family holds its name.
 local absent = {
+  __metatable = false,
   __index = function(family, member) return kit.use("failures").refuse_member(family, member) end,
   __call = function(family) return kit.use("failures").refuse_call(family) end,
 }

@@ -5,8 +5,8 @@ local kit = ...
 local raw, frozen, null = kit.raw, kit.frozen, kit.null
 local byte, find, format, gsub, rep = raw.string.byte, raw.string.find, raw.string.format, raw.string.gsub, raw.string.rep
 local concat, sort = raw.table.concat, raw.table.sort
-local math_type, next, rawlen, tointeger = raw.math.type, raw.next, raw.rawlen, raw.math.tointeger
-local tostring, type = raw.tostring, raw.type
+local math_type, next, tointeger, tostring, type = raw.math.type, raw.next, raw.math.tointeger, raw.tostring, raw.type
+local rawequal, rawget, rawlen = raw.rawequal, raw.rawget, raw.rawlen
 
 kit.complete()                      -- the table may be `_G`
 local whole = kit.whole
@@ -60,7 +60,7 @@ local function put_members(contents, indent)
   local margin, length = "\n" .. rep("  ", indent), rawlen(contents)
   for i = 1, length do
     write(margin)
-    put(contents[i], indent)
+    put(rawget(contents, i), indent)
     write(",")
   end
   for _, keys in next, sorted(contents, length) do
@@ -74,7 +74,7 @@ end
 
 local function put_table(value, indent)
   local contents = frozen[whole(value)] or value
-  if next(contents) == nil then return write(value == null and "<null>" or "{}") end
+  if next(contents) == nil then return write(rawequal(value, null) and "<null>" or "{}") end
   if inside[value] then return write("<cycle>") end
   if indent >= MAX_DEPTH then return write("<deeper>") end
   inside[value] = true

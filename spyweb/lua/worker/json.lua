@@ -12,7 +12,8 @@ local byte, char, find, format = raw.string.byte, raw.string.char, raw.string.fi
 local gsub, match, sub = raw.string.gsub, raw.string.match, raw.string.sub
 local concat, sort = raw.table.concat, raw.table.sort
 local tointeger, utf8_char = raw.math.tointeger, raw.utf8.char
-local error, next, rawlen, tonumber, tostring, type = raw.error, raw.next, raw.rawlen, raw.tonumber, raw.tostring, raw.type
+local error, next, rawget, rawlen, type = raw.error, raw.next, raw.rawget, raw.rawlen, raw.type
+local tonumber, tostring = raw.tonumber, raw.tostring
 
 local MAX_DEPTH = 1000
 local MAX_INPUT = 10 << 20  -- bytes
@@ -88,7 +89,7 @@ local function sorted_keys(contents)
     local text = key_text(key)
     if not text then return nil end
     if text ~= key then
-      if contents[text] ~= nil then return refuse(format("the keys %s and \"%s\" together", text, text)) end
+      if rawget(contents, text) ~= nil then return refuse(format("the keys %s and \"%s\" together", text, text)) end
       originals = originals or {}
       originals[text] = key
     end

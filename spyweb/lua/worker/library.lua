@@ -7,7 +7,7 @@
 local kit = ...
 local raw, use = kit.raw, kit.use
 local getmetatable, math_type, next, pcall = raw.getmetatable, raw.math.type, raw.next, raw.pcall
-local select, setmetatable = raw.select, raw.setmetatable
+local rawequal, select, setmetatable = raw.rawequal, raw.select, raw.setmetatable
 local format, raw_date = raw.string.format, raw.os.date
 
 -- What a C function that we stand in front of gave, or its error, with its name and the script's line.
@@ -54,9 +54,10 @@ local incomplete_meta = {
   end,
 }
 
--- To be called of a table before anything looks behind its metatable, or puts another in its place.
+-- To be called of a table before anything looks behind its metatable, or puts another in its place.  rawequal: with == a
+-- script's __metatable would have its __eq called, and be handed ours.
 function kit.whole(target)
-  if getmetatable(target) == incomplete_meta then complete(target) end
+  if rawequal(getmetatable(target), incomplete_meta) then complete(target) end
   return target
 end
 

@@ -32,16 +32,24 @@ function protected.xpcall(f, handler, ...)
   end, ...))
 end
 
--- __gc is refused: no hook runs in a finalizer, so nothing could stop one.  __close may be had: it runs in a coroutine,
--- where hooks reach it.  __metatable too: nothing of ours asks a script's table for its metatable.
+local function refuse_finalizer() border.fail("__gc is not available") end
+
+-- __gc is refused: no hook runs in a finalizer, so nothing could stop one.  It is armed by what the metatable has at the
+-- very moment: so between the look and the call nothing may run that a script could have a part in, and afterwards it is
+-- looked at once more.  __close may be had: it runs in a coroutine, where hooks reach it.  __metatable too: nothing of
+-- ours trusts, or compares but by rawequal, what stands there.
 function protected.setmetatable(object, meta)
-  if type(meta) == "table" then
-    if rawget(meta, "__gc") ~= nil then border.fail("__gc is not available") end
-    if rawget(meta, "__close") ~= nil then kit.closes = true end
-  end
   if rawequal(object, env) then kit.complete() end
   if kit.whole then kit.whole(object) end
-  return raw.setmetatable(object, meta)
+  if type(meta) ~= "table" then return raw.setmetatable(object, meta) end
+  if rawget(meta, "__close") ~= nil then kit.closes = true end
+  if rawget(meta, "__gc") ~= nil then refuse_finalizer() end
+  raw.setmetatable(object, meta)
+  if rawget(meta, "__gc") ~= nil then
+    raw.setmetatable(object, nil)
+    refuse_finalizer()
+  end
+  return object
 end
 
 function protected.collectgarbage(option)
