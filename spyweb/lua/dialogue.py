@@ -68,6 +68,7 @@ class Dialogue:
         self._result: Callable[[], Results]  # and what then becomes of it, unless it is a task
         self._number = 0  # of the op under way
         self._op = ""  # its name
+        self.asked_in = 0  # which batch of messages brought its latest op
 
     def begin(self) -> None:
         request = self.order.request
@@ -113,10 +114,15 @@ class Dialogue:
         except Exception:  # one op: a bug in it costs a log line, not the worker
             log.exception("a log line was lost", run=self.run, job=self.order.request.code.job)
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether an op of it is under way."""
+        return self._pending is not None
+
     def ask(self, message: list[Any]) -> None:
         """Answer an OP: run, number, name, Form, value... or what is packed and how many values are in it."""
         number = message[2]
-        if number < self._number:  # a big one, overtaken on the other socket: its run was killed and has gone on
+        if number <= self._number:  # a big one, overtaken on the other socket: its run was killed and has gone on
             return
         if self._pending is not None:
             self._drop_pending()

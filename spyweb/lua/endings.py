@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from spyweb.lua import wire
-from spyweb.lua.wire import Ended, Why
+from spyweb.lua.wire import End, Ended, Why
 from spyweb.model import Ending, Failure, Outcome
 
 _OUTCOMES: dict[int, tuple[Outcome, Failure | None]] = {
@@ -38,18 +36,17 @@ _EXCUSES = {
 }
 
 
-def from_end(message: Sequence[object]) -> Ending:
-    """From an END: run, Ended, reason, traceback, CPU in ms, packed result or None, whether the VM is discarded."""
-    _, _, ended, reason, traceback, cpu_ms, result, discarded = message
-    outcome, failure = _OUTCOMES[ended]  # type: ignore[index]
+def from_end(end: End) -> Ending:
+    """Say how a run ended that has begun: not of one that is UNBEGUN."""
+    outcome, failure = _OUTCOMES[end.ended]
     return Ending(
         outcome=outcome,
         failure=failure,
-        reason=as_text(reason) if reason else "",  # a clean run has neither
-        traceback=as_text(traceback) if traceback else "",
-        cpu_ms=int(cpu_ms),  # type: ignore[call-overload]
-        result=_shown(result),
-        globals_reset=bool(discarded),
+        reason=as_text(end.reason) if end.reason else "",  # a clean run has neither
+        traceback=as_text(end.traceback) if end.traceback else "",
+        cpu_ms=end.cpu_ms,
+        result=_shown(end.result),
+        globals_reset=end.discarded,
     )
 
 
@@ -63,17 +60,17 @@ def never_begun(why: Why) -> Ending:
     return Ending(outcome=outcome, failure=failure, reason=f"{_EXCUSES[why]} before it began")
 
 
-def unstoppable(why: Why) -> Ending:
+def unstoppable(why: Why, cpu_ms: int = 0) -> Ending:
     """It was to end for this reason and did not: it goes with its worker."""
     outcome, failure = _OUTCOMES[_ENDED_FOR[why]]
     reason = f"{_EXCUSES[why]}, and it could not be stopped: its worker was replaced"
-    return Ending(outcome=outcome, failure=failure, reason=reason, globals_reset=True)
+    return Ending(outcome=outcome, failure=failure, reason=reason, cpu_ms=cpu_ms, globals_reset=True)
 
 
-def lost(reason: str, *, guilty: bool) -> Ending:
+def lost(reason: str, *, guilty: bool, cpu_ms: int = 0) -> Ending:
     if guilty:
         reason += " while this run was being stepped"
-    return Ending(outcome=Outcome.LOST, reason=reason, globals_reset=True, guilty=guilty)
+    return Ending(outcome=Outcome.LOST, reason=reason, cpu_ms=cpu_ms, globals_reset=True, guilty=guilty)
 
 
 def as_text(value: object) -> str:
@@ -83,12 +80,12 @@ def as_text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _shown(packed: object) -> object:
+def _shown(packed: bytes | None) -> object:
     """The first value that the script returned; nothing where Python can't hold it (a table as a key)."""
-    if not isinstance(packed, bytes):
+    if packed is None:
         return None
     try:
         values = wire.unpack(packed)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except (msgspec.DecodeError, ValueError, TypeError, RecursionError):
         return None
-    return values[0] if values else None
+    return values[0] if isinstance(values, list) and values else None

@@ -35,6 +35,10 @@ class Listener(Protocol):
 
     def talked_nonsense(self, error: Exception) -> None: ...
 
+    @property
+    def most_bulk(self) -> int:
+        """Bytes of the largest message that it can have to say."""
+
     def lost(self) -> None:
         """One of the sockets is gone: nothing more will come over it."""
 
@@ -70,7 +74,11 @@ class SmallStream(asyncio.Protocol):
     def __init__(self, listener: Listener, departures: Departures) -> None:
         self._listener = listener
         self._departures = departures
-        self._reader = wire.Reader()
+        self._reader = wire.Reader(wire.SMALL_FRAME)
+
+    def drop(self) -> None:
+        """Give back what there is of an unfinished frame."""
+        self._reader = wire.Reader(wire.SMALL_FRAME)
 
     def data_received(self, data: bytes) -> None:
         self._departures.leave()
@@ -103,6 +111,9 @@ class Room:
             self._kept = kept if size <= MOST_KEPT else None
         return memoryview(kept)[:size]
 
+    def drop(self) -> None:
+        self._kept = None
+
     def tidy(self) -> None:
         """Given back unless it was asked for since the last time."""
         if not self._is_used:
@@ -127,7 +138,8 @@ class BulkStream(asyncio.BufferedProtocol):
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
-        self.room = Room()
+        self._room = Room()
+        self._looks = 0  # at the message that is not whole yet
         self._expect_header()
 
     def _expect_header(self) -> None:
@@ -137,6 +149,17 @@ class BulkStream(asyncio.BufferedProtocol):
         self._frame = frame
         self._is_header = is_header
         self._filled = 0
+
+    def look(self) -> int:
+        """To be called now and then; gives how often it has been, in a row, while one and the same message came."""
+        self._room.tidy()
+        self._looks = 0 if self._is_header and not self._filled else self._looks + 1
+        return self._looks
+
+    def drop(self) -> None:
+        """Give back what there is of an unfinished message."""
+        self._expect_header()
+        self._room.drop()
 
     def get_buffer(self, _size: int) -> memoryview:
         return self._frame[self._filled : self._filled + PIECE]
@@ -148,20 +171,22 @@ class BulkStream(asyncio.BufferedProtocol):
         frame = self._frame
         try:
             if self._is_header:
-                self._expect(self.room.take(_size_in(frame)), is_header=False)
+                self._expect(self._room.take(_size_in(frame, self._listener.most_bulk)), is_header=False)
             else:
+                self._looks = 0
                 self._expect_header()
                 self._listener.received(wire.unpack(frame))  # type: ignore[arg-type]
         except Exception as error:  # noqa: BLE001 - as above
+            self.drop()
             self._listener.talked_nonsense(error)
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._listener.lost()
 
 
-def _size_in(header: memoryview) -> int:
+def _size_in(header: memoryview, most: int) -> int:
     size = int.from_bytes(header, "little")
-    if not 0 < size <= wire.MAX_FRAME:
+    if not 0 < size <= most:
         raise ValueError(f"a frame of {size} bytes")
     return size
 
@@ -169,7 +194,7 @@ def _size_in(header: memoryview) -> int:
 class Outlet:
     """Writes one of the sockets.  What is written before it is open waits."""
 
-    def __init__(self, hear: asyncio.BaseProtocol) -> None:
+    def __init__(self, hear: SmallStream | BulkStream) -> None:
         self._hear = hear
         self._waiting: list[bytes] = []
         self._transport: Transport | None = None
@@ -185,6 +210,7 @@ class Outlet:
 
     def close(self) -> None:
         self.write = _ignore
+        self._hear.drop()
         if self._transport is not None:
             self._transport.abort()
 
@@ -196,7 +222,7 @@ class Link:
         self._small = Outlet(SmallStream(listener, departures))
         bulk = BulkStream(listener)
         self._bulk = Outlet(bulk)
-        self.tidy = bulk.room.tidy  # to be called now and then
+        self.look = bulk.look
         self._outbox: list[object] = []
         self._departures = departures
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from spyweb.clock import Clock, Handle
 from spyweb.errors import PoolError, ScriptError
-from spyweb.lua import endings, wire
+from spyweb.lua import endings
 from spyweb.lua.dialogue import Dialogue
 from spyweb.lua.link import Departures
 from spyweb.lua.nursery import Births, Nursery
@@ -30,7 +30,7 @@ from spyweb.lua.quarantine import Quarantine
 from spyweb.lua.remote import Around, RemoteWorker, Vm
 from spyweb.lua.session import Code, Host, InitFacts, Order, PoolStats, Request, Told
 from spyweb.lua.staff import Staff
-from spyweb.lua.wire import Why
+from spyweb.lua.wire import End, Ended, Stuck, Why
 from spyweb.model import MIB, Ending, Isolation, JobId, Outcome, RunId
 
 log = structlog.get_logger()
@@ -347,13 +347,13 @@ class Pool:
             else:
                 order.end(endings.did_not_compile(reason))
 
-    def ended(self, vm: Vm, dialogue: Dialogue, message: Sequence[object]) -> None:
+    def ended(self, vm: Vm, dialogue: Dialogue, end: End) -> None:
         if vm.is_doomed and vm.template is None:
             self._unlist(vm)
-        if message[2] == wire.Ended.UNBEGUN:
+        if end.ended is Ended.UNBEGUN:
             self._begin_elsewhere(dialogue)
         else:
-            dialogue.order.end(self._after(vm, endings.from_end(message)))
+            dialogue.order.end(self._after(vm, endings.from_end(end)))
         self._dismiss_if_empty(vm.worker)
 
     def _begin_elsewhere(self, dialogue: Dialogue) -> None:
@@ -373,13 +373,22 @@ class Pool:
         self._let_go(vm)
         return replace(ending, globals_reset=True)
 
-    def stuck(self, worker: RemoteWorker, dialogue: Dialogue) -> None:
-        why = dialogue.why if dialogue.why is not Why.NOTHING else Why.CPU
+    def stuck(self, worker: RemoteWorker, dialogue: Dialogue, report: Stuck | None) -> None:
+        """What it says is which limit was reached first, and what the run has used: without it, nothing is known."""
+        if report is None:
+            why, cpu_ms = dialogue.why, worker.process.stepped.get(dialogue.run, 0)
+        else:
+            why, cpu_ms = report.why or dialogue.why or Why.CPU, report.cpu_ms
         request = dialogue.order.request
         worker.abandon(dialogue)
-        dialogue.order.end(endings.unstoppable(why))
+        dialogue.order.end(endings.unstoppable(why, cpu_ms))
         if why is not Why.STOPPED:
             self._put_in_quarantine(request, "could not be stopped")
+        if not worker.is_retiring:
+            self._replace(worker)
+
+    def closing_for_ever(self, worker: RemoteWorker) -> None:
+        log.warning("a worker is replaced: it does not come to an end of closing a VM", pid=worker.process.pid)
         if not worker.is_retiring:
             self._replace(worker)
 
@@ -426,7 +435,7 @@ class Pool:
         for vm in worker.vms.values():
             self._unlist(vm)
         self._staff.bury(worker, death)
-        guilty = frozenset() if death.blameless else death.stepped
+        guilty = {} if death.blameless else death.stepped
         for dialogue in worker.dialogues:
             worker.abandon(dialogue)
             if worker.is_up:
@@ -438,12 +447,13 @@ class Pool:
 
     def _lose(self, dialogue: Dialogue, death: Death, *, guilty: bool) -> None:
         why = Why.STOPPED if self._is_stopping else dialogue.why
+        cpu_ms = death.stepped.get(dialogue.run, 0)
         if guilty and why is not Why.STOPPED:
             self._put_in_quarantine(dialogue.order.request, f"was being stepped when its worker died: {death.reason}")
         if why is Why.NOTHING:
-            dialogue.order.end(endings.lost(f"its worker died: {death.reason}", guilty=guilty))
+            dialogue.order.end(endings.lost(f"its worker died: {death.reason}", guilty=guilty, cpu_ms=cpu_ms))
         else:
-            dialogue.order.end(endings.unstoppable(why))
+            dialogue.order.end(endings.unstoppable(why, cpu_ms))
 
     def _load_elsewhere(self, vm: Vm, worker: RemoteWorker, death: Death) -> None:
         """A death in which nobody was being stepped may be the work of a script that was being compiled."""

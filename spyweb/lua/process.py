@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from asyncio import CancelledError, Future, get_running_loop
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,11 +29,14 @@ class Death:
 
     reason: str
     blameless: bool  # nothing that ran in it is to blame
-    stepped: frozenset[int]  # the runs that were being stepped
+    stepped: Mapping[int, int]  # the runs that were being stepped, and the CPU that each had used, in ms
 
 
 class Owner(Protocol):
     """Whose process it is."""
+
+    @property
+    def most_bulk(self) -> int: ...
 
     def received(self, messages: Iterable[list[object]]) -> None: ...
 
@@ -58,6 +61,7 @@ class Process:
         self._is_being_born = False
         self._verdict = ""  # why it was killed
         self._blameless = False
+        self._is_heard = True
 
     async def bring_up(self, delay: float) -> None:
         """Be born, after so many seconds, and get ready."""
@@ -95,6 +99,11 @@ class Process:
             self._clock.call_later(DEATH_LIMIT, self._conclude)
             self._births.kill(child)
 
+    @property
+    def stepped(self) -> Mapping[int, int]:
+        """The runs that it is stepping, and the CPU that each has used, in ms."""
+        return self._slots.stepped() if self._slots and not self.dead.done() else {}
+
     def kill(self, reason: str, *, blameless: bool = False) -> None:
         """SIGKILL.  Its death follows, for the first reason given."""
         if self._verdict or self.dead.done():
@@ -106,11 +115,18 @@ class Process:
         elif not self._is_being_born:
             self._conclude()
 
+    @property
+    def most_bulk(self) -> int:
+        return self._owner.most_bulk
+
     def received(self, messages: Iterable[list[object]]) -> None:
-        self._owner.received(messages)
+        if self._is_heard:
+            self._owner.received(messages)
 
     def talked_nonsense(self, error: Exception) -> None:
-        log.error("a worker is killed: it talks nonsense", pid=self.pid, exc_info=error)
+        if self._is_heard:
+            log.error("a worker is killed: it talks nonsense", pid=self.pid, exc_info=error)
+        self._is_heard = False
         self.kill("it talked nonsense")
 
     def lost(self) -> None:
@@ -148,5 +164,5 @@ class Process:
         return Death(
             reason=self._verdict or end.how,
             blameless=self._blameless or end.with_zygote,
-            stepped=self._slots.stepped() if self._slots else frozenset(),
+            stepped=self._slots.stepped() if self._slots else {},
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import inf
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from msgspec import Struct
 
@@ -27,8 +27,8 @@ from spyweb.lua.nursery import Births
 from spyweb.lua.patience import settle
 from spyweb.lua.process import Death, Process
 from spyweb.lua.session import Code, InitFacts, Order, WorkerInfo
-from spyweb.lua.wire import FromWorker, ToWorker, Why
-from spyweb.model import JobId, RunId
+from spyweb.lua.wire import End, Form, FromWorker, Loaded, Pong, Ready, Stuck, ToWorker, Why
+from spyweb.model import MIB, JobId, RunId
 
 # At 0.5 s: 1.5 s without a word.  Counted rather than timed, so that a pause of the daemon itself kills nobody.
 UNANSWERED_PINGS = 3
@@ -36,8 +36,18 @@ REFILL = 100  # log lines granted at once ...
 REFILL_EVERY = 0.02  # ... seconds: 5,000 lines/s from one worker leave the loop five sixths of its time
 REFILL_BYTES = int(LOG_BYTES_PER_S * REFILL_EVERY)  # what those lines may hold
 
+UNFINISHED_PINGS = 60  # at 0.5 s: 30 s for one big message to arrive, 1 GB at most
+MOST_STRAYS = 1_000  # messages between two pings that answer to nothing; an honest worker has a few after a kill
+LEAST_BULK = 64 * MIB  # bytes of a big message that any worker may send, and ...
+BULK_SHARE = 8  # ... so many times the memory limit of its largest VM: an op may be passed one text several times
+
 _OP = int(FromWorker.OP)
 _LOG = int(FromWorker.LOG)
+_PLAIN, _PACKED = int(Form.PLAIN), int(Form.PACKED)
+_LEVELS = frozenset({"debug", "info", "warn", "error", "print"})
+_LONGEST_LINE = wire.LOG_LINE + wire.LOG_MARK
+_OP_FIELDS = 5  # before its values
+_LOG_FIELDS = 4
 
 
 class Vm(Struct, kw_only=True, eq=False):
@@ -70,10 +80,13 @@ class Overseer(Protocol):
     def loaded(self, vm: Vm, reason: str | None) -> None:
         """It has compiled, or there is a reason why not and the VM is gone."""
 
-    def ended(self, vm: Vm, dialogue: Dialogue, message: Sequence[object]) -> None: ...
+    def ended(self, vm: Vm, dialogue: Dialogue, end: End) -> None: ...
 
-    def stuck(self, worker: RemoteWorker, dialogue: Dialogue) -> None:
-        """This run was told to end, or went over a limit, and does not end."""
+    def stuck(self, worker: RemoteWorker, dialogue: Dialogue, report: Stuck | None) -> None:
+        """This run was told to end, or went over a limit, and does not end; what the worker says of it, if it does."""
+
+    def closing_for_ever(self, worker: RemoteWorker) -> None:
+        """It does not come to an end of closing a VM."""
 
     def measured(self, worker: RemoteWorker, largest: Sequence[tuple[int, int]]) -> None:
         """`used_bytes` is new; [vm, bytes] of the largest VMs."""
@@ -121,14 +134,18 @@ class RemoteWorker:
         self._idle: Future[None] = get_running_loop().create_future()
         self._numbers = count(1)
         self._unanswered = 0
+        self._pongs_due = 0
+        self._batch = 0  # how many batches of messages have come
+        self._strays = 0  # messages that answer to nothing under way, since the last ping
         self._log_debt: deque[int] = deque()  # bytes of each line that no credit was given back for
         self._log_over = 0  # bytes granted ahead
-        self._hear = {
-            int(FromWorker.READY): self._ready,
-            int(FromWorker.LOADED): self._loaded,
-            int(FromWorker.END): self._end,
-            int(FromWorker.PONG): self._pong,
-            int(FromWorker.STUCK): self._stuck,
+        self._largest_limit = 0  # bytes of memory that a VM of it may have had
+        self._hear: dict[type, Callable[[Any], None]] = {
+            Ready: self._ready,
+            Loaded: self._loaded,
+            End: self._end,
+            Pong: self._pong,
+            Stuck: self._stuck,
         }
         self._link.send([int(ToWorker.INIT), init_message(around.init)])
 
@@ -176,7 +193,12 @@ class RemoteWorker:
         self._send_code(ToWorker.CHECK, number, code)
         return verdict
 
+    @property
+    def most_bulk(self) -> int:
+        return min(max(LEAST_BULK, BULK_SHARE * self._largest_limit), wire.MAX_FRAME)
+
     def _send_code(self, kind: ToWorker, number: int, code: Code) -> None:
+        self._largest_limit = max(self._largest_limit, code.memory_limit)
         message = [int(kind), number, code.chunk, code.source, code.memory_limit, code.more]
         self._link.send_sized(message, len(code.source) + sum(len(source) for _, source in code.more))
 
@@ -209,6 +231,7 @@ class RemoteWorker:
             return template
         self.forget_template(code.job)
         template = self._templates[code.job] = Template(number=next(self._numbers), code=code, spares=spares)
+        self._largest_limit = max(self._largest_limit, code.memory_limit)
         facts = [code.chunk, code.source, code.memory_limit, code.more, spares]
         self._link.send([int(ToWorker.TEMPLATE), template.number, *facts])
         return template
@@ -232,7 +255,7 @@ class RemoteWorker:
         return dialogue is not None
 
     def _overdue(self, dialogue: Dialogue) -> None:
-        self._overseer.stuck(self, dialogue)
+        self._overseer.stuck(self, dialogue, None)
 
     def doom(self, vm: Vm) -> None:
         """Let it go with its last run.  What waits for it to be loaded still begins in it."""
@@ -273,57 +296,83 @@ class RemoteWorker:
         if self._unanswered >= UNANSWERED_PINGS:
             self.process.kill("it answered no ping for 1.5 s")
             return
+        if self._link.look() > UNFINISHED_PINGS:
+            self.process.kill("a message of it did not arrive whole within 30 s")
+            return
         self._unanswered += 1
-        self._link.tidy()
+        self._pongs_due += 1
+        self._strays = 0
         self._link.send([int(ToWorker.PING), self._unanswered])
 
     # What it says
 
     def received(self, messages: Iterable[list[object]]) -> None:
-        self._unanswered = 0  # whatever it says, it lives; a PONG waits behind the VMs that are made before it
+        """Carry out what it says.  Each message is checked before anything is taken out because of it.
+
+        Raises ValueError for what no worker of ours says: then it is killed, and its runs are lost.
+        """
+        self._batch += 1
         dialogues = self._dialogues
         for message in messages:
-            kind = message[0]
+            # Whatever it says, it lives: a PONG waits behind the VMs that are made before it.  Half a frame is no word.
+            self._unanswered = 0
+            kind = message[0] if type(message) is list and message else None
             if kind == _OP:
+                _check_op(message)
                 dialogue = dialogues.get(message[1])  # type: ignore[call-overload]
-                if dialogue is not None:
-                    dialogue.ask(message)
+                if dialogue is None:
+                    self._stray()
+                    continue
+                # The answer to the one before has not even left.
+                if dialogue.asked_in == self._batch or dialogue.is_asking:
+                    self._stray()
+                dialogue.asked_in = self._batch
+                dialogue.ask(message)
             elif kind == _LOG:
                 self._log(message)
             else:
-                self._hear[kind](message)  # type: ignore[index]
+                report = wire.report_of(message)
+                self._hear[type(report)](report)
 
-    def _ready(self, message: list[object]) -> None:
-        facts = cast("dict[str, list[str]]", message[1])
-        self.rights = [str(right) for right in facts["rights"]]
+    def _stray(self) -> None:
+        """A message answers to nothing: of a run that was given up a moment ago, or it is made up."""
+        self._strays += 1
+        if self._strays > MOST_STRAYS:
+            raise ValueError(f"over {MOST_STRAYS} messages that answer to nothing")
+
+    def _ready(self, ready: Ready) -> None:
+        if self.process.up.done():
+            raise ValueError("ready for a second time")
+        self.rights = ready.facts.get("rights", [])
         self.process.up.set_result(True)
         self.ping()
 
-    def _loaded(self, message: list[object]) -> None:
-        number, reason = cast("tuple[int, str | None]", message[1:3])
-        verdict = self._checks.pop(number, None)
+    def _loaded(self, loaded: Loaded) -> None:
+        verdict = self._checks.pop(loaded.vm, None)
         if verdict is not None:
             if not verdict.done():
-                verdict.set_result(reason)
+                verdict.set_result(loaded.reason)
             return
-        vm = self.vms.get(number)
+        vm = self.vms.get(loaded.vm)
         if vm is None or vm.is_loaded:
+            self._stray()
             return
-        vm.is_loaded = reason is None
-        if reason is not None:
-            del self.vms[number]
-        self._overseer.loaded(vm, reason)
+        vm.is_loaded = loaded.reason is None
+        if loaded.reason is not None:
+            del self.vms[loaded.vm]
+        self._overseer.loaded(vm, loaded.reason)
         self._drop_if_over(vm)
 
-    def _end(self, message: list[object]) -> None:
-        dialogue = self._dialogues.pop(cast(int, message[1]), None)
+    def _end(self, end: End) -> None:
+        dialogue = self._dialogues.pop(end.run, None)
         if dialogue is None:
+            self._stray()
             return
         dialogue.close()
         vm = self.vms[dialogue.vm]
-        vm.is_doomed = vm.is_doomed or bool(message[7]) or message[2] == wire.Ended.UNBEGUN
+        vm.is_doomed = vm.is_doomed or end.discarded or end.ended is wire.Ended.UNBEGUN
         self._leave(vm)
-        self._overseer.ended(vm, dialogue, message)
+        self._overseer.ended(vm, dialogue, end)
 
     def _leave(self, vm: Vm) -> None:
         vm.running -= 1
@@ -334,21 +383,31 @@ class RemoteWorker:
         if self.is_retiring and not self._dialogues:
             settle(self._idle)
 
-    def _pong(self, message: list[object]) -> None:
-        _, _, used, largest = message
-        self.used_bytes = cast(int, used)
+    def _pong(self, pong: Pong) -> None:
+        if not self._pongs_due:
+            self._stray()
+            return
+        self._pongs_due -= 1
+        self.used_bytes = pong.used
         if not self.is_proven:
             self.is_proven = True
             self._overseer.proven(self)
-        self._overseer.measured(self, cast("list[tuple[int, int]]", largest))
+        self._overseer.measured(self, pong.largest)
 
-    def _stuck(self, message: list[object]) -> None:
-        dialogue = self._dialogues.get(cast(int, message[1]))
+    def _stuck(self, stuck: Stuck) -> None:
+        dialogue = self._dialogues.get(stuck.run)
         if dialogue is not None:
-            self._overseer.stuck(self, dialogue)
+            self._overseer.stuck(self, dialogue, stuck)
+        elif stuck.run == wire.NO_RUN:
+            self._overseer.closing_for_ever(self)
+        else:
+            self._stray()
 
     def _log(self, message: list[object]) -> None:
+        _check_log(message)
         _, run, level, text = cast("tuple[int, int, str, bytes]", message)
+        if len(self._log_debt) >= wire.LOG_CREDIT:
+            raise ValueError("log lines beyond its credit")
         dialogue = self._dialogues.get(run)
         if dialogue is not None:
             dialogue.log(level, text)
@@ -374,6 +433,24 @@ class RemoteWorker:
             if not verdict.done():
                 verdict.set_exception(PoolError(f"a worker died: {death.reason}"))
         self._overseer.died(self, death)
+
+
+def _check_op(message: list[object]) -> None:
+    if len(message) < _OP_FIELDS:
+        raise ValueError("an op of too few parts")
+    _, run, number, name, form = message[:_OP_FIELDS]
+    if type(run) is not int or type(number) is not int or type(name) is not str:
+        raise ValueError("an op without a run, a number and a name")
+    if form != _PLAIN and (form != _PACKED or [type(value) for value in message[_OP_FIELDS:]] != [bytes, int]):
+        raise ValueError("an op whose values are neither plain nor packed")
+
+
+def _check_log(message: list[object]) -> None:
+    if len(message) != _LOG_FIELDS:
+        raise ValueError("a log line of too many or too few parts")
+    _, run, level, text = message
+    if type(run) is not int or level not in _LEVELS or type(text) is not bytes or len(text) > _LONGEST_LINE:
+        raise ValueError("a log line that is none")
 
 
 def init_message(init: InitFacts) -> dict[str, object]:

@@ -5,10 +5,11 @@ It outlives the worker, so that after a death the daemon can read who was being 
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from spyweb.lua import wire
 
@@ -20,21 +21,30 @@ class Slots:
             self.descriptor = _anonymous_file()
             if_not.callback(os.close, self.descriptor)
             os.ftruncate(self.descriptor, wire.SLOT_BYTES)
+            _fix_size(self.descriptor)
             self._memory = mmap.mmap(self.descriptor, wire.SLOT_BYTES)
             if_not.pop_all()
 
-    def stepped(self) -> frozenset[int]:
-        """The runs being stepped."""
+    def stepped(self) -> dict[int, int]:
+        """The runs being stepped, and how many milliseconds of CPU each has used."""
         with memoryview(self._memory) as view, view.cast("Q") as numbers:
-            return frozenset(numbers) - {0}
+            runs, cpu = numbers[: wire.SLOTS], numbers[wire.SLOTS :]
+            return {run: min(ms, wire.MOST_CPU_MS) for run, ms in zip(runs, cpu, strict=True) if run}
 
     def close(self) -> None:
         self._memory.close()
         os.close(self.descriptor)
 
 
+def _fix_size(descriptor: int) -> None:
+    """Whoever could shrink it would end the daemon with a SIGBUS when it reads there."""
+    if hasattr(fcntl, "F_ADD_SEALS"):
+        with suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+
+
 def _anonymous_file() -> int:
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("spyweb-slots")
+        return os.memfd_create("spyweb-slots", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())

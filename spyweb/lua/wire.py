@@ -14,9 +14,10 @@ Names (of ops, procedures, log levels) and rights cross as text (`str`); whateve
 Workers are forked by a zygote, `python -m spyweb.lua.worker.zygote FD`, which speaks frames of this module over the
 stream socket FD (ToZygote, FromZygote).  A FORK carries three descriptors (SCM_RIGHTS, on the frame's first byte): the
 worker's end of the main socket, of the bulk socket (both stream sockets), and a shared memory of SLOT_BYTES zeroed
-bytes.  That memory is SLOTS numbers (u64, this machine's byte order), one for each thread that steps VMs: the run it is
-stepping, 0 while it steps none.  After a death the daemon reads there which runs were being stepped.  The zygote takes
-the environment it is started with: TZ must be set in it, nothing else is needed and a worker keeps nothing else.
+bytes.  That memory is two times SLOTS numbers (u64, this machine's byte order), one for each thread that steps VMs: the
+run it is stepping, 0 while it steps none; and how many milliseconds of CPU that run has used, as of the last look.
+After a death the daemon reads there which runs were being stepped.  The zygote takes the environment it is started
+with: TZ must be set in it, nothing else is needed and a worker keeps nothing else.
 When the daemon's end of FD closes, the zygote kills its workers and ends.
 """
 
@@ -25,18 +26,27 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from enum import IntEnum
 from functools import lru_cache
-from typing import final
+from typing import Annotated, final
 
 import msgspec
+from msgspec import Meta, Struct
 
 BULK = 65_536  # bytes; a larger message would hold up the small ones behind it
 MAX_FRAME = 1 << 30  # bytes; more is a broken peer
+SMALL_FRAME = 262_144  # bytes of a frame on the first socket from a worker, which cuts its batches accordingly
 LARGEST = MAX_FRAME - BULK  # bytes that an op may be passed, or give, at once; what is around them has the rest
 LOG_LINE = 16_384  # bytes of one log line; the rest is cut, and the line says so
+LOG_MARK = 64  # bytes over that, for what says that it was cut
 LOG_CREDIT = 256  # log lines that a new worker may send before its first CREDIT
 RESULT = 65_536  # bytes of a packed result; a larger one is not shown
 SLOTS = 256  # stepping threads whose run is recorded in the shared memory; further ones are not
-SLOT_BYTES = 8 * SLOTS
+SLOT_BYTES = 2 * 8 * SLOTS
+TRACEBACK = 65_536  # bytes; the rest is cut
+REASON = 8_192  # bytes of the reason why a run ended, or a file does not compile; the rest is cut
+MOST_VMS = 8  # that a PONG names
+MOST_RIGHTS = 64  # texts in a READY
+MOST_CPU_MS = 1 << 53  # and most bytes in use; a larger integer is not every reader's
+NO_RUN = 0  # the number of no run
 
 
 class ToZygote(IntEnum):
@@ -84,7 +94,7 @@ class FromWorker(IntEnum):
     END = 3  # run, Ended, reason (bytes), traceback (bytes), CPU in ms, packed result or None, is its VM discarded
     LOG = 4  # run, level, text (bytes); costs one credit
     PONG = 5  # number, bytes in use by all VMs, [[vm, bytes]] of the largest
-    STUCK = 6  # run: it has not ended 1 s after its limit
+    STUCK = 6  # run, Why, CPU in ms: it has not ended 1 s after its limit; NO_RUN: a VM is being closed for too long
 
 
 class Form(IntEnum):
@@ -119,6 +129,48 @@ class Ended(IntEnum):
     MEMORY = 6
     UNBEGUN = 7  # its VM was gone when BEGIN arrived: nothing of it has run, it may begin in another VM
     SKIPPED = 8  # by its own condition: its handler has not run
+
+
+Count = Annotated[int, Meta(ge=0, le=MOST_CPU_MS)]
+
+
+class Ready(Struct, array_like=True, tag=int(FromWorker.READY)):
+    facts: dict[str, Annotated[list[str], Meta(max_length=MOST_RIGHTS)]]
+
+
+class Loaded(Struct, array_like=True, tag=int(FromWorker.LOADED)):
+    vm: int
+    reason: Annotated[str, Meta(max_length=REASON)] | None
+
+
+class End(Struct, array_like=True, tag=int(FromWorker.END)):
+    run: int
+    ended: Ended
+    reason: Annotated[bytes, Meta(max_length=REASON)]
+    traceback: Annotated[bytes, Meta(max_length=TRACEBACK)]
+    cpu_ms: Count
+    result: Annotated[bytes, Meta(max_length=RESULT)] | None
+    discarded: bool
+
+
+class Pong(Struct, array_like=True, tag=int(FromWorker.PONG)):
+    number: int
+    used: Count
+    largest: Annotated[list[tuple[int, Count]], Meta(max_length=MOST_VMS)]
+
+
+class Stuck(Struct, array_like=True, tag=int(FromWorker.STUCK)):
+    run: int
+    why: Why
+    cpu_ms: Count
+
+
+Report = Ready | Loaded | End | Pong | Stuck
+
+
+def report_of(message: list[object]) -> Report:
+    """What a worker says besides OP and LOG, checked as a whole; raises ValueError."""
+    return msgspec.convert(message, Report)  # type: ignore[no-any-return]
 
 
 class Ext(IntEnum):
@@ -210,6 +262,15 @@ def frame(messages: list[object]) -> bytes:
     return len(body).to_bytes(4, "little") + body
 
 
+def small_frames(messages: list[object]) -> list[bytes]:
+    """Frames of at most SMALL_FRAME bytes, as long as no message is larger by itself."""
+    whole = frame(messages)
+    if len(whole) <= SMALL_FRAME or len(messages) == 1:
+        return [whole]
+    half = len(messages) // 2
+    return small_frames(messages[:half]) + small_frames(messages[half:])
+
+
 def pieces(message: list[object]) -> list[bytes]:
     """The frame of one message, cut so that big strings are sent from where they are.
 
@@ -235,9 +296,13 @@ def _array_head(size: int) -> bytes:
 
 
 class Reader:
-    """Cuts a byte stream into frames, and frames into messages."""
+    """Cuts a byte stream into frames, and frames into messages.
 
-    def __init__(self) -> None:
+    It never holds more than one frame that is not whole, of at most so many bytes.
+    """
+
+    def __init__(self, most: int = MAX_FRAME) -> None:
+        self._most = most
         self._buffer = bytearray()
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[list[object]]:
@@ -246,18 +311,18 @@ class Reader:
         buffer += data
         messages: list[list[object]] = []
         with memoryview(buffer) as view:
-            end = _decode_frames(view, messages)
+            end = _decode_frames(view, messages, self._most)
         if end:
             del buffer[:end]
         return iter(messages)
 
 
-def _decode_frames(view: memoryview, messages: list[list[object]]) -> int:
+def _decode_frames(view: memoryview, messages: list[list[object]], most: int) -> int:
     """Gives where the last whole frame ends."""
     at, end = 0, len(view)
     while end - at >= 4:
         size = int.from_bytes(view[at : at + 4], "little")
-        if size > MAX_FRAME:
+        if size > most:
             raise ValueError(f"a frame of {size} bytes")
         if end - at - 4 < size:
             break

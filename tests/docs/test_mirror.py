@@ -36,7 +36,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "tests/unit/jobs/monitor/test_iterate.py": ("jobs/monitor/carry_out", "jobs/monitor/talk"),
     "tests/unit/reload/test_swap.py": ("reload/modules",),
-    "tests/unit/lua/test_pool.py": ("lua/process", "lua/remote", "lua/session", "lua/staff"),
+    "tests/unit/lua/test_pool.py": ("lua/process", "lua/session", "lua/staff"),
     # A command is a thin layer: each is typed for real, with and without a daemon.
     "tests/integration/test_cli_offline.py": ("cli/offline", "cli/options", "cli/project", "cli/steer"),
     "tests/integration/test_cli_process.py": ("daemon/signals",),
@@ -62,7 +62,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/integration/test_worker_process.py": (
         "lua/worker/calm", "lua/worker/compile", "lua/worker/console", "lua/worker/coroutines", "lua/worker/desk",
         "lua/worker/ending", "lua/worker/failure",
-        "lua/worker/failures", "lua/worker/lanes", "lua/worker/limits", "lua/worker/link", "lua/worker/main",
+        "lua/worker/failures", "lua/worker/limits", "lua/worker/link", "lua/worker/main",
         "lua/worker/kills", "lua/worker/kit", "lua/worker/prelude", "lua/worker/run",
         "lua/worker/trace", "lua/worker/zygote",
     ),

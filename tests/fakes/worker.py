@@ -12,7 +12,7 @@ from spyweb.clock import Clock
 from spyweb.errors import PoolError
 from spyweb.lua import wire
 from spyweb.lua.nursery import Child, Exit
-from spyweb.lua.wire import Ended, Form, FromWorker, ToWorker
+from spyweb.lua.wire import Ended, Form, FromWorker, ToWorker, Why
 
 TYPO = b"this is not Lua"  # does not compile
 SLOW = b"-- slow"  # is not loaded until the test says so
@@ -98,18 +98,18 @@ class FakeWorker:
     def end(self, run: int, ended: Ended = Ended.SUCCESS, reason: bytes = b"", *, discarded: bool = False) -> None:
         self.say(FromWorker.END, run, ended, reason, b"", 7, wire.pack([reason]), discarded)
 
-    def stuck(self, run: int) -> None:
-        self.say(FromWorker.STUCK, run)
+    def stuck(self, run: int, why: Why = Why.NOTHING, cpu_ms: int = 0) -> None:
+        self.say(FromWorker.STUCK, run, why, cpu_ms)
 
     def log(self, run: int, lines: int, padding: bytes = b"") -> None:
         for number in range(lines):
             self.say(FromWorker.LOG, run, "info", b"line %d" % number + padding)
 
-    def step(self, *runs: int) -> None:
-        """From now on these are what its threads are stepping."""
+    def step(self, *runs: int, cpu_ms: int = 0) -> None:
+        """From now on these are what its threads are stepping, and each has used that much CPU."""
         with memoryview(self._slots) as view, view.cast("Q") as numbers:
             for index, run in enumerate(runs):
-                numbers[index] = run
+                numbers[index], numbers[wire.SLOTS + index] = run, cpu_ms
 
     def die(self, how: str = "it was ended by SIGKILL", *, with_zygote: bool = False) -> None:
         if self.child.exited.done():

@@ -42,7 +42,7 @@ class Console:
             if run is None:
                 return 0
             if self._take(run, _RESERVE if home.heavy else 0):
-                self._outlet.post([_LOG, run.id, level.decode(), text])
+                self._outlet.post([_LOG, run.id, level.decode(), text[: wire.LOG_LINE + wire.LOG_MARK]])
                 if time.monotonic() - self._outlet.flushed > limits.LATEST:
                     self._outlet.flush()
             return run.why

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from spyweb.lua import wire
 from spyweb.lua.wire import Ended, FromWorker, ToWorker
 from spyweb.lua.worker import limits
 from spyweb.lua.worker.console import Console
@@ -18,7 +19,6 @@ from spyweb.lua.worker.runs import Ledger, Phase, Run, Task, Tenancy
 from spyweb.lua.worker.scratch import Scratch
 from spyweb.lua.worker.vm import VM, Init, Parts, compile_to_bytecode, init_of
 
-_LARGEST = 8  # VMs that a PONG names
 _SMALLEST = 1 << 20  # bytes; a VM with a lower limit could not even be furnished
 
 _RESUME = int(ToWorker.RESUME)
@@ -113,12 +113,12 @@ class Desk:
         if reason is None:
             with self._ledger.lock:
                 self._ledger.homes[number] = home
-        self._outlet.post([_LOADED, number, reason])
+        self._outlet.post([_LOADED, number, _cut(reason)])
 
     def _check(self, number: int, name: str, source: bytes, limit: int, more: list[tuple[str, bytes]]) -> None:
         scratch = Scratch(self._parts, max(limit, _SMALLEST))
         reasons = (_compile(scratch, *file, limit) for file in [(name, source), *more])
-        self._outlet.post([_LOADED, number, next((reason for reason in reasons if reason is not None), None)])
+        self._outlet.post([_LOADED, number, _cut(next((reason for reason in reasons if reason is not None), None))])
 
     def _keep(
         self, number: int, name: str, source: bytes, limit: int, more: list[tuple[str, bytes]], spares: int
@@ -136,7 +136,7 @@ class Desk:
         home = self._fresh_home(template)
         if not isinstance(home, Tenancy):
             ended, reason = home
-            self._outlet.post([_END, number, int(ended), reason.encode(), b"", 0, None, True])
+            self._outlet.post([_END, number, int(ended), reason.encode()[: wire.REASON], b"", 0, None, True])
             return None
         home.id = vm
         with self._ledger.lock:
@@ -216,7 +216,7 @@ class Desk:
     def _ping(self, number: int) -> None:
         ledger = self._ledger
         used = [(home.vm.used, home.id) for home in [*list(ledger.homes.values()), *list(ledger.closing)]]
-        largest = [[vm, size] for size, vm in heapq.nlargest(_LARGEST, used)]
+        largest = [[vm, size] for size, vm in heapq.nlargest(wire.MOST_VMS, used)]
         self._outlet.post([_PONG, number, sum(size for size, _ in used), largest])
 
     def _credit(self, lines: int) -> None:
@@ -245,6 +245,11 @@ def _add(vm: VM, bytecode: list[bytes]) -> bool:
     return True
 
 
+def _cut(reason: str | None) -> str | None:
+    """Lua's complaint holds what it found there, be it a text of megabytes."""
+    return None if reason is None else reason[: wire.REASON]
+
+
 def _too_large(name: str, limit: int) -> str:
     return f"{name}: does not fit into its memory limit of {limit} bytes"
 
@@ -253,7 +258,7 @@ def end(run: Run, why: int) -> Task | None:
     """Has a run end, with the ledger's lock held, for the first reason given.  Gives the task that does it."""
     if run.why or run.phase is Phase.ENDED:
         return None
-    run.why = why
+    run.why, run.first_why = why, run.first_why or why
     run.asks = 0
     run.limit_at = run.limit_at or time.monotonic()
     if run.started:

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 
-from spyweb.lua.wire import FromWorker, ToWorker, Why
+from spyweb.lua.wire import NO_RUN, SLOTS, FromWorker, ToWorker, Why
 from spyweb.lua.worker import limits, priority
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.desk import Desk, end
@@ -103,7 +103,8 @@ class Lanes:
             self._hand_over(task)
             return True
         following = self._stepper.perform(task, seat, leading=True)
-        if following and following.run is None and following.home.fleeting:
+        is_closing = following is not None and following.run is None
+        if following and is_closing and following.home.fleeting and following.home.vm.used <= limits.LARGE:
             if not self._inbox or self._outlet.waiting >= limits.FEW:
                 self._outlet.flush()  # whoever asked for it waits; closing its VM may take as long as its run did
             self._stepper.close(following.home)
@@ -232,7 +233,8 @@ class Lanes:
         return is_short
 
     def _is_busy(self) -> bool:
-        return not self._reading or bool(self._ledger.watched) or not self._slow.empty()
+        ledger = self._ledger
+        return not self._reading or bool(ledger.watched) or bool(ledger.closings) or not self._slow.empty()
 
     def _fall_asleep(self) -> None:
         self._awake.clear()
@@ -242,6 +244,8 @@ class Lanes:
     def _look_after_runs(self) -> None:
         if self._outlet.waiting:
             self._outlet.flush()
+        if self._ledger.closings and has_endless_closing(self._ledger):
+            self._outlet.post([_STUCK, NO_RUN, int(Why.NOTHING), 0])
         for run in list(self._ledger.watched.values()):
             with self._ledger.lock:
                 task = self._look_after(run, time.monotonic())
@@ -255,14 +259,31 @@ class Lanes:
         if run.phase is Phase.ENDED or not (run.started or run.why or run.deadline):
             self._ledger.watched.pop(run.id, None)
             return None
+        if run.started:
+            run_cpu = _cpu_so_far(run)
+            self._slots.runs[SLOTS + run.slot] = max(0, int(run_cpu * 1000))
+            if not run.why and run_cpu > run.cpu_limit:
+                return end(run, int(Why.CPU))
         if run.limit_at and not run.reported and now > _patience_ends(run):
             run.reported = True
-            self._outlet.post([_STUCK, run.id])
-        if run.started and not run.why and _cpu_so_far(run) > run.cpu_limit:
-            return end(run, int(Why.CPU))
+            cpu_ms = max(0, int((_cpu_so_far(run) if run.started else run.cpu) * 1000))
+            self._outlet.post([_STUCK, run.id, run.first_why, cpu_ms])
         if run.deadline and now > run.deadline:
             return end(run, int(Why.TIMEOUT))
         return None
+
+
+def has_endless_closing(ledger: Ledger) -> bool:
+    """Whether a VM is being closed for too long, which only the worker's own end can end.  It is said once of each."""
+    found = False
+    with ledger.lock:  # so that the threads are still there to be asked
+        for thread, closing in list(ledger.closings.items()):
+            cpu = limits.cpu_of(thread)
+            closing.cpu = cpu if closing.cpu is None else closing.cpu
+            limit = limits.CLOSING + closing.size / limits.CLOSING_RATE
+            if cpu - closing.cpu > limit and not closing.reported:
+                found = closing.reported = True
+    return found
 
 
 def _patience_ends(run: Run) -> float:

@@ -17,6 +17,8 @@ TAKE_OVER = 0.020  # seconds; a longer step and the follower takes over
 HEAVY = 0.005  # seconds; a VM with a longer step goes to the slow lane
 LIGHT = 0.001  # seconds; a VM with LIGHT_STEPS shorter ones in a row comes back
 LIGHT_STEPS = 20
+CLOSING = 2.0  # seconds of CPU for closing a VM, whatever its size ...
+CLOSING_RATE = 32 << 20  # ... and a second more for so many bytes: an eighth of what the slowest kind takes
 LARGE = 1 << 20  # bytes; closing a larger VM takes over a millisecond
 LATEST = 0.002  # seconds that an answer waits for others to leave with
 FEW = 8  # answers that wait for each other while there are more requests: each frame by itself costs both ends 10 us
@@ -64,6 +66,13 @@ def arm(address: int) -> None:
     """Makes the hook of the coroutine at this address fire now."""
     if _hook and address:
         _hook.arm(address)
+
+
+def cpu_of(thread: int) -> float:
+    """Seconds of CPU that a living thread of this process has used; where that can't be asked, seconds."""
+    if not hasattr(time, "pthread_getcpuclockid"):  # macOS: as if it had the CPU to itself
+        return time.monotonic()
+    return time.clock_gettime(time.pthread_getcpuclockid(thread))
 
 
 def cpu_since(thread: int, base: float, started: float) -> float:

@@ -70,7 +70,7 @@ class Outlet:
             while outbox:
                 batch.append(outbox.popleft())
             if batch:
-                self._send(self._small, wire.frame(batch))
+                self._send(self._small, *wire.small_frames(batch))
             self.flushed = time.monotonic()
 
     def post_bulk(self, message: list[object]) -> None:

@@ -41,6 +41,7 @@ class Run(Struct, kw_only=True, eq=False):
     address: int = 0  # of its coroutine
     asks: int = 0  # the number of the op whose answer it waits for
     why: int = 0  # wire.Why: it is to end
+    first_why: int = 0  # which stays when what follows its end has a limit of its own
     limit_at: float = 0.0  # when it was first told to end
     deadline: float = 0.0  # of its aftermath; 0: it is not in one
     cpu: float = 0.0  # seconds, of the steps that are over
@@ -50,6 +51,7 @@ class Run(Struct, kw_only=True, eq=False):
     cpu_base: float = 0.0  # that thread's CPU clock before this step
     reported: bool = False  # as stuck
     ops: int = 0  # how many it has asked for
+    slot: int = 0  # of that thread
 
 
 class Task(Struct, eq=False):
@@ -60,6 +62,14 @@ class Task(Struct, eq=False):
     op: int = 0  # the number of the op that this answers
     form: int = 0
     values: list[object] = field(default_factory=list)
+
+
+class Closing(Struct, eq=False):
+    """A VM that a thread is closing at this moment."""
+
+    size: int  # bytes, when it began
+    cpu: float | None = None  # of the thread, when the follower first saw it
+    reported: bool = False
 
 
 class Tenancy:
@@ -117,6 +127,7 @@ class Ledger:
         self.runs: dict[int, Run] = {}
         self.closing: set[Tenancy] = set()  # not in homes any more, or never, and not yet closed
         self.watched: dict[int, Run] = {}  # runs that the follower looks at
+        self.closings: dict[int, Closing] = {}  # by the thread that is at it
         self._heavy: OrderedDict[str, None] = OrderedDict()  # scripts whose steps are long
         self._early: OrderedDict[int, int] = OrderedDict()  # run → why: told to end before its BEGIN was read
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from threading import get_ident
 
 from msgspec import Struct
 
@@ -14,7 +15,7 @@ from spyweb.lua import wire
 from spyweb.lua.wire import Ended, Form, Why
 from spyweb.lua.worker import limits, values
 from spyweb.lua.worker.link import Outlet
-from spyweb.lua.worker.runs import Ledger, Phase, Run, Task, Tenancy
+from spyweb.lua.worker.runs import Closing, Ledger, Phase, Run, Task, Tenancy
 from spyweb.lua.worker.values import Told
 from spyweb.lua.worker.vm import OUT_OF_MEMORY, LuaError
 
@@ -56,6 +57,7 @@ class Stepper:
         """Gives the task that has been waiting for the same VM."""
         run = task.run
         if run is None:
+            self._wake()
             self.close(task.home)
             return None
         before = run.cpu
@@ -72,7 +74,8 @@ class Stepper:
 
     def _enter(self, run: Run, seat: Seat, *, leading: bool) -> None:
         run.thread, run.cpu_base = seat.thread, seat.cpu
-        self._slots[seat.slot] = run.id
+        run.slot = seat.slot
+        self._slots[seat.slot], self._slots[wire.SLOTS + seat.slot] = run.id, int(run.cpu * 1000)
         run.home.stepped = run
         run.waited = 0.0
         run.started = seat.now = time.monotonic()
@@ -173,7 +176,8 @@ class Stepper:
         with self._ledger.lock:
             _account(run, seat)
             if run.cpu > run.cpu_limit and not run.why:
-                run.why, run.limit_at = _CPU, time.monotonic()
+                run.why = run.first_why = _CPU
+                run.limit_at = time.monotonic()
             if not run.why:
                 run.asks = run.ops
                 (self._outlet.post_bulk if size > wire.BULK else self._outlet.post)(message)
@@ -231,8 +235,13 @@ class Stepper:
         self._wake()
 
     def close(self, home: Tenancy) -> None:
+        """Close its VM, while the follower watches: no hook ends what Lua does then."""
+        ledger, thread = self._ledger, get_ident()
+        ledger.closings[thread] = Closing(home.vm.used)
         home.vm.close()
-        self._ledger.closing.discard(home)
+        with ledger.lock:  # who asks for the clock of this thread holds it
+            del ledger.closings[thread]
+            ledger.closing.discard(home)
 
 
 def _end(ended: Ended, reason: bytes, *, discarded: bool) -> Result:

@@ -54,7 +54,8 @@ def end_message(run: int, told: Sequence[Any], cpu: float) -> list[object]:
     if scalar is not None:
         packed = wire.pack([scalar])
         packed = packed if len(packed) <= wire.RESULT else None
-    return [_END, run, ended, reason, traceback, round(cpu * 1000), packed, discarded]
+    cpu_ms = max(0, round(cpu * 1000))
+    return [_END, run, ended, reason[: wire.REASON], traceback[: wire.TRACEBACK], cpu_ms, packed, discarded]
 
 
 def for_lua(values: list[object]) -> tuple[list[object], int]:

@@ -202,13 +202,16 @@ class VM:
             self._runtime.set_max_memory(self._limit + LAST_WORDS)
 
     def close(self) -> None:
-        """Frees it; most of that inside a Lua call, which leaves the other threads alone."""
-        runtime, self._runtime = self._runtime, None
-        if runtime is None:
+        """Free it; most of that inside a Lua call, which leaves the other threads alone.
+
+        What it uses is counted until it is gone.
+        """
+        if self._runtime is None:
             return
-        if not self._is_fleeting or runtime.get_memory_used() > _SMALL:
+        if not self._is_fleeting or self._runtime.get_memory_used() > _SMALL:
             with contextlib.suppress(LuaError, MemoryError):  # what is left goes with the runtime
                 self._control(_EMPTY)
+        self._runtime = None
         self._compile = self._begin = self._step = self._control = _deny
 
     def _called(self, what: int | bytes, level: bytes = b"", text: bytes = b"") -> bytes | float:

@@ -3,13 +3,12 @@ from __future__ import annotations
 import pytest
 
 from spyweb.lua import endings, wire
-from spyweb.lua.wire import Ended, FromWorker, Why
+from spyweb.lua.wire import End, Ended, Why
 from spyweb.model import Ending, Failure, Outcome
 
 
 def told(ended: Ended, *, result: bytes | None = None, discarded: bool = False) -> Ending:
-    message = [FromWorker.END, 1, ended, b"jobs/a.lua:3: b\xffad", b"stack", 12, result, discarded]
-    return endings.from_end(message)
+    return endings.from_end(End(1, ended, b"jobs/a.lua:3: b\xffad", b"stack", 12, result, discarded))
 
 
 @pytest.mark.parametrize(
@@ -41,6 +40,16 @@ def test_a_result_that_python_cannot_hold_is_not_shown() -> None:
     a_table_as_key = b"\x91\x81\x81\x01\x02\x03"
 
     assert told(Ended.SUCCESS, result=a_table_as_key).result is None
+
+
+def test_what_can_not_be_shown_is_no_result() -> None:
+    for packed in (b"", b"\xc1", b"\x05", b"\x91\xc7\x01\x63x", b"\x91" * 5000, b"\x91\xd9\x02\xff\xff"):
+        assert told(Ended.SUCCESS, result=packed).result is None
+
+
+def test_a_run_that_cost_its_worker_shows_its_cpu() -> None:
+    assert endings.unstoppable(Why.CPU, 1500).cpu_ms == 1500
+    assert endings.lost("its worker died", guilty=True, cpu_ms=1500).cpu_ms == 1500
 
 
 def test_a_discarded_vm_means_that_globals_were_reset() -> None:

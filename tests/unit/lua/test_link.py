@@ -20,6 +20,7 @@ class Ear:
     heard: list[list[object]] = field(default_factory=list)
     nonsense: list[Exception] = field(default_factory=list)
     losses: int = 0
+    most_bulk: int = wire.MAX_FRAME
 
     def received(self, messages: Iterable[list[object]]) -> None:
         self.heard.extend(messages)

@@ -66,3 +66,24 @@ def test_what_only_lua_has_is_made_once_however_often_it_comes() -> None:
 
 def test_null_as_the_daemon_writes_it_is_the_same_sentinel() -> None:
     assert wire.unpack(wire.pack([NULL])) == [Foreign(Ext.NULL, "table")]
+
+
+def test_a_batch_leaves_in_frames_of_a_bounded_size_and_in_order() -> None:
+    messages: list[object] = [[4, number, "info", b"x" * 16_000] for number in range(100)]
+
+    frames = wire.small_frames(messages)
+
+    assert max(map(len, frames)) <= wire.SMALL_FRAME
+    reader = wire.Reader(wire.SMALL_FRAME)
+    assert [message for frame in frames for message in reader.feed(frame)] == messages
+
+
+def test_a_frame_over_the_bound_of_its_reader_is_refused_before_it_has_come() -> None:
+    with pytest.raises(ValueError, match="a frame of 101 bytes"):
+        wire.Reader(100).feed((101).to_bytes(4, "little"))
+
+
+@pytest.mark.parametrize("message", [[3, 1], [3, 1, 42, b"", b"", 1, None, False], [5, 1, -1, []], [99], []])
+def test_a_report_is_checked_as_a_whole(message: list[object]) -> None:
+    with pytest.raises(ValueError, match=r"Expected|Invalid|missing|length"):
+        wire.report_of(message)

@@ -21,7 +21,7 @@ def test_what_a_thread_writes_is_seen_in_the_shared_memory(descriptor: int) -> N
     slots = Slots(descriptor)
     slots.runs[slots.take()] = 77
 
-    assert memoryview(os.pread(descriptor, wire.SLOT_BYTES, 0)).cast("Q").tolist() == [77] + [0] * (wire.SLOTS - 1)
+    assert memoryview(os.pread(descriptor, wire.SLOT_BYTES, 0)).cast("Q").tolist() == [77] + [0] * (2 * wire.SLOTS - 1)
 
 
 def test_a_slot_given_back_is_idle_and_taken_again(descriptor: int) -> None:

@@ -30,7 +30,7 @@ def run_to_its_end(parts: Parts, source: bytes) -> list[list[object]]:
     home.vm = VM(parts, init, 4 << 20, home, main_count=0)
     assert home.vm.compile(b"jobs/x.lua", source) is None
     run = Run(id=7, home=home, procedure="run", arguments=wire.pack([{"job": "x"}, False]), cpu_limit=10.0)
-    stepper = Stepper(ledger, outlet, memoryview(bytearray(8)).cast("Q"), lambda: None)  # type: ignore[arg-type]
+    stepper = Stepper(ledger, outlet, memoryview(bytearray(wire.SLOT_BYTES)).cast("Q"), lambda: None)  # type: ignore[arg-type]
     stepper.perform(Task(home, run), Seat(thread=0, slot=0, cpu=0.0))
     return outlet.sent
 
@@ -44,6 +44,17 @@ def test_what_an_op_is_passed_and_is_too_large_for_a_message_is_an_error_at_the_
 
     assert end[:3] == [FromWorker.END, 7, Ended.ERROR]
     assert end[3] == b"jobs/x.lua:2: store_set: 1001 bytes can't be handed over at once, 1000 at most"
+
+
+def test_what_a_script_chose_of_a_failure_is_cut(parts: Parts) -> None:
+    source = b"local t = {} t." + b"x" * 100_000 + b" = function() local y = nil + 1 end t." + b"x" * 100_000 + b"()"
+    (end,) = run_to_its_end(parts, source)
+
+    reason, traceback = end[3:5]
+    assert isinstance(reason, bytes)
+    assert isinstance(traceback, bytes)
+    assert len(reason) <= wire.REASON
+    assert 0 < len(traceback) <= wire.TRACEBACK
 
 
 def test_a_script_goes_on_after_an_op_that_was_passed_too_much(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:

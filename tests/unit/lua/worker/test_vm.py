@@ -343,3 +343,19 @@ def test_a_few_scalars_cross_one_by_one(vm: VM) -> None:
     told = start(vm, b"local t = {} for i = 1, 255 do t[i] = i end echo(table.unpack(t))")
 
     assert told == (Told.OP, b"echo", Form.PLAIN, *range(1, 256))
+
+
+def test_what_a_vm_uses_is_counted_until_it_is_gone(vm: VM, monkeypatch: pytest.MonkeyPatch) -> None:
+    start(vm, b"kept = ('x'):rep(2000000)")
+    before, control, seen = vm.used, vm._control, []
+
+    def watched(what: bytes) -> object:
+        seen.append(vm.used)
+        return control(what)
+
+    monkeypatch.setattr(vm, "_control", watched)
+    vm.close()
+
+    assert seen == [before]
+    assert before > 2_000_000
+    assert vm.used == 0

@@ -1,0 +1,323 @@
+"""A worker that was taken over says what it likes: it costs its own runs, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from asyncio import Future, Task
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+import structlog
+
+from spyweb.lua import wire
+from spyweb.lua.pool import Pool, open_pool
+from spyweb.lua.remote import MOST_STRAYS, UNFINISHED_PINGS
+from spyweb.lua.session import Code, InitFacts, Request
+from spyweb.lua.staff import PING_EVERY
+from spyweb.lua.wire import Form, FromWorker, Why
+from spyweb.model import Ending, Failure, JobId, Outcome, RunId
+from tests.fakes.clock import FakeClock
+from tests.fakes.worker import FakeNursery, FakeWorker
+
+CODE = Code(job=JobId("prices"), generation=1, chunk="jobs/prices.lua", source=b"")
+TIMEOUT = 5.0  # seconds of each run
+OP, LOG, END, PONG, STUCK, LOADED, READY = (
+    int(kind)
+    for kind in (
+        FromWorker.OP, FromWorker.LOG, FromWorker.END, FromWorker.PONG, FromWorker.STUCK, FromWorker.LOADED,
+        FromWorker.READY,
+    )
+)  # fmt: skip
+
+
+class Host:
+    """Answers every op at once, but for `wait`, which is never answered."""
+
+    def __init__(self) -> None:
+        self.ops: list[str] = []
+        self.lines: list[bytes] = []
+
+    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
+        self.ops.append(name)
+        future: Future[Sequence[object]] = asyncio.get_running_loop().create_future()
+        if name != "wait":
+            future.set_result([])
+        return future
+
+    def log(self, level: str, text: bytes) -> None:
+        self.lines.append(text)
+
+
+@dataclass
+class World:
+    clock: FakeClock
+    pool: Pool
+    nursery: FakeNursery
+    host: Host = field(default_factory=Host)
+
+    async def begin(self, run: int = 1) -> Task[Ending]:
+        request = Request(run=RunId(run), code=CODE, timeout_ms=int(TIMEOUT * 1000), cpu_limit_ms=10_000)
+        task = asyncio.create_task(self.pool.run(request, self.host))
+        await self.hear()
+        return task
+
+    async def hear(self) -> None:
+        """Let what was said arrive."""
+        for _ in range(5):
+            await self.clock.turn()
+
+    @property
+    def worker(self) -> FakeWorker:
+        """The one where the first run began."""
+        return next(worker for worker in self.nursery.workers if "begin 1" in worker.story)
+
+    @property
+    def is_killed(self) -> bool:
+        return "killed" in self.worker.story
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    clock = FakeClock()
+    nursery = FakeNursery(clock, "UTC")
+    async with open_pool(clock=clock, workers=1, init=InitFacts(ops=[]), nursery=lambda *_: nursery) as pool:
+        yield World(clock, pool, nursery)
+        closing = asyncio.create_task(pool.stop(0))
+        await clock.turn(10)
+        await closing
+
+
+MALFORMED: dict[str, object] = {
+    "an end of too few parts": [END, 1, 0],
+    "an end of a kind that there is not": [END, 1, 99, b"", b"", 1, None, False],
+    "an end whose CPU is a text": [END, 1, 0, b"", b"", b"much", None, False],
+    "an end whose CPU is below zero": [END, 1, 0, b"", b"", -1, None, False],
+    "an end whose CPU no database holds": [END, 1, 0, b"", b"", 1 << 60, None, False],
+    "an end whose reason is a list": [END, 1, 0, [b"x"], b"", 1, None, False],
+    "an end whose result is not packed": [END, 1, 0, b"", b"", 1, [1], False],
+    "an end of a run that is no number": [END, [1], 0, b"", b"", 1, None, False],
+    "an end with megabytes of reason": [END, 1, 0, b"x" * 100_000, b"", 1, None, False],
+    "an op without a name": [OP, 1, 1],
+    "an op whose name is a number": [OP, 1, 1, 5, 0],
+    "an op whose run is a list": [OP, [1], 1, "echo", 0],
+    "an op whose packed values are a number": [OP, 1, 1, "echo", int(Form.PACKED), 5, 1],
+    "an op whose packed values are not counted": [OP, 1, 1, "echo", int(Form.PACKED), wire.pack([{}])],
+    "an op in a form that there is not": [OP, 1, 1, "echo", 9, b"x"],
+    "a log line of another level": [LOG, 1, "fatal", b"x"],
+    "a log line that is a number": [LOG, 1, "info", 5],
+    "a log line that is too long": [LOG, 1, "info", b"x" * 50_000],
+    "a pong with a thousand VMs": [PONG, 1, 5, [[1, 1]] * 1000],
+    "a pong without a size": [PONG, 1],
+    "a stuck run without a reason": [STUCK, 1],
+    "a VM that was loaded for a reason that is a number": [LOADED, 1, 5],
+    "ready for a second time": [READY, {"rights": []}],
+    "a kind that there is not": [77, 1],
+    "an empty message": [],
+    "no message": 5,
+    "a table": {"kind": END},
+}
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+@pytest.mark.parametrize("what", MALFORMED)
+async def test_a_worker_that_says_what_none_says_is_killed_and_its_runs_are_lost(
+    world: World, what: str, bulk: bool
+) -> None:
+    task = await world.begin()
+
+    world.worker.say_bytes(wire.frame([MALFORMED[what]]), bulk=bulk)
+    await world.hear()
+
+    assert world.is_killed
+    assert task.result().outcome is Outcome.LOST
+    assert "it talked nonsense" in task.result().reason
+
+
+async def test_ops_that_wait_for_no_answer_cost_a_worker_its_life(world: World) -> None:
+    task = await world.begin()
+    flood: list[object] = [[OP, 1, number, "echo", 0] for number in range(1, 5 * MOST_STRAYS)]
+
+    for frame in wire.small_frames(flood):
+        world.worker.say_bytes(frame)
+    await world.hear()
+
+    assert world.is_killed
+    assert task.result().outcome is Outcome.LOST
+    assert len(world.host.ops) <= MOST_STRAYS + 1
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        [OP, 99, 1, "echo", 0],
+        [OP, 1, 0, "echo", 0],
+        [END, 99, 0, b"", b"", 1, None, False],
+        [STUCK, 99, 0, 0],
+        [LOADED, 99, None],
+        [PONG, 1, 5, []],
+    ],
+)
+async def test_a_flood_of_what_answers_to_nothing_costs_a_worker_its_life(world: World, message: list[object]) -> None:
+    task = await world.begin()
+
+    for frame in wire.small_frames([message] * (5 * MOST_STRAYS)):
+        world.worker.say_bytes(frame)
+    await world.hear()
+
+    assert world.is_killed
+    assert task.result().outcome is Outcome.LOST
+
+
+async def test_log_lines_without_credit_cost_a_worker_its_life(world: World) -> None:
+    task = await world.begin()
+
+    world.worker.log(1, wire.LOG_CREDIT)
+    await world.hear()
+    assert "killed" not in world.worker.story
+
+    world.worker.log(1, 5 * wire.LOG_CREDIT)
+    await world.hear()
+    assert world.is_killed
+    assert task.result().outcome is Outcome.LOST
+    assert len(world.host.lines) <= 2 * wire.LOG_CREDIT
+
+
+async def test_half_a_message_is_no_sign_of_life(world: World) -> None:
+    task = await world.begin()
+    worker = world.worker
+    worker.answers_pings = False
+    worker.say_bytes((1000).to_bytes(4, "little"))
+
+    for _ in range(6):
+        worker.say_bytes(b"x")
+        await world.hear()
+        await world.clock.turn(PING_EVERY)
+
+    assert task.result().reason.startswith("its worker died: it answered no ping")
+
+
+async def test_a_small_frame_is_not_waited_for_beyond_its_bound(world: World) -> None:
+    task = await world.begin()
+
+    world.worker.say_bytes((wire.SMALL_FRAME + 1).to_bytes(4, "little"))
+    await world.hear()
+
+    assert world.is_killed
+    assert task.result().outcome is Outcome.LOST
+
+
+async def test_a_big_message_is_no_larger_than_what_its_vms_can_hold(world: World) -> None:
+    task = await world.begin()
+
+    world.worker.say_bytes((900 << 20).to_bytes(4, "little"), bulk=True)
+    await world.hear()
+
+    assert world.is_killed
+    assert task.result().outcome is Outcome.LOST
+
+
+async def test_a_big_message_that_never_ends_is_given_up(world: World) -> None:
+    request = Request(run=RunId(1), code=CODE, timeout_ms=3_600_000, cpu_limit_ms=10_000)
+    task = asyncio.create_task(world.pool.run(request, world.host))
+    await world.hear()
+    world.worker.say_bytes((1 << 20).to_bytes(4, "little"), bulk=True)
+
+    for _ in range(UNFINISHED_PINGS + 3):
+        if not world.is_killed:
+            world.worker.say_bytes(b"x", bulk=True)
+        await world.hear()
+        await world.clock.turn(PING_EVERY)
+
+    assert task.result().reason.startswith("its worker died: a message of it did not arrive whole")
+
+
+async def test_a_run_that_can_not_be_stopped_says_which_limit_came_first_and_what_it_used(world: World) -> None:
+    task = await world.begin()
+    await world.clock.turn(TIMEOUT)  # the daemon tells it to end; its worker had done so before
+
+    world.worker.stuck(1, Why.CPU, 4900)
+    await world.hear()
+
+    assert (task.result().failure, task.result().cpu_ms) == (Failure.CPU, 4900)
+
+
+async def test_a_run_that_cost_its_worker_its_life_shows_its_cpu(world: World) -> None:
+    task = await world.begin()
+    world.worker.step(1, cpu_ms=2500)
+    world.worker.die()
+    await world.hear()
+
+    assert (task.result().outcome, task.result().cpu_ms) == (Outcome.LOST, 2500)
+
+
+async def test_a_worker_that_closes_a_vm_for_ever_is_replaced(world: World) -> None:
+    task = await world.begin()
+    world.worker.stuck(wire.NO_RUN)
+    await world.hear()
+    await world.clock.turn(5)
+
+    assert world.is_killed
+    assert "could not be stopped" in task.result().reason
+    assert len(world.nursery.living) == 1
+
+
+def mutated(rng: random.Random, value: object) -> object:
+    """The same, or something else in its place."""
+    if isinstance(value, list) and rng.random() < 0.8:
+        changed = [mutated(rng, item) if rng.random() < 0.3 else item for item in value]
+        return changed[: rng.randrange(len(changed) + 1)] if rng.random() < 0.2 else changed
+    junk: list[object] = [
+        None, True, -1, 0, 1, 2, 3, 1 << 62, -(1 << 62), 1.5, float("nan"), float("inf"), "text", "echo", "wait", b"",
+        b"\xff\xfe", b"\x91\x91\x91", b"x" * 300, [], [[]], [1, 2], {}, {"a": []}, {1: {2: 3}}, [[[[]]]],
+        wire.pack([1]),
+    ]  # fmt: skip
+    return rng.choice(junk)
+
+
+def forged(rng: random.Random) -> bytes:
+    run = rng.choice([1, 2, 3, 99])
+    message: list[object] = rng.choice(
+        [
+            [OP, run, rng.randrange(5), rng.choice(["echo", "wait"]), rng.randrange(3), b"value"],
+            [
+                OP,
+                run,
+                rng.randrange(5),
+                "echo",
+                int(Form.PACKED),
+                rng.choice([b"", b"\xc1", wire.pack([{}])]),
+                rng.choice([1, -5, 1 << 40]),
+            ],
+            [END, run, rng.randrange(10), b"reason", b"traceback", 5, wire.pack([1]), rng.random() < 0.5],
+            [LOG, run, "info", b"line"],
+            [PONG, rng.randrange(4), 100, [[1, 5], [7, 9]]],
+            [STUCK, rng.choice([0, run]), rng.randrange(7), 100],
+            [LOADED, rng.randrange(5), rng.choice([None, "why"])],
+            [READY, {"rights": []}],
+        ]
+    )
+    whole = wire.frame([message if rng.random() < 0.5 else mutated(rng, message)])
+    if rng.random() < 0.9:
+        return whole
+    return rng.choice([rng.randbytes(30), whole[:-1], whole[:3], b"\xff" * 8, bytes(4), whole + b"\x01"])
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_whatever_a_worker_says_each_run_ends_and_the_loop_hears_of_no_error(world: World, seed: int) -> None:
+    rng = random.Random(seed)
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    with structlog.testing.capture_logs():
+        tasks = [await world.begin(run) for run in (1, 2, 3)]
+        for _ in range(40):
+            for worker in world.nursery.living:
+                worker.say_bytes(forged(rng), bulk=rng.random() < 0.2)
+            await world.clock.turn()
+        for _ in range(30):
+            await world.hear()
+            await world.clock.turn(1)
+
+    assert all(task.done() and isinstance(task.result(), Ending) for task in tasks)
+    assert complaints == []
