@@ -98,7 +98,7 @@ class Office:
         return log_file(self.root, self._live(job).spec.folder)
 
     async def health(self) -> Health:
-        return view_health(self.vitals(), self._states(), sum(is_short(job.last) for job in self.live))
+        return view_health(self.vitals(), self._states(), sum(map(_is_short, self.live)))
 
     def _states(self) -> Iterator[JobState]:
         """Without the rest of their views, which would hold the loop up for 300 ms with ten thousand jobs."""
@@ -149,3 +149,8 @@ class Office:
         if found is None:
             raise Refused(f"{job} is gone")
         return found
+
+
+def _is_short(job: LiveJob) -> bool:
+    """Whether this is a monitor at work that does not find what is expected."""
+    return is_short(job.last) and job.spec.monitor is not None and job.spec.enabled and not job.cursor.paused

@@ -275,6 +275,8 @@ def test_a_page_that_is_gone_is_told_over_a_restart_too(project: Project, board:
         assert (last["http_status"], last["note"]) == (404, "not as expected: http status 404 in 2 runs in a row")
         assert "1 monitor does not find what is expected" in project.spyweb("health").stdout
         shown = project.spyweb("run", "gone").stdout
+        project.spyweb("pause", "gone")
+        assert "monitor" not in project.spyweb("health").stdout
     assert shown.endswith("404, 0 items; not as expected: http status 404 in 3 runs in a row\n")
     told = project.spyweb("debug", "gone", code=1).stdout
     assert f"error the page could not be fetched: http status: 404: {board.url}/nothing" in told

@@ -20,7 +20,7 @@ from spyweb.store.protocol import Records, Runs
 log = structlog.get_logger()
 
 TOLD = "not as expected: "  # how the note of such a run begins
-LOOK_BACK = 1_000  # runs that are read once, to count those in a row
+LOOK_BACK = 200  # runs that are read once, to count those in a row
 
 
 @dataclass(slots=True)
@@ -60,23 +60,26 @@ def count_streak(monitor: Monitor, newest_first: Sequence[Run], *, has_found: bo
     return streak
 
 
-async def read_streak(monitor: Monitor, run: Run, runs: Runs, records: Records) -> Streak:
-    """Count the runs before this one by what is stored of them."""
+async def streak_before(monitor: Monitor, run: Run, ending: Ending, runs: Runs, records: Records) -> Streak | None:
+    """Count the runs before this one by what is stored of them, unless it is as expected: then nobody asks.
+
+    None: they can't be read now.
+    """
+    if not shortfall(monitor, ending, has_found=True):
+        return Streak(has_found=bool(ending.items_found))
     try:
         earlier = await runs.list(run.job, limit=LOOK_BACK, before=run.id)
         has_records = bool(await records.list(run.job, limit=1))
     except STORE_REFUSED as error:
         log.error("earlier runs could not be read", job=run.job, reason=str(error))
-        return Streak()
+        return None
     return count_streak(monitor, earlier, has_found=has_records)
 
 
 def judge(monitor: Monitor, run: Run, ending: Ending, streak: Streak) -> Ending:
     """Return how the run ended, with what is to be told of it and of those before it."""
-    if ending.items_found is None:
-        return ending
     short = shortfall(monitor, ending, has_found=streak.has_found)
-    streak.has_found |= ending.items_found > 0
+    streak.has_found |= bool(ending.items_found)
     if not short:
         if streak.count >= monitor.empty_after:
             log.info("as expected again", job=run.job, run=run.id, after_runs=streak.count)
@@ -85,12 +88,25 @@ def judge(monitor: Monitor, run: Run, ending: Ending, streak: Streak) -> Ending:
     streak.count += 1
     if streak.count < monitor.empty_after or ending.outcome is not Outcome.SUCCESS:
         return ending
-    text = short if streak.count == 1 else f"{short} in {streak.count} runs in a row"
     if monitor.on_empty is OnEmpty.FAIL:
-        return replace(ending, outcome=Outcome.FAILED, failure=Failure.ERROR, reason=f"{TOLD}{text}")
+        return replace(ending, outcome=Outcome.FAILED, failure=Failure.ERROR, reason=_told(short, streak))
     if streak.count == monitor.empty_after:
-        log.warning("a monitor does not find what is expected", job=run.job, run=run.id, reason=text)
-    return replace(ending, note="; ".join(filter(None, (f"{TOLD}{text}", ending.note))))
+        log.warning("a monitor does not find what is expected", job=run.job, run=run.id, reason=_told(short, streak))
+    return _with_note(ending, _told(short, streak))
+
+
+def judge_preview(monitor: Monitor, ending: Ending, streak: Streak) -> Ending:
+    """The same for a person who looks: nothing is counted, but what was told stays told while it is so."""
+    short = shortfall(monitor, ending, has_found=streak.has_found)
+    return _with_note(ending, _told(short, streak)) if short and streak.count >= monitor.empty_after else ending
+
+
+def _told(short: str, streak: Streak) -> str:
+    return f"{TOLD}{short}" if streak.count == 1 else f"{TOLD}{short} in {streak.count} runs in a row"
+
+
+def _with_note(ending: Ending, note: str) -> Ending:
+    return replace(ending, note="; ".join(filter(None, (note, ending.note))))
 
 
 def is_short(run: Run | None) -> bool:

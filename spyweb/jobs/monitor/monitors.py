@@ -9,7 +9,7 @@ from spyweb.jobs.attempt import DEBUG, CountingHost, failed
 from spyweb.jobs.live import LiveJob
 from spyweb.jobs.monitor.carry_out import Cycles, Errand, Machine, Version
 from spyweb.jobs.monitor.course import Means
-from spyweb.jobs.monitor.expectations import judge, read_streak
+from spyweb.jobs.monitor.expectations import judge, judge_preview, streak_before
 from spyweb.jobs.monitor.iterate import Iteration
 from spyweb.jobs.monitor.owed import Owed
 from spyweb.jobs.monitor.rules.items import reader_of
@@ -47,17 +47,24 @@ class Monitors:
                     cycles = Cycles(self._means, self._machine, errand, tasks)
                     self._iterations[run.id] = iteration = Iteration(cycles, errand, self._means.clock)
                     ending = await iteration.run()
-            return ending if errand.is_preview else await self._judged(version, run, ending)
+            return await self._judged(errand, ending)
         finally:
             del self._iterations[run.id]
             if job.gone:
                 self.forget(job.id)
 
-    async def _judged(self, version: Version, run: Run, ending: Ending) -> Ending:
-        if version.streak is None and ending.items_found is not None:
-            means = self._means
-            version.streak = await read_streak(version.monitor, run, means.runs, means.records)
-        return judge(version.monitor, run, ending, version.streak) if version.streak else ending
+    async def _judged(self, errand: Errand, ending: Ending) -> Ending:
+        """Look at what its pages gave, and at the runs before it."""
+        version, run, means = errand.version, errand.run, self._means
+        if ending.items_found is None:
+            return ending
+        streak = version.streak or await streak_before(version.monitor, run, ending, means.runs, means.records)
+        if streak is None:
+            return ending
+        if errand.is_preview:
+            return judge_preview(version.monitor, ending, streak)
+        version.streak = streak
+        return judge(version.monitor, run, ending, streak)
 
     def cancel(self, run: RunId, why: Why) -> None:
         """Have it end; a run that is not known has ended already."""

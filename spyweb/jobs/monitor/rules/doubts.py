@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
 REQUEST = ("url", "method", "headers", "body", "timeout", "proxy", "max_body_size")
 RESPONSE = ("status", "body", "url", "headers")
 RESULT = ("ok", "request", "response", "error")
 
+A_RESPONSE = (
+    "a response: expected some of " + ", ".join(RESPONSE),
+    (*RESPONSE, "proxy", "time_ms", "size"),
+)
 EXPECTED = {  # by hook: what it returns, and which names of its table mean something
     "before_fetch": ("a request: expected some of " + ", ".join(REQUEST), REQUEST),
     "override_fetch": (
@@ -29,10 +33,17 @@ def doubt_of(hook: str, value: object) -> str:
     if hook not in EXPECTED or not isinstance(value, Mapping):
         return ""
     expected, known = EXPECTED[hook]
-    strange = [key for key in value if not isinstance(key, bytes) or key.decode("utf-8", "replace") not in known]
+    response = value.get(b"response") if hook == "after_fetch" else None
+    if isinstance(response, Mapping):
+        return _doubt(value, "what it returned", "", known) or _doubt(response, "its 'response'", *A_RESPONSE)
+    return _doubt(value, "what it returned", expected, known)
+
+
+def _doubt(table: Mapping[object, object], what: str, expected: str, known: Sequence[str]) -> str:
+    strange = [key for key in table if not isinstance(key, bytes) or key.decode("utf-8", "replace") not in known]
     for name in strange[:MOST]:
         if isinstance(name, bytes) and len(name) <= LONGEST:
             shown = name.decode("utf-8", "replace")
             for meant in get_close_matches(shown, known, n=1, cutoff=LIKENESS):
-                return f"nobody reads {shown!r} in what it returned: did you mean {meant!r}?"
-    return f"nothing of what it returned is {expected}" if len(strange) == len(value) else ""
+                return f"nobody reads {shown!r} in {what}: did you mean {meant!r}?"
+    return f"nothing of {what} is {expected}" if expected and len(strange) == len(table) else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import Future
 from itertools import count
 from typing import Any
 
@@ -113,6 +114,16 @@ async def test_the_count_goes_on_over_a_restart_and_an_edit() -> None:
         assert (await watch(s, make_monitor(), *BARE)).note == "not as expected: no items in 4 runs in a row"
 
 
+async def test_a_run_that_took_no_page_apart_does_not_hide_what_was_before_a_restart() -> None:
+    async with shop() as s:
+        await watch_all(s, make_monitor(), MISSING, MISSING)
+        job = make_monitor(lua=True)
+        s.vms.hooks = {"after_fetch": lambda _result, _ctx: None}
+        await watch(s, job, *MISSING)
+        s.vms.hooks = {}
+        assert (await watch(s, job, *MISSING)).note == "not as expected: http status 404 in 3 runs in a row"
+
+
 async def test_a_record_shows_that_there_were_items_where_the_runs_are_gone() -> None:
     async with shop() as s:
         await s.run()
@@ -127,6 +138,32 @@ async def test_where_the_settings_say_so_the_run_fails() -> None:
     assert [run.outcome for run in runs] == [Outcome.SUCCESS, Outcome.FAILED, Outcome.FAILED]
     assert (runs[1].failure, runs[1].reason) == (Failure.ERROR, "not as expected: http status 404 in 2 runs in a row")
     assert (runs[2].http_status, runs[2].items_found) == (404, 0)
+
+
+async def test_what_was_told_stays_told_where_a_person_looks_and_sees_the_same() -> None:
+    async with shop() as s:
+        job = make_monitor()
+        await watch_all(s, job, MISSING, MISSING, MISSING)
+        assert (await watch(s, job, *MISSING, debug=True)).note == "not as expected: http status 404 in 3 runs in a row"
+        assert (await watch(s, job, *GOOD, debug=True)).note == ""
+        assert (await watch(s, job, *MISSING)).note == "not as expected: http status 404 in 4 runs in a row"
+
+
+async def test_nothing_is_read_for_a_run_that_is_as_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with shop() as s:
+        asked: list[JobId | None] = []
+        list_runs = s.store.runs.list
+
+        def note(job: JobId | None = None, *, limit: int = 30, before: RunId | None = None) -> Future[list[Run]]:
+            asked.append(job)
+            return list_runs(job, limit=limit, before=before)
+
+        monkeypatch.setattr(s.store.runs, "list", note)
+        job = make_monitor()
+        await watch_all(s, job, GOOD, GOOD)
+        assert asked == []
+        await watch_all(s, make_monitor(), MISSING, MISSING)
+        assert len(asked) == 1
 
 
 async def test_a_person_who_looks_changes_no_count() -> None:

@@ -19,6 +19,12 @@ def test_every_name_that_means_something_is_understood(hook: str) -> None:
     [
         ("before_fetch", {b"url": b"x", b"Headers": {}}, "nobody reads 'Headers' in what it returned: did you mean"),
         ("after_fetch", {b"respones": {}}, "nobody reads 'respones' in what it returned: did you mean 'response'?"),
+        (
+            "after_fetch",
+            {b"ok": True, b"response": {b"html": b""}},
+            "nothing of its 'response' is a response: expected",
+        ),
+        ("after_fetch", {b"response": {b"boddy": b""}}, "nobody reads 'boddy' in its 'response': did you mean 'body'?"),
         ("before_fetch", {}, "nothing of what it returned is a request: expected some of url, method,"),
         ("before_fetch", {1: b"x"}, "nothing of what it returned is a request"),
         (
