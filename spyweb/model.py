@@ -33,6 +33,9 @@ class Null(Enum):
 
     NULL = msgspec.msgpack.Ext(4, b"")
 
+    def __repr__(self) -> str:
+        return "NULL"  # msgspec's own would name an address
+
 
 NULL: Final = Null.NULL
 
