@@ -20,7 +20,7 @@ from spyweb.clock import Clock
 from spyweb.errors import Refused
 from spyweb.jobs.claims import Due, Start
 from spyweb.jobs.cursor import dismissed, moved_to, stretch_of, waits_for_the_past, welcome
-from spyweb.jobs.due import Settlement, jittered, next_due, schedule_text, settle
+from spyweb.jobs.due import SPREAD_MS, Settlement, jittered, next_due, schedule_text, settle
 from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.jobs.run import Runner
 from spyweb.logs.refusals import tell_refusal
@@ -30,12 +30,13 @@ from spyweb.timers import Timers
 
 log = structlog.get_logger()
 
-LOOK_AT_CLOCK_EVERY = 30.0  # seconds
+LOOK_AT_CLOCK_EVERY = 3.0  # seconds; until then an `every` is silent where the clock was set back
 CLAIMED_TOGETHER = 64  # jobs
 CLAIM_PATIENCE_MS = 5_000  # before a claim that the store refused is tried again
 CLOCK_JUMP_MS = 2_000  # a difference between wall clock and monotonic clock that is no mere drift
 CATCH_UP_MS = 10  # between jobs that all have something to catch up on
 CATCH_UP_MOST_MS = 10_000
+FEW = 10  # new jobs that need not wait for each other
 
 SCHEDULED: Mapping[str, object] = {"type": TriggerType.SCHEDULE.value}
 
@@ -206,13 +207,15 @@ class Scheduler:
 
     async def _take_up(self, jobs: Sequence[LiveJob], known: Sequence[Cursor | None]) -> None:
         now_ms = self._clock.now_ms()
-        spread_ms = min(CATCH_UP_MOST_MS, known.count(None) * CATCH_UP_MS)
+        count = known.count(None)
+        spread_ms = SPREAD_MS if count > FEW else count * CATCH_UP_MS
         welcomes = [welcome(job.spec, cursor, now_ms, spread_ms) for job, cursor in zip(jobs, known, strict=True)]
         stretches = [stretch for each in welcomes for stretch in each.stretches]
         await self._runs.record(Change(cursors=[each.cursor for each in welcomes], stretches=stretches))
         for job, before, each in zip(jobs, known, welcomes, strict=True):
             job.reached_ms = _reached_ms(job, before or each.cursor, each.cursor)
             job.cursor = each.cursor
+            job.kept_since_ms = now_ms
             self._refused.pop(job.id, None)
         self._space_out([job for job in jobs if self._is_overdue(job, now_ms)], now_ms)
 
@@ -266,6 +269,7 @@ class Scheduler:
         now_ms = self._clock.now_ms()
         for job in self._live:
             job.not_before_ms = 0
+            job.kept_since_ms = min(job.kept_since_ms, now_ms)
             if waits_for_the_past(job.spec.schedule, job.cursor.due_ms, now_ms):
                 back = replace(job.cursor, due_ms=now_ms)
                 job.reached_ms = _reached_ms(job, job.cursor, back)
@@ -307,8 +311,8 @@ def _settle(job: LiveJob, now_ms: int) -> Settlement:
     """Several due times at once, once the clock shows what it showed before it was set back: it was set right again,
     and what was dealt with then is not due a second time."""
     cursor_ms = job.cursor.due_ms
-    settlement = settle(job.spec, cursor_ms, now_ms)
+    settlement = settle(job.spec, cursor_ms, now_ms, kept_since_ms=job.kept_since_ms)
     if not cursor_ms < job.reached_ms <= now_ms or not (settlement.missed or len(settlement.runs) > 1):
         return settlement
     reached_ms, job.reached_ms = job.reached_ms, 0
-    return settle(job.spec, reached_ms, now_ms)
+    return settle(job.spec, reached_ms, now_ms, kept_since_ms=job.kept_since_ms)

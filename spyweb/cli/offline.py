@@ -103,7 +103,8 @@ class Offline:
         if not spec.enabled or (cursor and cursor.paused):
             return []
         now_ms = self._clock.now_ms()
-        from_ms = settle(spec, welcome(spec, cursor, now_ms, SPREAD_MS).cursor.due_ms, now_ms).cursor_ms
+        due_ms = welcome(spec, cursor, now_ms, SPREAD_MS).cursor.due_ms
+        from_ms = settle(spec, due_ms, now_ms, kept_since_ms=now_ms).cursor_ms
         zone = zone_of(spec.schedule, self._settings.daemon.timezone)
         return [next_run(spec.id, due_ms, zone) for due_ms in upcoming(spec, from_ms, count)]
 

@@ -221,7 +221,19 @@ def _fields(expression: str) -> list[str]:
             f"a cron expression has 5 fields (minute hour day-of-month month day-of-week), or 6 with the second first; "
             f"{expression!r} has {len(fields)}"
         )
-    return fields if len(fields) == 6 else ["0", *fields]
+    return list(map(_without_lone_ranges, fields if len(fields) == 6 else ["0", *fields]))
+
+
+def _without_lone_ranges(field: str) -> str:
+    """`3-3/4` is 3: cronsim takes a range of one with a step for where that begins."""
+    return ",".join(map(_without_lone_range, field.split(",")))
+
+
+def _without_lone_range(term: str) -> str:
+    first, _, rest = term.partition("-")
+    last, _, step = rest.partition("/")
+    is_one = first.lstrip("0").upper() == last.lstrip("0").upper() and first and last
+    return first if is_one and step.isdecimal() and step.strip("0") else term
 
 
 def _check_field(name: str, text: str) -> None:

@@ -19,7 +19,7 @@ from spyweb.model import At, Cron, Every, JobSpec, Misfire, MisfirePolicy, Never
 from spyweb.settings.values import is_timezone
 
 SPREAD_MS = 10_000  # over which the first runs of many new jobs are spread, at most
-SKIP_GRACE_MS = 60_000  # under `misfire = "skip"`, when no `misfire_grace` is set
+ON_TIME_MS = 5_000  # how late a daemon that keeps the schedule may be under `misfire = "skip"`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,14 +151,15 @@ def jittered(spec: JobSpec, due_ms: int) -> int:
     return due_ms + _share(f"{spec.id} {due_ms}", room_ms + 1)
 
 
-def settle(spec: JobSpec, cursor_ms: int, now_ms: int) -> Settlement:
+def settle(spec: JobSpec, cursor_ms: int, now_ms: int, *, kept_since_ms: int = 0) -> Settlement:
     """Which of the due times that have come run now, and which are recorded as missed.
 
     A due time is missed when a later one has come too, or when it is later than its grace.  What runs is always the
-    newest, so what is missed is one stretch before it.
+    newest, so what is missed is one stretch before it.  Under `misfire = "skip"` without a grace it is missed when it
+    came before this daemon kept the schedule, or longer ago than a daemon is ever busy.
     """
     due_ms = _only_due(spec, cursor_ms, now_ms)
-    if due_ms is not None and _in_grace(spec, due_ms, now_ms):
+    if due_ms is not None and _in_grace(spec, due_ms, now_ms, kept_since_ms):
         return Settlement(cursor_ms=due_ms, runs=[due_ms], missed=[])
     stretch = _come(spec, stretch_until(spec.schedule, cursor_ms, now_ms), cursor_ms, now_ms)
     if stretch is None:
@@ -166,7 +167,7 @@ def settle(spec: JobSpec, cursor_ms: int, now_ms: int) -> Settlement:
     runs = [
         due_ms
         for due_ms in newest_until(spec.schedule, cursor_ms, stretch.last_ms, _most_runs(spec.misfire))
-        if _in_grace(spec, due_ms, now_ms)
+        if _in_grace(spec, due_ms, now_ms, kept_since_ms)
     ]
     missed = _before(spec, cursor_ms, stretch, runs)
     return Settlement(cursor_ms=stretch.last_ms, runs=runs, missed=[missed] if missed else [])
@@ -192,15 +193,11 @@ def _most_runs(misfire: Misfire) -> int:
     return misfire.limit if misfire.policy is MisfirePolicy.ALL else 1
 
 
-def _in_grace(spec: JobSpec, due_ms: int, now_ms: int) -> bool:
-    grace_ms = _grace_ms(spec.misfire)
+def _in_grace(spec: JobSpec, due_ms: int, now_ms: int, kept_since_ms: int) -> bool:
+    grace_ms = spec.misfire.grace_ms
+    if grace_ms is None and spec.misfire.policy is MisfirePolicy.SKIP:
+        return jittered(spec, due_ms) >= max(kept_since_ms, now_ms - ON_TIME_MS)
     return grace_ms is None or now_ms - jittered(spec, due_ms) <= grace_ms
-
-
-def _grace_ms(misfire: Misfire) -> int | None:
-    if misfire.grace_ms is None and misfire.policy is MisfirePolicy.SKIP:
-        return SKIP_GRACE_MS
-    return misfire.grace_ms
 
 
 def _before(spec: JobSpec, cursor_ms: int, stretch: Missed, runs: Sequence[int]) -> Missed | None:
@@ -209,7 +206,8 @@ def _before(spec: JobSpec, cursor_ms: int, stretch: Missed, runs: Sequence[int])
     The reasons name no moments: the store joins neighbouring stretches that have the same one.
     """
     if not runs:
-        return replace(stretch, reason="later than its misfire_grace")
+        is_late = spec.misfire.grace_ms is not None
+        return replace(stretch, reason="later than its misfire_grace" if is_late else "passed while nothing could run")
     last_ms = last_due(spec.schedule, cursor_ms, runs[0] - 1)
     if last_ms is None:
         return None

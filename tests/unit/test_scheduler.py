@@ -68,13 +68,44 @@ async def test_start_interval_waits_one_period() -> None:
         assert await t.record() == ["prices schedule success"]
 
 
-async def test_many_new_jobs_do_not_all_fire_at_once() -> None:
+async def first_runs(*jobs: LiveJob) -> dict[str, int]:
+    """When each ran for the first time, in ms from the start."""
     async with town() as t:
-        await t.settle(*(make_job(f"job{number}") for number in range(100)))
-        await t.clock.turn(0.5)
-        assert 0 < len(t.machine.story) < 100
-        await t.clock.turn(0.6)
-        assert len(t.machine.story) == 100
+        begun_ms = t.clock.now_ms()
+        await t.settle(*jobs)
+        await t.clock.turn(12)
+        runs = await t.store.runs.list(limit=10_000)
+        return {run.job: (run.due_ms or 0) - begun_ms for run in reversed(runs)}
+
+
+async def test_the_first_runs_of_many_new_jobs_are_spread_over_ten_seconds() -> None:
+    spread = await first_runs(*(make_job(f"job{number}") for number in range(40)))
+
+    assert len(spread) == 40
+    assert max(spread.values()) > 8_000
+    assert len({moment // 1000 for moment in spread.values()}) >= 7
+
+
+async def test_the_first_run_of_one_among_many_comes_at_the_same_moment_whichever_the_others_are() -> None:
+    one = await first_runs(*(make_job(f"job{number}") for number in range(40)))
+    other = await first_runs(*(make_job(f"job{number}") for number in range(39, 80)))
+
+    assert one["job39"] == other["job39"]
+
+
+async def test_many_new_jobs_with_a_short_period_are_spread_over_that() -> None:
+    async with town() as t:
+        await t.settle(*(make_job(f"job{number}", schedule=SECONDLY) for number in range(40)))
+        await t.clock.turn(0.9)
+        assert len(t.machine.story) > 0
+        await t.clock.turn(0.1)
+        assert len({line.split()[1] for line in t.machine.story if "job" in line}) == 40
+
+
+async def test_a_few_new_jobs_need_not_wait() -> None:
+    soon = await first_runs(*(make_job(f"job{number}") for number in range(10)))
+
+    assert max(soon.values()) <= 100
 
 
 async def test_the_cadence_survives_a_restart() -> None:
@@ -110,6 +141,30 @@ async def test_misfire_skip_records_and_does_not_run() -> None:
         await clock.turn(1)
     again = make_job(misfire=Misfire(policy=MisfirePolicy.SKIP), schedule=Every(period_ms=600_000))
     assert await restart(store, clock, HOUR + 100, again) == ["prices schedule success", "prices schedule missed x6"]
+
+
+async def test_misfire_skip_has_no_grace_of_its_own() -> None:
+    skip = Misfire(policy=MisfirePolicy.SKIP)
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(make_job(misfire=skip))
+        await clock.turn(1)
+    assert await restart(store, clock, 60, make_job(misfire=skip)) == [
+        "prices schedule success",
+        "prices schedule missed",
+    ]
+
+
+async def test_misfire_skip_runs_on_while_the_daemon_does_also_over_a_clock_that_is_set_back() -> None:
+    async with town() as t:
+        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+        await t.settle(make_job(misfire=Misfire(policy=MisfirePolicy.SKIP)))
+        await t.clock.turn(61)
+        assert await t.record() == ["prices schedule success"] * 2
+        t.clock.jump(-HOUR)
+        await t.clock.turn(70)
+        watching.cancel()
+        assert await t.record() == ["prices schedule success"] * 3
 
 
 async def test_misfire_all_makes_up_for_each_one_after_the_other() -> None:
@@ -515,6 +570,18 @@ async def test_a_clock_that_jumps_back_does_not_silence_an_every() -> None:
         assert len(await t.record()) >= 3
 
 
+async def test_a_clock_that_jumps_back_is_noticed_within_five_seconds() -> None:
+    async with town() as t:
+        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+        await t.settle(make_job(schedule=SECONDLY))
+        await t.clock.turn(2)
+        t.clock.jump(-HOUR)
+        before = len(await t.record())
+        await t.clock.turn(5)
+        watching.cancel()
+        assert len(await t.record()) > before
+
+
 @pytest.mark.parametrize("schedule", [Every(period_ms=MINUTE_MS), FIVE_MINUTELY])
 async def test_a_clock_that_was_set_back_while_the_daemon_was_down_silences_no_job(schedule: Every | Cron) -> None:
     store = MemoryStore(clock := FakeClock())
@@ -647,8 +714,8 @@ async def test_a_clock_that_is_set_forward_does_not_look_as_if_the_scheduler_sto
         due_ms = t.clock.now_ms() + 1_000
         monkeypatch.setattr(FakeTimers, "next_wake_ms", due_ms)  # of timers that have not noticed
         t.clock.jump(HOUR)
-        await t.clock.turn(3)
-        assert t.scheduler.lag_ms == 2_000, "time that has really gone by"
+        await t.clock.turn(2)
+        assert t.scheduler.lag_ms == 1_000, "time that has really gone by"
         await t.clock.turn(30)
         watching.cancel()
         assert t.scheduler.lag_ms == t.clock.now_ms() - due_ms

@@ -44,6 +44,9 @@ def story(expression: str, zone: str, start: str, count: int) -> list[str]:
         ("0 0 13 * FRI", "2026-01-02T00:00"),
         ("*/20 * * * * *", "2026-01-01T00:00:20"),
         ("30 15 4 * * *", "2026-01-01T04:15:30"),
+        ("3-3/4 * * * *", "2026-01-01T00:03"),
+        ("50,3-03/4 * * * *", "2026-01-01T00:03"),
+        ("0 0 * * wed-WED/2", "2026-01-07T00:00"),
         ("@daily", "2026-01-02T00:00"),
         ("@Hourly", "2026-01-01T01:00"),
         ("@weekly", "2026-01-04T00:00"),
@@ -52,6 +55,11 @@ def story(expression: str, zone: str, start: str, count: int) -> list[str]:
 )
 def test_the_next_due_time_is_the_first_later_than_the_moment(expression: str, expected: str) -> None:
     assert cron_after(expression, "UTC", at("2026-01-01T00:00")) == at(expected)
+
+
+@pytest.mark.parametrize("expression", ["3-3/4 * * * *", "03-3/1 * * * *"])
+def test_a_range_of_one_with_a_step_is_that_one(expression: str) -> None:
+    assert story(expression, "UTC", "2026-01-01T00:00", 2) == ["01 00:03 +0000", "01 01:03 +0000"]
 
 
 @pytest.mark.parametrize(

@@ -266,11 +266,35 @@ def test_once_runs_however_late_unless_there_is_a_grace() -> None:
     assert missed.reason == "later than its misfire_grace"
 
 
-def test_skip_runs_nothing_that_is_more_than_a_minute_late() -> None:
+@pytest.mark.parametrize("late_ms", [1, 20_000])
+def test_skip_runs_nothing_that_was_due_while_no_daemon_kept_the_schedule(late_ms: int) -> None:
+    settlement = settle(job(misfire=SKIP), NOW - late_ms - 3 * MINUTE, NOW, kept_since_ms=NOW)
+
+    assert settlement.runs == []
+    (missed,) = settlement.missed
+    assert (missed.count, missed.last_ms, missed.reason) == (3, NOW - late_ms, "passed while nothing could run")
+
+
+def test_skip_runs_what_a_daemon_is_only_a_little_late_for() -> None:
     daily = job(Every(period_ms=86_400_000), misfire=SKIP)
 
-    assert settle(daily, NOW - 86_400_000 - 60_000, NOW).runs == [NOW - 60_000]
-    assert settle(daily, NOW - 86_400_000 - 60_001, NOW).runs == []
+    assert settle(daily, NOW - 86_400_000 - 5_000, NOW, kept_since_ms=NOW - 5_000).runs == [NOW - 5_000]
+    assert settle(daily, NOW - 86_400_000 - 5_001, NOW, kept_since_ms=NOW - 9_000).runs == []
+
+
+def test_skip_runs_what_jitter_held_back_until_the_daemon_was_there() -> None:
+    spec = job(jitter_ms=50_000, misfire=SKIP)
+    start = jittered(spec, NOW)
+
+    assert settle(spec, NOW - MINUTE, start, kept_since_ms=start).runs == [NOW]
+    assert settle(spec, NOW - MINUTE, start + 1, kept_since_ms=start + 1).runs == []
+
+
+def test_skip_with_a_grace_runs_what_is_no_later_than_that() -> None:
+    spec = job(misfire=Misfire(policy=MisfirePolicy.SKIP, grace_ms=20_000))
+
+    assert settle(spec, NOW - MINUTE - 20_000, NOW, kept_since_ms=NOW).runs == [NOW - 20_000]
+    assert settle(spec, NOW - MINUTE - 20_001, NOW, kept_since_ms=NOW).runs == []
 
 
 def test_all_runs_every_due_time_in_order() -> None:
