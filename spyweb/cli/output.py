@@ -11,10 +11,11 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, TextIO
 
 from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError
@@ -273,14 +274,12 @@ def _draw(header: Sequence[str], rows: Rows, cut: Sequence[str], spare: Sequence
     from rich.text import Text
 
     console = Console(highlight=False)
-    columns = {name: [clean(row[number]) for row in rows] for number, name in enumerate(header)}
-    for name in (*cut, *spare):
-        columns[name] = [" ".join(cell.split()) for cell in columns[name]]
-    _fit(columns, cut, spare, console.width)
+    columns = {at: [name, *(clean(row[at]) for row in rows)] for at, name in enumerate(header)}
+    _fit(columns, list(map(header.index, cut)), list(map(header.index, spare)), console.width)
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in columns:
+    for name, *_ in columns.values():
         table.add_column(name, overflow="fold")
-    for cells in zip(*columns.values(), strict=True):
+    for cells in islice(zip(*columns.values(), strict=True), 1, None):
         shown = [Text(cell) for cell in cells]
         for text in shown:
             word = _STATE.match(text.plain)
@@ -289,29 +288,39 @@ def _draw(header: Sequence[str], rows: Rows, cut: Sequence[str], spare: Sequence
     console.print(table)
 
 
-def _fit(columns: dict[str, list[str]], cut: Sequence[str], spare: Sequence[str], width: int) -> None:
+def _fit(columns: dict[int, list[str]], cut: Sequence[int], spare: Sequence[int], width: int) -> None:
     """Drop spare columns that have no room, and cut the cells of those that may be cut."""
+    from rich.cells import cell_len
 
-    def excess(widths: dict[str, int]) -> int:
+    def excess(widths: Mapping[int, int]) -> int:
         return sum(widths.values()) + GAP * (len(widths) - 1) - width
 
-    widths = {name: min(max(len(name), *map(len, cells)), width) for name, cells in columns.items()}
-    enough = {name: min(wide, ENOUGH) if name in cut else wide for name, wide in widths.items()}
-    for name in spare:
-        wanted, shortest = widths[name], min(widths[name], SHORTEST)
-        room = wanted - excess({**enough, name: wanted})
-        if room >= shortest:
-            widths[name] = min(wanted, room)
+    for at in (*cut, *spare):
+        columns[at] = [" ".join(cell.split()) for cell in columns[at]]
+    widths = {at: min(max(map(cell_len, cells)), width) for at, cells in columns.items()}
+    enough = {at: min(wide, ENOUGH) if at in cut else wide for at, wide in widths.items()}
+    for at in spare:
+        wanted = widths[at]
+        room = wanted - excess(enough)
+        if room >= min(wanted, SHORTEST):
+            widths[at] = min(wanted, room)
             break
-        del columns[name], widths[name], enough[name]
-    shrinking = [name for name in (*cut, *spare) if name in columns]
+        del columns[at], widths[at], enough[at]
+    shrinking = [at for at in (*cut, *spare) if at in columns]
     while shrinking and excess(widths) > 0:
         widest = max(shrinking, key=widths.__getitem__)
         if widths[widest] <= SHORTEST:
             break
         widths[widest] -= 1
-    for name in shrinking:
-        columns[name] = [shortened(cell, widths[name]) for cell in columns[name]]
+    for at in shrinking:
+        columns[at] = [_cut(cell, widths[at]) for cell in columns[at]]
+
+
+def _cut(text: str, columns: int) -> str:
+    """As `shortened`, on a terminal, where a letter may take two columns."""
+    from rich.cells import cell_len, set_cell_size
+
+    return text if cell_len(text) <= columns else set_cell_size(text, columns - 3).rstrip() + "..."
 
 
 def shortened(text: str, room: int) -> str:

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from spyweb.daemon.foreground import check_project
+from spyweb.jobs.view import describe_details
 from spyweb.model import Failure, JobId, Outcome, Run
 from spyweb.store.protocol import job_namespace
 from tests.fakes.certificates import self_signed
@@ -112,6 +113,19 @@ async def test_hooks_change_what_is_kept_and_told(project: MonitorProject) -> No
     assert [record["price"] for record in await project.records()] == ["90 €", "5 €"]
     assert project.site.asked[0][1]["Accept-Language"] == "en"
     assert len(await project.messages()) == 2
+
+
+async def test_a_page_that_is_gone_is_told_as_the_page_says(project: MonitorProject) -> None:
+    project.site.pages["/articles"] = ARTICLES
+    place(project, "watch-a-page", "config.toml")
+    await project.run()
+    assert describe_details(await latest(project)) == "3 items, 2 new"
+    assert len(await bodies(project)) == 1
+    del project.site.pages["/articles"]
+    for _ in range(3):
+        await project.run()
+    row = await latest(project)
+    assert describe_details(row).startswith("404, 0 items; not as expected: http status 404 in 3 runs in a row")
 
 
 async def test_debug_leaves_the_page_where_the_page_says(project: MonitorProject) -> None:

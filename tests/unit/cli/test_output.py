@@ -71,6 +71,19 @@ def test_a_spare_column_is_there_where_all_others_have_room(
     assert len(lines) == 2
 
 
+def test_letters_that_take_two_columns_are_counted_as_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    output.show_table(("a", "b"), [("日本語" * 30, "x" * 20)], empty="", cut=("a",))
+    _, row = shown_lines(terminal)
+    assert row == "日本語" * 5 + "日本...  " + "x" * 20
+
+
+def test_two_columns_may_have_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    output.show_table(("found", "found"), [("today", "a lamp")], empty="")
+    assert shown_lines(terminal) == ["found  found", "today  a lamp"]
+
+
 def test_in_a_pipe_every_column_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     output.show_table(("job", "why"), [("prices", "x" * 500)], empty="", cut=("job",), spare=("why",))
     assert capsys.readouterr().out.splitlines()[1] == "prices  " + "x" * 500
