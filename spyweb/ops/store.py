@@ -1,25 +1,27 @@
 """store_* and global_store_*: text that outlives runs, reloads and restarts, per job or shared by all.
 
 A failing store is logged and counted in the run, and the call gives nil, nothing, or its default; it raises into these
-only where the settings say so (`on_error` of [store], `on_store_error` of a job).  They are plain functions that hand
-the store's future on (see ops/answer.py).
+only where the settings say so (`on_error` of [store], `on_store_error` of a job).  A key that is too long is such a
+failure.  They are plain functions that hand the store's future on (see ops/answer.py).
 """
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
 from spyweb.errors import OpError, StoreError
+from spyweb.limits import KEY, too_large
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import OnStoreError
 from spyweb.ops.answer import NOTHING, Answer, Results
 from spyweb.ops.arguments import Int, Text
 from spyweb.ops.op import op
 from spyweb.ops.world import Call
-from spyweb.store.protocol import GLOBAL
+from spyweb.store.protocol import GLOBAL, Entries, Origin
 
 LOGGED_PER_RUN = 10  # failures; a loop over a full disk must not fill the log as well
 
@@ -31,41 +33,49 @@ log = structlog.get_logger()
 
 @op
 def store_set(call: Call, key: Text, value: Text) -> Answer[None]:
-    """Keep a text, or a number as its text, under a key of this job's own."""
-    source = call.world.store.entries.set(call.namespace, key, value, origin=call.origin)
+    """Keep a text, or a number as its text, under a key of this job's own, of at most 4 KB."""
+    source = (
+        call.world.store.entries.set(call.namespace, key, value, origin=call.origin)
+        if len(key) <= KEY
+        else _refused(key)
+    )
     return _ask(call, "store_set", NOTHING, source)
 
 
 @op
 def store_get(call: Call, key: Text) -> Answer[bytes | None]:
     """The text under a key of this job's own, or nil."""
-    return _ask(call, "store_get", NIL, call.world.store.entries.get(call.namespace, key))
+    source = _entries(call, key).get(call.namespace, key)
+    return _ask(call, "store_get", NIL, source)
 
 
 @op
 def store_delete(call: Call, key: Text) -> Answer[None]:
     """Forget a key of this job's own; a missing one is fine."""
-    source = call.world.store.entries.delete(call.namespace, key, origin=call.origin)
+    source = (
+        call.world.store.entries.delete(call.namespace, key, origin=call.origin) if len(key) <= KEY else _refused(key)
+    )
     return _ask(call, "store_delete", NOTHING, source)
 
 
 @op
 def global_store_set(call: Call, key: Text, value: Text) -> Answer[None]:
-    """Keep a text, or a number as its text, under a key that all jobs share."""
-    source = call.world.store.entries.set(GLOBAL, key, value, origin=call.origin)
+    """Keep a text, or a number as its text, under a key that all jobs share, of at most 4 KB."""
+    source = _entries(call, key).set(GLOBAL, key, value, origin=call.origin)
     return _ask(call, "global_store_set", NOTHING, source)
 
 
 @op
 def global_store_get(call: Call, key: Text) -> Answer[bytes | None]:
     """The text under a key that all jobs share, or nil."""
-    return _ask(call, "global_store_get", NIL, call.world.store.entries.get(GLOBAL, key))
+    source = _entries(call, key).get(GLOBAL, key)
+    return _ask(call, "global_store_get", NIL, source)
 
 
 @op
 def global_store_delete(call: Call, key: Text) -> Answer[None]:
     """Forget a key that all jobs share; a missing one is fine."""
-    source = call.world.store.entries.delete(GLOBAL, key, origin=call.origin)
+    source = _entries(call, key).delete(GLOBAL, key, origin=call.origin)
     return _ask(call, "global_store_delete", NOTHING, source)
 
 
@@ -76,8 +86,41 @@ def global_store_incr(call: Call, key: Text, default: Int, delta: Int) -> Answer
     A missing key, or a text that is not a whole number, counts as `default`.  When the sum leaves 64 bits, nothing is
     written and `default` is given.
     """
-    source = call.world.store.entries.increment(GLOBAL, key, default, delta, origin=call.origin)
+    source = (
+        call.world.store.entries.increment(GLOBAL, key, default, delta, origin=call.origin)
+        if len(key) <= KEY
+        else _refused(key)
+    )
     return _ask(call, "global_store_incr", (default,), source)
+
+
+class _Refusing:
+    """Stands for the store where a key is too long."""
+
+    def get(self, namespace: str, key: bytes) -> Future[bytes | None]:
+        return _refused(key)
+
+    def set(self, namespace: str, key: bytes, value: bytes, *, origin: Origin) -> Future[None]:
+        return _refused(key)
+
+    def delete(self, namespace: str, key: bytes, *, origin: Origin) -> Future[None]:
+        return _refused(key)
+
+    def increment(self, namespace: str, key: bytes, default: int, delta: int, *, origin: Origin) -> Future[int]:
+        return _refused(key)
+
+
+_REFUSING = _Refusing()
+
+
+def _entries(call: Call, key: bytes) -> Entries | _Refusing:
+    return call.world.store.entries if len(key) <= KEY else _REFUSING
+
+
+def _refused(key: bytes) -> Future[Any]:
+    refused: Future[Any] = asyncio.get_running_loop().create_future()
+    refused.set_exception(StoreError(too_large("the key", len(key), KEY)))
+    return refused
 
 
 def _ask(call: Call, name: str, otherwise: Results, source: Future[Kept]) -> Answer[Kept]:

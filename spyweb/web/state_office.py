@@ -19,6 +19,7 @@ from msgspec import structs
 
 from spyweb.clock import Clock
 from spyweb.errors import Refused
+from spyweb.limits import KEY
 from spyweb.model import MIB, NULL, JobId, Value
 from spyweb.ops.rules.values import shown, size_of
 from spyweb.settings import StateSettings
@@ -141,11 +142,13 @@ class StateOffice:
             self._check(item.namespace, item.key, item.entry.value)
 
     def _check(self, namespace: str, key: bytes, value: Value) -> None:
-        """Raises Refused beyond the limits, which are those of `state`: store_* has none."""
-        if namespace == GLOBAL or namespace.startswith(JOB):
+        """Raises Refused beyond the limits, which are those of `state`: of store_* only a key has one."""
+        is_text = namespace == GLOBAL or namespace.startswith(JOB)
+        longest = KEY if is_text else self.limits.max_key_bytes
+        if len(key) > longest:
+            raise Refused(f"{shown(key)}: the key of {len(key)} bytes is over the limit of {longest}")
+        if is_text:
             return
-        if len(key) > self.limits.max_key_bytes:
-            raise Refused(f"{shown(key)}: the key of {len(key)} bytes is over the limit of {self.limits.max_key_bytes}")
         size = size_of(value)
         if size > self.limits.max_value_bytes:
             raise Refused(f"{shown(key)}: the value of {size} bytes is over the limit of {self.limits.max_value_bytes}")

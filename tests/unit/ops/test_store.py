@@ -222,3 +222,34 @@ async def test_a_watched_write_says_whose_it_is(name: str, arguments: Sequence[o
     await ask(call, name, *arguments)
     (event,) = await store.events.pending()
     assert (event.origin.job, event.origin.run, event.origin.depth) == (PRICES, call.run, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "gives"),
+    [
+        ("store_set", [b"v"], []),
+        ("store_get", [], [None]),
+        ("store_delete", [], []),
+        ("global_store_set", [b"v"], []),
+        ("global_store_get", [], [None]),
+        ("global_store_delete", [], []),
+        ("global_store_incr", [7, 1], [7]),
+    ],
+)
+async def test_a_key_of_more_than_4_kb_is_a_failure_of_the_store(
+    name: str, more: list[object], gives: list[object]
+) -> None:
+    call = make_call()
+
+    with capture_logs() as logged:
+        assert await ask(call, name, b"k" * 4097, *more) == gives
+
+    assert call.tally.storage_errors == 1
+    (line,) = logged
+    assert line["reason"] == "the key has 4097 bytes, at most 4096 are allowed"
+
+
+async def test_a_key_of_4_kb_is_kept() -> None:
+    call = make_call()
+    await ask(call, "store_set", b"k" * 4096, b"v")
+    assert await ask(call, "store_get", b"k" * 4096) == [b"v"]

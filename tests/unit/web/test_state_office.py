@@ -177,3 +177,9 @@ async def test_stats_tell_what_lives_and_what_is_still_to_be_removed(office: Sta
     assert (stats.total_keys, stats.expired_keys, stats.active_locks) == (1, 1, 0)
     assert stats.last_modified_ms == START_MS
     assert stats.backend == ("memory" if stats.db_path == ":memory:" else "sqlite")
+
+
+async def test_a_key_of_store_set_has_a_limit_of_its_own(office: StateOffice) -> None:
+    assert await office.put("global", b"k" * 4096, b"v", None)
+    with pytest.raises(Refused, match="the key of 4097 bytes is over the limit of 4096"):
+        await office.put("global", b"k" * 4097, b"v", None)
