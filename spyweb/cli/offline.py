@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -15,8 +15,9 @@ from spyweb.clock import Clock
 from spyweb.errors import Refused
 from spyweb.jobs.cursor import Welcome, dismissed, welcome
 from spyweb.jobs.discover import Scan, scan
-from spyweb.jobs.due import SPREAD_MS, settle, upcoming
+from spyweb.jobs.due import SPREAD_MS, earliest, settle, upcoming
 from spyweb.jobs.history import history_rules
+from spyweb.jobs.monitor.slices import at_a_stretch
 from spyweb.jobs.outbox_view import MessageView, view_message
 from spyweb.jobs.record_view import RecordView, view_record
 from spyweb.jobs.view import JobFacts, JobView, NextRun, broken_job, next_run, view_job, zone_of
@@ -59,8 +60,9 @@ class Offline:
     def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
         known = self._known()
         chosen = [spec for spec in _specs(self._scan()) if job in (None, spec.id)]
-        found = [due for spec in chosen for due in self._next_of(spec, known, count)]
-        return sorted(found, key=lambda run: (run.due_ms, run.job))[:count]
+        zones = {spec.id: zone_of(spec.schedule, self._settings.daemon.timezone) for spec in chosen}
+        found = at_a_stretch(earliest(((spec.id, self._upcoming(spec, known)) for spec in chosen), count))
+        return [next_run(due_job, due_ms, zones[due_job]) for due_ms, due_job in found]
 
     def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         return self.read(lambda store: store.runs.list(job, limit=limit, before=before), [])
@@ -90,23 +92,20 @@ class Offline:
         return self.read(_known, Known(cursors={}, latest={}))
 
     def _facts(self, spec: JobSpec, known: Known) -> JobFacts:
-        due = self._next_of(spec, known, 1)
         return JobFacts(
             cursor=known.cursors.get(spec.id),
-            next_due_ms=due[0].due_ms if due else None,
+            next_due_ms=next(self._upcoming(spec, known), None),
             last=known.latest.get(spec.id),
         )
 
-    def _next_of(self, spec: JobSpec, known: Known, count: int) -> list[NextRun]:
+    def _upcoming(self, spec: JobSpec, known: Known) -> Iterator[int]:
         """What would be due from now on if a daemon started now."""
         cursor = known.cursors.get(spec.id)
         if not spec.enabled or (cursor and cursor.paused):
-            return []
+            return iter(())
         now_ms = self._clock.now_ms()
         due_ms = welcome(spec, cursor, now_ms, SPREAD_MS).cursor.due_ms
-        from_ms = settle(spec, due_ms, now_ms, kept_since_ms=now_ms).cursor_ms
-        zone = zone_of(spec.schedule, self._settings.daemon.timezone)
-        return [next_run(spec.id, due_ms, zone) for due_ms in upcoming(spec, from_ms, count)]
+        return upcoming(spec, settle(spec, due_ms, now_ms, kept_since_ms=now_ms).cursor_ms)
 
     def read(self, ask: Callable[[Store], Awaitable[T]], otherwise: T) -> T:
         """Ask the database; before the first start there is none."""

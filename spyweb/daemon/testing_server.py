@@ -16,7 +16,7 @@ from spyweb.jobs.server.endpoints import Around, Endpoints, Version
 from spyweb.jobs.server.file import FOLDER, SERVER, code_of_server
 from spyweb.jobs.testing.run import Bench
 from spyweb.jobs.testing.suites import Suite
-from spyweb.jobs.view import JobFacts, JobView, find_job, view_job
+from spyweb.jobs.view import JobFacts, JobView, find_job, unknown_job, view_job
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Host
 from spyweb.model import JobId, JobSpec, RunId
@@ -55,6 +55,9 @@ class Shelf:
 
     def find(self, name_or_id: str) -> JobId | None:
         return find_job(self.specs, name_or_id)
+
+    def no_such_job(self, name_or_id: str) -> str:
+        return unknown_job([spec.id for spec in self.specs], name_or_id)
 
     def jobs(self) -> list[JobView]:
         return sorted((view_job(spec, JobFacts()) for spec in self.specs), key=lambda view: view.id)

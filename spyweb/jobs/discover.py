@@ -20,6 +20,7 @@ from spyweb.jobs.parse import Draft, Place, job_id, parse_job, usable_defaults
 from spyweb.jobs.tree import LIST, Notes, find_job_files, read_list, read_source, read_toml
 from spyweb.model import JobId, JobSpec
 from spyweb.settings import DaemonSettings, Settings
+from spyweb.settings.nearest import Names
 from spyweb.settings.reading import nearest, unknown
 from spyweb.settings.sections import FILE
 from spyweb.settings.tables import Table
@@ -236,10 +237,11 @@ def _refuse_duplicates(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
 
 
 def _refuse_unknown_after(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
+    names = Names(groups)
     for draft, problems in _drafts(groups):
         for after in draft.spec.after:
             if after.job not in groups:
-                reason = f'no job "{after.job}"{nearest(after.job, groups)}'
+                reason = f'no job "{after.job}"{nearest(after.job, names)}'
                 problems.append(draft.problem(reason, "after"))
 
 
@@ -264,9 +266,10 @@ def _drafts(groups: Mapping[JobId, Sequence[_Candidate]]) -> Iterator[tuple[Draf
 
 
 def _warn_of_unused(overrides: Mapping[JobId, Table], groups: Mapping[JobId, object], notes: Notes) -> None:
+    names = Names(groups)
     for job, table in overrides.items():
         if job not in groups:
-            notes.warnings.append(table.problem(f'no job "{job}"{nearest(job, groups)}'))
+            notes.warnings.append(table.problem(f'no job "{job}"{nearest(job, names)}'))
 
 
 def _result(candidates: Sequence[_Candidate], groups: Mapping[JobId, Sequence[_Candidate]], notes: Notes) -> Scan:

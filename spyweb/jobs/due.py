@@ -6,16 +6,18 @@ The cursor is the last due time that has been dealt with; the next one is the fi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from heapq import heapify, heappop, heapreplace
+from itertools import islice
 from typing import assert_never
 
 from msgspec import Struct
 
 from spyweb.jobs.cron import LAST_DAY, cron_after, cron_count, cron_until, parse_cron
 from spyweb.jobs.zone import DAY_MS
-from spyweb.model import At, Cron, Every, JobSpec, Misfire, MisfirePolicy, Never, Schedule, Start
+from spyweb.model import At, Cron, Every, JobId, JobSpec, Misfire, MisfirePolicy, Never, Schedule, Start
 from spyweb.settings.values import is_timezone
 
 SPREAD_MS = 10_000  # over which the first runs of many new jobs are spread, at most
@@ -104,13 +106,31 @@ def newest_until(schedule: Schedule, cursor_ms: int, now_ms: int, limit: int) ->
     return found[::-1]
 
 
-def upcoming(spec: JobSpec, cursor_ms: int, count: int) -> list[int]:
-    """The next due times, as long as there is a date for them."""
-    found: list[int] = []
+def upcoming(spec: JobSpec, cursor_ms: int) -> Iterator[int]:
+    """The next due times, as long as there is a date for them.  Of a rare cron expression each takes up to 10 ms."""
     due_ms = next_due(spec.schedule, cursor_ms)
-    while due_ms is not None and due_ms < LAST_DAY * DAY_MS and len(found) < count:
-        found.append(due_ms)
+    while due_ms is not None and due_ms < LAST_DAY * DAY_MS:
+        yield due_ms
         due_ms = next_due(spec.schedule, due_ms)
+
+
+def earliest(due: Iterable[tuple[JobId, Iterator[int]]], count: int) -> Generator[None, None, list[tuple[int, JobId]]]:
+    """The first due times of several jobs together, in steps: no more of each is looked for than is needed."""
+    waiting: list[tuple[int, JobId, Iterator[int]]] = []
+    for job, times in due:
+        yield
+        waiting.extend((due_ms, job, times) for due_ms in islice(times, 1))
+    heapify(waiting)
+    found: list[tuple[int, JobId]] = []
+    while waiting and len(found) < count:
+        due_ms, job, times = waiting[0]
+        found.append((due_ms, job))
+        yield
+        following = next(times, None)
+        if following is None:
+            heappop(waiting)
+        else:
+            heapreplace(waiting, (following, job, times))
     return found
 
 

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import assert_never
@@ -35,6 +34,7 @@ from spyweb.model import (
     RunId,
     Schedule,
 )
+from spyweb.settings.nearest import nearest_name
 from spyweb.settings.units import format_duration
 
 LOG_NAME = "hooks.log"  # in the job's folder: what its script logged
@@ -316,20 +316,25 @@ def find_job(jobs: Iterable[JobSpec] | Iterable[JobView], name_or_id: str) -> Jo
     return named[0] if len(named) == 1 else None
 
 
-def no_such_job(jobs: Iterable[JobView], name: str) -> str:
+LONGEST_NAME = 80  # characters of a name that nobody knows, as it is told
+
+
+def no_such_job(jobs: Iterable[JobView], name: str, others: Iterable[str] = ()) -> str:
+    """Say that there is no such job, or that it does not load; `others` are the ids of jobs that do."""
     known = list(jobs)
     for job in known:
         if name in (job.id, job.name) and job.state is JobState.BROKEN:
             return f"{job.id} does not load: {job.error}"
-    return unknown_job([job.id for job in known], name)
+    return unknown_job([*(job.id for job in known), *others], name)
 
 
 def unknown_job(ids: Sequence[str], name: str) -> str:
     """Where none of these is meant."""
-    close = get_close_matches(name, ids, n=1)
-    if close:
-        return f"no job is named {name!r}: did you mean {close[0]!r}?"
-    return f"no job is named {name!r}: `spyweb jobs` lists them"
+    close = nearest_name(name, ids)
+    shown = repr(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}...")
+    if close is not None:
+        return f"no job is named {shown}: did you mean {close!r}?"
+    return f"no job is named {shown}: `spyweb jobs` lists them"
 
 
 def log_file(root: Path, folder: str) -> Path:

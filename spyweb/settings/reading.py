@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from typing import Protocol, TypeVar
 
 from spyweb.errors import Problem
+from spyweb.settings.nearest import LONGEST, Names
 from spyweb.settings.shapes import Schema
 from spyweb.settings.tables import Table
 
@@ -153,11 +153,10 @@ def unknown(kind: str, name: str, known: Collection[str]) -> str:
     return f"unknown {kind}{nearest(name, known)}"
 
 
-def nearest(name: object, known: Collection[str]) -> str:
+def nearest(name: object, known: Iterable[str] | Names) -> str:
     """`; did you mean "timeout"?`, or nothing."""
     if not isinstance(name, str):
         return ""
-    lowered = {candidate.lower(): candidate for candidate in known}
-    close = get_close_matches(name[:80].lower(), lowered, n=1)
-    guess = _OTHER_NAMES.get(name.lower()) or (lowered[close[0]] if close else None)
+    names = known if isinstance(known, Names) else Names(known)
+    guess = _OTHER_NAMES.get(name[:LONGEST].lower()) or names.nearest(name)
     return f'; did you mean "{guess}"?' if guess else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from spyweb.jobs.view import no_such_job, to_json
+from spyweb.jobs.view import to_json
 from spyweb.model import JobId
 from spyweb.web.desk import DESK
 
@@ -50,7 +50,7 @@ def _find(request: web.Request, name_or_id: str) -> JobId:
     desk = request.app[DESK]
     job = desk.find(name_or_id)
     if job is None:
-        raise web.HTTPNotFound(text=no_such_job(desk.jobs(), name_or_id))
+        raise web.HTTPNotFound(text=desk.no_such_job(name_or_id))
     return job
 
 

@@ -70,6 +70,9 @@ class Catalogue(Protocol):
 
     def find(self, name_or_id: str) -> JobId | None: ...
 
+    def no_such_job(self, name_or_id: str) -> str:
+        """Say that there is no such job, and which may be meant."""
+
     def jobs(self) -> list[JobView]: ...
 
     async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
@@ -80,7 +83,7 @@ class Desk(Catalogue, Protocol):
     @property
     def state(self) -> StateDesk: ...
 
-    def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
+    async def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
         """The next due times, of one job or of all together, earliest first."""
 
     def log_file(self, job: JobId) -> Path:

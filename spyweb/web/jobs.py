@@ -18,7 +18,7 @@ async def list_jobs(request: web.Request) -> web.Response:
 
 async def list_next(request: web.Request) -> web.Response:
     count = number_in_query(request, "count", 5, least=1, most=MAX_NEXT)
-    return json_answer(request.app[DESK].next_runs(job_in_query(request), count))
+    return json_answer(await request.app[DESK].next_runs(job_in_query(request), count))
 
 
 async def trigger(request: web.Request) -> web.Response:

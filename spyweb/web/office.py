@@ -9,10 +9,11 @@ from pathlib import Path
 from spyweb.clock import Clock
 from spyweb.errors import Problem, Refused
 from spyweb.jobs.claims import Start, by_hand
-from spyweb.jobs.due import upcoming
+from spyweb.jobs.due import earliest, upcoming
 from spyweb.jobs.health import Health, Vitals, view_health
 from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.jobs.monitor.expectations import is_short
+from spyweb.jobs.monitor.slices import Steps, finish
 from spyweb.jobs.outbox_courier import Courier
 from spyweb.jobs.outbox_view import MessageView, view_message
 from spyweb.jobs.record_view import RecordView, view_record
@@ -28,6 +29,7 @@ from spyweb.jobs.view import (
     find_job,
     log_file,
     next_run,
+    no_such_job,
     state_of,
     told,
     view_job,
@@ -60,6 +62,10 @@ class Office:
     def find(self, name_or_id: str) -> JobId | None:
         return find_job((job.spec for job in self.live), name_or_id)
 
+    def no_such_job(self, name_or_id: str) -> str:
+        broken = [broken_job(job, problems) for job, problems in self._broken()]
+        return no_such_job(broken, name_or_id, [job.id for job in self.live])
+
     def jobs(self) -> list[JobView]:
         views = [self._view(job) for job in self.live]
         broken = [broken_job(job, problems) for job, problems in self._broken()]
@@ -72,7 +78,7 @@ class Office:
     def _view(self, job: LiveJob) -> JobView:
         facts = JobFacts(
             cursor=job.cursor,
-            next_due_ms=next(iter(self._upcoming(job, 1)), None),
+            next_due_ms=next(self._upcoming(job), None),
             last=job.last,
             in_flight=len(job.in_flight),
             waiting=len(job.waiting) + len(job.delayed),
@@ -82,17 +88,21 @@ class Office:
         )
         return view_job(job.spec, facts)
 
-    def _upcoming(self, job: LiveJob, count: int) -> Sequence[int]:
-        return upcoming(job.spec, job.cursor.due_ms, count) if job.scheduled else ()
+    def _upcoming(self, job: LiveJob) -> Iterator[int]:
+        return upcoming(job.spec, job.cursor.due_ms) if job.scheduled else iter(())
 
-    def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
+    async def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
         jobs = list(self.live) if job is None else [self._live(job)]
-        found = [
-            next_run(each.id, due_ms, zone_of(each.spec.schedule, self.timezone))
-            for each in jobs
-            for due_ms in self._upcoming(each, count)
-        ]
-        return sorted(found, key=lambda each: (each.due_ms, each.job))[:count]
+        return await finish(self.clock, self._next_runs(jobs, count))
+
+    def _next_runs(self, jobs: Sequence[LiveJob], count: int) -> Steps[list[NextRun]]:
+        zones = {job.id: zone_of(job.spec.schedule, self.timezone) for job in jobs}
+        found = yield from earliest(((job.id, self._upcoming(job)) for job in jobs), count)
+        shown = []
+        for due_ms, job in found:
+            yield
+            shown.append(next_run(job, due_ms, zones[job]))
+        return shown
 
     def log_file(self, job: JobId) -> Path:
         return log_file(self.root, self._live(job).spec.folder)

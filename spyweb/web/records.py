@@ -5,7 +5,6 @@ from __future__ import annotations
 from aiohttp import web
 
 from spyweb.jobs.record_view import by_job, flatten
-from spyweb.jobs.view import no_such_job
 from spyweb.model import JobId
 from spyweb.web.answer import MOST, json_answer
 from spyweb.web.desk import CATALOGUE
@@ -29,7 +28,7 @@ async def _page(request: web.Request, name: str, limit: int, after: int | None) 
     job = catalogue.find(name)
     found = await catalogue.records(job or JobId(name), limit=limit + 1, before_ns=after)
     if job is None and not found and after is None:
-        raise web.HTTPNotFound(text=no_such_job(catalogue.jobs(), name))
+        raise web.HTTPNotFound(text=catalogue.no_such_job(name))
     page, has_more = found[:limit], len(found) > limit
     return json_answer(
         {

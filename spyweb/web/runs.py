@@ -8,7 +8,7 @@ from contextlib import aclosing
 from aiohttp import web
 
 from spyweb.errors import SpywebError
-from spyweb.jobs.view import RunEvent, event_to_json, no_such_job, to_json
+from spyweb.jobs.view import RunEvent, event_to_json, to_json
 from spyweb.model import JobId, Run, RunId
 from spyweb.web.answer import MOST, begin_lines, job_in_path, json_answer, number_in_query
 from spyweb.web.desk import DESK, Desk
@@ -31,7 +31,7 @@ async def _of_job(desk: Desk, name: str, limit: int, before: RunId | None) -> li
     job = desk.find(name)
     found = await desk.runs(job or JobId(name), limit=limit, before=before)
     if not (job or found or before):
-        raise web.HTTPNotFound(text=no_such_job(desk.jobs(), name))
+        raise web.HTTPNotFound(text=desk.no_such_job(name))
     return found
 
 

@@ -30,6 +30,7 @@ from spyweb.jobs.view import (
     find_job,
     log_file,
     next_run,
+    no_such_job,
     view_job,
 )
 from spyweb.lua.session import PoolStats, WorkerInfo
@@ -153,12 +154,15 @@ class FakeDesk:
     def find(self, name_or_id: str) -> JobId | None:
         return find_job(three_jobs(), name_or_id)
 
+    def no_such_job(self, name_or_id: str) -> str:
+        return no_such_job(three_jobs(), name_or_id)
+
     def jobs(self) -> list[JobView]:
         if self.trouble:
             raise self.trouble
         return three_jobs()
 
-    def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
+    async def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
         return [next_run(job or PRICES, NOW_MS + 30_000 * n, "Europe/Berlin") for n in range(1, count + 1)]
 
     def log_file(self, job: JobId) -> Path:

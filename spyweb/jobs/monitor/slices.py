@@ -41,3 +41,15 @@ def at_once(read: Callable[[object], T]) -> Callable[[object], Steps[T]]:
         return read(value)
 
     return read_in_a_step
+
+
+def at_a_stretch(steps: Steps[T]) -> T:
+    """Take all steps where nobody waits, and return their result."""
+    results: list[T] = []
+
+    def kept() -> Iterator[None]:
+        results.append((yield from steps))
+
+    for _ in kept():
+        pass
+    return results[0]

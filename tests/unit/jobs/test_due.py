@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count, islice
 
 import pytest
 
@@ -9,6 +11,7 @@ from spyweb.jobs.due import (
     Settlement,
     after_edit,
     already_past,
+    earliest,
     first_cursor,
     jittered,
     last_due,
@@ -20,6 +23,7 @@ from spyweb.jobs.due import (
     stretch_until,
     upcoming,
 )
+from spyweb.jobs.monitor.slices import at_a_stretch
 from spyweb.jobs.view import describe_moment
 from spyweb.model import At, Cron, Every, JobId, JobSpec, Misfire, MisfirePolicy, Never, Schedule, Start
 from spyweb.settings.units import LONGEST_MS
@@ -106,15 +110,33 @@ def test_the_newest_due_times_come_oldest_first() -> None:
 
 
 def test_upcoming_lists_the_next_due_times_and_no_more_than_there_are() -> None:
-    assert upcoming(job(), NOW, 3) == [NOW + MINUTE, NOW + 2 * MINUTE, NOW + 3 * MINUTE]
-    assert upcoming(job(At(at_ms=NOW + 5)), NOW, 3) == [NOW + 5]
-    assert upcoming(job(Never()), NOW, 3) == []
+    assert list(islice(upcoming(job(), NOW), 3)) == [NOW + MINUTE, NOW + 2 * MINUTE, NOW + 3 * MINUTE]
+    assert list(upcoming(job(At(at_ms=NOW + 5)), NOW)) == [NOW + 5]
+    assert list(upcoming(job(Never()), NOW)) == []
 
 
 def test_upcoming_ends_where_the_calendar_does() -> None:
-    found = upcoming(job(Every(period_ms=LONGEST_MS)), NOW, 1_000)
+    found = list(upcoming(job(Every(period_ms=LONGEST_MS)), NOW))
     assert len(found) == 79
     assert describe_moment(found[-1], "Pacific/Kiritimati")
+
+
+def test_of_several_jobs_the_earliest_due_times_come_first_in_short_steps() -> None:
+    asked: list[str] = []
+
+    def times(name: str, period: int) -> Iterator[int]:
+        for number in count(1):
+            asked.append(name)
+            yield number * period
+
+    due = [(JobId(name), times(name, period)) for name, period in (("slow", 100), ("quick", 30), ("never", 10**9))]
+    steps = earliest([*due, (JobId("over"), iter([45]))], 5)
+
+    assert len(list(steps)) == 4 + 5
+    assert at_a_stretch(earliest([(JobId("a"), iter([30, 60])), (JobId("b"), iter([45, 60]))], 5)) == [
+        (30, "a"), (45, "b"), (60, "a"), (60, "b"),
+    ]  # fmt: skip
+    assert (asked.count("never"), asked.count("slow")) == (1, 2)
 
 
 def test_a_new_job_is_due_now_and_at_most_its_share_of_the_spread_later() -> None:

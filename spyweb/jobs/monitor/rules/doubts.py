@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
+
+from spyweb.settings.nearest import nearest_name
 
 REQUEST = ("url", "method", "headers", "body", "timeout", "proxy", "max_body_size")
 RESPONSE = ("status", "body", "url", "headers")
@@ -44,6 +45,7 @@ def _doubt(table: Mapping[object, object], what: str, expected: str, known: Sequ
     for name in strange[:MOST]:
         if isinstance(name, bytes) and len(name) <= LONGEST:
             shown = name.decode("utf-8", "replace")
-            for meant in get_close_matches(shown, known, n=1, cutoff=LIKENESS):
+            meant = nearest_name(shown, known, LIKENESS)
+            if meant is not None:
                 return f"nobody reads {shown!r} in {what}: did you mean {meant!r}?"
     return f"nothing of {what} is {expected}" if expected and len(strange) == len(table) else ""

@@ -1,0 +1,46 @@
+"""Which of many names somebody may have meant.
+
+To compare one name with another costs the product of their lengths, and a project may have ten thousand jobs: so only
+those are compared that come near it in the alphabet, by their beginning or by their end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+LONGEST = 40  # characters that are looked at
+NEIGHBOURS = 50  # names before and after, by beginning and by end
+LIKENESS = 0.6  # difflib's own
+
+
+class Names:
+    """Names to be searched for several others; upper and lower case are one."""
+
+    def __init__(self, known: Iterable[str]) -> None:
+        self._known = {name[:LONGEST].lower(): name for name in known}
+        self._is_small = len(self._known) <= 4 * NEIGHBOURS
+        self._by_beginning = [] if self._is_small else sorted(self._known)
+        self._by_end = [] if self._is_small else sorted(name[::-1] for name in self._known)
+
+    def nearest(self, name: str, likeness: float = LIKENESS) -> str | None:
+        """Return the name that is most like this one, or None where none is."""
+        sought = name[:LONGEST].lower()
+        close = get_close_matches(sought, self._near(sought), n=1, cutoff=likeness)
+        return self._known[close[0]] if close else None
+
+    def _near(self, sought: str) -> Iterable[str]:
+        if self._is_small:
+            return self._known
+        by_end = _around(self._by_end, sought[::-1])
+        return dict.fromkeys([*_around(self._by_beginning, sought), *(name[::-1] for name in by_end)])
+
+
+def _around(names: Sequence[str], sought: str) -> Sequence[str]:
+    at = bisect_left(names, sought)
+    return names[max(0, at - NEIGHBOURS) : at + NEIGHBOURS]
+
+
+def nearest_name(name: str, known: Iterable[str], likeness: float = LIKENESS) -> str | None:
+    return Names(known).nearest(name, likeness)
