@@ -12,6 +12,7 @@ from spyweb.errors import OpError
 from spyweb.model import OnStoreError
 from spyweb.ops.host import RunHost
 from spyweb.ops.op import CATALOGUE
+from spyweb.ops.state import put as _state_is_there  # noqa: F401 - registers the op
 from spyweb.ops.store import LOGGED_PER_RUN, global_store_incr
 from spyweb.ops.world import Call
 from spyweb.store.memory import MemoryStore
