@@ -37,6 +37,10 @@ FRAMING: Final = 1 << 20  # bytes of a body that are no content, beside as many 
 # From clients
 SOCKET_BODY: Final = 64 << 20  # bytes of a request body on the private socket
 
+ADDRESS_PATH: Final = 8_190  # characters of the path in a request's address
+PARAMETERS: Final = 1_000  # in its query
+STREAMS: Final = 64  # commands at a time that watch, or read very many entries
+
 # From files
 FILE_LINE: Final = 4_096  # bytes of a line that is looked at for marks and keys
 KEY_SEGMENTS: Final = 32  # dotted parts of one key in TOML

@@ -14,6 +14,7 @@ from spyweb.web.body import ROOM, Room
 from spyweb.web.desk import CATALOGUE, DESK, Catalogue, Desk
 from spyweb.web.endpoints import add_endpoints
 from spyweb.web.errors import answer_errors
+from spyweb.web.streams import OPEN_STREAMS, Streams
 from spyweb.web.ui import add_ui
 
 
@@ -55,5 +56,6 @@ def socket_app(desk: Desk) -> web.Application:
     app = web.Application(middlewares=[answer_errors])
     app[DESK] = app[CATALOGUE] = desk
     app[ROOM] = Room()
+    app[OPEN_STREAMS] = Streams()
     app.add_routes([*health.routes, *jobs.routes, *records.routes, *outbox.routes, *runs.routes, *state.routes])
     return app

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from aiohttp import web
 
 from spyweb.web.answer import job_in_path, job_in_query, json_answer, number_in_query
@@ -39,7 +41,8 @@ async def resume(request: web.Request) -> web.Response:
 
 async def read_log(request: web.Request) -> web.Response:
     lines = number_in_query(request, "lines", 50, least=1, most=MAX_LINES)
-    return json_answer(last_lines(request.app[DESK].log_file(job_in_path(request)), lines))
+    path = request.app[DESK].log_file(job_in_path(request))
+    return json_answer(await asyncio.to_thread(last_lines, path, lines))
 
 
 public_routes = [web.get("/api/jobs", list_jobs)]

@@ -13,6 +13,7 @@ from spyweb.model import JobId, Run, RunId
 from spyweb.web.answer import MOST, begin_lines, job_in_path, json_answer, number_in_query
 from spyweb.web.desk import DESK, Desk
 from spyweb.web.errors import describe
+from spyweb.web.streams import OPEN_STREAMS
 
 MAX_LIMIT = 1_000
 
@@ -37,6 +38,11 @@ async def _of_job(desk: Desk, name: str, limit: int, before: RunId | None) -> li
 
 async def run_once(request: web.Request) -> web.StreamResponse:
     """Answers one JSON object a line; a refusal comes before the first line, as a plain error."""
+    with request.app[OPEN_STREAMS].one():
+        return await _watch_run(request)
+
+
+async def _watch_run(request: web.Request) -> web.StreamResponse:
     debug = "debug" in request.query
     async with aclosing(request.app[DESK].run_once(job_in_path(request), debug=debug)) as events:
         first = await anext(events)

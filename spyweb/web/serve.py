@@ -6,7 +6,7 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,8 +19,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from spyweb.clock import RealClock
 from spyweb.errors import Refused
+from spyweb.limits import ADDRESS_PATH, PARAMETERS, too_large
 from spyweb.model import MIB
 from spyweb.web.address import claim_socket, find_socket, release_socket
+from spyweb.web.answer import json_answer
 from spyweb.web.app import Site, socket_app, tcp_app
 from spyweb.web.connections import ConnectionLimiter, LimitedHandler, PlainRequest
 from spyweb.web.descriptors import private_limits, tcp_limits
@@ -148,6 +150,8 @@ async def _handlers(
     assert server is not None  # setup has been called
     server.request_factory = partial(cast(Any, server.request_factory), _cls=PlainRequest)
     _put_reception_first(app, server)
+    if longest_line > USUAL_LINE:
+        server.request_handler = cast(Any, _refusing_long_paths(cast(Handle, server.request_handler)))
     options = {"access_log": None, "logger": library_log, "max_line_size": longest_line}
     loop = asyncio.get_running_loop()
     try:
@@ -155,6 +159,23 @@ async def _handlers(
     finally:
         await runner.cleanup()
         limiter.close()
+
+
+def _refusing_long_paths(others: Handle) -> Handle:
+    """Refuse before the router looks at it, whose time grows with the square of the number of slashes."""
+
+    async def refuse(path: str, parameters: int) -> web.StreamResponse:
+        if len(path) > ADDRESS_PATH:
+            return json_answer({"error": too_large("the address", len(path), ADDRESS_PATH, "characters")}, 414)
+        return json_answer({"error": too_large("the address", parameters, PARAMETERS, "parameters")}, 400)
+
+    def take(request: web.Request) -> Awaitable[web.StreamResponse]:
+        path, parameters = request.rel_url.raw_path, request.rel_url.raw_query_string.count("&")
+        if len(path) > ADDRESS_PATH or parameters > PARAMETERS:
+            return refuse(path, parameters)
+        return others(request)
+
+    return take
 
 
 def _put_reception_first(app: web.Application, server: web.Server) -> None:

@@ -26,7 +26,8 @@ from spyweb.web.body import ROOM, Body, pieces
 from spyweb.web.desk import DESK, StateDesk
 from spyweb.web.errors import describe
 from spyweb.web.query import bytes_in_query, text_in_query
-from spyweb.web.state_view import EntryView
+from spyweb.web.state_view import ChangeView, EntryView
+from spyweb.web.streams import OPEN_STREAMS
 
 FLUSH = 1 << 16  # bytes of lines sent at a time
 BATCH = 1 << 18  # bytes of lines parsed at a time
@@ -110,7 +111,13 @@ async def move_entries(request: web.Request) -> web.Response:
 
 async def watch_changes(request: web.Request) -> web.StreamResponse:
     """Never ends by itself.  The first line is blank: from then on nothing is missed.  Others are a sign of life."""
-    async with aclosing(desk_of(request).watch(_maybe_namespace(request), _pattern(request))) as changes:
+    changes = desk_of(request).watch(_maybe_namespace(request), _pattern(request))
+    with request.app[OPEN_STREAMS].one():
+        return await _tell_changes(request, changes)
+
+
+async def _tell_changes(request: web.Request, changes: AsyncGenerator[ChangeView | None, None]) -> web.StreamResponse:
+    async with aclosing(changes):
         response = await begin_lines(request)
         try:
             async for change in changes:
@@ -203,6 +210,11 @@ async def _line_batches(request: web.Request) -> AsyncGenerator[list[bytes], Non
 
 async def _stream(request: web.Request, lines: AsyncGenerator[bytes, None]) -> web.StreamResponse:
     """The last line tells how many there were, so that a stream that was cut off is not taken for a whole one."""
+    with request.app[OPEN_STREAMS].one():
+        return await _stream_whole(request, lines)
+
+
+async def _stream_whole(request: web.Request, lines: AsyncGenerator[bytes, None]) -> web.StreamResponse:
     async with aclosing(lines):
         first = await anext(lines, None)  # an error before it is an answer of its own
         response = await begin_lines(request)

@@ -14,6 +14,7 @@ from spyweb.files import open_regular
 
 NOTHING = (FileNotFoundError, NotADirectoryError)
 BLOCK = 65_536  # bytes read at a time, from the end
+LARGEST = 1 << 24  # bytes read in all: more than a log has before it is rotated
 INTERVAL = 0.2  # seconds between looks: a file that another process writes tells nobody, and people read it
 
 
@@ -37,14 +38,17 @@ def _open(path: Path) -> FileIO | None:
 
 
 def _read_end(descriptor: int, count: int) -> bytes:
-    """Enough blocks from the end to hold `count` whole lines."""
+    """Enough blocks from the end to hold `count` whole lines; a file without line breaks is not read for ever."""
     at = os.fstat(descriptor).st_size
-    data = b""
-    while at > 0 and data.count(b"\n") <= count:
+    blocks: list[bytes] = []
+    breaks = size = 0
+    while at > 0 and breaks <= count and size < LARGEST:
         step = min(BLOCK, at)
         at -= step
-        data = os.pread(descriptor, step, at) + data
-    return data
+        blocks.append(os.pread(descriptor, step, at))
+        breaks += blocks[-1].count(b"\n")
+        size += step
+    return b"".join(reversed(blocks))
 
 
 def _lines(data: bytes) -> list[str]:

@@ -173,6 +173,21 @@ async def test_the_longest_key_of_a_command_fits_into_an_address_on_the_socket(t
         writer.close()
 
 
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("/" * 100_000, "the address has 100000 characters, at most 8190 are allowed"),
+        ("/api/runs?" + "a=1&" * 100_000, "the address has 100000 parameters, at most 1000 are allowed"),
+    ],
+)
+async def test_an_address_that_would_hold_up_the_daemon_is_refused(tmp_path: Path, address: str, told: str) -> None:
+    async with serve_socket(FakeDesk(), tmp_path) as path:
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        writer.write(f"GET {address} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        assert (await reader.read()).endswith(f'{{"error":"{told}"}}'.encode())
+        writer.close()
+
+
 async def test_a_long_path_is_served_under_a_short_name(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,21 @@ def test_asking_for_more_lines_than_there_are_gives_all(log: Path) -> None:
     assert last_lines(log, 10) == ["one", "", "two"]
 
 
+def test_a_file_without_line_breaks_is_not_read_whole(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spyweb.web.tail.LARGEST", 2 * BLOCK)
+    read: list[int] = []
+    pread = os.pread
+
+    def count(file: int, size: int, at: int) -> bytes:
+        read.append(size)
+        return pread(file, size, at)
+
+    monkeypatch.setattr("os.pread", count)
+    log.write_bytes(bytes(10 * BLOCK))
+    assert last_lines(log, 5) == ["\0" * (2 * BLOCK)]
+    assert sum(read) == 2 * BLOCK
+
+
 def test_no_file_and_an_empty_file_have_no_lines(log: Path) -> None:
     assert last_lines(log, 10) == []
     log.touch()

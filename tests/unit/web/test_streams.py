@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from spyweb.errors import PoolError
+from spyweb.web.app import socket_app
+from spyweb.web.streams import OPEN_STREAMS, Streams
+from tests.fakes.client import Client, client_of, get_json, post_json
+from tests.fakes.desk import FakeDesk
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    app = socket_app(FakeDesk())
+    app[OPEN_STREAMS] = Streams(most=1)
+    async with client_of(app) as client:
+        yield client
+
+
+def test_one_that_ends_makes_room_for_the_next() -> None:
+    streams = Streams(most=1)
+    with streams.one(), pytest.raises(PoolError, match="1 commands watch"), streams.one():
+        pass
+    with streams.one():
+        pass
+
+
+async def test_there_are_only_so_many_at_a_time(client: Client) -> None:
+    watch = await client.get("/api/state/watch")
+    assert await watch.content.readline() == b"\n"
+    for path in ("/api/state/watch", "/api/state/entries", "/api/state/export"):
+        assert (await get_json(client, path))[0] == 503
+    assert (await post_json(client, "/api/jobs/prices/run"))[0] == 503
+    watch.close()
+
+
+async def test_one_that_has_been_read_makes_room(client: Client) -> None:
+    for _ in range(3):
+        async with client.get("/api/state/entries") as answer:
+            assert answer.status == 200
+            await answer.read()
