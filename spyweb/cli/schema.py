@@ -19,7 +19,7 @@ from spyweb.settings.shapes import Schema, list_of, table_of
 from spyweb.settings.words import JOB, SETTINGS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-OF_THE_MACHINE = {"daemon.data_dir", "daemon.timezone", "daemon.workers", "timezone"}  # so their defaults differ
+OF_THE_MACHINE = {"daemon.timezone", "daemon.workers", "timezone"}  # so their defaults differ
 
 
 class Kind(StrEnum):

@@ -57,8 +57,6 @@ def _head(unit: Unit) -> list[str]:
         MARK,
         "[Unit]",
         f"Description=spyweb: Lua jobs in {_plain(unit.root)}",
-        "Wants=network-online.target",
-        "After=network-online.target",
         "# A scheduler that gave up at three in the morning is worse than one that keeps trying.",
         "StartLimitIntervalSec=0",
     ]

@@ -310,7 +310,11 @@ def _log_level(value: object) -> LogLevel:
     return one_of(LogLevel)("warning" if value == "warn" else value)
 
 
-@shaped({"type": "string", "pattern": "^(memory:|sqlite:///.+)$"})
+def _show_url(path: str) -> str:
+    return f"sqlite:///{path or f'data/{DATABASE}'}"
+
+
+@shaped({"type": "string", "pattern": "^(memory:|sqlite:///.+)$"}, _show_url)
 def _store_path(value: object) -> str:
     url = one_line(value)
     if url == MEMORY:

@@ -143,10 +143,18 @@ def _schema_of(asked: Asked | Reading) -> Schema:
         return {"type": "object", "properties": asked.schema(), "additionalProperties": False}
     read, default = asked
     schema: Schema = getattr(read, "schema", {})
-    if default in (None, ()) or not schema:
-        return schema
-    show = getattr(read, "show", None)
-    return {**schema, "default": show(default) if show else default}
+    shown = _shown_default(schema, getattr(read, "show", None), default)
+    return schema if shown is None or not schema else {**schema, "default": shown}
+
+
+def _shown_default(schema: Schema, show: Callable[[object], object] | None, default: object) -> object:
+    """As a file would say it; None: there is none, or none that a file could say."""
+    if default is None:
+        accepted = schema.get("anyOf", ())
+        return "none" if isinstance(accepted, Sequence) and {"const": "none"} in accepted else None
+    if default == ():
+        return {} if schema.get("type") == "object" else []
+    return show(default) if show else default
 
 
 def unknown(kind: str, name: str, known: Collection[str]) -> str:

@@ -11,6 +11,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
+from time import CLOCK_BOOTTIME, clock_gettime_ns
 
 import msgspec
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from spyweb.clock import Clock
 from spyweb.settings.sections import MARKER
 from spyweb.store.lock import shown_moment
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+SAME_BOOT_MS = 60_000  # by how much two reckonings of one start of the machine may differ: its clock is set right
 
 
 class Stamp(msgspec.Struct, frozen=True):
@@ -34,7 +35,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
     pid: int
     since: str
-    boot: str  # of which start of the machine; empty: it does not say
+    booted_ms: int  # when the machine had been started
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,11 +51,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     place: Path  # whose marker says so
     open: Opened | None = None
     unmerged: Stamp | None = None
-
-    @property
-    def was_machine_down(self) -> bool:
-        """Whether the machine was started anew since, as far as can be told."""
-        return self.open is not None and self.open.boot != boot_id()
+    was_machine_down: bool = False  # since it was opened, as far as can be told
 
 
 class Marker:
@@ -73,16 +70,24 @@ class Marker:
         found = self._read()
         if found is None or found.database not in ("", self._name()):
             return None
-        return Known(place=self._data_dir, open=found.open, unmerged=found.unmerged)
+        return self._known(found)
 
     def known_user_db(self) -> Known | None:
         """The same of the tables that scripts have made."""
         found = self._read()
-        return Known(place=self._data_dir, open=found.open) if found and found.user_db else None
+        return self._known(replace(found, unmerged=None)) if found and found.user_db else None
+
+    def _known(self, found: Contents) -> Known:
+        opened = found.open
+        was_down = opened is not None and abs(opened.booted_ms - self._booted_ms()) > SAME_BOOT_MS
+        return Known(place=self._data_dir, open=opened, unmerged=found.unmerged, was_machine_down=was_down)
+
+    def _booted_ms(self) -> int:
+        return self._clock.now_ms() - uptime_ms()
 
     def note_opened(self) -> None:
         """The database is there, and open from now on."""
-        opened = Opened(pid=os.getpid(), since=shown_moment(self._clock.now_ms()), boot=boot_id())
+        opened = Opened(pid=os.getpid(), since=shown_moment(self._clock.now_ms()), booted_ms=self._booted_ms())
         user_db = self.known_user_db() is not None
         with self._turn:
             self._contents = Contents(database=self._name(), user_db=user_db, open=opened)
@@ -143,8 +148,6 @@ def stamp_of(file: Path) -> Stamp | None:
     return Stamp(found.st_size, found.st_mtime_ns)
 
 
-def boot_id() -> str:
-    try:
-        return BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
+def uptime_ms() -> int:
+    """Since the machine was started, with the time that it slept.  Not its boot id: the unit hides that file."""
+    return clock_gettime_ns(CLOCK_BOOTTIME) // 1_000_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -74,6 +75,48 @@ def problems(root: Path, name: str, text: str) -> list[object]:
     (root / name).write_text(text)
     settings, wrong = examine_settings(root, environ={}, flags={})
     return [*wrong, *scan(root, settings).problems]
+
+
+def with_defaults(*sections: str) -> dict[str, dict[str, object]]:
+    """The defaults that the schema tells, of these sections."""
+    shown = config_schema()["properties"]
+    assert isinstance(shown, Mapping)
+    return {
+        section: {key: shape["default"] for key, shape in shown[section]["properties"].items() if "default" in shape}
+        for section in sections
+    }
+
+
+def test_the_defaults_that_are_told_are_those_of_an_empty_file(tmp_path: Path) -> None:
+    expected = examine_settings(tmp_path, environ={}, flags={})
+    told = with_defaults(*section_keys())
+    untold = {f"{name}.{key}" for name, keys in section_keys().items() for key in keys if key not in told[name]}
+    (tmp_path / "config.toml").write_text(to_toml(told))
+    settings, wrong = examine_settings(tmp_path, environ={}, flags={})
+
+    assert not wrong
+    assert settings == expected[0]
+    assert untold == {"daemon.timezone", "daemon.workers"}, "these are the machine's"
+
+
+def test_the_defaults_of_jobs_that_are_told_are_those_of_a_job_that_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/one.lua").write_text("-- /// job\n-- ///\n")
+    expected = scan(tmp_path, examine_settings(tmp_path, environ={}, flags={})[0])
+    (tmp_path / "config.toml").write_text(to_toml(with_defaults("defaults")))
+    found = scan(tmp_path, examine_settings(tmp_path, environ={}, flags={})[0])
+
+    assert not found.problems
+    assert [file.spec for file in found.jobs.values()] == [file.spec for file in expected.jobs.values()]
+
+
+def to_toml(sections: Mapping[str, Mapping[str, object]]) -> str:
+    """What they hold is written alike in TOML and JSON, but for an empty table."""
+    lines = []
+    for section, keys in sections.items():
+        lines.append(f"[{section}]")
+        lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+    return "\n".join(lines)
 
 
 def test_both_are_schemas() -> None:

@@ -58,12 +58,15 @@ def told(data: Path) -> dict[str, object]:
     return found
 
 
-async def test_it_says_who_has_the_database_open_until_that_is_closed(data: Path) -> None:
+async def test_it_says_who_has_the_database_open_until_that_is_closed(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marker_module, "uptime_ms", lambda: 5_000)
     store = await opened(data)
     assert told(data)["open"] == {
         "pid": os.getpid(),
         "since": "2026-01-01T00:00:00Z",
-        "boot": marker_module.boot_id(),
+        "booted_ms": FakeClock().now_ms() - 5_000,
     }
     await store.close()
 
@@ -155,7 +158,7 @@ async def test_a_log_that_a_power_cut_tore_is_taken_as_it_is_where_commits_are_n
     (killed / "spyweb.db-wal").write_bytes(bytes(8192))
     with pytest.raises(StoreIncomplete, match="is damaged"):
         await opened(killed, durability=Durability.NORMAL)
-    monkeypatch.setattr(marker_module, "boot_id", lambda: "another")
+    monkeypatch.setattr(marker_module, "uptime_ms", lambda: 1_000)
 
     with pytest.raises(StoreIncomplete, match="is damaged"):
         await opened(killed, durability=Durability.FULL)
