@@ -76,7 +76,7 @@ def _job_row(job: JobView, timezone: str, now_ms: int) -> tuple[str, ...]:
 def _last_cells(last: LastRun | None, now_ms: int) -> tuple[str, str]:
     if last is None:
         return ("", "")
-    ended = "" if last.ended_ms is None else f", {rounded(now_ms - last.ended_ms)} ago"
+    ended = "" if last.ended_ms is None else f", {since(now_ms - last.ended_ms)} ago"
     took = "" if last.duration_ms is None else format_duration(last.duration_ms)
     return (f"{last.outcome}{ended}", took)
 
@@ -93,6 +93,11 @@ def _next_row(run: NextRun, now_ms: int) -> tuple[str, ...]:
 
 def until(ms: int) -> str:
     return f"in {rounded(ms)}" if ms > 0 else "now"
+
+
+def since(ms: int) -> str:
+    """As `rounded`; of what is over a minute old nobody wants the seconds."""
+    return rounded(ms if ms < _MINUTE else ms // _MINUTE * _MINUTE)
 
 
 def rounded(ms: int) -> str:

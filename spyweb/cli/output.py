@@ -38,6 +38,7 @@ COLOURS = {
 NAMES = {GOOD: "green", BAD: "red", CARE: "yellow", BUSY: "cyan", FAINT: "dim"}  # as rich calls them
 GAP = 2  # spaces between the columns of a table
 SHORTEST = 12  # characters that are left of a cell that is cut
+AHEAD = 8  # characters that each further column which may be cut keeps more than the one before it
 ENOUGH = 40  # of such a cell, before a spare column gets room
 _STATE = re.compile(r"[a-z]+(?=$|[:,] )")  # a state at the beginning of a cell, of which more may be said
 _VISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
@@ -232,8 +233,8 @@ def show_table(
 ) -> None:
     """Show a table; without rows one line on stderr says what is not there.
 
-    On a terminal that is too narrow the cells of the columns `cut` are cut, those of others take several lines.  A
-    column of `spare` is there only where all others have room; the first of them goes first.
+    On a terminal that is too narrow the cells of the columns `cut` are cut, of the first most; those of others
+    take several lines.  A column of `spare` is there only where all others have room; the first of them goes first.
     """
     if not rows:
         note(empty)
@@ -308,10 +309,10 @@ def _fit(columns: dict[int, list[str]], cut: Sequence[int], spare: Sequence[int]
         del columns[at], widths[at], enough[at]
     shrinking = [at for at in (*cut, *spare) if at in columns]
     while shrinking and excess(widths) > 0:
-        widest = max(shrinking, key=widths.__getitem__)
-        if widths[widest] <= SHORTEST:
+        can_shrink = {at: widths[at] - AHEAD * place for place, at in enumerate(shrinking) if widths[at] > SHORTEST}
+        if not can_shrink:
             break
-        widths[widest] -= 1
+        widths[max(can_shrink, key=can_shrink.__getitem__)] -= 1
     for at in shrinking:
         columns[at] = [_cut(cell, widths[at]) for cell in columns[at]]
 

@@ -60,7 +60,7 @@ def _pages(source: Source, name: str | None, limit: int) -> Iterator[Run]:
 def show_runs(found: list[Run], timezone: str, now_ms: int) -> None:
     header = ("run", "job", "began", "took", "trigger", "outcome")
     rows = [_row(run, timezone, now_ms) for run in found]
-    output.show_table(header, rows, empty="no runs yet", cut=("outcome", "job", "trigger"))
+    output.show_table(header, rows, empty="no runs yet", cut=("job", "trigger", "outcome"))
 
 
 def _row(run: Run, timezone: str, now_ms: int) -> tuple[str, ...]:

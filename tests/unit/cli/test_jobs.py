@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spyweb.cli.jobs import describe_last, rounded, show_jobs, until
+from spyweb.cli.jobs import describe_last, rounded, show_jobs, since, until
 from spyweb.jobs.view import JobState, JobView, LastRun, last_run
 from spyweb.model import JobId, Outcome
 from tests.fakes.desk import NOW_MS, make_run
@@ -98,6 +98,10 @@ def test_a_wide_terminal_shows_all_there_is(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_what_asks_for_attention_goes_first(changes: dict[str, object], note: str) -> None:
     assert describe_last(last_of(**changes)).startswith(note)
+
+
+def test_of_what_is_over_a_minute_old_the_seconds_are_left_out() -> None:
+    assert [since(ms) for ms in (4_567, 59_999, 60_000, 119_999)] == ["4.5s", "59s", "1m", "1m"]
 
 
 def test_what_is_late_is_due_now() -> None:
