@@ -181,8 +181,8 @@ async def test_the_longest_key_of_a_command_fits_into_an_address_on_the_socket(t
     ],
 )
 async def test_an_address_that_would_hold_up_the_daemon_is_refused(tmp_path: Path, address: str, told: str) -> None:
-    async with serve_socket(FakeDesk(), tmp_path) as path:
-        reader, writer = await asyncio.open_unix_connection(str(path))
+    async with serve_socket(FakeDesk(), tmp_path) as private:
+        reader, writer = await asyncio.open_unix_connection(str(private.path))
         writer.write(f"GET {address} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         assert (await reader.read()).endswith(f'{{"error":"{told}"}}'.encode())
         writer.close()
