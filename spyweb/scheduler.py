@@ -7,7 +7,7 @@ moves in the commit that claims the run.
 
 from __future__ import annotations
 
-from asyncio import Future, Lock, wait
+from asyncio import CancelledError, Future, Lock, wait
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.clock import Clock
-from spyweb.errors import Refused
+from spyweb.errors import CursorMoved, Refused
 from spyweb.jobs.claims import Due, Start
 from spyweb.jobs.cursor import dismissed, moved_to, stretch_of, waits_for_the_past, welcome
 from spyweb.jobs.due import SPREAD_MS, Settlement, jittered, next_due, schedule_text, settle
@@ -123,7 +123,8 @@ class Scheduler:
         several = len(settlement.runs) > 1
         starts = [Start(trigger=SCHEDULED, due_ms=due_ms, patient=several) for due_ms in settlement.runs]
         missed = [stretch_of(job.id, Outcome.MISSED, stretch, now_ms, stretch.reason) for stretch in settlement.missed]
-        self._fired.append(_Fired(Due(job=job, starts=starts, cursor=job.cursor, stretches=missed), before))
+        due = Due(job=job, starts=starts, cursor=job.cursor, expects=job.recorded, stretches=missed)
+        self._fired.append(_Fired(due, before))
 
     def _claim(self) -> None:
         """What came due in one wake-up is claimed together, which costs half as much; in slices, since the store
@@ -139,7 +140,7 @@ class Scheduler:
     def _answered(self, fired: Sequence[_Fired], claim: Future[list[RunId | None]]) -> None:
         for each in fired:
             each.due.job.moving = None
-        self._restore_if_refused(fired, None if claim.cancelled() else claim.exception())
+        self._restore_if_refused(fired, CancelledError() if claim.cancelled() else claim.exception())
         if self._put_off:
             for each in fired:
                 self._fire_again(each.due.job)
@@ -150,12 +151,29 @@ class Scheduler:
             self.watch(job)
 
     def _restore_if_refused(self, fired: Sequence[_Fired], error: BaseException | None) -> None:
+        if isinstance(error, CursorMoved):
+            for each in fired:
+                self._go_by_the_record(each, error)
+            return
         if error is not None:
             for each in fired:
                 self._restore(each.due.job, each.before, error)
-        elif self._refused:
-            for each in fired:
-                self._refused.pop(each.due.job.id, None)
+            return
+        for each in fired:
+            each.due.job.recorded = each.due.cursor
+            self._refused.pop(each.due.job.id, None)
+
+    def _go_by_the_record(self, fired: _Fired, moved: CursorMoved) -> None:
+        """Another job in this commit, or this one, was claimed by somebody else: go on from where the store has it."""
+        job = fired.due.job
+        job.cursor = fired.before
+        if job.id == moved.job:
+            log.warning(
+                "a due time had been claimed already: the schedule goes on from where it is on record", job=job.id
+            )
+            job.recorded = moved.found if isinstance(moved.found, Cursor) else None
+            job.cursor = job.recorded or fired.before
+        self.watch(job)
 
     def _restore(self, job: LiveJob, before: Cursor, error: BaseException) -> None:
         tell_refusal("a due run could not be claimed", error, job=job.id, again_in_ms=CLAIM_PATIENCE_MS)
@@ -214,7 +232,7 @@ class Scheduler:
         await self._runs.record(Change(cursors=[each.cursor for each in welcomes], stretches=stretches))
         for job, before, each in zip(jobs, known, welcomes, strict=True):
             job.reached_ms = _reached_ms(job, before or each.cursor, each.cursor)
-            job.cursor = each.cursor
+            job.cursor = job.recorded = each.cursor
             job.kept_since_ms = now_ms
             self._refused.pop(job.id, None)
         self._space_out([job for job in jobs if self._is_overdue(job, now_ms)], now_ms)
@@ -227,7 +245,7 @@ class Scheduler:
             idle = [dismissed(job.cursor, now_ms) for job in taken_up]
             await self._runs.record(Change(cursors=idle))
             for job, cursor in zip(taken_up, idle, strict=True):
-                job.cursor = cursor
+                job.cursor = job.recorded = cursor
 
     async def note_absent(self, cursors: Sequence[Cursor]) -> list[Cursor]:
         """These jobs were known once and have no file now; gives their cursors as they are on record."""
@@ -242,7 +260,7 @@ class Scheduler:
             _expect_taken_up(job)
             paused = replace(dismissed(job.cursor, self._clock.now_ms()), paused=True)
             await self._runs.record(Change(cursors=[paused]))
-            job.cursor = paused
+            job.cursor = job.recorded = paused
 
     async def resume(self, job: LiveJob) -> None:
         """The times that were due meanwhile become one `paused` record.  Raises Refused as `pause` does."""

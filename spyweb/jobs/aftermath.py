@@ -46,6 +46,7 @@ def _next_attempt(run: Run, start_after_ms: int | None = None, *, lost: int = 0,
         due_ms=run.due_ms,
         start_after_ms=start_after_ms,
         event=event_of(run.trigger),
+        follows=run.id,
     )
 
 
@@ -86,7 +87,7 @@ def dependents(run: Run, ending: Ending, jobs: Iterable[LiveJob]) -> list[NewRun
     if depth_of(run.trigger):
         trigger["depth"] = depth_of(run.trigger)
     return [
-        NewRun(job=job.id, state=RunState.WAITING, trigger=trigger)
+        NewRun(job=job.id, state=RunState.WAITING, trigger=trigger, follows=run.id)
         for job in jobs
         if _waits_for(job, run.job, ending.outcome)
     ]

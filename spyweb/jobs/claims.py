@@ -40,6 +40,7 @@ class Due:
     job: LiveJob
     starts: Sequence[Start]
     cursor: Cursor | None = None  # where it moves
+    expects: Cursor | None = None  # where it is on record
     stretches: Sequence[Stretch] = ()  # what will not run
 
 

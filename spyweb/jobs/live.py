@@ -33,6 +33,7 @@ class LiveJob:
     code: Code
     digest: str  # of the source that `code` was made from
     cursor: Cursor
+    recorded: Cursor | None = None  # the cursor as the store has it, where that is known
     in_flight: dict[RunId, Run] = field(default_factory=dict)
     claiming: int = 0  # starts whose claim is not committed yet
     queueing: int = 0  # those that will wait, likewise; without what changes of state start

@@ -81,6 +81,7 @@ class Runner:
             skipped += each.stretches
             admit_due(each, now_ms, claims, skipped)
         change = Change(
+            expects=[each.expects for each in due if each.expects],
             cursors=[each.cursor for each in due if each.cursor],
             new=[claim.new for claim in claims],
             stretches=skipped,

@@ -11,6 +11,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from spyweb.clock import Clock
+from spyweb.errors import CursorMoved
 from spyweb.model import Cursor, JobId, Run, RunId, RunState
 from spyweb.store.deliveries import NO_RUN
 from spyweb.store.memory_desk import Desk
@@ -50,13 +51,15 @@ class MemoryRuns:
         return await self._desk.write(self._prune, keep, older_than_ms)
 
     def _record(self, change: Change) -> list[RunId | None]:
-        for end in change.end:
-            self._end(end)
+        for cursor in change.expects:
+            if (found := self._cursors.get(cursor.job)) != cursor:
+                raise CursorMoved(cursor.job, found)
+        ended = {end.run for end in change.end if self._end(end)}
         for begin in change.begin:
             self._begin(begin)
         for stretch in change.stretches:
             self._stretch(stretch)
-        added = [self._add(run) for run in change.new]
+        added = [self._add(run) if run.follows is None or run.follows in ended else None for run in change.new]
         self._cursors |= {cursor.job: cursor for cursor in change.cursors}
         self._locks.ended(end.run for end in change.end)
         for event, job in change.passed:
@@ -67,10 +70,13 @@ class MemoryRuns:
                 self._events.end_if_over(end.event, self._open_runs.__contains__)
         return added
 
-    def _end(self, end: End) -> None:
+    def _end(self, end: End) -> bool:
+        """Whether it applied."""
         run = self._runs.get(end.run)
-        if run and run.state is not RunState.ENDED:
+        applies = run is not None and run.state is not RunState.ENDED
+        if run is not None and applies:
             self._put(end.applied_to(run))
+        return applies
 
     def _begin(self, begin: Begin) -> None:
         run = self._runs.get(begin.run)

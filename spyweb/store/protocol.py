@@ -136,6 +136,7 @@ class NewRun(Struct, frozen=True, kw_only=True):
     started_ms: int | None = None
     generation: int = 0
     event: int | None = None  # the change event that starts it
+    follows: RunId | None = None  # a run that ends in the same change: recorded only if that end applies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +206,7 @@ class Stretch:
 class Change(Struct, frozen=True, kw_only=True):
     """What happens to jobs and runs at one moment.  All of it is committed, or none."""
 
+    expects: Sequence[Cursor] = ()  # as they must be on record, or all of it is refused
     cursors: Sequence[Cursor] = ()
     new: Sequence[NewRun] = ()
     begin: Sequence[Begin] = ()
@@ -247,9 +249,10 @@ class Runs(Protocol):
     def record(self, change: Change) -> Future[list[RunId | None]]:
         """Commit a change; gives the id of each of `change.new`, None where (job, due_ms, attempt) stood.
 
-        Applied in this order: end, begin, stretches, new, cursors, passed, delivered.  A run ends once: what comes
-        later is ignored.  The locks of a run that ends are released.  A delivered change event is pending no more, and
-        gone as soon as no run that it started is open.
+        Refused with CursorMoved where a cursor is not as `expects` says.  Applied in this order: end, begin, stretches,
+        new, cursors, passed, delivered.  A run ends once: what comes later is ignored, and what follows it (`follows`)
+        is not recorded, its id None.  The locks of a run that ends are released.  A delivered change event is pending
+        no more, and gone as soon as no run that it started is open.
         """
 
     def cursors(self) -> Future[dict[JobId, Cursor]]: ...

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from spyweb.errors import CursorMoved
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState
 from spyweb.store.deliveries import NO_RUN, deliver, end_if_over, note_started
 from spyweb.store.locks import release_run
@@ -49,6 +50,7 @@ RUN_COLUMNS = """
     generation, last_due_ms, count
 """
 CURSOR_COLUMNS = "job, due_ms, schedule, paused, idle_since_ms"
+FIND_CURSOR = f"SELECT {CURSOR_COLUMNS} FROM cursor WHERE job = ?"
 
 E = TypeVar("E", Outcome, Failure)
 
@@ -57,14 +59,13 @@ decode_trigger = msgspec.json.Decoder(dict[str, object]).decode
 
 
 def record(connection: sqlite3.Connection, change: Change) -> list[RunId | None]:
-    # Statements that give nothing are handed over all at once: 15 take half as long.
-    if change.end:
-        connection.executemany(END_RUN, map(row_of_end, change.end))
+    expect_cursors(connection, change.expects)
+    new = record_ends(connection, change)
     for begin in change.begin:
         connection.execute(BEGIN_RUN, (begin.started_ms, begin.generation, begin.run))
     for stretch in change.stretches:
         record_stretch(connection, stretch)
-    added = [add_run(connection, run) for run in change.new]
+    added = [add_run(connection, run) if run else None for run in new]
     if change.cursors:
         connection.executemany(SET_CURSOR, map(row_of_cursor, change.cursors))
     for event, job in change.passed:
@@ -74,6 +75,26 @@ def record(connection: sqlite3.Connection, change: Change) -> list[RunId | None]
         if end.event is not None:
             end_if_over(connection, end.event)
     return added
+
+
+def expect_cursors(connection: sqlite3.Connection, expected: Sequence[Cursor]) -> None:
+    """Raises CursorMoved."""
+    for cursor in expected:
+        row = connection.execute(FIND_CURSOR, (cursor.job,)).fetchone()
+        found = read_cursor(row) if row else None
+        if found != cursor:
+            raise CursorMoved(cursor.job, found)
+
+
+def record_ends(connection: sqlite3.Connection, change: Change) -> Sequence[NewRun | None]:
+    """Give what is to be recorded as new then: None in place of what follows an end that did not apply."""
+    if any(run.follows is not None for run in change.new):
+        ended = {end.run for end in change.end if connection.execute(END_RUN, row_of_end(end)).rowcount == 1}
+        return [run if run.follows is None or run.follows in ended else None for run in change.new]
+    if change.end:
+        # Statements that give nothing are handed over all at once: 15 take half as long.
+        connection.executemany(END_RUN, map(row_of_end, change.end))
+    return change.new
 
 
 def record_and_release(connection: sqlite3.Connection, change: Change, holders: Sequence[RunId]) -> list[RunId | None]:

@@ -8,12 +8,13 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec import structs
 
 from spyweb.errors import Refused, StoreError
 from spyweb.jobs.live import LiveJob
 from spyweb.model import At, Cron, Every, JobId, Misfire, MisfirePolicy, Never, Overlap, Run, RunId, RunState, Start
 from spyweb.store.memory import MemoryStore
-from spyweb.store.protocol import Change
+from spyweb.store.protocol import Change, NewRun
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.hanging import HangingRecord
@@ -353,6 +354,25 @@ async def test_a_claim_that_the_store_refuses_is_made_later_and_told_until_then(
         await t.clock.turn(10)
         assert t.scheduler.refused_ms == 0
         assert await t.record() == ["prices schedule success"] * 2
+
+
+async def test_a_due_time_that_somebody_else_has_claimed_is_not_run_again_and_holds_up_no_other_job() -> None:
+    async with town() as t:
+        await t.settle(job := make_job(), make_job("news"))
+        await t.clock.turn(1)
+        due_ms = job.cursor.due_ms + MINUTE_MS
+        ahead = structs.replace(job.cursor, due_ms=due_ms)
+        theirs = NewRun(job=job.id, state=RunState.WAITING, trigger={"type": "schedule"}, due_ms=due_ms)
+        (claimed,) = await t.store.runs.record(Change(cursors=[ahead], new=[theirs]))
+        await t.clock.turn(61)
+
+        assert job.cursor == job.recorded == ahead
+        assert (await t.store.runs.list(job.id))[0].id == claimed
+        ended = [told for told in await t.record() if told.endswith("success")]
+        assert ended == ["prices schedule success", "news schedule success", "news schedule success"]
+        assert t.scheduler.refused_ms == 0
+        await t.clock.turn(60)
+        assert (await t.record()).count("prices schedule success") == 2
 
 
 async def test_what_comes_due_while_a_refused_claim_was_on_its_way_is_dealt_with_once(

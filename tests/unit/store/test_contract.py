@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from spyweb.errors import StoreClosed, StoreError
+from spyweb.errors import CursorMoved, StoreClosed, StoreError
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState, TriggerType
 from spyweb.store.memory import MemoryStore
 from spyweb.store.protocol import GLOBAL, Begin, Change, End, NewRun, Store, job_namespace
@@ -279,6 +280,39 @@ async def test_a_run_ends_once(store: Store) -> None:
 
     (told,) = await store.runs.list()
     assert (told.outcome, told.ended_ms) == (Outcome.SUCCESS, 2000)
+
+
+async def test_what_follows_a_run_is_recorded_with_an_end_that_applied_alone(store: Store) -> None:
+    run = await start_run(store)
+    retry = structs.replace(make_run(attempt=2, state=RunState.WAITING), follows=run)
+    dependent = structs.replace(make_run(NEWS, due_ms=None, state=RunState.WAITING), follows=run)
+    first, second = await store.runs.record(Change(end=[make_end(run)], new=[retry, dependent]))
+    assert None not in (first, second)
+
+    late = [structs.replace(retry, attempt=3), dependent, make_run(NEWS, due_ms=7000)]
+    ids = await store.runs.record(Change(end=[make_end(run, outcome=Outcome.LOST)], new=late))
+
+    assert ids[:2] == [None, None]
+    assert ids[2] is not None, "it follows nothing"
+    assert [each.id for each in await store.runs.open()] == [first, second, ids[2]]
+
+
+async def test_a_claim_is_refused_as_a_whole_where_a_cursor_is_not_as_it_expects(store: Store) -> None:
+    there, elsewhere = make_cursor(due_ms=1000), make_cursor(due_ms=2000)
+    await store.runs.record(Change(cursors=[there, make_cursor(NEWS)]))
+
+    for expected in (elsewhere, make_cursor(due_ms=1000, paused=True), make_cursor(JobId("nobody"))):
+        moved = [make_cursor(due_ms=3000), make_cursor(NEWS, due_ms=3000)]
+        claim = Change(expects=[make_cursor(NEWS), expected], cursors=moved, new=[make_run(due_ms=3000)])
+        with pytest.raises(CursorMoved) as refused:
+            await store.runs.record(claim)
+        assert (refused.value.job, refused.value.found) == (expected.job, there if expected.job == PRICES else None)
+    assert await store.runs.list() == []
+    assert await store.runs.cursors() == {PRICES: there, NEWS: make_cursor(NEWS)}
+
+    (run,) = await store.runs.record(Change(expects=[there], cursors=[elsewhere], new=[make_run(due_ms=2000)]))
+    assert run is not None
+    assert (await store.runs.cursors())[PRICES] == elsewhere
 
 
 async def test_open_runs_are_those_that_have_not_ended_oldest_first(store: Store) -> None:
