@@ -69,6 +69,7 @@ TEXTS: Mapping[str, Text] = {
     "lines": lambda n: b"\r\n" * (n // 2) + b"x",
     "slashes": lambda n: b"../" * (n // 3),
     "host": lambda n: b"http://" + "中".encode() * (n // 3) + b"/",
+    "marks": lambda n: b"http://a" + "\u0301\u0327".encode() * (n // 4) + b"@example.com/",
     "labels": lambda n: b"http://" + b"a." * (n // 2) + b"b/",
     "query": lambda n: b"http://example.com/?" + b'"' * n,
     "path": lambda n: b"http://example.com/" + b"../" * (n // 3),
