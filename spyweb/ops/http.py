@@ -5,6 +5,7 @@ A wrong type raises; everything that can go wrong with a well-typed request is `
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -85,7 +86,8 @@ async def http_multipart(call: Call, url: Text, fields: Table, headers: Table | 
         return _failed(FetchError("http", too_large("a form", len(fields), PARTS, "fields")))
     parts = [_part(name, value) for name, value in sorted(_named(fields, "http_multipart", 2).items())]
     try:
-        kind, body = encode_parts(parts)
+        is_large = sum(len(part.content) + part.head_size for part in parts) > MIB
+        kind, body = await asyncio.to_thread(encode_parts, parts) if is_large else encode_parts(parts)
     except FetchError as error:
         return _failed(error)
     others = {name: value for name, value in given.items() if name.lower() != CONTENT_TYPE}

@@ -63,7 +63,7 @@ def _text_of(error: Exception, kind: str, fetch: Fetch) -> str:
         case aiohttp.ClientConnectorError():
             return f"could not connect to {error.host}:{error.port}: {_reason(error.os_error)}"
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
-            return f"bad URL: {str(error).removeprefix(REFUSED)}"
+            return f"bad URL: {str(error).removeprefix(REFUSED)[:LONGEST_SHOWN]}"
         case aiohttp.ClientResponseError():
             return _text_of_answer(error)
         case aiohttp.ServerDisconnectedError():

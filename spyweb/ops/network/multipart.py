@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spyweb.errors import FetchError
+from spyweb.limits import HEADER_BLOCK, too_large
 
 _ESCAPES = ((b"\r", b"%0D"), (b"\n", b"%0A"), (b'"', b"%22"))  # the HTML standard's own
 
@@ -20,6 +21,11 @@ class Part:
     filename: bytes | None = None
     type: bytes | None = None
 
+    @property
+    def head_size(self) -> int:
+        """Bytes of what stands before the content, as the script gave them."""
+        return len(self.name) + len(self.filename or b"") + len(self.type or b"")
+
 
 def encode_parts(parts: Sequence[Part]) -> tuple[bytes, bytes]:
     """The content type, and the body.  Raises FetchError."""
@@ -32,6 +38,8 @@ def encode_parts(parts: Sequence[Part]) -> tuple[bytes, bytes]:
 
 
 def _head(part: Part) -> list[bytes]:
+    if part.head_size > HEADER_BLOCK:
+        raise FetchError("http", too_large("the head of a part", part.head_size, HEADER_BLOCK))
     disposition = b'Content-Disposition: form-data; name="%s"' % _escape(part.name)
     if part.filename is not None:
         disposition += b'; filename="%s"' % _escape(part.filename)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Sequence
 
 import pytest
 from yarl import URL
@@ -8,7 +10,9 @@ from yarl import URL
 from spyweb.errors import FetchError, OpError
 from spyweb.model import MIB
 from spyweb.ops import catalog
+from spyweb.ops import http as http_module
 from spyweb.ops.host import RunHost
+from spyweb.ops.network.multipart import Part, encode_parts
 from spyweb.ops.network.request import Fetch
 from spyweb.settings import HttpSettings
 from tests.fakes.ops import FakeHttp, make_call, make_response, make_world
@@ -121,6 +125,22 @@ async def test_a_form_has_so_many_fields() -> None:
     assert failure == {"kind": "http", "error": "a form has 1001 fields, at most 1000 are allowed"}
     fetch = await asked("http_multipart", URL_TEXT, {b"%d" % number: b"" for number in range(1_000)})
     assert fetch.body is not None
+
+
+@pytest.mark.parametrize(("size", "is_elsewhere"), [(1_000, False), (2 << 20, True)])
+async def test_a_large_form_is_put_together_in_a_thread(
+    size: int, is_elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def encode(parts: Sequence[Part]) -> tuple[bytes, bytes]:
+        threads.append(threading.get_ident())
+        return encode_parts(parts)
+
+    monkeypatch.setattr(http_module, "encode_parts", encode)
+    fetch = await asked("http_multipart", URL_TEXT, {b"a": b"x" * size})
+    assert len(fetch.body or b"") > size
+    assert (threads != [threading.get_ident()]) is is_elsewhere
 
 
 async def test_the_settings_headers_go_with_each_request_that_has_none_of_its_own() -> None:

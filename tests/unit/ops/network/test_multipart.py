@@ -53,3 +53,12 @@ def test_two_forms_have_two_boundaries() -> None:
 def test_a_type_cannot_begin_another_line(kind: bytes) -> None:
     with pytest.raises(FetchError):
         encode_parts([Part(name=b"a", content=b"", type=kind)])
+
+
+@pytest.mark.parametrize("field", ["name", "filename", "type"])
+def test_the_head_of_a_part_is_as_long_as_headers_are(field: str) -> None:
+    with pytest.raises(
+        FetchError, match=r"^the head of a part has 6553[0-9] bytes, at most 65536 are allowed$"
+    ) as error:
+        encode_parts([Part(**{"name": b"", "content": b"", field: b'"' * 65_537})])
+    assert error.value.kind == "http"
