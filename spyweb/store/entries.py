@@ -14,7 +14,6 @@ from typing import TypeVar, TypeVarTuple, cast
 
 from spyweb.clock import Clock
 from spyweb.errors import StoreError
-from spyweb.limits import NUMBER_TEXT
 from spyweb.store.batch import Kind
 from spyweb.store.bulk import SIZES, Bulk, Wide
 from spyweb.store.changes import Desk, is_live, renewed
@@ -215,7 +214,7 @@ def add(value: bytes | None, default: int, delta: int) -> int:
 
 
 def parse_number(value: bytes | None, default: int) -> int:
-    """Return the whole number that a text of at most `NUMBER_TEXT` bytes spells, or `default`."""
-    match = None if value is None or len(value) > NUMBER_TEXT else WHOLE_NUMBER.fullmatch(value)
+    """Return the whole number that a text spells, whatever zeros it begins with, or `default`."""
+    match = None if value is None else WHOLE_NUMBER.fullmatch(value)
     number = int(match[1] + (match[2] or b"0")) if match else default
     return number if SMALLEST <= number <= LARGEST else default
