@@ -39,6 +39,7 @@ log = structlog.get_logger()
 class ConnectionLimits:
     total: int
     of_one_address: int
+    unread_s: float = UNREAD_S
 
 
 class ConnectionLimiter:
@@ -171,8 +172,9 @@ class LimitedHandler(RequestHandler):
         self._looks_stuck = self._looks_stuck + 1 if unsent and unsent == self._unsent else 0
         self._unsent = unsent
         self._looks_before_request = 0 if self._request_count else self._looks_before_request + 1
-        if self._looks_stuck * LOOK_S >= UNREAD_S:
-            return f"the client has read nothing for {UNREAD_S:.0f} s"
+        unread_s = self._limiter.limits.unread_s
+        if self._looks_stuck * LOOK_S >= unread_s:
+            return f"the client has read nothing for {unread_s:.0f} s"
         if self._looks_before_request * LOOK_S > HEADER_S:
             return f"no request came within {HEADER_S:.0f} s"
         return ""

@@ -10,6 +10,7 @@ from spyweb.web.connections import ConnectionLimits
 
 MOST = 16_384  # as many as the systemd unit gives; what the system allows beyond is of no use
 TCP, PRIVATE = 1_024, 128  # connections
+PAGING_S = 3_600.0
 
 
 def raise_limit() -> None:
@@ -43,6 +44,6 @@ def tcp_limits() -> ConnectionLimits:
 
 
 def private_limits() -> ConnectionLimits:
-    """For commands of the daemon's own user."""
+    """For commands of the daemon's own user, who may read an export page by page."""
     total = max(min(allowed() // 8, PRIVATE), 8)
-    return ConnectionLimits(total, total)
+    return ConnectionLimits(total, total, unread_s=PAGING_S)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from spyweb.web import descriptors
+from spyweb.web.connections import UNREAD_S
 
 INFINITE = resource.RLIM_INFINITY
 
@@ -52,6 +53,11 @@ def test_connections_leave_descriptors_for_jobs(allow: Allow, soft: int, tcp: in
     assert descriptors.tcp_limits().total == tcp
     assert descriptors.tcp_limits().of_one_address == tcp // 2
     assert descriptors.private_limits().total == private
+
+
+def test_whoever_pages_through_an_answer_on_the_private_socket_has_an_hour() -> None:
+    assert descriptors.tcp_limits().unread_s == UNREAD_S
+    assert descriptors.private_limits().unread_s == 3_600
 
 
 def test_what_is_left_is_what_is_allowed_less_what_is_open() -> None:
