@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from typing import Annotated, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from spyweb.errors import OpError, StoreError, TooLarge
+from spyweb.lua import wire
 from spyweb.lua.session import Pending
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL, Value
@@ -21,8 +22,9 @@ from spyweb.ops.answer import Results
 from spyweb.ops.arguments import Reader, read_text
 from spyweb.ops.op import op
 from spyweb.ops.rules.expiry import expiry_of
+from spyweb.ops.rules.payload import prepare_fields
 from spyweb.ops.rules.sloth import Subject
-from spyweb.ops.rules.values import Unstorable, value_from_lua
+from spyweb.ops.rules.values import Unstorable, prepared, value_from_lua
 from spyweb.ops.store import count_failure, raise_if_wanted
 from spyweb.ops.world import Call
 from spyweb.store.patterns import excess
@@ -30,6 +32,9 @@ from spyweb.store.protocol import Entry, Transform
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+CONVERTED_AT_ONCE = 65_536  # bytes of packed arguments; larger ones are converted in a thread
+_TABLES = frozenset({list, dict})
 
 Fields = Mapping[object, object]  # the one table of a table-first call
 
@@ -195,15 +200,37 @@ def positional(
                 world.metrics.state.reads += 1
             began = world.clock.monotonic()
             try:
+                if _are_large(arguments):
+                    return begin_with_large(here, began, arguments)
                 asked = handler(here, *arguments, **named)
             except Failed as failed:
                 return _done(failed.results)
             asked.here, asked.began = here, began
             return asked
 
+        async def begin_with_large(here: Here, began: float, arguments: Sequence[object]) -> Results:
+            prepared = await asyncio.to_thread(_prepare, arguments)
+            try:
+                asked = handler(here, *prepared)  # type: ignore[arg-type]
+            except Failed as failed:
+                return failed.results
+            asked.here, asked.began = here, began
+            return await asked
+
         return begin
 
     return decorate
+
+
+def _are_large(arguments: Sequence[object]) -> bool:
+    """Whether to convert them would hold the loop: a table may have hundreds of thousands of values."""
+    return any(type(each) in _TABLES for each in arguments) and len(wire.pack(arguments)) > CONVERTED_AT_ONCE
+
+
+def _prepare(arguments: Sequence[object]) -> list[object]:
+    """Convert what is to be kept: the values of a positional call, or those in the one table of a table-first call."""
+    first, *others = arguments
+    return [prepare_fields(first) if isinstance(first, dict) else first, *map(prepared, others)]
 
 
 def _done(results: Results) -> Future[Results]:

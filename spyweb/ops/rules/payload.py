@@ -11,13 +11,14 @@ from spyweb.model import Value
 from spyweb.ops.arguments import Mismatch, read_number, read_text, type_name
 from spyweb.ops.rules.paths import Path
 from spyweb.ops.rules.updates import Kind, Update
-from spyweb.ops.rules.values import Unstorable, fits, integral, shown, size_of, value_from_lua
+from spyweb.ops.rules.values import Unstorable, fits, integral, prepared, shown, size_of, value_from_lua
 from spyweb.store.patterns import excess
 
 MALFORMED = "deserialization_error"
 TOO_LARGE = "VALUE_TOO_LARGE"
 MOST_OPS = 10_000  # of one update: to read and apply them takes some 40 ms, in which nobody else writes
 
+_VALUES = frozenset({b"value", b"data"})
 _REACH_DEEPER = frozenset({Kind.MERGE, Kind.APPEND})  # their path may be an array of segments
 _NEED_A_VALUE = frozenset({Kind.MERGE, Kind.APPEND})
 _COUNT = frozenset({Kind.INCREMENT, Kind.DECREMENT})
@@ -120,6 +121,19 @@ class Payload:
             return [_update(number, fields) for number, fields in enumerate(_few(_array(given)))]
         except Malformed as problem:
             raise self.malformed(str(problem)) from None
+
+
+def prepare_fields(fields: Mapping[object, object]) -> dict[object, object]:
+    """The fields of such a table, with the values in them converted.  Never raises: that comes when they are read."""
+    made = {name: prepared(given) if name in _VALUES else given for name, given in fields.items()}
+    ops = made.get(b"ops")
+    if isinstance(ops, list) and len(ops) <= MOST_OPS:
+        made[b"ops"] = [_prepare_op(each) if type(each) is dict else each for each in ops]
+    return made
+
+
+def _prepare_op(fields: dict[object, object]) -> dict[object, object]:
+    return {**fields, b"value": prepared(fields[b"value"])} if b"value" in fields else fields
 
 
 def _array(given: object) -> Sequence[object]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import cast
 
 from spyweb.lua import wire
 from spyweb.lua.wire import Ext, Foreign
@@ -56,9 +57,35 @@ def value_from_lua(given: object) -> Value:
         return _table_from_lua(given)  # type: ignore[arg-type]
     if kind is Foreign:
         return _sentinel(given)  # type: ignore[arg-type]
+    if kind is Prepared:
+        return cast(Prepared, given).value()
     if kind is float:
         return _number(given)  # type: ignore[arg-type]
     raise Unstorable("nil can't be stored")
+
+
+class Prepared:
+    """A table that has been converted elsewhere, or the reason why it can't be."""
+
+    __slots__ = ("_problem", "_value")
+
+    def __init__(self, given: object) -> None:
+        self._value: Value = None
+        self._problem: Unstorable | None = None
+        try:
+            self._value = value_from_lua(given)
+        except Unstorable as problem:
+            self._problem = problem
+
+    def value(self) -> Value:
+        if self._problem is not None:
+            raise self._problem
+        return self._value
+
+
+def prepared(given: object) -> object:
+    """Convert a table, as `value_from_lua` would, which then takes no time."""
+    return Prepared(given) if isinstance(given, list | dict) else given
 
 
 def _list_from_lua(given: list[object]) -> list[Value]:
