@@ -5,8 +5,10 @@ Scalars cross one by one, anything else as one packed list.  Lua has 64-bit inte
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 
+from spyweb.errors import OpError
 from spyweb.lua import wire
 from spyweb.lua.wire import Form
 
@@ -16,6 +18,7 @@ _PACKED = int(Form.PACKED)
 _RAISE = int(Form.RAISE)
 _RAISE_PACKED = int(Form.RAISE_PACKED)
 
+WALKED = 20_000  # values of an answer that are looked at one by one: 50 ms of the loop
 _LARGEST = (1 << 63) - 1
 _AS_THEY_ARE = frozenset({bytes, bool, float, type(None)})
 
@@ -69,10 +72,12 @@ def pack(values: Sequence[object]) -> bytes:
     try:
         return wire.pack(values)
     except (OverflowError, UnicodeEncodeError):
-        return wire.pack(_plainly(values))
+        return wire.pack(_plainly(values, count(1)))
 
 
-def _plainly(value: object) -> object:
+def _plainly(value: object, counted: Iterator[int]) -> object:
+    if next(counted) > WALKED:
+        raise OpError(f"an answer with text that is not UTF-8 has more than {WALKED} values")
     match value:
         case bool():
             return value
@@ -81,9 +86,9 @@ def _plainly(value: object) -> object:
         case str():
             return value if value.isascii() else as_bytes(value)
         case Mapping():
-            return {_plainly(key): _plainly(item) for key, item in value.items()}
+            return {_plainly(key, counted): _plainly(item, counted) for key, item in value.items()}
         case list() | tuple():
-            return [_plainly(item) for item in value]
+            return [_plainly(item, counted) for item in value]
         case _:
             return value
 

@@ -211,7 +211,7 @@ def positional(
         async def begin_with_large(here: Here, began: float, arguments: Sequence[object]) -> Results:
             prepared = await asyncio.to_thread(_prepare, arguments)
             try:
-                asked = handler(here, *prepared)  # type: ignore[arg-type]
+                asked = handler(here, *prepared)  # type: ignore[arg-type, call-arg]
             except Failed as failed:
                 return failed.results
             asked.here, asked.began = here, began

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from spyweb.errors import OpError
 from spyweb.lua import answer, wire
 from spyweb.lua.wire import Form, ToWorker
 
@@ -64,3 +65,11 @@ def test_an_error_crosses_as_its_text_or_as_its_value() -> None:
 
     assert message[3] == Form.RAISE_PACKED
     assert wire.unpack(message[4]) == [{"kind": "dns"}]  # type: ignore[arg-type]
+
+
+def test_an_answer_that_must_be_walked_through_is_so_only_up_to_a_bound() -> None:
+    name = "a\udcff"
+
+    assert answer.pack([name, [1] * 1_000]) == wire.pack([b"a\xff", [1] * 1_000])
+    with pytest.raises(OpError, match=r"^an answer with text that is not UTF-8 has more than 20000 values$"):
+        answer.pack([name, [{}] * 20_000])
