@@ -8,7 +8,7 @@ from spyweb.jobs.cause import cause_of, depth_of, event_of, is_caused
 from spyweb.jobs.live import LiveJob
 from spyweb.jobs.retry import retry_delay_ms
 from spyweb.model import Ending, Failure, JobId, Outcome, Retry, Run, RunState, TriggerType
-from spyweb.store.protocol import NewRun
+from spyweb.store.protocol import Change, NewRun, Stretch
 
 
 def losses(run: Run) -> int:
@@ -74,6 +74,28 @@ def begin_again(run: Run) -> NewRun | None:
     A change of state comes only once, so a run of it begins again however often that happens.
     """
     return _next_attempt(run, cut_short=1) if is_caused(run) else None
+
+
+def what_follows(run: Run, ending: Ending, jobs: Iterable[LiveJob], now_ms: int) -> Change:
+    """Return what is recorded of the jobs that wait for this job to end so: a start, or that they were paused."""
+    waiting = [job for job in jobs if _waits_for(job, run.job, ending.outcome)]
+    return Change(
+        new=dependents(run, ending, (job for job in waiting if not job.cursor.paused)),
+        stretches=[_passed_over(job, run, now_ms) for job in waiting if job.cursor.paused],
+    )
+
+
+def _passed_over(job: LiveJob, run: Run, now_ms: int) -> Stretch:
+    return Stretch(
+        job=job.id,
+        outcome=Outcome.PAUSED,
+        first_due_ms=now_ms,
+        last_due_ms=now_ms,
+        count=1,
+        reason=f"{run.job} ended while the job was paused",
+        at_ms=now_ms,
+        trigger=TriggerType.AFTER,
+    )
 
 
 def dependents(run: Run, ending: Ending, jobs: Iterable[LiveJob]) -> list[NewRun]:

@@ -135,9 +135,9 @@ class LiveJobs:
         self._listeners.append(listener)
 
     def after(self, job_id: JobId) -> list[LiveJob]:
-        """The enabled jobs that name this one in their `after`."""
+        """Return the enabled jobs that name this one in their `after`, paused ones too."""
         jobs = (self._jobs.get(name) for name in self._dependents.get(job_id, ()))
-        return [job for job in jobs if job and job.spec.enabled and not job.cursor.paused]
+        return [job for job in jobs if job and job.spec.enabled]
 
     def running(self) -> list[Run]:
         """Of jobs that are gone too."""

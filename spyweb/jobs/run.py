@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from structlog.typing import FilteringBoundLogger
 
 from spyweb.errors import STORE_REFUSED, Refused
-from spyweb.jobs.aftermath import begin_again, dependents, next_attempt
+from spyweb.jobs.aftermath import begin_again, next_attempt, what_follows
 from spyweb.jobs.attempt import STORE_PATIENCE, CountingHost, Observer, Surroundings, attempt, cancel
 from spyweb.jobs.cause import event_of, is_caused
 from spyweb.jobs.claims import Claim, Due, Start, admit_due, answered, busy_with, claim_for_event
@@ -194,9 +194,9 @@ class Runner:
             if note or host.storage_errors:
                 notes = "; ".join(filter(None, (ending.note, note)))
                 ending = replace(ending, storage_errors=host.storage_errors, note=notes)
-            follow = [] if observer else self._followers(job, run, ending)
+            follow = Change() if observer else self._followers(job, run, ending)
             end = end_of(run, ending, self._clock.now_ms())
-            is_awaited = bool(observer or follow or job.waiting or caused or self._stopping)
+            is_awaited = bool(observer or follow.new or follow.stretches or job.waiting or caused or self._stopping)
             ids = await self._conclude(end, follow, is_awaited=is_awaited)
         finally:
             self._leave(job, run)
@@ -204,7 +204,7 @@ class Runner:
         _tell(self._log, run, ending)
         if observer:
             self._show_end(run, ending)
-        self._line_up(follow, ids)
+        self._line_up(follow.new, ids)
         heir = self._live.heir_of(job)
         self._start_next(heir)
         if caused:
@@ -227,24 +227,24 @@ class Runner:
         finally:
             self._ends.under_way -= 1
 
-    async def _conclude(self, end: End, follow: Sequence[NewRun], *, is_awaited: bool) -> list[RunId | None]:
+    async def _conclude(self, end: End, follow: Change, *, is_awaited: bool) -> list[RunId | None]:
         """Record the end of a run, with what follows it."""
         if is_awaited or not await self._ends.add(end):
-            return await self._commit(Change(end=[end], new=follow))
+            return await self._commit(replace(follow, end=[end]))
         self._around.run_ended(end.run)
         return []
 
-    def _followers(self, job: LiveJob, run: Run, ending: Ending) -> list[NewRun]:
+    def _followers(self, job: LiveJob, run: Run, ending: Ending) -> Change:
         """What is claimed together with the end of a run: its next attempt, or the jobs that follow it."""
         if ending.outcome is Outcome.STOPPED:
             again = None if job.gone else begin_again(run)
-            return [again] if again else []
+            return Change(new=[again]) if again else Change()
         if not job.gone:
             retry = next_attempt(run, ending, job.spec.retry, self._clock.now_ms(), self._around.random)
             if retry:
-                return [retry]
+                return Change(new=[retry])
         after = self._live.after(job.id)
-        return dependents(run, ending, after) if after else []
+        return what_follows(run, ending, after, self._clock.now_ms()) if after else Change()
 
     async def _commit(self, change: Change) -> list[RunId | None]:
         """Record a change however long the store refuses: what has happened can't be undone."""
@@ -355,8 +355,9 @@ class Runner:
         # Nobody can tell what it had done, nor whether it was to blame: it repeats only where its job allows retries.
         ending = Ending(outcome=Outcome.LOST, reason="the daemon died", guilty=True)
         again = self._again(job, run, ending)
-        new = [again] if again else dependents(run, ending, self._live.after(run.job))
-        self._line_up(new, await self._commit(Change(end=[end_of(run, ending, now)], new=new)))
+        after = self._live.after(run.job)
+        follow = Change(new=[again]) if again else what_follows(run, ending, after, now)
+        self._line_up(follow.new, await self._commit(replace(follow, end=[end_of(run, ending, now)])))
 
     def _again(self, job: LiveJob | None, run: Run, ending: Ending) -> NewRun | None:
         if job is None:

@@ -23,14 +23,15 @@ def test_a_job_that_is_not_due_by_itself_is_not_scheduled(settings: dict[str, ob
     assert not make_job("prices", **settings).scheduled
 
 
-def test_a_paused_job_is_not_scheduled_and_follows_nobody() -> None:
+def test_a_paused_job_is_not_scheduled_and_a_disabled_one_follows_nobody() -> None:
     live = LiveJobs()
     job = make_job("report", after=(After(job=JobId("prices")),))
     job.cursor = structs.replace(job.cursor, paused=True)
     live.add(job)
+    live.add(make_job("off", after=(After(job=JobId("prices")),), enabled=False))
     live.link()
     assert not job.scheduled
-    assert live.after(JobId("prices")) == []
+    assert live.after(JobId("prices")) == [job]
 
 
 def test_a_claim_on_its_way_makes_a_job_busy() -> None:

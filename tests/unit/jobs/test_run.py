@@ -211,6 +211,36 @@ async def test_a_job_starts_after_another_has_succeeded() -> None:
         assert trigger == {"type": "after", "job": "prices", "run_id": 2, "outcome": "success"}
 
 
+async def test_a_paused_job_that_would_have_followed_leaves_a_record() -> None:
+    async with town() as t:
+        first = make_job(schedule=Never())
+        second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
+        await t.settle(first, second)
+        await t.scheduler.pause(second)
+        for _ in range(3):
+            t.runner.start_by_hand(first, BY_HAND)
+            await t.clock.turn()
+        assert await t.record("report") == ["report after paused x3"]
+        (passed,) = await t.store.runs.list(JobId("report"))
+        assert passed.reason == "prices ended while the job was paused"
+        await t.scheduler.resume(second)
+        t.runner.start_by_hand(first, BY_HAND)
+        await t.clock.turn()
+        assert await t.record("report") == ["report after paused x3", "report after success"]
+
+
+async def test_a_run_that_had_begun_before_a_pause_is_retried_all_the_same() -> None:
+    async with town() as t:
+        t.machine.endings[PRICES] = [FAILED]
+        job = make_job(schedule=Never(), retry=Retry(retries=1, delay_ms=10_000, jitter=False))
+        await t.settle(job)
+        t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn(5)
+        await t.scheduler.pause(job)
+        await t.clock.turn(6)
+        assert await t.record() == ["prices manual failed", "prices retry success attempt 2"]
+
+
 class Watcher:
     """Sees how runs end."""
 
