@@ -147,7 +147,7 @@ MONITOR = (
         "What is about to be fetched; all of it may be written.",
         ("url: string", ""),
         ("method: string", ""),
-        ("headers: table<string, string>", ""),
+        ("headers: table<string, string>", "the job's own, and those of `[http] headers` that it has not"),
         ("body?: string", ""),
         ("timeout?: number", "seconds"),
         ("proxy?: string", "a URL; an empty text is none, whatever the settings say"),
