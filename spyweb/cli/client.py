@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from spyweb.errors import NoAccess, Refused
+from spyweb.errors import NoAccess, Problem, Refused
 from spyweb.jobs.outbox_view import MessageView
 from spyweb.jobs.record_view import RecordView
 from spyweb.jobs.view import JobView, NextRun, RunEnded, RunEvent, event_from_json
@@ -75,6 +75,9 @@ class Daemon:
 
     def jobs(self) -> list[JobView]:
         return self.ask("GET", "/api/jobs", list[JobView])
+
+    def warnings(self) -> list[Problem]:
+        return self.ask("GET", "/api/warnings", list[Problem])
 
     def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
         return self.ask("GET", _with_query("/api/next", job=job, count=count), list[NextRun])

@@ -20,14 +20,18 @@ from spyweb.settings.units import format_duration
 def jobs(context: typer.Context, form: Output = Format.TABLE) -> None:
     """List the jobs, and how each one goes.
 
-    Its state, its schedule, its next and its last run, and what is wrong with its file.
+    Its state, its schedule, its next and its last run, and what is wrong with its file.  What is doubtful in the
+    project's files follows.
     """
     project = open_project(root_of(context))
-    found = project.source().jobs()
+    source = project.source()
+    found = source.jobs()
     if form is Format.JSON:
         output.show_json(found)
     else:
         show_jobs(found, project.settings.daemon.timezone, project.clock.now_ms())
+        for warning in source.warnings():
+            output.note(f"warning: {warning}")
 
 
 def show_jobs(found: Sequence[JobView], timezone: str, now_ms: int) -> None:

@@ -6,13 +6,13 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from spyweb.clock import Clock
-from spyweb.errors import Refused
+from spyweb.errors import Problem, Refused
 from spyweb.jobs.cursor import Welcome, dismissed, welcome
 from spyweb.jobs.discover import Scan, scan
 from spyweb.jobs.due import SPREAD_MS, earliest, settle, upcoming
@@ -51,15 +51,18 @@ class Offline:
 
     def views(self) -> list[JobView]:
         """The jobs by their files alone."""
-        return _views(self._scan(), {})
+        return _views(self._scanned, {})
 
     def jobs(self) -> list[JobView]:
-        known, scanned = self._known(), self._scan()
+        known, scanned = self._known(), self._scanned
         return _views(scanned, {spec.id: self._facts(spec, known) for spec in _specs(scanned)})
+
+    def warnings(self) -> list[Problem]:
+        return list(self._scanned.warnings)
 
     def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
         known = self._known()
-        chosen = [spec for spec in _specs(self._scan()) if job in (None, spec.id)]
+        chosen = [spec for spec in _specs(self._scanned) if job in (None, spec.id)]
         zones = {spec.id: zone_of(spec.schedule, self._settings.daemon.timezone) for spec in chosen}
         found = at_a_stretch(earliest(((spec.id, self._upcoming(spec, known)) for spec in chosen), count))
         return [next_run(due_job, due_ms, zones[due_job]) for due_ms, due_job in found]
@@ -85,7 +88,8 @@ class Offline:
     def resume(self, job: JobId) -> None:
         self._change(job, paused=False)
 
-    def _scan(self) -> Scan:
+    @cached_property
+    def _scanned(self) -> Scan:
         return scan(self._settings.root, self._settings)
 
     def _known(self) -> Known:
@@ -93,6 +97,7 @@ class Offline:
 
     def _facts(self, spec: JobSpec, known: Known) -> JobFacts:
         return JobFacts(
+            warnings=self._scanned.jobs[spec.id].warnings,
             cursor=known.cursors.get(spec.id),
             next_due_ms=next(self._upcoming(spec, known), None),
             last=known.latest.get(spec.id),
@@ -135,7 +140,7 @@ class Offline:
     def change_values(self, ask: Callable[[Store], Awaitable[T]]) -> T:
         """As `write`, with what the jobs say of stored values: which past versions are kept, which changes start a
         job once a daemon runs."""
-        specs = _specs(self._scan())
+        specs = _specs(self._scanned)
 
         def change(store: Store) -> Awaitable[T]:
             store.events.watch(watches_of(specs))
@@ -163,7 +168,7 @@ class Offline:
             await store.close()
 
     def _change(self, job: JobId, *, paused: bool) -> None:
-        file = self._scan().jobs.get(job)
+        file = self._scanned.jobs.get(job)
         if file is None:
             raise Refused(f"{job} does not load: `spyweb check` says why")
         self.write(partial(_set_paused, file.spec, self._clock, paused=paused))

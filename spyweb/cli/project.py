@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from spyweb.cli.client import Daemon, find_daemon
 from spyweb.clock import RealClock
-from spyweb.errors import Refused
+from spyweb.errors import Problem, Refused
 from spyweb.jobs.outbox_view import MessageView
 from spyweb.jobs.record_view import RecordView
 from spyweb.jobs.view import JobView, NextRun, find_job, no_such_job
@@ -25,6 +25,9 @@ class Source(Protocol):
     """Where a command's answer comes from."""
 
     def jobs(self) -> list[JobView]: ...
+
+    def warnings(self) -> list[Problem]:
+        """What is doubtful in the project's files."""
 
     def next_runs(self, job: JobId | None, count: int) -> list[NextRun]: ...
 

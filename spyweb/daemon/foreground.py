@@ -134,7 +134,8 @@ async def check_project(root: Path) -> list[Problem]:
     found = await asyncio.to_thread(scan, root, settings)
     specs = [*(file.spec for file in found.jobs.values()), *found.broken_specs]
     failed = [*await compile_all(settings, found, specs), *await parse_selectors(specs)]
-    doubts = [replace(warning, is_warning=True) for warning in found.warnings]
+    uncompiled = {problem.file for problem in failed}
+    doubts = [warning for warning in found.warnings if warning.file not in uncompiled]
     if is_emptied(root):
         doubts.append(Problem(FILE, None, None, EMPTY, is_warning=True))
     return sorted({*problems, *found.problems, *failed, *doubts}, key=_where)

@@ -6,9 +6,7 @@ A guess from the file's words, for a warning: nothing is run, and what the file 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
-from spyweb.errors import Problem
 from spyweb.jobs.words import TEXT, line_at, words_of
 
 FAMILIES = (b"cdp", b"task", b"workflow", b"exec", b"cmd", b"file", b"template")
@@ -17,11 +15,6 @@ _USE_LIKE = re.compile(rb"\b(?:" + b"|".join(FAMILIES) + rb")\s*[.:({\"'\[]")
 _USES = (b".", b":", b"(", b"{", TEXT)
 _MEMBERS = (b".", b":")
 _NOTHING = (b"", 0)
-
-
-def doubts_of_absent(source: bytes, file: str) -> Iterator[Problem]:
-    for line, name in find_absent(source):
-        yield Problem(file, line, None, f"{name} is not part of this version", is_warning=True)
 
 
 def find_absent(source: bytes) -> list[tuple[int, str]]:

@@ -24,6 +24,7 @@ _COMMENT = re.compile(rb"\s*+(--[^\n]*)")
 _LONG_COMMENT = re.compile(rb"--\[(=*)\[")
 _MARKER = re.compile(rb"--[ \t]*+///[ \t]*+([^\r\n]*+)")  # of a comment without blanks at its end
 _MARKER_LINE = re.compile(rb"^[ \t]*--[ \t]*///[ \t]*job[ \t]*\r?$", re.MULTILINE)
+_NEARLY_A_MARK = re.compile(rb"^[ \t]*+-{2,}+[ \t]*+/{2,}+[ \t]*+job[ \t]*+\r?$", re.MULTILINE | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,18 +44,31 @@ def read_block(source: bytes, file: str) -> Block | Problem:
             continue
         line = source.count(b"\n", 0, start) + 1
         if marker[1] != b"job":
+            if nearly := find_nearly_a_mark(source[:start]):
+                return Problem(file, nearly, None, f'this begins no block of settings; expected "{OPENING}"')
             kind = marker[1].decode("utf-8", "replace")[:40]
             return Problem(file, line, None, f'"-- /// {kind}" begins no block; expected "{OPENING}"')
         return _read_content(source, end, file, line)
     return Block(table=Table(file=file))
 
 
-def find_misplaced_block(source: bytes, block: Block) -> int | None:
+def find_misplaced_block(source: bytes, start: int = 0) -> int | None:
     """The line of a later block, which has no effect because code, or another block, stands before it."""
-    if source.find(b"///", block.end) < 0:  # a hundred times faster than the search by line
+    if source.find(b"///", start) < 0:  # a hundred times faster than the search by line
         return None
-    marker = _MARKER_LINE.search(source, block.end)
-    return source.count(b"\n", 0, marker.start()) + 1 if marker else None
+    return _line_of(_MARKER_LINE.search(source, start), source)
+
+
+def find_nearly_a_mark(source: bytes) -> int | None:
+    """The line of a comment that was meant to begin a block: `--- /// job`, `-- // job`."""
+    if b"//" not in source:
+        return None
+    nearly = (found for found in _NEARLY_A_MARK.finditer(source) if not _MARKER_LINE.match(found[0]))
+    return _line_of(next(nearly, None), source)
+
+
+def _line_of(found: re.Match[bytes] | None, source: bytes) -> int | None:
+    return source.count(b"\n", 0, found.start()) + 1 if found else None
 
 
 def _leading_comments(source: bytes) -> Iterator[tuple[int, int]]:

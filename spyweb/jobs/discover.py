@@ -8,17 +8,20 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from spyweb.errors import Problem
-from spyweb.jobs.absent import doubts_of_absent
-from spyweb.jobs.block import Block, code_of_file, find_misplaced_block, read_block
-from spyweb.jobs.calls_run import find_own_call
+from spyweb.jobs.block import code_of_file, read_block
 from spyweb.jobs.follow import find_cycles
+from spyweb.jobs.linting import Doubts, Linter, doubts_of_hooks, doubts_of_script, doubts_of_server, read_module
 from spyweb.jobs.parse import Draft, Place, job_id, parse_job, usable_defaults
+from spyweb.jobs.server.file import FOLDER as SERVER_FOLDER
+from spyweb.jobs.server.file import INIT, ServerFile, find_server
 from spyweb.jobs.tree import LIST, Notes, find_job_files, read_list, read_source, read_toml
 from spyweb.model import JobId, JobSpec
+from spyweb.ops.sources import Sources
 from spyweb.settings import DaemonSettings, Settings
 from spyweb.settings.nearest import Names
 from spyweb.settings.reading import nearest, unknown
@@ -41,6 +44,7 @@ class JobFile:
     digest: str  # of all its code: a change of the settings alone leaves it as it is
     chunk: str = ""  # the path that `source` was read from, where that is not the spec's: a monitor's
     more: tuple[tuple[str, bytes], ...] = ()  # path and source of its further Lua files, in the order they are executed
+    warnings: tuple[Problem, ...] = field(default=(), compare=False)
 
     @property
     def has_hooks(self) -> bool:
@@ -72,6 +76,7 @@ class _Candidate:
     problems: list[Problem]
     sources: tuple[tuple[str, bytes], ...] = ()  # path and source of its Lua files
     digest: str = ""
+    warnings: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,22 +88,49 @@ class _Context:
     defaults: Table
     overrides: Mapping[JobId, Table]
     notes: Notes
+    modules: Sources
+    linter: Linter
+
+    def doubts(self, place: Place, draft: Draft, texts: Sequence[bytes], doubts: Doubts) -> tuple[Problem, ...]:
+        """Return what is doubtful about a job's files; a module is found as its `require` finds it."""
+        read = partial(read_module, self.modules, draft.spec.folder)
+        return self.linter.look(place.file, _digest(*texts).encode(), doubts, read)
 
 
-def scan(root: Path, settings: Settings) -> Scan:
+def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
     notes = Notes()
+    linter = linter or Linter()
+    linter.begin()
     defaults, wrong_defaults = usable_defaults(settings.defaults, settings.daemon)
     notes.problems.extend(wrong_defaults)
     overrides = _overrides(settings.jobs, notes)
-    context = _Context(root=root, daemon=settings.daemon, defaults=defaults, overrides=overrides, notes=notes)
+    context = _Context(
+        root=root,
+        daemon=settings.daemon,
+        defaults=defaults,
+        overrides=overrides,
+        notes=notes,
+        modules=Sources(root),
+        linter=linter,
+    )
     candidates = [_candidate(place, context) for place in find_job_files(root, notes)]
     candidates += _listed(context)
+    notes.warnings.extend(_doubts_of_server(context))
     groups = _by_id(candidates)
     _refuse_duplicates(groups)
     _refuse_unknown_after(groups)
     _refuse_cycles(groups)
     _warn_of_unused(overrides, groups, notes)
     return _result(candidates, groups, notes)
+
+
+def _doubts_of_server(context: _Context) -> Sequence[Problem]:
+    found = find_server(context.root)
+    if not isinstance(found, ServerFile):
+        return ()
+    files = [(INIT, found.source)]
+    read = partial(read_module, context.modules, SERVER_FOLDER)
+    return context.linter.look(INIT, _digest(found.source).encode(), partial(doubts_of_server, files), read)
 
 
 def _overrides(tables: Mapping[str, Table], notes: Notes) -> dict[JobId, Table]:
@@ -121,9 +153,8 @@ def _script(place: Place, context: _Context) -> _Candidate:
     block = read_block(source, place.file)
     if isinstance(block, Problem):
         return _unread(_guess_id(source, place), block, (place.file, source))
-    context.notes.warnings.extend(_doubts(source, block, place.file))
     draft, code = _draft(block.table, place, context), code_of_file(source, block)
-    context.notes.warnings.extend(_doubts_of_conditions(draft, code))
+    doubts = context.doubts(place, draft, [source], lambda read: doubts_of_script((place.file, source), block, read))
     return _Candidate(
         id=draft.spec.id,
         file=place.file,
@@ -131,6 +162,7 @@ def _script(place: Place, context: _Context) -> _Candidate:
         problems=draft.problems,
         sources=((place.file, source),),
         digest=_digest(code),
+        warnings=(*draft.warnings, *doubts, *_doubts_of_conditions(draft, code)),
     )
 
 
@@ -162,23 +194,22 @@ def _watching(table: Table, place: Place, context: _Context) -> _Candidate:
     draft = _draft(table, place, context)
     read = [(path, read_source(context.root, path)) for path in place.hooks]
     sources = tuple((path, source) for path, source in read if not isinstance(source, Problem))
-    for path, source in sources:
-        context.notes.warnings.extend(_doubts_of_hooks(source, path))
+    texts = [part for path, source in sources for part in (path.encode(), source)]
+    doubts = context.doubts(place, draft, texts, lambda read: doubts_of_hooks(sources, read))
     return _Candidate(
         id=draft.spec.id,
         file=place.file,
         draft=draft,
         problems=[*draft.problems, *(source for _, source in read if isinstance(source, Problem))],
         sources=sources,
-        digest=_digest(*(part for path, source in sources for part in (path.encode(), source))),
+        digest=_digest(*texts),
+        warnings=(*draft.warnings, *doubts),
     )
 
 
 def _draft(own: Table, place: Place, context: _Context) -> Draft:
     override = context.overrides.get(_id_of(own, place), _NOTHING)
-    draft = parse_job(own, place, override=override, defaults=context.defaults, daemon=context.daemon)
-    context.notes.warnings.extend(draft.warnings)
-    return draft
+    return parse_job(own, place, override=override, defaults=context.defaults, daemon=context.daemon)
 
 
 def _unread(job: JobId, problem: Problem, *sources: tuple[str, bytes]) -> _Candidate:
@@ -196,14 +227,6 @@ def _id_of(block: Table, place: Place) -> JobId:
     return job_id(name.strip() if isinstance(name, str) else place.name)
 
 
-def _doubts(source: bytes, block: Block, file: str) -> Iterator[Problem]:
-    if line := find_misplaced_block(source, block):
-        yield Problem(file, line, None, "this settings block is not at the top of the file and has no effect")
-    if line := find_own_call(source):
-        yield Problem(file, line, None, "the file defines run and calls it; spyweb calls it too")
-    yield from doubts_of_absent(source, file)
-
-
 def _doubts_of_conditions(draft: Draft, code: bytes) -> Iterator[Problem]:
     """A guess from the text: a module, or `_G`, may define it all the same, but then somewhere the name is written."""
     conditions = list(dict.fromkeys(on.when for on in draft.spec.on if on.when))
@@ -211,12 +234,6 @@ def _doubts_of_conditions(draft: Draft, code: bytes) -> Iterator[Problem]:
     for name in conditions:
         if name.encode() not in written:
             yield draft.problem(f"when: there is no function {name} in {draft.spec.path}", "on")
-
-
-def _doubts_of_hooks(source: bytes, file: str) -> Iterator[Problem]:
-    if line := find_misplaced_block(source, Block(table=_NOTHING)):
-        yield Problem(file, line, None, "a settings block has no effect here: a monitor's settings are in config.toml")
-    yield from doubts_of_absent(source, file)
 
 
 def _by_id(candidates: Sequence[_Candidate]) -> dict[JobId, list[_Candidate]]:
@@ -276,6 +293,7 @@ def _result(candidates: Sequence[_Candidate], groups: Mapping[JobId, Sequence[_C
     problems = {job: [problem for each in group for problem in each.problems] for job, group in groups.items()}
     every = [*notes.problems, *notes.refused, *(problem for each in candidates for problem in each.problems)]
     broken = [each for each in candidates if each.problems or problems.get(each.id)]
+    warnings = [*notes.warnings, *(warning for each in candidates for warning in each.warnings)]
     return Scan(
         jobs={
             job: _job_file(group[0].draft.spec, group[0])
@@ -285,7 +303,7 @@ def _result(candidates: Sequence[_Candidate], groups: Mapping[JobId, Sequence[_C
         broken={job: found for job, found in problems.items() if found},
         unsure=_unsure(candidates, notes.refused),
         problems=sorted(every, key=lambda problem: (problem.file, problem.line or 0)),
-        warnings=notes.warnings,
+        warnings=[replace(warning, is_warning=True) for warning in warnings],
         ignored=notes.ignored,
         broken_lua=[source for each in broken for source in each.sources],
         broken_specs=[each.draft.spec for each in broken if each.draft],
@@ -302,11 +320,15 @@ def _unsure(candidates: Iterable[_Candidate], refused: Iterable[Problem]) -> dic
 
 
 def _job_file(spec: JobSpec, found: _Candidate) -> JobFile:
-    if not found.sources:
-        return JobFile(spec=spec, source=b"", digest=found.digest)
-    (path, source), *more = found.sources
-    chunk = "" if path == spec.path else path
-    return JobFile(spec=spec, source=source, digest=found.digest, chunk=chunk, more=tuple(more))
+    (path, source), *more = found.sources or [("", b"")]
+    return JobFile(
+        spec=spec,
+        source=source,
+        digest=found.digest,
+        chunk="" if path == spec.path else path,
+        more=tuple(more),
+        warnings=found.warnings,
+    )
 
 
 def _digest(*parts: bytes) -> str:

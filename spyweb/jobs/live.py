@@ -42,6 +42,7 @@ class LiveJob:
     delayed: dict[RunId, Delay] = field(default_factory=dict)  # retries, until their delay has passed
     serving: bool = False  # a run that a change of state has started is about to start, or runs
     problems: Sequence[Problem] = ()  # of the file now on disk, when it is not the version that runs
+    warnings: Sequence[Problem] = ()  # what is doubtful about the file now on disk
     not_before_ms: int = 0  # catching up after a start, or after the store refused, is put off until then
     kept_since_ms: int = 0  # its schedule, by this daemon
     reached_ms: int = 0  # up to where its schedule was dealt with before the clock was set back

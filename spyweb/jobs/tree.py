@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 
 from spyweb.errors import Problem, legible
@@ -23,6 +24,15 @@ EMPTY = "is empty"
 _BOM = b"\xef\xbb\xbf"
 _UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 _BYTECODE = b"\x1bLua"
+_NEARLY_SETTINGS = (
+    "config.yaml",
+    "config.yml",
+    "config.json",
+    "config.ini",
+    "settings.toml",
+    "job.toml",
+    "monitor.toml",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +154,7 @@ def _job_file(entry: os.DirEntry[str], inside: str, notes: Notes) -> Iterator[Pl
 
 def _single_file(name: str, notes: Notes) -> Place | None:
     if not name.endswith(SUFFIX):
-        notes.ignored.append(Problem(f"{FOLDER}/{legible(name)}", None, None, "is not a .lua file"))
+        _note_no_job(f"{FOLDER}/{legible(name)}", "is not a .lua file", _meant_file(name), notes)
         return None
     stem = name.removesuffix(SUFFIX)
     return Place(file=f"{FOLDER}/{name}", folder=f"{FOLDER}/{stem}", name=stem)
@@ -159,12 +169,53 @@ def _folder_job(entry: os.DirEntry[str], inside: str, notes: Notes) -> Place | N
         notes.refused.append(Problem(f"{shown}/", None, None, reason))
         return None
     if not own:
-        notes.ignored.append(Problem(f"{shown}/", None, None, f"holds neither {SCRIPT} nor {MONITOR}"))
+        beside = Path(f"{entry.path}{SUFFIX}")  # the job whose folder it is
+        meant = "" if is_there(beside) else _meant_folder(entry.name, held)
+        _note_no_job(f"{shown}/", f"holds neither {SCRIPT} nor {MONITOR}", meant, notes)
         return None
     for inner in (held.get(name) for name in (SCRIPT, MONITOR, *HOOK_FILES)):
         if inner and inner.is_symlink():
             _refuse_leaving(inner.path, inside)
     return _place_in(f"{FOLDER}/{entry.name}", own[0].name, held)
+
+
+def _note_no_job(file: str, reason: str, meant: str, notes: Notes) -> None:
+    """Note what is no job: a warning where somebody seems to have meant one."""
+    problem = Problem(file, None, None, f"is no job: {meant}" if meant else reason, is_warning=bool(meant))
+    (notes.warnings if meant else notes.ignored).append(problem)
+
+
+def _meant_file(name: str) -> str:
+    """Say what was expected in the place of a file that looks like a job; nothing of any other file."""
+    stem, _, ending = name.rpartition(".")
+    lowered = name.lower()
+    if lowered == MONITOR:
+        return f"a monitor's settings are in {FOLDER}/NAME/{MONITOR}"
+    if lowered.endswith((SUFFIX, f"{SUFFIX}.txt", ".luau", ".sloth")):
+        stem = name[: lowered.rindex(".", 0, -4 if lowered.endswith(".txt") else None)]
+        return f"a script's name ends in {SUFFIX}; expected {FOLDER}/{legible(stem)}{SUFFIX}"
+    if ending.lower() in ("toml", "tml"):
+        return f"expected {FOLDER}/{legible(stem)}/{MONITOR}, or {LIST} beside {FOLDER}/"
+    return ""
+
+
+def _meant_folder(folder: str, held: Collection[str]) -> str:
+    """Say what was expected in a folder that looks like a job's; nothing of any other folder."""
+    wrong = next((name for name in sorted(held) if _is_nearly_settings(name)), None)
+    if wrong:
+        return f"holds {legible(wrong)}; a monitor's settings are in {MONITOR}"
+    hooks = next((name for name in HOOK_FILES if name in held), None)
+    if hooks:
+        return f"holds {hooks} but no {MONITOR}, without which it is no monitor"
+    scripts = sorted(name for name in held if name.lower().endswith((SUFFIX, ".luau", ".sloth")))
+    likely = next((name for name in scripts if name.lower().startswith((f"{folder.lower()}.", "main.", "init."))), None)
+    if likely or scripts:
+        return f"holds {legible(likely or scripts[0])}; expected {SCRIPT}, or {FOLDER}/NAME{SUFFIX}"
+    return ""
+
+
+def _is_nearly_settings(name: str) -> bool:
+    return name.lower() in _NEARLY_SETTINGS or bool(get_close_matches(name.lower()[:80], [MONITOR], cutoff=0.85))
 
 
 def _place_in(folder: str, file: str, held: Mapping[str, object]) -> Place:

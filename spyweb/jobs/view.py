@@ -84,6 +84,7 @@ class JobView:
     generation: int = 0  # 0: no daemon has loaded it
     vms: int = 0  # made for its runs since the daemon started
     error: str = ""  # what is wrong with the file now on disk
+    warnings: tuple[str, ...] = ()  # what is doubtful about it
     tags: tuple[str, ...] = ()
     description: str = ""
 
@@ -100,6 +101,7 @@ class JobFacts:
     generation: int = 0
     vms: int = 0
     error: str = ""
+    warnings: Sequence[Problem] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +162,7 @@ def view_job(spec: JobSpec, facts: JobFacts) -> JobView:
         generation=facts.generation,
         vms=facts.vms,
         error=facts.error,
+        warnings=tuple(map(str, facts.warnings)),
         tags=spec.tags,
         description=spec.description,
     )

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 TEXT = b'""'  # stands for every string
+
+_QUIET = re.compile(  # strings and comments
+    rb"(?P<string>\"(?:[^\"\\\n]|\\.)*+\"?|'(?:[^'\\\n]|\\.)*+'?)|(?P<long>(?:--)?\[(?P<level>=*+)\[)|--[^\n]*+",
+    re.DOTALL,
+)
+_NO_NAMES = re.compile(rb"::\s*+\w*+\s*+::|\bgoto\s++\w++|<\s*+(?:const|close)\s*+>")
+_SPACED_MEMBER = re.compile(rb"(?<![.:])([.:])(\s++)")
 
 _TOKEN = re.compile(
     rb"(?P<skip>\s+|--(?!\[=*\[)[^\n]*)"
@@ -37,3 +46,35 @@ def words_of(source: bytes) -> Iterator[tuple[bytes, int]]:
 
 def line_at(source: bytes, offset: int) -> int:
     return source.count(b"\n", 0, offset) + 1
+
+
+@dataclass(frozen=True)
+class LuaText:
+    """A Lua file as it is looked at for its names."""
+
+    source: bytes
+
+    @cached_property
+    def code(self) -> bytes:
+        """As many lines, without comments and labels, and with `""` for each string."""
+        return _code_of(self.source)
+
+
+def _code_of(source: bytes) -> bytes:
+    parts: list[bytes] = []
+    position = 0
+    while quiet := _QUIET.search(source, position):
+        end = quiet.end()
+        if quiet["long"] is not None:
+            closing = source.find(b"]" + quiet["level"] + b"]", end)
+            end = len(source) if closing < 0 else closing + len(quiet["level"]) + 2
+        is_string = quiet["string"] is not None or quiet[0].startswith(b"[")
+        parts += (source[position : quiet.start()], b'""' if is_string else b" ")
+        parts.append(b"\n" * source.count(b"\n", quiet.start(), end))
+        position = end
+    parts.append(source[position:])
+    return _SPACED_MEMBER.sub(rb"\2\1", _NO_NAMES.sub(_as_blank, b"".join(parts)))
+
+
+def _as_blank(found: re.Match[bytes]) -> bytes:
+    return b" " + b"\n" * found[0].count(b"\n")

@@ -19,6 +19,7 @@ import structlog
 from spyweb.clock import Clock
 from spyweb.errors import ConfigError, PoolError, Problem, ScriptError, StoreError
 from spyweb.jobs.discover import JobFile, Scan, scan
+from spyweb.jobs.linting import Linter
 from spyweb.jobs.live import LiveJob, LiveJobs, code_of
 from spyweb.jobs.luau import with_hint
 from spyweb.jobs.monitor_file import selector_problem
@@ -126,7 +127,8 @@ class Reloader:
         self._unwelcomed: dict[JobId, LiveJob] = {}  # that the scheduler has still to take up
         self._generations: dict[JobId, int] = {}  # the newest; a job that comes back goes on from there
         self._attempts: dict[JobId, Attempt] = {}
-        self._warnings: Sequence[Problem] = ()
+        self._linter = Linter()
+        self.warnings: Sequence[Problem] = ()  # everything doubtful on disk, as of the last look
         self._one_at_a_time = asyncio.Lock()
         self._changed = asyncio.Event()
 
@@ -147,7 +149,7 @@ class Reloader:
 
     async def _look(self) -> None:
         async with self._one_at_a_time:
-            found = await asyncio.to_thread(scan, self._parts.root, self.settings)
+            found = await asyncio.to_thread(scan, self._parts.root, self.settings, self._linter)
             stale = await asyncio.to_thread(changed_modules, self._parts.modules, list(self._live))
             looked = Looked(found, stale, whose(self._live, found))
             todo = plan(self._live, found.jobs, looked.broken, stale)
@@ -300,18 +302,21 @@ class Reloader:
         found, failed = looked.found, looked.failed
         broken = {**looked.broken, **failed}
         problems = [*found.problems, *(problem for each in failed.values() for problem in each)]
-        known = {*self.problems, *self._warnings}
+        uncompiled = {problem.file for each in failed.values() for problem in each}
+        warnings = [warning for warning in found.warnings if warning.file not in uncompiled]
+        known = {*self.problems, *self.warnings}
         for problem in problems:
             if problem not in known:
                 log.error("not loaded", problem=str(problem))
-        for warning in found.warnings:
+        for warning in warnings:
             if warning not in known:
                 log.warning("doubtful", problem=str(warning))
         for ignored in found.ignored:
             log.debug("ignored", problem=str(ignored))
         for job in self._live:
             job.problems = broken.get(job.id, ())
-        self.problems, self.broken, self._warnings = problems, broken, found.warnings
+            job.warnings = found.jobs[job.id].warnings if job.id in found.jobs and not job.problems else ()
+        self.problems, self.broken, self.warnings = problems, broken, warnings
         self._live.expect(not_loaded(self._live, broken, found.unsure))
 
     def wake(self) -> None:

@@ -19,6 +19,10 @@ _DOTTED = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
 _ENTRY = re.compile(rf"\s*({_DOTTED})\s*=\s*(.*)")
 _HEADER = re.compile(rf"\s*(\[\[?)\s*({_DOTTED})\s*\]\]?")
 _AT_LINE = re.compile(r"\(at (?:line (\d+), column \d+|end of document)\)$")
+_SHORT_LINE = 200  # characters of a line that are looked at for what is wrong with it
+_BARE_KEY = re.compile(r"[A-Za-z0-9_.-]+")
+_UNQUOTED = re.compile(r"(?=[^A-Za-z@*]{0,200}[A-Za-z@*])[\w@*+/][\w .:/@*,+%-]*")
+_TRUTHS = ("true", "false", "yes", "no", "on", "off")
 _OUTSIDE_STRINGS = re.compile(
     r"""(?P<skip>\#[^\n]*+|\"{3}(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5})?|'{3}(?:[^']|'(?!''))*+(?:'{3,5})?)"""
     r"""|(?P<part>"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?|[^\s.="'\#\[\]{},]++)"""
@@ -93,6 +97,7 @@ def parse_table(text: str, file: str, first_line: int = 1) -> Table | Problem:
         values = _loads(text) if len(text) <= TEXT_KEPT else tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line, reason = _where(str(error), text)
+        reason = _wants_quotes(text.split("\n")[line - 1]) or reason
         return Problem(file, first_line + line - 1, None, f"not valid TOML: {reason}")
     except RecursionError:
         return Problem(file, first_line, None, "not valid TOML: nested too deep")
@@ -135,6 +140,17 @@ def _where(message: str, text: str) -> tuple[int, str]:
     line = int(match[1]) if match[1] else len(text.splitlines()) or 1
     reason = message[: match.start()].rstrip()
     return line, reason[:1].lower() + reason[1:]
+
+
+def _wants_quotes(line: str) -> str:
+    """Say that text is quoted, where a line has a key and a bare word: `every = 5m`, `cron = @daily`."""
+    key, _, rest = line[:_SHORT_LINE].partition("=")
+    value = rest.split("#")[0].strip()
+    if not _BARE_KEY.fullmatch(key.strip()) or not _UNQUOTED.fullmatch(value):
+        return ""
+    if value.lower() in _TRUTHS:
+        return f"expected true or false, not {value}"
+    return f'text is written in quotes: {key.strip()} = "{value}"'
 
 
 def _found(lines: Sequence[str], first_line: int) -> Iterator[tuple[Path, int]]:

@@ -191,8 +191,19 @@ def history_rule(value: object) -> HistoryRule:
 def timezone(value: object) -> str:
     name = text(value)
     if not is_timezone(name):
-        raise ValueError(f"no time zone {name[:80]!r}{nearest(name, sorted(available_timezones()))}")
+        raise ValueError(f"no time zone {name[:80]!r}{_meant_zone(name)}")
     return name
+
+
+def _meant_zone(name: str) -> str:
+    """Of a city, the zone that ends so; an abbreviation such as CEST is like others that mean another zone."""
+    known = sorted(available_timezones())
+    lowered = name.strip().lower().replace(" ", "_")
+    same = [zone for zone in known if lowered in (zone.lower(), zone.rpartition("/")[2].lower())]
+    if same:
+        return f'; did you mean "{same[-1]}"?'
+    guess = nearest(name, known) if "/" in name else ""
+    return guess or '; expected a name such as "Europe/Berlin"'
 
 
 def is_timezone(name: str) -> bool:

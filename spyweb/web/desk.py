@@ -8,6 +8,7 @@ from typing import Protocol
 
 from aiohttp import web
 
+from spyweb.errors import Problem
 from spyweb.jobs.health import Health
 from spyweb.jobs.outbox_view import MessageView
 from spyweb.jobs.record_view import RecordView
@@ -82,6 +83,9 @@ class Catalogue(Protocol):
 class Desk(Catalogue, Protocol):
     @property
     def state(self) -> StateDesk: ...
+
+    def warnings(self) -> list[Problem]:
+        """What is doubtful in the project's files."""
 
     async def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
         """The next due times, of one job or of all together, earliest first."""

@@ -18,6 +18,10 @@ async def list_jobs(request: web.Request) -> web.Response:
     return json_answer(request.app[CATALOGUE].jobs())
 
 
+async def list_warnings(request: web.Request) -> web.Response:
+    return json_answer(request.app[DESK].warnings())
+
+
 async def list_next(request: web.Request) -> web.Response:
     count = number_in_query(request, "count", 5, least=1, most=MAX_NEXT)
     return json_answer(await request.app[DESK].next_runs(job_in_query(request), count))
@@ -49,6 +53,7 @@ public_routes = [web.get("/api/jobs", list_jobs)]
 routes = [
     *public_routes,
     web.get("/api/next", list_next),
+    web.get("/api/warnings", list_warnings),
     web.post("/api/jobs/{job}/trigger", trigger),
     web.post("/api/jobs/{job}/pause", pause),
     web.post("/api/jobs/{job}/resume", resume),

@@ -71,6 +71,9 @@ class Office:
         broken = [broken_job(job, problems) for job, problems in self._broken()]
         return sorted([*views, *broken], key=lambda view: view.id)
 
+    def warnings(self) -> list[Problem]:
+        return list(self.reloader.warnings)
+
     def _broken(self) -> Iterator[tuple[JobId, Sequence[Problem]]]:
         """Files that do not load, and that no earlier version runs for."""
         return (found for found in self.reloader.broken.items() if self.live.find(found[0]) is None)
@@ -85,6 +88,7 @@ class Office:
             generation=job.code.generation,
             vms=self.vms_of(job.id),
             error=told(job.problems),
+            warnings=job.warnings,
         )
         return view_job(job.spec, facts)
 

@@ -162,6 +162,9 @@ class FakeDesk:
             raise self.trouble
         return three_jobs()
 
+    def warnings(self) -> list[Problem]:
+        return [Problem("jobs/prices.lua", 3, None, "nobody defines htp_get", is_warning=True)]
+
     async def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
         return [next_run(job or PRICES, NOW_MS + 30_000 * n, "Europe/Berlin") for n in range(1, count + 1)]
 

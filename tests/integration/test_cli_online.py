@@ -50,6 +50,11 @@ def test_jobs_show_state_schedule_last_run_and_error(online: Project) -> None:
     assert rows["typo"] == ["broken", "jobs/typo.lua:1: unexpected symbol near 'x'"]
 
 
+def test_jobs_are_followed_by_what_is_doubtful_in_the_files(online: Project) -> None:
+    answer = spyweb("jobs", root=online[0])
+    assert answer.err == "warning: jobs/prices.lua:3: nobody defines htp_get\n"
+
+
 def test_jobs_as_json_are_what_the_api_gives(online: Project) -> None:
     jobs = spyweb("jobs", "-o", "json", root=online[0]).json
     assert isinstance(jobs, list)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spyweb.errors import Problem
-from spyweb.jobs.absent import doubts_of_absent
 from spyweb.jobs.tree import is_there, read_source, unreadable
 from spyweb.lua.session import Code
 from spyweb.model import Isolation, JobId
@@ -42,12 +41,12 @@ def find_files(root: Path) -> Iterator[tuple[str, bytes] | Problem]:
 
 
 def read_all(root: Path) -> tuple[list[Code], list[Problem]]:
-    """What of them can be compiled; what can't even be read, and what is doubtful in the others."""
+    """What of them can be compiled, and what can't even be read."""
     found = list(find_files(root))
     sources = [each for each in found if not isinstance(each, Problem)]
     codes = [Code(job=SERVER, generation=0, chunk=path, source=source) for path, source in sources]
     unread = [each for each in found if isinstance(each, Problem)]
-    return codes, [*unread, *(doubt for path, source in sources for doubt in doubts_of_absent(source, path))]
+    return codes, unread
 
 
 def code_of_server(file: ServerFile, generation: int, lane: int = 0) -> Code:

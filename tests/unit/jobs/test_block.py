@@ -107,7 +107,7 @@ def test_a_block_that_is_not_utf8_names_the_line() -> None:
     ],
 )
 def test_a_block_in_the_wrong_place_is_found(source: str, line: int | None) -> None:
-    assert find_misplaced_block(source.encode(), block(source)) == line
+    assert find_misplaced_block(source.encode(), block(source).end) == line
 
 
 def code(source: str) -> bytes:
@@ -132,3 +132,9 @@ def test_a_line_more_in_the_settings_is_another_code_for_the_lines_below_have_mo
 )
 def test_a_comment_that_is_nearly_a_mark_costs_no_more_than_its_length(text_of: Callable[[int], str]) -> None:
     assert growth(lambda text: read_block(text.encode(), "jobs/a.lua"), text_of, 200) < LINEAR
+
+
+def test_a_block_whose_first_mark_is_nearly_right_is_told_at_that_mark() -> None:
+    assert problem('--- /// job\n-- every = "30s"\n-- ///\n') == (
+        'jobs/a.lua:1: this begins no block of settings; expected "-- /// job"'
+    )

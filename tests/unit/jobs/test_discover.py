@@ -303,7 +303,7 @@ def test_a_condition_that_the_file_does_not_define_is_warned_of(tmp_path: Path) 
     found = scanned(
         tmp_path,
         {
-            "jobs/a.lua": block + "function is_late(event) end\n",
+            "jobs/a.lua": block + "function is_late(event) end\nlog(1)\n",
             "jobs/b.lua": block + "is_big, is_late = print, print\n",
             "jobs/c.lua": LUA,
             "config.toml": "[jobs.c]\non = [{ when = 'is_new' }]\n",
@@ -498,3 +498,28 @@ def test_conditions_are_looked_for_at_the_cost_of_the_file_s_length(tmp_path: Pa
         scan(root, settings)
 
     assert growth(read, text, 50) < LINEAR
+
+
+def test_what_is_doubtful_is_told_of_its_job_of_the_server_and_of_the_project(tmp_path: Path) -> None:
+    found = scanned(
+        tmp_path,
+        {
+            "jobs/a.lua": "htp_get('x') require('lib') shared()",
+            "jobs/b.lua": LUA,
+            "lib.lua": "function shared() end",
+            "jobs/w/config.toml": MONITOR + "interva = 5\n",
+            "jobs/w/hooks.lua": "function before_fech(r) return r end",
+            "jobs/old/main.lua": LUA,
+            "server/init.lua": "function get:page()\n  return cdp.launch()\nend",
+        },
+    )
+    assert not found.problems
+    assert sorted(told(found.warnings)) == [
+        'jobs/a.lua:1: nobody defines htp_get; did you mean "http_get"?',
+        "jobs/old/: is no job: holds main.lua; expected init.lua, or jobs/NAME.lua",
+        'jobs/w/config.toml:5: interva: unknown key; did you mean "interval"?',
+        'jobs/w/hooks.lua:1: no hook is called before_fech; did you mean "before_fetch"?',
+        "server/init.lua:2: cdp.launch is not part of this version",
+    ]
+    assert all(warning.is_warning for warning in found.warnings)
+    assert {job: len(file.warnings) for job, file in found.jobs.items()} == {"a": 1, "b": 0, "watch": 2}

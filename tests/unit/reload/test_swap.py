@@ -645,3 +645,30 @@ async def test_an_edit_that_the_store_refuses_is_taken_up_later(tmp_path: Path) 
         assert w.job("hello").cursor.schedule == "every 120000"
         await w.town.clock.turn(120)
         assert await w.town.record() == ["hello schedule success"] * 2
+
+
+async def test_what_is_doubtful_is_told_once_and_shown_with_its_job(tmp_path: Path) -> None:
+    async with world(tmp_path, {"hello": "htp_get('x')"}) as w:
+        with capture_logs() as lines:
+            await w.look()
+            w.save("jobs/other.luau", "")
+            await w.look()
+            await w.look()
+        told = [line["problem"] for line in lines if line["event"] == "doubtful"]
+        assert told == ["jobs/other.luau: is no job: a script's name ends in .lua; expected jobs/other.lua"]
+        warning = 'jobs/hello.lua:1: nobody defines htp_get; did you mean "http_get"?'
+        assert [str(each) for each in w.job("hello").warnings] == [warning]
+        assert warning in [str(each) for each in w.reloader.warnings]
+
+        w.save("jobs/hello.lua", "log('x')")
+        await w.look()
+        assert w.job("hello").warnings == ()
+
+
+async def test_of_a_file_that_does_not_compile_nothing_else_is_told(tmp_path: Path) -> None:
+    async with world(tmp_path, {"hello": HELLO}) as w:
+        w.town.machine.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 1, "'=' expected")
+        w.save("jobs/hello.lua", "htp_get('x') = =")
+        await w.look()
+        assert w.job("hello").problems
+        assert (w.job("hello").warnings, list(w.reloader.warnings)) == ((), [])

@@ -204,3 +204,19 @@ def test_only_short_texts_are_kept_after_they_were_read() -> None:
     kept = _loads.cache_info().currsize
     table("\n".join(f"long{number} = 1" for number in range(1_000)))
     assert _loads.cache_info().currsize == kept
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("every = 5m", 'text is written in quotes: every = "5m"'),
+        ("every = never # by hand", 'text is written in quotes: every = "never"'),
+        ("cron = */5 * * * *", 'text is written in quotes: cron = "*/5 * * * *"'),
+        ("cron = @daily", 'text is written in quotes: cron = "@daily"'),
+        ("enabled = yes", "expected true or false, not yes"),
+        ("port = 1.2.3", "expected newline or end of document after a statement"),
+        ("a = = 2", "invalid value"),
+    ],
+)
+def test_a_value_without_its_quotes_is_told_with_them(line: str, reason: str) -> None:
+    assert str(parse_table(f"x = 1\n{line}\ny = 2", "a.toml")) == f"a.toml:2: not valid TOML: {reason}"

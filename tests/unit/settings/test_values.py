@@ -98,3 +98,20 @@ def test_names_that_are_too_long_for_a_time_zone_are_not_kept() -> None:
     kept = _has_zone.cache_info().currsize
     assert not is_timezone("A" * 10_000)
     assert _has_zone.cache_info().currsize == kept
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("CEST", 'expected a name such as "Europe/Berlin"'),
+        ("EDT", 'expected a name such as "Europe/Berlin"'),
+        ("berlin", 'did you mean "Europe/Berlin"?'),
+        ("New York", 'did you mean "America/New_York"?'),
+        ("europe/berln", 'did you mean "Europe/Berlin"?'),
+        ("utc ", 'did you mean "UTC"?'),
+    ],
+)
+def test_a_wrong_time_zone_is_answered_with_one_that_was_meant(name: str, meant: str) -> None:
+    with pytest.raises(ValueError, match="no time zone") as caught:
+        timezone(name)
+    assert str(caught.value).endswith(f"; {meant}")

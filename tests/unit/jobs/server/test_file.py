@@ -66,13 +66,6 @@ def test_the_server_and_its_tests_are_checked(server: Path) -> None:
     assert [problem.file for problem in problems] == ["server/tests.lua"]
 
 
-def test_what_no_version_has_is_warned_of_as_in_jobs(server: Path) -> None:
-    (server / "init.lua").write_text("function get:page()\n  return cdp.launch()\nend")
-    _, problems = read_all(server.parent)
-    assert [str(problem) for problem in problems] == ["server/init.lua:2: cdp.launch is not part of this version"]
-    assert problems[0].is_warning
-
-
 def test_each_lane_has_a_worker_of_its_own_and_no_job_can_have_its_name() -> None:
     lanes = [code_of_server(ServerFile(b""), 3, lane) for lane in range(3)]
     assert [lane.job for lane in lanes] == ["/server", "/server/1", "/server/2"]

@@ -1,0 +1,65 @@
+"""The names that a script finds in its globals, and what takes the place of those that are not there.
+
+Written down here, and compared with a real VM by a test, because a command that reads files imports neither Lua nor the
+ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+KEYWORDS = frozenset(
+    b"and break do else elseif end false for function goto if in local nil not or repeat return then true until while"
+    .split()
+)  # fmt: skip
+
+GLOBALS = frozenset(
+    b"JSON_EMPTY_ARRAY _ENV _G _VERSION assert bit32 cdp cmd collectgarbage copy coroutine db_exec db_query deep_copy "
+    b"defer dump engine env_get error exec file fs_append fs_overwrite fs_read fs_read_binary getmetatable "
+    b"global_store_delete global_store_get global_store_incr global_store_set http_get http_multipart http_post "
+    b"http_request ipairs json_decode json_encode load loadstring log math next notify os pairs pcall print rawequal "
+    b"rawget rawlen rawset require select setmetatable sleep state store_delete store_get store_set string table task "
+    b"template tls_probe tonumber tostring type unpack utf8 workflow xpcall".split()
+)
+MEMBERS: Mapping[bytes, frozenset[bytes]] = {
+    table: frozenset(names.split())
+    for table, names in {
+        b"bit32": b"arshift band bnot bor btest bxor byteswap countlz countrz extract lrotate lshift replace rrotate "
+        b"rshift",
+        b"coroutine": b"close create isyieldable resume running status wrap yield",
+        b"log": b"debug error info warn",
+        b"math": b"abs acos asin atan ceil clamp cos deg exp floor fmod huge log max maxinteger min mininteger modf pi "
+        b"rad random randomseed round sign sin sqrt tan tointeger type ult",
+        b"os": b"clock date difftime time",
+        b"state": b"append clear compare_swap decrement delete exists get get_ttl get_version history increment "
+        b"is_locked keys list list_groups list_length list_pop list_push lock null rollback set set_ttl set_with_ttl "
+        b"stats try_lock unlock update with_lock",
+        b"string": b"byte char find format gmatch gsub len lower match pack packsize rep reverse split sub unpack "
+        b"upper",
+        b"table": b"clear clone concat create find freeze insert isfrozen move pack remove sort unpack",
+        b"utf8": b"char charpattern codepoint codes len offset",
+    }.items()
+}
+SERVER = frozenset(b"all delete get patch post public put".split())  # the tables of handlers in server/init.lua
+
+INSTEAD: Mapping[str, str] = {
+    "debug": "an error has its traceback in `spyweb runs`",
+    "dofile": "require loads a file of the project",
+    "getfenv": "Lua 5.4 has _ENV",
+    "io": "fs_read, fs_append and fs_overwrite are for files",
+    "json": "json_encode and json_decode are for JSON",
+    "loadfile": "require loads a file of the project",
+    "math.log10": "math.log(x, 10)",
+    "math.pow": "x ^ y",
+    "os.execute": "scripts start no programs",
+    "os.exit": "return ends a run, error fails it",
+    "os.getenv": 'env_get("NAME") reads the variable SPYWEB_NAME',
+    "os.remove": "fs_overwrite writes a file anew",
+    "os.rename": "fs_overwrite writes a file anew",
+    "package": "require looks in the job's folder and in the project",
+    "setfenv": "load takes an environment",
+    "string.gfind": "string.gmatch",
+    "table.getn": "#t",
+    "wait": "sleep(milliseconds)",
+    "warn": "log.warn",
+}
