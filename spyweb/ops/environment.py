@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from spyweb.settings.sections import SECRETS
+
 PREFIX = "SPYWEB_"
 
 
 def visible_environment(environ: Mapping[str, str], deny: Iterable[str] = ()) -> dict[str, str]:
-    """Every SPYWEB_NAME as NAME, except those denied (with or without the prefix).
+    """Return every SPYWEB_NAME as NAME, except those denied (with or without the prefix).
 
-    SPYWEB_API_KEY is among them unless denied.  Bytes that are not UTF-8 are replaced.
+    The daemon's own secrets are always denied: no worker ever has them.  Bytes that are not UTF-8 are replaced.
     """
-    denied = {name.removeprefix(PREFIX) for name in deny}
+    denied = {name.removeprefix(PREFIX) for name in (*SECRETS, *deny)}
     return {
         _readable(name.removeprefix(PREFIX)): _readable(value)
         for name, value in environ.items()

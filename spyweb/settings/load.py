@@ -22,6 +22,7 @@ from spyweb.settings.sections import (
     LOCK_NAME,
     MARKER,
     MEMORY,
+    SECRETS,
     SHORTEST_PERIOD_MS,
     SOCKET,
     USER_DB,
@@ -297,7 +298,7 @@ def _http(read: Reading) -> HttpSettings:
 
 
 def _security(read: Reading) -> SecuritySettings:
-    return SecuritySettings(env_deny=read.take("env_deny", texts, ()))
+    return SecuritySettings(env_deny=read.take("env_deny", texts, SECRETS))
 
 
 @shaped({"anyOf": [{"const": "none"}, _AGE.schema]})

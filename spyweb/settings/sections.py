@@ -16,6 +16,7 @@ FILE = "config.toml"
 MEMORY = "memory:"  # the url of a store that leaves nothing behind
 DATABASE, USER_DB, LOCK_NAME, SOCKET = "spyweb.db", "user.db", "spyweb.lock", "spyweb.sock"  # in the data directory
 MARKER = "database.json"  # there too: what is known of the database from before
+SECRETS = ("API_KEY", "STORE_KEY", "STORE_PASSWORD")  # SPYWEB_ before each: no script ever sees them
 SHORTEST_PERIOD_MS = 10  # the scheduler wakes no more often
 
 
@@ -105,7 +106,7 @@ class HttpSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuritySettings:
-    env_deny: tuple[str, ...] = ()  # names that env_get does not show
+    env_deny: tuple[str, ...] = SECRETS  # names that env_get does not show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

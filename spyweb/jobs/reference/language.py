@@ -41,7 +41,10 @@ TABLES = Family(
     name="environment and tables",
     errors="`require` raises when there is no such module, or it fails. The others raise for a wrong type of argument.",
     functions=(
-        function("env_get(name: string): string? value", "The variable `SPYWEB_NAME`, or nil; never another one."),
+        function(
+            "env_get(name: string): string? value",
+            "The variable `SPYWEB_NAME`, or nil; no other, none of `env_deny`.",
+        ),
         function("copy(value: table): table", "A copy, one level deep."),
         function("deep_copy(value: table): table", "A copy of everything in it; cycles are kept."),
         function(

@@ -46,7 +46,7 @@ def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
     assert (settings.http.timeout_ms, settings.http.max_body_size) == (30_000, 10 << 20)
     assert settings.http.user_agent == f"spyweb/{__version__}"
     assert settings.http.headers == ()
-    assert settings.security.env_deny == ()
+    assert settings.security.env_deny == ("API_KEY", "STORE_KEY", "STORE_PASSWORD")
 
 
 def test_the_data_folder_gives_way_to_a_file_of_its_name(tmp_path: Path) -> None:
