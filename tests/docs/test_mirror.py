@@ -79,7 +79,6 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/integration/test_worker_tests.py": ("lua/worker/testing",),
     # The library's files are one thing to a script, and tested by what a script sees of them.
     "tests/unit/lua/worker/test_library_size.py": ("lua/worker/globals", "lua/worker/later"),
-    "tests/unit/lua/worker/test_library_log.py": ("lua/worker/log",),
     "tests/property/test_codec.py": ("lua/worker/codec", "lua/worker/codes", "lua/worker/encode"),
     "tests/unit/lua/worker/test_library_json.py": ("lua/worker/json",),
     "tests/unit/lua/worker/test_library_require.py": ("lua/worker/modules",),

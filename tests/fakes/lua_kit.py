@@ -35,7 +35,8 @@ end
 function env.load(source, name) return raw.load(source, name, "t", env) end
 
 local kit = { env = env, raw = raw, emit = emit, ops = ops, facts = facts }
-kit.border = { now = { run = {} }, runs = {} }
+kit.border = { now = { run = {} }, runs = {}, set_type_metatable = debug.setmetatable }
+function kit.border.fail(message) error(message, 3) end
 kit.load, kit.pcall, kit.setmetatable = env.load, env.pcall, env.setmetatable
 function kit.clock() return 12.5 end
 function kit.seed() return 7 end
@@ -46,7 +47,7 @@ end
 
 local parts = {}
 function kit.use(name)
-  parts[name] = parts[name] or kit.part(name)(kit)
+  parts[name] = parts[name] or kit.part(name)(kit, kit.border)
   return parts[name]
 end
 

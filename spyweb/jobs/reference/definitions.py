@@ -84,7 +84,7 @@ def _parameter(argument: Argument) -> str:
 
 def _body(each: Function) -> list[str]:
     names = ", ".join(argument.name for argument in each.arguments)
-    if each.name == "log":  # a table that can be called
+    if each.name == "log":  # a function with fields
         return ["---@class Log", "---@overload fun(...: any)", "log = {}"]
     return [f"function {each.name}({names}) {NO_BODY}"]
 

@@ -1,9 +1,9 @@
 -- log and print: kit.emit cuts what is too long.
 -- The chunk takes the kit and returns a function that makes the global of a name.
 
-local kit = ...
+local kit, border = ...
 local raw, emit, text_of = kit.raw, kit.emit, kit.use("tostring")()
-local concat, select, type = raw.table.concat, raw.select, raw.type
+local concat, rawequal, select, type = raw.table.concat, raw.rawequal, raw.select, raw.type
 
 local function logger(level)
   return function(...)
@@ -17,11 +17,25 @@ local function logger(level)
   end
 end
 
-return function(name)
-  if name == "print" then return logger("print") end
-  local info = logger("info")
-  return raw.setmetatable(
-    { debug = logger("debug"), info = info, warn = logger("warn"), error = logger("error") },
-    { __call = function(_, ...) return info(...) end }
-  )
+local function refuse_index() border.fail("attempt to index a function value") end
+
+-- `log` is a function, as scripts written for SpyWeb expect, and its levels are fields of it.  In Lua all functions share
+-- one metatable: it knows this one, and says of any other what Lua says.  No script can get hold of it.
+local function new_log()
+  local log = logger("info")
+  local levels = { debug = logger("debug"), info = log, warn = logger("warn"), error = logger("error") }
+  border.set_type_metatable(log, {
+    __metatable = false,
+    __index = function(f, name)
+      if not rawequal(f, log) then refuse_index() end
+      return levels[name]
+    end,
+    __newindex = function(f, name, value)
+      if not rawequal(f, log) then refuse_index() end
+      levels[name] = value
+    end,
+  })
+  return log
 end
+
+return function(name) return name == "print" and logger("print") or new_log() end

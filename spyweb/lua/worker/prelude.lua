@@ -22,6 +22,7 @@ local setmetatable, xpcall, resume = setmetatable, xpcall, coroutine.resume
 -- What our own parts see: Lua's globals, without what nobody may have.  lupa looks up the global `debug` unprotected
 -- whenever it calls Lua: it must be there, and no table.
 local raw, sethook, getinfo, registered = _G, debug.sethook, debug.getinfo, package.loaded
+local set_type_metatable = debug.setmetatable
 raw._G, raw.dofile, raw.io, raw.loadfile, raw.package, raw.print, raw.python, raw.require, raw.warn = nil
 raw.os = { time = os.time, date = os.date, clock = os.clock, difftime = os.difftime }
 raw.debug = false
@@ -260,7 +261,7 @@ border = setmetatable({
   now = now, OP = OP, waiting = waiting, runs = runs, hook = hook, sethook = sethook, host = host, fetch = fetch,
   GLOBALS = GLOBALS, string_meta = string_meta, parts = parts, traced = traced, restore = restore, failed = failed, use = use, ended = ended,
   told = told, spawn = spawn, needs_farewell = needs_farewell, coroutine_count = coroutine_count,
-  MAX_DEPTH = MAX_DEPTH,
+  MAX_DEPTH = MAX_DEPTH, set_type_metatable = set_type_metatable,
 }, LATER)
 
 kit = setmetatable({

@@ -1,0 +1,93 @@
+"""`log` is a function, as scripts written for SpyWeb expect, and has fields nevertheless: no other function has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from spyweb.lua import wire
+from spyweb.lua.wire import Ended
+from spyweb.lua.worker.values import Told
+from spyweb.lua.worker.vm import VM, Parts, init_of
+from tests.fakes.vm import FakeCallbacks
+
+INIT = init_of({"ops": ["echo"], "engine": {}, "env": {}})
+
+
+@pytest.fixture
+def callbacks() -> FakeCallbacks:
+    return FakeCallbacks()
+
+
+@pytest.fixture
+def vm(parts: Parts, callbacks: FakeCallbacks) -> Iterator[VM]:
+    vm = VM(parts, INIT, 8 << 20, callbacks, main_count=1000)
+    yield vm
+    vm.close()
+
+
+def run(vm: VM, source: str) -> tuple[Ended, bytes]:
+    assert vm.compile(b"x.lua", source.encode()) is None
+    vm.begin(1, "run", wire.pack([{"job": "x"}, False]))
+    told = vm.start(1)
+    while told[0] == Told.SEQUEL:
+        told = vm.start(1)
+    return Ended(told[1]), told[2]  # type: ignore[arg-type,return-value]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "assert(type(log) == 'function')",
+        "('x'):gsub('x', log)",
+        "coroutine.wrap(log)('x')",
+        "table.sort({2, 1}, function(a, b) log(a) return a < b end)",
+        "xpcall(error, log, 'x')",
+        "pcall(log, 'x')",
+        "local info = log.info info('x')",
+        "assert(log['no such level'] == nil)",
+        "function log.audit(text) log.warn('audit: ' .. text) end log.audit('x')",
+        "assert(tostring(log):find('^function: '))",
+    ],
+)
+def test_log_can_be_used_as_a_function_and_as_a_table(vm: VM, source: str) -> None:
+    assert run(vm, source) == (Ended.SUCCESS, b"")
+
+
+def test_its_levels_are_its_fields(vm: VM, callbacks: FakeCallbacks) -> None:
+    run(vm, "log('a') log.debug('b') log.info('c') log.warn('d') log.error('e')")
+
+    assert callbacks.lines == [
+        (b"info", b"a"), (b"debug", b"b"), (b"info", b"c"), (b"warn", b"d"), (b"error", b"e"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("used", ["", "log('x')"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "return print.x",
+        "return (function() end).x",
+        "print.x = 1",
+        "return log.info == nil or echo.warn",
+        "return ('x').y.z",
+    ],
+)
+def test_no_other_function_has_fields(vm: VM, used: str, source: str) -> None:
+    ended, reason = run(vm, f"{used}\n{source}")
+
+    assert ended is Ended.ERROR
+    assert reason.startswith((b"x.lua:2: attempt to index a function value", b"x.lua:2: attempt to index a nil value"))
+
+
+def test_what_gives_it_fields_is_out_of_reach(vm: VM) -> None:
+    source = """
+        log.warn('x')
+        assert(getmetatable(log) == nil and getmetatable(print) == nil)
+        assert(not pcall(setmetatable, log, {}))
+        assert(not pcall(rawset, log, 'x', 1) and not pcall(rawget, log, 'warn') and not pcall(next, log))
+        assert(copy(log) == log and deep_copy({ log })[1] == log and dump(log) == '<function>')
+        assert(not pcall(table.freeze, log) and not pcall(table.clone, log))
+    """
+    assert run(vm, source) == (Ended.SUCCESS, b"")
