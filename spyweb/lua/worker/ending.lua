@@ -64,14 +64,28 @@ end
 
 local text_of = ending.text_of
 
+-- The text of a failure, and its frames.  Where a tail call of one of ours has taken the script's only frame, nobody knew
+-- a position for the text: what the script had called last stands for it.
+local function located(run, value, frames)
+  local text = text_of(value)
+  if frames and frames[1] then return text, frames end
+  frames = use("trace").definition(run.called)
+  if frames and type(value) == "string" and not find(value, "^[^\n]-:%d+: ") then
+    text = use("trace").position(frames) .. text
+  end
+  return text, frames
+end
+
 local function guarded_by_log(run, label, ok, value)
   if ok then return end
-  local frames = run.frames
+  local text, frames = text_of(value), nil
   if value == OUT_OF_MEMORY then
     run.discard = true
-    frames = frames or use("trace").definition(run.called)
+    frames = run.frames or use("trace").definition(run.called)
+  else
+    text, frames = located(run, value, run.frames)
   end
-  kit.emit("error", format("%s: %s\n%s", label, text_of(value), use("trace").text(frames)))
+  kit.emit("error", format("%s: %s\n%s", label, text, use("trace").text(frames)))
 end
 
 local function call_hook(run, name, ...)
@@ -91,11 +105,13 @@ function ending.run_defers(run)
 end
 
 function ending.failed(run, value, frames)
-  run.ended, run.value, run.reason, run.traceback = ERROR, value, text_of(value), use("trace").text(frames)
+  local text, known = located(run, value, frames)
+  run.ended, run.value, run.reason, run.traceback = ERROR, value, text, use("trace").text(known)
 end
 
 -- The script has returned what went wrong, and not raised it: what is no table is shown as `tostring` does.
 function ending.returned(run, value)
+  run.called = nil
   ending.failed(run, value, nil)
   if type(value) ~= "table" then run.reason = tostring(value) end
 end

@@ -55,25 +55,30 @@ local is_loaded = false             -- the chunk has run to its end
 local defines_run = false           -- and defined `run`
 
 local function loaded(...)
-  is_loaded, kit.loader = true, false
+  is_loaded, kit.loader, now.run.called = true, false, nil
   defines_run = type(rawget(env, "run")) == "function"
   return ...
 end
 
 local function load_chunk(ctx)
   if kit.has_run and not is_loaded then kit.loader = now.run end
+  now.run.called = kit.script
   return loaded(kit.script(ctx))
 end
 
 local function after_chunk(ctx, ...)
   if not defines_run then return ... end
-  return rawget(env, "run")(ctx)
+  now.run.called = rawget(env, "run")
+  return now.run.called(ctx)
 end
 
 local function script(ctx)
   if kit.loader and kit.loader.ended == false then kit.use("loads").wait_for_script() end
   local f = defines_run and rawget(env, "run")
-  if type(f) == "function" then return f(ctx) end
+  if type(f) == "function" then
+    now.run.called = f
+    return f(ctx)
+  end
   return after_chunk(ctx, load_chunk(ctx))
 end
 

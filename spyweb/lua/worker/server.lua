@@ -32,7 +32,9 @@ local function serve(request)
   local f = handler_in(routes, method, route) or handler_in(routes, "all", route)
   if not f then return 404, nil, "Not Found" end
   request.route, request.is_public = nil, nil
+  border.now.run.called = f
   local value = f(request)
+  border.now.run.called = nil
   if value == nil then return 200, nil, "" end
   if type(value) == "string" then return 200, nil, value end
   return kit.use("response").of(value)

@@ -5,7 +5,7 @@
 local kit = ...
 local raw, env, getinfo = kit.raw, kit.env, kit.getinfo
 local format, match, concat = raw.string.format, raw.string.match, raw.table.concat
-local next, rawequal, type = raw.next, raw.rawequal, raw.type
+local max, next, rawequal, type = raw.math.max, raw.next, raw.rawequal, raw.type
 
 local OURS = "=?"                   -- the source of a stripped chunk
 local MAX_FRAMES = 20               -- in one traceback
@@ -55,11 +55,15 @@ function trace.add(lines, co)
   return lines
 end
 
--- In the place of frames that are gone: where the function begins that was called.
+-- In the place of frames that are gone: where the function begins that was called.  A file ends with what it returns.
 function trace.definition(f)
-  local info = type(f) == "function" and getinfo(f, "S")
+  local info = type(f) == "function" and getinfo(f, "SL")
   if not info or info.what == "C" or info.source == OURS then return nil end
-  if info.what == "main" then return { format("\t%s: in main chunk", info.short_src) } end
+  if info.what == "main" then
+    local last = 1
+    for line in next, info.activelines or {} do last = max(last, line) end
+    return { format("\t%s:%d: in main chunk, which ends there", info.short_src, last) }
+  end
   local name = global_name(f)
   name = name and format("function '%s'", name) or "a function"
   return { format("\t%s:%d: in %s, which begins there", info.short_src, info.linedefined, name) }

@@ -1,0 +1,93 @@
+"""Where a failure is said to be: also where a tail call has taken the only frame of the script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from spyweb.lua import wire
+from spyweb.lua.wire import Ended
+from spyweb.lua.worker.values import Told
+from spyweb.lua.worker.vm import VM, Parts, init_of
+from tests.fakes.vm import FakeCallbacks
+
+INIT = init_of({"ops": ["echo"], "engine": {}, "env": {}})
+BAD = "bad argument #1 to 'require' (string expected, got number)"
+
+
+@pytest.fixture
+def callbacks() -> FakeCallbacks:
+    return FakeCallbacks()
+
+
+@pytest.fixture
+def vm(parts: Parts, callbacks: FakeCallbacks) -> Iterator[VM]:
+    vm = VM(parts, INIT, 8 << 20, callbacks, main_count=1000)
+    yield vm
+    vm.close()
+
+
+def run(vm: VM, source: str) -> tuple[Ended, str, str]:
+    """How the script ends, its reason, and its traceback."""
+    assert vm.compile(b"x.lua", source.encode()) is None
+    vm.begin(1, "run", wire.pack([{"job": "x"}, False]))
+    told = vm.start(1)
+    while told[0] == Told.SEQUEL:
+        told = vm.start(1)
+    _, ended, reason, traceback, *_ = told
+    return Ended(ended), reason.decode(), traceback.decode()  # type: ignore[arg-type,attr-defined]
+
+
+@pytest.mark.parametrize("first_line", ["-- nothing\n", "-- __close: the call is protected\n"])
+@pytest.mark.parametrize(
+    ("source", "line", "frame"),
+    [
+        ("function run() return require(5) end", 2, "in function 'run', which begins there"),
+        ("\nlocal x = 1\nreturn require(5)\n\n", 4, "in main chunk, which ends there"),
+        ("function run() end\nif true then\n return require(5) end", 4, "in main chunk, which ends there"),
+        ("local f = function() return require(5) end\nfunction run()\n return f() end", 3, "in function 'run', which begins there"),
+    ],
+)  # fmt: skip
+def test_a_failure_in_a_tail_call_names_what_was_called_last(
+    vm: VM, first_line: str, source: str, line: int, frame: str
+) -> None:
+    ended, reason, traceback = run(vm, first_line + source)
+
+    assert (ended, reason) == (Ended.ERROR, f"x.lua:{line}: {BAD}")
+    assert traceback == f"stack traceback:\n\tx.lua:{line}: {frame}"
+
+
+def test_where_another_frame_is_known_a_failure_in_a_tail_call_names_that(vm: VM) -> None:
+    source = "local function f() return require(5) end\nfunction run()\n  f()\n  return 1\nend"
+
+    assert run(vm, source)[1] == f"x.lua:3: {BAD}"
+
+
+def test_an_error_that_is_a_table_has_no_position_but_a_traceback(vm: VM) -> None:
+    _, reason, traceback = run(vm, "function run() return json_encode(nil) and error({ code = 1 }) end")
+
+    assert reason == "(error object is a table value: {code = 1})"
+    assert "x.lua:1" in traceback
+
+
+@pytest.mark.parametrize(
+    ("source", "label"),
+    [
+        ("function on_success() return require(5) end", "on_success"),
+        ("function on_finally() return require(5) end", "on_finally"),
+        ("defer(function() return require(5) end)", "defer"),
+    ],
+)
+def test_a_hook_that_fails_in_a_tail_call_says_where_it_begins(
+    vm: VM, callbacks: FakeCallbacks, source: str, label: str
+) -> None:
+    run(vm, f"\n{source}")
+
+    ((_, text),) = callbacks.lines
+    assert text.decode().startswith(f"{label}: x.lua:2: {BAD}\nstack traceback:\n\tx.lua:2: in ")
+
+
+def test_an_error_without_a_position_stays_so_where_the_script_says_so(vm: VM) -> None:
+    assert run(vm, "error('as it is', 0)")[1] == "as it is"
+    assert run(vm, "local ok, text = pcall(error, 'as it is') return nil, text")[1] == "as it is"
