@@ -8,6 +8,7 @@ Files are read in threads; a file that is no plain file, too large, or Lua bytec
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import stat
@@ -107,6 +108,8 @@ class Sources:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, RuntimeError) as error:  # RuntimeError: a loop of symlinks
+            if getattr(error, "errno", None) == errno.ENAMETOOLONG:  # there can't be such a file
+                return None
             raise OpError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
         if source.startswith(BYTECODE):
             raise OpError(f"{path} is Lua bytecode; only text is loaded")

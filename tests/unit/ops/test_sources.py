@@ -195,3 +195,15 @@ async def test_a_script_that_invents_names_is_stopped(tmp_path: Path) -> None:
     with pytest.raises(OpError, match="too many modules"):
         await sources.find(JOB, 1, FOLDER, b"one.more")
     assert len(sources.dependencies(JOB, 1)) <= MOST_PATHS
+
+
+@pytest.mark.parametrize("name", [b"x" * 252, b"x" * 255, b"a." + b"x" * 252])
+async def test_a_name_that_no_file_can_have_leaves_nothing_that_could_not_be_loaded(
+    tmp_path: Path, name: bytes
+) -> None:
+    """A note of a refused file would stay with the job, and be shown as what is wrong with it."""
+    sources = Sources(tmp_path)
+
+    assert await sources.find(JOB, 1, FOLDER, name) is None
+    assert REFUSED not in sources.dependencies(JOB, 1).values()
+    assert sources.changed(JOB, 1) == []

@@ -14,6 +14,7 @@ from tests.fakes.vm import FakeCallbacks
 
 INIT = init_of({"ops": ["echo"], "engine": {}, "env": {}})
 BAD = "bad argument #1 to 'require' (string expected, got number)"
+INDIRECT = "function run() return f() end\nfunction f() return require(5) end"
 
 
 @pytest.fixture
@@ -43,10 +44,10 @@ def run(vm: VM, source: str) -> tuple[Ended, str, str]:
 @pytest.mark.parametrize(
     ("source", "line", "frame"),
     [
+        (INDIRECT, 2, "in function 'run', which begins there"),
         ("function run() return require(5) end", 2, "in function 'run', which begins there"),
         ("\nlocal x = 1\nreturn require(5)\n\n", 4, "in main chunk, which ends there"),
         ("function run() end\nif true then\n return require(5) end", 4, "in main chunk, which ends there"),
-        ("local f = function() return require(5) end\nfunction run()\n return f() end", 3, "in function 'run', which begins there"),
     ],
 )  # fmt: skip
 def test_a_failure_in_a_tail_call_names_what_was_called_last(
