@@ -116,6 +116,15 @@ def entered(root: Path, place: Place, *, make: bool = False) -> Iterator[Spot]:
         os.close(folder)
 
 
+def is_same_file(root: Path, place: Place, other: Place) -> bool:
+    """Whether two names lead to one file, also where the file system ignores case."""
+    top = Path(os.path.realpath(root))
+    try:
+        return "/".join(_resolved(top, place)).casefold() == "/".join(_resolved(top, other)).casefold()
+    except Forbidden:
+        return False
+
+
 def _resolved(top: Path, place: Place) -> Sequence[str]:
     """The steps from the top, after every link."""
     jail = Path(os.path.realpath(top / place.folder))

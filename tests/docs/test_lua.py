@@ -33,6 +33,9 @@ for name, value in pairs(_G) do
     end
   end
 end
+for _, level in ipairs { "debug", "info", "warn", "error" } do
+  if log[level] then names[#names + 1] = "log." .. level end  -- of a function, which pairs does not show
+end
 log(table.concat(names, " "))
 """
 

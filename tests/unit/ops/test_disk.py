@@ -182,3 +182,39 @@ def test_a_file_that_becomes_a_link_after_the_look_is_not_followed(
 
 def test_locks_are_few_whatever_scripts_name(files: Files) -> None:
     assert len(files._locks) == disk.LOCKS
+
+
+@pytest.mark.parametrize("name", ["hooks.log", "HOOKS.log", "Hooks.LOG", "hook\u017f.log", "link.log", "sub/hooks.log"])
+def test_a_job_does_not_write_its_own_log(files: Files, file: Path, name: str) -> None:
+    log = file.parent / "hooks.log"
+    log.write_bytes(b"what happened")
+    (file.parent / "link.log").symlink_to(log)
+    (file.parent / "sub").symlink_to(".")
+    place = Place("jobs/prices", tuple(name.split("/")))
+
+    for write in (files.append, files.overwrite):
+        with pytest.raises(Forbidden, match="it is the job's log, which spyweb alone writes"):
+            write(place, b"nothing happened")
+    assert log.read_bytes() == b"what happened"
+    assert (file.parent / "hooks.log").is_file()
+
+
+def test_a_log_that_is_a_link_is_not_written_where_it_leads_either(files: Files, file: Path) -> None:
+    (file.parent / "hooks.log").symlink_to("kept.log")
+
+    with pytest.raises(Forbidden, match="it is the job's log"):
+        files.append(Place("jobs/prices", ("kept.log",)), b"x")
+
+
+def test_a_job_reads_its_own_log(files: Files, file: Path) -> None:
+    (file.parent / "hooks.log").write_bytes(b"what happened")
+
+    assert files.read(Place("jobs/prices", ("hooks.log",)), LIMIT) == b"what happened"
+
+
+@pytest.mark.parametrize("place", [Place("jobs/prices", ("old", "hooks.log")), Place("shared", ("hooks.log",))])
+def test_a_file_of_that_name_elsewhere_is_one_like_any_other(files: Files, place: Place) -> None:
+    files.append(place, b"x")
+    files.overwrite(place, b"y")
+
+    assert files.read(place, LIMIT) == b"y"
