@@ -224,7 +224,7 @@ def positional(
 
 def _are_large(arguments: Sequence[object]) -> bool:
     """Whether to convert them would hold the loop: a table may have hundreds of thousands of values."""
-    return any(type(each) in _TABLES for each in arguments) and len(wire.pack(arguments)) > CONVERTED_AT_ONCE
+    return not _TABLES.isdisjoint(map(type, arguments)) and len(wire.pack(arguments)) > CONVERTED_AT_ONCE
 
 
 def _prepare(arguments: Sequence[object]) -> list[object]:

@@ -210,3 +210,11 @@ def test_moments_before_the_epoch_and_far_ahead_do_not_fail() -> None:
     assert cron_after("0 0 1 1 *", BERLIN, at("1960-06-01")) == at("1961-01-01", BERLIN)
     assert cron_after("0 0 1 1 *", "UTC", at("9990-01-01")) == at("9991-01-01")
     assert cron_after("* * * * *", "UTC", round(datetime(9999, 6, 1, tzinfo=UTC).timestamp() * 1000)) is None
+
+
+def test_an_expression_that_is_too_long_is_refused_and_not_kept() -> None:
+    kept = parse_cron.cache_info().currsize
+
+    with pytest.raises(ValueError, match="at most 200 characters"):
+        parse_cron("* " * 100 + "*")
+    assert parse_cron.cache_info().currsize == kept
