@@ -7,6 +7,7 @@ process's, and what nothing can interrupt is ended with its process.  Whoever lo
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import signal
@@ -18,6 +19,7 @@ from io import BufferedReader
 from threading import Lock, Thread
 from time import time_ns
 
+from spyweb import limits
 from spyweb.confined.parent import leave_signals_to_parent
 from spyweb.errors import NoAccess, SpywebError
 from spyweb.model import MIB, JobId
@@ -31,6 +33,8 @@ from spyweb.store.user_wire import HEADER, SqlRequest, frame, request_decoder, s
 HEAP_LIMIT = 128 * MIB  # of SQLite in one process: a statement that would need more ends with an error
 BEHIND, LOWEST = 5, 19  # levels of niceness: a third of the weight
 SOCKETS = 2  # that come with each request for a process
+
+_libc = ctypes.CDLL(None)
 
 
 class RunningStatement:
@@ -107,6 +111,8 @@ class SqlServer:
             return user.roll_back() if request.sql is None else user.perform(statement)
         finally:
             self._running.end()
+            if len(statement.sql) > limits.SQL_KEPT:
+                give_memory_back()
 
     def _send(self, answered: Answered) -> None:
         try:
@@ -114,6 +120,13 @@ class SqlServer:
         except (MemoryError, ValueError) as error:
             data = frame(Answered(reason=f"the rows are too large: {error}", in_transaction=answered.in_transaction))
         self._socket.sendall(data)
+
+
+def give_memory_back() -> None:
+    """What a long statement took lies in pieces between what is still used."""
+    trim = getattr(_libc, "malloc_trim", None)  # of glibc
+    if trim:
+        trim(0)
 
 
 def _read_frame(stream: BufferedReader) -> bytes:

@@ -89,7 +89,7 @@ class Session:
             log.warning("a statement of SQL did not end, its process is ended", job=self.job)
             self._end_process()
             return Answered(reason=statement.too_long)
-        except StoreError:
+        except BaseException:  # half of an answer may be on its way
             self._end_process()
             raise
         finally:

@@ -18,7 +18,7 @@ from spyweb.confined.birth import bare_environment
 from spyweb.errors import StoreError
 from spyweb.model import JobId
 from spyweb.store.user_connection import Answered, Opening, Statement
-from spyweb.store.user_wire import HEADER, SqlRequest, SqlSetup, answer_decoder, frame
+from spyweb.store.user_wire import HEADER, SqlRequest, SqlSetup, decode_answer, frame
 
 WITHOUT_SITE = ("-P", "-S")  # what the site's start-up files import it has no use for
 # What a large statement took goes back to the system when it has ended.
@@ -177,5 +177,5 @@ class SqlProcess:
             raise StoreError("the process of its SQL ended: an open transaction is rolled back") from error
         if size > LARGE:
             with suppress(RuntimeError):  # no thread can be had
-                return await asyncio.to_thread(answer_decoder.decode, body)
-        return answer_decoder.decode(body)
+                return await asyncio.to_thread(decode_answer, body)
+        return decode_answer(body)

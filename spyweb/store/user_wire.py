@@ -71,7 +71,7 @@ class SqlRequest(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 _encoder = msgspec.msgpack.Encoder()
 setup_decoder = msgspec.msgpack.Decoder(SqlSetup)
 request_decoder = msgspec.msgpack.Decoder(SqlRequest)
-answer_decoder = msgspec.msgpack.Decoder(Answered)
+decode_answer = msgspec.msgpack.Decoder(Answered).decode
 
 
 def frame(message: msgspec.Struct) -> bytes:

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from structlog.testing import capture_logs
 
 from spyweb.clock import RealClock
 from spyweb.errors import StoreClosed, StoreError
 from spyweb.model import JobId, RunId
-from spyweb.store import user_db, user_session
+from spyweb.store import user_db, user_session, user_spawner
 from spyweb.store.protocol import Durability
-from spyweb.store.user_connection import Opening
+from spyweb.store.user_connection import Answered, Opening
 from spyweb.store.user_db import UserDatabase
 from tests.fakes.clock import FakeClock
 from tests.fakes.ops import SPAWNER, make_sql
@@ -193,6 +194,25 @@ async def test_a_transaction_whose_process_ends_is_rolled_back_and_said_so(datab
     with pytest.raises(StoreError, match="the process of its SQL ended: an open transaction is rolled back"):
         await a.changed("INSERT INTO t VALUES (2)")
     assert await numbers(a) == []
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+async def test_a_fault_in_the_midst_of_an_answer_fails_one_statement_and_the_job_goes_on(
+    database: UserDatabase, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    a = Asker(database, "a", 1)
+    await a.changed("BEGIN")
+    with monkeypatch.context() as patched, capture_logs() as told:
+
+        def fail(_: bytes) -> Answered:
+            raise error
+
+        patched.setattr(user_spawner, "decode_answer", fail)
+        with pytest.raises(StoreError, match=f"failed inside spyweb \\({type(error).__name__}\\)"):
+            await a.changed("INSERT INTO t VALUES (1)")
+    assert [line["event"] for line in told] == ["user_db.bug"]
+    assert await a.changed("INSERT INTO t VALUES (2)") == 1
+    assert await numbers(Asker(database, "b", 2)) == [2], "what it had begun is rolled back"
 
 
 async def test_connections_are_few_and_those_that_nobody_would_miss_give_way(tmp_path: Path) -> None:
