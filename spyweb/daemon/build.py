@@ -164,6 +164,7 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             generation=run.generation or job.code.generation,
             folder=job.spec.folder,
             memory_limit=job.spec.memory_limit,
+            cpu_limit_ms=job.spec.cpu_limit_ms,
             agent=job.spec.agent,
             depth=depth_of(run.trigger),
             on_store_error=job.spec.on_store_error,

@@ -41,6 +41,9 @@ class CountingHost(Host, Protocol):
     @property
     def storage_errors(self) -> int: ...
 
+    @property
+    def sql_cpu_ms(self) -> int: ...
+
 
 class Monitors(Protocol):
     """What carries out the runs of monitor jobs (jobs/monitor/)."""

@@ -191,9 +191,10 @@ class Runner:
             host = self._around.host_for(job, run, observer)
             ending = await self._attempt(job, run, host, is_watched=observer is not None)
             note = self._around.stalls.take_note(run.id)
-            if note or host.storage_errors:
+            if note or host.storage_errors or host.sql_cpu_ms:
                 notes = "; ".join(filter(None, (ending.note, note)))
-                ending = replace(ending, storage_errors=host.storage_errors, note=notes)
+                cpu_ms = ending.cpu_ms + host.sql_cpu_ms
+                ending = replace(ending, storage_errors=host.storage_errors, note=notes, cpu_ms=cpu_ms)
             follow = Change() if observer else self._followers(job, run, ending)
             end = end_of(run, ending, self._clock.now_ms())
             is_awaited = bool(observer or follow.new or follow.stretches or job.waiting or caused or self._stopping)

@@ -38,6 +38,11 @@ class RunHost:
         """How many of this run's store_* calls failed and carried on."""
         return self._call.tally.storage_errors
 
+    @property
+    def sql_cpu_ms(self) -> int:
+        """How much of a processor this run's SQL has taken."""
+        return round(self._call.tally.sql_cpu_s * 1000)
+
     def log(self, level: str, text: bytes) -> None:
         self._job_log(level, text)
 

@@ -12,6 +12,7 @@ from spyweb.lua.wire import Ext, Foreign
 from spyweb.ops.arguments import INTEGER_LIMIT, Table, Text, type_name
 from spyweb.ops.op import op
 from spyweb.ops.world import Call
+from spyweb.settings.units import format_duration
 from spyweb.store.user_connection import MOST_PARAMETERS, Answered, Parameter, Row, Statement
 
 
@@ -35,8 +36,15 @@ async def _ask(
     except UnicodeDecodeError:
         raise OpError(f"bad argument #1 to '{function}' (SQL in UTF-8 expected; other bytes go into params)") from None
     parameters = parameters_from(function, params or {})
+    if call.cpu_limit_ms is not None and call.tally.sql_cpu_s * 1000 >= call.cpu_limit_ms:
+        limit = format_duration(call.cpu_limit_ms)
+        raise OpError(f"{function}: the SQL of this run has taken more of a processor than its cpu_limit ({limit})")
     statement = Statement(sql=text, parameters=parameters, wants_rows=wants_rows, largest=call.memory_limit)
-    return await call.world.sql.ask(call.job, call.run, statement)
+    answered = await call.world.sql.ask(call.job, call.run, statement)
+    call.tally.sql_cpu_s += answered.cpu_s
+    if answered.error is not None:
+        raise answered.error
+    return answered
 
 
 def parameters_from(function: str, params: dict[object, object]) -> Sequence[Parameter]:

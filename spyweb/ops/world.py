@@ -89,6 +89,7 @@ class Tally:
     """What is counted for one run while it lasts."""
 
     storage_errors: int = 0
+    sql_cpu_s: float = 0.0  # of db_query and db_exec
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -100,6 +101,7 @@ class Call(Struct, frozen=True, kw_only=True):
     generation: int
     folder: str  # the job's, relative to the project root
     memory_limit: int = 64 * MIB  # bytes, of the job's VM: nothing larger could be handed to it
+    cpu_limit_ms: int | None = None  # of its SQL; None: there is none
     tally: Tally = msgspec.field(default_factory=Tally)
     agent: str = "local"  # whose namespace positional state.* uses
     depth: int = 0  # how many state triggers led to this run, one by another

@@ -79,6 +79,7 @@ class Answered(Struct, frozen=True, array_like=True, kw_only=True):
     is_forbidden: bool = False  # it failed because this user may not open the file
     is_busy: bool = False  # another connection is writing: nothing has happened, and it may be tried again
     in_transaction: bool = False  # one is open now
+    cpu_s: float = 0.0  # that it took of a processor
     pid: int = 0  # of the process that answers, in its first answer
 
     @property

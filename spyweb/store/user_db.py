@@ -92,13 +92,11 @@ class UserDatabase:
         return len(self._sessions)
 
     async def ask(self, job: JobId, run: RunId, statement: Statement) -> Answered:
-        """Carry a statement out.  Raises StoreError, NoAccess.  When the caller is cancelled, it is ended."""
+        """Carry a statement out, or say why not.  Raises StoreError.  When the caller is cancelled, it is ended."""
         deadline = self._clock.monotonic() + self._patience_s
         answered = await self._try(job, run, statement)
         if answered.is_busy:
             answered = await self._try_again(job, run, statement, deadline)
-        if answered.error is not None:
-            raise answered.error
         return answered
 
     def run_ended(self, run: RunId) -> None:

@@ -17,7 +17,9 @@ import sys
 from contextlib import suppress
 from io import BufferedReader
 from threading import Lock, Thread
-from time import time_ns
+from time import thread_time, time_ns
+
+from msgspec import structs
 
 from spyweb import limits
 from spyweb.confined.parent import leave_signals_to_parent
@@ -107,8 +109,10 @@ class SqlServer:
         self._now_ms = request.now_ms
         statement = request.statement()
         self._running.begin(connection, request.number, statement)
+        began = thread_time()
         try:
-            return user.roll_back() if request.sql is None else user.perform(statement)
+            answered = user.roll_back() if request.sql is None else user.perform(statement)
+            return structs.replace(answered, cpu_s=thread_time() - began)
         finally:
             self._running.end()
             if len(statement.sql) > limits.SQL_KEPT:

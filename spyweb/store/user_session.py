@@ -88,7 +88,7 @@ class Session:
         except TimeoutError:
             log.warning("a statement of SQL did not end, its process is ended", job=self.job)
             self._end_process()
-            return Answered(reason=statement.too_long)
+            return Answered(reason=statement.too_long, cpu_s=statement.longest_s + GRACE_S)
         except BaseException:  # half of an answer may be on its way
             self._end_process()
             raise

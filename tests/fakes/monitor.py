@@ -204,6 +204,7 @@ class FakeHost:
 
     lines: list[str] = field(default_factory=list)
     storage_errors: int = 0
+    sql_cpu_ms: int = 0
 
     def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
         raise AssertionError(name)

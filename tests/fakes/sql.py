@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spyweb.model import MIB, JobId, RunId
-from spyweb.store.user_connection import LONGEST_S, Parameter, Row, Statement
+from spyweb.store.user_connection import LONGEST_S, Answered, Parameter, Row, Statement
 from spyweb.store.user_db import UserDatabase
 
 
@@ -23,8 +23,14 @@ class Asker:
 
     async def rows(self, sql: str, *parameters: Parameter, longest_s: float = LONGEST_S) -> list[Row]:
         asked = statement(sql, *parameters, longest_s=longest_s)
-        return list((await self.database.ask(JobId(self.job), RunId(self.run), asked)).rows)
+        return list((await self._ask(asked)).rows)
 
     async def changed(self, sql: str, *parameters: Parameter) -> int:
         asked = statement(sql, *parameters, rows=False)
-        return (await self.database.ask(JobId(self.job), RunId(self.run), asked)).changed
+        return (await self._ask(asked)).changed
+
+    async def _ask(self, asked: Statement) -> Answered:
+        answered = await self.database.ask(JobId(self.job), RunId(self.run), asked)
+        if answered.error is not None:
+            raise answered.error
+        return answered

@@ -42,6 +42,7 @@ def make_job(name: str = "prices", **settings: object) -> LiveJob:
 @dataclass(slots=True)
 class SilentHost:
     storage_errors: int = 0
+    sql_cpu_ms: int = 0
 
     async def op(self, name: str, arguments: Sequence[object]) -> Sequence[object]:
         raise AssertionError(name)

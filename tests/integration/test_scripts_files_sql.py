@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.model import Outcome
+from spyweb.model import Failure, Outcome
 from tests.fakes.scripts import Scripts, open_scripts
 
 
@@ -102,3 +102,11 @@ async def test_a_statement_that_never_ends_fails_its_run_alone_and_ends_with_it(
     async with asyncio.timeout(2):  # well before their own 5 s
         while any(session.runner for session in scripts.world.sql._sessions.values()):  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.01)
+
+
+async def test_a_runs_timeout_ends_its_statement_even_one_that_nothing_can_interrupt(scripts: Scripts) -> None:
+    stuck = "db_query([[SELECT instr(zeroblob(9000000), zeroblob(4500000) || x'01')]])"
+    ending = await scripts.run(f"db_exec('BEGIN IMMEDIATE') {stuck}", timeout_ms=300)
+    assert (ending.outcome, ending.failure) == (Outcome.FAILED, Failure.TIMEOUT)
+    await scripts.succeed("db_exec('CREATE TABLE t (a)')", "b")
+    assert await scripts.succeed("return #db_query('SELECT * FROM t')") == 0

@@ -584,6 +584,22 @@ async def test_a_run_whose_host_can_not_be_made_fails_and_leaves_its_job_free() 
         assert [ending.reason for ending in watcher.seen] == ["a bug in spyweb: see its log"]
 
 
+async def test_a_runs_row_counts_what_its_sql_took_of_a_processor() -> None:
+    def host_for(job: LiveJob, run: Run, observer: Observer | None) -> CountingHost:
+        host = silent_host(job, run, observer)
+        host.sql_cpu_ms = 1500  # type: ignore[misc]  # of the silent one it can be set
+        return host
+
+    async with town() as t:
+        t.runner._around = replace(t.runner._around, host_for=host_for)
+        job = make_job(schedule=Never())
+        await t.settle(job)
+        t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        (run,) = await t.store.runs.list()
+        assert run.cpu_ms == 1500
+
+
 async def test_what_a_run_did_to_the_loop_stands_on_its_row_and_goes_with_a_deleted_job() -> None:
     hands = Hands()
     recorder = hands.recorder()

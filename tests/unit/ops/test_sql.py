@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.clock import RealClock
 from spyweb.errors import OpError
@@ -74,3 +75,15 @@ async def test_errors_raise_with_the_functions_name(call: Call) -> None:
         await ask(call, "db_exec", b"ATTACH 'x' AS x")
     with pytest.raises(OpError, match=r"bad argument #1 to 'db_exec' \(SQL in UTF-8 expected"):
         await ask(call, "db_exec", b"SELECT '\xff'")
+
+
+async def test_what_sql_takes_of_a_processor_is_counted_and_has_the_runs_limit(call: Call) -> None:
+    call = replace(call, cpu_limit_ms=10_000)
+    count = b"WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 200000) SELECT count(*) AS n FROM c"
+    assert await ask(call, "db_query", count) == [[{"n": 200_000}]]
+    assert call.tally.sql_cpu_s > 0
+    call.tally.sql_cpu_s = 10.0
+    for name in ("db_query", "db_exec"):
+        with pytest.raises(OpError, match=rf"^{name}: the SQL of this run has taken more .* its cpu_limit \(10s\)$"):
+            await ask(call, name, b"SELECT 1")
+    assert await ask(replace(call, cpu_limit_ms=None), "db_query", b"SELECT 1 AS a") == [[{"a": 1}]]
