@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import time
 from contextlib import ExitStack, closing
@@ -15,7 +16,7 @@ import pytest
 
 from benchmarks.processes import family
 from spyweb.model import JobId, Outcome
-from tests.fakes.project import Project, eventually
+from tests.fakes.project import COMMAND, Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -295,3 +296,22 @@ def test_two_projects_with_one_database_have_one_daemon(
             assert f"shared.db is in use by pid {daemon.pid}" in refused.stderr
         (project.root / "data/spyweb.lock").unlink()
         assert f"pid {daemon.pid}" in project.spyweb("start", "--port", "0", code=2).stderr
+
+
+def test_logs_that_are_followed_show_the_runs_that_fail_between_the_lines(project: Project, tmp_path: Path) -> None:
+    project.job("flaky", 'log("about to fail") return nil, "it is down"', 'every = "never"\noverlap = "allow"')
+    with project.daemon(), (tmp_path / "followed").open("w+") as out:
+        words = [*COMMAND, "-C", str(project.root), "logs", "flaky", "-f"]
+        follower = subprocess.Popen(words, env=project.environment, stdout=out, stderr=subprocess.DEVNULL)
+        try:
+
+            def both_are_shown() -> bool:
+                project.desk().trigger(JobId("flaky"))
+                followed = (tmp_path / "followed").read_text()
+                failure = re.search(r"Z ERROR run \d+ failed: it is down$", followed, re.MULTILINE)
+                return bool(failure) and "Z INFO about to fail\n" in followed
+
+            eventually(both_are_shown)
+        finally:
+            follower.kill()
+            follower.wait()
