@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from enum import StrEnum
@@ -33,6 +35,7 @@ TEMPLATES: Mapping[Kind, Mapping[str, str]] = {
         "jobs/page/tests.lua": "tests.lua",
     },
 }  # where each file goes, and its name in the template
+FOR_EDITORS = (".luarc.json", "spyweb.d.lua", ".taplo.toml", ".schema-job.json", ".schema-config.json")
 FIRST = {Kind.SCRIPTS: "hello", Kind.MONITOR: "page"}  # the job to begin with
 
 
@@ -44,11 +47,12 @@ def init(
 ) -> None:
     """Make a small working project.
 
-    Settings, and jobs to start from: two scripts, or a monitor with hooks and tests.  Overwrites nothing.
+    Settings, jobs to start from (two scripts, or a monitor with hooks and tests), and what an editor needs to complete
+    both.  Overwrites nothing.
     """
     root = root_of(context) / directory
-    made = TEMPLATES[template]
-    make_project(root, made)
+    made = {name: (_template() / source).read_bytes() for name, source in TEMPLATES[template].items()}
+    make_project(root, made, editor_files())
     if form is Format.JSON:
         output.show_json({"project": legible(root), "made": list(made)})
         return
@@ -57,25 +61,44 @@ def init(
     output.say(f"next: `spyweb{where} run {FIRST[template]}` runs a job once, `spyweb{where} start` runs them all")
 
 
-def make_project(root: Path, made: Mapping[str, str]) -> None:
-    """All of it, or nothing.  Raises Refused when a file is there already, NoAccess when one can't be made."""
+def editor_files() -> dict[str, bytes]:
+    """Return what lua-language-server and Taplo read, by the name of the file."""
+    from spyweb.cli.schema import config_schema, job_schema
+    from spyweb.jobs.reference.definitions import definitions
+
+    contents = (
+        (_template() / "luarc.json").read_bytes(),
+        definitions().encode(),
+        (_template() / "taplo.toml").read_bytes(),
+        json.dumps(job_schema(), indent=2).encode(),
+        json.dumps(config_schema(), indent=2).encode(),
+    )
+    return dict(zip(FOR_EDITORS, contents, strict=True))
+
+
+def make_project(root: Path, made: dict[str, bytes], for_editors: Mapping[str, bytes]) -> None:
+    """All of it, or nothing.  Raises Refused when a file is there already, NoAccess when one can't be made.
+
+    What is there of the files for editors is somebody's own and stays; those that are made are added to `made`.
+    """
     there = [name for name in made if (root / name).exists()]
     if there:
         raise Refused(f"{root} has {', '.join(there)} already: nothing was written")
+    made.update({name: content for name, content in for_editors.items() if not os.path.lexists(root / name)})
     try:
         with ExitStack() as undo:
-            for name, source in made.items():
-                _write(root / PurePosixPath(name), _template() / source, undo)
+            for name, content in made.items():
+                _write(root / PurePosixPath(name), content, undo)
             undo.pop_all()
     except OSError as error:
         raise NoAccess(f"{error.filename or root}: {error.strerror}") from error
 
 
-def _write(path: Path, source: Traversable, undo: ExitStack) -> None:
+def _write(path: Path, content: bytes, undo: ExitStack) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(exist_ok=False)
     undo.callback(path.unlink)
-    path.write_bytes(source.read_bytes())
+    path.write_bytes(content)
 
 
 def _template() -> Traversable:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import tomllib
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
-from spyweb.cli.init import TEMPLATES, Kind
+from spyweb.cli.init import FOR_EDITORS, TEMPLATES, Kind
 from spyweb.jobs.discover import scan
 from spyweb.settings import load_settings
 from tests.fakes.command import spyweb
@@ -24,7 +27,7 @@ def files_of(root: Path) -> set[str]:
 def test_the_project_has_settings_jobs_and_what_git_should_ignore(kind: Kind, tmp_path: Path) -> None:
     answer = spyweb("init", str(tmp_path / "new" / "project"), "--template", kind.value)
     assert answer.code == 0
-    assert files_of(tmp_path / "new" / "project") == set(TEMPLATES[kind])
+    assert files_of(tmp_path / "new" / "project") == {*TEMPLATES[kind], *FOR_EDITORS}
 
 
 @pytest.mark.parametrize(("words", "jobs"), [([], {"hello", "check_site"}), (["--template", "monitor"], {"page"})])
@@ -44,7 +47,7 @@ def test_every_lua_file_of_a_template_compiles(name: str) -> None:
 
 def test_what_was_made_comes_as_json_too(tmp_path: Path) -> None:
     answer = spyweb("init", "--template", "monitor", "-o", "json", root=tmp_path)
-    assert answer.json == {"project": str(tmp_path), "made": list(TEMPLATES[Kind.MONITOR])}
+    assert answer.json == {"project": str(tmp_path), "made": [*TEMPLATES[Kind.MONITOR], *FOR_EDITORS]}
 
 
 def test_the_next_step_can_be_typed_as_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,3 +94,25 @@ def test_a_folder_whose_name_is_not_utf8_is_told_in_json_too(tmp_path: Path) -> 
 def made_folder(path: Path) -> Path:
     path.mkdir()
     return path
+
+
+def test_an_editor_finds_types_and_schemas_at_once(tmp_path: Path) -> None:
+    spyweb("init", "--template", "monitor", root=tmp_path)
+    luarc = json.loads((tmp_path / ".luarc.json").read_text())
+    assert luarc["runtime.version"] == "Lua 5.4"
+    assert (tmp_path / "spyweb.d.lua").read_text() == spyweb("types", "-").out.removesuffix("\n")
+    for rule in tomllib.loads((tmp_path / ".taplo.toml").read_text())["rule"]:
+        schema = json.loads((tmp_path / rule["schema"]["path"]).read_text())
+        for path in (path for pattern in rule["include"] for path in tmp_path.glob(pattern)):
+            Draft202012Validator(schema).validate(tomllib.loads(path.read_text()))
+
+
+def test_files_for_editors_that_are_there_stay_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / ".luarc.json").write_text("mine")
+    (tmp_path / ".taplo.toml").symlink_to("nowhere")
+    answer = spyweb("init", "-o", "json", root=tmp_path)
+    assert answer.code == 0
+    assert (tmp_path / ".luarc.json").read_text() == "mine"
+    assert not (tmp_path / "nowhere").exists()
+    assert not {".luarc.json", ".taplo.toml"} & set(answer.json["made"])  # type: ignore[index]
+    assert (tmp_path / "spyweb.d.lua").is_file()
