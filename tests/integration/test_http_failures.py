@@ -212,17 +212,19 @@ async def test_a_certificate_that_nobody_vouches_for_is_tls(tls_server: WebServe
 
 
 async def test_no_key_is_exchanged_with_a_modulus_of_the_servers_choice(
-    authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    authority: trustme.CA, tls_server: WebServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority.cert_pem.write_to_path(tmp_path / "authority.pem")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
     machine_trust.cache_clear()
-    context = dhe_only(authority, "one.test", 1_024 * 2, tmp_path)
+    context = dhe_only(authority, "one.test", 2_048, tmp_path)
     try:
         async with open_web_server(context) as server, open_script(lookup=lookup) as script:
             error = await script.fail("http_get", server.url("/hello", "one.test", "https").encode())
+            response = await script.ask("http_get", tls_server.url("/hello", "one.test", "https").encode())
     finally:
         machine_trust.cache_clear()
+    assert response["body"] == b"hello"
     assert error["kind"] in ("tls", "connect")  # asyncio's servers close without an alert
 
 
