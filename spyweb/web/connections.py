@@ -17,9 +17,12 @@ from typing import Any, cast
 import structlog
 from aiohttp import web
 from aiohttp.http import SERVER_SOFTWARE
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import RequestHandler
 
 from spyweb.clock import Clock
+from spyweb.limits import HEADER_BLOCK
+from spyweb.model import MIB
 
 HEADER_S = 10.0  # from the connection to the end of its first request's headers
 IDLE_S = 75.0  # from an answer to the end of the next request's headers
@@ -30,7 +33,10 @@ LOOK_S = 5.0  # between two looks at all connections
 TELL_S = 60.0  # between two lines of the log about the same
 BUFFER = 1 << 15  # bytes of a body that are parsed ahead of whoever reads it
 
+UNSENT = 256 * MIB  # bytes of all answers that wait to be read
+
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 log = structlog.get_logger()
 
@@ -50,6 +56,7 @@ class ConnectionLimiter:
         self._clock = clock
         self._addresses: dict[LimitedHandler, str] = {}
         self._counts: Counter[str] = Counter()
+        self._unsent: dict[LimitedHandler, int] = {}  # bytes that each had to send when its client fell behind
         self._told: dict[str, tuple[float, int]] = {}  # what was told, when, and how often it happened since
         self._refused_at: float | None = None
         self._is_looking = False
@@ -88,7 +95,19 @@ class ConnectionLimiter:
         self._counts[address] += 1
         return True
 
+    def hold_back(self, handler: LimitedHandler, unsent: int) -> None:
+        """Note that a client reads more slowly than it is answered; the last one too many is cut off."""
+        if sum(self._unsent.values()) + unsent > UNSENT:
+            self._tell("connections are closed: too many answers wait to be read", address=self._addresses.get(handler))
+            handler.abort()
+        else:
+            self._unsent[handler] = unsent
+
+    def go_on(self, handler: LimitedHandler) -> None:
+        self._unsent.pop(handler, None)
+
     def release(self, handler: LimitedHandler) -> None:
+        self.go_on(handler)
         address = self._addresses.pop(handler, None)
         if address is not None:
             self._counts[address] -= 1
@@ -123,11 +142,24 @@ class ConnectionLimiter:
 class LimitedHandler(RequestHandler):
     """One connection of a client."""
 
-    __slots__ = ("_is_answered", "_limiter", "_looks_before_request", "_looks_stuck", "_surplus", "_unsent")
+    __slots__ = (
+        "_content",
+        "_head",
+        "_is_answered",
+        "_limiter",
+        "_longest_head",
+        "_looks_before_request",
+        "_looks_stuck",
+        "_surplus",
+        "_unsent",
+    )
 
     def __init__(self, manager: web.Server, limiter: ConnectionLimiter, **options: Any) -> None:
         super().__init__(manager, keepalive_timeout=IDLE_S, lingering_time=LINGER_S, read_bufsize=BUFFER, **options)
         self._limiter = limiter
+        self._longest_head = HEADER_BLOCK + self.max_line_size
+        self._head = 0  # bytes of a request whose headers have not all come
+        self._content: StreamReader = EMPTY_PAYLOAD  # of the latest request
         self._looks_before_request = 0
         self._looks_stuck = 0
         self._unsent = 0
@@ -147,12 +179,29 @@ class LimitedHandler(RequestHandler):
         super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
-        if not self._is_answered:
-            super().data_received(data)
+        if self._is_answered:
+            self._surplus += len(data)
+            if self._surplus > LINGER_BYTES:
+                self.abort()
             return
-        self._surplus += len(data)
-        if self._surplus > LINGER_BYTES:
-            self.abort()
+        requests = self._request_count
+        super().data_received(data)
+        if self._request_count > requests and self._messages:
+            self._head, self._content = 0, self._messages[-1][1]
+        elif self._content.is_eof():
+            self._head += len(data)
+            if self._head > self._longest_head and self.transport is not None:
+                self.transport.write(TOO_LONG)
+                self.force_close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self.transport is not None:
+            self._limiter.hold_back(self, self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._limiter.go_on(self)
 
     async def finish_response(
         self, request: web.BaseRequest, response: web.StreamResponse, start_time: float | None

@@ -29,6 +29,7 @@ HARMLESS = {
     "self._transport.write": "the same",
     "writer.write": "the same, in a handshake of tls_probe",
     "received.write": "into memory, in the same",
+    "self.transport.write": "the same",
     "real.write": "the same",
     "self._bulk.write": "puts a frame together",
     "self._small.write": "puts a frame together",

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
+from spyweb.limits import HEADER_BLOCK
 from spyweb.web import connections
 from spyweb.web.connections import (
     HEADER_S,
@@ -59,11 +60,16 @@ async def answer_at_length(request: web.Request) -> web.StreamResponse:
     return web.Response(body=LARGE)
 
 
+async def take(request: web.Request) -> web.StreamResponse:
+    return web.Response(text=str(len(await request.read())))
+
+
 @asynccontextmanager
 async def town(total: int = 10, of_one: int = 10) -> AsyncIterator[Town]:
     app, clock = web.Application(), FakeClock()
     app.router.add_get("/", answer)
     app.router.add_get("/large", answer_at_length)
+    app.router.add_post("/take", take)
     limiter = ConnectionLimiter(ConnectionLimits(total, of_one), clock)
     async with serve_app(app, host="127.0.0.1", port=0, connections=limiter) as listening:
         here = Town(limiter, clock, listening.port)
@@ -132,6 +138,51 @@ async def test_whoever_sends_no_whole_request_is_let_go(sent: bytes) -> None:
             with suppress(ConnectionError):
                 assert not await reader.read()
         assert told[0]["event"] == "connections are closed: no request came within 10 s"
+
+
+@pytest.mark.parametrize("more", [b"X: " + b"y" * 1_000 + b"\r\n", b"\r\n" * 500])
+@pytest.mark.parametrize("first", [b"", ASK])
+async def test_headers_without_end_are_refused(first: bytes, more: bytes) -> None:
+    if more.startswith(b"X"):
+        more = more * 50  # fewer than are too many
+        first += b"GET / HTTP/1.1\r\n"
+    async with town() as here:
+        reader, writer = await here.connect(first)
+        with suppress(ConnectionError):
+            for _ in range(1_000):
+                writer.write(more)
+                await writer.drain()
+        answer = b""
+        with suppress(ConnectionError):
+            answer = await reader.read()
+        assert not answer or answer.count(b"HTTP/1.1 431") + answer.count(b"400 Bad Request") == 1
+        await here.until(lambda: here.limiter.open == 0)
+
+
+async def test_a_body_is_not_taken_for_headers() -> None:
+    async with town() as here:
+        size = 10 * HEADER_BLOCK
+        reader, writer = await here.connect(b"POST /take HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
+        for _ in range(10):
+            writer.write(bytes(size // 10))
+            await writer.drain()
+        assert (await reader.readuntil(b"655360")).startswith(b"HTTP/1.1 200")
+        writer.write(ASK)
+        assert (await reader.readuntil(b"fine")).startswith(b"HTTP/1.1 200")
+
+
+async def test_all_answers_together_that_nobody_reads_take_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "UNSENT", 2 * len(LARGE) + 1)
+    async with town() as here:
+        for _ in range(2):
+            reader, _ = await here.connect(ASK.replace(b"/", b"/large", 1))
+            await reader.readexactly(1)
+            reader._transport.pause_reading()  # type: ignore[attr-defined]
+        with capture_logs() as told:
+            third, _ = await here.connect(ASK.replace(b"/", b"/large", 1))
+            with suppress(ConnectionError):
+                assert len(await third.read()) < len(LARGE)
+        assert told[0]["event"] == "connections are closed: too many answers wait to be read"
 
 
 async def test_whoever_has_asked_may_wait_for_his_next_request() -> None:
