@@ -18,7 +18,7 @@ from spyweb.clock import Clock
 from spyweb.logs.files import write_whole
 from spyweb.logs.job import NAME as LOG_NAME
 from spyweb.model import MIB
-from spyweb.ops.jail import SHARED, Forbidden, Place, Spot, entered, is_same_file
+from spyweb.ops.jail import SHARED, Forbidden, Place, Spot, entered, leads_to
 from spyweb.ops.rotation import is_full, rotate
 
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW  # NONBLOCK: opening a FIFO would wait for a writer
@@ -47,8 +47,8 @@ class Files:
 
     def append(self, place: Place, content: bytes) -> None:
         """All of it, or an OSError and none.  Raises Forbidden."""
-        self._refuse_log(place)
         with entered(self._root, place, make=True) as spot, self._turn(spot):
+            self._refuse_log(place, spot)
             with opened(spot, APPEND) as file:
                 if not is_full(os.fstat(file).st_size, len(content)):
                     write_whole(file, content)
@@ -59,8 +59,8 @@ class Files:
 
     def overwrite(self, place: Place, content: bytes) -> None:
         """Raises Forbidden, OSError.  Where the file has another name, that one keeps the old file."""
-        self._refuse_log(place)
         with entered(self._root, place, make=True) as spot, self._turn(spot):
+            self._refuse_log(place, spot)
             _refuse_others(spot)
             beside = f".{spot.name}.{secrets.token_hex(4)}.tmp"
             try:
@@ -72,8 +72,8 @@ class Files:
                 raise
             os.fsync(spot.folder)
 
-    def _refuse_log(self, place: Place) -> None:
-        if place.folder != SHARED and is_same_file(self._root, place, Place(place.folder, (LOG_NAME,))):
+    def _refuse_log(self, place: Place, spot: Spot) -> None:
+        if place.folder != SHARED and leads_to(self._root, spot, Place(place.folder, (LOG_NAME,))):
             raise Forbidden("it is the job's log, which spyweb alone writes")
 
     def _turn(self, spot: Spot) -> Lock:

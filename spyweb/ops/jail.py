@@ -116,13 +116,13 @@ def entered(root: Path, place: Place, *, make: bool = False) -> Iterator[Spot]:
         os.close(folder)
 
 
-def is_same_file(root: Path, place: Place, other: Place) -> bool:
-    """Whether two names lead to one file, also where the file system ignores case."""
-    top = Path(os.path.realpath(root))
+def leads_to(root: Path, spot: Spot, place: Place) -> bool:
+    """Whether this is the file that a name leads to, also where the file system ignores case."""
     try:
-        return "/".join(_resolved(top, place)).casefold() == "/".join(_resolved(top, other)).casefold()
+        steps = _resolved(Path(os.path.realpath(root)), place)
     except Forbidden:
         return False
+    return spot.path.casefold() == "/".join(steps).casefold()
 
 
 def _resolved(top: Path, place: Place) -> Sequence[str]:
