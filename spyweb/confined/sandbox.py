@@ -1,9 +1,10 @@
 """A worker gives up what it does not need: files, network, other processes.  All that a script may do goes through ops.
 
-In the order that works: no new privileges, no core and no ptrace, resource limits, Landlock, and last a seccomp
-allow-list, as raw BPF through ctypes.  To be called before any thread is started, after everything is imported.  What
-this kernel or system can't do is left out and said.  Traps found: RLIMIT_NPROC forbids threads, RLIMIT_AS fails every
-VM, RLIMIT_FSIZE 0 forbids a stderr that is a file, and with `stat` denied local time is UTC unless TZ was read before.
+In the order that works: the user and its capabilities, no new privileges, no core and no ptrace, resource limits,
+Landlock, and last a seccomp allow-list, as raw BPF through ctypes.  To be called before any thread is started, after
+everything is imported.  What this kernel or system can't do is left out and said.  Traps found: RLIMIT_NPROC forbids
+threads, RLIMIT_AS fails every VM, RLIMIT_FSIZE 0 forbids a stderr that is a file, and with `stat` denied local time is
+UTC unless TZ was read before.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import struct
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from spyweb.confined.user import become_nobody
 
 _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 4, 22, 38
 _SECCOMP_MODE_FILTER = 2
@@ -84,7 +87,7 @@ def give_up_rights() -> list[str]:
     limits = _limit_resources()
     if sys.platform != "linux":
         return [*limits, f"no system-call filter and no Landlock: {sys.platform} has none"]
-    return [_renounce_privileges(), *limits, _forbid_files_and_network(), _filter_system_calls()]
+    return [become_nobody(), _renounce_privileges(), *limits, _forbid_files_and_network(), _filter_system_calls()]
 
 
 def _renounce_privileges() -> str:

@@ -112,5 +112,6 @@ def test_what_a_worker_needs_still_works(report: dict[str, object]) -> None:
 
 
 def test_what_is_in_force_is_said(report: dict[str, object]) -> None:
+    assert "no capabilities" in str(report["rights"])
     assert "no new privileges, no ptrace" in str(report["rights"])
     assert "system calls, by seccomp" in str(report["rights"])
