@@ -95,6 +95,7 @@ def _passed_over(job: LiveJob, run: Run, now_ms: int) -> Stretch:
         reason=f"{run.job} ended while the job was paused",
         at_ms=now_ms,
         trigger=TriggerType.AFTER,
+        follows=run.id,
     )
 
 

@@ -6,6 +6,7 @@ Every future is done when it is given.
 from __future__ import annotations
 
 from asyncio import Future
+from collections.abc import Sequence
 from itertools import islice
 
 from msgspec.structs import replace
@@ -51,14 +52,13 @@ class MemoryRuns:
         return await self._desk.write(self._prune, keep, older_than_ms)
 
     def _record(self, change: Change) -> list[RunId | None]:
-        for cursor in change.expects:
-            if (found := self._cursors.get(cursor.job)) != cursor:
-                raise CursorMoved(cursor.job, found)
+        self._expect(change.expects)
         ended = {end.run for end in change.end if self._end(end)}
         for begin in change.begin:
             self._begin(begin)
         for stretch in change.stretches:
-            self._stretch(stretch)
+            if stretch.follows is None or stretch.follows in ended:
+                self._stretch(stretch)
         added = [self._add(run) if run.follows is None or run.follows in ended else None for run in change.new]
         self._cursors |= {cursor.job: cursor for cursor in change.cursors}
         self._locks.ended(end.run for end in change.end)
@@ -69,6 +69,11 @@ class MemoryRuns:
             if end.event is not None:
                 self._events.end_if_over(end.event, self._open_runs.__contains__)
         return added
+
+    def _expect(self, expected: Sequence[Cursor]) -> None:
+        for cursor in expected:
+            if (found := self._cursors.get(cursor.job)) != cursor:
+                raise CursorMoved(cursor.job, found)
 
     def _end(self, end: End) -> bool:
         """Whether it applied."""

@@ -201,6 +201,7 @@ class Stretch:
     reason: str
     at_ms: int  # when it was dealt with
     trigger: TriggerType = TriggerType.SCHEDULE
+    follows: RunId | None = None  # as of a NewRun
 
 
 class Change(Struct, frozen=True, kw_only=True):

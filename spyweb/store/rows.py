@@ -60,12 +60,13 @@ decode_trigger = msgspec.json.Decoder(dict[str, object]).decode
 
 def record(connection: sqlite3.Connection, change: Change) -> list[RunId | None]:
     expect_cursors(connection, change.expects)
-    new = record_ends(connection, change)
+    ended = record_ends(connection, change)
     for begin in change.begin:
         connection.execute(BEGIN_RUN, (begin.started_ms, begin.generation, begin.run))
     for stretch in change.stretches:
-        record_stretch(connection, stretch)
-    added = [add_run(connection, run) if run else None for run in new]
+        if stretch.follows is None or stretch.follows in ended:
+            record_stretch(connection, stretch)
+    added = [add_run(connection, run) if run.follows is None or run.follows in ended else None for run in change.new]
     if change.cursors:
         connection.executemany(SET_CURSOR, map(row_of_cursor, change.cursors))
     for event, job in change.passed:
@@ -86,15 +87,15 @@ def expect_cursors(connection: sqlite3.Connection, expected: Sequence[Cursor]) -
             raise CursorMoved(cursor.job, found)
 
 
-def record_ends(connection: sqlite3.Connection, change: Change) -> Sequence[NewRun | None]:
-    """Give what is to be recorded as new then: None in place of what follows an end that did not apply."""
-    if any(run.follows is not None for run in change.new):
-        ended = {end.run for end in change.end if connection.execute(END_RUN, row_of_end(end)).rowcount == 1}
-        return [run if run.follows is None or run.follows in ended else None for run in change.new]
+def record_ends(connection: sqlite3.Connection, change: Change) -> frozenset[RunId]:
+    """Give the runs whose end applied, where something is to follow one."""
+    followers: Sequence[NewRun | Stretch] = (*change.new, *change.stretches)
+    if any(each.follows is not None for each in followers):
+        return frozenset(end.run for end in change.end if connection.execute(END_RUN, row_of_end(end)).rowcount == 1)
     if change.end:
         # Statements that give nothing are handed over all at once: 15 take half as long.
         connection.executemany(END_RUN, map(row_of_end, change.end))
-    return change.new
+    return frozenset()
 
 
 def record_and_release(connection: sqlite3.Connection, change: Change, holders: Sequence[RunId]) -> list[RunId | None]:

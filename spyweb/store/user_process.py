@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import resource
 import signal
 import socket
 import sqlite3
@@ -36,6 +37,7 @@ HEAP_LIMIT = 128 * MIB  # of SQLite in one process: a statement that would need 
 BEHIND, LOWEST = 5, 19  # levels of niceness: a third of the weight
 SOCKETS = 2  # that come with each request for a process
 
+_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
 _libc = ctypes.CDLL(None)
 
 
@@ -150,6 +152,7 @@ def _watch(commands: socket.socket, running: RunningStatement) -> None:
 def _work(descriptors: list[int]) -> None:
     """In the process of one job's SQL."""
     _give_way()
+    _close_up()
     requests, commands = (socket.socket(fileno=descriptor) for descriptor in descriptors)
     running = RunningStatement()
     try:
@@ -166,6 +169,15 @@ def _give_way() -> None:
     eight of them the daemon would wait for a processor."""
     with suppress(OSError):  # then it is as it was
         os.setpriority(os.PRIO_PROCESS, 0, min(os.getpriority(os.PRIO_PROCESS, 0) + BEHIND, LOWEST))
+
+
+def _close_up() -> None:
+    """Leave no core behind and let nobody of the same user look inside: the key of what is encrypted may be here."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    prctl = getattr(_libc, "prctl", None)  # of Linux
+    if prctl:
+        prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _fork(control: socket.socket, descriptors: list[int]) -> None:

@@ -290,11 +290,14 @@ async def test_what_follows_a_run_is_recorded_with_an_end_that_applied_alone(sto
     assert None not in (first, second)
 
     late = [structs.replace(retry, attempt=3), dependent, make_run(NEWS, due_ms=7000)]
-    ids = await store.runs.record(Change(end=[make_end(run, outcome=Outcome.LOST)], new=late))
+    passed_over = replace(make_stretch(NEWS), follows=run)
+    again = Change(end=[make_end(run, outcome=Outcome.LOST)], new=late, stretches=[passed_over])
+    ids = await store.runs.record(again)
 
     assert ids[:2] == [None, None]
     assert ids[2] is not None, "it follows nothing"
     assert [each.id for each in await store.runs.open()] == [first, second, ids[2]]
+    assert [each.id for each in await store.runs.list()] == [ids[2], second, first, run], "no stretch"
 
 
 async def test_a_claim_is_refused_as_a_whole_where_a_cursor_is_not_as_it_expects(store: Store) -> None:

@@ -120,6 +120,12 @@ async def test_it_gives_way_to_the_daemon(database: UserDatabase) -> None:
     assert os.getpriority(os.PRIO_PROCESS, await pid_of(Asker(database))) == min(mine + BEHIND, LOWEST)
 
 
+async def test_it_gains_no_privileges_and_leaves_no_core(database: UserDatabase) -> None:
+    pid = await pid_of(Asker(database))
+    assert "NoNewPrivs:\t1" in Path(f"/proc/{pid}/status").read_text()
+    assert resource.prlimit(pid, resource.RLIMIT_CORE) == (0, 0)
+
+
 async def test_it_ends_with_the_daemon(tmp_path: Path) -> None:
     """Killed, with a statement under way that nothing can interrupt."""
     script = f"""
