@@ -7,17 +7,19 @@ import contextlib
 import gzip
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
+import uvloop
 
 from spyweb.ops.network.client import machine_trust
 from spyweb.ops.network.resolver import Address
 from spyweb.settings import HttpSettings
 from tests.fakes.dh_server import dhe_only
-from tests.fakes.http_script import Script, open_script
+from tests.fakes.http_script import Fields, Script, open_script
 from tests.fakes.web_server import WebServer, answer_of, open_proxy, open_raw_server, open_web_server, unused_port
 
 
@@ -270,6 +272,25 @@ async def test_a_proxy_that_refuses_is_proxy(script: Script) -> None:
         error = await script.fail("http_request", {b"url": b"https://far.example/", b"proxy": address})
     assert error["kind"] == "proxy"
     assert error["proxy"] == raw.url("")
+
+
+@pytest.mark.parametrize("rest", [b"HTTP/1.1 200 OK\r\n\r\n" * 9, b"x" * 99])
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_proxy_that_goes_on_talking_about_its_tunnel_is_proxy(
+    run: Callable[[Coroutine[Any, Any, Fields]], Fields], rest: bytes
+) -> None:
+    complaints: list[object] = []
+
+    async def story() -> Fields:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" + rest
+        async with open_raw_server(answer, hang=True) as raw, open_script() as script:
+            options = {b"url": b"https://far.example/", b"proxy": raw.url("").encode(), b"timeout": 5}
+            return await script.fail("http_request", options)
+
+    error = run(story())
+    assert (error["kind"], error["error"]) == ("proxy", "the proxy closed its tunnel before it was used")
+    assert complaints == []
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import Any
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
@@ -263,6 +264,17 @@ async def refuse_private_names(
     return await send(wanted)
 
 
+class Connector(aiohttp.TCPConnector):
+    """Connections of the one session, through HTTP proxies too."""
+
+    async def _start_tls_connection(  # before it, nothing looks whether the tunnel is still open
+        self, underlying_transport: asyncio.Transport, *args: Any, **kwargs: Any
+    ) -> tuple[asyncio.BaseTransport, ResponseHandler]:
+        if underlying_transport.is_closing():
+            raise FetchError("proxy", "the proxy closed its tunnel before it was used")
+        return await super()._start_tls_connection(underlying_transport, *args, **kwargs)
+
+
 def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aiohttp.ClientSession:
     reader: type[ResponseHandler] = Incoming
     connector._factory = partial(reader, loop=asyncio.get_running_loop())  # aiohttp leaves no other way in
@@ -302,7 +314,7 @@ async def open_client(
 ) -> AsyncIterator[HttpClient]:
     """`lookup` and `tls` are for whoever has names or certificates of their own, such as tests."""
     resolver = Resolver(clock, lookup)
-    connector = aiohttp.TCPConnector(
+    connector = Connector(
         limit=most_connections(),
         limit_per_host=MOST_CONNECTIONS_PER_HOST,
         resolver=resolver,
