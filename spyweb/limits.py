@@ -39,7 +39,7 @@ SOCKET_BODY: Final = 64 << 20  # bytes of a request body on the private socket
 
 ADDRESS_PATH: Final = 8_190  # characters of the path in a request's address
 PARAMETERS: Final = 1_000  # in its query
-STREAMS: Final = 64  # commands at a time that watch, or read very many entries
+STREAMS: Final = 128  # commands at a time that watch, or read very many entries
 
 # From files
 FILE_LINE: Final = 4_096  # bytes of a line that is looked at for marks and keys

@@ -26,7 +26,7 @@ from spyweb.daemon.server import Server, open_server
 from spyweb.daemon.signals import catch_signals
 from spyweb.daemon.threads import prepare_threads
 from spyweb.errors import STORE_REFUSED, LockHeld, NoAccess, Refused
-from spyweb.jobs.health import Vitals, find_problems
+from spyweb.jobs.health import SCARCE_DESCRIPTORS, Vitals, find_problems
 from spyweb.jobs.triggers import Triggers
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId
@@ -326,8 +326,10 @@ async def feed_watchdog(daemon: Daemon) -> None:
     """Only while the scheduler and the writer make progress; the loop does, or this would not run."""
     interval = min(daemon.notifier.watchdog_interval_s or STATUS_SECONDS, STATUS_SECONDS)
     told: list[str] = []
+    was_scarce = False
     while True:
         await daemon.parts.clock.sleep(interval)
+        was_scarce = warn_of_descriptors(was_scarce)
         problems = find_problems(daemon.scheduler.lag_ms, daemon.parts.store.stats())
         if problems != told:
             told = problems
@@ -338,6 +340,14 @@ async def feed_watchdog(daemon: Daemon) -> None:
             continue
         daemon.notifier.watchdog()
         daemon.notifier.status(status_line(daemon))
+
+
+def warn_of_descriptors(was_scarce: bool) -> bool:
+    """Log it, once, when hardly any are left; tell whether that is so."""
+    left = descriptors.left()
+    if left < SCARCE_DESCRIPTORS and not was_scarce:
+        log.warning("hardly any file descriptors are left", left=left, allowed=descriptors.allowed())
+    return left < SCARCE_DESCRIPTORS
 
 
 async def repeat(clock: Clock, seconds: float, work: Callable[[], Awaitable[object]]) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from spyweb.web.connections import ConnectionLimits
 
 MOST = 16_384  # as many as the systemd unit gives; what the system allows beyond is of no use
-TCP, PRIVATE = 1_024, 128  # connections
+TCP, PRIVATE = 1_024, 256  # connections
 PAGING_S = 3_600.0
 
 

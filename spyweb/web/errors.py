@@ -71,7 +71,7 @@ def answer_for(error: Exception, request: web.Request) -> web.Response:
             return web.Response()  # to nobody
         case web.RequestPayloadError():
             return json_answer({"error": "the body is not what its headers say"}, 400)
-    log.error("a bug in the HTTP door", method=request.method, path=request.path, exc_info=error)
+    log.error("a bug in the HTTP server", method=request.method, path=request.path, exc_info=error)
     return json_answer({"error": "Internal Server Error"}, 500)
 
 

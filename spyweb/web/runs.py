@@ -38,7 +38,7 @@ async def _of_job(desk: Desk, name: str, limit: int, before: RunId | None) -> li
 
 async def run_once(request: web.Request) -> web.StreamResponse:
     """Answers one JSON object a line; a refusal comes before the first line, as a plain error."""
-    with request.app[OPEN_STREAMS].one():
+    with request.app[OPEN_STREAMS].one(request):
         return await _watch_run(request)
 
 

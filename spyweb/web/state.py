@@ -112,7 +112,7 @@ async def move_entries(request: web.Request) -> web.Response:
 async def watch_changes(request: web.Request) -> web.StreamResponse:
     """Never ends by itself.  The first line is blank: from then on nothing is missed.  Others are a sign of life."""
     changes = desk_of(request).watch(_maybe_namespace(request), _pattern(request))
-    with request.app[OPEN_STREAMS].one():
+    with request.app[OPEN_STREAMS].one(request):
         return await _tell_changes(request, changes)
 
 
@@ -210,7 +210,7 @@ async def _line_batches(request: web.Request) -> AsyncGenerator[list[bytes], Non
 
 async def _stream(request: web.Request, lines: AsyncGenerator[bytes, None]) -> web.StreamResponse:
     """The last line tells how many there were, so that a stream that was cut off is not taken for a whole one."""
-    with request.app[OPEN_STREAMS].one():
+    with request.app[OPEN_STREAMS].one(request):
         return await _stream_whole(request, lines)
 
 

@@ -14,18 +14,18 @@ from spyweb.limits import STREAMS
 class Streams:
     def __init__(self, most: int = STREAMS) -> None:
         self._most = most
-        self._left = most
+        self._open: list[web.Request] = []
 
     @contextmanager
-    def one(self) -> Iterator[None]:
-        """Raises PoolError when there are too many."""
-        if not self._left:
+    def one(self, request: web.Request) -> Iterator[None]:
+        """Raises PoolError when there are too many.  One that has not noticed yet that its client is gone is none."""
+        if sum(each.transport is not None for each in self._open) >= self._most:
             raise PoolError(f"{self._most} commands watch or read already: end one of them")
-        self._left -= 1
+        self._open.append(request)
         try:
             yield
         finally:
-            self._left += 1
+            self._open.remove(request)
 
 
 OPEN_STREAMS = web.AppKey("answers that go on", Streams)

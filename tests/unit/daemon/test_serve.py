@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from structlog.testing import capture_logs
 
-from spyweb.daemon.serve import PRUNE_SECONDS, Daemon, prune, repeat, unless_set
+from spyweb.daemon.serve import PRUNE_SECONDS, Daemon, prune, repeat, unless_set, warn_of_descriptors
 from spyweb.errors import NoAccess, SpywebError, StoreError
 from spyweb.model import JobId, Outcome, RunId, RunState
 from spyweb.settings import Settings, load_settings
@@ -124,3 +125,13 @@ async def test_a_start_that_fails_tells_its_error_as_it_is() -> None:
 
     with pytest.raises(StoreError, match="no room"):
         await unless_set(asyncio.Event(), load())
+
+
+def test_that_hardly_any_descriptors_are_left_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [100, 63, 10, 100, 1]
+    monkeypatch.setattr("spyweb.daemon.serve.descriptors.left", lambda: left.pop(0))
+    was_scarce = False
+    with capture_logs() as told:
+        for _ in range(5):
+            was_scarce = warn_of_descriptors(was_scarce)
+    assert [line["left"] for line in told] == [63, 1]

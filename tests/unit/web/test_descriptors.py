@@ -46,7 +46,7 @@ def test_the_limit_is_raised_as_far_as_is_of_use_and_never_lowered(
 
 
 @pytest.mark.parametrize(
-    ("soft", "tcp", "private"), [(256, 64, 32), (1_024, 256, 128), (16_384, 1_024, 128), (INFINITE, 1_024, 128)]
+    ("soft", "tcp", "private"), [(256, 64, 32), (1_024, 256, 128), (16_384, 1_024, 256), (INFINITE, 1_024, 256)]
 )
 def test_connections_leave_descriptors_for_jobs(allow: Allow, soft: int, tcp: int, private: int) -> None:
     allow(soft, INFINITE)

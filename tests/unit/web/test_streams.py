@@ -1,10 +1,10 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
-from spyweb.errors import PoolError
 from spyweb.web.app import socket_app
 from spyweb.web.streams import OPEN_STREAMS, Streams
 from tests.fakes.client import Client, client_of, get_json, post_json
@@ -19,12 +19,14 @@ async def client() -> AsyncIterator[Client]:
         yield client
 
 
-def test_one_that_ends_makes_room_for_the_next() -> None:
-    streams = Streams(most=1)
-    with streams.one(), pytest.raises(PoolError, match="1 commands watch"), streams.one():
-        pass
-    with streams.one():
-        pass
+async def test_one_whose_client_is_gone_makes_room(client: Client) -> None:
+    first = await client.get("/api/state/watch")
+    assert await first.content.readline() == b"\n"
+    first.close()
+    async with asyncio.timeout(5):
+        while (second := await client.get("/api/state/watch")).status != 200:
+            second.close()
+    second.close()
 
 
 async def test_there_are_only_so_many_at_a_time(client: Client) -> None:
