@@ -35,6 +35,7 @@ from spyweb.store.user_wire import HEADER, SqlRequest, frame, request_decoder, s
 
 HEAP_LIMIT = 128 * MIB  # of SQLite in one process: a statement that would need more ends with an error
 BEHIND, LOWEST = 5, 19  # levels of niceness: a third of the weight
+ENDED_FIRST = "500"  # of 1000, where the kernel runs out of memory
 SOCKETS = 2  # that come with each request for a process
 
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
@@ -166,14 +167,17 @@ def _work(descriptors: list[int]) -> None:
 
 def _give_way() -> None:
     """Let the daemon go first: statements may compute for seconds, each job's in a process of its own, and beside
-    eight of them the daemon would wait for a processor."""
+    eight of them the daemon would wait for a processor; and where memory runs out, one of them is to be ended."""
     with suppress(OSError):  # then it is as it was
         os.setpriority(os.PRIO_PROCESS, 0, min(os.getpriority(os.PRIO_PROCESS, 0) + BEHIND, LOWEST))
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(ENDED_FIRST)
 
 
 def _close_up() -> None:
     """Leave no core behind and let nobody of the same user look inside: the key of what is encrypted may be here."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     prctl = getattr(_libc, "prctl", None)  # of Linux
     if prctl:
         prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

@@ -86,7 +86,7 @@ class Session:
             async with asyncio.timeout(statement.longest_s + GRACE_S) as self._patience:
                 return await process.perform(statement, self._clock)
         except TimeoutError:
-            log.warning("a statement of SQL did not end, its process is ended", job=self.job)
+            log.warning("a statement of SQL did not end, its process is ended", job=self.job, run=self.runner)
             self._end_process()
             return Answered(reason=statement.too_long, cpu_s=statement.longest_s + GRACE_S)
         except BaseException:  # half of an answer may be on its way
