@@ -60,6 +60,10 @@ class Offline:
     def warnings(self) -> list[Problem]:
         return list(self._scanned.warnings)
 
+    def hash_fields(self) -> dict[JobId, tuple[str, ...]]:
+        """By which fields each monitor job tells whether an item is new; none: by all."""
+        return {spec.id: spec.monitor.hash_fields for spec in _specs(self._scanned) if spec.monitor}
+
     def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
         known = self._known()
         chosen = [spec for spec in _specs(self._scanned) if job in (None, spec.id)]

@@ -32,6 +32,7 @@ from spyweb.model import Ending, JobId, JobSpec, Run
 from spyweb.reload.swap import is_emptied, newcomer, verdict
 from spyweb.settings import Settings, examine_settings, load_settings
 from spyweb.settings.sections import FILE
+from spyweb.store.foreign_spyweb import DATA_FILE, describe_data_file
 from spyweb.store.lock import hold_lock
 
 log = structlog.get_logger()
@@ -138,6 +139,8 @@ async def check_project(root: Path) -> list[Problem]:
     doubts = [warning for warning in found.warnings if warning.file not in uncompiled]
     if is_emptied(root):
         doubts.append(Problem(FILE, None, None, EMPTY, is_warning=True))
+    if what := describe_data_file(root / DATA_FILE):
+        doubts.append(Problem(DATA_FILE, None, None, what, is_warning=True))
     return sorted({*problems, *found.problems, *failed, *doubts}, key=_where)
 
 

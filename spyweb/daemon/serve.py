@@ -36,6 +36,7 @@ from spyweb.reload.watch import Watcher
 from spyweb.scheduler import Scheduler
 from spyweb.settings import LogLevel, Settings, load_settings
 from spyweb.settings.units import DAY_MS
+from spyweb.store.foreign_spyweb import DATA_FILE, describe_data_file
 from spyweb.store.lock import Lock, hold_lock
 from spyweb.timers import ApschedulerTimers
 from spyweb.web import descriptors
@@ -275,6 +276,8 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[asyncio.Task[None
 
 def announce(daemon: Daemon, url: str | None) -> None:
     """Say what was found: to systemd, to the log, and on a terminal to whoever sits there."""
+    if what := describe_data_file(daemon.parts.settings.root / DATA_FILE):
+        log.warning(f"{DATA_FILE}: {what}")
     daemon.notifier.ready(status_line(daemon))
     settings, rights = daemon.parts.settings, daemon.parts.pool.stats().rights
     if not sys.stdout.isatty():

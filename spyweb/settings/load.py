@@ -227,9 +227,8 @@ def _from_text(variable: str, value: str) -> object:
 
 
 def _daemon(read: Reading, root: Path, environ: Mapping[str, str]) -> DaemonSettings:
-    default_dir = ".spyweb" if os.path.isfile(root / "data") else "data"
     return DaemonSettings(
-        data_dir=root / read.take("data_dir", one_line, default_dir),
+        data_dir=root / read.take("data_dir", one_line, _default_data_dir(root)),
         timezone=read.take("timezone", timezone, "") or machine_timezone(environ),
         workers=read.take("workers", whole(1, 256), max(2, _cores())),
         default_interval_ms=read.take("default_interval", duration(SHORTEST_PERIOD_MS), 10 * MINUTE_MS),
@@ -237,6 +236,13 @@ def _daemon(read: Reading, root: Path, environ: Mapping[str, str]) -> DaemonSett
         log_level=read.take("log_level", _log_level, LogLevel.INFO),
         log_format=read.take("log_format", one_of(LogFormat), LogFormat.AUTO),
     )
+
+
+def _default_data_dir(root: Path) -> str:
+    """`data`; `.spyweb` where `data` is a file, as SpyWeb's database is, and where that has been so before."""
+    is_file = os.path.isfile(root / "data")
+    has_begun_elsewhere = os.path.exists(root / ".spyweb" / DATABASE) and not os.path.exists(root / "data" / DATABASE)
+    return ".spyweb" if is_file or has_begun_elsewhere else "data"
 
 
 def _server(read: Reading, environ: Mapping[str, str]) -> ServerSettings:

@@ -1,4 +1,4 @@
-"""What other programs kept in SQLite, as entries: sloth-runner's state.db and SpyWeb's database.
+"""What sloth-runner kept in SQLite, as entries; and how the database of another program is read.
 
 The files are only read.  Their layouts are told apart by their tables and columns, not by a version.  A row that can't
 be read raises Refused with its key: what is imported is everything or nothing.
@@ -15,12 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from spyweb.errors import Refused
-from spyweb.model import JobId, Value
-from spyweb.store.protocol import GLOBAL, Entry, Item, job_namespace
+from spyweb.model import Value
+from spyweb.store.protocol import Entry, Item
 from spyweb.store.value_json import decode_json, number_of
 
 SLOTH_TABLES = ("state_data", "state")  # the documented module's and the later one's; where both are, the later wins
-SPYWEB_TABLE = "lua_user"
 MOMENTS = ("expires_at", "created_at", "updated_at")
 
 Row = Mapping[str, bytes | None]
@@ -44,15 +43,6 @@ def read_sloth(path: Path, namespace: str, now_ms: int) -> Found:
             for table in layouts
             for row in rows_of(connection, table, ("key", "value", "type", *MOMENTS))
         ]
-    return live_of(items, now_ms)
-
-
-def read_spyweb(path: Path, now_ms: int) -> Found:
-    """`<job id>:<key>` goes to that job, a bare key to the keys that all jobs share."""
-    with opened(path) as connection:
-        if not {"key", "value"} <= columns_of(connection, SPYWEB_TABLE):
-            raise Refused(f"{path}: has no table {SPYWEB_TABLE}, so it is not SpyWeb's SQLite database")
-        items = [spyweb_item(row, now_ms) for row in rows_of(connection, SPYWEB_TABLE, ("key", "value"))]
     return live_of(items, now_ms)
 
 
@@ -177,29 +167,6 @@ def moment_of(text: bytes | None) -> int | None:
         raise ValueError(f"has a time that can't be read: {shown(text)}") from error
     zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max(0, int(zoned.timestamp() * 1000))
-
-
-# -- SpyWeb
-
-
-def spyweb_item(row: Row, now_ms: int) -> Item:
-    whole_key, value = row["key"] or b"", row["value"] or b""
-    job, colon, key = whole_key.partition(b":")
-    is_of_job = bool(colon) and is_job_id(job)
-    return Item(
-        namespace=job_namespace(JobId(job.decode())) if is_of_job else GLOBAL,
-        key=key if is_of_job else whole_key,
-        entry=Entry(value=value, version=1, created_ms=now_ms, updated_ms=now_ms),
-    )
-
-
-def is_job_id(text: bytes) -> bool:
-    """Lower-case letters and digits, with `_` for all else: what SpyWeb makes of a job's name."""
-    try:
-        name = text.decode()
-    except UnicodeDecodeError:
-        return False
-    return bool(name) and name == name.lower() and name.replace("_", "").isalnum()
 
 
 def shown(text: bytes) -> str:

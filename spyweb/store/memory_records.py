@@ -62,16 +62,27 @@ class MemoryRecords:
         self._seen[job, item.hash] = now_ms
         if not is_new:
             return None
-        self._newest_ns = max(now_ms * NS_IN_MS, self._newest_ns + STEP_NS)
-        self._records[self._newest_ns] = Record(
-            timestamp_ns=self._newest_ns,
+        timestamp_ns = self._free_moment(item, now_ms)
+        self._records[timestamp_ns] = Record(
+            timestamp_ns=timestamp_ns,
             job=job,
             hash=item.hash,
             fields=dict(item.fields),
             matches=tuple(item.matches),
             url=item.url,
         )
-        return self._newest_ns
+        if item.found_ns is not None:
+            self._records = dict(sorted(self._records.items()))
+        return timestamp_ns
+
+    def _free_moment(self, item: NewRecord, now_ms: int) -> int:
+        moment = item.found_ns
+        if moment is None:
+            moment = max(now_ms * NS_IN_MS, self._newest_ns + STEP_NS)
+        while moment in self._records:
+            moment += STEP_NS
+        self._newest_ns = max(self._newest_ns, moment)
+        return moment
 
     def _list(self, job: JobId | None, limit: int, before_ns: int | None) -> list[Record]:
         newest_first = reversed(self._records.values())

@@ -32,10 +32,11 @@ OWED = f"""
     SELECT {COLUMNS} FROM record INDEXED BY record_owed WHERE job = ? AND is_owed ORDER BY rev_ts DESC LIMIT ?
 """
 NEWEST = "SELECT min(rev_ts) FROM record"
+TAKEN = "SELECT 1 FROM record WHERE rev_ts = ?"
 ADD = f"INSERT INTO record ({COLUMNS}, is_owed) VALUES (?, ?, ?, ?, ?, ?, ?)"
 SETTLE = "UPDATE record SET is_owed = 0 WHERE rev_ts = ?"
 SEEN = f"SELECT hash, last_ms FROM seen WHERE job = ? AND hash IN ({', '.join('?' * ASKED_AT_ONCE)})"
-SEE = "INSERT INTO seen (job, hash, first_ms, last_ms) VALUES (?1, ?2, ?3, ?3)"
+SEE = "INSERT INTO seen (job, hash, first_ms, last_ms) VALUES (?, ?, ?, ?)"
 SEE_AGAIN = "UPDATE seen SET last_ms = ? WHERE job = ? AND hash = ?"
 
 NEXT_JOB = "SELECT min(job) FROM record WHERE job > ?"
@@ -93,10 +94,14 @@ def add(
         if item.hash in known:
             added.append(None)
             continue
-        moments = moments or free_moments(connection, now_ms)
         known[item.hash] = now_ms
-        connection.execute(SEE, (job, item.hash, now_ms))
-        added.append(insert(connection, job, item, next(moments), owed))
+        if item.found_ns is None:
+            moments = moments or free_moments(connection, now_ms)
+            moment = next(moments)
+        else:
+            moment, moments = free_moment_from(connection, item.found_ns), None
+        connection.execute(SEE, (job, item.hash, min(now_ms, moment // NS_IN_MS), now_ms))
+        added.append(insert(connection, job, item, moment, owed))
     return added
 
 
@@ -119,6 +124,13 @@ def free_moments(connection: sqlite3.Connection, now_ms: int) -> Iterator[int]:
     while True:
         yield moment
         moment += STEP_NS
+
+
+def free_moment_from(connection: sqlite3.Connection, found_ns: int) -> int:
+    """Return the timestamp of a record that was found then: that moment, or the next that no other record has."""
+    while connection.execute(TAKEN, (LATEST_NS - found_ns,)).fetchone():
+        found_ns += STEP_NS
+    return found_ns
 
 
 def insert(connection: sqlite3.Connection, job: JobId, item: NewRecord, timestamp_ns: int, owed: bool) -> int:

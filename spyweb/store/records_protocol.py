@@ -21,6 +21,7 @@ class NewRecord:
     fields: Mapping[str, str]  # in their order
     matches: Sequence[str] = ()  # keywords
     url: str = ""  # of the page
+    found_ns: int | None = None  # when it was found, by a program that was here before; None: now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

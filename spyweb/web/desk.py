@@ -15,7 +15,7 @@ from spyweb.jobs.record_view import RecordView
 from spyweb.jobs.view import JobView, NextRun, RunEvent
 from spyweb.model import JobId, Run, RunId, Value
 from spyweb.settings import StateSettings
-from spyweb.store.protocol import Item
+from spyweb.store.protocol import Item, NewRecord
 from spyweb.web.state_view import ChangeView, EntryView, Imported, LockView, Moved, StateStats
 
 
@@ -57,6 +57,9 @@ class StateDesk(Protocol):
 
     async def load(self, items: Sequence[Item], *, dry_run: bool) -> Imported:
         """All of them or none.  Raises Refused when one is beyond the limits."""
+
+    async def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int:
+        """Record what another program has found, and announce none of it; gives how many were new here."""
 
     async def move(self, old: str, new: str) -> Moved:
         """Namespaces; of jobs with their records.  Raises StoreError, and moves nothing, when a key is in both."""

@@ -10,16 +10,17 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, closing
 
+import msgspec
 from aiohttp import web
 
 from spyweb.errors import SpywebError
 from spyweb.jobs.view import to_json
 from spyweb.limits import OP_ELEMENTS, SOCKET_BODY
-from spyweb.model import Value
+from spyweb.model import JobId, Value
 from spyweb.settings.units import LONGEST_MS
 from spyweb.store.lines import BadLine, LineReader, find_namespace, item_line
 from spyweb.store.patterns import excess
-from spyweb.store.protocol import STATE, Item
+from spyweb.store.protocol import STATE, Item, NewRecord
 from spyweb.store.value_json import decode_value
 from spyweb.web.answer import MOST, begin_lines, json_answer, number_in_query
 from spyweb.web.body import ROOM, Body, pieces
@@ -104,6 +105,14 @@ async def import_entries(request: web.Request) -> web.Response:
     return json_answer(await desk_of(request).load(items, dry_run=dry_run))
 
 
+async def add_records(request: web.Request) -> web.Response:
+    """The body is a JSON array of records that another program has found."""
+    with closing(Body(request.app[ROOM], SOCKET_BODY)) as body:
+        records = await asyncio.to_thread(_records, await body.read(request))
+    job = JobId(text_in_query(request, "job"))
+    return json_answer({"added": await desk_of(request).add_records(job, records)})
+
+
 async def move_entries(request: web.Request) -> web.Response:
     old, new = (_checked(text_in_query(request, name)) for name in ("old", "new"))
     return json_answer(await desk_of(request).move(old, new))
@@ -158,6 +167,13 @@ def _found(entry: EntryView | None) -> web.Response:
 def _most_values(request: web.Request) -> int:
     """How many values a value may hold: each of them takes a byte at least, or came from a script."""
     return max(desk_of(request).limits.max_value_bytes, OP_ELEMENTS)
+
+
+def _records(body: bytes) -> list[NewRecord]:
+    try:
+        return msgspec.json.decode(body, type=list[NewRecord])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise web.HTTPBadRequest(text=f"records: {error}") from error
 
 
 def _value(body: bytes, most: int) -> Value:
@@ -257,6 +273,7 @@ routes = [
     web.delete("/api/state/locks", break_lock),
     web.get("/api/state/export", export_entries),
     web.post("/api/state/import", import_entries),
+    web.post("/api/state/records", add_records),
     web.post("/api/state/move", move_entries),
     web.get("/api/state/watch", watch_changes),
 ]

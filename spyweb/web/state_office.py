@@ -24,7 +24,20 @@ from spyweb.model import MIB, NULL, JobId, Value
 from spyweb.ops.rules.values import shown, size_of
 from spyweb.settings import StateSettings
 from spyweb.store.lines import UNKNOWN_MS
-from spyweb.store.protocol import GLOBAL, SCOPES, Blind, Drop, Entry, Item, Leave, Put, Store, Transform, job_namespace
+from spyweb.store.protocol import (
+    GLOBAL,
+    SCOPES,
+    Blind,
+    Drop,
+    Entry,
+    Item,
+    Leave,
+    NewRecord,
+    Put,
+    Store,
+    Transform,
+    job_namespace,
+)
 from spyweb.web.state_view import ChangeView, EntryView, Imported, LockView, Moved, StateStats, view_entry, view_lock
 from spyweb.web.state_watch import watch
 
@@ -119,6 +132,11 @@ class StateOffice:
         if not dry_run:
             await self.store.values.load(ready, replace=True)
         return Imported(added=fates[Fate.ADDED], replaced=fates[Fate.REPLACED], expired=fates[Fate.EXPIRED])
+
+    async def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int:
+        """Record what another program has found, and announce none of it; gives how many were new here."""
+        added = await self.store.records.add(job, records)
+        return sum(number is not None for number in added)
 
     async def move(self, old: str, new: str) -> Moved:
         """A job's records go with its keys; where that is cut off in between, moving again brings them."""

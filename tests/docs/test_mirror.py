@@ -45,6 +45,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "cli/state/locks", "cli/state/look", "cli/state/options", "cli/state/rekey",
         "cli/state/remote", "cli/state/source", "cli/state/transfer", "web/query", "web/state_view",
     ),
+    "tests/integration/test_move_from_spyweb.py": ("cli/state/bring_spyweb",),
     "tests/integration/test_state_process.py": ("cli/state/watch",),
     "tests/integration/test_web_client.py": ("cli/client",),
     "tests/integration/test_lua_tests.py": ("daemon/testing_server", "daemon/testing_world"),

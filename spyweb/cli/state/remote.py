@@ -10,9 +10,9 @@ import msgspec
 
 from spyweb.cli.client import Daemon
 from spyweb.errors import Refused
-from spyweb.model import Value
+from spyweb.model import JobId, Value
 from spyweb.store.lines import item_line, parse_item
-from spyweb.store.protocol import Item
+from spyweb.store.protocol import Item, NewRecord
 from spyweb.store.value_json import encode_value
 from spyweb.web.state_view import ChangeView, EntryView, Imported, LockView, Moved, StateStats
 
@@ -69,6 +69,10 @@ class RemoteState:
     def load(self, items: Sequence[Item], *, dry_run: bool, each: Callable[[Item], None]) -> Imported:
         target = _of("import", dry_run="true" if dry_run else None)
         return self._daemon.ask("POST", target, Imported, body=_told(items, each), timeout=None)
+
+    def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int:
+        body = msgspec.json.encode(records)
+        return self._daemon.ask("POST", _of("records", job=job), dict[str, int], body=body, timeout=None)["added"]
 
     def move(self, old: str, new: str) -> Moved:
         return self._daemon.ask("POST", _of("move", old=old, new=new), Moved, timeout=None)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from spyweb.cli.project import Project
 from spyweb.cli.state.remote import RemoteState
 from spyweb.errors import Refused
-from spyweb.model import Value
-from spyweb.store.protocol import Item, Store
+from spyweb.model import JobId, Value
+from spyweb.store.protocol import Item, NewRecord, Store
 from spyweb.web.state_view import EntryView, Imported, LockView, Moved, StateStats
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class State(Protocol):
     def export(self, namespace: str | None, each: Callable[[Item], None]) -> None: ...
 
     def load(self, items: Sequence[Item], *, dry_run: bool, each: Callable[[Item], None]) -> Imported: ...
+
+    def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int: ...
 
     def move(self, old: str, new: str) -> Moved: ...
 
@@ -113,6 +115,9 @@ class LocalState:
         for item in items:
             each(item)
         return found
+
+    def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int:
+        return self._write(lambda office: office.add_records(job, records))
 
     def move(self, old: str, new: str) -> Moved:
         return self._write(lambda office: office.move(old, new))

@@ -17,12 +17,14 @@ from spyweb.cli import output
 from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import root_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import open_project
+from spyweb.cli.project import Project, open_project
+from spyweb.cli.state.bring_spyweb import Bringing
 from spyweb.cli.state.change import entries, tell
 from spyweb.cli.state.options import Agent, Place, StateOutput, Yes, agree, placed
 from spyweb.cli.state.source import State, find_state
 from spyweb.errors import Refused
-from spyweb.store.foreign import read_sloth, read_spyweb
+from spyweb.store.foreign import read_sloth
+from spyweb.store.foreign_spyweb import read_spyweb
 from spyweb.store.lines import BadLine, LineReader, item_line
 from spyweb.store.protocol import Item, agent_namespace
 from spyweb.web.state_view import Imported
@@ -84,6 +86,8 @@ def import_file(  # noqa: PLR0913 - each parameter is an option
     if agent is not None and origin is not Origin.SLOTH:
         raise Refused("--agent goes with --from sloth: other files say themselves where each entry belongs")
     project = open_project(root_of(context))
+    if origin is Origin.SPYWEB:
+        return bring_spyweb(project, Path(file), form, dry_run=dry_run, yes=yes)
     items, expired = read(file, origin, agent or "local", project.clock.now_ms())
     state = find_state(project)
     found = load(state, items, dry_run=dry_run, yes=yes)
@@ -93,15 +97,28 @@ def import_file(  # noqa: PLR0913 - each parameter is an option
     return ExitCode.OK
 
 
+def bring_spyweb(project: Project, file: Path, form: Format, *, dry_run: bool, yes: bool) -> ExitCode:
+    """Bring everything of a SpyWeb project: first its keys, which may be declined, then its records and tables."""
+    old = read_spyweb(file, project.clock.now_ms())
+    state = find_state(project)
+    found = load(state, list(old.items), dry_run=dry_run, yes=yes)
+    if found is None:
+        return ExitCode.FAILED
+    bring = Bringing(project, state, old)
+    fields = bring.plan() if dry_run else bring.carry_out(file)
+    keys = {"added": found.added, "replaced": found.replaced, "expired": found.expired, "dry_run": dry_run}
+    words = [f"keys: {found.added} added, {found.replaced} replaced", *bring.told(fields)]
+    tell(form, ("it would be " if dry_run else "") + "; ".join(words), {**keys, **fields})
+    return ExitCode.OK
+
+
 def read(file: str, origin: Origin | None, agent: str, now_ms: int) -> tuple[list[Item], int]:
     """The entries, and how many were left out because they have expired.  Raises Refused."""
     match origin:
         case Origin.SLOTH:
             found = read_sloth(Path(file), agent_namespace(agent), now_ms)
             return list(found.items), found.expired
-        case Origin.SPYWEB:
-            return list(read_spyweb(Path(file), now_ms).items), 0
-        case None:
+        case _:
             return read_lines(file), 0
 
 

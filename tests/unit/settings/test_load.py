@@ -55,6 +55,16 @@ def test_the_data_folder_gives_way_to_a_file_of_its_name(tmp_path: Path) -> None
     assert load(tmp_path).daemon.data_dir == tmp_path / ".spyweb"
 
 
+def test_a_project_that_began_beside_such_a_file_goes_on_where_it_was_when_the_file_goes(tmp_path: Path) -> None:
+    (tmp_path / ".spyweb").mkdir()
+    (tmp_path / ".spyweb/spyweb.db").touch()
+    assert load(tmp_path).daemon.data_dir == tmp_path / ".spyweb"
+
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/spyweb.db").touch()
+    assert load(tmp_path).daemon.data_dir == tmp_path / "data"
+
+
 def test_the_store_stands_where_the_data_folder_was_moved(tmp_path: Path) -> None:
     assert load(tmp_path, '[daemon]\ndata_dir = "/var/lib/x"').store.path == Path("/var/lib/x/spyweb.db")
 

@@ -10,7 +10,7 @@ import pytest
 
 from spyweb.errors import Refused
 from spyweb.model import Value
-from spyweb.store.foreign import read_sloth, read_spyweb
+from spyweb.store.foreign import read_sloth
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
@@ -30,7 +30,6 @@ LATER = """
     );
     CREATE TABLE locks (name TEXT PRIMARY KEY, holder TEXT NOT NULL, expires_at DATETIME NOT NULL);
 """
-SPYWEB = "CREATE TABLE lua_user (key TEXT PRIMARY KEY, value TEXT NOT NULL);"
 
 
 def make(path: Path, script: str, rows: list[tuple[object, ...]], insert: str = "") -> Path:
@@ -155,40 +154,12 @@ def test_text_that_is_not_utf_8_is_kept_as_it_is(tmp_path: Path) -> None:
     assert values_of(path) == {b"k\xff": b"\xff\x00"}
 
 
-def test_keys_of_a_job_go_to_the_job_and_bare_keys_to_all(tmp_path: Path) -> None:
-    rows = [
-        ("prices:last", "1"),
-        ("my__job:a:b", "2"),
-        ("total", "3"),
-        ("Not An Id:x", "4"),
-        (":x", "5"),
-        ("__server:k", "6"),
-    ]
-    found = read_spyweb(make(tmp_path / "data", SPYWEB, list(rows), "INSERT INTO lua_user VALUES (?, ?)"), NOW_MS)
-    assert [(item.namespace, item.key, item.entry.value) for item in found.items] == [
-        ("job:prices", b"last", b"1"),
-        ("job:my__job", b"a:b", b"2"),
-        ("global", b"total", b"3"),
-        ("global", b"Not An Id:x", b"4"),
-        ("global", b":x", b"5"),
-        ("job:__server", b"k", b"6"),
-    ]
-
-
-def test_a_number_that_a_script_put_there_by_sql_is_its_text(tmp_path: Path) -> None:
-    path = make(tmp_path / "data", "CREATE TABLE lua_user (key, value)", [(1, 2)], "INSERT INTO lua_user VALUES (?, ?)")
-    (item,) = read_spyweb(path, NOW_MS).items
-    assert (item.key, item.entry.value) == (b"1", b"2")
-
-
 def test_a_file_of_something_else_is_one_clear_line(tmp_path: Path) -> None:
     nothing, text, other = tmp_path / "nothing", tmp_path / "text", make(tmp_path / "other", "CREATE TABLE a (b);", [])
     text.write_text("not a database, but long enough to be taken for one" * 20)
     for path, reason in [(nothing, "there is no such file"), (text, "can't be read"), (other, "has no table")]:
         with pytest.raises(Refused, match=reason):
             read_sloth(path, "state", NOW_MS)
-        with pytest.raises(Refused, match=reason):
-            read_spyweb(path, NOW_MS)
 
 
 def test_reading_leaves_the_file_as_it_was(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -252,3 +253,23 @@ async def test_a_job_that_is_moved_to_itself_loses_nothing(store: Store) -> None
 
     await store.records.move(PRICES, PRICES)
     assert await store.records.add(PRICES, [item("tea")]) == [None]
+
+
+async def test_what_another_program_found_keeps_its_moment_and_is_seen_from_then_on(
+    store: Store, clock: FakeClock
+) -> None:
+    then_ns = 1_700_000_000_000_000_123
+    (now_ns,) = await store.records.add(PRICES, [item("new")])
+    old = [
+        replace(item("b"), found_ns=then_ns + 1_000),
+        replace(item("a"), found_ns=then_ns),
+        replace(item("c"), found_ns=then_ns),
+    ]
+    assert await store.records.add(PRICES, old) == [then_ns + 1_000, then_ns, then_ns + 2_000]
+    assert await store.records.add(PRICES, [*old, item("a")]) == [None, None, None, None]
+    assert titles(await store.records.list(PRICES)) == ["new", "c", "b", "a"]
+    assert await store.records.owed(PRICES, 10) == []
+    (later_ns,) = await store.records.add(PRICES, [item("later")])
+    assert later_ns is not None
+    assert now_ns is not None
+    assert later_ns > now_ns
