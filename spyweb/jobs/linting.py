@@ -30,15 +30,20 @@ _NO_BLOCK = "a settings block has no effect here: a monitor's settings are in co
 
 
 class Linter:
-    """What was found in each job's files, kept from one scan to the next: few files change between them."""
+    """What was found in each job's files, kept from one scan to the next: few files change between them.
 
-    def __init__(self) -> None:
-        self._last: dict[str, tuple[bytes, tuple[Problem, ...]]] = {}  # by the job's file
+    One that is deferred keeps no scan waiting: what it has not looked at yet it looks at in `finish`.
+    """
+
+    def __init__(self, *, deferred: bool = False) -> None:
+        self._deferred = deferred
+        self._put_off: dict[str, tuple[bytes, Doubts, ReadModule]] = {}  # by the job's file
+        self._last: dict[str, tuple[bytes, tuple[Problem, ...]]] = {}
         self._now: dict[str, tuple[bytes, tuple[Problem, ...]]] = {}
 
     def begin(self) -> None:
         """Begin a scan: what was not asked for in the one before is forgotten."""
-        self._last, self._now = self._now, {}
+        self._last, self._now, self._put_off = self._now, {}, {}
 
     def look(self, place: str, digest: bytes, doubts: Doubts, read: ReadModule) -> tuple[Problem, ...]:
         """Return the doubts about the files of this digest.  What depends on modules is looked for each time."""
@@ -46,6 +51,17 @@ class Linter:
         if kept and kept[0] == digest:
             self._now[place] = kept
             return kept[1]
+        if self._deferred:
+            self._put_off[place] = (digest, doubts, read)
+            return ()
+        return self._look(place, digest, doubts, read)
+
+    def finish(self) -> Mapping[str, tuple[Problem, ...]]:
+        """Return what was put off in this scan, by the job's file.  Takes its time: call it in a thread."""
+        asked, self._put_off = self._put_off, {}
+        return {place: self._look(place, *each) for place, each in asked.items()}
+
+    def _look(self, place: str, digest: bytes, doubts: Doubts, read: ReadModule) -> tuple[Problem, ...]:
         modules: list[bytes] = []
 
         def noted(name: bytes) -> bytes | None:

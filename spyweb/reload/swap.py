@@ -127,7 +127,7 @@ class Reloader:
         self._unwelcomed: dict[JobId, LiveJob] = {}  # that the scheduler has still to take up
         self._generations: dict[JobId, int] = {}  # the newest; a job that comes back goes on from there
         self._attempts: dict[JobId, Attempt] = {}
-        self._linter = Linter()
+        self._linter = Linter(deferred=True)
         self.warnings: Sequence[Problem] = ()  # everything doubtful on disk, as of the last look
         self._one_at_a_time = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -159,7 +159,7 @@ class Reloader:
             await self._swap(todo.without({file.spec.id for file in slow.files()}))
             await self._execute(slow, looked)
             await self._swap(slow.without(looked.failed))
-            self._note_problems(looked)
+            self._note_problems(looked, await asyncio.to_thread(self._linter.finish))
 
     def _read_settings(self) -> None:
         if is_emptied(self._parts.root):
@@ -298,12 +298,13 @@ class Reloader:
             self._parts.prover.retire(job.id, job.code.generation + 1)
             self._parts.modules.forget(job.id, job.code.generation)
 
-    def _note_problems(self, looked: Looked) -> None:
+    def _note_problems(self, looked: Looked, doubts: Mapping[str, Sequence[Problem]]) -> None:
         found, failed = looked.found, looked.failed
         broken = {**looked.broken, **failed}
         problems = [*found.problems, *(problem for each in failed.values() for problem in each)]
         uncompiled = {problem.file for each in failed.values() for problem in each}
-        warnings = [warning for warning in found.warnings if warning.file not in uncompiled]
+        doubtful = (*found.warnings, *(doubt for each in doubts.values() for doubt in each))
+        warnings = [warning for warning in doubtful if warning.file not in uncompiled]
         known = {*self.problems, *self.warnings}
         for problem in problems:
             if problem not in known:
@@ -315,7 +316,8 @@ class Reloader:
             log.debug("ignored", problem=str(ignored))
         for job in self._live:
             job.problems = broken.get(job.id, ())
-            job.warnings = found.jobs[job.id].warnings if job.id in found.jobs and not job.problems else ()
+            file = found.jobs.get(job.id)
+            job.warnings = (*file.warnings, *doubts.get(job.spec.path, ())) if file and not job.problems else ()
         self.problems, self.broken, self.warnings = problems, broken, warnings
         self._live.expect(not_loaded(self._live, broken, found.unsure))
 

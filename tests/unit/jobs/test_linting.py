@@ -140,3 +140,16 @@ def test_what_depends_on_a_module_is_looked_for_each_time() -> None:
     assert look() == 1
     modules[b"lib"] = b"tidy = 1"
     assert look() == 0
+
+
+def test_a_deferred_look_keeps_nobody_waiting() -> None:
+    linter = Linter(deferred=True)
+
+    def look(source: bytes) -> tuple[Problem, ...]:
+        linter.begin()
+        return linter.look("a.lua", source, lambda read: doubts_of_hooks([("a.lua", source)], read), nothing)
+
+    assert look(b"tdy()") == ()
+    assert [str(each) for each in linter.finish()["a.lua"]] == ["a.lua:1: nobody defines tdy"]
+    assert [str(each) for each in look(b"tdy()")] == ["a.lua:1: nobody defines tdy"]
+    assert linter.finish() == {}
