@@ -20,6 +20,7 @@ from spyweb.errors import ExtractionError
 from spyweb.extraction import wire
 from spyweb.extraction.page import Extracted
 from spyweb.extraction.wire import Done, Ready, Rows
+from spyweb.logs.child import ChildOutput
 from spyweb.model import JobId
 
 log = structlog.get_logger()
@@ -91,6 +92,7 @@ class ExtractorProcess(asyncio.Protocol):
         self._over: Future[None] = get_running_loop().create_future()
         self._timer = clock.call_later(START_LIMIT, self._start_too_late)
         self._transport: Transport | None = None  # none yet
+        self._output: ChildOutput | None = None  # none yet
 
     async def live(self) -> None:
         """From its birth to its burial."""
@@ -105,21 +107,28 @@ class ExtractorProcess(asyncio.Protocol):
         except OSError as error:
             reason = str(error)
         finally:
+            if self._output is not None:
+                self._output.close()
             self._conclude(self._verdict or reason)
 
     async def _be_born(self) -> Process:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs:
+            output = self._output = ChildOutput("an extractor process", self._clock)
             await get_running_loop().create_connection(lambda: self, sock=ours)
             descriptor = theirs.fileno()
-            return await asyncio.create_subprocess_exec(
+            child = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "spyweb.extraction.worker.main", str(descriptor)),
                 pass_fds=[descriptor],
                 env=bare_environment() | MALLOC,
                 stdin=DEVNULL,
+                stdout=output.writer,
+                stderr=output.writer,
                 start_new_session=True,  # a Ctrl-C in the terminal is the daemon's to deal with
             )
+            output.given()
+            return child
 
     async def _bury(self, child: Process) -> str:
         """Gives how it ended.  One that ended by itself is not killed: asyncio would then no longer know how."""

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from asyncio import Future
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from typing import Protocol, cast
@@ -23,6 +24,7 @@ import structlog
 from spyweb.clock import Clock
 from spyweb.confined.birth import bare_environment, describe_exit
 from spyweb.errors import PoolError
+from spyweb.logs.child import ChildOutput
 from spyweb.lua import wire
 from spyweb.lua.patience import within
 from spyweb.lua.wire import FromZygote, ToZygote
@@ -76,12 +78,13 @@ class Births(Protocol):
 class Zygote:
     """One zygote process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, output: ChildOutput) -> None:
         self._loop = asyncio.get_running_loop()
         self.ready: Future[bool] = self._loop.create_future()  # False: it ended before
         self.gone: Future[None] = self._loop.create_future()
         self._process = process
         self._control = control
+        self._output = output  # of its workers too
         self._reader = wire.Reader()
         self._tickets = count(1)
         self._births: dict[int, Future[Child]] = {}
@@ -175,6 +178,7 @@ class Zygote:
         self._control.close()
         self._process.kill()
         self._process.wait()
+        self._output.close()
         if not self.ready.done():
             self.ready.set_result(False)
         for ticket in list(self._births):
@@ -198,18 +202,18 @@ class Nursery:
     def __init__(self, clock: Clock, timezone: str) -> None:
         self._clock = clock
         self._timezone = timezone
-        self._zygote = launch_zygote(timezone)
+        self._zygote = launch_zygote(clock, timezone)
 
     async def fork(self, main: socket.socket, bulk: socket.socket, slots: int) -> Child:
         if self._zygote.gone.done():
             log.warning("the zygote died and is started again")
-            self._zygote = launch_zygote(self._timezone)
+            self._zygote = launch_zygote(self._clock, self._timezone)
         zygote = self._zygote
         if not await within(self._clock, START_LIMIT, zygote.ready):
             zygote.abandon()
             raise PoolError(f"the zygote was not ready within {START_LIMIT:.0f} s")
         if not zygote.ready.result():
-            raise PoolError("the zygote ended before it was ready; what it said is above, on stderr")
+            raise PoolError("the zygote ended before it was ready; what it said is in the log")
         return await zygote.fork(self._clock, [main.fileno(), bulk.fileno(), slots])
 
     def kill(self, child: Child) -> None:
@@ -219,19 +223,28 @@ class Nursery:
         await self._zygote.end(self._clock)
 
 
-def launch_zygote(timezone: str) -> Zygote:
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    with theirs:
-        descriptor = theirs.fileno()
-        process = subprocess.Popen(
-            [sys.executable, *WITHOUT_SITE, "-m", "spyweb.lua.worker.zygote", str(descriptor)],
-            pass_fds=[descriptor],
-            env=zygote_environment(timezone),
-            stdin=subprocess.DEVNULL,
-            process_group=0,  # a Ctrl-C in the terminal is the daemon's to deal with
-        )
-    return Zygote(process, ours)
+def launch_zygote(clock: Clock, timezone: str) -> Zygote:
+    """Raises OSError, and then leaves nothing behind."""
+    with ExitStack() as if_not:
+        ours, theirs = socket.socketpair()
+        if_not.callback(ours.close)
+        ours.setblocking(False)
+        with theirs:
+            output = ChildOutput("a worker process", clock)
+            if_not.callback(output.close)
+            descriptor = theirs.fileno()
+            process = subprocess.Popen(
+                [sys.executable, *WITHOUT_SITE, "-m", "spyweb.lua.worker.zygote", str(descriptor)],
+                pass_fds=[descriptor],
+                env=zygote_environment(timezone),
+                stdin=subprocess.DEVNULL,
+                stdout=output.writer,
+                stderr=output.writer,
+                process_group=0,  # a Ctrl-C in the terminal is the daemon's to deal with
+            )
+            output.given()
+        if_not.pop_all()
+    return Zygote(process, ours, output)
 
 
 def zygote_environment(timezone: str) -> dict[str, str]:

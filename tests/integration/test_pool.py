@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+import structlog
 from msgspec import structs
 
 from spyweb.clock import RealClock
@@ -426,3 +427,17 @@ async def test_many_deaths_leave_nothing_behind(world: World) -> None:
     assert (await world.run("return 1")).result == 1
 
     assert descriptors() == before
+
+
+async def test_what_a_worker_writes_to_its_error_output_is_a_line_of_the_log(world: World) -> None:
+    with structlog.testing.capture_logs() as events:
+        pid = next(worker.pid for worker in world.pool.stats().workers)
+        worker = next(worker for worker in world.pool._staff if worker.process.pid == pid)
+        worker.process.link.send([99])  # no message that it knows: it ends, loudly
+        async with asyncio.timeout(20):
+            while not any("wrote to" in event["event"] for event in events):  # noqa: ASYNC110 - nobody tells a test
+                await asyncio.sleep(0.02)
+
+    (text,) = (event["text"] for event in events if "wrote to its error output" in event["event"])
+    assert text.startswith(f"worker {pid}: Traceback")
+    assert text.endswith("KeyError: 99")

@@ -17,6 +17,7 @@ BROKEN = 70  # exit code
 def die() -> NoReturn:
     """Shows the exception being handled, and ends the process."""
     try:
+        sys.stderr.write(f"worker {os.getpid()}: ")
         sys.__excepthook__(*sys.exc_info())  # `traceback` would bring three modules along
     finally:
         os._exit(BROKEN)

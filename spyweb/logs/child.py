@@ -1,0 +1,71 @@
+"""What a process that works for the daemon writes to its stdout and stderr, as lines of the daemon's log.
+
+It has a pipe in place of the daemon's own: what comes is read now and then, cut, and labelled.  Who writes more than
+is read finds the pipe full, and writes nothing: it never waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+
+import structlog
+
+from spyweb.clock import Clock
+
+log = structlog.get_logger()
+
+EVERY = 0.1  # seconds between two looks at most: a traceback is there as a whole by then
+MOST_READ = 65_536  # bytes in one look, which is what a pipe holds
+MOST_SHOWN = 4_096  # bytes in one line of the log
+
+
+class ChildOutput:
+    """To be closed when the process has ended, which gives what is left."""
+
+    def __init__(self, who: str, clock: Clock) -> None:
+        """Raises OSError."""
+        self._who = who
+        self._clock = clock
+        self._reader, self.writer = os.pipe()  # the writer is the process's: `given` closes it here
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self.writer, False)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._reader, self._wait)
+
+    def given(self) -> None:
+        """The process has the writer, or there is no process."""
+        if self.writer >= 0:
+            os.close(self.writer)
+            self.writer = -1
+
+    def close(self) -> None:
+        self.given()
+        if self._reader < 0:
+            return
+        self._loop.remove_reader(self._reader)
+        self._read()
+        os.close(self._reader)
+        self._reader = -1
+
+    def _wait(self) -> None:
+        self._loop.remove_reader(self._reader)
+        self._clock.call_later(EVERY, self._go_on)
+
+    def _go_on(self) -> None:
+        if self._reader < 0:
+            return
+        if self._read():
+            self._loop.add_reader(self._reader, self._wait)
+
+    def _read(self) -> bool:
+        """Whether there may be more."""
+        with suppress(BlockingIOError):
+            data = os.read(self._reader, MOST_READ)
+            if not data:
+                return False
+            text = data[:MOST_SHOWN].decode("utf-8", "replace").strip()
+            cut = f" ... ({len(data) - MOST_SHOWN} bytes cut)" if len(data) > MOST_SHOWN else ""
+            log.error(f"{self._who} wrote to its error output", text=text + cut)
+        return True
