@@ -1,8 +1,12 @@
 """The command line: as `spyweb`, and as `python -m spyweb`."""
 
-from spyweb.daemon.loading import end_at_sigterm, ended_by_ctrl_c
+import sys
+
+from spyweb.daemon.loading import end_at_sigterm, ended_by_ctrl_c, outlive_hang_up
 
 end_at_sigterm()
+if "start" in sys.argv:  # it becomes the daemon
+    outlive_hang_up()
 with ended_by_ctrl_c():
     from spyweb.cli.main import main
 

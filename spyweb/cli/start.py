@@ -17,6 +17,7 @@ import typer
 
 from spyweb.cli.options import root_of
 from spyweb.cli.project import open_project
+from spyweb.daemon.loading import put_hang_up_off
 
 LEVELS = (None, "warning", "error")  # -q, -qq
 
@@ -63,6 +64,7 @@ def daemon_command(root: Path, flags: Mapping[str, object]) -> list[str]:
 def become(command: list[str]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
+    put_hang_up_off()
     os.execv(command[0], command)
 
 

@@ -9,12 +9,13 @@ import faulthandler
 import sys
 
 from spyweb.daemon.lean import lean_imports
-from spyweb.daemon.loading import end_at_sigterm, ended_by_ctrl_c
+from spyweb.daemon.loading import end_at_sigterm, ended_by_ctrl_c, outlive_hang_up
 from spyweb.daemon.streams import open_standard_streams
 
 open_standard_streams()
 faulthandler.enable()  # ended by SIGBUS or SIGSEGV, it says so on stderr
 end_at_sigterm()
+outlive_hang_up()
 with ended_by_ctrl_c(), lean_imports():
     from spyweb.daemon.process import main
 

@@ -22,6 +22,7 @@ from spyweb.daemon.loop_watch import watch_loop
 from spyweb.daemon.options import Options
 from spyweb.daemon.proving import execute, find_selector_problems
 from spyweb.daemon.report import report_start, show
+from spyweb.daemon.retention import SteadyTime
 from spyweb.daemon.server import Server, open_server
 from spyweb.daemon.signals import catch_signals
 from spyweb.daemon.threads import prepare_threads
@@ -260,6 +261,8 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[asyncio.Task[None
     changed = partial(wake, daemon.reloader, daemon.server)
     watcher = Watcher(settings.root, [settings.daemon.data_dir], changed, clock)
     daemon.scheduler.start()
+    ended_ms = [job.last.ended_ms for job in daemon.parts.live if job.last and job.last.ended_ms]
+    steady = SteadyTime(clock, max(ended_ms, default=None))
     return [
         tasks.create_task(watcher.watch(), name="watch files"),
         tasks.create_task(daemon.reloader.keep_up(), name="reload"),
@@ -267,7 +270,7 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[asyncio.Task[None
         tasks.create_task(daemon.scheduler.watch_the_clock(), name="watch the clock"),
         tasks.create_task(daemon.triggers.deliver(), name="hand out changes"),
         tasks.create_task(daemon.parts.courier.deliver(), name="deliver messages"),
-        tasks.create_task(repeat(clock, PRUNE_SECONDS, partial(prune, daemon)), name="prune"),
+        tasks.create_task(repeat(clock, PRUNE_SECONDS, partial(prune, daemon, steady)), name="prune"),
         # Expired entries are absent already: this gives their room back, and tells whoever asked for `expired`.
         tasks.create_task(repeat(clock, sweep_s, store.values.sweep), name="sweep expired state"),
         tasks.create_task(feed_watchdog(daemon), name="watchdog"),
@@ -363,9 +366,9 @@ async def repeat(clock: Clock, seconds: float, work: Callable[[], Awaitable[obje
             tell_refusal("put off", error, by_s=seconds)
 
 
-async def prune(daemon: Daemon) -> None:
+async def prune(daemon: Daemon, steady: SteadyTime) -> None:
     """Keep the history, the records and the dead messages within their bounds."""
-    now_ms, settings, store = daemon.parts.clock.now_ms(), daemon.reloader.settings, daemon.parts.store
+    now_ms, settings, store = steady.now_ms(), daemon.reloader.settings, daemon.parts.store
     await store.runs.prune(keep=settings.runs.keep, older_than_ms=now_ms - settings.runs.keep_for_ms)
     kept_for_ms = settings.records.keep_for_ms
     await store.records.prune(

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 
-TERMINAL = "/dev/tty"  # for each process its own; whoever has none, or has lost it, can't open it
+from spyweb.daemon.loading import has_terminal
 
 
 def catch_signals(stop: asyncio.Event, look_again: Callable[[], None]) -> None:
@@ -33,11 +33,3 @@ def catch_signals(stop: asyncio.Event, look_again: Callable[[], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ask, number)
     loop.add_signal_handler(signal.SIGHUP, hang_up)
-
-
-def has_terminal() -> bool:
-    try:
-        os.close(os.open(TERMINAL, os.O_RDONLY | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from spyweb.jobs.cause import cause_of, depth_of, event_of, is_caused
 from spyweb.jobs.live import LiveJob
@@ -80,7 +80,7 @@ def what_follows(run: Run, ending: Ending, jobs: Iterable[LiveJob], now_ms: int)
     """Return what is recorded of the jobs that wait for this job to end so: a start, or that they were paused."""
     waiting = [job for job in jobs if _waits_for(job, run.job, ending.outcome)]
     return Change(
-        new=dependents(run, ending, (job for job in waiting if not job.cursor.paused)),
+        new=_starts(run, ending, [job for job in waiting if not job.cursor.paused]),
         stretches=[_passed_over(job, run, now_ms) for job in waiting if job.cursor.paused],
     )
 
@@ -99,8 +99,7 @@ def _passed_over(job: LiveJob, run: Run, now_ms: int) -> Stretch:
     )
 
 
-def dependents(run: Run, ending: Ending, jobs: Iterable[LiveJob]) -> list[NewRun]:
-    """A start for each job that waits for this job to end so."""
+def _starts(run: Run, ending: Ending, jobs: Sequence[LiveJob]) -> list[NewRun]:
     trigger: dict[str, object] = {
         "type": TriggerType.AFTER.value,
         "job": str(run.job),
@@ -109,11 +108,7 @@ def dependents(run: Run, ending: Ending, jobs: Iterable[LiveJob]) -> list[NewRun
     }
     if depth_of(run.trigger):
         trigger["depth"] = depth_of(run.trigger)
-    return [
-        NewRun(job=job.id, state=RunState.WAITING, trigger=trigger, follows=run.id)
-        for job in jobs
-        if _waits_for(job, run.job, ending.outcome)
-    ]
+    return [NewRun(job=job.id, state=RunState.WAITING, trigger=trigger, follows=run.id) for job in jobs]
 
 
 def _waits_for(job: LiveJob, ended: JobId, outcome: Outcome) -> bool:

@@ -22,6 +22,8 @@ sys.argv = ["spyweb", *{arguments!r}]
 runpy.run_module({program!r}, run_name="__main__")
 """
 
+NOWHERE = "/dev/null/project"  # no folder can be made there: a start of it ends at once
+
 pytestmark = pytest.mark.slow
 
 
@@ -53,6 +55,28 @@ def test_the_first_process_of_a_container_is_ended_too(program: str, module: str
     """Where the system would drop a signal that is left to its default, as it does not here."""
     ended = strike(program, module, number, before="import os; os.getpid = lambda: 1")
     assert (ended.returncode, ended.stdout, ended.stderr) == (128 + number, "", "")
+
+
+@pytest.mark.parametrize(
+    ("program", "module", "words"),
+    [("spyweb", "typer", ["-C", NOWHERE, "start"]), ("spyweb.daemon", "structlog", ["--root", NOWHERE])],
+)
+def test_a_request_to_look_at_the_files_again_does_not_end_a_daemon_that_is_still_loading(
+    program: str, module: str, words: Sequence[str]
+) -> None:
+    ended = strike(program, module, signal.SIGHUP, arguments=words)
+    assert ended.returncode == 2, "as without it: there is no such folder"
+
+
+def test_another_command_ends_with_its_terminal() -> None:
+    assert strike("spyweb", "typer", signal.SIGHUP, arguments=["--version"]).returncode == -signal.SIGHUP
+
+
+def test_one_that_came_between_the_command_and_the_daemon_is_heard_by_the_daemon() -> None:
+    """Which the command has blocked before it became the daemon."""
+    blocked = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP}); signal.raise_signal(1)"
+    ended = strike("spyweb.daemon", "nothing", arguments=["--root", NOWHERE], before=blocked)
+    assert ended.returncode == 2
 
 
 def test_once_it_is_loaded_ctrl_c_is_python_s_again() -> None:

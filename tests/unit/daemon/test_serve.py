@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
+from spyweb.daemon.retention import SteadyTime
 from spyweb.daemon.serve import PRUNE_SECONDS, Daemon, prune, repeat, unless_set, warn_of_descriptors
 from spyweb.errors import NoAccess, SpywebError, StoreError
 from spyweb.model import JobId, Outcome, RunId, RunState
@@ -69,7 +70,9 @@ async def test_the_history_is_cut_every_ten_minutes_to_what_the_settings_say_the
     store = MemoryStore(clock)
     daemon = FakeDaemon(FakeParts(clock, store, FakeCourier()), FakeReloader(read(tmp_path, "keep = 100")))
     async with asyncio.TaskGroup() as tasks:
-        pruning = tasks.create_task(repeat(clock, PRUNE_SECONDS, partial(prune, cast("Daemon", daemon))))
+        pruning = tasks.create_task(
+            repeat(clock, PRUNE_SECONDS, partial(prune, cast("Daemon", daemon), SteadyTime(clock)))
+        )
         for _ in range(4):
             await run_once(store, clock)
             await clock.turn(PRUNE_SECONDS)

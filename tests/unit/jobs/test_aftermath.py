@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from spyweb.jobs.aftermath import dependents, may_retry, next_attempt
+from spyweb.jobs.aftermath import may_retry, next_attempt, what_follows
 from spyweb.model import After, Ending, Failure, JobId, Outcome, Retry, Run, RunId, RunState
 from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS
 from tests.fakes.town import make_job
@@ -54,5 +54,5 @@ def test_a_guilty_loss_counts_as_a_failure() -> None:
 def test_only_jobs_that_ask_for_this_outcome_follow() -> None:
     on_success = make_job("report", after=(After(job=JobId("prices")),))
     on_failure = make_job("alarm", after=(After(job=JobId("prices"), outcomes=frozenset({Outcome.FAILED})),))
-    assert [new.job for new in dependents(RUN, SUCCESS, [on_success, on_failure])] == ["report"]
-    assert [new.job for new in dependents(RUN, FAILED, [on_success, on_failure])] == ["alarm"]
+    assert [new.job for new in what_follows(RUN, SUCCESS, [on_success, on_failure], 0).new] == ["report"]
+    assert [new.job for new in what_follows(RUN, FAILED, [on_success, on_failure], 0).new] == ["alarm"]

@@ -1,0 +1,61 @@
+"""What is old is deleted by a clock that does not leap: a wrong one would delete everything."""
+
+from __future__ import annotations
+
+from spyweb.daemon.retention import SteadyTime
+from spyweb.settings.units import DAY_MS
+from tests.fakes.clock import FakeClock
+
+MONTH_S = 30 * 24 * 3600.0
+
+
+async def test_it_goes_with_the_clock() -> None:
+    clock = FakeClock()
+    steady = SteadyTime(clock)
+    await clock.turn(3600)
+    assert steady.now_ms() == clock.now_ms()
+
+
+async def test_a_clock_that_is_months_ahead_does_not_count_until_it_has_been_so_for_a_day() -> None:
+    clock = FakeClock()
+    steady = SteadyTime(clock)
+    await clock.turn(600)
+    true_ms = clock.now_ms()
+    clock.jump(3 * MONTH_S)
+    assert steady.now_ms() == true_ms
+    await clock.turn(600)
+    assert steady.now_ms() == true_ms + 600_000
+    clock.jump(-3 * MONTH_S)
+    assert steady.now_ms() == clock.now_ms()
+
+    clock.jump(3 * MONTH_S)
+    steady.now_ms()
+    await clock.turn(DAY_MS / 1000 - 1)
+    assert steady.now_ms() < clock.now_ms()
+    await clock.turn(1)
+    assert steady.now_ms() == clock.now_ms()
+
+
+async def test_a_clock_that_is_ahead_when_the_daemon_starts_does_not_count_either() -> None:
+    clock = FakeClock()
+    known_ms = clock.now_ms() - int(MONTH_S * 1000)
+    steady = SteadyTime(clock, known_ms)
+    await clock.turn(60)
+    assert steady.now_ms() == known_ms + 60_000
+
+
+async def test_a_clock_that_is_set_back_counts_at_once() -> None:
+    clock = FakeClock()
+    steady = SteadyTime(clock, clock.now_ms() + 5)
+    assert steady.now_ms() == clock.now_ms()
+    clock.jump(-MONTH_S)
+    assert steady.now_ms() == clock.now_ms()
+    await clock.turn(60)
+    assert steady.now_ms() == clock.now_ms()
+
+
+async def test_an_hour_is_no_leap() -> None:
+    clock = FakeClock()
+    steady = SteadyTime(clock)
+    clock.jump(3600)
+    assert steady.now_ms() == clock.now_ms()
