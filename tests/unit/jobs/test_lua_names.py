@@ -17,6 +17,9 @@ for name, value in pairs(_G) do
     names[#names + 1] = name .. "." .. tostring(member)
   end
 end
+for _, level in ipairs({"debug", "info", "warn", "error"}) do -- `log` is a function, whose fields can't be listed
+  if log[level] then names[#names + 1] = "log." .. level end
+end
 print(table.concat(names, " "))
 """
 
