@@ -27,8 +27,8 @@ from spyweb.model import MIB
 HEADER_S = 10.0  # from the connection to the end of its first request's headers
 IDLE_S = 75.0  # from an answer to the end of the next request's headers
 UNREAD_S = 60.0  # in which whoever is answered takes nothing at all
-LINGER_S = 2.0  # for what is still sent to a request that has been answered
-LINGER_BYTES = 1 << 20
+LINGER_S = 5.0  # for what is still sent to a request that has been answered: few clients read before all has left
+LINGER_BYTES = 64 * MIB
 LOOK_S = 5.0  # between two looks at all connections
 TELL_S = 60.0  # between two lines of the log about the same
 BUFFER = 1 << 15  # bytes of a body that are parsed ahead of whoever reads it

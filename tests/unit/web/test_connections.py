@@ -15,7 +15,6 @@ from spyweb.limits import HEADER_BLOCK
 from spyweb.web import connections
 from spyweb.web.connections import (
     HEADER_S,
-    LINGER_BYTES,
     LOOK_S,
     REFUSAL,
     TELL_S,
@@ -223,7 +222,10 @@ async def test_whoever_reads_slowly_gets_the_whole_answer() -> None:
         assert size > len(LARGE)
 
 
-async def test_whoever_is_answered_before_he_has_sent_everything_may_send_only_so_much_more() -> None:
+async def test_whoever_is_answered_before_he_has_sent_everything_may_send_only_so_much_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "LINGER_BYTES", 1 << 20)
     async with town() as here:
         reader, writer = await here.connect(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
         head = await reader.readuntil(b"\r\n\r\n")
@@ -232,7 +234,7 @@ async def test_whoever_is_answered_before_he_has_sent_everything_may_send_only_s
         with pytest.raises(ConnectionError):  # noqa: PT012
             sent = 0
             async with asyncio.timeout(5):
-                while sent <= 100 * LINGER_BYTES:
+                while sent <= 100_000_000:
                     writer.write(b"1\r\na\r\n" * 10_000)
                     sent += 60_000
                     await writer.drain()
