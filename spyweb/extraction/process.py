@@ -21,7 +21,7 @@ from spyweb.extraction import wire
 from spyweb.extraction.page import Extracted
 from spyweb.extraction.wire import Done, Ready, Rows
 from spyweb.logs.child import ChildOutput
-from spyweb.model import JobId
+from spyweb.model import MIB, JobId
 
 log = structlog.get_logger()
 
@@ -30,6 +30,7 @@ DEATH_LIMIT = 1.0  # seconds from the end of its socket until it is killed
 SLOW = 0.25  # seconds with one page, from which on it does not count as one of those that serve the others
 CHUNK = 65_536  # bytes of a body that are written at once ...
 CHUNKS = 8  # ... and so many in one turn of the event loop: 10 MB at once would hold it up for 10 ms
+MOST_HEARD = 128 * MIB  # bytes of all that it says of one page; it stops by itself at half of that
 ANSWERS = 4  # that are heard in one turn: each holds up to some 500 items
 
 # What a page took is kept for the next one, up to 16 MB: fetching it anew costs 60 µs a page.
@@ -85,6 +86,7 @@ class ExtractorProcess(asyncio.Protocol):
         self._owner = owner
         self._limit = limit
         self._reader = wire.Reader()
+        self._heard = 0  # bytes, since it was given a page
         self._unsent = memoryview(b"")
         self._can_write = True
         self._verdict = ""  # why it was ended
@@ -170,6 +172,7 @@ class ExtractorProcess(asyncio.Protocol):
     def give(self, errand: Errand) -> None:
         """Only while it is idle."""
         self.errand = errand
+        self._heard = 0
         self._timer = self._clock.call_later(min(SLOW, self._limit), self._become_slow)
         transport = cast(Transport, self._transport)
         if len(errand.body) <= CHUNK:
@@ -218,8 +221,13 @@ class ExtractorProcess(asyncio.Protocol):
         self.end("")
 
     def data_received(self, data: bytes) -> None:
-        self._reader.add(data)
-        self._hear_some()
+        self._heard += len(data)
+        if self._heard <= MOST_HEARD:
+            self._reader.add(data)
+            self._hear_some()
+        elif not self._over.done():
+            log.error("an extractor process is killed: it says more than a page can give")
+            self.end("it talked nonsense")
 
     def _hear_some(self) -> None:
         try:

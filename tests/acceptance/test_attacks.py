@@ -32,6 +32,14 @@ FATAL = {
     "a22_coroutines": "while true do coroutine.wrap(function() for i = 1, 1e5 do end end)() end",
     "a23_handler": "xpcall(function() while true do end end, function() while true do end end)",
     "a24_gc": "setmetatable({}, {__gc = function() while true do end end})",
+    "a24_gc_armed_by_eq": """
+      local first, second = {}, {}
+      first.__metatable = setmetatable({}, {__eq = function()
+        first.__metatable, second.__gc = nil, function() while true do end end
+        return false
+      end})
+      local _, t = string.rep, setmetatable({}, first)
+      setmetatable(t, second)""",
     "a25_close": "local x <close> = setmetatable({}, {__close = function() while true do end end})",
     "a26_pattern": "return string.find(('a'):rep(30000), '.-.-.-b')",
     "a26_pattern_2": "return ('a'):rep(1990):find(('.-'):rep(20) .. 'b')",

@@ -207,6 +207,7 @@ async def test_what_cannot_be_stopped_ends_in_time_and_costs_only_itself(world: 
     ending = await world.run(A_C_LOOP, timeout=200)
 
     assert (ending.outcome, ending.failure) == (Outcome.FAILED, Failure.TIMEOUT)
+    assert ending.cpu_ms > 0
     assert not other.done()
     assert list(world.pool.stats().quarantined) == ["a"]
     await until(lambda: world.pool.stats().deaths == 1)

@@ -6,6 +6,7 @@ from asyncio import Future, get_running_loop
 import pytest
 
 from spyweb.errors import ExtractionError
+from spyweb.extraction import process
 from spyweb.extraction.page import Extracted
 from spyweb.extraction.process import CHUNK, CHUNKS, SLOW, START_LIMIT, Errand, ExtractorProcess
 from spyweb.extraction.wire import Done, Ready, Rows, frame
@@ -170,3 +171,32 @@ async def test_a_large_result_is_heard_in_several_turns(ready: Stage) -> None:
     assert isinstance(answer := await errand.answer, Extracted)
     assert len(answer.items) == 10
     assert ready.story.told[-1] == "idle"
+
+
+async def test_one_that_says_more_than_a_page_can_give_is_ended(ready: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "MOST_HEARD", 1000)
+    errand = ready.give()
+    for _ in range(20):
+        ready.hear(Rows([["x" * 100]]))
+
+    assert len(errand.items) < 11
+    assert ready.process._verdict == "it talked nonsense"
+
+
+async def test_what_it_may_say_begins_anew_with_each_page(ready: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "MOST_HEARD", 1000)
+    for _ in range(5):
+        errand = ready.give()
+        ready.hear(Rows([["x" * 500]]), Done())
+        assert (await errand.answer) is not None
+
+    assert ready.process._verdict == ""
+
+
+async def test_half_an_answer_is_not_kept_without_bound(ready: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "MOST_HEARD", 1000)
+    ready.process.data_received((1 << 27).to_bytes(4, "little"))
+    for _ in range(20):
+        ready.process.data_received(b"x" * 100)
+
+    assert ready.process._verdict == "it talked nonsense"
