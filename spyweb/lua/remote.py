@@ -438,9 +438,9 @@ class RemoteWorker:
 def _check_op(message: list[object]) -> None:
     if len(message) < _OP_FIELDS:
         raise ValueError("an op of too few parts")
-    _, run, number, name, form = message[:_OP_FIELDS]
-    if type(run) is not int or type(number) is not int or type(name) is not str:
+    if type(message[1]) is not int or type(message[2]) is not int or type(message[3]) is not str:
         raise ValueError("an op without a run, a number and a name")
+    form = message[4]
     if form != _PLAIN and (form != _PACKED or [type(value) for value in message[_OP_FIELDS:]] != [bytes, int]):
         raise ValueError("an op whose values are neither plain nor packed")
 

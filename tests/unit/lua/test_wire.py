@@ -85,5 +85,5 @@ def test_a_frame_over_the_bound_of_its_reader_is_refused_before_it_has_come() ->
 
 @pytest.mark.parametrize("message", [[3, 1], [3, 1, 42, b"", b"", 1, None, False], [5, 1, -1, []], [99], []])
 def test_a_report_is_checked_as_a_whole(message: list[object]) -> None:
-    with pytest.raises(ValueError, match=r"Expected|Invalid|missing|length"):
+    with pytest.raises(ValueError, match=r"Expected|Invalid|missing|length|of a kind"):
         wire.report_of(message)
