@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -32,7 +33,7 @@ from spyweb.lua.wire import FromZygote, ToZygote
 log = structlog.get_logger()
 
 START_LIMIT = 10.0  # seconds for a zygote to be ready: it takes 0.1 on an idle machine
-BIRTH_LIMIT = 10.0  # seconds for one fork: it takes 0.002
+BIRTH_LIMIT = 5.0  # seconds for one fork: it takes 0.002
 END_LIMIT = 2.0  # seconds for a zygote to end its workers and itself
 CHUNK = 65_536  # bytes read at once
 WITHOUT_SITE = ("-P", "-S")  # what the site's start-up files import a worker has no use for: 0.5 MB
@@ -75,6 +76,10 @@ class Births(Protocol):
     async def close(self) -> None: ...
 
 
+class ZygoteHangs(PoolError):
+    """The zygote did not answer."""
+
+
 class Zygote:
     """One zygote process."""
 
@@ -98,7 +103,7 @@ class Zygote:
         self._say([ToZygote.FORK, ticket], descriptors)
         try:
             if not await within(clock, BIRTH_LIMIT, birth):
-                raise PoolError("the zygote did not answer")
+                raise ZygoteHangs
             return birth.result()
         finally:
             birth.cancel()
@@ -189,6 +194,16 @@ class Zygote:
     def abandon(self) -> None:
         self._lose()
 
+    @property
+    def has_workers(self) -> bool:
+        """Whether one of its workers lives, as the kernel sees it: one that hangs tells of no end."""
+        ends = select.poll()
+        for child in self._children.values():
+            if child.pidfd < 0:
+                return True
+            ends.register(child.pidfd, select.POLLIN)
+        return len(ends.poll(0)) < len(self._children)
+
     async def end(self, clock: Clock) -> None:
         if not self.gone.done():
             self._control.shutdown(socket.SHUT_WR)
@@ -203,8 +218,28 @@ class Nursery:
         self._clock = clock
         self._timezone = timezone
         self._zygote = launch_zygote(clock, timezone)
+        self._hung: list[Zygote] = []  # whose workers may still be at work
 
     async def fork(self, main: socket.socket, bulk: socket.socket, slots: int) -> Child:
+        descriptors = [main.fileno(), bulk.fileno(), slots]
+        zygote = await self._ready_zygote()
+        try:
+            return await zygote.fork(self._clock, descriptors)
+        except ZygoteHangs:
+            self._set_aside(zygote)
+        return await (await self._ready_zygote()).fork(self._clock, descriptors)
+
+    def _set_aside(self, zygote: Zygote) -> None:
+        """Another one takes its place.  It is ended with the last of its workers, which would die with it."""
+        if zygote is self._zygote:
+            log.warning("the zygote hangs, and another one is started")
+            self._hung.append(zygote)
+            self._zygote = launch_zygote(self._clock, self._timezone)
+
+    async def _ready_zygote(self) -> Zygote:
+        for hung in [each for each in self._hung if not each.has_workers]:
+            self._hung.remove(hung)
+            hung.abandon()
         if self._zygote.gone.done():
             log.warning("the zygote died and is started again")
             self._zygote = launch_zygote(self._clock, self._timezone)
@@ -214,12 +249,14 @@ class Nursery:
             raise PoolError(f"the zygote was not ready within {START_LIMIT:.0f} s")
         if not zygote.ready.result():
             raise PoolError("the zygote ended before it was ready; what it said is in the log")
-        return await zygote.fork(self._clock, [main.fileno(), bulk.fileno(), slots])
+        return zygote
 
     def kill(self, child: Child) -> None:
-        self._zygote.kill(child)  # the workers of an earlier one ended with it
+        self._zygote.kill(child)  # the workers of one that died ended with it
 
     async def close(self) -> None:
+        for hung in self._hung:
+            hung.abandon()
         await self._zygote.end(self._clock)
 
 

@@ -25,6 +25,7 @@ FIRST_DELAY = 0.1  # seconds before the next birth after a failed one; doubled f
 LONGEST_DELAY = 5.0  # ... up to this
 MOST_DOUBLINGS = 10  # after which it is over that anyway
 END_LIMIT = 2.0  # seconds for all to be dead
+STARTS = 3  # of all workers, before it is over with the daemon's own
 
 
 class Staff:
@@ -47,10 +48,16 @@ class Staff:
         self._start(self._watch())
 
     async def wait_until_up(self) -> bool:
-        """Whether there is at least one shared worker; all that come within the limit are waited for."""
-        starting = [within(self._around.clock, READY_LIMIT, worker.process.up) for worker in self._shared]
-        await asyncio.gather(*starting)
-        return any(worker.is_up for worker in self._shared)
+        """Tell whether there is at least one shared worker; wait for all that come within the limit.
+
+        Where all of them die, for instance with their zygote, so do those that take their places, a few times.
+        """
+        for _ in range(STARTS):
+            starting = [within(self._around.clock, READY_LIMIT, worker.process.up) for worker in self._shared]
+            await asyncio.gather(*starting)
+            if any(worker.is_up for worker in self._shared):
+                return True
+        return False
 
     def least_loaded(self) -> RemoteWorker:
         return min(self._shared, key=_load)

@@ -7,6 +7,7 @@ import os
 import signal
 from asyncio import Future, Task
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -15,8 +16,9 @@ import pytest
 import structlog
 from msgspec import structs
 
-from spyweb.clock import RealClock
+from spyweb.clock import Clock, RealClock
 from spyweb.errors import OpError, ScriptError
+from spyweb.lua import nursery
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.lua.session import Code, InitFacts, Request
 from spyweb.lua.wire import Why
@@ -101,6 +103,10 @@ async def until(condition: Callable[[], bool]) -> None:
 def is_alive(pid: int) -> bool:
     """A zombie counts."""
     return Path(f"/proc/{pid}").exists()
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
 def descriptors() -> int:
@@ -278,7 +284,7 @@ async def test_when_the_zygote_dies_another_one_is_started(world: World) -> None
     running = world.start("wait()")
     await world.begun()
     pids = world.pids
-    zygote = int(Path(f"/proc/{pids[0]}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    zygote = parent_of(pids[0])
 
     os.kill(zygote, signal.SIGKILL)
     ending = await running
@@ -286,6 +292,47 @@ async def test_when_the_zygote_dies_another_one_is_started(world: World) -> None
     assert (ending.outcome, ending.guilty) == (Outcome.LOST, False)
     assert (await world.run("return 4")).result == 4
     assert not set(world.pids) & set(pids)
+
+
+async def test_a_zygote_that_hangs_is_replaced_and_its_workers_go_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nursery, "BIRTH_LIMIT", 0.3)
+    running = world.start("wait() return 5")
+    asked = await world.host.waiting.get()
+    busy = next(worker.pid for worker in world.pool.stats().workers if worker.runs)
+    idle = next(pid for pid in world.pids if pid != busy)
+    zygote = parent_of(busy)
+    os.kill(zygote, signal.SIGSTOP)
+    os.kill(idle, signal.SIGKILL)
+    await until(lambda: len({0, busy, idle, *world.pids}) == 4)
+    try:
+        (newborn,) = set(world.pids) - {busy}
+        assert parent_of(newborn) != zygote
+        asked.set_result(())
+        assert (await running).result == 5
+
+        os.kill(busy, signal.SIGKILL)
+        await until(lambda: busy not in world.pids and 0 not in world.pids)
+        await until(lambda: not is_alive(zygote))
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(zygote, signal.SIGCONT)
+
+
+async def test_a_zygote_that_dies_before_a_worker_is_up_does_not_end_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[nursery.Zygote] = []
+    launch = nursery.launch_zygote
+
+    def launch_and_kill_the_first(clock: Clock, timezone: str) -> nursery.Zygote:
+        launched.append(launch(clock, timezone))
+        if len(launched) == 1:
+            launched[0]._process.kill()
+        return launched[-1]
+
+    monkeypatch.setattr(nursery, "launch_zygote", launch_and_kill_the_first)
+    async with open_pool(clock=RealClock(), workers=2, init=InitFacts(ops=OPS)) as pool:
+        assert (await World(pool).run("return 4")).result == 4
 
 
 async def test_an_isolated_job_has_a_process_to_itself(world: World) -> None:
