@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -35,7 +34,11 @@ class RealClock:
     monotonic = staticmethod(time.monotonic)  # asked several times an op: as it is, with no call around it
 
     async def sleep(self, seconds: float) -> None:
+        import asyncio  # a command asks for the time, and does without
+
         await asyncio.sleep(seconds)
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Handle:
+        import asyncio
+
         return asyncio.get_running_loop().call_later(seconds, callback)

@@ -58,7 +58,7 @@ class Offline:
         return _views(scanned, {spec.id: self._facts(spec, known) for spec in _specs(scanned)})
 
     def warnings(self) -> list[Problem]:
-        return list(self._scanned.warnings)
+        return sorted(self._scanned.warnings, key=lambda warning: (warning.file, warning.line or 0))
 
     def hash_fields(self) -> dict[JobId, tuple[str, ...]]:
         """By which fields each monitor job tells whether an item is new; none: by all."""

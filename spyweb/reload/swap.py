@@ -304,7 +304,10 @@ class Reloader:
         problems = [*found.problems, *(problem for each in failed.values() for problem in each)]
         uncompiled = {problem.file for each in failed.values() for problem in each}
         doubtful = (*found.warnings, *(doubt for each in doubts.values() for doubt in each))
-        warnings = [warning for warning in doubtful if warning.file not in uncompiled]
+        warnings = sorted(
+            (warning for warning in doubtful if warning.file not in uncompiled),
+            key=lambda warning: (warning.file, warning.line or 0),
+        )
         known = {*self.problems, *self.warnings}
         for problem in problems:
             if problem not in known:
