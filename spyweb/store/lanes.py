@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar, TypeVarTuple
 
+from spyweb.errors import StoreError
 from spyweb.store.batch import Kind, Lane
 from spyweb.store.checkpoints import Checkpoints
+from spyweb.store.failures import OUT_OF_MEMORY
 from spyweb.store.lock import DatabaseLock
 from spyweb.store.subjects import Known
 
@@ -87,7 +89,7 @@ def chain(first: Future[None], follow: Callable[[], Future[T]]) -> Future[T]:
         try:
             follow().add_done_callback(give)
         except Exception as failure:  # noqa: BLE001 - whoever waits is told: this is nobody's call
-            result.set_exception(failure)
+            result.set_exception(StoreError(OUT_OF_MEMORY) if isinstance(failure, MemoryError) else failure)
 
     first.add_done_callback(go_on)
     return result

@@ -69,6 +69,7 @@ class SqlSpawner:
                 stdin=subprocess.DEVNULL,
                 process_group=0,  # a Ctrl-C in the terminal is the daemon's to deal with
             )
+        ours.setblocking(False)  # one that takes nothing any more counts as dead
         self._control = ours
 
     def close(self) -> None:

@@ -82,6 +82,18 @@ async def test_a_chain_fails_with_either(which: int) -> None:
         await result
 
 
+async def test_a_chain_whose_second_link_can_not_be_begun_fails() -> None:
+    def follow() -> Future[int]:
+        raise MemoryError
+
+    first: Future[None] = asyncio.get_running_loop().create_future()
+    result = chain(first, follow)
+    first.set_result(None)
+
+    with pytest.raises(StoreError, match="out of memory"):
+        await asyncio.wait_for(result, 5)
+
+
 @pytest.mark.parametrize("when", ["before", "between"])
 async def test_a_chain_that_nobody_wants_any_more_ends_quietly(when: str) -> None:
     first: Future[None] = asyncio.get_running_loop().create_future()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import resource
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -19,10 +21,12 @@ import pytest
 from spyweb.clock import RealClock
 from spyweb.errors import StoreError
 from spyweb.model import MIB
+from spyweb.store import user_process
 from spyweb.store.protocol import GLOBAL
 from spyweb.store.sqlite import open_store
 from spyweb.store.user_db import UserDatabase
 from spyweb.store.user_process import BEHIND, ENDED_FIRST, HEAP_LIMIT, LOWEST, RunningStatement
+from spyweb.store.user_wire import HEADER, decode_answer
 from tests.fakes.ops import make_sql
 from tests.fakes.sql import Asker, statement
 
@@ -108,6 +112,19 @@ def test_an_interruption_that_comes_before_its_statement_is_not_lost() -> None:
         running.end()
         running.begin(connection, 7, asked)
     assert asked.unwanted.is_set()
+
+
+def test_a_process_that_can_not_be_had_is_said_to_who_wanted_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_process() -> int:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", no_process)
+    ours, theirs = socket.socketpair()
+    with ours:
+        user_process._fork(ours, [theirs.detach()])
+        answered = decode_answer(ours.recv(4096)[HEADER:])
+        assert ours.recv(1) == b"", "nothing is kept open"
+    assert answered.reason == "no process for SQL could be had: Resource temporarily unavailable"
 
 
 async def test_it_gives_way_to_the_daemon(database: UserDatabase) -> None:
