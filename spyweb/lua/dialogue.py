@@ -213,7 +213,7 @@ def _unpack(op: str, packed: bytes, elements: int) -> list[object]:
     try:
         if op == HOOK_OP:
             _measure("what it returned", elements, limits.HOOK_ELEMENTS)
-            return wire.unpack_outer(packed)
+            return wire.unpack_outer(packed, elements)
         _measure(f"{op}: what it is given", elements, limits.OP_ELEMENTS)
         return wire.unpack(packed)
     except (msgspec.DecodeError, RecursionError) as error:

@@ -47,6 +47,7 @@ HOOKS = (
     "on_finished",
 )
 HOOK_OP = "_hook"
+ABOUT_ITEMS = frozenset({"override_extract", "after_extract", "filter_item", "before_store", "before_notify"})
 LOAD = "load"
 UNLOADED = -1
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from enum import IntEnum
 from functools import lru_cache
-from typing import Annotated, final
+from typing import Annotated, NamedTuple, final
 
 import msgspec
 from msgspec import Meta, Struct
@@ -255,17 +255,24 @@ def unpack(data: bytes | memoryview) -> list[object]:
     return _decoder.decode(data)  # type: ignore[no-any-return]
 
 
-def unpack_outer(data: bytes) -> list[object]:
-    """The same, but what takes more than BULK bytes is left packed, as a Raw for `unpack_by_items`."""
-    return [raw if len(raw) > BULK else _decoder.decode(raw) for raw in _decoder_of_raws.decode(data)]
+class Packed(NamedTuple):
+    """A value that is still to be unpacked."""
+
+    raw: msgspec.Raw
+    elements: int  # values in it, and in the few beside it
 
 
-def unpack_by_items(packed: msgspec.Raw) -> Generator[None, None, object]:
+def unpack_outer(data: bytes, elements: int) -> list[object]:
+    """The same, but what takes more than BULK bytes is left Packed, for `unpack_by_items`."""
+    return [Packed(raw, elements) if len(raw) > BULK else _decoder.decode(raw) for raw in _decoder_of_raws.decode(data)]
+
+
+def unpack_by_items(packed: Packed) -> Generator[None, None, object]:
     """Unpack one value: the items of a list one by one, so that others can have their turn in between."""
     try:
-        items = _decoder_of_raws.decode(packed)
+        items = _decoder_of_raws.decode(packed.raw)
     except msgspec.ValidationError:  # it is no list
-        return _decoder.decode(packed)
+        return _decoder.decode(packed.raw)
     unpacked: list[object] = []
     for item in items:
         yield

@@ -16,9 +16,10 @@ import msgspec
 from spyweb.clock import Clock
 from spyweb.jobs.monitor.hooks import News, Report
 from spyweb.jobs.monitor.slices import finish
+from spyweb.limits import OP_ELEMENTS, too_large
 from spyweb.lua import wire
 from spyweb.lua.endings import as_text
-from spyweb.lua.hooks import HOOK_OP, LOAD, UNLOADED, is_defined
+from spyweb.lua.hooks import ABOUT_ITEMS, HOOK_OP, LOAD, UNLOADED, is_defined
 from spyweb.lua.session import Host
 
 ERROR, ABSENT = b"error", b"absent"  # how a hook ended; else it went well
@@ -85,7 +86,7 @@ class Talk:
             told = await self._exchange((name, argument, news.now or None, news.later or None))
             self._note(told)
             failed = _at(told, 2) == ERROR
-            value, problem = await self._unpacked(_at(told, 3))
+            value, problem = await self._unpacked(name, _at(told, 3))
             return Report(
                 value=value,
                 error=as_text(_at(told, 4)) if failed else problem,
@@ -97,10 +98,12 @@ class Talk:
                 memory_delta=self._turn.memory - before,
             )
 
-    async def _unpacked(self, value: object) -> tuple[object, str | None]:
+    async def _unpacked(self, name: str, value: object) -> tuple[object, str | None]:
         """Return what the hook returned, which may be many items, and why it can't be had."""
-        if not isinstance(value, msgspec.Raw):
+        if not isinstance(value, wire.Packed):
             return value, None
+        if name not in ABOUT_ITEMS and value.elements > OP_ELEMENTS:
+            return None, too_large("what it returned", value.elements, OP_ELEMENTS, "values")
         try:
             return await finish(self._clock, wire.unpack_by_items(value)), None
         except (msgspec.DecodeError, RecursionError) as error:
