@@ -34,6 +34,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "jobs/monitor/course", "jobs/monitor/stages/announce", "jobs/monitor/stages/extract",
         "jobs/monitor/stages/fetch", "jobs/monitor/hooks",
     ),
+    "tests/unit/jobs/monitor/test_iterate.py": ("jobs/monitor/carry_out",),
     "tests/unit/reload/test_swap.py": ("reload/modules",),
     "tests/unit/lua/test_pool.py": ("lua/process", "lua/session", "lua/staff"),
     # A command is a thin layer: each is typed for real, with and without a daemon.
