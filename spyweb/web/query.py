@@ -6,8 +6,6 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
-PARSED = "parsed query"
-
 
 def bytes_in_query(request: web.Request, name: str, default: bytes | None = None) -> bytes:
     return _find(request, name, default)
@@ -23,10 +21,9 @@ def text_in_query(request: web.Request, name: str, default: str | None = None) -
 
 def _find(request: web.Request, name: str, default: bytes | None) -> bytes:
     """Of several with one name the last.  Read from the address as it was sent: `request.query` is decoded text."""
-    if PARSED not in request:  # a key may be of 128 KB, and several parameters are asked for
-        raw = request.rel_url.raw_query_string
-        request[PARSED] = dict(parse_qsl(raw, keep_blank_values=True, encoding="utf-8", errors="surrogateescape"))
-    found: str | None = request[PARSED].get(name)
+    raw = request.rel_url.raw_query_string
+    pairs = parse_qsl(raw, keep_blank_values=True, encoding="utf-8", errors="surrogateescape")
+    found = dict(pairs).get(name)
     if found is not None:
         return found.encode("utf-8", "surrogateescape")
     if default is None:
