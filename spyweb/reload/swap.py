@@ -142,7 +142,7 @@ class Reloader:
     async def rescan(self) -> None:
         """Look at the disk again, and bring about what changed."""
         before = self.settings
-        self._read_settings()
+        await self._read_settings()
         if self.settings != before:
             self._live.link()
         await self._look()
@@ -161,12 +161,12 @@ class Reloader:
             await self._swap(slow.without(looked.failed))
             self._note_problems(looked, await asyncio.to_thread(self._linter.finish))
 
-    def _read_settings(self) -> None:
-        if is_emptied(self._parts.root):
+    async def _read_settings(self) -> None:
+        if await asyncio.to_thread(is_emptied, self._parts.root):
             log.error("settings not reloaded", problem=f"{FILE}: {EMPTY}")
             return
         try:
-            self.settings = self._parts.read_settings()
+            self.settings = await asyncio.to_thread(self._parts.read_settings)
         except ConfigError as error:
             for problem in error.problems:
                 log.error("settings not reloaded", problem=str(problem))

@@ -19,6 +19,7 @@ _DOTTED = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
 _ENTRY = re.compile(rf"\s*({_DOTTED})\s*=\s*(.*)")
 _HEADER = re.compile(rf"\s*(\[\[?)\s*({_DOTTED})\s*\]\]?")
 _AT_LINE = re.compile(r"\(at (?:line (\d+), column \d+|end of document)\)$")
+_DEEPEST = 8  # parts of a path whose line is kept: what a problem names is not as deep
 _SHORT_LINE = 200  # characters of a line that are looked at for what is wrong with it
 _BARE_KEY = re.compile(r"[A-Za-z0-9_.-]+")
 _UNQUOTED = re.compile(r"(?=[^A-Za-z@*]{0,200}[A-Za-z@*])[\w@*+/][\w .:/@*,+%-]*")
@@ -164,7 +165,7 @@ def _found(lines: Sequence[str], first_line: int) -> Iterator[tuple[Path, int]]:
             table = _numbered(_split(header[2]), arrays, begins_another=header[1] == "[[")
             yield table, number
         elif entry := _ENTRY.match(line):
-            path = (*table, *_split(entry[1]))
+            path = (*table, *_split(entry[1]))[:_DEEPEST]
             yield from ((path[:depth], number) for depth in range(len(path), len(table), -1))
             closing = _opened(entry[2])
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -18,7 +20,7 @@ from spyweb.lua.session import Code
 from spyweb.model import JobId, JobSpec, Monitor
 from spyweb.ops.sources import Sources
 from spyweb.reload.swap import EXECUTION_PATIENCE, PATIENCE, Parts, Reloader
-from spyweb.settings import load_settings
+from spyweb.settings import Settings, load_settings
 from tests.fakes.changes import refuse
 from tests.fakes.rights import bound_by_file_modes, needs_linux
 from tests.fakes.town import Town, town
@@ -672,3 +674,19 @@ async def test_of_a_file_that_does_not_compile_nothing_else_is_told(tmp_path: Pa
         await w.look()
         assert w.job("hello").problems
         assert (w.job("hello").warnings, list(w.reloader.warnings)) == ((), [])
+
+
+async def test_settings_are_read_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world(tmp_path, {"hello": HELLO}) as w:
+        threads: list[threading.Thread] = []
+
+        read = load_settings
+
+        def note(root: Path, **sources: Any) -> Settings:
+            threads.append(threading.current_thread())
+            return read(root, **sources)
+
+        monkeypatch.setitem(globals(), "load_settings", note)
+        await w.look()
+        assert threads
+        assert threading.main_thread() not in threads
