@@ -26,6 +26,7 @@ _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 4, 22, 38
 _SECCOMP_MODE_FILTER = 2
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_RESTRICT_SELF = 444, 446
 _LANDLOCK_VERSION = 1  # flag
+_EXECUTE = 1  # the right to
 _MOST_FILES = 16  # a worker has two sockets and stderr
 
 _LOAD, _IF_EQUAL, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06  # BPF
@@ -90,6 +91,17 @@ def give_up_rights() -> list[str]:
     return [become_nobody(), _renounce_privileges(), *limits, _forbid_files_and_network(), _filter_system_calls()]
 
 
+def forbid_programs_and_network() -> list[str]:
+    """For a process that must open files: no program, TCP connection or other process is in its reach any more.
+
+    What is in force from now on, and what could not be, for people.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform != "linux":
+        return ["no core", f"no Landlock: {sys.platform} has none"]
+    return [_renounce_privileges(), "no core", _restrict(_EXECUTE, "no programs and no network")]
+
+
 def _renounce_privileges() -> str:
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
         return f"no_new_privs: not in force ({_last_error()})"
@@ -115,24 +127,30 @@ def _is_file(descriptor: int) -> bool:
 
 
 def _forbid_files_and_network() -> str:
+    return _restrict(None, "no files")
+
+
+def _restrict(files: int | None, what: str) -> str:
+    """Forbid these kinds of access to files (None: all), and the network, by Landlock."""
     version = _libc.syscall(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_VERSION)
     if version < 0:
         return f"Landlock: not in force ({_last_error()})"
-    attributes = _landlock_attributes(version)
+    attributes = _landlock_attributes(version, files)
     ruleset = _libc.syscall(_LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
     if ruleset < 0:
         return f"Landlock: not in force ({_last_error()})"
     failed = _libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, 0)
     reason = _last_error()
     os.close(ruleset)
-    return f"Landlock: not in force ({reason})" if failed else f"no files, by Landlock {version}"
+    return f"Landlock: not in force ({reason})" if failed else f"{what}, by Landlock {version}"
 
 
-def _landlock_attributes(version: int) -> bytes:
-    """All that this version can restrict: files, TCP, abstract sockets and signals to others."""
-    files = (1 << 13) - 1
-    for since, bit in ((2, 13), (3, 14), (5, 15)):
-        files |= (version >= since) << bit
+def _landlock_attributes(version: int, files: int | None) -> bytes:
+    """All that this version can restrict: files (or this access to them), TCP, abstract sockets, signals to others."""
+    if files is None:
+        files = (1 << 13) - 1
+        for since, bit in ((2, 13), (3, 14), (5, 15)):
+            files |= (version >= since) << bit
     network = 3 if version >= 4 else 0
     scopes = 3 if version >= 6 else 0
     size = 24 if version >= 6 else 16 if version >= 4 else 8

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import resource
 import signal
 import socket
 import sqlite3
@@ -24,6 +23,7 @@ from msgspec import structs
 
 from spyweb import limits
 from spyweb.confined.parent import leave_signals_to_parent
+from spyweb.confined.sandbox import forbid_programs_and_network
 from spyweb.errors import NoAccess, SpywebError
 from spyweb.model import MIB, JobId
 from spyweb.store.access import explain
@@ -38,7 +38,6 @@ BEHIND, LOWEST = 5, 19  # levels of niceness: a third of the weight
 ENDED_FIRST = "500"  # of 1000, where the kernel runs out of memory
 SOCKETS = 2  # that come with each request for a process
 
-_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
 _libc = ctypes.CDLL(None)
 
 
@@ -153,7 +152,7 @@ def _watch(commands: socket.socket, running: RunningStatement) -> None:
 def _work(descriptors: list[int]) -> None:
     """In the process of one job's SQL."""
     _give_way()
-    _close_up()
+    forbid_programs_and_network()
     requests, commands = (socket.socket(fileno=descriptor) for descriptor in descriptors)
     running = RunningStatement()
     try:
@@ -172,16 +171,6 @@ def _give_way() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, min(os.getpriority(os.PRIO_PROCESS, 0) + BEHIND, LOWEST))
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(ENDED_FIRST)
-
-
-def _close_up() -> None:
-    """Leave no core behind and let nobody of the same user look inside: the key of what is encrypted may be here."""
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    prctl = getattr(_libc, "prctl", None)  # of Linux
-    if prctl:
-        prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _fork(control: socket.socket, descriptors: list[int]) -> None:

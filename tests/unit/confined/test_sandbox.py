@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 
 import pytest
 
@@ -92,3 +94,29 @@ def test_the_numbers_of_one_machine_are_all_different() -> None:
         numbers = [entry[column] for entries in listed for entry in entries.values()]
         numbers += [sandbox._TGKILL[column], sandbox._CLONE[column]]
         assert len(numbers) == len(set(numbers))
+
+
+CLOSED_UP = """
+import os, socket
+from spyweb.confined.sandbox import forbid_programs_and_network
+
+there = socket.create_server(("127.0.0.1", 0))
+print("; ".join(forbid_programs_and_network()))
+open("/proc/self/status").close()
+for reach in (lambda: os.execv("/bin/true", ["true"]), lambda: socket.create_connection(there.getsockname())):
+    try:
+        reach()
+        print("reached")
+    except PermissionError:
+        print("refused")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Landlock is Linux's")
+def test_what_must_open_files_starts_no_program_and_reaches_no_network() -> None:
+    ran = subprocess.run([sys.executable, "-c", CLOSED_UP], capture_output=True, text=True, check=True)
+    in_force, program, network = ran.stdout.splitlines()
+    if "Landlock: not in force" in in_force or int(in_force.rsplit(" ", 1)[1]) < 4:
+        pytest.skip(in_force)
+    assert "no programs and no network, by Landlock" in in_force
+    assert (program, network) == ("refused", "refused")

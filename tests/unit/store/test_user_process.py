@@ -140,6 +140,16 @@ async def test_it_gains_no_privileges_and_leaves_no_core(database: UserDatabase)
     assert resource.prlimit(pid, resource.RLIMIT_CORE) == (0, 0)
 
 
+async def test_what_does_not_fit_into_its_cache_is_sorted_on_the_disk(database: UserDatabase) -> None:
+    sql = """
+        WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 30000), large AS (
+            SELECT x, hex(randomblob(150)) AS filler FROM c ORDER BY filler
+        )
+        SELECT count(DISTINCT filler) AS n FROM large
+    """
+    assert await Asker(database).rows(sql, longest_s=60.0) == [{"n": 30_000}]
+
+
 async def test_it_ends_with_the_daemon(tmp_path: Path) -> None:
     """Killed, with a statement under way that nothing can interrupt."""
     script = f"""
