@@ -39,7 +39,7 @@ def become_nobody() -> str:
             break  # the last one, or it may not: it never executes anything anyway
     libc.prctl(_PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
     user = _change_user(held) if is_root else ""
-    if libc.capset(_HEADER, _NONE):
+    if held and libc.capset(_HEADER, _NONE):
         return f"{user}, but with capabilities: {errno.errorcode.get(ctypes.get_errno(), 'unknown')}".lstrip(", ")
     return f"{user}, no capabilities".lstrip(", ")
 

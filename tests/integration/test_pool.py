@@ -240,6 +240,7 @@ async def test_a_killed_worker_costs_the_runs_in_it_and_is_replaced(world: World
 
     assert (lost.outcome, lost.guilty) == (Outcome.LOST, True)
     assert "SIGKILL" in lost.reason
+    assert lost.cpu_ms > 0
     await until(lambda: any(task.done() for task in waiting))
     innocent = next(task.result() for task in waiting if task.done())
     assert (innocent.outcome, innocent.guilty) == (Outcome.LOST, False)
