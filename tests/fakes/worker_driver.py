@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import select
@@ -46,12 +47,13 @@ class End:
 class ZygoteDriver:
     """A zygote of one's own."""
 
-    def __init__(self, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, environment: dict[str, str] | None = None, *, keeps_user: bool = False) -> None:
         self.control, theirs = socket.socketpair()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "spyweb.lua.worker.zygote", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             env=MALLOC | {"TZ": "UTC"} | (environment or {}),
+            preexec_fn=_forbid_to_change_user if keeps_user else None,
         )
         theirs.close()
         self._reader = wire.Reader()
@@ -252,9 +254,16 @@ class WorkerDriver:
         self._bulk.close()
 
 
+def _forbid_to_change_user() -> None:
+    """Of what is executed by this process: without a right to do so root stays root."""
+    pr_capbset_drop, cap_setuid = 24, 7
+    ctypes.CDLL(None).prctl(pr_capbset_drop, cap_setuid, 0, 0, 0)
+
+
 @contextmanager
-def a_zygote(environment: dict[str, str] | None = None) -> Iterator[ZygoteDriver]:
-    zygote = ZygoteDriver(environment)
+def a_zygote(environment: dict[str, str] | None = None, *, keeps_user: bool = False) -> Iterator[ZygoteDriver]:
+    """`keeps_user`: for a test that does to the worker what only its own user may."""
+    zygote = ZygoteDriver(environment, keeps_user=keeps_user)
     try:
         yield zygote
     finally:

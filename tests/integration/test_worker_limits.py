@@ -386,7 +386,7 @@ def leave_no_thread(worker: WorkerDriver) -> None:
     ],
 )
 def test_a_worker_that_can_have_no_further_thread_goes_on_with_those_it_has(source: str, ended: Ended) -> None:
-    with a_zygote() as zygote, closing(zygote.fork().init()) as worker:
+    with a_zygote(keeps_user=True) as zygote, closing(zygote.fork().init()) as worker:
         assert worker.load(1, f"before = os.clock() {source}") is None
         leave_no_thread(worker)
 
