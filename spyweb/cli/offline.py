@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from spyweb.cli import output
 from spyweb.clock import Clock
 from spyweb.errors import Problem, Refused
 from spyweb.jobs.cursor import Welcome, dismissed, welcome
@@ -25,7 +26,7 @@ from spyweb.jobs.watches import watches_of
 from spyweb.model import Cursor, JobId, JobSpec, Run, RunId
 from spyweb.settings import Settings
 from spyweb.store.access import no_access
-from spyweb.store.damage import refuse_missing
+from spyweb.store.damage import refuse_missing, size_of
 from spyweb.store.keys import find_key
 from spyweb.store.lock import hold_lock
 from spyweb.store.marker import Marker
@@ -130,8 +131,13 @@ class Offline:
 
     def write(self, ask: Callable[[Store], Awaitable[T]]) -> T:
         """Ask the database for a change, under the lock.  Raises LockHeld when somebody has it."""
+        path = self._settings.store.path
         with hold_lock(self._settings.daemon.data_dir, root=self._settings.root, clock=self._clock):
-            return asyncio.run(self._ask(ask, read_only=False))
+            is_new = not size_of(path)
+            answer = asyncio.run(self._ask(ask, read_only=False))
+        if is_new:
+            output.note(f"a new database begins: {path}")
+        return answer
 
     def _marker(self) -> Marker:
         return Marker(self._settings.daemon.data_dir, self._settings.store.path, self._clock)

@@ -42,7 +42,7 @@ from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.settings import Settings
 from spyweb.settings.sections import USER_DB
-from spyweb.store.damage import move_aside, size_of, wal_of
+from spyweb.store.damage import files_of, move_aside, size_of, wal_of
 from spyweb.store.integrity import refuse_incomplete
 from spyweb.store.keys import find_key
 from spyweb.store.marker import Marker
@@ -97,12 +97,13 @@ async def open_or_repair(settings: Settings, clock: Clock, marker: Marker, *, re
 
 def put_aside(error: StoreCorrupt | StoreIncomplete, marker: Marker) -> None:
     """What can't be used; and nobody is asked again about what is known of it."""
-    rest = error.rest if isinstance(error, StoreIncomplete) else ()
+    rest = error.rest if isinstance(error, StoreIncomplete) else files_of(error.path)
     aside = move_aside(error.path, rest)
     marker.forget()
-    goes_on = isinstance(error, StoreIncomplete) and error.path not in rest
-    what = "the log is moved aside" if goes_on else "the damaged database is moved aside, a new one begins"
-    log.error(what, reason=str(error), now=str(wal_of(aside) if goes_on else aside))
+    if error.path in rest:
+        log.error("the damaged database is moved aside, a new one begins", reason=str(error), now=str(aside))
+    else:
+        log.error("the database goes on without its log", reason=str(error), log=str(wal_of(aside)))
 
 
 def tell_how_it_ended(marker: Marker) -> None:

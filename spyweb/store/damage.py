@@ -48,7 +48,7 @@ def check(connection: sqlite3.Connection, path: Path, *, killed: bool) -> None:
         raise StoreCorrupt(path, " ".join(verdict.split()))
 
 
-def move_aside(path: Path, rest: Collection[Path] = (), *, clock: Clock | None = None) -> Path:
+def move_aside(path: Path, rest: Collection[Path] | None = None, *, clock: Clock | None = None) -> Path:
     """Rename a database and its companions, or only those in `rest`, under names that still belong together.
 
     Return the name that the database has, or would have.
@@ -58,7 +58,7 @@ def move_aside(path: Path, rest: Collection[Path] = (), *, clock: Clock | None =
     aside = path.with_name(f"{path.name}.corrupt-{moment:%Y%m%dT%H%M%S}{now_ms % 1000:03d}Z")
     try:
         for file, new in zip(files_of(path), files_of(aside), strict=True):
-            if file.exists() and (file in rest or not rest):
+            if file.exists() and (rest is None or file in rest):
                 os.replace(file, new)
     except OSError as error:
         raise explain(error, path) from error

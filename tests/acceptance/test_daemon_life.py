@@ -281,6 +281,10 @@ def test_without_the_database_that_its_log_belongs_to_nothing_starts_and_nothing
     with project.daemon() as daemon:
         assert daemon.has_said('"the last spyweb ended without closing the database"')
         assert project.spyweb("state", "get", "--job", "one", "k").stdout == "1\n"
+        assert daemon.stop() == 0
+    for file in data.glob("user.db*"):
+        file.unlink()
+    assert f"user.db: is missing, and {data} has had one" in project.spyweb("start", "--port", "0", code=2).stderr
 
 
 def test_two_projects_with_one_database_have_one_daemon(
@@ -315,3 +319,20 @@ def test_logs_that_are_followed_show_the_runs_that_fail_between_the_lines(projec
         finally:
             follower.kill()
             follower.wait()
+
+
+def test_a_repair_goes_on_with_what_is_left(project: Project) -> None:
+    data = project.root / "data"
+    with project.daemon() as daemon:
+        daemon.kill()
+    for companion in ("spyweb.db-wal", "spyweb.db-shm"):
+        (data / companion).unlink()
+    for words in (["start", "--port", "0"], ["state", "list"], ["state", "set", "k", "1"]):
+        assert "its log spyweb.db-wal is gone" in project.spyweb(*words, code=2).stderr
+    with project.daemon("--repair") as daemon:
+        assert daemon.has_said("the database goes on without its log")
+        assert daemon.stop() == 0
+    (data / "spyweb.db").unlink()
+    assert f"and {data} has had one" in project.spyweb("start", "--port", "0", code=2).stderr
+    with project.daemon("--repair") as daemon:
+        assert daemon.has_said('"a new database begins"')
