@@ -69,7 +69,7 @@ def test_an_import_brings_keys_records_and_tables_and_nothing_is_announced_anew(
     assert (planned["dry_run"], planned["added"], planned["tables"]) == (True, 2, ["visits"])
     assert (brought["added"], brought["records"], brought["tables"]) == (2, len(records), ["visits"])
     assert again.strip() == (
-        f"keys: 0 added, 2 replaced; records: 0 of {len(records)}, none of them announced; "
+        f"0 added, 2 replaced; records: 0 of {len(records)}, none of them announced; "
         "tables that are here already, and stay as they are: visits"
     )
     assert {record["timestamp"] for record in records} <= {THEN_NS + number for number in range(len(records))}
