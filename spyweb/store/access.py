@@ -7,10 +7,10 @@ import pwd
 from pathlib import Path
 
 from spyweb.errors import NoAccess, Refused, StoreError
-from spyweb.settings.sections import DATABASE, LOCK_NAME, USER_DB
+from spyweb.settings.sections import DATABASE, LOCK_NAME, MARKER, USER_DB
 
 PRIVATE = 0o700
-OURS = frozenset({LOCK_NAME, DATABASE, USER_DB})  # a directory with one of them is a data directory
+OURS = frozenset({LOCK_NAME, DATABASE, USER_DB, MARKER})  # a directory with one of them is a data directory
 OF_A_DISK = frozenset({"lost+found"})  # that is mounted there
 
 

@@ -12,12 +12,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from spyweb.daemon.retention import SteadyTime
-from spyweb.daemon.serve import PRUNE_SECONDS, Daemon, prune, repeat, unless_set, warn_of_descriptors
-from spyweb.errors import NoAccess, SpywebError, StoreError
+from spyweb.daemon.serve import PRUNE_SECONDS, Daemon, keep_files, prune, repeat, unless_set, warn_of_descriptors
+from spyweb.errors import LockHeld, NoAccess, SpywebError, StoreError
 from spyweb.model import JobId, Outcome, RunId, RunState
 from spyweb.settings import Settings, load_settings
+from spyweb.settings.sections import LOCK_NAME
+from spyweb.store.lock import hold_lock
 from spyweb.store.memory import MemoryStore
 from spyweb.store.protocol import Change, End, NewRun, Store
+from spyweb.web.serve import PrivateSocket
 from tests.fakes.clock import FakeClock
 
 PRICES = JobId("prices")
@@ -138,3 +141,41 @@ def test_that_hardly_any_descriptors_are_left_is_told_once(monkeypatch: pytest.M
         for _ in range(5):
             was_scarce = warn_of_descriptors(was_scarce)
     assert [line["left"] for line in told] == [63, 1]
+
+
+@dataclass
+class FakeSocket:
+    """The private socket; whether somebody has removed it."""
+
+    path: Path
+    is_removed: bool = False
+
+    async def restore(self) -> bool:
+        was_removed, self.is_removed = self.is_removed, False
+        return was_removed
+
+
+async def test_a_lock_file_and_a_socket_that_were_removed_are_made_again_and_told(tmp_path: Path) -> None:
+    private = FakeSocket(tmp_path / "spyweb.sock", is_removed=True)
+    with hold_lock(tmp_path) as lock, capture_logs() as told:
+        (tmp_path / LOCK_NAME).unlink()
+        for _ in range(2):
+            await keep_files(lock, cast("PrivateSocket", private))
+        with pytest.raises(LockHeld):
+            hold_lock(tmp_path)
+
+    assert [line["event"] for line in told] == [
+        "the lock file was removed, and is made again",
+        "the socket was removed, and is made again",
+    ]
+
+
+async def test_a_lock_file_that_can_not_be_made_again_is_told_and_nothing_else_happens(tmp_path: Path) -> None:
+    private = FakeSocket(tmp_path / "spyweb.sock")
+    with hold_lock(tmp_path) as lock, capture_logs() as told:
+        (tmp_path / LOCK_NAME).unlink()
+        with hold_lock(tmp_path):
+            await keep_files(lock, cast("PrivateSocket", private))
+
+    assert told[0]["log_level"] == "error"
+    assert "is in use by" in told[0]["reason"]
