@@ -20,6 +20,7 @@ from spyweb.lua.slots import Slots
 log = structlog.get_logger()
 
 READY_LIMIT = 10.0  # seconds from its birth until it says READY: it takes 0.002
+MOST_OF_REASON = 200  # characters of what was wrong with a message
 DEATH_LIMIT = 1.0  # seconds from SIGKILL, or from the end of its sockets, until it is dead whatever the kernel says
 
 
@@ -125,9 +126,9 @@ class Process:
 
     def talked_nonsense(self, error: Exception) -> None:
         if self._is_heard:
-            log.error("a worker is killed: it talks nonsense", pid=self.pid, exc_info=error)
+            log.error("a worker is killed: it broke the protocol", pid=self.pid, exc_info=error)
         self._is_heard = False
-        self.kill("it talked nonsense")
+        self.kill(f"it broke the protocol ({str(error)[:MOST_OF_REASON]})")
 
     def lost(self) -> None:
         """A socket ended: all that came by it has been heard.  The other one follows: the process is dead, or dies."""

@@ -132,7 +132,7 @@ async def test_a_worker_that_says_what_none_says_is_killed_and_its_runs_are_lost
 
     assert world.is_killed
     assert task.result().outcome is Outcome.LOST
-    assert "it talked nonsense" in task.result().reason
+    assert "its worker died: it broke the protocol (" in task.result().reason
 
 
 async def test_ops_that_wait_for_no_answer_cost_a_worker_its_life(world: World) -> None:
@@ -180,7 +180,7 @@ async def test_log_lines_without_credit_cost_a_worker_its_life(world: World) -> 
     world.worker.log(1, 5 * wire.LOG_CREDIT)
     await world.hear()
     assert world.is_killed
-    assert task.result().outcome is Outcome.LOST
+    assert task.result().reason == "its worker died: it broke the protocol (log lines beyond its credit)"
     assert len(world.host.lines) <= 2 * wire.LOG_CREDIT
 
 
