@@ -134,8 +134,9 @@ async def check_project(root: Path) -> list[Problem]:
     settings, problems = examine_settings(root, environ=os.environ, flags={})
     found = await asyncio.to_thread(scan, root, settings)
     specs = [*(file.spec for file in found.jobs.values()), *found.broken_specs]
-    failed = [*await compile_all(settings, found, specs), *await parse_selectors(specs)]
-    uncompiled = {problem.file for problem in failed}
+    compiled = await compile_all(settings, found, specs)
+    failed = [*compiled, *await parse_selectors(specs)]
+    uncompiled = {problem.file for problem in compiled if not problem.is_warning}
     doubts = [warning for warning in found.warnings if warning.file not in uncompiled]
     if is_emptied(root):
         doubts.append(Problem(FILE, None, None, EMPTY, is_warning=True))

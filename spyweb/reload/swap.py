@@ -92,6 +92,7 @@ class Looked:
     stale: Mapping[JobId, Sequence[str]]  # modules that have changed
     broken: Mapping[JobId, Sequence[Problem]]
     failed: Problems = field(default_factory=dict)  # those that can be read, and can't be run
+    uncompiled: set[str] = field(default_factory=set)  # their files that are no Lua
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +185,7 @@ class Reloader:
         for code, problem in zip(codes, await few_at_once(PROOFS_AT_ONCE, self._proof, codes), strict=True):
             if problem:
                 looked.failed.setdefault(code.job, []).append(problem)
+                looked.uncompiled.add(problem.file)
         await self._prove_selectors(todo, looked)
 
     async def _with_modules(self, code: Code, looked: Looked) -> list[Code]:
@@ -302,10 +304,9 @@ class Reloader:
         found, failed = looked.found, looked.failed
         broken = {**looked.broken, **failed}
         problems = [*found.problems, *(problem for each in failed.values() for problem in each)]
-        uncompiled = {problem.file for each in failed.values() for problem in each}
         doubtful = (*found.warnings, *(doubt for each in doubts.values() for doubt in each))
         warnings = sorted(
-            (warning for warning in doubtful if warning.file not in uncompiled),
+            (warning for warning in doubtful if warning.file not in looked.uncompiled),
             key=lambda warning: (warning.file, warning.line or 0),
         )
         known = {*self.problems, *self.warnings}
@@ -320,7 +321,8 @@ class Reloader:
         for job in self._live:
             job.problems = broken.get(job.id, ())
             file = found.jobs.get(job.id)
-            job.warnings = (*file.warnings, *doubts.get(job.spec.path, ())) if file and not job.problems else ()
+            found_here = (*file.warnings, *doubts.get(job.spec.path, ())) if file else ()
+            job.warnings = tuple(each for each in found_here if each.file not in looked.uncompiled)
         self.problems, self.broken, self.warnings = problems, broken, warnings
         self._live.expect(not_loaded(self._live, broken, found.unsure))
 

@@ -105,6 +105,19 @@ def test_what_does_not_compile_is_told_beside_what_is_wrong_in_the_settings(proj
     }
 
 
+def test_what_is_doubtful_is_told_beside_a_wrong_selector_but_not_of_a_text_that_is_no_lua(project: Path) -> None:
+    (project / "jobs" / "torn.lua").write_text("htp_get('x') = )\n")
+    (project / "jobs" / "w").mkdir()
+    (project / "jobs" / "w" / "config.toml").write_text(
+        'name = "w"\nurl = "https://a.b"\nselector = "li["\nfields = ["t"]\ninterva = 5\n'
+    )
+    (project / "jobs" / "w" / "hooks.lua").write_text("function before_fech(request) return request end\n")
+    found = spyweb("check", root=project)
+    assert found.code == 1
+    assert [row[0] for row in found.table] == ["jobs/torn.lua", *["jobs/w/config.toml"] * 2, "jobs/w/hooks.lua"]
+    assert 'warning: no hook is called before_fech; did you mean "before_fetch"?' in found.out
+
+
 def test_what_ran_is_read_from_the_database(ran: Path) -> None:
     (row,) = spyweb("runs", root=ran).table
     assert (row[1], row[3:]) == ("tick", ["1s", "manual", "failed: jobs/tick.lua:1: no"])

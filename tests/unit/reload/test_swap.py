@@ -690,3 +690,16 @@ async def test_settings_are_read_beside_the_event_loop(tmp_path: Path, monkeypat
         await w.look()
         assert threads
         assert threading.main_thread() not in threads
+
+
+async def test_hooks_that_can_not_be_executed_are_told_with_what_is_doubtful_about_them(tmp_path: Path) -> None:
+    async with world(tmp_path, {}) as w:
+        save_monitor(w, hooks=HOOKS)
+        await w.look()
+        w.refusals["jobs/w/hooks.lua"] = "attempt to call a nil value (global 'htp_get')"
+        save_monitor(w, hooks=HOOKS + "htp_get(1)")
+        await w.look()
+        assert errors_of(w.job("watch")) == ["attempt to call a nil value (global 'htp_get')"]
+        assert [str(each) for each in w.job("watch").warnings] == [
+            'jobs/w/hooks.lua:2: nobody defines htp_get; did you mean "http_get"?'
+        ]
