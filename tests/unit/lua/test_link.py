@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from spyweb.lua import wire
-from spyweb.lua.link import A_FEW, FULL_BATCH, MOST_KEPT, Departures, Link, Room, SmallStream
+from spyweb.lua.link import A_FEW, FULL_BATCH, HEADER, MOST_KEPT, BulkStream, Departures, Link, Room, SmallStream
 from tests.fakes.clock import settle
 
 
@@ -247,3 +247,24 @@ def test_what_is_sent_to_a_worker_that_has_just_died_is_dropped() -> None:
 
     uvloop.run(send_while_it_dies())
     assert problems == []
+
+
+async def test_what_there_is_of_an_unfinished_message_is_given_back_with_the_link(world: World) -> None:
+    world.bulk.sendall((MOST_KEPT + 1).to_bytes(4, "little") + b"x" * 1000)
+    await settle()
+    stream = world.link._bulk._hear
+    assert isinstance(stream, BulkStream)
+    assert memoryview(stream.get_buffer(0).obj).nbytes > MOST_KEPT
+
+    world.link.close()
+    assert memoryview(stream.get_buffer(0).obj).nbytes == HEADER
+
+
+async def test_the_looks_at_one_unfinished_message_are_counted(world: World) -> None:
+    assert [world.link.look() for _ in range(3)] == [0, 0, 0]
+    world.bulk.sendall((5000).to_bytes(4, "little"))
+    await settle()
+    assert [world.link.look() for _ in range(3)] == [1, 2, 3]
+    world.bulk.sendall(b"\xc0" * 5000)
+    await settle()
+    assert world.link.look() == 0
