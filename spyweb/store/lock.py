@@ -113,7 +113,7 @@ class DatabaseLock:
         told = real.with_name(f"{real.name}-lock")
         try:
             _lock_byte(self._file)
-            told.write_bytes(msgspec.json.encode(holder) + b"\n")
+            write_private(told, msgspec.json.encode(holder) + b"\n")
         except BlockingIOError as error:
             self.close()
             raise LockHeld(path, describe(_read_if_there(told), with_project=True)) from error
@@ -139,6 +139,19 @@ def hold_database(path: Path, *, root: Path | None = None, clock: Clock | None =
 def _lock_byte(file: int) -> None:
     """Raises BlockingIOError where another process, or this one by another descriptor, has it."""
     fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, LOCKED_BYTE, 1, 0))
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Put this in the file, which only its owner can read.
+
+    It is never cut to nothing first: ext4 writes such a file out as it is closed, 4 ms instead of 20 us.
+    """
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.pwrite(file, data, 0)
+        os.ftruncate(file, len(data))
+    finally:
+        os.close(file)
 
 
 def _read_if_there(path: Path) -> bytes:

@@ -177,6 +177,7 @@ def test_who_holds_a_database_is_told_with_the_project(tmp_path: Path) -> None:
     with pytest.raises(LockHeld) as refused:
         hold_database(path)
 
+    assert path.with_name("spyweb.db-lock").stat().st_mode & 0o777 == 0o600
     since = "since 2026-01-01T00:00:00Z"
     assert str(refused.value) == (
         f"{path} is in use by pid {os.getpid()} ({USER}) {since}, of the project {tmp_path}/first"
