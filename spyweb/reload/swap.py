@@ -121,6 +121,7 @@ class Reloader:
         self._live = parts.live
         self.settings = settings
         self._first_settings = settings
+        self._settings_problems: Sequence[str] = ()  # told already
         self._waiting: Sequence[str] = ()  # settings that were edited and take effect at the next start
         self.problems: Sequence[Problem] = ()  # everything wrong on disk, as of the last look
         self.broken: Mapping[JobId, Sequence[Problem]] = {}  # jobs whose file is wrong, live or not
@@ -163,14 +164,18 @@ class Reloader:
             self._note_problems(looked, await asyncio.to_thread(self._linter.finish))
 
     async def _read_settings(self) -> None:
+        problems: Sequence[str] = ()
         if await asyncio.to_thread(is_emptied, self._parts.root):
-            log.error("settings not reloaded", problem=f"{FILE}: {EMPTY}")
-            return
-        try:
-            self.settings = await asyncio.to_thread(self._parts.read_settings)
-        except ConfigError as error:
-            for problem in error.problems:
-                log.error("settings not reloaded", problem=str(problem))
+            problems = [f"{FILE}: {EMPTY}"]
+        else:
+            try:
+                self.settings = await asyncio.to_thread(self._parts.read_settings)
+            except ConfigError as error:
+                problems = [str(problem) for problem in error.problems]
+        for problem in problems:
+            if problem not in self._settings_problems:  # a log in the project's folder would be a change to look at
+                log.error("settings not reloaded", problem=problem)
+        self._settings_problems = problems
         waiting = waiting_for_a_start(self._first_settings, self.settings)
         if waiting and waiting != self._waiting:
             log.warning("settings take effect at the next start", settings=waiting)

@@ -397,6 +397,20 @@ async def test_a_named_pipe_in_place_of_the_settings_holds_nothing_up(tmp_path: 
         assert w.reloader.settings is settings
 
 
+@pytest.mark.parametrize("text", ["", "[daemon\n"])
+async def test_settings_that_stay_broken_are_told_once_however_often_anybody_looks(tmp_path: Path, text: str) -> None:
+    async with world(tmp_path, {"hello": HELLO}) as w:
+        with capture_logs() as lines:
+            for _ in range(3):
+                w.save("config.toml", text)
+                await w.look()
+            w.save("config.toml", "[daemon]\n")
+            await w.look()
+            w.save("config.toml", text)
+            await w.look()
+        assert [line["event"] for line in lines] == ["settings not reloaded"] * 2
+
+
 async def test_settings_that_take_a_start_are_told_once(tmp_path: Path) -> None:
     async with world(tmp_path, {"hello": HELLO}) as w:
         w.save("config.toml", "[server]\nport = 1\n")
