@@ -16,12 +16,12 @@ from typing import Any, cast
 
 import structlog
 from aiohttp import web
-from aiohttp.http import SERVER_SOFTWARE
+from aiohttp.http import SERVER_SOFTWARE, RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import RequestHandler
 
 from spyweb.clock import Clock
-from spyweb.limits import HEADER_BLOCK
+from spyweb.limits import FRAMING, HEADER_BLOCK
 from spyweb.model import MIB
 
 HEADER_S = 10.0  # from the connection to the end of its first request's headers
@@ -31,12 +31,14 @@ LINGER_S = 5.0  # for what is still sent to a request that has been answered: fe
 LINGER_BYTES = 64 * MIB
 LOOK_S = 5.0  # between two looks at all connections
 TELL_S = 60.0  # between two lines of the log about the same
+PIECE = 1 << 14  # bytes that are parsed at a time
 BUFFER = 1 << 15  # bytes of a body that are parsed ahead of whoever reads it
 
 UNSENT = 256 * MIB  # bytes of all answers that wait to be read
 
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+TOO_MUCH_FRAMING = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 log = structlog.get_logger()
 
@@ -145,11 +147,12 @@ class LimitedHandler(RequestHandler):
     __slots__ = (
         "_content",
         "_head",
-        "_is_answered",
+        "_is_done",
         "_limiter",
         "_longest_head",
         "_looks_before_request",
         "_looks_stuck",
+        "_sent",
         "_surplus",
         "_unsent",
     )
@@ -163,7 +166,8 @@ class LimitedHandler(RequestHandler):
         self._looks_before_request = 0
         self._looks_stuck = 0
         self._unsent = 0
-        self._is_answered = False  # before the body of the request had all come
+        self._sent = 0  # bytes of the latest request's body, with what stands between its chunks
+        self._is_done = False  # nothing more that comes is looked at
         self._surplus = 0  # bytes that came after that
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -179,20 +183,36 @@ class LimitedHandler(RequestHandler):
         super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_answered:
-            self._surplus += len(data)
-            if self._surplus > LINGER_BYTES:
-                self.abort()
-            return
+        """Hand it to the parser in small pieces: an error of the parser holds what it was given, several times over."""
+        for start in range(0, len(data), PIECE):
+            if self._is_done:
+                self._surplus += len(data) - start
+                if self._surplus > LINGER_BYTES:
+                    self.abort()
+                return
+            self._parse(data[start : start + PIECE])
+
+    def _parse(self, data: bytes) -> None:
         requests = self._request_count
         super().data_received(data)
         if self._request_count > requests and self._messages:
-            self._head, self._content = 0, self._messages[-1][1]
+            message, self._content = self._messages[-1]
+            self._head = self._sent = 0
+            self._is_done = not isinstance(message, RawRequestMessage)  # but an error, as each further piece would be
         elif self._content.is_eof():
             self._head += len(data)
-            if self._head > self._longest_head and self.transport is not None:
-                self.transport.write(TOO_LONG)
-                self.force_close()
+            if self._head > self._longest_head:
+                self._refuse(TOO_LONG)
+        else:
+            self._sent += len(data)
+            if self._sent > FRAMING + 2 * self._content.total_bytes:
+                self._refuse(TOO_MUCH_FRAMING)
+
+    def _refuse(self, answer: bytes) -> None:
+        self._is_done = True
+        if self.transport is not None:
+            self.transport.write(answer)
+            self.force_close()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -210,7 +230,7 @@ class LimitedHandler(RequestHandler):
         if not request.content.is_eof() and not response.prepared:
             response.force_close()
         finished = await super().finish_response(request, response, start_time)
-        self._is_answered = not request.content.is_eof()
+        self._is_done = self._is_done or not request.content.is_eof()
         return finished
 
     def find_delay(self) -> str:

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from spyweb.limits import HEADER_BLOCK
+from spyweb.limits import FRAMING, HEADER_BLOCK
 from spyweb.web import connections
 from spyweb.web.connections import (
     HEADER_S,
@@ -168,6 +168,33 @@ async def test_a_body_is_not_taken_for_headers() -> None:
         assert (await reader.readuntil(b"655360")).startswith(b"HTTP/1.1 200")
         writer.write(ASK)
         assert (await reader.readuntil(b"fine")).startswith(b"HTTP/1.1 200")
+
+
+async def test_what_comes_after_what_is_no_request_is_not_looked_at_and_not_kept() -> None:
+    async with town() as here:
+        await here.connect()
+        await here.until(lambda: here.limiter.open == 1)
+        (handler,) = here.limiter._addresses
+        handler.data_received(b"G" * 500_000)
+        assert len(handler._messages) == 1
+        assert len(repr(handler._messages)) < 100_000
+        handler.data_received(bytes(LINGER_BYTES))
+        await here.until(lambda: here.limiter.open == 0)
+
+
+@pytest.mark.parametrize("framing", [b"1;" + b"x" * 50_000, b"0" * 50_000])
+async def test_a_body_that_is_all_framing_is_refused(framing: bytes) -> None:
+    async with town() as here:
+        reader, writer = await here.connect(b"POST /take HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        with suppress(ConnectionError):
+            for _ in range(2 * FRAMING // len(framing)):
+                writer.write(framing)
+                await writer.drain()
+        answer = b""
+        with suppress(ConnectionError):
+            answer = await reader.read()
+        assert not answer or answer.startswith(b"HTTP/1.1 400")
+        await here.until(lambda: here.limiter.open == 0)
 
 
 async def test_all_answers_together_that_nobody_reads_take_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
