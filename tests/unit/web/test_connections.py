@@ -178,7 +178,6 @@ async def test_what_comes_after_what_is_no_request_is_not_looked_at_and_not_kept
         handler.data_received(b"G" * 500_000)
         assert len(handler._messages) == 1
         assert len(repr(handler._messages)) < 100_000
-        handler.data_received(bytes(LINGER_BYTES))
         await here.until(lambda: here.limiter.open == 0)
 
 
