@@ -5,6 +5,7 @@ What a script may pass and is given is decided here; what its SQL may touch, in 
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Sequence
 
 from spyweb.errors import OpError
@@ -40,7 +41,11 @@ async def _ask(
         limit = format_duration(call.cpu_limit_ms)
         raise OpError(f"{function}: the SQL of this run has taken more of a processor than its cpu_limit ({limit})")
     statement = Statement(sql=text, parameters=parameters, wants_rows=wants_rows, largest=call.memory_limit)
-    answered = await call.world.sql.ask(call.job, call.run, statement)
+    try:
+        answered = await call.world.sql.ask(call.job, call.run, statement)
+    except CancelledError:  # its run is being ended, and is told what it has taken until then
+        call.tally.sql_cpu_s += call.world.sql.cpu_of(call.job, statement)
+        raise
     call.tally.sql_cpu_s += answered.cpu_s
     if answered.error is not None:
         raise answered.error

@@ -99,6 +99,11 @@ class UserDatabase:
             answered = await self._try_again(job, run, statement, deadline)
         return answered
 
+    def cpu_of(self, job: JobId, statement: Statement) -> float:
+        """What a statement that is under way has taken of a processor so far, in seconds."""
+        session = self._sessions.get(job)
+        return session.cpu_of(statement) if session else 0.0
+
     def run_ended(self, run: RunId) -> None:
         """Its end is committed: a transaction that it left open is rolled back."""
         for session in self._sessions.values():

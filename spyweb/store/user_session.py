@@ -31,6 +31,7 @@ class Session:
         self._process: SqlProcess | None = None
         self._original: Original | None = None
         self._patience: asyncio.Timeout | None = None  # with the statement under way
+        self._cpu_before_s = 0.0  # of its process
         self.interest = 0  # calls that have it or wait for it
         self.living: set[RunId] = set()  # runs that have used it and not ended
         self.owner: RunId | None = None  # whose transaction is open
@@ -81,6 +82,7 @@ class Session:
             self.running = None
 
     async def _perform(self, process: SqlProcess, statement: Statement) -> Answered:
+        self._cpu_before_s = process.cpu_s
         time_is_up = self._clock.call_later(statement.longest_s, process.interrupt)
         try:
             async with asyncio.timeout(statement.longest_s + GRACE_S) as self._patience:
@@ -95,6 +97,12 @@ class Session:
         finally:
             time_is_up.cancel()
             self._patience = None
+
+    def cpu_of(self, statement: Statement) -> float:
+        """What the statement has taken of a processor so far, in seconds; 0 unless it is under way."""
+        if self.running is not statement or self._patience is None or self._process is None:
+            return 0.0
+        return max(0.0, self._process.cpu_s - self._cpu_before_s)
 
     def end_statement(self) -> None:
         """Whoever asked for it is gone."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -75,6 +76,18 @@ async def test_errors_raise_with_the_functions_name(call: Call) -> None:
         await ask(call, "db_exec", b"ATTACH 'x' AS x")
     with pytest.raises(OpError, match=r"bad argument #1 to 'db_exec' \(SQL in UTF-8 expected"):
         await ask(call, "db_exec", b"SELECT '\xff'")
+
+
+async def test_what_a_statement_has_taken_is_counted_where_its_run_is_ended_meanwhile(call: Call) -> None:
+    assert await ask(call, "db_query", b"SELECT 1 AS a") == [[{"a": 1}]]
+    before = call.tally.sql_cpu_s
+    endless = b"WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
+    asked = asyncio.get_running_loop().create_task(ask(call, "db_query", endless))
+    await asyncio.sleep(0.05)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert call.tally.sql_cpu_s > before
 
 
 async def test_what_sql_takes_of_a_processor_is_counted_and_has_the_runs_limit(call: Call) -> None:
