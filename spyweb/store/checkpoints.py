@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import sys
 from asyncio import Future
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,15 +18,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from spyweb.errors import StoreError
-from spyweb.store.damage import index_of, size_of, wal_of
+from spyweb.store.damage import size_of, wal_of
+from spyweb.store.log_index import LogIndex
 from spyweb.store.marker import Marker
 from spyweb.store.original import Original
 
 ROWS = 2000  # changed between two checkpoints; where they lie far apart each adds a page of 4 kB to the log
 PAGES = 5000  # in the log that have not been copied: few rows of large values
 BATCHES = 8  # from one look at that to the next, since each gives the interpreter's lock away
-PAGES_IN_LOG = 16  # where the -shm file says how many there are: a native u32 (sqlite.org/walformat.html, mxFrame)
-
 
 _sync = getattr(os, "fdatasync", os.fsync)  # as SQLite's own
 
@@ -41,13 +39,14 @@ class Checkpoints:
         original: Original,
         connect: Callable[[], sqlite3.Connection],
         marker: Marker | None = None,
+        index: LogIndex | None = None,
     ) -> None:
         self._path = path
         self._original = original
         self._connect = connect
         self._connection: sqlite3.Connection | None = None
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._index = open_index(path)
+        self._index = index or LogIndex(path)
         self._copied = 0  # pages of the log, by the checkpoints so far
         self._thread: ThreadPoolExecutor | None = None
         self._under_way: Future[None] | None = None
@@ -88,9 +87,7 @@ class Checkpoints:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-        if self._index >= 0:
-            os.close(self._index)
-            self._index = -1
+        self._index.close()
 
     def _mark(self) -> None:
         """Once after each checkpoint."""
@@ -103,20 +100,13 @@ class Checkpoints:
         if self._batches < BATCHES:
             return False
         self._batches = 0
-        pages = self._pages()
+        pages = self._index.pages()
         if pages < self._copied:  # it has begun anew
             self._copied = 0
         return pages - self._copied >= PAGES
 
-    def _pages(self) -> int:
-        """In the log; 0 where that can't be told."""
-        if self._index >= 0:
-            with suppress(OSError):
-                return int.from_bytes(os.pread(self._index, 4, PAGES_IN_LOG), sys.byteorder)
-        return 0
-
     def _begin(self) -> None:
-        self._rows, self._copied = 0, self._pages()
+        self._rows, self._copied = 0, self._index.pages()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "checkpoints")
         with suppress(RuntimeError):  # no thread can be started: as what fails there
@@ -148,10 +138,3 @@ class Checkpoints:
         if trouble:
             raise trouble
         return self._connect()
-
-
-def open_index(path: Path) -> int:
-    """-1: there is none, as where SQLite keeps it in memory."""
-    with suppress(OSError):
-        return os.open(index_of(path), os.O_RDONLY | os.O_CLOEXEC)
-    return -1

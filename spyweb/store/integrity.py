@@ -17,12 +17,12 @@ from typing import NamedTuple
 from spyweb.errors import StoreCorrupt, StoreIncomplete
 from spyweb.store.access import explain
 from spyweb.store.damage import files_of, index_of, refuse_missing, size_of, wal_of
+from spyweb.store.log_index import FRAME_HEADER, LOG_HEADER
 from spyweb.store.marker import Known, stamp_of
 from spyweb.store.protocol import Durability
 
 MAGIC = b"SQLite format 3\0"
 HEADER = 100  # bytes, of a database
-LOG_HEADER, FRAME_HEADER = 32, 24  # bytes (sqlite.org/fileformat2.html#the_write_ahead_log)
 LOG_MAGIC, LOG_FORMAT = 0x377F_0682, 3_007_000  # the last bit of the magic: whether checksums are big-endian
 
 

@@ -26,6 +26,7 @@ from spyweb.store.integrity import refuse_incomplete
 from spyweb.store.lanes import Lanes
 from spyweb.store.lock import hold_database
 from spyweb.store.locks import SqliteLocks
+from spyweb.store.log_index import LogIndex
 from spyweb.store.marker import Marker
 from spyweb.store.migrate import Migration, load_migrations, migrate, refuse_newer, refuse_older
 from spyweb.store.original import Original
@@ -121,9 +122,10 @@ async def open_lanes(
         questions = await open_lane(path, clock, partial(connect_to_read, path), limit=1)
         opened.push_async_callback(questions.close)
         await writer.watch_progress()
-        writer.original = original = find_original(path)
+        index = LogIndex(path)
+        writer.original = original = find_original(path, index)
         writer.damage = reader.damage = questions.damage
-        checkpoints = Checkpoints(path, original, partial(connect_to, path, "rw"), marker)
+        checkpoints = Checkpoints(path, original, partial(connect_to, path, "rw"), marker, index)
         opened.pop_all()
     writer.tell_of_rows = checkpoints.note
     return Lanes(writer=writer, reader=reader, questions=questions, checkpoints=checkpoints, lock=lock)
@@ -140,9 +142,9 @@ async def open_lane(
         raise explain(error, path) from error
 
 
-def find_original(path: Path) -> Original:
+def find_original(path: Path, index: LogIndex) -> Original:
     try:
-        return Original(path)
+        return Original(path, index)
     except OSError as error:
         raise explain(error, path) from error
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.errors import StoreError
+from spyweb.errors import StoreCorrupt, StoreError
 from spyweb.store.damage import wal_of
 from spyweb.store.original import Original
 from spyweb.store.protocol import GLOBAL
@@ -61,6 +61,26 @@ async def test_what_would_be_lost_is_refused_and_the_trouble_told(
     with pytest.raises(StoreError, match="was removed or replaced while it is open"):
         await store.entries.set(GLOBAL, b"k", b"after")
     assert str(path) in store.stats().failed
+
+
+@pytest.mark.parametrize("left", [0, 0.5])
+async def test_a_log_that_was_cut_off_is_not_written_on_behind_the_gap(
+    store: SqliteStore, path: Path, left: float
+) -> None:
+    size = wal_of(path).stat().st_size
+    os.truncate(wal_of(path), int(left * size))
+    with pytest.raises(StoreCorrupt, match="db-wal was cut off while it was open"):
+        await store.entries.set(GLOBAL, b"k", b"after")
+    assert wal_of(path).stat().st_size == int(left * size)
+    assert "damaged" in store.stats().failed
+
+
+async def test_a_log_that_another_program_begins_anew_is_not_cut_off(store: SqliteStore, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+    assert wal_of(path).stat().st_size == 0
+    await store.entries.set(GLOBAL, b"k", b"after")
+    assert await store.entries.get(GLOBAL, b"k") == b"after"
 
 
 async def test_a_folder_that_is_put_back_is_written_to_again(store: SqliteStore, path: Path, tmp_path: Path) -> None:
