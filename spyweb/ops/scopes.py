@@ -18,7 +18,7 @@ from spyweb.ops.rules import updates
 from spyweb.ops.rules.expiry import expiry_of
 from spyweb.ops.rules.payload import Payload
 from spyweb.ops.rules.updates import Problem, Update
-from spyweb.ops.rules.values import Unstorable, result_of
+from spyweb.ops.rules.values import Unstorable, result_of, shown
 from spyweb.store.protocol import KEEP, SCOPES, Drop, Entry, Order, Put, Transform, scope_namespace
 
 T = TypeVar("T")
@@ -101,7 +101,10 @@ def update(here: Here, fields: Fields) -> Asked[object]:
 
 def _apply(payload: Payload, entry: Entry | None, ops: Sequence[Update]) -> Put:
     """Written even when nothing changed, as in iii: watchers hear of every update."""
-    updated = updates.apply(entry.value if entry else None, ops)
+    try:
+        updated = updates.apply(entry.value if entry else None, ops)
+    except Unstorable as problem:
+        raise payload.refusal(payload.code, f"key '{shown(payload.key())}': {problem}") from None
     payload.check_size(updated.value)
     result = change_of(entry, updated.value)
     if updated.problems:

@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 
 from spyweb.model import NULL, Null, Value, ValueKey
+from spyweb.store.collisions import COLLIDE, have_colliding_numbers
 
 BASE64, TABLE, NUMBER = "$base64", "$table", "$number"
 FORMS: Final = frozenset({BASE64, TABLE, NUMBER})
@@ -206,15 +207,17 @@ def _bytes(text: str) -> bytes:
         raise ValueError(f"has a {BASE64} that is not base64: {text[:40]!r}") from error
 
 
-def _from_pairs(pairs: list[Plain], depth: int) -> Value:
+def _from_pairs(pairs: list[list[Plain]], depth: int) -> Value:
+    if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+        raise ValueError(f"has a {TABLE} that is not a list of pairs")
+    keys = [_key(key) for key, _ in pairs]
+    if have_colliding_numbers(keys):
+        raise ValueError(f"has {COLLIDE}")
     table: dict[ValueKey, Value] = {}
-    for pair in pairs:
-        if not isinstance(pair, list) or len(pair) != 2:
-            raise ValueError(f"has a {TABLE} that is not a list of pairs")
-        key = _key(pair[0])
+    for key, (plain, item) in zip(keys, pairs, strict=True):
         if key in table:
-            raise ValueError(f"has a {TABLE} with the same key twice: {msgspec.json.encode(pair[0]).decode()[:40]}")
-        table[key] = from_plain(pair[1], depth)
+            raise ValueError(f"has a {TABLE} with the same key twice: {msgspec.json.encode(plain).decode()[:40]}")
+        table[key] = from_plain(item, depth)
     return _as_list(table) if _is_sequence(table) else table
 
 

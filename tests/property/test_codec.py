@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from spyweb.lua import wire
 from spyweb.lua.wire import Ext, Foreign
+from spyweb.store.collisions import COLLIDE, FREE
+from tests.fakes.collisions import colliding_floats, colliding_numbers
 from tests.fakes.lua_kit import LuaKit, ScriptFailed
 
 NULL, EMPTY_ARRAY = Foreign(Ext.NULL, "table"), Foreign(Ext.EMPTY_ARRAY, "table")
@@ -164,6 +166,42 @@ def test_a_boolean_key_beside_the_number_that_python_takes_it_for_is_not_lost(vm
         {Foreign(Ext.FOREIGN, "boolean beside the number 0"): b"a", 0: b"b"},
     ]
     assert vm.run("return {[true] = 'a', [false] = 'b', [2] = 'c'}") == [{True: b"a", False: b"b", 2: b"c"}]
+
+
+MAKE_TABLE = "local t = {} for _, key in ipairs((...)) do t[key] = 1 end "
+
+
+@pytest.mark.parametrize("numbers", [colliding_numbers(4_915), colliding_floats(4_915), colliding_numbers(2_700)])
+def test_a_table_whose_number_keys_collide_in_python_is_as_foreign_as_a_function(
+    vm: LuaKit, numbers: list[object]
+) -> None:
+    collides = Foreign(Ext.FOREIGN, COLLIDE.removeprefix("a "))
+
+    assert vm.run(MAKE_TABLE + "return {1, t, 'x'}, {a = t}, t, 5", numbers) == [
+        [1, collides, b"x"],
+        {b"a": collides},
+        collides,
+        5,
+    ]
+    assert vm.run(MAKE_TABLE + "for i = 1, 600 do t['k' .. i] = 1 end return t", numbers) == [collides]
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        range(-2_500, 2_500),
+        colliding_numbers(4_915)[:FREE],
+        *([number << shift for number in range(5_000)] for shift in range(4, 49, 4)),
+        [across << 32 | down for across in range(70) for down in range(70)],
+        [number / 10 for number in range(5_000)],
+        [1 / (number + 1) for number in range(5_000)],
+        [-number * 2.0**61 for number in range(5, 5_000)],
+    ],
+)
+def test_regular_number_keys_cross(vm: LuaKit, numbers: list[object]) -> None:
+    numbers = [number for number in numbers if number != 1]  # else they might be a list
+
+    assert vm.run(MAKE_TABLE + "return t", numbers) == [dict.fromkeys(numbers, 1)]
 
 
 def test_a_cycle_ends_where_it_closes_and_a_shared_table_is_no_cycle(vm: LuaKit) -> None:

@@ -4,12 +4,15 @@
 
 local kit = ...
 local raw, frozen, null, empty_array = kit.raw, kit.frozen, kit.null, kit.empty_array
-local char, format, pack = raw.string.char, raw.string.format, raw.string.pack
-local concat, tointeger = raw.table.concat, raw.math.tointeger
+local char, format, pack, unpack = raw.string.char, raw.string.format, raw.string.pack, raw.string.unpack
+local concat, number_type, tointeger = raw.table.concat, raw.math.type, raw.math.tointeger
 local next, rawget, rawlen, select, setmetatable, type = raw.next, raw.rawget, raw.rawlen, raw.select, raw.setmetatable, raw.type
 
 local MAX_DEPTH = 64  -- of tables; wire.Ext.DEEP says where it was cut
 local FOREIGN, CYCLE, DEEP, NULL, EMPTY_ARRAY = 1, 2, 3, 4, 5  -- wire.Ext
+-- Of store/collisions.py.
+local FREE, FIRST_SIZE, MOST_PROBES, COLLIDE = 512, 1024, 64, "table whose number keys collide"
+local MODULUS = (1 << 61) - 1  -- of Python's hash of a number
 
 -- One-byte strings, made when first needed: a lookup costs a fifth of string.char.
 local BYTE = setmetatable({}, { __index = function(cache, code)
@@ -80,15 +83,68 @@ local function put_key(out, n, key, contents)
   return put(out, n, key, 0)
 end
 
+-- Python's hash of a number: its remainder, and a float is a whole number that has been shifted around in 61 bits.
+local function hash_of(number)
+  if number_type(number) == "integer" then
+    return number < 0 and -(-number % MODULUS) or number % MODULUS
+  end
+  local bits = unpack(">i8", (pack(">d", number)))
+  local exponent, whole = bits >> 52 & 0x7ff, bits & 0xfffffffffffff
+  if exponent == 0 then exponent = 1 else whole = whole | 1 << 52 end
+  local shift = (exponent - 1075) % 61
+  local hash = (whole << shift | whole >> (61 - shift)) & MODULUS
+  return bits < 0 and -hash or hash
+end
+
+-- Look for a place for each as CPython's dict does: of so many places two thirds are used, then it grows.
+local function collide(contents, size)
+  local taken, mask, used = {}, size - 1, size * 2 // 3
+  local count, probes = 0, 0
+  for key in next, contents do
+    if type(key) == "number" then
+      local rest = hash_of(key)
+      local place = rest & mask
+      while taken[place] do
+        rest = rest >> 5
+        place = (place * 5 + rest + 1) & mask
+        probes = probes + 1
+      end
+      taken[place] = true
+    end
+    count = count + 1
+    if count == used or probes > MOST_PROBES * used then break end
+  end
+  return probes > MOST_PROBES * used
+end
+
+-- What the daemon would be slow to read, since everybody knows Python's hash of a number; of a text nobody does.
+local function have_colliding_numbers(contents, count)
+  local size = FIRST_SIZE
+  while not collide(contents, size) do
+    if size * 2 // 3 >= count then return false end
+    size = size * 2
+  end
+  return true
+end
+
 local function put_map(out, n, contents, depth)
-  local header, count = n, 0
+  local header, count, numbers = n, 0, 0
   n = n + 1
   for key, value in next, contents do
     count = count + 1
-    if type(key) == "string" then n = put_string(out, n, key) else n = put_key(out, n, key, contents) end
+    if type(key) == "string" then
+      n = put_string(out, n, key)
+    else
+      numbers = numbers + 1
+      n = put_key(out, n, key, contents)
+    end
     n = put(out, n, value, depth)
   end
   elements = elements + count
+  if numbers > FREE and have_colliding_numbers(contents, count) then
+    for i = header, n - 1 do out[i] = nil end
+    return put_extension(out, header, FOREIGN, COLLIDE)
+  end
   if count < 16 then out[header] = BYTE[0x80 + count] else out[header] = pack(">BI4", 0xdf, count) end
   return n
 end

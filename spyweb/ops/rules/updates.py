@@ -66,7 +66,7 @@ class Updated:
 
 
 def apply(root: Value, updates: Sequence[Update]) -> Updated:
-    """What a value becomes; a missing one at least `{}`."""
+    """What a value becomes; a missing one at least `{}`.  Raises Unstorable."""
     draft, problems = Draft(), []
     for index, update in enumerate(updates):
         try:
@@ -109,7 +109,7 @@ def _merged(draft: Draft, target: Object, value: Object) -> Object:
     if any(key in target and not has_key(target, key) for key in value if key in ALIKE):
         raise Rejected("merge.value.mixed_keys", "a table can't have the keys 1 and true, or 0 and false, at once")
     target = draft.own(target)
-    target.update(value)
+    draft.merge(target, value)
     return target
 
 
@@ -199,7 +199,7 @@ def _remove(draft: Draft, root: Value, update: Update) -> Value:
     if gone not in target:
         return root
     target = draft.own(target)
-    del target[gone]
+    draft.remove(target, gone)
     return target
 
 

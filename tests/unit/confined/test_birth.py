@@ -21,12 +21,14 @@ def test_an_exit_is_told_in_words(code: int, words: str) -> None:
 def test_nothing_is_inherited_that_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPYWEB_TOKEN", "secret")
     monkeypatch.setenv("PYTHONHOME", "/opt/python")
+    monkeypatch.setenv("PYTHONHASHSEED", "0")  # with it, texts could be chosen that collide in a dict
 
     environment = bare_environment()
 
     assert environment["PYTHONHOME"] == "/opt/python"
     assert environment["PYTHONPATH"] == str(Path(spyweb.__file__).parents[1])
     assert "SPYWEB_TOKEN" not in environment
+    assert "PYTHONHASHSEED" not in environment
 
 
 def test_libraries_are_found_without_the_site() -> None:

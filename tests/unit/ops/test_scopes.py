@@ -12,6 +12,7 @@ from spyweb.settings import StateSettings
 from spyweb.store.memory import MemoryStore
 from spyweb.store.protocol import SCOPES, ChangeKind, Watch
 from tests.fakes.clock import FakeClock
+from tests.fakes.collisions import colliding_numbers
 from tests.fakes.ops import PRICES, ask, make_call, make_world, table
 
 assert catalog.names()
@@ -106,6 +107,14 @@ async def test_an_update_applies_its_ops_and_reports_what_it_skipped() -> None:
     skipped = {"op_index": 1, "code": "increment.not_number", "message": "'s' holds a string, not a number"}
     assert result == {"old_value": {b"n": 1, b"s": b"x"}, "new_value": new, "errors": [skipped]}
     assert await ask(call, "state.get", at()) == [new]
+
+
+async def test_an_update_that_makes_number_keys_collide_says_so_and_changes_nothing() -> None:
+    call, numbers = make_call(), colliding_numbers(2_700)
+    merges = [step("merge", value=dict.fromkeys(numbers[first::3], 1)) for first in range(3)]
+    with pytest.raises(OpError, match=r"key 'k': a table whose number keys collide can't be stored"):
+        await ask(call, "state.update", at(ops=merges))
+    assert await ask(call, "state.get", at()) == [None]
 
 
 async def test_an_update_without_ops_or_a_path_and_on_a_missing_key() -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 
+import msgspec
 import pytest
 
 from spyweb.model import NULL, Value
 from spyweb.ops.rules.paths import MOST_SEGMENTS
 from spyweb.ops.rules.updates import Kind, Update, apply
 from spyweb.store.value_json import MAX_DEPTH, TypeName, decode_value, encode_value, holds_more_than, type_of
+from tests.fakes.collisions import colliding_numbers
+from tests.fakes.growth import LINEAR, growth
 
 
 @pytest.mark.parametrize(
@@ -154,3 +158,16 @@ def test_a_value_of_too_many_is_refused_with_the_reason() -> None:
     assert decode_value(b"[1,2]", 3) == [1, 2]
     with pytest.raises(ValueError, match=r"^holds more than 3 values$"):
         decode_value(b"[1,2,3]", 3)
+
+
+def test_a_table_whose_number_keys_collide_is_refused_before_it_is_built() -> None:
+    def pairs(count: int) -> bytes:
+        return msgspec.json.encode({"$table": [[number, 1] for number in colliding_numbers(count)]})
+
+    def read(text: bytes) -> None:
+        with suppress(ValueError):
+            decode_value(text)
+
+    with pytest.raises(ValueError, match="has a table whose number keys collide"):
+        decode_value(b"[%s]" % pairs(2_700))
+    assert growth(read, pairs, 2_457) < LINEAR
