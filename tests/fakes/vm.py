@@ -1,6 +1,11 @@
-"""What a VM calls when no worker is around it."""
+"""What a VM calls when no worker is around it, and what it comes to."""
 
 from __future__ import annotations
+
+from spyweb.lua import wire
+from spyweb.lua.wire import Ended
+from spyweb.lua.worker.values import Told
+from spyweb.lua.worker.vm import VM
 
 
 class FakeCallbacks:
@@ -14,3 +19,14 @@ class FakeCallbacks:
     def emit(self, level: bytes, text: bytes) -> int:
         self.lines.append((level, text))
         return 0
+
+
+def run_to_end(vm: VM, source: str) -> tuple[Ended, bytes, bytes]:
+    """How a script ends that asks for nothing: the outcome, its reason, and its traceback."""
+    assert vm.compile(b"x.lua", source.encode()) is None
+    vm.begin(1, "run", wire.pack([{"job": "x"}, False]))
+    told = vm.start(1)
+    while told[0] == Told.SEQUEL:
+        told = vm.start(1)
+    assert told[0] == Told.END, told
+    return Ended(told[1]), told[2], told[3]  # type: ignore[arg-type,return-value]

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from spyweb.lua import wire
 from spyweb.lua.wire import Ended
-from spyweb.lua.worker.values import Told
 from spyweb.lua.worker.vm import VM, Parts, init_of
-from tests.fakes.vm import FakeCallbacks
+from tests.fakes.vm import FakeCallbacks, run_to_end
 
 INIT = init_of({"ops": ["echo"], "engine": {}, "env": {}})
 BAD = "bad argument #1 to 'require' (string expected, got number)"
@@ -31,13 +29,8 @@ def vm(parts: Parts, callbacks: FakeCallbacks) -> Iterator[VM]:
 
 def run(vm: VM, source: str) -> tuple[Ended, str, str]:
     """How the script ends, its reason, and its traceback."""
-    assert vm.compile(b"x.lua", source.encode()) is None
-    vm.begin(1, "run", wire.pack([{"job": "x"}, False]))
-    told = vm.start(1)
-    while told[0] == Told.SEQUEL:
-        told = vm.start(1)
-    _, ended, reason, traceback, *_ = told
-    return Ended(ended), reason.decode(), traceback.decode()  # type: ignore[arg-type,attr-defined]
+    ended, reason, traceback = run_to_end(vm, source)
+    return ended, reason.decode(), traceback.decode()
 
 
 @pytest.mark.parametrize("first_line", ["-- nothing\n", "-- __close: the call is protected\n"])

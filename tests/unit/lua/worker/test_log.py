@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from spyweb.lua import wire
 from spyweb.lua.wire import Ended
-from spyweb.lua.worker.values import Told
 from spyweb.lua.worker.vm import VM, Parts, init_of
-from tests.fakes.vm import FakeCallbacks
+from tests.fakes.vm import FakeCallbacks, run_to_end
 
 INIT = init_of({"ops": ["echo"], "engine": {}, "env": {}})
 
@@ -28,12 +26,8 @@ def vm(parts: Parts, callbacks: FakeCallbacks) -> Iterator[VM]:
 
 
 def run(vm: VM, source: str) -> tuple[Ended, bytes]:
-    assert vm.compile(b"x.lua", source.encode()) is None
-    vm.begin(1, "run", wire.pack([{"job": "x"}, False]))
-    told = vm.start(1)
-    while told[0] == Told.SEQUEL:
-        told = vm.start(1)
-    return Ended(told[1]), told[2]  # type: ignore[arg-type,return-value]
+    """How the script ends, and its reason."""
+    return run_to_end(vm, source)[:2]
 
 
 @pytest.mark.parametrize(

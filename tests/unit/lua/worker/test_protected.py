@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from spyweb.lua import wire
 from spyweb.lua.wire import Ended
-from spyweb.lua.worker.values import Told
 from spyweb.lua.worker.vm import VM, Parts, init_of
-from tests.fakes.vm import FakeCallbacks
+from tests.fakes.vm import FakeCallbacks, run_to_end
 
 INIT = init_of({"ops": ["echo"], "engine": {}, "env": {}})
 LIMIT = 8 << 20
@@ -30,13 +28,7 @@ def vm(parts: Parts, callbacks: FakeCallbacks) -> Iterator[VM]:
 
 def run(vm: VM, source: str) -> tuple[Ended, bytes]:
     """How the script ends, and its reason."""
-    assert vm.compile(b"x.lua", source.encode()) is None
-    vm.begin(1, "run", wire.pack([{"job": "x"}, False]))
-    told = vm.start(1)
-    while told[0] == Told.SEQUEL:
-        told = vm.start(1)
-    assert told[0] == Told.END, told
-    return Ended(told[1]), told[2]  # type: ignore[arg-type,return-value]
+    return run_to_end(vm, source)[:2]
 
 
 # Armed, the finalizer would log.
