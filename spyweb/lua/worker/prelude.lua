@@ -231,6 +231,7 @@ local function empty()
   for key in next, env do env[key] = nil end
   setmetatable(env, nil)
   border.string_meta.__index = nil
+  set_type_metatable(next, nil)     -- the fields of `log`
   for key in next, kit do kit[key] = nil end
   for key in next, border do border[key] = nil end
   runs, now, parts, border, kit = nil, nil, nil, nil, nil

@@ -359,3 +359,33 @@ def test_what_a_vm_uses_is_counted_until_it_is_gone(vm: VM, monkeypatch: pytest.
     assert seen == [before]
     assert before > 2_000_000
     assert vm.used == 0
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        b"kept = big",
+        b"log.kept = big",
+        b"string.kept, math.kept, state.kept = big, big, big",
+        b"kept = coroutine.wrap(function() coroutine.yield(big) end) kept()",
+        b"kept = table.freeze({big})",
+        b"defer(function() kept = big end)",
+        b"error({big})",
+    ],
+)
+def test_whatever_a_script_keeps_goes_before_its_vm_is_closed(
+    parts: Parts, callbacks: FakeCallbacks, monkeypatch: pytest.MonkeyPatch, keep: bytes
+) -> None:
+    vm = VM(parts, INIT, LIMIT, callbacks, main_count=1000)
+    start(vm, b"local big = ('x'):rep(2000000) " + keep)
+    control, left = vm._control, []
+
+    def watched(what: bytes) -> None:
+        control(what)
+        left.append(vm.used)
+
+    monkeypatch.setattr(vm, "_control", watched)
+    vm.close()
+
+    assert len(left) == 1
+    assert left[0] < 1_000_000
