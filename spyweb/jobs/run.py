@@ -248,12 +248,18 @@ class Runner:
         return what_follows(run, ending, after, self._clock.now_ms()) if after else Change()
 
     async def _commit(self, change: Change) -> list[RunId | None]:
-        """Record a change however long the store refuses: what has happened can't be undone."""
+        """Record a change however long the store refuses: what has happened can't be undone.
+
+        A damaged database takes nothing more until the next start, which finds the run open.  What follows is not begun.
+        """
         while True:
             try:
                 ids = await self._around.runs.record(change)
                 break
             except STORE_REFUSED as error:
+                if isinstance(error, StoreCorrupt) and not change.begin:
+                    ids = [None] * len(change.new)
+                    break
                 tell_refusal("not recorded yet", error, again_in_s=STORE_PATIENCE)
                 await self._clock.sleep(STORE_PATIENCE)
         for end in change.end:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from asyncio import Future, Task, ensure_future, sleep
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from spyweb.errors import NoAccess, Refused, StoreError
+from spyweb.errors import NoAccess, Refused, StoreCorrupt, StoreError
 from spyweb.jobs.attempt import STORE_PATIENCE, CountingHost, Observer
 from spyweb.jobs.claims import Start
 from spyweb.jobs.live import LiveJob
@@ -563,6 +564,23 @@ async def test_the_end_of_a_run_is_recorded_once_the_store_can_be_opened_again(m
             await t.clock.turn(STORE_PATIENCE - 1)
         await t.clock.turn(1)
         assert await t.record() == ["prices manual success"]
+
+
+async def test_whoever_watches_a_run_whose_end_a_damaged_store_does_not_take_hears_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watcher = Watcher()
+    async with town() as t:
+        t.machine.held.add(PRICES)
+        await t.settle(job := make_job(schedule=Never()))
+        t.runner.start_by_hand(job, Start(trigger={"type": "manual"}, observer=watcher))
+        await t.clock.turn()
+        monkeypatch.setattr(t.store.runs, "record", partial(refuse, error=StoreCorrupt(Path("spyweb.db"), "malformed")))
+        t.machine.finish(1)
+        await t.clock.turn()
+        assert [ending.outcome for ending in watcher.seen] == [Outcome.SUCCESS]
+        assert not job.busy
+        assert await t.record() == ["prices manual running"]
 
 
 async def test_a_run_whose_host_can_not_be_made_fails_and_leaves_its_job_free() -> None:
