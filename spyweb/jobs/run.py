@@ -15,7 +15,7 @@ import structlog
 from msgspec.structs import replace
 from structlog.typing import FilteringBoundLogger
 
-from spyweb.errors import STORE_REFUSED, Refused
+from spyweb.errors import STORE_REFUSED, Refused, StoreCorrupt
 from spyweb.jobs.aftermath import begin_again, next_attempt, what_follows
 from spyweb.jobs.attempt import STORE_PATIENCE, CountingHost, Observer, Surroundings, attempt, cancel
 from spyweb.jobs.cause import event_of, is_caused
@@ -250,7 +250,7 @@ class Runner:
     async def _commit(self, change: Change) -> list[RunId | None]:
         """Record a change however long the store refuses: what has happened can't be undone.
 
-        A damaged database takes nothing more until the next start, which finds the run open.  What follows is not begun.
+        A damaged database takes nothing more until the next start, which finds the run open.  Nothing follows it.
         """
         while True:
             try:

@@ -69,11 +69,11 @@ class Checkpoints:
         if self._under_way is None and not self._is_stopping and (self._rows >= ROWS or self._is_long()):
             self._begin()
 
-    async def stop(self) -> None:
+    async def stop(self, *, is_damaged: bool = False) -> None:
         """Before the other connections are closed.  What is written from here on the last of them copies."""
         self._is_stopping = self._is_marked = True
         if self._marker:
-            self._marker.note_closed()
+            self._marker.note_closed(is_merged=not is_damaged)
         if self._under_way is not None:
             await self._under_way
         if self._thread is not None:

@@ -54,7 +54,7 @@ class Lanes:
     async def close(self) -> None:
         """The writer last: the last connection folds the log into the database, so it must be able to write."""
         if self.checkpoints:
-            await self.checkpoints.stop()
+            await self.checkpoints.stop(is_damaged=self.writer.damage.found is not None)
         await self.questions.close()
         await self.reader.close()
         await self.writer.close()

@@ -100,9 +100,12 @@ class Marker:
         """From now on the log holds what the database file does not, as that is at this moment."""
         self._change(unmerged=stamp_of(self._database))
 
-    def note_closed(self) -> None:
-        """The log is about to be merged and removed: from now on its absence tells nothing."""
-        self._change(open=None, unmerged=None)
+    def note_closed(self, *, is_merged: bool = True) -> None:
+        """The log is about to be merged and removed: from now on its absence tells nothing.
+
+        Not so where it was cut off: it can't be merged, and the next start must not take it for an empty one.
+        """
+        self._change(open=None, unmerged=None if is_merged else self._contents.unmerged)
 
     def forget(self) -> None:
         """Raises OSError."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.errors import StoreIncomplete
+from spyweb.errors import StoreCorrupt, StoreIncomplete
 from spyweb.settings.sections import MARKER
 from spyweb.store import marker as marker_module
 from spyweb.store.marker import Marker
@@ -142,6 +142,18 @@ async def test_a_log_that_another_program_has_merged_is_not_missed(killed: Path)
     assert not (killed / "spyweb.db-wal").exists()
 
     assert await value(killed) == b"1"
+
+
+async def test_a_log_that_was_cut_off_while_it_was_open_is_missed_after_a_stop_too(data: Path) -> None:
+    store = await opened(data)
+    await store.entries.set(GLOBAL, b"k", b"1")
+    os.truncate(data / "spyweb.db-wal", 0)
+    with pytest.raises(StoreCorrupt):
+        await store.entries.set(GLOBAL, b"k", b"2")
+    await store.close()
+
+    with pytest.raises(StoreIncomplete, match="with what was written last"):
+        await opened(data)
 
 
 async def test_after_a_stop_no_log_is_expected(data: Path) -> None:
