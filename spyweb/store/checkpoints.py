@@ -62,7 +62,7 @@ class Checkpoints:
 
     def note(self, rows: int) -> None:
         """So many have been changed by what was committed."""
-        if rows and not self._is_marked:
+        if rows and not self._is_marked and size_of(wal_of(self._path)):  # rows of temporary tables are not in it
             self._mark()
         self._rows += rows
         self._batches += 1

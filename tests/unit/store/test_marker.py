@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ import pytest
 from spyweb.errors import StoreCorrupt, StoreIncomplete
 from spyweb.settings.sections import MARKER
 from spyweb.store import marker as marker_module
+from spyweb.store.checkpoints import Checkpoints
 from spyweb.store.marker import Marker
+from spyweb.store.original import Original
 from spyweb.store.protocol import GLOBAL, Durability, Store
-from spyweb.store.sqlite import open_store
+from spyweb.store.sqlite import connect_to, open_store
 from tests.fakes.clock import FakeClock
 
 
@@ -105,6 +108,18 @@ async def test_another_url_is_another_database(data: Path) -> None:
 
 async def test_what_a_killed_daemon_left_is_taken_up(killed: Path) -> None:
     assert await value(killed) == b"1"
+
+
+async def test_rows_that_are_in_no_log_let_none_be_expected(data: Path) -> None:
+    await (await opened(data)).close()
+    path = data / "spyweb.db"
+    marker = Marker(data, path, FakeClock())
+    checkpoints = Checkpoints(path, Original(path), partial(connect_to, path, "rw"), marker)
+    checkpoints.note(1)  # of a temporary table
+    checkpoints.close()
+
+    assert told(data)["open"] is not None
+    assert told(data)["unmerged"] is None
 
 
 @pytest.mark.parametrize("companions", [["-wal"], ["-wal", "-shm"]])
