@@ -86,10 +86,17 @@ def test_anything_else_is_a_success(worker: WorkerDriver, source: str) -> None:
     assert worker.run(source).ended == Ended.SUCCESS
 
 
-def test_a_result_that_is_too_large_is_not_shown(worker: WorkerDriver) -> None:
-    end = worker.run(f"return ('x'):rep({wire.RESULT})")
+def test_a_table_that_is_too_large_is_not_shown(worker: WorkerDriver) -> None:
+    end = worker.run(f"return {{('x'):rep({wire.RESULT})}}")
 
     assert (end.ended, end.result) == (Ended.SUCCESS, None)
+
+
+def test_of_a_text_that_is_too_large_the_beginning_is_shown_and_on_success_is_given_all(worker: WorkerDriver) -> None:
+    end = worker.run("function on_success(ctx, result) log(#result) end\nfunction run() return ('x'):rep(1000000) end")
+
+    assert (end.ended, end.result) == (Ended.SUCCESS, [b"x" * (wire.RESULT - 16)])
+    assert [text for _, _, text in worker.logs] == [b"1000000"]
 
 
 def test_a_script_that_does_not_compile_says_where(worker: WorkerDriver) -> None:

@@ -163,7 +163,7 @@ local function ended(run)
   runs[run.id] = nil
   if not run.discard then tidy_up() end
   local reason, traceback, scalar = run.reason, run.traceback, nil
-  if run.is_scalar and run.ended == SUCCESS then scalar = run.result end
+  if run.is_scalar and run.ended == SUCCESS then scalar = run.shown end
   if reason ~= "" and (#reason > REASON or raw.string.find(reason, "^%s") or raw.string.find(reason, "\n", 1, true)) then
     reason, traceback = use("ending").worded(reason, traceback)
   end

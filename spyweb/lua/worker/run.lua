@@ -5,10 +5,12 @@
 local kit = ...
 local raw, env, border = kit.raw, kit.env, kit.border
 local now, traced = border.now, border.traced
-local pcall, rawget, select, type, format = raw.pcall, raw.rawget, raw.select, raw.type, raw.string.format
+local pcall, rawget, select, type = raw.pcall, raw.rawget, raw.select, raw.type
+local format, sub = raw.string.format, raw.string.sub
 
 local MAX_DEFERS = 1000             -- in one run
-local RESULT = 65536                -- wire.RESULT
+local RESULT = 65536                -- wire.RESULT: a larger table is not shown
+local TEXT = RESULT - 16            -- of a text so much is shown: what packing adds has room
 local SUCCESS = 0                   -- wire.Ended
 
 -- What BEGIN may name.  A procedure runs in the run's coroutine and leaves in the run how it ended; where it sets
@@ -29,7 +31,8 @@ end
 local function show(run, ...)
   local count, first = select("#", ...), ...
   if count == 1 and type(first) ~= "table" and type(first) ~= "function" and type(first) ~= "thread" then
-    run.is_scalar = type(first) ~= "string" or #first <= RESULT
+    if type(first) == "string" and #first > TEXT then first = sub(first, 1, TEXT) end
+    run.is_scalar, run.shown = true, first
   elseif count > 0 then
     local ok, packed = pcall(kit.encode, ...)
     if now.killed then border.stop() end
