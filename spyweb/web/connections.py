@@ -183,8 +183,11 @@ class LimitedHandler(RequestHandler):
         super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
-        """Hand it to the parser in small pieces: an error of the parser holds what it was given, several times over."""
-        for start in range(0, len(data), PIECE):
+        """Hand it to the parser in small pieces: an error of the parser holds what it was given, several times over.
+
+        No data is handed on as well: it has the parser go on with what it has put aside while the reader was behind.
+        """
+        for start in range(0, max(1, len(data)), PIECE):
             if self._is_done:
                 self._surplus += len(data) - start
                 if self._surplus > LINGER_BYTES:

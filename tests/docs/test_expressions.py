@@ -64,9 +64,10 @@ CACHES = {
 
 
 def modules() -> Iterator[ModuleType]:
+    """All of them but those that a process begins with: these change what others find imported."""
     for path in sorted((ROOT / "spyweb").rglob("*.py")):
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        if not name.endswith(("__main__", "__init__")):
+        if not name.endswith(("__main__", "__init__", ".zygote")):
             yield importlib.import_module(name)
 
 
