@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import random
 from asyncio import TaskGroup
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -183,7 +184,9 @@ def note_line(job: JobId, run: RunId, level: str, text: bytes) -> None:
     getattr(log, structlog_level)(line if level == "print" else shorten(line, LOG_COPY), job=job, run=run)
 
 
-async def open_world(stack: AsyncExitStack, settings: Settings, clock: Clock, store: Store) -> World:
+async def open_world(
+    stack: AsyncExitStack, settings: Settings, clock: Clock, store: Store, note_sql: Callable[[], None]
+) -> World:
     http = await stack.enter_async_context(open_client(settings.http, clock))
     locks = LockKeeper(store.locks, clock)
     stack.callback(locks.close)
@@ -196,7 +199,7 @@ async def open_world(stack: AsyncExitStack, settings: Settings, clock: Clock, st
         sources=sources,
         files=files,
         locks=locks,
-        sql=await stack.enter_async_context(UserDatabase(sql_opening(stack, settings), clock)),
+        sql=await stack.enter_async_context(UserDatabase(sql_opening(stack, settings), clock, note_begun=note_sql)),
         desktop=Desktop(os.environ),
         state=settings.state,
         on_store_error=settings.store.on_error,
@@ -267,7 +270,7 @@ async def build(stack: AsyncExitStack, settings: Settings, clock: Clock, purpose
     stack.push_async_callback(store.close)
     note_user_db(settings, marker)
     stack.callback(note_user_db, settings, marker)
-    world = await open_world(stack, settings, clock, store)
+    world = await open_world(stack, settings, clock, store, partial(note_user_db, settings, marker))
     job_logs = await stack.enter_async_context(JobLogs(settings.root, clock))
     init = init_facts(settings, purpose.server_url)
     pool = await stack.enter_async_context(open_pool(clock=clock, workers=purpose.workers, init=init))

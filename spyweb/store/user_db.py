@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Lock, Semaphore, TaskGroup
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
@@ -52,6 +53,7 @@ class UserDatabase:
         spawner: SqlSpawner | None = None,
         patience_s: float = PATIENCE_S,
         most_connections: int = MOST_CONNECTIONS,
+        note_begun: Callable[[], None] = lambda: None,  # called on a thread before the first change is acknowledged
     ) -> None:
         self._opening = opening
         self._clock = clock
@@ -65,6 +67,8 @@ class UserDatabase:
         self._long = Lock()  # of those whose text is long: what they take to prepare is many times that
         self._look: Handle | None = None
         self._is_open = False
+        self._note_begun = note_begun
+        self._has_begun = False
         self._tasks = TaskGroup()
 
     async def __aenter__(self) -> Self:
@@ -163,6 +167,9 @@ class UserDatabase:
                     await turns.enter_async_context(self._long)
                 await turns.enter_async_context(self._at_once)
                 answered = await self._perform(session, run, statement)
+            if not self._has_begun and not statement.wants_rows:
+                self._has_begun = True
+                await asyncio.to_thread(self._note_begun)
             session.owner = run if answered.in_transaction else None
         except Exception as error:  # noqa: BLE001 - a statement's boundary: it fails alone
             failure = _failure(error)

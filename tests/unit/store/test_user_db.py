@@ -266,3 +266,16 @@ async def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
         for _ in range(2):
             with pytest.raises(StoreError, match="damaged"):
                 await Asker(database).rows("SELECT 1")
+
+
+async def test_that_scripts_have_tables_is_noted_once_and_with_the_first_change(tmp_path: Path) -> None:
+    story: list[str] = []
+    opening = Opening(path=tmp_path / "data/user.db", engine=None, durability=Durability.NORMAL)
+    async with UserDatabase(opening, RealClock(), note_begun=lambda: story.append("noted")) as database:
+        asker = Asker(database, "a", 1)
+        await asker.rows("SELECT 1 AS a")
+        story.append("read")
+        await asker.changed("CREATE TABLE t (a)")
+        story.append("changed")
+        await asker.changed("INSERT INTO t VALUES (1)")
+    assert story == ["read", "noted", "changed"]
