@@ -6,7 +6,6 @@ them back into the same types: a command prints the same whether a daemon answer
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +17,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from spyweb.errors import Problem
-from spyweb.lua.wire import Foreign
+from spyweb.jobs.records import show_value
 from spyweb.model import (
     At,
     Cron,
@@ -38,8 +37,6 @@ from spyweb.settings.nearest import nearest_name
 from spyweb.settings.units import format_duration
 
 LOG_NAME = "hooks.log"  # in the job's folder: what its script logged
-MAX_DEPTH = 32  # of a result that is shown
-RESULT_KEPT = 200  # characters of a result that stay on record
 
 
 class JobState(StrEnum):
@@ -367,36 +364,6 @@ def run_ended(run: Run, ending: Ending, ended_ms: int) -> RunEnded:
         items_new=ending.items_new,
         note=ending.note,
     )
-
-
-def show_value(value: object, depth: int = 0) -> object:
-    """A script's value as JSON can hold it: bytes as text, what only Lua has by its name."""
-    if depth > MAX_DEPTH:
-        return "..."
-    match value:
-        case bytes() | bytearray():
-            return value.decode("utf-8", "replace")
-        case Foreign():
-            return f"<{value.name or value.kind.name.lower()}>"
-        case dict():
-            return {str(show_value(key)): show_value(item, depth + 1) for key, item in value.items()}
-        case list() | tuple():
-            return [show_value(item, depth + 1) for item in value]
-        case float() if not math.isfinite(value):
-            return str(value)
-        case None | bool() | int() | float() | str():
-            return value
-        case _:
-            return f"<{type(value).__name__}>"
-
-
-def result_text(value: object) -> str:
-    """Return the beginning of what a script returned, as its run's row keeps it: a table as JSON, nothing for nil."""
-    if value is None:
-        return ""
-    shown = show_value(value)
-    text = shown if isinstance(shown, str) else msgspec.json.encode(shown).decode()
-    return text if len(text) <= RESULT_KEPT else text[: RESULT_KEPT - 1] + "…"
 
 
 def to_json(value: object) -> bytes:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from spyweb.errors import Problem
+from spyweb.jobs.records import result_text, show_value
 from spyweb.jobs.view import (
     LOG_NAME,
     JobFacts,
@@ -30,9 +31,7 @@ from spyweb.jobs.view import (
     log_line,
     next_run,
     no_such_job,
-    result_text,
     run_ended,
-    show_value,
     to_json,
     view_job,
     zone_of,
