@@ -37,7 +37,7 @@ format: $(VENV)/installed-dev  ## put the code into shape
 	$(BIN)/ruff format .
 
 docs: $(VENV)/installed  ## write the generated parts of docs/reference anew
-	$(BIN)/python -m spyweb.jobs.reference
+	$(BIN)/python -m spyweb.reference
 
 bench: $(VENV)/installed-bench  ## every benchmark beside its peer (ARGS=--quick: do they still work? ARGS="ops runs": only those)
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -25,8 +25,8 @@ from benchmarks.place import folder
 from benchmarks.processes import family, pss_bytes
 from benchmarks.servers import started
 from benchmarks.table import Effort, Row, median, read_effort, show
-from spyweb.jobs.live import LiveJob
 from spyweb.model import Field, Monitor
+from spyweb.runs.live import LiveJob
 
 JOBS = AT_ONCE
 TESTS = 100

@@ -21,7 +21,7 @@ from benchmarks.place import folder
 from benchmarks.table import Effort, Row, median, read_effort, show
 from spyweb.clock import RealClock
 from spyweb.store.protocol import Durability
-from spyweb.store.sqlite import SqliteStore, open_store
+from spyweb.store.sqlite.store import SqliteStore, open_store
 
 CROWDS = {1: 300, 8: 100, 64: 60, 512: 15}  # jobs → pairs of ops of each
 QUICK = {1: 5, 8: 3, 64: 2}

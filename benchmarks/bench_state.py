@@ -30,7 +30,7 @@ from benchmarks.place import folder
 from benchmarks.table import Effort, Row, read_effort, show
 from spyweb.clock import RealClock
 from spyweb.store.protocol import KEEP, Durability, Entry, Item, Put, Store
-from spyweb.store.sqlite import SqliteStore, open_store
+from spyweb.store.sqlite.store import SqliteStore, open_store
 
 CALLERS = 64
 COUNT = 20_000

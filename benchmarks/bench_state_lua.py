@@ -34,7 +34,7 @@ from benchmarks.bench_store import GROWTH
 from benchmarks.engine import Engine, make_job, open_engine
 from benchmarks.place import folder
 from benchmarks.table import Effort, Row, median, percentile, read_effort, show
-from spyweb.jobs.live import LiveJob
+from spyweb.runs.live import LiveJob
 from spyweb.store.protocol import Durability
 
 JOBS, THREADS = 64, 16

@@ -24,7 +24,7 @@ from benchmarks.table import read_effort
 from spyweb.clock import RealClock
 from spyweb.model import Cursor, JobId, Outcome, RunState
 from spyweb.store.protocol import Change, Durability, End, NewRun
-from spyweb.store.sqlite import SqliteStore, open_store
+from spyweb.store.sqlite.store import SqliteStore, open_store
 
 TABLE = "CREATE TABLE entry (namespace, key, value, PRIMARY KEY (namespace, key))"
 SET = "INSERT INTO entry VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"

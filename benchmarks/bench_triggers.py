@@ -17,11 +17,11 @@ import uvloop
 from benchmarks.engine import Engine, make_job, open_engine, overheard, small_jobs
 from benchmarks.place import folder
 from benchmarks.table import Effort, Row, median, percentile, read_effort, show
-from spyweb.jobs.claims import Start
-from spyweb.jobs.live import LiveJob
-from spyweb.jobs.watches import read_on
 from spyweb.model import TriggerType
 from spyweb.ops.world import Call
+from spyweb.runs.claims import Start
+from spyweb.runs.live import LiveJob
+from spyweb.specs.watches import read_on
 from spyweb.store.protocol import Put
 
 SIGN = "store_get"  # the handler's first op

@@ -26,15 +26,15 @@ from spyweb.daemon.build import Parts, Purpose, build, hosts
 from spyweb.daemon.options import Options
 from spyweb.daemon.serve import Daemon, assemble, read_settings, tune_interpreter
 from spyweb.daemon.server import open_server
-from spyweb.jobs.attempt import HostFor
-from spyweb.jobs.claims import Start
-from spyweb.jobs.discover import JobFile
-from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.lua.session import Request
 from spyweb.model import Ending, Every, JobId, JobSpec, Never, Outcome, Run, RunId, RunState, Schedule, TriggerType
 from spyweb.ops.op import CATALOGUE
 from spyweb.ops.world import Call
 from spyweb.reload.swap import newcomer
+from spyweb.runs.attempt import HostFor
+from spyweb.runs.claims import Start
+from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.specs.discover import JobFile
 from spyweb.store.protocol import Durability
 
 FIRST_OP = "store_set"

@@ -14,15 +14,15 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from spyweb.errors import NoAccess, Problem, Refused
-from spyweb.jobs.outbox_view import MessageView
-from spyweb.jobs.record_view import RecordView
-from spyweb.jobs.view import JobView, NextRun, RunEnded, RunEvent, event_from_json
 from spyweb.model import JobId, Run, RunId
 from spyweb.store.access import no_access
+from spyweb.views.jobs import JobView, NextRun, RunEnded, RunEvent, event_from_json
+from spyweb.views.outbox import MessageView
+from spyweb.views.records import RecordView
 from spyweb.web.address import find_socket
 
 if TYPE_CHECKING:
-    from spyweb.jobs.health import Health
+    from spyweb.views.health import Health
 
 PATIENCE = 30.0  # seconds for an answer; a daemon answers in milliseconds
 NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)  # no daemon listens there
@@ -95,7 +95,7 @@ class Daemon:
         return self.ask("POST", _with_query("/api/outbox/retry", id=message), dict[str, list[int]])["retried"]
 
     def health(self) -> Health:
-        from spyweb.jobs.health import Health
+        from spyweb.views.health import Health
 
         return self.ask("GET", "/api/health", Health)
 

@@ -14,8 +14,8 @@ from spyweb.cli.options import JobName, Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import open_project
 from spyweb.cli.run import Screen, run_watched, show_json_lines
-from spyweb.jobs.view import LogLine, RunEnded
 from spyweb.settings.units import format_duration
+from spyweb.views.jobs import LogLine, RunEnded
 
 Found = Mapping[str, object]  # what a monitor job's debug run gives
 

@@ -10,8 +10,8 @@ from spyweb.cli.options import Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import open_project
 from spyweb.errors import Refused
-from spyweb.jobs.health import Health
 from spyweb.settings.units import format_duration
+from spyweb.views.health import Health
 
 
 def health(context: typer.Context, form: Output = Format.TABLE) -> ExitCode:

@@ -64,7 +64,7 @@ def init(
 def editor_files() -> dict[str, bytes]:
     """Return what lua-language-server and Taplo read, by the name of the file."""
     from spyweb.cli.schema import config_schema, job_schema
-    from spyweb.jobs.reference.definitions import definitions
+    from spyweb.reference.definitions import definitions
 
     contents = (
         (_template() / "luarc.json").read_bytes(),

@@ -14,23 +14,23 @@ from msgspec.structs import replace
 from spyweb.cli import output
 from spyweb.clock import Clock
 from spyweb.errors import Problem, Refused
-from spyweb.jobs.cursor import Welcome, dismissed, welcome
-from spyweb.jobs.discover import Scan, scan
-from spyweb.jobs.due import SPREAD_MS, earliest, settle, upcoming
-from spyweb.jobs.history import history_rules
-from spyweb.jobs.monitor.slices import at_a_stretch
-from spyweb.jobs.outbox_view import MessageView, view_message
-from spyweb.jobs.record_view import RecordView, view_record
-from spyweb.jobs.view import JobFacts, JobView, NextRun, broken_job, next_run, view_job, zone_of
-from spyweb.jobs.watches import watches_of
 from spyweb.model import Cursor, JobId, JobSpec, Run, RunId
+from spyweb.monitor.slices import at_a_stretch
+from spyweb.schedules.cursor import Welcome, dismissed, welcome
+from spyweb.schedules.due import SPREAD_MS, earliest, settle, upcoming
 from spyweb.settings import Settings
+from spyweb.specs.discover import Scan, scan
+from spyweb.specs.history import history_rules
+from spyweb.specs.watches import watches_of
 from spyweb.store.access import no_access
-from spyweb.store.damage import refuse_missing, size_of
-from spyweb.store.keys import find_key
+from spyweb.store.crypto.keys import find_key
 from spyweb.store.lock import hold_lock
 from spyweb.store.marker import Marker
 from spyweb.store.protocol import Change, Durability, Message, Record, Store
+from spyweb.store.sqlite.damage import refuse_missing, size_of
+from spyweb.views.jobs import JobFacts, JobView, NextRun, broken_job, next_run, view_job, zone_of
+from spyweb.views.outbox import MessageView, view_message
+from spyweb.views.records import RecordView, view_record
 
 T = TypeVar("T")
 
@@ -160,7 +160,7 @@ class Offline:
         return self.write(change)
 
     async def _ask(self, ask: Callable[[Store], Awaitable[T]], *, read_only: bool) -> T:
-        from spyweb.store.sqlite import open_store  # before the first start there is nothing to open
+        from spyweb.store.sqlite.store import open_store  # before the first start there is nothing to open
 
         settings = self._settings.store
         store = await open_store(

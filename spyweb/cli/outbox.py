@@ -13,9 +13,9 @@ from spyweb.cli.options import MaybeJob, Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Source, open_project
 from spyweb.errors import Refused
-from spyweb.jobs.outbox_view import MessageView
-from spyweb.jobs.view import find_job
 from spyweb.model import JobId
+from spyweb.views.jobs import find_job
+from spyweb.views.outbox import MessageView
 
 ALL = "all"
 

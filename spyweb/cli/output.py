@@ -150,14 +150,14 @@ def show_json_line(line: bytes) -> None:
 
 def moment(ms: int, timezone: str) -> str:
     """To the second."""
-    from spyweb.jobs.view import describe_moment
+    from spyweb.views.jobs import describe_moment
 
     return describe_moment(ms // 1000 * 1000, timezone)
 
 
 def row_moment(ms: int, timezone: str, now_ms: int) -> str:
     """To the second: in a row on a terminal without what goes without saying, elsewhere whole."""
-    from spyweb.jobs.view import describe_briefly
+    from spyweb.views.jobs import describe_briefly
 
     return describe_briefly(ms, timezone, now_ms) if sys.stdout.isatty() else moment(ms, timezone)
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 from spyweb.cli.client import Daemon, find_daemon
 from spyweb.clock import RealClock
 from spyweb.errors import Problem, Refused
-from spyweb.jobs.outbox_view import MessageView
-from spyweb.jobs.record_view import RecordView
-from spyweb.jobs.view import JobView, NextRun, find_job, no_such_job
 from spyweb.model import JobId, Run, RunId
 from spyweb.settings import Settings, load_settings
 from spyweb.store.access import no_access, refusal, user_name
+from spyweb.views.jobs import JobView, NextRun, find_job, no_such_job
+from spyweb.views.outbox import MessageView
+from spyweb.views.records import RecordView
 
 if TYPE_CHECKING:
     from spyweb.cli.offline import Offline

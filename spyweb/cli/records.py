@@ -17,10 +17,10 @@ from spyweb.cli import output
 from spyweb.cli.options import MOST_ROWS, JobName, root_of
 from spyweb.cli.project import Source, open_project
 from spyweb.errors import Refused
-from spyweb.jobs.record_view import RecordView, flatten
-from spyweb.jobs.view import find_job, no_such_job
 from spyweb.model import JobId
 from spyweb.settings.units import parse_duration
+from spyweb.views.jobs import find_job, no_such_job
+from spyweb.views.records import RecordView, flatten
 
 PAGE = 500
 NS_IN_MS = 1_000_000

@@ -13,7 +13,9 @@ from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import JobName, Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, find_in, open_project
-from spyweb.jobs.view import (
+from spyweb.model import Outcome
+from spyweb.settings.units import format_duration
+from spyweb.views.jobs import (
     LogLine,
     RunEnded,
     RunEvent,
@@ -23,8 +25,6 @@ from spyweb.jobs.view import (
     event_to_json,
     to_json,
 )
-from spyweb.model import Outcome
-from spyweb.settings.units import format_duration
 
 Watcher = Callable[[RunEvent], None]
 

@@ -13,9 +13,9 @@ from spyweb.cli.options import MOST_ROWS, MaybeJob, Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Source, open_project
 from spyweb.errors import Refused
-from spyweb.jobs.view import describe_details, describe_outcome, duration_ms, find_job, no_such_job
 from spyweb.model import JobId, Outcome, Run
 from spyweb.settings.units import format_duration
+from spyweb.views.jobs import describe_details, describe_outcome, duration_ms, find_job, no_such_job
 
 PAGE = 1_000
 

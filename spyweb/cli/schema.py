@@ -12,11 +12,11 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.jobs.monitor_file import ADDRESSES, REQUIRED
-from spyweb.jobs.parse import SCHEDULES, job_keys
 from spyweb.settings.load import section_keys
 from spyweb.settings.shapes import Schema, list_of, table_of
 from spyweb.settings.words import JOB, SETTINGS
+from spyweb.specs.monitor_file import ADDRESSES, REQUIRED
+from spyweb.specs.parse import SCHEDULES, job_keys
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 OF_THE_MACHINE = {"daemon.timezone", "daemon.workers", "timezone"}  # so their defaults differ

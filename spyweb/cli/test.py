@@ -18,7 +18,7 @@ from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import Output, complete_job, root_of
 from spyweb.cli.output import Format, Meter
 from spyweb.errors import NoAccess
-from spyweb.jobs.testing.results import Report, Result, report_to_builtins
+from spyweb.testing.results import Report, Result, report_to_builtins
 
 SERVER = "server"
 
@@ -131,7 +131,7 @@ def show_failure(result: Result) -> None:
 
 
 def write_junit(path: Path, report: Report) -> None:
-    from spyweb.jobs.testing.junit import to_junit  # only where somebody wants it
+    from spyweb.testing.junit import to_junit  # only where somebody wants it
 
     try:
         path.write_bytes(to_junit(report))

@@ -28,7 +28,7 @@ def types(
 
     A file for lua-language-server, which completes and checks what scripts call and which hooks they define.
     """
-    from spyweb.jobs.reference.definitions import definitions  # the ops take 0.3 s to import
+    from spyweb.reference.definitions import definitions  # the ops take 0.3 s to import
 
     if file == STDOUT:
         output.say(definitions())
@@ -43,7 +43,7 @@ def types(
 
 def write(path: Path, text: str) -> None:
     """Raises Refused where that file is something else, NoAccess where it can't be written."""
-    from spyweb.jobs.reference.definitions import FIRST_LINE
+    from spyweb.reference.definitions import FIRST_LINE
 
     try:
         if path.exists() and not path.read_bytes().startswith(FIRST_LINE.encode()):

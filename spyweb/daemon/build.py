@@ -20,20 +20,13 @@ from spyweb.errors import StoreCorrupt, StoreIncomplete
 from spyweb.extraction.page import Extractor
 from spyweb.extraction.pool import Pool as Extraction
 from spyweb.extraction.pool import open_extractor
-from spyweb.jobs.attempt import CountingHost, HostFor, Observer, Surroundings
-from spyweb.jobs.cause import depth_of
-from spyweb.jobs.history import history_rules
-from spyweb.jobs.live import LiveJob, LiveJobs
-from spyweb.jobs.monitor.course import Means
-from spyweb.jobs.monitor.monitors import Monitors
-from spyweb.jobs.outbox_courier import Courier
-from spyweb.jobs.outbox_send import Channels
-from spyweb.jobs.run import Runner
 from spyweb.limits import LOG_COPY
 from spyweb.logs import JobLogs
 from spyweb.logs.render import shorten
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.model import JobId, Run, RunId
+from spyweb.monitor.course import Means
+from spyweb.monitor.monitors import Monitors
 from spyweb.ops.disk import Files
 from spyweb.ops.host import RunHost
 from spyweb.ops.locks import LockKeeper
@@ -41,17 +34,24 @@ from spyweb.ops.network.client import open_client
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
+from spyweb.outbox.courier import Courier
+from spyweb.outbox.send import Channels
+from spyweb.runs.attempt import CountingHost, HostFor, Observer, Surroundings
+from spyweb.runs.cause import depth_of
+from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.run import Runner
 from spyweb.settings import Settings
 from spyweb.settings.sections import USER_DB
-from spyweb.store.damage import files_of, move_aside, size_of, wal_of
-from spyweb.store.integrity import refuse_incomplete
-from spyweb.store.keys import find_key
+from spyweb.specs.history import history_rules
+from spyweb.store.crypto.keys import find_key
 from spyweb.store.marker import Marker
 from spyweb.store.opening import open_any
 from spyweb.store.protocol import Durability, Store
-from spyweb.store.user_connection import Opening
-from spyweb.store.user_db import UserDatabase
-from spyweb.store.user_views import Engine
+from spyweb.store.sqlite.damage import files_of, move_aside, size_of, wal_of
+from spyweb.store.sqlite.integrity import refuse_incomplete
+from spyweb.store.user_sql.connection import Opening
+from spyweb.store.user_sql.user_db import UserDatabase
+from spyweb.store.user_sql.views import Engine
 
 log = structlog.get_logger()
 

@@ -17,23 +17,23 @@ from spyweb.daemon.facts import init_facts
 from spyweb.daemon.proving import find_selector_problems
 from spyweb.errors import STORE_REFUSED, ConfigError, Problem, Refused
 from spyweb.extraction.pool import open_extractor
-from spyweb.jobs.claims import by_hand
-from spyweb.jobs.discover import JobFile, Scan, scan
-from spyweb.jobs.live import code_of
-from spyweb.jobs.monitor_file import selector_problem
-from spyweb.jobs.server.file import read_all
-from spyweb.jobs.testing.suites import FILE as TESTS
-from spyweb.jobs.tree import EMPTY, read_source
-from spyweb.jobs.view import RunEnded, RunEvent, find_job, log_line, run_ended, unknown_job
-from spyweb.jobs.watches import watches_of
 from spyweb.lua.pool import open_pool
 from spyweb.lua.session import Code
 from spyweb.model import Ending, JobId, JobSpec, Run
 from spyweb.reload.swap import is_emptied, newcomer, verdict
+from spyweb.runs.claims import by_hand
+from spyweb.runs.live import code_of
 from spyweb.settings import Settings, examine_settings, load_settings
 from spyweb.settings.sections import FILE
-from spyweb.store.foreign_spyweb import DATA_FILE, describe_data_file
+from spyweb.specs.discover import JobFile, Scan, scan
+from spyweb.specs.monitor_file import selector_problem
+from spyweb.specs.server_file import read_all
+from spyweb.specs.tree import EMPTY, read_source
+from spyweb.specs.watches import watches_of
+from spyweb.store.interchange.foreign_spyweb import DATA_FILE, describe_data_file
 from spyweb.store.lock import hold_lock
+from spyweb.testing.suites import FILE as TESTS
+from spyweb.views.jobs import RunEnded, RunEvent, find_job, log_line, run_ended, unknown_job
 
 log = structlog.get_logger()
 

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from spyweb import __version__
-from spyweb.jobs.view import JobState, JobView, zone_of
+from spyweb.daemon.service import Office
 from spyweb.logs import JobLine, StartReport, describe_start
 from spyweb.logs.output import wants_colour
 from spyweb.model import MIB, JobId, JobSpec
 from spyweb.settings import Settings
 from spyweb.settings.units import format_duration
-from spyweb.web.office import Office
+from spyweb.views.jobs import JobState, JobView, zone_of
 
 DEFAULTS = JobSpec(id=JobId("-"), name="-", path="", folder="")
 

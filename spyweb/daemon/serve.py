@@ -24,26 +24,26 @@ from spyweb.daemon.proving import execute, find_selector_problems
 from spyweb.daemon.report import report_start, show
 from spyweb.daemon.retention import SteadyTime
 from spyweb.daemon.server import Server, open_server
+from spyweb.daemon.service import Office
 from spyweb.daemon.signals import catch_signals
+from spyweb.daemon.state_service import StateOffice
 from spyweb.daemon.threads import prepare_threads
 from spyweb.errors import STORE_REFUSED, LockHeld, NoAccess, Refused
-from spyweb.jobs.health import SCARCE_DESCRIPTORS, Vitals, find_problems
-from spyweb.jobs.triggers import Triggers
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId
 from spyweb.reload.swap import Parts as ReloadParts
 from spyweb.reload.swap import Reloader
 from spyweb.reload.watch import Watcher
-from spyweb.scheduler import Scheduler
+from spyweb.runs.triggers import Triggers
+from spyweb.scheduler.scheduler import Scheduler
+from spyweb.scheduler.timers import ApschedulerTimers
 from spyweb.settings import LogLevel, Settings, load_settings
 from spyweb.settings.units import DAY_MS
-from spyweb.store.foreign_spyweb import DATA_FILE, describe_data_file
+from spyweb.store.interchange.foreign_spyweb import DATA_FILE, describe_data_file
 from spyweb.store.lock import Lock, hold_lock
-from spyweb.timers import ApschedulerTimers
+from spyweb.views.health import SCARCE_DESCRIPTORS, Vitals, find_problems
 from spyweb.web import descriptors
-from spyweb.web.office import Office
 from spyweb.web.serve import PrivateSocket, serve_socket, serve_tcp, url_of
-from spyweb.web.state_office import StateOffice
 
 log = structlog.get_logger()
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import structlog
 
 from spyweb.daemon.build import Parts, note_line
+from spyweb.endpoints.endpoints import Around, Endpoints
 from spyweb.errors import Problem
-from spyweb.jobs.server.endpoints import Around, Endpoints
-from spyweb.jobs.server.file import FOLDER, SERVER
 from spyweb.logs import JobLogs
 from spyweb.lua.session import Code, Host
 from spyweb.model import RunId
 from spyweb.ops.host import RunHost
 from spyweb.ops.world import Call
 from spyweb.reload.server import ServerReloader
+from spyweb.specs.server_file import FOLDER, SERVER
 from spyweb.web.app import Site
 from spyweb.web.connections import ConnectionLimiter
 from spyweb.web.descriptors import tcp_limits

@@ -19,17 +19,17 @@ from spyweb.daemon.facts import init_facts
 from spyweb.daemon.testing_host import LateHost
 from spyweb.daemon.testing_world import Worlds, open_worlds
 from spyweb.errors import Refused
-from spyweb.jobs.discover import scan
-from spyweb.jobs.testing.clock import VirtualClock
-from spyweb.jobs.testing.results import LOADING, Report, Result
-from spyweb.jobs.testing.run import Around, Bench, Watch, run_suites
-from spyweb.jobs.testing.suites import Suite, find_suites
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.lua.session import Host
 from spyweb.model import RunId
 from spyweb.ops.host import RunHost
 from spyweb.ops.world import Call, JobLog, World
 from spyweb.settings import Settings, load_settings
+from spyweb.specs.discover import scan
+from spyweb.testing.clock import VirtualClock
+from spyweb.testing.results import LOADING, Report, Result
+from spyweb.testing.run import Around, Bench, Watch, run_suites
+from spyweb.testing.suites import Suite, find_suites
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

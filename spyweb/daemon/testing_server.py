@@ -10,13 +10,7 @@ from pathlib import Path
 
 from spyweb.clock import Clock
 from spyweb.daemon.testing_world import Worlds
-from spyweb.jobs.discover import scan
-from spyweb.jobs.record_view import RecordView, view_record
-from spyweb.jobs.server.endpoints import Around, Endpoints, Version
-from spyweb.jobs.server.file import FOLDER, SERVER, code_of_server
-from spyweb.jobs.testing.run import Bench
-from spyweb.jobs.testing.suites import Suite
-from spyweb.jobs.view import JobFacts, JobView, find_job, unknown_job, view_job
+from spyweb.endpoints.endpoints import Around, Endpoints, Version
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Host
 from spyweb.model import JobId, JobSpec, RunId
@@ -24,7 +18,13 @@ from spyweb.ops.host import RunHost
 from spyweb.ops.network.client import open_client
 from spyweb.ops.world import Call, JobLog, World, unheard
 from spyweb.settings import Settings
+from spyweb.specs.discover import scan
+from spyweb.specs.server_file import FOLDER, SERVER, code_of_server
 from spyweb.store.protocol import Records
+from spyweb.testing.run import Bench
+from spyweb.testing.suites import Suite
+from spyweb.views.jobs import JobFacts, JobView, find_job, unknown_job, view_job
+from spyweb.views.records import RecordView, view_record
 from spyweb.web.app import Site, project_app
 from spyweb.web.serve import Listening, serve_app
 from spyweb.web.ui import FOLDER as UI

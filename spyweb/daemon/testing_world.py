@@ -20,11 +20,11 @@ from spyweb.ops.world import World
 from spyweb.settings import HttpSettings, Settings
 from spyweb.settings.sections import DATABASE, USER_DB
 from spyweb.store.protocol import Durability
-from spyweb.store.sqlite import open_store
-from spyweb.store.user_connection import Opening
-from spyweb.store.user_db import UserDatabase
-from spyweb.store.user_spawner import SqlSpawner
-from spyweb.store.user_views import Engine
+from spyweb.store.sqlite.store import open_store
+from spyweb.store.user_sql.connection import Opening
+from spyweb.store.user_sql.spawner import SqlSpawner
+from spyweb.store.user_sql.user_db import UserDatabase
+from spyweb.store.user_sql.views import Engine
 
 DURABILITY = Durability.NORMAL  # nothing of it is to outlive the test
 

@@ -1,6 +1,6 @@
 """db_query and db_exec: a script's own SQL on data/user.db, which all jobs and the server share.
 
-What a script may pass and is given is decided here; what its SQL may touch, in store/user_guard.py.
+What a script may pass and is given is decided here; what its SQL may touch, in store/user_sql/guard.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spyweb.ops.arguments import INTEGER_LIMIT, Table, Text, type_name
 from spyweb.ops.op import op
 from spyweb.ops.world import Call
 from spyweb.settings.units import format_duration
-from spyweb.store.user_connection import MOST_PARAMETERS, Answered, Parameter, Row, Statement
+from spyweb.store.user_sql.connection import MOST_PARAMETERS, Answered, Parameter, Row, Statement
 
 
 @op

@@ -22,7 +22,7 @@ from spyweb.ops.times import Times
 from spyweb.settings import StateSettings
 from spyweb.stalls import StallRecorder
 from spyweb.store.protocol import NOBODY, Origin, Store, agent_namespace, job_namespace
-from spyweb.store.user_db import UserDatabase
+from spyweb.store.user_sql.user_db import UserDatabase
 
 JobLog = Callable[[str, bytes], None]  # level, text
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from spyweb.errors import OpError, Problem
-from spyweb.jobs.live import LiveJob
 from spyweb.lua.session import Code
 from spyweb.model import JobId
+from spyweb.runs.live import LiveJob
 
 
 class Modules(Protocol):

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spyweb.errors import Problem
-from spyweb.jobs.discover import JobFile, Scan
-from spyweb.jobs.live import LiveJob, LiveJobs
 from spyweb.model import JobId
+from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.specs.discover import JobFile, Scan
 
 
 @dataclass(slots=True)

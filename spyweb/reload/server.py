@@ -14,13 +14,13 @@ from typing import Protocol
 import structlog
 
 from spyweb.clock import Clock
+from spyweb.endpoints.endpoints import Endpoints, Version
 from spyweb.errors import Problem
-from spyweb.jobs.server.endpoints import Endpoints, Version
-from spyweb.jobs.server.file import INIT, SERVER, ServerFile, code_of_server, find_server
 from spyweb.lua.session import Code
 from spyweb.model import JobId
 from spyweb.reload.modules import Modules, module_codes
 from spyweb.reload.swap import PATIENCE, RESCAN_SECONDS, judge
+from spyweb.specs.server_file import INIT, SERVER, ServerFile, code_of_server, find_server
 
 log = structlog.get_logger()
 

@@ -18,21 +18,21 @@ import structlog
 
 from spyweb.clock import Clock
 from spyweb.errors import ConfigError, PoolError, Problem, ScriptError, StoreError
-from spyweb.jobs.discover import JobFile, Scan, scan
-from spyweb.jobs.linting import Linter
-from spyweb.jobs.live import LiveJob, LiveJobs, code_of
-from spyweb.jobs.luau import with_hint
-from spyweb.jobs.monitor_file import selector_problem
-from spyweb.jobs.tree import EMPTY
 from spyweb.lua.session import Code
 from spyweb.model import Cursor, JobId, JobSpec, Monitor
 from spyweb.reload.few import few_at_once
 from spyweb.reload.modules import Modules, changed_modules, module_codes
 from spyweb.reload.plan import Plan, not_loaded, plan, whose
+from spyweb.runs.live import LiveJob, LiveJobs, code_of
 from spyweb.settings import Settings
 from spyweb.settings.fixed import waiting_for_a_start
 from spyweb.settings.load import read_file
 from spyweb.settings.sections import FILE
+from spyweb.specs.discover import JobFile, Scan, scan
+from spyweb.specs.linting.linting import Linter
+from spyweb.specs.linting.luau import with_hint
+from spyweb.specs.monitor_file import selector_problem
+from spyweb.specs.tree import EMPTY
 
 log = structlog.get_logger()
 

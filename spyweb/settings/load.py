@@ -1,7 +1,7 @@
 """The daemon's own settings: command-line flag > SPYWEB_* variable > config.toml > built-in.
 
 `load_settings` raises one ConfigError that carries every problem.  `[defaults]` and `[jobs.ID]` are job settings: they
-are kept as they stand, for jobs/parse.py.
+are kept as they stand, for specs/parse.py.
 """
 
 from __future__ import annotations

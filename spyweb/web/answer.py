@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from spyweb.jobs.view import to_json
 from spyweb.model import JobId
-from spyweb.web.desk import DESK
+from spyweb.views.jobs import to_json
+from spyweb.views.service import DESK
 
 MOST = (1 << 63) - 1  # the largest number that the store takes
 NDJSON = {"Content-Type": "application/x-ndjson"}

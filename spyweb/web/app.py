@@ -7,11 +7,11 @@ from pathlib import Path
 
 from aiohttp import web
 
-from spyweb.jobs.server.endpoints import Endpoints
+from spyweb.endpoints.endpoints import Endpoints
+from spyweb.views.service import CATALOGUE, DESK, Catalogue, Desk
 from spyweb.web import health, jobs, outbox, records, runs, state
 from spyweb.web.auth import Guard, guarded_by, require_key, require_loopback_host
 from spyweb.web.body import ROOM, Room
-from spyweb.web.desk import CATALOGUE, DESK, Catalogue, Desk
 from spyweb.web.endpoints import add_endpoints
 from spyweb.web.errors import answer_errors
 from spyweb.web.streams import OPEN_STREAMS, Streams

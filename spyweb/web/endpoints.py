@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from spyweb.endpoints.endpoints import NOT_FOUND, Endpoints
+from spyweb.endpoints.exchange import Answer
 from spyweb.errors import PoolError
-from spyweb.jobs.server.endpoints import NOT_FOUND, Endpoints
-from spyweb.jobs.server.exchange import Answer
 from spyweb.stalls import Work, work_for
 from spyweb.web.answer import json_answer
 from spyweb.web.ask import PRIVATE, PUBLIC, asked_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from spyweb.jobs.health import Health, summarize
+from spyweb.views.health import Health, summarize
+from spyweb.views.service import DESK
 from spyweb.web.answer import json_answer
-from spyweb.web.desk import DESK
 
 
 def _status(health: Health) -> int:

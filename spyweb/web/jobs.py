@@ -6,8 +6,8 @@ import asyncio
 
 from aiohttp import web
 
+from spyweb.views.service import CATALOGUE, DESK
 from spyweb.web.answer import job_in_path, job_in_query, json_answer, number_in_query
-from spyweb.web.desk import CATALOGUE, DESK
 from spyweb.web.tail import last_lines
 
 MAX_NEXT = 10_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from aiohttp import web
 
 from spyweb.model import JobId
+from spyweb.views.service import DESK
 from spyweb.web.answer import MOST, json_answer, number_in_query
-from spyweb.web.desk import DESK
 
 MAX_LIMIT = 1_000
 

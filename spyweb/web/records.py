@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from spyweb.jobs.record_view import by_job, flatten
 from spyweb.model import JobId
+from spyweb.views.records import by_job, flatten
+from spyweb.views.service import CATALOGUE
 from spyweb.web.answer import MOST, json_answer
-from spyweb.web.desk import CATALOGUE
 
 DEFAULT_LIMIT, MAX_LIMIT = 30, 1_000
 

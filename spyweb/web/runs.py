@@ -8,10 +8,10 @@ from contextlib import aclosing
 from aiohttp import web
 
 from spyweb.errors import SpywebError
-from spyweb.jobs.view import RunEvent, event_to_json, to_json
 from spyweb.model import JobId, Run, RunId
+from spyweb.views.jobs import RunEvent, event_to_json, to_json
+from spyweb.views.service import DESK, Desk
 from spyweb.web.answer import MOST, begin_lines, job_in_path, json_answer, number_in_query
-from spyweb.web.desk import DESK, Desk
 from spyweb.web.errors import describe
 from spyweb.web.streams import OPEN_STREAMS
 

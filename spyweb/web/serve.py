@@ -21,12 +21,12 @@ from spyweb.clock import RealClock
 from spyweb.errors import Refused
 from spyweb.limits import ADDRESS_PATH, PARAMETERS, too_large
 from spyweb.model import MIB
+from spyweb.views.service import Desk
 from spyweb.web.address import claim_socket, find_socket, release_socket
 from spyweb.web.answer import json_answer
 from spyweb.web.app import Site, socket_app, tcp_app
 from spyweb.web.connections import ConnectionLimiter, LimitedHandler, PlainRequest
 from spyweb.web.descriptors import private_limits, tcp_limits
-from spyweb.web.desk import Desk
 from spyweb.web.endpoints import RECEPTION, Handle
 
 PATIENCE = 1.0  # seconds for answers under way when the door closes

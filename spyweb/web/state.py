@@ -1,7 +1,7 @@
 """Stored values and locks: looked at, changed, exported, imported, watched.
 
 A key or pattern is a parameter of percent-encoded bytes, which need not be UTF-8.  A value is a body, in the form of
-store/value_json.py.  Long answers are one JSON object a line.
+store/interchange/value_json.py.  Long answers are one JSON object a line.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import msgspec
 from aiohttp import web
 
 from spyweb.errors import SpywebError
-from spyweb.jobs.view import to_json
 from spyweb.limits import OP_ELEMENTS, SOCKET_BODY
 from spyweb.model import JobId, Value
 from spyweb.settings.units import LONGEST_MS
-from spyweb.store.lines import BadLine, LineReader, find_namespace, item_line
+from spyweb.store.interchange.lines import BadLine, LineReader, find_namespace, item_line
+from spyweb.store.interchange.value_json import decode_value
 from spyweb.store.patterns import excess
 from spyweb.store.protocol import STATE, Item, NewRecord
-from spyweb.store.value_json import decode_value
+from spyweb.views.jobs import to_json
+from spyweb.views.service import DESK, StateDesk
+from spyweb.views.state import ChangeView, EntryView
 from spyweb.web.answer import MOST, begin_lines, json_answer, number_in_query
 from spyweb.web.body import ROOM, Body, pieces
-from spyweb.web.desk import DESK, StateDesk
 from spyweb.web.errors import describe
 from spyweb.web.query import bytes_in_query, text_in_query
-from spyweb.web.state_view import ChangeView, EntryView
 from spyweb.web.streams import OPEN_STREAMS
 
 FLUSH = 1 << 16  # bytes of lines sent at a time

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from spyweb.clock import RealClock
-from spyweb.jobs.outbox import webhook_message
 from spyweb.model import JobId, Webhook
-from spyweb.store.sqlite import open_store
+from spyweb.outbox.outbox import webhook_message
+from spyweb.store.sqlite.store import open_store
 from tests.fakes.hook import open_hook
 from tests.fakes.project import Project, eventually
 from tests.fakes.web_server import unused_port

@@ -11,7 +11,7 @@ import pytest
 
 from spyweb.clock import RealClock
 from spyweb.model import JobId
-from spyweb.store.sqlite import open_store
+from spyweb.store.sqlite.store import open_store
 from tests.fakes.findings import item
 from tests.fakes.project import Project
 

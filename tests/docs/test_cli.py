@@ -12,8 +12,8 @@ import typer
 
 from spyweb.cli.exits import ExitCode
 from spyweb.cli.main import COMMANDS, EXIT_CODES, HIDDEN, STATE, build
-from spyweb.jobs.view import JobState
 from spyweb.model import Outcome
+from spyweb.views.jobs import JobState
 from spyweb.web import health, jobs, outbox, records, runs, state
 from tests.fakes.command import spyweb
 from tests.fakes.repository import read

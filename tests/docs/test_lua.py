@@ -7,11 +7,11 @@ from functools import cache
 
 import pytest
 
-from spyweb.jobs.reference.pages import parts_of
-from spyweb.jobs.reference.tables import ENGINE
 from spyweb.lua import wire
 from spyweb.lua.worker.vm import VM, compile_parts, init_of
 from spyweb.ops import catalog
+from spyweb.reference.pages import parts_of
+from spyweb.reference.tables import ENGINE
 from tests.fakes.lua_text import compile_problem, names_of_plain_lua
 from tests.fakes.repository import ROOT, code_blocks, code_words, pages, read
 from tests.fakes.vm import FakeCallbacks

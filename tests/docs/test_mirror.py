@@ -14,27 +14,27 @@ from tests.fakes.repository import ROOT
 TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/docs/test_errors.py": ("errors",),
     "tests/unit/fakes/test_clock.py": ("clock",),  # the fake's promises; the real one only hands through
-    "tests/unit/jobs/test_parse.py": ("model",),
-    "tests/unit/jobs/test_run.py": ("jobs/claims",),
+    "tests/unit/specs/test_parse.py": ("model",),
+    "tests/unit/runs/test_run.py": ("runs/claims",),
     "tests/unit/store/test_contract.py": ("store/protocol",),
     # What holds for every kind of store is tested on all of them.
     "tests/unit/store/test_state_contract.py": (
-        "store/changes", "store/memory_desk", "store/memory_values", "store/scanning", "store/transfer",
-        "store/values", "store/values_protocol",
+        "store/sqlite/changes", "store/memory/memory_desk", "store/memory/memory_values", "store/sqlite/scanning",
+        "store/sqlite/transfer", "store/sqlite/values", "store/values_protocol",
     ),
-    "tests/unit/store/test_locks_contract.py": ("store/memory_locks",),
-    "tests/unit/store/test_events_contract.py": ("store/memory_events", "store/watching"),
-    "tests/unit/store/test_records_contract.py": ("store/memory_records", "store/records_protocol"),
-    "tests/unit/store/test_outbox_contract.py": ("store/memory_outbox", "store/outbox_protocol"),
-    "tests/unit/store/test_vault.py": ("store/rotation",),
-    "tests/unit/store/test_user_db.py": ("store/user_session",),
-    "tests/unit/store/test_user_spawner.py": ("store/user_wire",),
+    "tests/unit/store/test_locks_contract.py": ("store/sqlite/locks", "store/memory/memory_locks",),
+    "tests/unit/store/test_events_contract.py": ("store/sqlite/events", "store/memory/memory_events", "store/sqlite/watching"),
+    "tests/unit/store/test_records_contract.py": ("store/memory/memory_records", "store/records_protocol"),
+    "tests/unit/store/test_outbox_contract.py": ("store/memory/memory_outbox", "store/outbox_protocol"),
+    "tests/unit/store/sqlite/test_vault.py": ("store/sqlite/rotation",),
+    "tests/unit/store/user_sql/test_user_db.py": ("store/user_sql/session",),
+    "tests/unit/store/user_sql/test_spawner.py": ("store/user_sql/wire",),
     # A stage only makes sense in its cycle, a cycle in its run.
-    "tests/unit/jobs/monitor/test_cycle.py": (
-        "jobs/monitor/course", "jobs/monitor/stages/announce", "jobs/monitor/stages/extract",
-        "jobs/monitor/stages/fetch", "jobs/monitor/hooks",
+    "tests/unit/monitor/test_cycle.py": (
+        "monitor/course", "monitor/stages/announce", "monitor/stages/extract",
+        "monitor/stages/fetch", "monitor/hooks",
     ),
-    "tests/unit/jobs/monitor/test_iterate.py": ("jobs/monitor/carry_out",),
+    "tests/unit/monitor/test_iterate.py": ("monitor/carry_out",),
     "tests/unit/reload/test_swap.py": ("reload/modules",),
     "tests/unit/lua/test_pool.py": ("lua/process", "lua/session", "lua/staff"),
     # A command is a thin layer: each is typed for real, with and without a daemon.
@@ -43,20 +43,20 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/integration/test_cli_online.py": ("cli/health",),
     "tests/integration/test_state_commands.py": (
         "cli/state/locks", "cli/state/look", "cli/state/options", "cli/state/rekey",
-        "cli/state/remote", "cli/state/source", "cli/state/transfer", "web/query", "web/state_view",
+        "cli/state/remote", "cli/state/source", "cli/state/transfer", "web/query", "views/state",
     ),
     "tests/integration/test_move_from_spyweb.py": ("cli/state/bring_spyweb",),
     "tests/integration/test_state_process.py": ("cli/state/watch",),
     "tests/integration/test_web_client.py": ("cli/client",),
     "tests/integration/test_lua_tests.py": ("daemon/testing_server", "daemon/testing_world"),
-    "tests/docs/test_reference.py": ("jobs/reference/hooks", "jobs/reference/language", "jobs/reference/tables"),
-    "tests/integration/test_web_serve.py": ("web/desk", "web/serve"),
+    "tests/docs/test_reference.py": ("reference/hooks", "reference/language", "reference/tables"),
+    "tests/integration/test_web_serve.py": ("views/service", "web/serve"),
     "tests/unit/cli/test_main.py": ("cli/about",),
     "tests/unit/cli/test_systemd.py": ("cli/service",),
     # The parts of the daemon only make sense joined, in a process.
     "tests/acceptance/test_daemon_life.py": (
         "daemon/build", "daemon/facts", "daemon/options",
-        "web/office",
+        "daemon/service",
     ),
     "tests/acceptance/test_endpoints.py": ("daemon/server",),
     # What runs inside a worker is tested inside one.
@@ -97,6 +97,10 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
 MORE_THAN_A_MODULE: dict[str, str] = {
     "store/contract": "the SQLite store and its fake pass the same tests",
     "store/state_contract": "so do typed values, in SQLite, encrypted, and in the fake",
+    "store/events_contract": "the same of change events",
+    "store/locks_contract": "the same of locks",
+    "store/records_contract": "the same of records",
+    "store/outbox_contract": "the same of messages",
 }
 
 NO_CODE = {"__init__.py", "__main__.py"}
@@ -110,7 +114,7 @@ def modules() -> set[str]:
 
 
 def unit_tests() -> set[str]:
-    """`jobs/parse` for tests/unit/jobs/test_parse.py; those of the fakes mirror the fakes."""
+    """`jobs/parse` for tests/unit/specs/test_parse.py; those of the fakes mirror the fakes."""
     source = ROOT / "tests/unit"
     names = {_name(path, source) for path in source.rglob("test_*.py") if "fakes" not in path.parts[-2:-1]}
     return {str(PurePosixPath(name).with_name(PurePosixPath(name).name.removeprefix("test_"))) for name in names}

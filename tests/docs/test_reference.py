@@ -12,19 +12,19 @@ from lupa.lua54 import LuaRuntime
 
 from spyweb.daemon.facts import init_facts
 from spyweb.errors import FetchError
-from spyweb.jobs.monitor.rules.exchange import Ask, Reply, ask_to_lua, fetched_to_lua, replied, reply_to_lua
-from spyweb.jobs.monitor.rules.items import Item, items_to_lua
-from spyweb.jobs.monitor.telemetry import STAGES, Stage, Telemetry
-from spyweb.jobs.records import ctx_of
-from spyweb.jobs.reference import hooks, language, ops, tables
-from spyweb.jobs.reference.definitions import definitions
-from spyweb.jobs.reference.entries import Table
-from spyweb.jobs.reference.pages import PAGES, parts_of, renewed
 from spyweb.lua.endings import as_text
 from spyweb.lua.hooks import HOOKS
 from spyweb.model import JobId, Run, RunId, RunState, TriggerType
+from spyweb.monitor.rules.exchange import Ask, Reply, ask_to_lua, fetched_to_lua, replied, reply_to_lua
+from spyweb.monitor.rules.items import Item, items_to_lua
+from spyweb.monitor.telemetry import STAGES, Stage, Telemetry
 from spyweb.ops import http
 from spyweb.ops.network.request import Response
+from spyweb.reference import hooks, language, ops, tables
+from spyweb.reference.definitions import definitions
+from spyweb.reference.entries import Table
+from spyweb.reference.pages import PAGES, parts_of, renewed
+from spyweb.runs.records import ctx_of
 from spyweb.settings import load_settings
 from spyweb.web.ask import PRIVATE, asked_of
 from tests.docs.test_lua import globals_of_a_vm

@@ -10,13 +10,13 @@ from typing import TypeVar
 
 import pytest
 
-from spyweb.jobs.cron import ALIASES, parse_cron
-from spyweb.jobs.parse import ANY, RUN_OUTCOMES, Place, job_keys, parse_job
 from spyweb.ops.network.request import clean_headers
+from spyweb.schedules.cron import ALIASES, parse_cron
 from spyweb.settings import load_settings
 from spyweb.settings.reading import Reading
 from spyweb.settings.tables import Table
 from spyweb.settings.units import parse_duration
+from spyweb.specs.parse import ANY, RUN_OUTCOMES, Place, job_keys, parse_job
 from tests.fakes.repository import code_words, read
 
 T = TypeVar("T")

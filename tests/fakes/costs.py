@@ -22,8 +22,6 @@ from yarl import URL
 
 from spyweb.clock import RealClock
 from spyweb.errors import FetchError, SpywebError
-from spyweb.jobs.cron import parse_cron
-from spyweb.jobs.discover import scan
 from spyweb.logs.render import printable
 from spyweb.ops import catalog
 from spyweb.ops.arguments import parse_number
@@ -31,13 +29,15 @@ from spyweb.ops.host import RunHost
 from spyweb.ops.network.client import open_client
 from spyweb.ops.network.request import Fetch, Http
 from spyweb.ops.op import Operation
+from spyweb.schedules.cron import parse_cron
 from spyweb.settings import HttpSettings, load_settings
 from spyweb.settings.units import parse_duration, parse_size
-from spyweb.store.lines import parse_item
+from spyweb.specs.discover import scan
+from spyweb.store.interchange.lines import parse_item
+from spyweb.store.interchange.value_json import decode_value
 from spyweb.store.opening import open_any
 from spyweb.store.patterns import compile_pattern
 from spyweb.store.protocol import Durability
-from spyweb.store.value_json import decode_value
 from spyweb.web.serve import serve_tcp
 from tests.fakes.clock import FakeClock
 from tests.fakes.collisions import colliding_numbers

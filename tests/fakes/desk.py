@@ -14,11 +14,15 @@ from pathlib import Path
 from msgspec import structs
 
 from spyweb.clock import Clock
+from spyweb.daemon.state_service import StateOffice
 from spyweb.errors import Problem, Refused, SpywebError
-from spyweb.jobs.health import Health, Vitals, view_health
-from spyweb.jobs.outbox_view import MessageView
-from spyweb.jobs.record_view import RecordView
-from spyweb.jobs.view import (
+from spyweb.lua.session import PoolStats, WorkerInfo
+from spyweb.model import Cron, Cursor, Every, Failure, JobId, JobSpec, Outcome, Run, RunId, RunState
+from spyweb.settings import StateSettings
+from spyweb.store.memory.memory import MemoryStore
+from spyweb.store.protocol import NO_HISTORY, HistoryRules, StoreStats
+from spyweb.views.health import Health, Vitals, view_health
+from spyweb.views.jobs import (
     JobFacts,
     JobState,
     JobView,
@@ -33,13 +37,9 @@ from spyweb.jobs.view import (
     no_such_job,
     view_job,
 )
-from spyweb.lua.session import PoolStats, WorkerInfo
-from spyweb.model import Cron, Cursor, Every, Failure, JobId, JobSpec, Outcome, Run, RunId, RunState
-from spyweb.settings import StateSettings
-from spyweb.store.memory import MemoryStore
-from spyweb.store.protocol import NO_HISTORY, HistoryRules, StoreStats
-from spyweb.web.desk import StateDesk
-from spyweb.web.state_office import StateOffice
+from spyweb.views.outbox import MessageView
+from spyweb.views.records import RecordView
+from spyweb.views.service import StateDesk
 from tests.fakes.clock import FakeClock
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from spyweb.web.desk import Desk
+from spyweb.views.service import Desk
 from spyweb.web.serve import serve_socket
 
 PATIENCE = 10.0  # seconds; only a broken door needs any

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from spyweb.jobs.server.endpoints import Around, Endpoints, Version
-from spyweb.jobs.server.file import ServerFile, code_of_server
+from spyweb.endpoints.endpoints import Around, Endpoints, Version
 from spyweb.lua.session import Code, Host, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Outcome, RunId
+from spyweb.specs.server_file import ServerFile, code_of_server
 from tests.fakes.clock import FakeClock
 
 Handler = Callable[[Mapping[str, object], Host], Awaitable[Ending]]

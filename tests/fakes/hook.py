@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import cast
 
-from spyweb.jobs.outbox_send import DELIVERY_HEADER
+from spyweb.outbox.send import DELIVERY_HEADER
 
 
 @dataclass(slots=True)

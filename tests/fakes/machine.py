@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from spyweb.jobs.attempt import CountingHost
-from spyweb.jobs.live import LiveJob
 from spyweb.lua.session import Code, Host, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId
+from spyweb.runs.attempt import CountingHost
+from spyweb.runs.live import LiveJob
 
 SUCCESS = Ending(outcome=Outcome.SUCCESS)
 FAILED = Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason="jobs/x.lua:1: boom")

@@ -16,20 +16,20 @@ from typing import cast
 
 from spyweb.errors import FetchError
 from spyweb.extraction.page import Extracted, Page
-from spyweb.jobs.live import LiveJob
-from spyweb.jobs.monitor.course import Means
-from spyweb.jobs.monitor.monitors import Monitors
-from spyweb.jobs.records import ctx_of
 from spyweb.lua import wire
 from spyweb.lua.hooks import HOOKS, LOAD, UNLOADED, bit_of
 from spyweb.lua.patience import settle
 from spyweb.lua.session import Code, Host, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Field, JobId, Monitor, Outcome, Run, RunId, RunState
+from spyweb.monitor.course import Means
+from spyweb.monitor.monitors import Monitors
 from spyweb.ops.disk import Files
 from spyweb.ops.network.request import Fetch, Response
+from spyweb.runs.live import LiveJob
+from spyweb.runs.records import ctx_of
 from spyweb.settings import HttpSettings
-from spyweb.store.memory import MemoryStore
+from spyweb.store.memory.memory import MemoryStore
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import FakeMachine
 from tests.fakes.town import make_job

@@ -16,12 +16,12 @@ from aiohttp import web
 
 from spyweb.clock import RealClock
 from spyweb.daemon.build import Parts, Purpose, build
-from spyweb.jobs.claims import by_hand
-from spyweb.jobs.discover import scan
-from spyweb.jobs.live import LiveJob
 from spyweb.model import Ending, JobId, Run
 from spyweb.reload.swap import newcomer
+from spyweb.runs.claims import by_hand
+from spyweb.runs.live import LiveJob
 from spyweb.settings import load_settings
+from spyweb.specs.discover import scan
 from spyweb.store.protocol import Message
 
 ITEMS = """

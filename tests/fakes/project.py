@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from spyweb.cli import client
-from spyweb.jobs.view import JobView
 from spyweb.model import JobId, Outcome, Run
+from spyweb.views.jobs import JobView
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from spyweb.jobs.outbox_send import Trouble
+from spyweb.outbox.send import Trouble
 from spyweb.store.protocol import Message, Target
 
 Answer = Trouble | Exception | None

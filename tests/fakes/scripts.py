@@ -21,8 +21,8 @@ from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.settings import StateSettings
 from spyweb.store.protocol import Change, End, NewRun
-from spyweb.store.sqlite import SqliteStore, open_store
-from spyweb.store.user_views import Engine
+from spyweb.store.sqlite.store import SqliteStore, open_store
+from spyweb.store.user_sql.views import Engine
 from tests.fakes.ops import FakeHttp, make_sql
 
 Line = tuple[str, str]  # level, text

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spyweb.model import MIB, JobId, RunId
-from spyweb.store.user_connection import LONGEST_S, Answered, Parameter, Row, Statement
-from spyweb.store.user_db import UserDatabase
+from spyweb.store.user_sql.connection import LONGEST_S, Answered, Parameter, Row, Statement
+from spyweb.store.user_sql.user_db import UserDatabase
 
 
 def statement(sql: str, *parameters: Parameter, rows: bool = True, longest_s: float = LONGEST_S) -> Statement:

@@ -17,7 +17,7 @@ from pathlib import Path
 from spyweb.clock import RealClock
 from spyweb.store.lock import hold_lock
 from spyweb.store.protocol import GLOBAL, SCOPES, Put, Store, Watch
-from spyweb.store.sqlite import open_store
+from spyweb.store.sqlite.store import open_store
 
 WRITERS = 8
 COUNTER = b"counter"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spyweb.clock import Clock
 from spyweb.model import HistoryRule, Value
-from spyweb.store.memory import MemoryStore
+from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import (
     KEEP,
     NO_HISTORY,
@@ -25,7 +25,7 @@ from spyweb.store.protocol import (
     Store,
     Transform,
 )
-from spyweb.store.sqlite import open_store
+from spyweb.store.sqlite.store import open_store
 
 KINDS = ["sqlite", "sealed", "memory"]
 KEY = bytes(range(32))

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from spyweb.store.batch import Kind, Op, commit
-from spyweb.store.migrate import load_migrations, migrate
+from spyweb.store.sqlite.batch import Kind, Op, commit
+from spyweb.store.sqlite.migrate import load_migrations, migrate
 
 PATIENCE = 20  # seconds: a test that hangs fails by itself
 

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from spyweb.jobs.attempt import CountingHost, Observer, Surroundings
-from spyweb.jobs.live import LiveJob, LiveJobs
-from spyweb.jobs.run import Runner
 from spyweb.lua.session import Code
 from spyweb.model import Cursor, Every, JobId, JobSpec, Run
-from spyweb.scheduler import Scheduler
+from spyweb.runs.attempt import CountingHost, Observer, Surroundings
+from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.run import Runner
+from spyweb.scheduler.scheduler import Scheduler
 from spyweb.stalls import StallRecorder
-from spyweb.store.memory import MemoryStore
+from spyweb.store.memory.memory import MemoryStore
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import FakeMachine, FakeMonitors
 from tests.fakes.timers import FakeTimers

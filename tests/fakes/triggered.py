@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from spyweb.jobs.live import LiveJob
-from spyweb.jobs.triggers import Triggers
-from spyweb.jobs.watches import read_on
 from spyweb.model import ChangeKind, JobId, Never, On, RunId, Value
-from spyweb.store.memory import MemoryStore
+from spyweb.runs.live import LiveJob
+from spyweb.runs.triggers import Triggers
+from spyweb.specs.watches import read_on
+from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import NOBODY, ChangeEvent, Drop, Origin, Put, scope_namespace
 from tests.fakes.clock import FakeClock
 from tests.fakes.town import Town, make_job, town

@@ -15,7 +15,7 @@ from spyweb.clock import RealClock
 from spyweb.model import Cursor, JobId, Outcome, RunState
 from spyweb.store.lock import hold_lock
 from spyweb.store.protocol import Change, End, NewRun
-from spyweb.store.sqlite import open_store
+from spyweb.store.sqlite.store import open_store
 from tests.fakes.command import Answer, spyweb
 
 TICK = JobId("tick")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.jobs.view import LogLine, RunEnded, RunEvent
 from spyweb.model import Failure, JobId, Outcome, RunId
+from spyweb.views.jobs import LogLine, RunEnded, RunEvent
 from tests.fakes.command import Answer, spyweb
 from tests.fakes.desk import NINTH, NOW_MS, PRICES, FakeDesk, make_run, make_vitals, refused
 from tests.fakes.door import open_door

@@ -12,8 +12,8 @@ import pytest
 
 from spyweb.daemon.testing import Wish, run_tests
 from spyweb.errors import ConfigError, Refused
-from spyweb.jobs.reference.tables import STATE
-from spyweb.jobs.testing.results import Report, Result
+from spyweb.reference.tables import STATE
+from spyweb.testing.results import Report, Result
 from tests.fakes.project import eventually
 
 MONITOR = 'name = "The Shop"\nurl = "https://example.org"\nselector = "li"\nfields = ["title:a"]\nenabled = false\n'

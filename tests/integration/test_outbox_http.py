@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from spyweb.clock import RealClock
-from spyweb.jobs import outbox_send
-from spyweb.jobs.outbox import webhook_message
-from spyweb.jobs.outbox_send import Channels
 from spyweb.model import JobId, Webhook
 from spyweb.ops.network import client
 from spyweb.ops.network.client import open_client
 from spyweb.ops.notify_desktop import Desktop
+from spyweb.outbox import send as outbox_send
+from spyweb.outbox.outbox import webhook_message
+from spyweb.outbox.send import Channels
 from spyweb.settings import HttpSettings
 from spyweb.store.protocol import Message
 from tests.fakes.hook import open_hook

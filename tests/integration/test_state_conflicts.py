@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.jobs.parse import job_id
-from spyweb.jobs.watches import concerns, read_on, watch_of
 from spyweb.model import Ending, Outcome
 from spyweb.settings import StateSettings
+from spyweb.specs.parse import job_id
+from spyweb.specs.watches import concerns, read_on, watch_of
 from spyweb.store.protocol import ChangeEvent, ChangeKind
 from tests.fakes.scripts import Scripts, open_scripts
 

@@ -13,9 +13,9 @@ import pytest
 from spyweb.clock import RealClock
 from spyweb.errors import StoreError
 from spyweb.model import OnStoreError, Outcome
-from spyweb.store.batch import Kind
 from spyweb.store.protocol import GLOBAL, Change
-from spyweb.store.sqlite import SqliteStore, open_store
+from spyweb.store.sqlite.batch import Kind
+from spyweb.store.sqlite.store import SqliteStore, open_store
 from tests.fakes.changes import make_cursor, make_run
 from tests.fakes.full_disk import file_size_limit
 from tests.fakes.scripts import open_scripts

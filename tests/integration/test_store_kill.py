@@ -11,7 +11,7 @@ import pytest
 
 from spyweb.clock import RealClock
 from spyweb.store.protocol import GLOBAL, Store
-from spyweb.store.sqlite import open_store
+from spyweb.store.sqlite.store import open_store
 from tests.fakes.store_child import COUNTER, WRITERS
 
 KILLS = 8

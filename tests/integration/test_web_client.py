@@ -14,8 +14,8 @@ import pytest
 
 from spyweb.cli.client import Daemon, find_daemon
 from spyweb.errors import NoAccess, Refused
-from spyweb.jobs.view import RunEvent
 from spyweb.model import JobId, RunId
+from spyweb.views.jobs import RunEvent
 from spyweb.web.connections import ConnectionLimiter, ConnectionLimits
 from spyweb.web.serve import serve_socket
 from tests.fakes.clock import FakeClock

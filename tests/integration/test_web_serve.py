@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from spyweb.endpoints.exchange import Answer
 from spyweb.errors import Refused
-from spyweb.jobs.server.exchange import Answer
 from spyweb.web.address import LIMIT, find_socket
 from spyweb.web.body import Body, Room
 from spyweb.web.errors import answer_errors

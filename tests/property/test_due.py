@@ -11,7 +11,8 @@ from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spyweb.jobs.due import (
+from spyweb.model import At, Cron, Every, JobId, JobSpec, Misfire, MisfirePolicy, Never, Schedule
+from spyweb.schedules.due import (
     after_edit,
     first_cursor,
     jittered,
@@ -22,7 +23,6 @@ from spyweb.jobs.due import (
     settle,
     stretch_until,
 )
-from spyweb.model import At, Cron, Every, JobId, JobSpec, Misfire, MisfirePolicy, Never, Schedule
 
 MINUTE = timedelta(minutes=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.errors import FetchError
-from spyweb.jobs.monitor.rules.exchange import (
+from spyweb.lua import answer, wire
+from spyweb.lua.wire import Ext, Foreign
+from spyweb.monitor.rules.exchange import (
     Ask,
     Reply,
     failed,
@@ -22,11 +24,9 @@ from spyweb.jobs.monitor.rules.exchange import (
     read_own_fetch,
     replied,
 )
-from spyweb.jobs.monitor.rules.items import Item, ItemReader, Keywords, items_to_lua
-from spyweb.jobs.monitor.rules.reading import sequence
-from spyweb.jobs.monitor.rules.texts import default_payload
-from spyweb.lua import answer, wire
-from spyweb.lua.wire import Ext, Foreign
+from spyweb.monitor.rules.items import Item, ItemReader, Keywords, items_to_lua
+from spyweb.monitor.rules.reading import sequence
+from spyweb.monitor.rules.texts import default_payload
 from spyweb.ops.arguments import Mismatch
 from spyweb.settings import HttpSettings
 from tests.fakes.values import all_steps

@@ -10,12 +10,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spyweb.errors import ConfigError, Problem
-from spyweb.jobs.block import read_block
-from spyweb.jobs.discover import scan
-from spyweb.jobs.monitor_file import read_field
-from spyweb.jobs.parse import job_id
 from spyweb.model import Field
 from spyweb.settings import load_settings
+from spyweb.specs.block import read_block
+from spyweb.specs.discover import scan
+from spyweb.specs.monitor_file import read_field
+from spyweb.specs.parse import job_id
 
 KEYS = st.sampled_from(
     [

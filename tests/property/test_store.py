@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from spyweb.errors import StoreError
 from spyweb.model import Cursor, Failure, JobId, Outcome, RunId, RunState
-from spyweb.store.memory import MemoryStore
+from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import Begin, Change, Durability, End, Entries, NewRun, Store, Stretch
-from spyweb.store.sqlite import open_store
+from spyweb.store.sqlite.store import open_store
 from tests.fakes.clock import FakeClock
 
 # Entries

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spyweb.jobs.cause import event_of
 from spyweb.model import JobId, Outcome, Overlap, Retry, Run, RunId
-from spyweb.store.memory import MemoryStore
+from spyweb.runs.cause import event_of
+from spyweb.store.memory.memory import MemoryStore
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS
 from tests.fakes.triggered import TriggeredTown, make_listener, on, triggered_town

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.jobs.due import next_due
 from spyweb.model import Cron, Every, JobId, Outcome, Schedule
-from spyweb.store.memory import MemoryStore
+from spyweb.schedules.due import next_due
+from spyweb.store.memory.memory import MemoryStore
 from tests.fakes.clock import FakeClock
 from tests.fakes.town import make_job, town
 

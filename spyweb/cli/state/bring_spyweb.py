@@ -12,9 +12,9 @@ from pathlib import Path
 from spyweb.cli import output
 from spyweb.cli.project import Project
 from spyweb.cli.state.source import State
-from spyweb.jobs.monitor.stages.keep import hash_of
+from spyweb.monitor.stages.keep import hash_of
 from spyweb.settings.sections import USER_DB
-from spyweb.store.foreign_spyweb import OldProject, OldRecord, copy_tables
+from spyweb.store.interchange.foreign_spyweb import OldProject, OldRecord, copy_tables
 from spyweb.store.protocol import NewRecord
 
 AT_ONCE = 500  # records in one transaction

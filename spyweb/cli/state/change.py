@@ -14,11 +14,11 @@ from spyweb.cli.project import open_project
 from spyweb.cli.state.options import Key, Place, StateOutput, Yes, agree, as_bytes, placed, spelt
 from spyweb.cli.state.source import find_state
 from spyweb.errors import Refused
-from spyweb.jobs.parse import job_id
 from spyweb.model import NULL, JobId, Value
 from spyweb.settings.units import parse_duration
+from spyweb.specs.parse import job_id
+from spyweb.store.interchange.value_json import LARGEST, decode_value, to_plain
 from spyweb.store.protocol import SCOPES, job_namespace
-from spyweb.store.value_json import LARGEST, decode_value, to_plain
 
 TAKES_ANYTHING = {"ignore_unknown_options": True}  # `state set n -5`: a negative number is no option
 

@@ -17,7 +17,7 @@ from spyweb.cli.state.change import tell
 from spyweb.cli.state.options import StateOutput, Yes, agree, as_bytes, spelt
 from spyweb.cli.state.source import find_state
 from spyweb.errors import Refused
-from spyweb.store.value_json import to_plain
+from spyweb.store.interchange.value_json import to_plain
 
 
 class What(StrEnum):

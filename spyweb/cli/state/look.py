@@ -12,9 +12,9 @@ from spyweb.cli.options import MOST_ROWS
 from spyweb.cli.output import Format
 from spyweb.cli.state import render
 from spyweb.cli.state.options import Key, Place, StateOutput, as_bytes, placed, spelt
-from spyweb.jobs.view import to_json
-from spyweb.store.value_json import TypeName
-from spyweb.web.state_view import bytes_of
+from spyweb.store.interchange.value_json import TypeName
+from spyweb.views.jobs import to_json
+from spyweb.views.state import bytes_of
 
 Prefix = Annotated[str, typer.Argument(metavar="PREFIX", help="Only keys that begin so.", show_default=False)]
 

@@ -18,9 +18,9 @@ from spyweb.cli.project import Project, open_project
 from spyweb.cli.state.render import one_line
 from spyweb.cli.state.source import State, find_state
 from spyweb.errors import Refused
-from spyweb.jobs.view import find_job
 from spyweb.model import JobId
 from spyweb.store.protocol import GLOBAL, STATE, agent_namespace, job_namespace, scope_namespace
+from spyweb.views.jobs import find_job
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -15,9 +15,9 @@ from spyweb.cli.project import open_project
 from spyweb.cli.state.change import tell
 from spyweb.cli.state.options import StateOutput, Yes, agree
 from spyweb.errors import Refused
-from spyweb.store.keys import find_key
+from spyweb.store.crypto.keys import find_key
 from spyweb.store.lock import hold_lock
-from spyweb.store.rotation import rotate_key
+from spyweb.store.sqlite.rotation import rotate_key
 
 NONE = "none"
 

@@ -11,10 +11,10 @@ import msgspec
 from spyweb.cli.client import Daemon
 from spyweb.errors import Refused
 from spyweb.model import JobId, Value
-from spyweb.store.lines import item_line, parse_item
+from spyweb.store.interchange.lines import item_line, parse_item
+from spyweb.store.interchange.value_json import encode_value
 from spyweb.store.protocol import Item, NewRecord
-from spyweb.store.value_json import encode_value
-from spyweb.web.state_view import ChangeView, EntryView, Imported, LockView, Moved, StateStats
+from spyweb.views.state import ChangeView, EntryView, Imported, LockView, Moved, StateStats
 
 T = TypeVar("T")
 

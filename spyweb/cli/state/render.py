@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from spyweb.cli.jobs import rounded
 from spyweb.cli.output import moment, row_moment, shortened
-from spyweb.jobs.view import to_json
 from spyweb.settings.units import HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
-from spyweb.store.value_json import TypeName
-from spyweb.web.state_view import ChangeView, EntryView, LockView, StateStats, bytes_of
+from spyweb.store.interchange.value_json import TypeName
+from spyweb.views.jobs import to_json
+from spyweb.views.state import ChangeView, EntryView, LockView, StateStats, bytes_of
 
 WIDEST = 50  # characters of a value in a list
 HEADER = ("key", "value", "type", "ttl", "updated")

@@ -15,10 +15,10 @@ from spyweb.cli.state.remote import RemoteState
 from spyweb.errors import Refused
 from spyweb.model import JobId, Value
 from spyweb.store.protocol import Item, NewRecord, Store
-from spyweb.web.state_view import EntryView, Imported, LockView, Moved, StateStats
+from spyweb.views.state import EntryView, Imported, LockView, Moved, StateStats
 
 if TYPE_CHECKING:
-    from spyweb.web.state_office import StateOffice
+    from spyweb.daemon.state_service import StateOffice
 
 T = TypeVar("T")
 
@@ -127,7 +127,7 @@ class LocalState:
             return (await ask(self._office(store)),)
 
         async def nothing_yet() -> tuple[T]:
-            from spyweb.store.memory import MemoryStore
+            from spyweb.store.memory.memory import MemoryStore
 
             return await answer(MemoryStore(self._project.clock))
 
@@ -138,7 +138,7 @@ class LocalState:
         return self._project.offline.change_values(lambda store: ask(self._office(store)))
 
     def _office(self, store: Store) -> StateOffice:
-        from spyweb.web.state_office import StateOffice  # where a daemon runs, it is the one that needs it
+        from spyweb.daemon.state_service import StateOffice  # where a daemon runs, it is the one that needs it
 
         return StateOffice(store=store, clock=self._project.clock, limits=self._project.settings.state)
 

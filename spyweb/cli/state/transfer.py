@@ -23,11 +23,11 @@ from spyweb.cli.state.change import entries, tell
 from spyweb.cli.state.options import Agent, Place, StateOutput, Yes, agree, placed
 from spyweb.cli.state.source import State, find_state
 from spyweb.errors import Refused
-from spyweb.store.foreign import read_sloth
-from spyweb.store.foreign_spyweb import read_spyweb
-from spyweb.store.lines import BadLine, LineReader, item_line
+from spyweb.store.interchange.foreign import read_sloth
+from spyweb.store.interchange.foreign_spyweb import read_spyweb
+from spyweb.store.interchange.lines import BadLine, LineReader, item_line
 from spyweb.store.protocol import Item, agent_namespace
-from spyweb.web.state_view import Imported
+from spyweb.views.state import Imported
 
 PIPE = "-"
 PRIVATE = 0o600

@@ -15,8 +15,8 @@ from spyweb.cli.state.change import Pattern
 from spyweb.cli.state.options import Place, StateOutput, as_bytes, placed
 from spyweb.cli.state.remote import RemoteState
 from spyweb.errors import Refused
-from spyweb.jobs.view import to_json
-from spyweb.web.state_view import ChangeView
+from spyweb.views.jobs import to_json
+from spyweb.views.state import ChangeView
 
 
 @placed

@@ -12,8 +12,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from spyweb.cli.init import FOR_EDITORS, TEMPLATES, Kind
-from spyweb.jobs.discover import scan
 from spyweb.settings import load_settings
+from spyweb.specs.discover import scan
 from tests.fakes.command import spyweb
 from tests.fakes.full_disk import file_size_limit
 from tests.fakes.lua_text import compile_problem

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from spyweb.cli.jobs import describe_last, rounded, show_jobs, since, until
-from spyweb.jobs.view import JobState, JobView, LastRun, last_run
 from spyweb.model import JobId, Outcome
+from spyweb.views.jobs import JobState, JobView, LastRun, last_run
 from tests.fakes.desk import NOW_MS, make_run
 from tests.fakes.terminal import open_terminal, shown_lines
 

@@ -8,9 +8,9 @@ from typing import cast
 
 import pytest
 
-from spyweb.jobs.outbox_view import view_message
 from spyweb.store.protocol import Message, NewMessage
-from spyweb.store.sqlite import open_store
+from spyweb.store.sqlite.store import open_store
+from spyweb.views.outbox import view_message
 from tests.fakes.changes import NEWS, PRICES
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.command import spyweb

@@ -14,10 +14,10 @@ import pytest
 
 from spyweb.cli.records import PAGE, moment_of, to_csv
 from spyweb.errors import Refused
-from spyweb.jobs.record_view import RecordView, view_record
 from spyweb.model import JobId
 from spyweb.store.protocol import NewRecord, Record
-from spyweb.store.sqlite import open_store
+from spyweb.store.sqlite.store import open_store
+from spyweb.views.records import RecordView, view_record
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.command import spyweb
 from tests.fakes.desk import PRICES, FakeDesk

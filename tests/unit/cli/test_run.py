@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from spyweb.cli.run import Screen
-from spyweb.jobs.view import RunEnded
 from spyweb.model import Failure, JobId, Outcome, RunId
+from spyweb.views.jobs import RunEnded
 
 
 @pytest.mark.parametrize(

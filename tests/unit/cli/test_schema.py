@@ -13,11 +13,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from spyweb.cli.schema import config_schema, job_schema
-from spyweb.jobs.discover import scan
-from spyweb.jobs.parse import job_keys
 from spyweb.settings import examine_settings
 from spyweb.settings.load import section_keys
 from spyweb.settings.shapes import Schema
+from spyweb.specs.discover import scan
+from spyweb.specs.parse import job_keys
 from tests.fakes.command import spyweb
 from tests.fakes.repository import ROOT, read
 

@@ -15,8 +15,8 @@ from spyweb.cli.exits import ExitCode
 from spyweb.cli.output import Format, Meter
 from spyweb.cli.test import Screen, as_ctrl_c, code_for, complete_suite, ended_as_by_ctrl_c, show_report, write_junit
 from spyweb.errors import NoAccess
-from spyweb.jobs.testing.results import Report, Result
-from spyweb.jobs.view import LogLine
+from spyweb.testing.results import Report, Result
+from spyweb.views.jobs import LogLine
 from tests.fakes.command import spyweb
 
 PASSED = Result(suite="shop", test="test_price", passed=True, duration_ms=1.25)

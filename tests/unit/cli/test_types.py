@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spyweb.jobs.reference.definitions import definitions
+from spyweb.reference.definitions import definitions
 from tests.fakes.command import spyweb
 from tests.fakes.full_disk import file_size_limit
 

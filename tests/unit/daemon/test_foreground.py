@@ -10,9 +10,9 @@ import pytest
 from spyweb.daemon.build import Parts
 from spyweb.daemon.foreground import send_messages
 from spyweb.errors import StoreError
-from spyweb.jobs.outbox_courier import Courier
 from spyweb.model import JobId
-from spyweb.store.memory import MemoryStore
+from spyweb.outbox.courier import Courier
+from spyweb.store.memory.memory import MemoryStore
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import OTHER_HOOK, message

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from spyweb.daemon.report import describe_limits, limits_of, note_of
-from spyweb.jobs.view import JobFacts, view_job
 from spyweb.model import MIB
+from spyweb.views.jobs import JobFacts, view_job
 from tests.fakes.town import make_spec
 
 

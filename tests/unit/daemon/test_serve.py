@@ -18,7 +18,7 @@ from spyweb.model import JobId, Outcome, RunId, RunState
 from spyweb.settings import Settings, load_settings
 from spyweb.settings.sections import LOCK_NAME
 from spyweb.store.lock import hold_lock
-from spyweb.store.memory import MemoryStore
+from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import Change, End, NewRun, Store
 from spyweb.web.serve import PrivateSocket
 from tests.fakes.clock import FakeClock

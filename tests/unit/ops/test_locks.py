@@ -11,7 +11,7 @@ from spyweb.errors import StoreClosed
 from spyweb.model import JobId, Outcome, RunId, RunState
 from spyweb.ops.lines import Wish
 from spyweb.ops.locks import LONGEST_RECHECK, LockKeeper
-from spyweb.store.memory import MemoryStore
+from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import Change, End, Held, NewRun
 from tests.fakes.clock import FakeClock
 

@@ -8,7 +8,7 @@ import pytest
 from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.ops import catalog
-from spyweb.store.memory import MemoryStore
+from spyweb.store.memory.memory import MemoryStore
 from tests.fakes.clock import FakeClock
 from tests.fakes.ops import ask, make_call, make_world
 

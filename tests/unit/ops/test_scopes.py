@@ -9,7 +9,7 @@ from spyweb.model import RunId
 from spyweb.ops import catalog
 from spyweb.ops.world import Call
 from spyweb.settings import StateSettings
-from spyweb.store.memory import MemoryStore
+from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import SCOPES, ChangeKind, Watch
 from tests.fakes.clock import FakeClock
 from tests.fakes.collisions import colliding_numbers

@@ -3,10 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spyweb.errors import Problem
-from spyweb.jobs.discover import JobFile, Scan
-from spyweb.jobs.live import LiveJobs
 from spyweb.model import Every, Field, Isolation, JobId, Monitor
 from spyweb.reload.plan import Plan, not_loaded, plan, whose
+from spyweb.runs.live import LiveJobs
+from spyweb.specs.discover import JobFile, Scan
 from tests.fakes.growth import LINEAR, growth
 from tests.fakes.town import make_job, make_spec
 

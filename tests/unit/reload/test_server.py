@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import PoolError, ScriptError
-from spyweb.jobs.server.file import SERVER
 from spyweb.lua.session import Code
 from spyweb.model import JobId
 from spyweb.ops.sources import Sources
 from spyweb.reload.server import SPARES, ServerReloader
 from spyweb.reload.swap import PATIENCE
+from spyweb.specs.server_file import SERVER
 from tests.fakes.clock import FakeClock
 from tests.fakes.endpoints import Served, make_served, say_hello
 from tests.fakes.rights import bound_by_file_modes, needs_linux

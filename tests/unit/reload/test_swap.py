@@ -15,11 +15,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from spyweb.errors import PoolError, ScriptError, StoreError
-from spyweb.jobs.live import LiveJob
 from spyweb.lua.session import Code
 from spyweb.model import JobId, JobSpec, Monitor
 from spyweb.ops.sources import Sources
 from spyweb.reload.swap import EXECUTION_PATIENCE, PATIENCE, Parts, Reloader
+from spyweb.runs.live import LiveJob
 from spyweb.settings import Settings, load_settings
 from tests.fakes.changes import refuse
 from tests.fakes.rights import bound_by_file_modes, needs_linux

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from spyweb.jobs.parse import job_keys
 from spyweb.settings.load import section_keys
 from spyweb.settings.shapes import Schema
 from spyweb.settings.words import JOB, SETTINGS
+from spyweb.specs.parse import job_keys
 
 
 def names(keys: Mapping[str, Schema], prefix: str = "") -> Iterator[str]:

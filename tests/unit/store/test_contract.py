@@ -12,9 +12,9 @@ from msgspec import structs
 
 from spyweb.errors import CursorMoved, StoreClosed, StoreError
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState, TriggerType
-from spyweb.store.memory import MemoryStore
+from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import GLOBAL, Begin, Change, End, NewRun, Store, job_namespace
-from spyweb.store.sqlite import open_store
+from spyweb.store.sqlite.store import open_store
 from tests.fakes.changes import NEWS, PRICES, make_cursor, make_end, make_run, make_stretch, run_once, start_run, tell
 from tests.fakes.clock import FakeClock
 

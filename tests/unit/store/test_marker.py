@@ -14,11 +14,11 @@ import pytest
 from spyweb.errors import StoreCorrupt, StoreIncomplete
 from spyweb.settings.sections import MARKER
 from spyweb.store import marker as marker_module
-from spyweb.store.checkpoints import Checkpoints
 from spyweb.store.marker import Marker
-from spyweb.store.original import Original
 from spyweb.store.protocol import GLOBAL, Durability, Store
-from spyweb.store.sqlite import connect_to, open_store
+from spyweb.store.sqlite.checkpoints import Checkpoints
+from spyweb.store.sqlite.original import Original
+from spyweb.store.sqlite.store import connect_to, open_store
 from tests.fakes.clock import FakeClock
 
 

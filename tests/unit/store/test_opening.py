@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import StoreError
-from spyweb.store.memory import MemoryStore
+from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.opening import open_any
-from spyweb.store.sqlite import SqliteStore
+from spyweb.store.sqlite.store import SqliteStore
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KEY, LOGGED, RULES, put
 

@@ -9,7 +9,7 @@ from io import BytesIO
 import pytest
 from aiohttp import ClientSession, web
 
-from spyweb.jobs.server.endpoints import AT_ONCE
+from spyweb.endpoints.endpoints import AT_ONCE
 from spyweb.lua.session import Host
 from spyweb.model import Ending, Outcome
 from spyweb.web.app import Site, project_app, tcp_app

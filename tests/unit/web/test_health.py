@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from spyweb.jobs.health import Health
+from spyweb.views.health import Health
 from spyweb.web.app import socket_app, tcp_app
 from tests.fakes.client import client_of, get_json
 from tests.fakes.desk import FakeDesk, make_stats, make_vitals

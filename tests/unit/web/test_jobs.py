@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from spyweb.jobs.view import JobView, NextRun
+from spyweb.views.jobs import JobView, NextRun
 from spyweb.web.app import socket_app, tcp_app
 from tests.fakes.client import client_of, get_json, post_json
 from tests.fakes.desk import FakeDesk, three_jobs

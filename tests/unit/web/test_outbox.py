@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from spyweb.jobs.outbox_view import MessageView
 from spyweb.model import JobId
+from spyweb.views.outbox import MessageView
 from spyweb.web.app import socket_app, tcp_app
 from tests.fakes.client import client_of, get_json, post_json
 from tests.fakes.desk import BACKUP, NOW_MS, PRICES, FakeDesk

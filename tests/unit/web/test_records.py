@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
-from spyweb.jobs.record_view import RecordView, view_record
 from spyweb.store.protocol import Record
+from spyweb.views.records import RecordView, view_record
 from spyweb.web.app import socket_app, tcp_app
 from tests.fakes.client import Client, client_of, get_json
 from tests.fakes.desk import BACKUP, NOW_MS, PRICES, FakeDesk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.jobs.server.exchange import Answer
+from spyweb.endpoints.exchange import Answer
 from spyweb.web.reply import reply, sendable
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from spyweb.cli.state import render
 from spyweb.model import JobId, RunId
+from spyweb.store.interchange.value_json import TypeName
 from spyweb.store.protocol import ChangeKind, Entry
-from spyweb.store.value_json import TypeName
-from spyweb.web.state_view import ChangeView, LockView, StateStats, view_entry
+from spyweb.views.state import ChangeView, LockView, StateStats, view_entry
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 

@@ -1,0 +1,170 @@
+"""The Desk of a running daemon: answers from the live jobs, the runner, the scheduler and the store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from spyweb.clock import Clock
+from spyweb.daemon.run_watch import Watching
+from spyweb.daemon.state_service import StateOffice
+from spyweb.errors import Problem, Refused
+from spyweb.model import JobId, Run, RunId, TriggerType
+from spyweb.monitor.expectations import is_short
+from spyweb.monitor.slices import Steps, finish
+from spyweb.outbox.courier import Courier
+from spyweb.reload.swap import Reloader
+from spyweb.runs.claims import Start, by_hand
+from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.run import Runner
+from spyweb.scheduler.scheduler import Scheduler
+from spyweb.schedules.due import earliest, upcoming
+from spyweb.store.protocol import Records, Runs
+from spyweb.views.health import Health, Vitals, view_health
+from spyweb.views.jobs import (
+    JobFacts,
+    JobState,
+    JobView,
+    NextRun,
+    RunEnded,
+    RunEvent,
+    broken_job,
+    find_job,
+    log_file,
+    next_run,
+    no_such_job,
+    state_of,
+    told,
+    view_job,
+    zone_of,
+)
+from spyweb.views.outbox import MessageView, view_message
+from spyweb.views.records import RecordView, view_record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Office:
+    root: Path
+    timezone: str
+    live: LiveJobs
+    runner: Runner
+    scheduler: Scheduler
+    reloader: Reloader
+    runs_record: Runs
+    found: Records
+    courier: Courier
+    state: StateOffice
+    clock: Clock
+    vitals: Callable[[], Vitals]
+    vms_of: Callable[[JobId], int]
+
+    def find(self, name_or_id: str) -> JobId | None:
+        return find_job((job.spec for job in self.live), name_or_id)
+
+    def no_such_job(self, name_or_id: str) -> str:
+        broken = [broken_job(job, problems) for job, problems in self._broken()]
+        return no_such_job(broken, name_or_id, [job.id for job in self.live])
+
+    def jobs(self) -> list[JobView]:
+        views = [self._view(job) for job in self.live]
+        broken = [broken_job(job, problems) for job, problems in self._broken()]
+        return sorted([*views, *broken], key=lambda view: view.id)
+
+    def warnings(self) -> list[Problem]:
+        return list(self.reloader.warnings)
+
+    def _broken(self) -> Iterator[tuple[JobId, Sequence[Problem]]]:
+        """Files that do not load, and that no earlier version runs for."""
+        return (found for found in self.reloader.broken.items() if self.live.find(found[0]) is None)
+
+    def _view(self, job: LiveJob) -> JobView:
+        facts = JobFacts(
+            cursor=job.cursor,
+            next_due_ms=next(self._upcoming(job), None),
+            last=job.last,
+            in_flight=len(job.in_flight),
+            waiting=len(job.waiting) + len(job.delayed),
+            generation=job.code.generation,
+            vms=self.vms_of(job.id),
+            error=told(job.problems),
+            warnings=job.warnings,
+        )
+        return view_job(job.spec, facts)
+
+    def _upcoming(self, job: LiveJob) -> Iterator[int]:
+        return upcoming(job.spec, job.cursor.due_ms) if job.scheduled else iter(())
+
+    async def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
+        jobs = list(self.live) if job is None else [self._live(job)]
+        return await finish(self.clock, self._next_runs(jobs, count))
+
+    def _next_runs(self, jobs: Sequence[LiveJob], count: int) -> Steps[list[NextRun]]:
+        zones = {job.id: zone_of(job.spec.schedule, self.timezone) for job in jobs}
+        found = yield from earliest(((job.id, self._upcoming(job)) for job in jobs), count)
+        shown = []
+        for due_ms, job in found:
+            yield
+            shown.append(next_run(job, due_ms, zones[job]))
+        return shown
+
+    def log_file(self, job: JobId) -> Path:
+        return log_file(self.root, self._live(job).spec.folder)
+
+    async def health(self) -> Health:
+        return view_health(self.vitals(), self._states(), sum(map(_is_short, self.live)))
+
+    def _states(self) -> Iterator[JobState]:
+        """Without the rest of their views, which would hold the loop up for 300 ms with ten thousand jobs."""
+        for job in self.live:
+            waiting = bool(job.waiting or job.delayed)
+            yield state_of(job.spec, job.cursor, running=bool(job.in_flight), waiting=waiting)
+        for _ in self._broken():
+            yield JobState.BROKEN
+
+    async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
+        return await self.runs_record.list(job, limit=limit, before=before)
+
+    async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
+        found = await self.found.list(job, limit=limit, before_ns=before_ns)
+        return [view_record(record) for record in found]
+
+    async def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]:
+        return [view_message(message) for message in await self.courier.unsent(job, limit)]
+
+    async def retry_messages(self, message: int | None) -> list[int]:
+        return await self.courier.retry(message)
+
+    async def trigger(self, job: JobId) -> RunId | None:
+        start = Start(trigger={"type": TriggerType.MANUAL.value})
+        return next(iter(await self.runner.start_by_hand(self._live(job), start)), None)
+
+    async def pause(self, job: JobId) -> None:
+        await self.scheduler.pause(self._live(job))
+
+    async def resume(self, job: JobId) -> None:
+        await self.scheduler.resume(self._live(job))
+
+    async def run_once(self, job: JobId, *, debug: bool = False) -> AsyncGenerator[RunEvent, None]:
+        watching = Watching(self.clock)
+        start = by_hand(watching, debug=debug)
+        await self.runner.start_by_hand(self._live(job), start)
+        try:
+            while True:
+                event = await watching.next()
+                yield event
+                if isinstance(event, RunEnded):
+                    return
+        finally:
+            watching.is_watched = False
+
+    def _live(self, job: JobId) -> LiveJob:
+        found = self.live.find(job)
+        if found is None:
+            raise Refused(f"{job} is gone")
+        return found
+
+
+def _is_short(job: LiveJob) -> bool:
+    """Whether this is a monitor at work that does not find what is expected."""
+    return is_short(job.last) and job.spec.monitor is not None and job.spec.enabled and not job.cursor.paused

@@ -1,0 +1,212 @@
+"""Stored values and locks as the command line and the HTTP door see them: over a store, wherever it is open.
+
+A running daemon has one for its socket; without a daemon a command makes one over the database that it opened itself.
+So both answer alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from itertools import islice
+
+from msgspec import structs
+
+from spyweb.clock import Clock
+from spyweb.daemon.state_watch import watch
+from spyweb.errors import Refused
+from spyweb.limits import KEY
+from spyweb.model import MIB, NULL, JobId, Value
+from spyweb.ops.rules.values import shown, size_of
+from spyweb.settings import StateSettings
+from spyweb.store.interchange.lines import UNKNOWN_MS
+from spyweb.store.protocol import (
+    GLOBAL,
+    SCOPES,
+    Blind,
+    Drop,
+    Entry,
+    Item,
+    Leave,
+    NewRecord,
+    Put,
+    Store,
+    Transform,
+    job_namespace,
+)
+from spyweb.views.state import ChangeView, EntryView, Imported, LockView, Moved, StateStats, view_entry, view_lock
+
+IN_MEMORY = ":memory:"  # what such a store calls its path
+JOB = job_namespace(JobId(""))
+PAGE = 200  # entries read at a time, or fewer large ones: an answer of a million holds up nothing else
+PAGE_BYTES = 4 * MIB  # of values; the one that reaches it is the last
+CHECKED = 50  # entries of an import looked up at a time; each may be a megabyte
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateOffice:
+    store: Store
+    clock: Clock
+    limits: StateSettings
+
+    async def entries(self, namespace: str, prefix: bytes, limit: int | None) -> AsyncIterator[EntryView]:
+        """Sorted by key, bytewise."""
+        least, left = prefix, sys.maxsize if limit is None else limit
+        while page := await self.store.values.gather(namespace, prefix, partial(take_page, left), least=least):
+            for key, entry in page:
+                yield view_entry(namespace, key, entry)
+            least, left = page[-1][0] + b"\0", left - len(page)
+
+    async def entry(self, namespace: str, key: bytes) -> EntryView | None:
+        found = await self.store.values.read(namespace, key)
+        return view_entry(namespace, key, found) if found else None
+
+    async def count(self, namespace: str, pattern: bytes) -> int:
+        return len(await self.store.values.keys(namespace, pattern))
+
+    async def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> bool:
+        """Write over what is there, expiry and all; tells whether the key is new.  Raises Refused beyond the limits."""
+        self._check(namespace, key, value)
+        if value is NULL and not namespace.startswith(SCOPES):
+            raise Refused(f"{shown(key)}: only a scope can keep JSON's null, or a table that it is in")
+        expires_ms = self.clock.now_ms() + ttl_ms if ttl_ms else None
+        return bool(await self.store.values.transform(namespace, key, _replace(value, expires_ms)))
+
+    async def delete(self, namespace: str, key: bytes) -> bool:
+        """Whether there was anything to delete."""
+        return bool(await self.store.values.transform(namespace, key, _DELETE))
+
+    async def clear(self, namespace: str, pattern: bytes) -> int:
+        return await self.store.values.clear(namespace, pattern)
+
+    async def stats(self, namespace: str | None) -> StateStats:
+        counted, store = await self.store.values.stats(namespace), self.store.stats()
+        return StateStats(
+            total_keys=counted.total_keys,
+            expired_keys=counted.expired_keys,
+            active_locks=counted.active_locks,
+            size_bytes=counted.size_bytes,
+            db_size_bytes=store.size_bytes,
+            db_path=store.path,
+            backend="memory" if store.path == IN_MEMORY else "sqlite",
+            last_modified_ms=counted.last_modified_ms,
+        )
+
+    async def history(self, namespace: str, key: bytes, limit: int | None) -> list[EntryView]:
+        """Newest first; the first of a live entry is what it is now."""
+        versions = await self.store.values.history(namespace, key, limit)
+        return [view_entry(namespace, key, entry) for entry in versions]
+
+    async def rollback(self, namespace: str, key: bytes, version: int) -> bool:
+        """Write the value of that version again, as a new one without expiry.  Raises Refused when it is not kept."""
+        found = await self.store.values.version(namespace, key, version)
+        if found is None:
+            raise Refused(f"{shown(key)}: version {version} is not kept: `spyweb state history` shows what is")
+        return bool(await self.store.values.transform(namespace, key, _replace(found.value, None)))
+
+    async def locks(self) -> list[LockView]:
+        return [view_lock(held) for held in await self.store.locks.list()]
+
+    async def break_lock(self, name: bytes) -> LockView | None:
+        """Who had it; None when nobody did."""
+        held = await self.store.locks.break_(name)
+        return view_lock(held) if held else None
+
+    def export(self, namespace: str | None) -> AsyncIterator[Item]:
+        return self.store.values.export(None if namespace is None else [namespace])
+
+    async def load(self, items: Sequence[Item], *, dry_run: bool) -> Imported:
+        """All of them or none.  Raises Refused when one is beyond the limits."""
+        now_ms = self.clock.now_ms()
+        ready: list[Item] = []
+        fates: Counter[Fate] = Counter()
+        rest = iter(items)
+        while chunk := list(islice(rest, CHECKED)):
+            fates.update(await self._fates(chunk, now_ms))
+            ready += [_dated(item, now_ms) for item in chunk]
+        if not dry_run:
+            await self.store.values.load(ready, replace=True)
+        return Imported(added=fates[Fate.ADDED], replaced=fates[Fate.REPLACED], expired=fates[Fate.EXPIRED])
+
+    async def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int:
+        """Record what another program has found, and announce none of it; gives how many were new here."""
+        added = await self.store.records.add(job, records)
+        return sum(number is not None for number in added)
+
+    async def move(self, old: str, new: str) -> Moved:
+        """A job's records go with its keys; where that is cut off in between, moving again brings them."""
+        moved, records = await self.store.values.move(old, new), 0
+        if old.startswith(JOB) and new.startswith(JOB):
+            jobs = (JobId(namespace.removeprefix(JOB)) for namespace in (old, new))
+            records = await self.store.records.move(*jobs)
+        return Moved(moved=moved, records=records)
+
+    def watch(self, namespace: str | None, pattern: bytes) -> AsyncGenerator[ChangeView | None, None]:
+        return watch(self.store.events, self.clock, namespace, pattern)
+
+    async def _fates(self, items: Sequence[Item], now_ms: int) -> Iterator[Fate]:
+        """What is to become of them.  Raises Refused when one is beyond the limits."""
+        await asyncio.to_thread(self._check_all, items)
+        found = await asyncio.gather(*(self.store.values.read(item.namespace, item.key) for item in items))
+        return map(partial(_fate, now_ms), items, found)
+
+    def _check_all(self, items: Sequence[Item]) -> None:
+        for item in items:
+            self._check(item.namespace, item.key, item.entry.value)
+
+    def _check(self, namespace: str, key: bytes, value: Value) -> None:
+        """Raises Refused beyond the limits, which are those of `state`: of store_* only a key has one."""
+        is_text = namespace == GLOBAL or namespace.startswith(JOB)
+        longest = KEY if is_text else self.limits.max_key_bytes
+        if len(key) > longest:
+            raise Refused(f"{shown(key)}: the key of {len(key)} bytes is over the limit of {longest}")
+        if is_text:
+            return
+        size = size_of(value)
+        if size > self.limits.max_value_bytes:
+            raise Refused(f"{shown(key)}: the value of {size} bytes is over the limit of {self.limits.max_value_bytes}")
+
+
+def take_page(most: int, items: Iterator[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:
+    page, size = [], 0
+    for key, entry in islice(items, min(most, PAGE)):
+        page.append((key, entry))
+        size += size_of(entry.value)
+        if size >= PAGE_BYTES:
+            break
+    return page
+
+
+class Fate(Enum):
+    """What becomes of an imported entry."""
+
+    ADDED = 0
+    REPLACED = 1  # one that was there
+    EXPIRED = 2
+
+
+def _fate(now_ms: int, item: Item, found: Entry | None) -> Fate:
+    if item.entry.expires_ms is not None and item.entry.expires_ms <= now_ms:
+        return Fate.EXPIRED
+    return Fate.REPLACED if found else Fate.ADDED
+
+
+def _dated(item: Item, now_ms: int) -> Item:
+    """Moments that a line left out are now."""
+    if item.entry.created_ms != UNKNOWN_MS and item.entry.updated_ms != UNKNOWN_MS:
+        return item
+    created_ms = item.entry.created_ms or item.entry.updated_ms or now_ms
+    updated_ms = item.entry.updated_ms or max(created_ms, now_ms)
+    return replace(item, entry=structs.replace(item.entry, created_ms=created_ms, updated_ms=updated_ms))
+
+
+def _replace(value: Value, expires_ms: int | None) -> Transform:
+    return Blind(lambda is_there: Put(value, expires_ms, not is_there))
+
+
+_DELETE = Blind(lambda is_there: Drop(True) if is_there else Leave(False))

@@ -1,0 +1,114 @@
+"""Whether a monitor's runs come to what is expected of a page, and for how many runs in a row they have not.
+
+One bad answer is no news.  After `empty_after` runs in a row it is told: in the run's row, where the list of jobs and
+the daemon's health find it after a restart as well, and in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+from msgspec.structs import replace
+
+from spyweb.errors import STORE_REFUSED
+from spyweb.model import Ending, Failure, Monitor, OnEmpty, Outcome, Run
+from spyweb.runs.attempt import DEBUG
+from spyweb.store.protocol import Records, Runs
+
+log = structlog.get_logger()
+
+TOLD = "not as expected: "  # how the note of such a run begins
+LOOK_BACK = 200  # runs that are read once, to count those in a row
+
+
+@dataclass(slots=True)
+class Streak:
+    """The runs in a row that fell short, up to the latest."""
+
+    count: int = 0
+    has_found: bool = False  # an earlier run has found items, so that there should be some
+
+
+def expects(monitor: Monitor, status: int | None) -> bool:
+    return status is None or any(first <= status <= last for first, last in monitor.expect_status)
+
+
+def shortfall(monitor: Monitor, run: Run | Ending, *, has_found: bool) -> str:
+    """Say how a run fell short; an empty text where it did not, or where no page was taken apart."""
+    status, found = run.http_status, run.items_found
+    if found is None:
+        return ""
+    if not expects(monitor, status):
+        return f"http status {status}"
+    least = int(has_found) if monitor.min_items is None else monitor.min_items
+    if found >= least:
+        return ""
+    return "no items" if found == 0 else f"{found} {'item' if found == 1 else 'items'}, {least} are expected"
+
+
+def count_streak(monitor: Monitor, newest_first: Sequence[Run], *, has_found: bool) -> Streak:
+    """Count the runs that fell short.  Those that took no page apart, and those of a person who looked, don't count."""
+    streak = Streak(has_found=has_found or any(run.items_found for run in newest_first))
+    for run in newest_first:
+        if run.items_found is None or run.trigger.get(DEBUG):
+            continue
+        if not shortfall(monitor, run, has_found=streak.has_found):
+            break
+        streak.count += 1
+    return streak
+
+
+async def streak_before(monitor: Monitor, run: Run, ending: Ending, runs: Runs, records: Records) -> Streak | None:
+    """Count the runs before this one by what is stored of them, unless it is as expected: then nobody asks.
+
+    None: they can't be read now.
+    """
+    if not shortfall(monitor, ending, has_found=True):
+        return Streak(has_found=bool(ending.items_found))
+    try:
+        earlier = await runs.list(run.job, limit=LOOK_BACK, before=run.id)
+        has_records = bool(await records.list(run.job, limit=1))
+    except STORE_REFUSED as error:
+        log.error("earlier runs could not be read", job=run.job, reason=str(error))
+        return None
+    return count_streak(monitor, earlier, has_found=has_records)
+
+
+def judge(monitor: Monitor, run: Run, ending: Ending, streak: Streak) -> Ending:
+    """Return how the run ended, with what is to be told of it and of those before it."""
+    short = shortfall(monitor, ending, has_found=streak.has_found)
+    streak.has_found |= bool(ending.items_found)
+    if not short:
+        if streak.count >= monitor.empty_after:
+            log.info("as expected again", job=run.job, run=run.id, after_runs=streak.count)
+        streak.count = 0
+        return ending
+    streak.count += 1
+    if streak.count < monitor.empty_after or ending.outcome is not Outcome.SUCCESS:
+        return ending
+    if monitor.on_empty is OnEmpty.FAIL:
+        return replace(ending, outcome=Outcome.FAILED, failure=Failure.ERROR, reason=_told(short, streak))
+    if streak.count == monitor.empty_after:
+        log.warning("a monitor does not find what is expected", job=run.job, run=run.id, reason=_told(short, streak))
+    return _with_note(ending, _told(short, streak))
+
+
+def judge_preview(monitor: Monitor, ending: Ending, streak: Streak) -> Ending:
+    """The same for a person who looks: nothing is counted, but what was told stays told while it is so."""
+    short = shortfall(monitor, ending, has_found=streak.has_found)
+    return _with_note(ending, _told(short, streak)) if short and streak.count >= monitor.empty_after else ending
+
+
+def _told(short: str, streak: Streak) -> str:
+    return f"{TOLD}{short}" if streak.count == 1 else f"{TOLD}{short} in {streak.count} runs in a row"
+
+
+def _with_note(ending: Ending, note: str) -> Ending:
+    return replace(ending, note="; ".join(filter(None, (note, ending.note))))
+
+
+def is_short(run: Run | None) -> bool:
+    """Whether it was told of this run that it fell short."""
+    return run is not None and TOLD in run.note

@@ -1,0 +1,225 @@
+"""A fetch as hooks see it: the request, the reply, and what the two came to.
+
+Texts stay bytes, as Lua has them, until they go out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from spyweb.lua.endings import as_text
+from spyweb.model import MIB, Monitor
+from spyweb.monitor.rules.reading import Table, positive_in, table_in, text_in, texts_in, value_in
+from spyweb.ops.arguments import read_integer, read_table
+from spyweb.ops.network.request import (
+    Fetch,
+    Response,
+    clean_headers,
+    parse_method,
+    parse_proxy,
+    parse_url,
+    with_defaults,
+)
+from spyweb.settings import HttpSettings
+
+LONGEST_TIMEOUT = 86_400.0  # seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A request, on its way through before_fetch."""
+
+    url: bytes
+    method: bytes = b"GET"
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+    body: bytes | None = None
+    timeout_s: int | float | None = None
+    proxy: bytes | None = None  # None: as the job's settings say; empty: none, whatever they say
+    max_body_size: int | float | None = None  # MB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A response, from the network or made by a hook."""
+
+    status: int
+    body: bytes
+    url: bytes
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)  # names in lower case
+    time_ms: int | None = None
+    proxy: bytes | None = None
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Why a fetch is not ok."""
+
+    message: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    ask: Ask
+    reply: Reply | None = None
+    trouble: Trouble | None = None  # no reply, or one whose status says no
+
+    @property
+    def ok(self) -> bool:
+        return self.trouble is None
+
+
+def first_ask(monitor: Monitor, url: str, settings: HttpSettings) -> Ask:
+    headers = {name.encode(): value.encode() for name, value in monitor.headers}
+    return Ask(url=url.encode(), headers=with_defaults(headers, settings))
+
+
+def replied(ask: Ask, reply: Reply) -> Fetched:
+    trouble = None if reply.ok else Trouble(message=f"http status: {reply.status}", kind="http")
+    return Fetched(ask=ask, reply=reply, trouble=trouble)
+
+
+def failed(ask: Ask, message: str, kind: str) -> Fetched:
+    return Fetched(ask=ask, trouble=Trouble(message=message, kind=kind))
+
+
+def reply_of(response: Response, ask: Ask) -> Reply:
+    return Reply(
+        status=response.status,
+        body=response.body,
+        url=response.url.encode(),
+        headers=response.headers,
+        time_ms=response.time_ms,
+        proxy=ask.proxy or None,
+    )
+
+
+def fetch_of(ask: Ask, settings: HttpSettings, most: int | None) -> Fetch:
+    """What goes out; `most` bytes can be taken in.  Raises FetchError."""
+    largest = settings.max_body_size if ask.max_body_size is None else int(ask.max_body_size * MIB)
+    return Fetch(
+        url=parse_url(ask.url),
+        method=parse_method(ask.method),
+        headers=clean_headers(ask.headers),
+        body=ask.body,
+        proxy=parse_proxy(ask.proxy) if ask.proxy else None,
+        timeout_s=settings.timeout_ms / 1000 if ask.timeout_s is None else min(ask.timeout_s, LONGEST_TIMEOUT),
+        largest=largest if most is None else min(largest, most),
+    )
+
+
+# To Lua
+
+
+def ask_to_lua(ask: Ask) -> dict[str, object]:
+    return _without_nil(
+        {
+            "url": ask.url,
+            "method": ask.method,
+            "headers": ask.headers,
+            "body": ask.body,
+            "timeout": ask.timeout_s,
+            "proxy": ask.proxy,
+            "max_body_size": ask.max_body_size,
+        }
+    )
+
+
+def reply_to_lua(reply: Reply) -> dict[str, object]:
+    return _without_nil(
+        {
+            "status": reply.status,
+            "body": reply.body,
+            "url": reply.url,
+            "headers": reply.headers,
+            "time_ms": reply.time_ms,
+            "size": len(reply.body),
+            "proxy": reply.proxy,
+        }
+    )
+
+
+def fetched_to_lua(fetched: Fetched) -> dict[str, object]:
+    told: dict[str, object] = {"ok": fetched.ok, "request": ask_to_lua(fetched.ask)}
+    if fetched.reply:
+        told["response"] = reply_to_lua(fetched.reply)
+    if fetched.trouble:
+        told["error"] = {"message": fetched.trouble.message, "kind": fetched.trouble.kind}
+    return told
+
+
+def _without_nil(table: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in table.items() if value is not None}
+
+
+# From Lua
+
+
+def read_ask(value: object, before: Ask) -> Ask:
+    """What before_fetch returned.  What can't be nil stays as it was where it is missing."""
+    table = read_table(value)
+    headers = texts_in(table, "headers")
+    return Ask(
+        url=text_in(table, "url") or before.url,
+        method=text_in(table, "method") or before.method,
+        headers=before.headers if headers is None else headers,
+        body=text_in(table, "body"),
+        timeout_s=positive_in(table, "timeout"),
+        proxy=text_in(table, "proxy"),
+        max_body_size=positive_in(table, "max_body_size"),
+    )
+
+
+def read_own_fetch(value: object, ask: Ask) -> Fetched:
+    """What override_fetch returned: a response, or `{error = …}`."""
+    table = read_table(value)
+    error = table.get(b"error")
+    if error is None or error is False:
+        return replied(ask, _reply_in(table, Reply(status=200, body=b"", url=ask.url)))
+    inner = error if isinstance(error, dict) else {}
+    message = inner.get(b"message") or inner.get(b"error") or error
+    kind = inner.get(b"kind") or table.get(b"kind")
+    return failed(ask, _shown(message), as_text(kind) if isinstance(kind, bytes) else "unknown")
+
+
+def read_fetched(value: object, fetched: Fetched) -> Fetched:
+    """What after_fetch returned.  Of a success only the body is taken back; for a failure a whole response may be.
+
+    The response may stand in the result, or be returned itself.
+    """
+    table = read_table(value)
+    given = table if _is_response(table) else table_in(table, "response")
+    if given is None:
+        return fetched
+    if fetched.ok and fetched.reply:
+        body = text_in(given, "body")
+        return fetched if body is None else replace(fetched, reply=replace(fetched.reply, body=body))
+    reply = _reply_in(given, fetched.reply or Reply(status=200, body=b"", url=fetched.ask.url))
+    return replace(fetched, reply=reply)
+
+
+def _is_response(table: Table) -> bool:
+    is_result = any(name in table for name in (b"response", b"request", b"error"))
+    return not is_result and (b"body" in table or b"status" in table)
+
+
+def _reply_in(table: Table, otherwise: Reply) -> Reply:
+    status, body = value_in(table, "status", read_integer), text_in(table, "body")
+    headers = texts_in(table, "headers")
+    return Reply(
+        status=otherwise.status if status is None else status,
+        body=otherwise.body if body is None else body,
+        url=text_in(table, "url") or otherwise.url,
+        headers=otherwise.headers if headers is None else {name.lower(): text for name, text in headers.items()},
+        time_ms=otherwise.time_ms,
+        proxy=text_in(table, "proxy") or otherwise.proxy,
+    )
+
+
+def _shown(value: object) -> str:
+    return as_text(value) if isinstance(value, bytes | int | float) and value is not True else "it failed"

@@ -1,0 +1,173 @@
+"""What is found on a page: texts by their names, and the keywords that are in them.  Pure.
+
+A table `matches` is the engine's: whatever a hook writes there, the keywords are looked for again in the texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, repeat
+
+from spyweb.lua.wire import Ext, Foreign
+from spyweb.model import Monitor
+from spyweb.monitor.rules.reading import sequence
+from spyweb.monitor.slices import Steps
+from spyweb.ops.arguments import Mismatch, read_table, read_text
+
+FIELDS, MATCHES = b"fields", b"matches"
+SHORT = 4_096  # characters in which all keywords are looked for in one step
+PART = 16_384  # characters that are folded in one step: 1 ms where they are not ASCII
+
+
+@dataclass(slots=True)
+class Item:
+    """Not changed once it is searched; a frozen one would take twice as long to make, and there are many."""
+
+    fields: Mapping[str, str]
+    matches: tuple[str, ...] = ()
+    is_searched: bool = field(default=False, compare=False)
+    _told: dict[object, object] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def told(self) -> dict[object, object]:
+        """As it goes to Lua and, where no hook changes it, comes back: made once, since it does so often."""
+        if not self._told:
+            fields = {name.encode(): text.encode() for name, text in self.fields.items()}
+            matches = [word.encode() for word in self.matches]
+            self._told.update({FIELDS: fields, MATCHES: matches or {}})  # an empty table comes back as {}
+        return self._told
+
+
+@dataclass(frozen=True, slots=True)
+class Keywords:
+    """What is looked for, and where."""
+
+    words: tuple[str, ...]
+    fields: tuple[str, ...]  # empty: in all
+    _folded: tuple[tuple[str, str], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_folded", tuple((word, word.casefold()) for word in self.words))
+
+    def search(self, items: Sequence[Item]) -> Iterator[None]:
+        """Give each its matches, unless it has been searched: of a large page that takes seconds, in short steps."""
+        for item in items if self._folded else ():
+            if not item.is_searched:
+                item.matches = yield from self._found_in(item.fields)
+                item.is_searched = True
+
+    def _found_in(self, fields: Mapping[str, str]) -> Generator[None, None, tuple[str, ...]]:
+        """Those of the words that are in one of the texts, in the order of the settings.  Case does not count."""
+        texts = list(fields.values()) if not self.fields else [fields.get(name, "") for name in self.fields]
+        if sum(map(len, texts)) > SHORT:
+            return (yield from self._found_in_long(texts))
+        yield
+        folded = [text.casefold() for text in texts]
+        return tuple(word for word, wanted in self._folded if any(wanted in text for text in folded))
+
+    def _found_in_long(self, texts: Sequence[str]) -> Generator[None, None, tuple[str, ...]]:
+        folded = yield from _fold(texts)
+        found = []
+        for word, wanted in self._folded:
+            yield
+            if any(wanted in text for text in folded):
+                found.append(word)
+        return tuple(found)
+
+    def keeps(self, item: Item) -> bool:
+        return not self._folded or bool(item.matches)
+
+
+def _fold(texts: Sequence[str]) -> Generator[None, None, list[str]]:
+    """Character by character, whatever stands beside it: parts give what the whole would."""
+    folded = [""] * len(texts)
+    for number, text in enumerate(texts):
+        parts = []
+        for start in range(0, len(text), PART):
+            yield
+            parts.append(text[start : start + PART].casefold())
+        folded[number] = "".join(parts)
+    return folded
+
+
+def keywords_of(monitor: Monitor) -> Keywords:
+    return Keywords(monitor.keywords, monitor.search_fields)
+
+
+def make_told(items: Sequence[Item]) -> Iterator[None]:
+    """Make each of them ready for Lua, in short steps: then `items_to_lua` takes no time."""
+    for item in items:
+        yield
+        _ = item.told
+
+
+def items_to_lua(items: Sequence[Item]) -> list[object]:
+    return [item.told for item in items]
+
+
+@dataclass(frozen=True, slots=True)
+class ItemReader:
+    """Makes sense of the items that hooks return.  The keywords are still to be looked for in those that are new."""
+
+    names: tuple[str, ...]  # of the settings' fields, which come first in an item
+    keywords: Keywords
+
+    def read_all(self, value: object, told: Sequence[Item] = ()) -> Steps[list[Item]]:
+        """An array of items, most of them perhaps as the hook was told them.  Raises Mismatch, which names the item."""
+        given, items = sequence(value), list[Item]()
+        try:
+            for each, item in zip(given, chain(told, repeat(None)), strict=False):
+                yield
+                items.append(self.read(each, item))
+        except Mismatch as mismatch:
+            raise Mismatch(f"item {len(items) + 1}: {mismatch}") from None
+        return items
+
+    def read(self, value: object, told: Item | None = None) -> Item:
+        """`{fields = {…}}`, or just `{name = text}`; `told` itself where it came back as it was."""
+        if told and told.told == value:
+            return told
+        table = read_table(value)
+        inner = table.get(FIELDS)
+        if inner is None:
+            inner = {key: text for key, text in table.items() if key != MATCHES or _is_text(text)}
+        return Item(self._in_order(_fields(read_table(inner))))
+
+    def _in_order(self, fields: dict[str, str]) -> dict[str, str]:
+        """A Lua table has no order: first the settings' fields, then the others by name."""
+        ordered = {name: fields[name] for name in self.names if name in fields}
+        if len(ordered) < len(fields):
+            ordered.update(sorted((name, text) for name, text in fields.items() if name not in ordered))
+        return ordered
+
+
+def reader_of(monitor: Monitor) -> ItemReader:
+    return ItemReader(tuple(field.name for field in monitor.fields), keywords_of(monitor))
+
+
+def _fields(table: Mapping[object, object]) -> dict[str, str]:
+    try:  # nearly always all of it is text
+        return {key.decode(): text.decode() for key, text in table.items()}  # type: ignore[attr-defined]
+    except (AttributeError, UnicodeDecodeError):
+        return {_name(key): _text(key, value) for key, value in table.items()}
+
+
+def _is_text(value: object) -> bool:
+    """A field that happens to be called `matches`; what spyweb found is a table."""
+    return isinstance(value, bytes)
+
+
+def _name(key: object) -> str:
+    return read_text(key).decode("utf-8", "replace")
+
+
+def _text(key: object, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Foreign) and value.kind is Ext.NULL:
+        return ""
+    try:
+        return read_text(value).decode("utf-8", "replace")
+    except Mismatch as mismatch:
+        raise Mismatch(f"field '{_name(key)}': {mismatch}") from None

@@ -1,0 +1,72 @@
+"""dedup + insert: what makes an item the same as an earlier one, and the record of what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import msgspec
+import structlog
+
+from spyweb.errors import StoreError
+from spyweb.monitor.course import Course, CycleFailed
+from spyweb.monitor.rules.items import Item
+from spyweb.store.protocol import NewRecord
+
+log = structlog.get_logger()
+
+HASH_BYTES = 16
+AT_ONCE = 200  # items stored in one transaction, which all others' writes wait for: 10 ms
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """An item that was stored."""
+
+    item: Item
+    timestamp_ns: int  # of its record
+
+
+async def keep(course: Course, items: Sequence[Item]) -> list[New]:
+    """Those that are new, in their order; they are stored when this returns.
+
+    Of a large page some may be stored and others not where a cycle ends halfway: then these are new to the next one.
+    """
+    course.new = 0
+    if not items:
+        return []
+    url = course.page_url
+    new: list[New] = []
+    try:
+        with course.telemetry.timed("store"):
+            for start in range(0, len(items), AT_ONCE):
+                new += await _keep_some(course, items[start : start + AT_ONCE], url)
+    except StoreError as error:
+        raise CycleFailed(f"not stored: {error}") from error
+    finally:
+        course.new = len(new)
+    if new:
+        log.info("new items", job=course.spec.id, url=url, new=len(new), of=len(items))
+    return new
+
+
+async def _keep_some(course: Course, items: Sequence[Item], url: str) -> list[New]:
+    records = [_record(course, item, url) for item in items]
+    stored = await course.means.records.add(course.spec.id, records, owed=course.announces)
+    return [New(item, number) for item, number in zip(items, stored, strict=True) if number is not None]
+
+
+def _record(course: Course, item: Item, url: str) -> NewRecord:
+    return NewRecord(
+        hash=hash_of(item.fields, course.monitor.hash_fields),
+        fields=item.fields,
+        matches=item.matches,
+        url=url,
+    )
+
+
+def hash_of(fields: Mapping[str, str], names: Sequence[str]) -> bytes:
+    """Of the texts with these names; of all where there are none, or they are all empty."""
+    chosen = [(name, text) for name in names if (text := fields.get(name))]
+    return blake2b(msgspec.msgpack.encode(chosen or sorted(fields.items())), digest_size=HASH_BYTES).digest()

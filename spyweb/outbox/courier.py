@@ -1,0 +1,241 @@
+"""From the outbox to the world: each message is sent until it has arrived, or is too old.
+
+Each target has a task of its own, so one that hangs or is down holds up no other.  Messages to one target go one after
+the other, in their order; while the target itself is in trouble those behind wait, but a message that it refuses is
+passed.  A message is taken out of the store only once it has arrived: after a crash it may be sent again, and bears the
+same X-SpyWeb-Delivery.  What an attempt came to is kept until the store takes it; its target gets nothing meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Task, TaskGroup
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+
+from spyweb.clock import Clock, Handle
+from spyweb.errors import STORE_REFUSED
+from spyweb.logs.refusals import tell_refusal
+from spyweb.model import JobId, Retry
+from spyweb.outbox.outbox import place_of
+from spyweb.outbox.send import Send, Trouble
+from spyweb.runs.retry import retry_delay_ms
+from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
+from spyweb.store.protocol import Channel, Message, Outbox, Target
+
+log = structlog.get_logger()
+
+# How old a message may get; the last attempt is made then.
+LIFE_MS = {Channel.WEBHOOK: DAY_MS, Channel.DESKTOP: 5 * MINUTE_MS}
+BACKOFF = Retry(delay_ms=5 * SECOND_MS, max_delay_ms=HOUR_MS)  # doubled each time, with full jitter
+LONGEST_WAIT_MS = MINUTE_MS  # then the clock on the wall is looked at again: it may have been set
+MOST_AT_ONCE = 1_000  # messages of one job that a round without `deliver` looks at
+PATIENCE = 5.0  # seconds before the store is asked again after it refused
+
+
+class Attempted(NamedTuple):
+    """What an attempt came to."""
+
+    message: Message
+    trouble: Trouble | None
+
+
+@dataclass(slots=True)
+class Line:
+    """The messages to one target, and how it has fared."""
+
+    target: Target
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    misses: int = 0  # attempts in a row that failed for its own trouble
+    is_sending: bool = False
+    attempted: Attempted | None = None  # until it is written down
+
+
+class Courier:
+    """Sends for as long as `deliver` runs."""
+
+    def __init__(self, *, outbox: Outbox, send: Send, clock: Clock, random: Callable[[], float]) -> None:
+        self._outbox = outbox
+        self._send = send
+        self._clock = clock
+        self._random = random
+        self._tasks: TaskGroup | None = None
+        self._lines: dict[Target, Line] = {}
+        self._stopped = False
+        self._attempted = asyncio.Event()
+        self.dead = 0  # messages that were given up and are still kept
+        outbox.on_added(self._take)
+
+    async def deliver(self) -> None:
+        async with TaskGroup() as tasks:
+            self._tasks = tasks
+            try:
+                await self._patiently(self._take_up)
+                await asyncio.get_running_loop().create_future()  # until it is cancelled
+            finally:
+                self._tasks = None
+
+    async def wind_down(self, seconds: float) -> None:
+        """Begin no more attempts, and let those that are under way end within that time."""
+        self._stopped = True
+        ends = self._clock.monotonic() + seconds
+        while any(line.is_sending for line in self._lines.values()) and self._clock.monotonic() < ends:
+            self._attempted.clear()
+            alarm = self._clock.call_later(ends - self._clock.monotonic(), self._attempted.set)
+            await self._attempted.wait()
+            alarm.cancel()
+
+    async def due(self, job: JobId) -> list[Message]:
+        """What a job has to send now."""
+        now_ms = self._clock.now_ms()
+        unsent = await self._outbox.unsent(job, MOST_AT_ONCE)
+        return [message for message in unsent if message.dead_ms is None and message.next_ms <= now_ms]
+
+    async def send_due(self, job: JobId, seconds: float) -> None:
+        """One round without `deliver`: what the job has to send now, as far as that time allows.
+
+        The rest stays for later; so does what is behind a message of another job, for the sake of their order.
+        """
+        targets = {message.target for message in await self.due(job)}
+        alarms: list[Handle] = []
+        async with TaskGroup() as tasks:
+            for target in targets:
+                task = tasks.create_task(self._send_due(job, Line(target)), name=f"send to {place_of(target)}")
+                alarms.append(self._clock.call_later(seconds, partial(_cancel, task)))
+        for alarm in alarms:
+            alarm.cancel()
+
+    async def _send_due(self, job: JobId, line: Line) -> None:
+        try:
+            while (message := await self._outbox.next(line.target, self._clock.now_ms())) is not None:
+                if message.next_ms > self._clock.now_ms() or message.job != job:
+                    return
+                await self._attempt(line, message)
+        except STORE_REFUSED as error:
+            log.error("messages are left for the daemon", to=place_of(line.target), reason=str(error))
+
+    async def unsent(self, job: JobId | None, limit: int) -> list[Message]:
+        """What waits and what was given up, newest first."""
+        return await self._outbox.unsent(job, limit)
+
+    async def retry(self, message: int | None) -> list[int]:
+        """Send this one, or all, now; gives their ids."""
+        found = await self._outbox.retry(message)
+        self.dead = await self._outbox.count_dead()
+        return found
+
+    async def prune(self, older_than_ms: int) -> None:
+        """Forget what was given up before that moment."""
+        await self._outbox.prune(older_than_ms=older_than_ms)
+        self.dead = await self._outbox.count_dead()
+
+    async def _take_up(self) -> None:
+        """What an earlier daemon left."""
+        self.dead = await self._outbox.count_dead()
+        self._take(await self._outbox.targets())
+
+    def _take(self, targets: Sequence[Target]) -> None:
+        for target in targets:
+            line = self._lines.get(target)
+            if line:
+                line.woken.set()
+            elif self._tasks:
+                self._lines[target] = line = Line(target)
+                self._tasks.create_task(self._serve(line), name=f"send to {place_of(target)}")
+
+    async def _serve(self, line: Line) -> None:
+        """Until nothing waits."""
+        while line.target in self._lines and not self._stopped:
+            await self._patiently(partial(self._step, line))
+
+    async def _patiently(self, work: Callable[[], Awaitable[None]]) -> None:
+        """What the store refuses is done later."""
+        while True:
+            try:
+                return await work()
+            except STORE_REFUSED as error:
+                tell_refusal("messages could not be sent yet", error, again_in_s=PATIENCE)
+                await self._clock.sleep(PATIENCE)
+
+    async def _step(self, line: Line) -> None:
+        if line.attempted:
+            await self._settle(line, line.attempted)
+        else:
+            await self._go_on(line)
+
+    async def _go_on(self, line: Line) -> None:
+        line.woken.clear()
+        now_ms = self._clock.now_ms()
+        message = await self._outbox.next(line.target, now_ms)
+        if message is None:
+            if not line.woken.is_set():  # one may have been added while the store looked
+                del self._lines[line.target]
+        elif now_ms < message.next_ms <= now_ms + DAY_MS:  # later than that only where the clock was set back
+            await self._wait(line, message.next_ms - now_ms)
+        elif not self._stopped:
+            await self._attempt(line, message)
+
+    async def _wait(self, line: Line, ms: int) -> None:
+        """Until then, or until there is another message."""
+        alarm = self._clock.call_later(min(ms, LONGEST_WAIT_MS) / 1000, line.woken.set)
+        try:
+            await line.woken.wait()
+        finally:
+            alarm.cancel()
+
+    async def _attempt(self, line: Line, message: Message) -> None:
+        line.is_sending = True
+        try:
+            trouble = await self._try(message)
+            line.misses = line.misses + 1 if trouble and trouble.holds else 0
+            line.attempted = Attempted(message, trouble)
+            await self._settle(line, line.attempted)
+        finally:
+            line.is_sending = False
+            self._attempted.set()
+
+    async def _settle(self, line: Line, attempted: Attempted) -> None:
+        """Write down what an attempt came to."""
+        message, trouble = attempted
+        ends_ms = message.created_ms + LIFE_MS[message.target.channel]
+        if trouble is None:
+            await self._outbox.done(message.id)
+        elif self._clock.now_ms() >= ends_ms:
+            await self._give_up(message, trouble)
+        else:
+            await self._put_off(message, trouble, ends_ms, line.misses)
+        line.attempted = None
+
+    async def _try(self, message: Message) -> Trouble | None:
+        try:
+            return await self._send(message)
+        except Exception as error:  # one message's boundary: a fault must not end all sending
+            log.error("a bug in sending", job=message.job, to=place_of(message.target), exc_info=error)
+            return Trouble(reason="sending failed inside spyweb; its log has the details", holds=False)
+
+    async def _put_off(self, message: Message, trouble: Trouble, ends_ms: int, misses: int) -> None:
+        now_ms = self._clock.now_ms()
+        delay_ms = retry_delay_ms(BACKOFF, max(message.attempts + 1, misses), self._random)
+        next_ms = min(now_ms + max(delay_ms, trouble.wait_ms), ends_ms)
+        await self._outbox.put_off(message.id, next_ms=next_ms, error=trouble.reason, holds=trouble.holds)
+        if message.attempts == 0:
+            again_in = format_duration(next_ms - now_ms)
+            log.warning("a message has not arrived yet", **about(message), reason=trouble.reason, again_in=again_in)
+
+    async def _give_up(self, message: Message, trouble: Trouble) -> None:
+        await self._outbox.give_up(message.id, error=trouble.reason)
+        self.dead += 1
+        attempts = message.attempts + 1
+        log.error("a message was given up", **about(message), reason=trouble.reason, attempts=attempts)
+
+
+def _cancel(task: Task[None]) -> None:
+    task.cancel()
+
+
+def about(message: Message) -> dict[str, object]:
+    return {"job": message.job, "channel": message.target.channel.value, "to": place_of(message.target)}

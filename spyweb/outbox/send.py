@@ -1,0 +1,110 @@
+"""One attempt to hand a message over: a webhook's POST, or a notification on the desktop."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import TypeAlias
+
+import msgspec
+
+from spyweb.clock import Clock
+from spyweb.errors import FetchError
+from spyweb.ops.network.request import Fetch, Http, Response, clean_headers, parse_url
+from spyweb.ops.notify_desktop import Desktop
+from spyweb.outbox.outbox import DesktopText
+from spyweb.store.protocol import Channel, Message
+
+DELIVERY_HEADER = "X-SpyWeb-Delivery"
+TIMEOUT_S = 30.0
+NOT_FINAL = (408, 425, 429)  # of the answers that say 4xx: the same message may be welcome later
+SHOWN = 200  # characters of what the receiver answered
+LONGEST_DIGITS = 9  # of the seconds in Retry-After: more than any message lives
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Why a message has not arrived."""
+
+    reason: str
+    holds: bool = True  # it is the target's, not the message's: others would fare no better
+    wait_ms: int = 0  # as the receiver asks
+
+
+Send: TypeAlias = Callable[[Message], Awaitable[Trouble | None]]
+
+
+class Channels:
+    """Sends by whatever channel a message names."""
+
+    def __init__(self, *, http: Http, desktop: Desktop, clock: Clock) -> None:
+        self._http = http
+        self._desktop = desktop
+        self._clock = clock
+
+    async def send(self, message: Message) -> Trouble | None:
+        match message.target.channel:
+            case Channel.WEBHOOK:
+                return await self._post(message)
+            case Channel.DESKTOP:
+                return await self._show(message)
+
+    async def _post(self, message: Message) -> Trouble | None:
+        try:
+            fetch = self._fetch(message)
+        except FetchError as error:  # no other attempt would do better, but the message is not lost quietly
+            return Trouble(reason=str(error), holds=False)
+        try:
+            return judge(await self._http.fetch(fetch), self._clock.now_ms())
+        except FetchError as error:
+            return Trouble(reason=f"{error.kind}: {error}")
+
+    def _fetch(self, message: Message) -> Fetch:
+        return Fetch(
+            url=parse_url(message.target.address.encode("utf-8", "replace")),
+            method="POST",
+            headers=headers_of(message),
+            body=message.payload,
+            timeout_s=TIMEOUT_S,
+            largest=4 * SHOWN,
+            whole=False,  # what has been answered counts, not how the rest of the answer fares
+            follow=False,  # a POST that is led elsewhere becomes a GET, and arrives nowhere
+        )
+
+    async def _show(self, message: Message) -> Trouble | None:
+        text = msgspec.json.decode(message.payload, type=DesktopText)
+        reason = await self._desktop.show(text.title, text.body, text.timeout_ms)
+        return Trouble(reason=reason) if reason else None
+
+
+def headers_of(message: Message) -> dict[str, str]:
+    given = {name.encode(): value.encode() for name, value in message.headers}
+    cleaned = {name: value for name, value in clean_headers(given).items() if name.lower() != DELIVERY_HEADER.lower()}
+    has_type = any(name.lower() == "content-type" for name in cleaned)
+    kind = {} if has_type else {"Content-Type": "application/json"}
+    return {**kind, **cleaned, DELIVERY_HEADER: message.delivery}
+
+
+def judge(response: Response, now_ms: int) -> Trouble | None:
+    """Only 2xx means that it has arrived."""
+    if 200 <= response.status < 300:
+        return None
+    is_final = 300 <= response.status < 500 and response.status not in NOT_FINAL
+    said = " ".join(response.body.decode("utf-8", "replace").split())[:SHOWN]
+    return Trouble(
+        reason=f"answered {response.status}{f': {said}' if said else ''}",
+        holds=not is_final,
+        wait_ms=retry_after_ms(response.headers, now_ms),
+    )
+
+
+def retry_after_ms(headers: Mapping[bytes, bytes], now_ms: int) -> int:
+    """How long the receiver asks to be left alone: it may say seconds, or a date."""
+    text = headers.get(b"retry-after", b"").decode("ascii", "replace").strip()
+    if text.isascii() and text.isdigit():
+        return int(text[:LONGEST_DIGITS]) * 1000
+    try:
+        return max(0, round(parsedate_to_datetime(text).timestamp() * 1000) - now_ms)
+    except (ValueError, OverflowError):
+        return 0

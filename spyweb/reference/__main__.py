@@ -1,0 +1,10 @@
+"""`python -m spyweb.reference`, in the repository: write the generated parts of the reference pages anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spyweb.reference.pages import PAGES, renewed
+
+for page in map(Path, PAGES):
+    page.write_text(renewed(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,97 @@
+"""The reference as a LuaLS definition file: for editors, never executed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from spyweb import __version__
+from spyweb.reference import hooks, language, ops, tables
+from spyweb.reference.entries import Argument, Function, Table
+
+FIRST_LINE = "---@meta _"  # no module: nobody can require it
+NO_BODY = "end"
+OWN = ("state", "bit32", "spyweb")  # tables of functions that are ours alone
+HANDLER = "fun(self: ServerRequest): string|ServerResponse|nil"
+ABOUT = f"""{FIRST_LINE}
+-- What a script finds in its globals, for lua-language-server. Written by `spyweb types` of spyweb {__version__}.
+-- In .luarc.json: "runtime.version": "Lua 5.4", and in "workspace.library" this file, unless it is in the project.
+"""
+
+
+def definitions() -> str:
+    functions = [each for family in (*ops.families(), *language.FAMILIES) for each in family.functions]
+    called_by_us = [*hooks.ENTRIES, *(hook.call for hook in hooks.HOOKS)]
+    blocks = [
+        ABOUT,
+        *map(_table, tables.TABLES),
+        *_globals(),
+        *map(_function, sorted(functions, key=_depth)),
+        *map(_function, called_by_us),
+    ]
+    return "\n".join(blocks)
+
+
+def _depth(each: Function) -> int:
+    """`log` before `log.info`."""
+    return each.name.count(".")
+
+
+def _table(table: Table) -> str:
+    fields = (_field(field) for field in table.fields)
+    return _lines([*_comment(table.text), f"---@class {table.name}", *fields])
+
+
+def _field(field: Argument) -> str:
+    return f"---@field {field.shown} {field.type} {field.text}".rstrip()
+
+
+def _globals() -> Iterator[str]:
+    yield _lines(["---@type Engine", "engine = {}"])
+    yield _lines(["---An array for `json_encode` where an empty table would be an object.", "JSON_EMPTY_ARRAY = {}"])
+    for name in OWN:
+        yield f"{name} = {{}}\n"
+    yield _lines(["---JSON's null, inside tables.", "state.null = {}"])
+    yield _lines(["---Where the server under test listens; only in its tests.", "---@type integer", "SERVER_PORT = 0"])
+    for name in language.METHODS:
+        yield _lines(
+            [f"---Handlers of {name}; only in server/init.lua.", f"---@type table<string, {HANDLER}>", f"{name} = {{}}"]
+        )
+    yield _lines(
+        [
+            "---Handlers under /api/public/, which ask for no key.",
+            f"---@type table<string, table<string, {HANDLER}>>",
+            "public = {}",
+        ]
+    )
+    for name in language.ABSENT:
+        yield _lines(
+            ["---Not part of this version: whatever is asked of it raises.", "---@deprecated", f"{name} = {{}}"]
+        )
+
+
+def _function(each: Function) -> str:
+    lines = [*_comment(each.text)]
+    lines += ["---@async"] if each.waits else []
+    lines += [f"---@param {_parameter(argument)}" for argument in each.arguments]
+    lines += [f"---@return {result.type} {result.name}".rstrip() for result in each.results]
+    lines += [f"---@overload {overload}" for overload in each.overloads]
+    return _lines([*lines, *_body(each)])
+
+
+def _parameter(argument: Argument) -> str:
+    return f"{argument.shown} {argument.type}"
+
+
+def _body(each: Function) -> list[str]:
+    names = ", ".join(argument.name for argument in each.arguments)
+    if each.name == "log":  # a function with fields
+        return ["---@class Log", "---@overload fun(...: any)", "log = {}"]
+    return [f"function {each.name}({names}) {NO_BODY}"]
+
+
+def _comment(text: str) -> list[str]:
+    return [f"---{text}"] if text else []
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,142 @@
+"""The functions that need no op: what lua/worker/ puts into a script's globals, besides Lua's own."""
+
+from __future__ import annotations
+
+from spyweb.reference.entries import Family, function
+from spyweb.specs.linting import absent
+
+PLAIN = "Only a wrong type of argument raises."
+
+LOG = Family(
+    name="log",
+    errors="Nothing raises.",
+    functions=(
+        function("log(...: any)", "A line in the job's `hooks.log`, and in the daemon's log."),
+        function("log.debug(...: any)", "The same at the level debug."),
+        function("log.info(...: any)", "The same as `log` itself."),
+        function("log.warn(...: any)", "The same at the level warn."),
+        function("log.error(...: any)", "The same at the level error."),
+        function("print(...: any)", "A line in the daemon's log alone."),
+        function("dump(value: any): string text", "A value as text for people, tables with all that is in them."),
+    ),
+)
+
+JSON = Family(
+    name="JSON",
+    errors="`json_encode` raises where JSON has no such value: a function, NaN, a table inside itself. "
+    "`json_decode` gives nil and a message.",
+    functions=(
+        function(
+            "json_encode(value: any, empty_as_array?: boolean): string text",
+            "Compact JSON. An empty table is `{}`, or `[]` where that is asked for or it is `JSON_EMPTY_ARRAY`.",
+        ),
+        function(
+            "json_decode(text: string): any value, string? message",
+            "The value of a JSON text, up to 10 MB of it. JSON's null is nil.",
+        ),
+    ),
+)
+
+TABLES = Family(
+    name="environment and tables",
+    errors="`require` raises when there is no such module, or it fails. The others raise for a wrong type of argument.",
+    functions=(
+        function(
+            "env_get(name: string): string? value",
+            "The variable `SPYWEB_NAME`, or nil; no other, none of `env_deny`.",
+        ),
+        function("copy(value: table): table", "A copy, one level deep."),
+        function("deep_copy(value: table): table", "A copy of everything in it; cycles are kept."),
+        function(
+            "defer(fn: fun())",
+            "Calls `fn` when the current hook or run ends, however it ends; the last one first. An error in one does "
+            "not stop the next. Only in the server may it call functions that wait.",
+        ),
+        function(
+            "require(name: string): any module",
+            "The module `NAME.lua` or `NAME/init.lua` in the job's folder, then in the project; a dot is a slash. It "
+            "is executed once in a VM.",
+            waits=True,
+        ),
+    ),
+)
+
+STATE = Family(
+    name="locks",
+    errors="`state.with_lock` gives nil and the text then; for an error inside it nil, its text and the error.",
+    functions=(
+        function(
+            "state.with_lock(name: string, fn: fun(): ..., timeout?: number): any ...",
+            "Calls `fn` with a lock and gives what it gives. The lock is released however `fn` ends.",
+            waits=True,
+            overloads=("fun(name: string, holder: string, timeout: number, fn: fun(): ...): any",),
+        ),
+    ),
+)
+
+LUAU = Family(
+    name="Luau's conveniences",
+    errors=PLAIN,
+    functions=(
+        function(
+            "string.split(text: string, separator?: string): string[] parts",
+            "The parts between the separators, or commas.",
+        ),
+        function(
+            "table.find(list: any[], value: any, init?: integer): integer? position", "Where the first such value is."
+        ),
+        function("table.clone(t: table): table", "A copy, one level deep."),
+        function("table.clear(t: table)", "Takes everything out."),
+        function("table.create(count: integer, value?: any): any[]", "A list of that length."),
+        function("table.freeze(t: table): table", "Makes this very table read-only."),
+        function("table.isfrozen(t: table): boolean", "Whether it is."),
+        function("math.round(x: number): integer", "The nearest whole number, halves away from zero."),
+        function("math.clamp(x: number, low: number, high: number): number", "The nearest number within the bounds."),
+        function("math.sign(x: number): integer", "1, 0 or -1."),
+        function("unpack(list: any[], first?: integer, last?: integer): any ...", "As `table.unpack`."),
+        function("loadstring(text: string, name?: string): function? chunk, string? message", "As `load`."),
+    ),
+)
+
+BITS = Family(
+    name="bit32",
+    errors=PLAIN,
+    functions=(
+        function("bit32.band(...: integer): integer", "And, of all of them."),
+        function("bit32.bor(...: integer): integer", "Or."),
+        function("bit32.bxor(...: integer): integer", "Exclusive or."),
+        function("bit32.btest(...: integer): boolean", "Whether their `band` is not 0."),
+        function("bit32.bnot(x: integer): integer", "Not."),
+        function("bit32.lshift(x: integer, by: integer): integer", "To the left."),
+        function("bit32.rshift(x: integer, by: integer): integer", "To the right, zeros follow."),
+        function("bit32.arshift(x: integer, by: integer): integer", "To the right, the sign follows."),
+        function("bit32.lrotate(x: integer, by: integer): integer", "To the left, and in again."),
+        function("bit32.rrotate(x: integer, by: integer): integer", "To the right, and in again."),
+        function("bit32.extract(x: integer, field: integer, width?: integer): integer", "Some bits of it."),
+        function(
+            "bit32.replace(x: integer, value: integer, field: integer, width?: integer): integer",
+            "With other bits there.",
+        ),
+        function("bit32.countlz(x: integer): integer", "How many zeros it begins with."),
+        function("bit32.countrz(x: integer): integer", "How many zeros it ends with."),
+        function("bit32.byteswap(x: integer): integer", "Its four bytes in the other order."),
+    ),
+)
+
+TESTS = Family(
+    name="tests",
+    errors="They raise at the line of the test, with both values.",
+    functions=(
+        function(
+            "spyweb.assert_eq(left: any, right: any, message?: string)",
+            "Raises unless both are equal; tables are compared deeply. Only in tests.",
+        ),
+        function(
+            "spyweb.assert_ne(left: any, right: any, message?: string)", "Raises where both are equal. Only in tests."
+        ),
+    ),
+)
+
+FAMILIES = (LOG, JSON, TABLES, STATE, LUAU, BITS, TESTS)
+ABSENT = tuple(name.decode() for name in absent.FAMILIES)  # they raise, whatever is asked of them
+METHODS = ("get", "post", "put", "patch", "delete", "all")  # tables of the server's handlers

@@ -1,0 +1,136 @@
+"""The generated parts of the reference pages.
+
+A page says where they stand: `<!-- generated: functions HTTP -->` up to `<!-- end -->`.  What is between is written
+anew; the rest of the page is for people to write.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from spyweb.reference import hooks, language, ops, tables
+from spyweb.reference.entries import Family, Function, Table
+from spyweb.reference.hooks import Hook
+
+PAGES = ("docs/reference/lua.md", "docs/reference/hooks.md")
+_PART = re.compile(r"<!-- generated: (?P<kind>\w+) (?P<names>[^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
+ALL = "all"
+ALL_WAIT = "All of these *wait*. "
+DESCRIBED = ("request", "fetch_result", "response", "item", "payload")  # arguments that are one table with known fields
+
+
+def renewed(page: str) -> str:
+    """A page with its generated parts as they should be.  Raises ValueError for a part that nobody can make."""
+    return _PART.sub(_part, page)
+
+
+def parts_of(page: str) -> list[tuple[str, str]]:
+    """Kind and name of each generated part."""
+    return [(found["kind"], name) for found in _PART.finditer(page) for name in _names(found["names"])]
+
+
+def _part(found: re.Match[str]) -> str:
+    kind, names = found["kind"], found["names"]
+    make = MAKERS.get(kind)
+    if make is None:
+        raise ValueError(f"there are no generated {kind}: there are {', '.join(MAKERS)}")
+    text = "\n".join(make(name) for name in _names(names))
+    return f"<!-- generated: {kind} {names} -->\n\n{text}\n<!-- end -->"
+
+
+def _names(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",")]
+
+
+def families() -> Mapping[str, Sequence[Family]]:
+    """By name; ops and other functions may share one."""
+    found: dict[str, list[Family]] = {}
+    for family in (*ops.families(), *language.FAMILIES):
+        found.setdefault(family.name, []).append(family)
+    return found
+
+
+def functions_part(name: str) -> str:
+    chosen = families().get(name)
+    if not chosen:
+        raise ValueError(f"there is no family {name}: there are {', '.join(families())}")
+    functions = [each for family in chosen for each in family.functions]
+    all_wait = all(each.waits for each in functions)
+    grid = _grid(("function", "gives", ""), [_function_row(each, all_wait) for each in functions])
+    errors = " ".join(dict.fromkeys(family.errors for family in chosen))
+    return f"{grid}\n{ALL_WAIT if all_wait else ''}{errors}\n"
+
+
+def _function_row(each: Function, all_wait: bool) -> tuple[str, str, str]:
+    waits = " *Waits.*" if each.waits and not all_wait else ""
+    return f"`{each.usage}`", _gives(each), f"{each.text}{waits}"
+
+
+def _gives(each: Function) -> str:
+    return ", ".join(f"`{result.type}`" for result in each.results) or "nothing"
+
+
+def table_part(name: str) -> str:
+    found = next((each for each in tables.TABLES if each.name == name), None)
+    if found is None:
+        raise ValueError(f"there is no table {name}: there are {', '.join(each.name for each in tables.TABLES)}")
+    return f"`{found.name}`: {_uncapitalised(found.text)}\n\n{_grid(('field', 'type', ''), _field_rows(found))}"
+
+
+def _field_rows(table: Table) -> list[tuple[str, str, str]]:
+    return [(f"`{field.shown}`", f"`{field.type}`", field.text) for field in table.fields]
+
+
+def hooks_part(name: str) -> str:
+    chosen = [hook for hook in hooks.HOOKS if name in (ALL, hook.name)]
+    if not chosen:
+        raise ValueError(f"there is no hook {name}")
+    return "\n".join(map(_hook, chosen))
+
+
+def _hook(hook: Hook) -> str:
+    types = [
+        f"`{each.name}` is {_article(each.type)} `{each.type}`."
+        for each in hook.call.arguments
+        if each.name in DESCRIBED
+    ]
+    rows = [("returns", hook.returns)]
+    rows += [("nil, false", hook.nothing)] if hook.nothing else []
+    rows += [("an error", _error_of(hook))]
+    return f"### `{hook.call.usage}`\n\n{' '.join([hook.call.text, *types])}\n\n{_grid(('', ''), rows)}"
+
+
+def _article(word: str) -> str:
+    return "an" if word[0] in "AEIOU" else "a"
+
+
+def _error_of(hook: Hook) -> str:
+    return f'{hook.error}; under `on_hook_error = "fail"` the cycle fails' if hook.can_fail else hook.error
+
+
+def order_part(_: str) -> str:
+    """The hooks of one cycle, each with what nil and false do."""
+    rows = [(f"`{hook.call.usage}`", hook.call.text, hook.nothing) for hook in hooks.HOOKS]
+    return _grid(("hook", "called", "nil or false"), rows)
+
+
+MAKERS: Mapping[str, Callable[[str], str]] = {
+    "functions": functions_part,
+    "table": table_part,
+    "hooks": hooks_part,
+    "order": order_part,
+}
+
+
+def _grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *([_cell(cell) for cell in row] for row in rows)]
+    return "".join(f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in line)}|\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _uncapitalised(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,261 @@
+"""The tables that scripts are given and give back, field by field."""
+
+from __future__ import annotations
+
+from spyweb.reference.entries import table
+
+HTTP = (
+    table(
+        "HttpResponse",
+        "What came back, whatever its status.",
+        ("status: integer", "the status code"),
+        ("body: string", "bytes, decompressed"),
+        ("headers: table<string, string>", "names in lower case, repeats joined by `, `; reading ignores case"),
+        ("url: string", "the final one"),
+        ("time_ms: integer", "how long it took"),
+        ("size: integer", "bytes of the body"),
+    ),
+    table(
+        "HttpError",
+        "Why nothing came back.",
+        ("error: string", "what went wrong"),
+        (
+            'kind: "dns"|"connect"|"timeout"|"tls"|"proxy"|"size"|"http"|"unknown"',
+            "what sort of thing that is",
+        ),
+        ("proxy?: string", "the one that was used"),
+    ),
+    table(
+        "HttpOptions",
+        "A request of any kind.",
+        ("url: string", "http or https"),
+        ("method?: string", "`GET` unless told otherwise"),
+        ("body?: string|number", ""),
+        ("headers?: table<string, string|number>", ""),
+        ("proxy?: string", "a URL: http, https, socks4, socks4a, socks5, socks5h"),
+        ("timeout?: number", "seconds, for all of it"),
+        ("max_body_size?: number", "MB, after decompression"),
+    ),
+    table(
+        "HttpFile",
+        "A file in a form.",
+        ("content: string", "its bytes"),
+        ("filename?: string", ""),
+        ("type?: string", "its content type"),
+    ),
+    table(
+        "Certificate",
+        "What a TLS server shows.",
+        ("subject: string", "`CN=example.com`"),
+        ("issuer: string", "`CN=WE1,O=Google Trust Services,C=US`"),
+        ("serial: string", "`2F:70:D5`"),
+        ("not_before: string", "`2026-06-24T22:54:36Z`"),
+        ("not_after: string", "the same form"),
+        ("days_left: integer", "whole days; below 0 once it is over"),
+        ("fingerprint: string", "`XXH3:bfd5e240266731f2`: another one is another certificate"),
+    ),
+)
+
+STATE = (
+    table(
+        "StateUpdate",
+        "What `state.update` is told.",
+        ("scope: string", ""),
+        ("key: string", ""),
+        ("ops: StateOp[]", "applied in one step, in their order"),
+    ),
+    table(
+        "StateOp",
+        "One step of an update.",
+        ('type: "set"|"merge"|"increment"|"decrement"|"append"|"remove"', ""),
+        ("path?: string|string[]", "a field; without it the whole value"),
+        ("value?: any", "of `set`, `merge`, `append`"),
+        ("by?: integer", "of `increment`, `decrement`"),
+    ),
+    table(
+        "StateChange",
+        "What a write to a scope came to.",
+        ("old_value?: any", ""),
+        ("new_value?: any", ""),
+        ("errors?: {op_index: integer, code: string, message: string}[]", "ops that could not be done"),
+    ),
+    table(
+        "StateVersion",
+        "A value as it once was.",
+        ("version: integer", ""),
+        ("value: any", ""),
+        ("updated_at: number", "seconds since 1970"),
+    ),
+    table(
+        "StateStats",
+        "What there is of stored values.",
+        ("total_keys: integer", ""),
+        ("expired_keys: integer", ""),
+        ("active_locks: integer", ""),
+        ("db_size_bytes: integer", "`total_size` too"),
+        ("total_size: integer", ""),
+        ("db_path: string", ""),
+        ("backend: string", ""),
+        ("last_modified?: number", "seconds since 1970"),
+        ("reads: integer", "since start, as the next three"),
+        ("writes: integer", ""),
+        ("op_ms_p50: number", ""),
+        ("op_ms_p99: number", ""),
+    ),
+)
+
+RUN = (
+    table(
+        "Ctx",
+        "What every hook is given as its last argument, and `run` as its only one. A script may put more into it.",
+        ("job: string", "the job's id"),
+        ("run_id: integer", "the number that `spyweb runs` shows"),
+        ("attempt: integer", "1, and more under `retries`"),
+        ("scheduled_at: number", "the due time, in seconds since 1970; `started_at` where there is none"),
+        ("started_at: number", "seconds since 1970"),
+        ("trigger: Trigger", "why it runs"),
+        ("shared: table", "of this run, or of this cycle of a monitor"),
+        ("final?: boolean", "in `on_…`: whether no other attempt follows"),
+        ("error?: any", "in `on_error` of a script: the error as it was raised, which may be a table"),
+        ("worker_id?: integer", "of a monitor: which of its workers, from 1; can't be written"),
+        ("last_fetch?: FetchResult", "of a monitor: what the fetch came to"),
+        ("selector_matches?: integer", "of a monitor: how many items were found on the page"),
+        ("telemetry?: Telemetry", "of a monitor: what each stage has taken so far"),
+    ),
+    table(
+        "Trigger",
+        "Why a run began.",
+        ('type: "schedule"|"manual"|"state"|"after"|"webhook"|"startup"|"retry"', ""),
+        ("of?: integer", "of a retry: the first attempt"),
+        ("debug?: boolean", "true in `spyweb debug`"),
+    ),
+    table(
+        "StateEvent",
+        "What `on_state` is given: a change of a stored value.",
+        ('type: "state"', ""),
+        ('event_type: "state:created"|"state:updated"|"state:deleted"|"state:expired"', ""),
+        ("scope: string", ""),
+        ("key: string", ""),
+        ("old_value?: any", ""),
+        ("new_value?: any", ""),
+    ),
+)
+
+MONITOR = (
+    table(
+        "Request",
+        "What is about to be fetched; all of it may be written.",
+        ("url: string", ""),
+        ("method: string", ""),
+        ("headers: table<string, string>", "the job's own, and those of `[http] headers` that it has not"),
+        ("body?: string", ""),
+        ("timeout?: number", "seconds"),
+        ("proxy?: string", "a URL; an empty text is none, whatever the settings say"),
+        ("max_body_size?: number", "MB"),
+    ),
+    table(
+        "Response",
+        "A page. A hook that makes one may leave out everything but what it knows.",
+        ("status: integer", "200 where a hook gives none"),
+        ("body: string", ""),
+        ("url: string", "after redirects"),
+        ("headers: table<string, string>", "names in lower case; reading ignores case"),
+        ("time_ms?: integer", ""),
+        ("size?: integer", "bytes of the body"),
+        ("proxy?: string", "the one that was used"),
+    ),
+    table(
+        "FetchResult",
+        "What a fetch came to.",
+        ("ok: boolean", "whether the status is 2xx"),
+        ("request: Request", ""),
+        ("response?: Response", "there for any status"),
+        ("error?: FetchError", "there where `ok` is false"),
+    ),
+    table(
+        "FetchError",
+        "Why a fetch is not ok.",
+        ("message: string", "`http status: 403`, for one"),
+        ("kind: string", "as that of an HttpError"),
+    ),
+    table(
+        "Item",
+        "One thing found on a page.",
+        ("fields: table<string, string>", "its texts, by the names of the settings"),
+        ("matches: string[]", "the keywords found in it"),
+    ),
+    table(
+        "Payload",
+        "What a webhook is about to be sent, as JSON.",
+        ("job_name: string", ""),
+        ("item_count: integer", ""),
+        ("items: PayloadItem[]", ""),
+    ),
+    table(
+        "PayloadItem",
+        "An item's fields at top level; `fields` and `matches` can be read and are not in the JSON.",
+        ("keywords: string[]", ""),
+        ("fields: table<string, string>", ""),
+        ("matches: string[]", ""),
+        ("[string]: any", "each field by its name"),
+    ),
+    table(
+        "Telemetry",
+        "What a cycle has taken so far.",
+        ("job_name: string", ""),
+        ("start_time: integer", "seconds since 1970"),
+        ("total_duration_ms: number", ""),
+        ("stages: Stage[]", "all of them, in their order"),
+        ("map: table<string, Stage>", "the same by name"),
+    ),
+    table(
+        "Stage",
+        "One step of a cycle.",
+        ("name: string", "`before_fetch`, `fetch`, …"),
+        ('status: "success"|"error"|"inactive"', "inactive: it has not run"),
+        ('type: "hook"|"internal"', ""),
+        ("duration_ms: number", ""),
+        ("lua_mem_bytes: integer", "of the VM, after a hook"),
+        ("mem_delta_bytes: integer", "what a hook has changed of it"),
+        ("browsers: integer", "0"),
+        ("error?: string", ""),
+    ),
+)
+
+SERVER = (
+    table(
+        "ServerRequest",
+        "What a handler is called with, as `self`.",
+        ("method: string", "in capitals"),
+        ("path: string", "as it was asked for"),
+        ("path_args: string[]", "what follows the name in the path"),
+        ("query: table<string, string>", "of several values of a name the last"),
+        ("query_all: table<string, string[]>", "all of them"),
+        ("headers: table<string, string>", "names in lower case; reading ignores case"),
+        ("body?: string", "up to 10 MB"),
+        ("client_ip: string", "without a port"),
+    ),
+    table(
+        "ServerResponse",
+        "What a handler may return, besides a text or nothing.",
+        ("status?: integer", "200 unless told otherwise; held to 100 to 599"),
+        ("body?: any", "a table becomes JSON"),
+        ("headers?: table<string, string|number|boolean>", ""),
+    ),
+)
+
+ENGINE = (
+    table(
+        "Engine",
+        "The global `engine`: what scripts run on.",
+        ("os: string", "`linux`"),
+        ("arch: string", "`x86_64`"),
+        ("headless: boolean", "whether there is no desktop"),
+        ("version: string", "of spyweb"),
+        ("lua_version: string", "`lua54`"),
+        ("storage: string", "`sqlite`"),
+        ("server_url?: string", "nil with `--no-server`"),
+    ),
+)
+
+TABLES = (*RUN, *HTTP, *STATE, *MONITOR, *SERVER, *ENGINE)

@@ -1,0 +1,115 @@
+"""What follows from the end of a run: a retry, a second start after a loss, the jobs that name it in `after`.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from spyweb.model import Ending, Failure, JobId, Outcome, Retry, Run, RunState, TriggerType
+from spyweb.runs.cause import cause_of, depth_of, event_of, is_caused
+from spyweb.runs.live import LiveJob
+from spyweb.runs.retry import retry_delay_ms
+from spyweb.store.protocol import Change, NewRun, Stretch
+
+
+def losses(run: Run) -> int:
+    """How many attempts before this one were lost without fault."""
+    return _count(run, "lost")
+
+
+def tries(run: Run) -> int:
+    """Which attempt this is, without those that were lost without fault or cut short: they don't count as retries."""
+    return run.attempt - losses(run) - _count(run, "cut_short")
+
+
+def _count(run: Run, name: str) -> int:
+    count = run.trigger.get(name, 0)
+    return count if isinstance(count, int) else 0
+
+
+def may_retry(run: Run, retry: Retry) -> bool:
+    return tries(run) <= retry.retries
+
+
+def _retry_trigger(run: Run, lost: int, cut_short: int) -> Mapping[str, object]:
+    first = run.trigger.get("of", run.id) if run.trigger.get("type") == TriggerType.RETRY else run.id
+    counts = {"lost": losses(run) + lost, "cut_short": _count(run, "cut_short") + cut_short}
+    carried = {**counts, "depth": depth_of(run.trigger), "cause": cause_of(run.trigger)}
+    return {"type": TriggerType.RETRY.value, "of": first, **{name: value for name, value in carried.items() if value}}
+
+
+def _next_attempt(run: Run, start_after_ms: int | None = None, *, lost: int = 0, cut_short: int = 0) -> NewRun:
+    return NewRun(
+        job=run.job,
+        state=RunState.WAITING,
+        trigger=_retry_trigger(run, lost, cut_short),
+        attempt=run.attempt + 1,
+        due_ms=run.due_ms,
+        start_after_ms=start_after_ms,
+        event=event_of(run.trigger),
+        follows=run.id,
+    )
+
+
+def _is_failure(ending: Ending) -> bool:
+    if ending.outcome is Outcome.LOST:
+        return ending.guilty
+    return ending.outcome is Outcome.FAILED and ending.failure is not Failure.CANCELLED
+
+
+def next_attempt(run: Run, ending: Ending, retry: Retry, now_ms: int, random: Callable[[], float]) -> NewRun | None:
+    """The attempt that follows, if one does.
+
+    An innocent loss starts again once, at once; a failure is retried after its delay.
+    """
+    if ending.outcome is Outcome.LOST and not ending.guilty and not losses(run):
+        return _next_attempt(run, lost=1)
+    if _is_failure(ending) and may_retry(run, retry):
+        return _next_attempt(run, now_ms + retry_delay_ms(retry, tries(run), random))
+    return None
+
+
+def begin_again(run: Run) -> NewRun | None:
+    """The attempt that follows one that was cut short by the end of its daemon, planned or not.
+
+    A change of state comes only once, so a run of it begins again however often that happens.
+    """
+    return _next_attempt(run, cut_short=1) if is_caused(run) else None
+
+
+def what_follows(run: Run, ending: Ending, jobs: Iterable[LiveJob], now_ms: int) -> Change:
+    """Return what is recorded of the jobs that wait for this job to end so: a start, or that they were paused."""
+    waiting = [job for job in jobs if _waits_for(job, run.job, ending.outcome)]
+    return Change(
+        new=_starts(run, ending, [job for job in waiting if not job.cursor.paused]),
+        stretches=[_passed_over(job, run, now_ms) for job in waiting if job.cursor.paused],
+    )
+
+
+def _passed_over(job: LiveJob, run: Run, now_ms: int) -> Stretch:
+    return Stretch(
+        job=job.id,
+        outcome=Outcome.PAUSED,
+        first_due_ms=now_ms,
+        last_due_ms=now_ms,
+        count=1,
+        reason=f"{run.job} ended while the job was paused",
+        at_ms=now_ms,
+        trigger=TriggerType.AFTER,
+        follows=run.id,
+    )
+
+
+def _starts(run: Run, ending: Ending, jobs: Sequence[LiveJob]) -> list[NewRun]:
+    trigger: dict[str, object] = {
+        "type": TriggerType.AFTER.value,
+        "job": str(run.job),
+        "run_id": int(run.id),
+        "outcome": ending.outcome.value,
+    }
+    if depth_of(run.trigger):
+        trigger["depth"] = depth_of(run.trigger)
+    return [NewRun(job=job.id, state=RunState.WAITING, trigger=trigger, follows=run.id) for job in jobs]
+
+
+def _waits_for(job: LiveJob, ended: JobId, outcome: Outcome) -> bool:
+    return any(after.job == ended and outcome in after.outcomes for after in job.spec.after)

@@ -1,0 +1,109 @@
+"""The change of state that started a run: in the run's record, and as its script is told.  Pure.
+
+The record says what changed, not from what to what: the values stay in the change event, which the store keeps until
+the run has ended.  So they are stored once, sealed where values are, and a history of large values stays small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from spyweb.lua import wire
+from spyweb.model import On, Run, RunId, TriggerType
+from spyweb.ops.rules.values import result_of
+from spyweb.specs.watches import scope_of
+from spyweb.store.interchange.value_json import to_plain
+from spyweb.store.protocol import ChangeEvent
+
+Trigger = Mapping[str, object]
+Subject = tuple[str, str]
+
+_STATE, _RETRY = TriggerType.STATE.value, TriggerType.RETRY.value  # asked for several times at each run
+
+
+def trigger_of(event: ChangeEvent, matched: Sequence[On]) -> Trigger:
+    """What is recorded of a run that this event starts."""
+    trigger: dict[str, object] = {
+        "type": TriggerType.STATE.value,
+        "event_type": _event_type(event),
+        "scope": scope_of(event.namespace),
+        "key": to_plain(event.key),
+        "event": event.id,
+        "depth": event.origin.depth + 1,
+    }
+    if event.origin.run is not None:
+        trigger["by"] = int(event.origin.run)
+    conditions = _conditions(matched)
+    return {**trigger, "when": conditions} if conditions else trigger
+
+
+def _conditions(matched: Sequence[On]) -> list[str]:
+    """One of these functions must let it run; none are asked where it starts without one as well."""
+    names = [on.when for on in matched if on.when is not None]
+    return list(dict.fromkeys(names)) if len(names) == len(matched) else []
+
+
+def told_to_lua(event: ChangeEvent) -> msgspec.Raw:
+    """The event as the script sees it, packed."""
+    told = {
+        "type": TriggerType.STATE.value,
+        "event_type": _event_type(event),
+        "scope": scope_of(event.namespace),
+        "key": event.key,
+        "old_value": result_of(event.old),
+        "new_value": result_of(event.new),
+    }
+    return msgspec.Raw(wire.pack({name: value for name, value in told.items() if value is not None}))
+
+
+def _event_type(event: ChangeEvent) -> str:
+    return f"{TriggerType.STATE.value}:{event.kind.value}"
+
+
+def cause_of(trigger: Trigger) -> Trigger | None:
+    """What a run's record says of the change that started it, or the run that it retries."""
+    kind = trigger.get("type")
+    if kind == _RETRY:
+        trigger = _mapping(trigger.get("cause"))
+        kind = trigger.get("type")
+    return trigger if kind == _STATE else None
+
+
+def event_of(trigger: Trigger) -> int | None:
+    """The id of the change event that started it."""
+    cause = cause_of(trigger)
+    event = cause and cause.get("event")
+    return event if isinstance(event, int) else None
+
+
+def is_caused(run: Run) -> bool:
+    return event_of(run.trigger) is not None
+
+
+def subject_of(run: Run) -> Subject | None:
+    """What changed: runs of one subject keep the order of its changes."""
+    cause = cause_of(run.trigger)
+    return (str(cause.get("scope")), str(cause.get("key"))) if cause else None
+
+
+def conditions_of(trigger: Trigger) -> list[str]:
+    when = (cause_of(trigger) or {}).get("when")
+    return [str(name) for name in when] if isinstance(when, list) else []
+
+
+def caused_by(trigger: Trigger) -> RunId | None:
+    """The run that led to this one: by its change, or by its end."""
+    run = (cause_of(trigger) or {}).get("by", trigger.get("run_id"))
+    return RunId(run) if isinstance(run, int) else None
+
+
+def depth_of(trigger: Trigger) -> int:
+    """How many changes led to this run, one by another."""
+    depth = trigger.get("depth", 0)
+    return depth if isinstance(depth, int) else 0
+
+
+def _mapping(value: object) -> Trigger:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,336 @@
+"""When runs happen: every due time either runs or leaves a record saying why not.
+
+A timer per job wakes the scheduler; what is then due is reckoned from the job's cursor alone (schedules/due.py), so a
+late, early or doubled wake-up, a restart or a clock that jumps can neither lose a due time nor run it twice.  The
+cursor moves in the commit that claims the run.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError, Future, Lock, wait
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+import structlog
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spyweb.clock import Clock
+from spyweb.errors import CursorMoved, Refused
+from spyweb.logs.refusals import tell_refusal
+from spyweb.model import Cursor, JobId, Outcome, RunId, TriggerType
+from spyweb.runs.claims import Due, Start
+from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.run import Runner
+from spyweb.scheduler.timers import Timers
+from spyweb.schedules.cursor import dismissed, moved_to, stretch_of, waits_for_the_past, welcome
+from spyweb.schedules.due import SPREAD_MS, Settlement, jittered, next_due, schedule_text, settle
+from spyweb.store.protocol import Change, Runs
+
+log = structlog.get_logger()
+
+LOOK_AT_CLOCK_EVERY = 3.0  # seconds; until then an `every` is silent where the clock was set back
+CLAIMED_TOGETHER = 64  # jobs
+CLAIM_PATIENCE_MS = 5_000  # before a claim that the store refused is tried again
+CLOCK_JUMP_MS = 2_000  # a difference between wall clock and monotonic clock that is no mere drift
+CATCH_UP_MS = 10  # between jobs that all have something to catch up on
+CATCH_UP_MOST_MS = 10_000
+FEW = 10  # new jobs that need not wait for each other
+
+SCHEDULED: Mapping[str, object] = {"type": TriggerType.SCHEDULE.value}
+
+
+class _Fired(Struct, frozen=True):
+    """A job whose cursor has moved, and where it was."""
+
+    due: Due
+    before: Cursor
+
+
+class Scheduler:
+    """Turns due times into runs, or into records of why they did not run."""
+
+    def __init__(self, *, timers: Timers, live: LiveJobs, runner: Runner, runs: Runs, clock: Clock) -> None:
+        self._timers = timers
+        self._live = live
+        self._runner = runner
+        self._runs = runs
+        self._clock = clock
+        self._fired: list[_Fired] = []  # in this wake-up
+        self._put_off: set[JobId] = set()  # jobs that came due again before the store had answered
+        self._refused: dict[JobId, int] = {}  # jobs whose due times the store will not claim, and since when
+        self._seen_drift_ms = self._drift_ms()  # at the last look
+        self._one_at_a_time = Lock()  # for whoever changes a cursor otherwise than by a claim
+        timers.after_firing(self._claim)
+
+    @property
+    def lag_ms(self) -> int:
+        """How long the oldest due time has been waiting to be dealt with.
+
+        What a clock that was set forward has brought up all at once, or a machine that was asleep, is dealt with as
+        soon as that is noticed: nothing stands still, and nobody is to be ended for it.
+        """
+        earliest = self._timers.next_wake_ms
+        unseen_jump_ms = max(0, self._drift_ms() - self._seen_drift_ms)
+        return max(0, self._clock.now_ms() - unseen_jump_ms - earliest) if earliest is not None else 0
+
+    @property
+    def refused_ms(self) -> int:
+        """How long the store has refused to claim what is due of a job; of several, the longest."""
+        now_ms = self._clock.now_ms()
+        return max(0, now_ms - min(self._refused.values(), default=now_ms))
+
+    def start(self) -> None:
+        self._timers.start()
+
+    def stop(self) -> None:
+        self._timers.stop()
+
+    def watch(self, job: LiveJob) -> None:
+        """Begin, or begin anew, to wake for this job."""
+        if _keeps_its_schedule(job):
+            self._timers.set(job.id, partial(self._next_ms, job), partial(self._fire, job))
+        else:
+            self.drop(job)
+
+    def drop(self, job: LiveJob) -> None:
+        self._timers.drop(job.id)
+        self._refused.pop(job.id, None)
+
+    def _next_ms(self, job: LiveJob, now_ms: int) -> int | None:
+        due_ms = next_due(job.spec.schedule, job.cursor.due_ms)
+        if due_ms is None:
+            return None
+        return max(jittered(job.spec, due_ms), job.not_before_ms, now_ms + 1)
+
+    def _fire(self, job: LiveJob) -> None:
+        """Deal with everything that is due, and have the cursor move past it in the same commit.
+
+        One commit at a time: a second one, reckoned from a cursor that the store may yet refuse, would leave a gap.
+        """
+        if job.moving is not None:
+            self._timers.drop(job.id)
+            self._put_off.add(job.id)
+            return
+        now_ms = self._clock.now_ms()
+        settlement = _settle(job, now_ms)
+        if settlement.cursor_ms == job.cursor.due_ms:
+            return
+        job.not_before_ms = 0  # passed: a clock that is set back must not bring it up again
+        before = job.cursor
+        job.cursor = moved_to(before, settlement.cursor_ms)
+        several = len(settlement.runs) > 1
+        starts = [Start(trigger=SCHEDULED, due_ms=due_ms, patient=several) for due_ms in settlement.runs]
+        missed = [stretch_of(job.id, Outcome.MISSED, stretch, now_ms, stretch.reason) for stretch in settlement.missed]
+        due = Due(job=job, starts=starts, cursor=job.cursor, expects=job.recorded, stretches=missed)
+        self._fired.append(_Fired(due, before))
+
+    def _claim(self) -> None:
+        """What came due in one wake-up is claimed together, which costs half as much; in slices, since the store
+        is not to be held up by ten thousand at once."""
+        fired, self._fired = self._fired, []
+        for start in range(0, len(fired), CLAIMED_TOGETHER):
+            together = fired[start : start + CLAIMED_TOGETHER]
+            claim = self._runner.start_due([each.due for each in together])
+            for each in together:
+                each.due.job.moving = claim
+            claim.add_done_callback(partial(self._answered, together))
+
+    def _answered(self, fired: Sequence[_Fired], claim: Future[list[RunId | None]]) -> None:
+        for each in fired:
+            each.due.job.moving = None
+        self._restore_if_refused(fired, CancelledError() if claim.cancelled() else claim.exception())
+        if self._put_off:
+            for each in fired:
+                self._fire_again(each.due.job)
+
+    def _fire_again(self, job: LiveJob) -> None:
+        if job.id in self._put_off:
+            self._put_off.remove(job.id)
+            self.watch(job)
+
+    def _restore_if_refused(self, fired: Sequence[_Fired], error: BaseException | None) -> None:
+        if isinstance(error, CursorMoved):
+            for each in fired:
+                self._go_by_the_record(each, error)
+            return
+        if error is not None:
+            for each in fired:
+                self._restore(each.due.job, each.before, error)
+            return
+        for each in fired:
+            each.due.job.recorded = each.due.cursor
+            self._refused.pop(each.due.job.id, None)
+
+    def _go_by_the_record(self, fired: _Fired, moved: CursorMoved) -> None:
+        """Another job in this commit, or this one, was claimed by somebody else: go on from where the store has it."""
+        job = fired.due.job
+        job.cursor = fired.before
+        if job.id == moved.job:
+            log.warning(
+                "a due time had been claimed already: the schedule goes on from where it is on record", job=job.id
+            )
+            job.recorded = moved.found if isinstance(moved.found, Cursor) else None
+            job.cursor = job.recorded or fired.before
+        self.watch(job)
+
+    def _restore(self, job: LiveJob, before: Cursor, error: BaseException) -> None:
+        tell_refusal("a due run could not be claimed", error, job=job.id, again_in_ms=CLAIM_PATIENCE_MS)
+        due_ms = min(before.due_ms, job.cursor.due_ms)  # earlier than before where the clock has jumped back meanwhile
+        job.cursor = replace(job.cursor, due_ms=due_ms)
+        now_ms = self._clock.now_ms()
+        job.not_before_ms = now_ms + CLAIM_PATIENCE_MS
+        self._refused.setdefault(job.id, now_ms)
+        self.watch(job)
+
+    async def catch_up(self, jobs: Sequence[LiveJob]) -> None:
+        """Deal with what is due, ahead of the timers: these jobs' schedules are about to change."""
+        async with self._one_at_a_time:
+            now_ms = self._clock.now_ms()
+            for job in jobs:
+                if _keeps_its_schedule(job) and job.not_before_ms <= now_ms:
+                    self._fire(job)
+            self._claim()
+
+    @asynccontextmanager
+    async def _at_rest(self, jobs: Sequence[LiveJob]) -> AsyncIterator[None]:
+        """In here nothing comes due of these jobs, and the store has answered what came due before.
+
+        A claim that overtook a change of the cursor would undo it.  Afterwards the jobs are watched again, by the
+        cursors that they then have: the old ones where the store has refused the change.
+        """
+        async with self._one_at_a_time:
+            try:
+                self._drop_timers(jobs)
+                while claims := {job.moving for job in jobs if job.moving is not None}:
+                    await wait(claims)
+                    self._drop_timers(jobs)  # those of claims that were refused are set again
+                yield
+            finally:
+                for job in jobs:
+                    self.watch(job)
+
+    def _drop_timers(self, jobs: Sequence[LiveJob]) -> None:
+        for job in jobs:
+            self._timers.drop(job.id)
+
+    async def welcome(self, jobs: Sequence[LiveJob], known: Mapping[JobId, Cursor]) -> None:
+        """Take up jobs that have come to life: new, edited, enabled again, or there before a restart.
+
+        Newcomers go by what is `known` of them, the others by the cursors they have.
+        """
+        async with self._at_rest(jobs):
+            await self._take_up(jobs, [known.get(job.id) if job.is_newcomer else job.cursor for job in jobs])
+
+    async def _take_up(self, jobs: Sequence[LiveJob], known: Sequence[Cursor | None]) -> None:
+        now_ms = self._clock.now_ms()
+        count = known.count(None)
+        spread_ms = SPREAD_MS if count > FEW else count * CATCH_UP_MS
+        welcomes = [welcome(job.spec, cursor, now_ms, spread_ms) for job, cursor in zip(jobs, known, strict=True)]
+        stretches = [stretch for each in welcomes for stretch in each.stretches]
+        await self._runs.record(Change(cursors=[each.cursor for each in welcomes], stretches=stretches))
+        for job, before, each in zip(jobs, known, welcomes, strict=True):
+            job.reached_ms = _reached_ms(job, before or each.cursor, each.cursor)
+            job.cursor = job.recorded = each.cursor
+            job.kept_since_ms = now_ms
+            self._refused.pop(job.id, None)
+        self._space_out([job for job in jobs if self._is_overdue(job, now_ms)], now_ms)
+
+    async def dismiss(self, jobs: Sequence[LiveJob]) -> None:
+        """From now on these jobs are not due: their files are gone."""
+        async with self._at_rest(jobs):
+            now_ms = self._clock.now_ms()
+            taken_up = [job for job in jobs if not job.is_newcomer]
+            idle = [dismissed(job.cursor, now_ms) for job in taken_up]
+            await self._runs.record(Change(cursors=idle))
+            for job, cursor in zip(taken_up, idle, strict=True):
+                job.cursor = job.recorded = cursor
+
+    async def note_absent(self, cursors: Sequence[Cursor]) -> list[Cursor]:
+        """These jobs were known once and have no file now; gives their cursors as they are on record."""
+        idle = [dismissed(cursor, self._clock.now_ms()) for cursor in cursors]
+        if idle:
+            await self._runs.record(Change(cursors=idle))
+        return idle
+
+    async def pause(self, job: LiveJob) -> None:
+        """Raises Refused for a newcomer, and for a job that was deleted meanwhile."""
+        async with self._at_rest([job]):
+            _expect_taken_up(job)
+            paused = replace(dismissed(job.cursor, self._clock.now_ms()), paused=True)
+            await self._runs.record(Change(cursors=[paused]))
+            job.cursor = job.recorded = paused
+
+    async def resume(self, job: LiveJob) -> None:
+        """The times that were due meanwhile become one `paused` record.  Raises Refused as `pause` does."""
+        async with self._at_rest([job]):
+            _expect_taken_up(job)
+            await self._take_up([job], [replace(job.cursor, paused=False)])
+
+    async def watch_the_clock(self) -> None:
+        """Notice when the wall clock jumps back: jobs would otherwise wait for the time it came from."""
+        self._seen_drift_ms = self._drift_ms()
+        while True:
+            await self._clock.sleep(LOOK_AT_CLOCK_EVERY)
+            jump_ms = self._drift_ms() - self._seen_drift_ms
+            self._seen_drift_ms += jump_ms
+            if abs(jump_ms) > CLOCK_JUMP_MS:
+                log.warning("the clock has jumped", by_ms=jump_ms)
+                async with self._one_at_a_time:
+                    self._after_jump()
+
+    def _drift_ms(self) -> int:
+        return self._clock.now_ms() - round(self._clock.monotonic() * 1000)
+
+    def _after_jump(self) -> None:
+        now_ms = self._clock.now_ms()
+        for job in self._live:
+            job.not_before_ms = 0
+            job.kept_since_ms = min(job.kept_since_ms, now_ms)
+            if waits_for_the_past(job.spec.schedule, job.cursor.due_ms, now_ms):
+                back = replace(job.cursor, due_ms=now_ms)
+                job.reached_ms = _reached_ms(job, job.cursor, back)
+                job.cursor = back
+            self.watch(job)
+
+    def _is_overdue(self, job: LiveJob, now_ms: int) -> bool:
+        due_ms = next_due(job.spec.schedule, job.cursor.due_ms) if job.scheduled else None
+        return due_ms is not None and due_ms <= now_ms
+
+    def _space_out(self, jobs: Sequence[LiveJob], now_ms: int) -> None:
+        """Jobs that all have something to catch up on do not fire at once."""
+        step_ms = min(CATCH_UP_MS, CATCH_UP_MOST_MS / max(1, len(jobs)))
+        for position, job in enumerate(jobs):
+            job.not_before_ms = now_ms + round(position * step_ms)
+
+
+def _keeps_its_schedule(job: LiveJob) -> bool:
+    """Whether its cursor tells when it is due: not that of a newcomer, of a job that is or was away, nor, after an
+    edit of the schedule, until the store has taken that."""
+    cursor = job.cursor
+    is_away = job.gone or cursor.idle_since_ms is not None
+    return job.scheduled and not is_away and cursor.schedule == schedule_text(job.spec.schedule)
+
+
+def _expect_taken_up(job: LiveJob) -> None:
+    if job.gone:
+        raise Refused(f"{job.id} is gone")
+    if job.is_newcomer:
+        raise Refused(f"{job.id} is not on its schedule yet: try again in a moment")
+
+
+def _reached_ms(job: LiveJob, before: Cursor, after: Cursor) -> int:
+    """Where a cursor is taken back, up to where its schedule is dealt with; the furthest, if that happens again."""
+    return max(job.reached_ms, before.due_ms) if before.due_ms > after.due_ms else job.reached_ms
+
+
+def _settle(job: LiveJob, now_ms: int) -> Settlement:
+    """Several due times at once, once the clock shows what it showed before it was set back: it was set right again,
+    and what was dealt with then is not due a second time."""
+    cursor_ms = job.cursor.due_ms
+    settlement = settle(job.spec, cursor_ms, now_ms, kept_since_ms=job.kept_since_ms)
+    if not cursor_ms < job.reached_ms <= now_ms or not (settlement.missed or len(settlement.runs) > 1):
+        return settlement
+    reached_ms, job.reached_ms = job.reached_ms, 0
+    return settle(job.spec, reached_ms, now_ms, kept_since_ms=job.kept_since_ms)

@@ -1,0 +1,155 @@
+"""A job's cursor when something other than a due time touches it: first sight, an edit, an absence.  Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from spyweb.model import Cron, Cursor, Every, JobId, JobSpec, Never, Outcome, Schedule
+from spyweb.schedules.due import (
+    Missed,
+    after_edit,
+    already_past,
+    first_cursor,
+    next_due,
+    parse_schedule_text,
+    schedule_text,
+    stretch_until,
+)
+from spyweb.store.protocol import Stretch
+
+AWAY, EDITED = "paused, disabled or absent", "due under the schedule before the edit"
+REPEATED_MS = 600_000  # times of a cron that a clock set back by no more than this shows again: they stay dealt with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcome:
+    """Where a job's schedule goes on, and what is put on record for the time before."""
+
+    cursor: Cursor
+    stretches: tuple[Stretch, ...] = ()
+
+
+def welcome(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) -> Welcome:
+    """Take up the schedule of a job that has come to life or was edited.
+
+    `spread_ms` is the time over which the first runs of new jobs are spread.
+    """
+    if known is None:
+        return _first_seen(spec, now_ms, spread_ms)
+    if waits_for_the_past(spec.schedule, known.due_ms, now_ms):  # the clock was set back while nothing ran
+        known = replace(known, due_ms=now_ms)
+    if not spec.enabled or known.paused:
+        return Welcome(cursor=_idle(known, now_ms))
+    if known.idle_since_ms is not None:
+        return _after_absence(spec, known, now_ms)
+    if _is_edited(spec, known):
+        return _after_edit(spec, known, now_ms)
+    return Welcome(cursor=known)
+
+
+def waits_for_the_past(schedule: Schedule, cursor_ms: int, now_ms: int) -> bool:
+    """Whether it would be silent until the clock shows again what it showed before it was set back.
+
+    A cron's times have names, so those that were dealt with are not due again after a mere correction.  After more
+    than that it goes on from now; the store still knows the times that have run, and none runs twice.
+    """
+    match schedule:
+        case Every():
+            return cursor_ms > now_ms
+        case Cron():
+            return cursor_ms > now_ms + REPEATED_MS
+        case _:
+            return False
+
+
+def moved_to(known: Cursor, due_ms: int) -> Cursor:
+    """Everything up to this due time has been dealt with.  At each run: `replace` takes longer."""
+    return Cursor(
+        job=known.job,
+        due_ms=due_ms,
+        schedule=known.schedule,
+        paused=known.paused,
+        idle_since_ms=known.idle_since_ms,
+    )
+
+
+def dismissed(known: Cursor, now_ms: int) -> Cursor:
+    """The cursor of a job that is absent, disabled or paused from now on."""
+    return _idle(known, now_ms)
+
+
+def _idle(known: Cursor, now_ms: int) -> Cursor:
+    return known if known.idle_since_ms is not None else replace(known, idle_since_ms=now_ms)
+
+
+def _first_seen(spec: JobSpec, now_ms: int, spread_ms: int) -> Welcome:
+    text = schedule_text(spec.schedule)
+    idle_since_ms = None if spec.enabled else now_ms
+    cursor = Cursor(
+        job=spec.id, due_ms=first_cursor(spec, now_ms, spread_ms), schedule=text, idle_since_ms=idle_since_ms
+    )
+    past = _past(spec, now_ms)
+    for stretch in past:
+        cursor = replace(cursor, due_ms=stretch.last_due_ms)
+    return Welcome(cursor=cursor, stretches=past)
+
+
+def _after_absence(spec: JobSpec, known: Cursor, now_ms: int) -> Welcome:
+    edited = _after_edit(spec, known, now_ms, Outcome.PAUSED, AWAY) if _is_edited(spec, known) else None
+    cursor = replace(edited.cursor if edited else known, idle_since_ms=None)
+    absent = stretch_until(spec.schedule, cursor.due_ms, now_ms)
+    before = edited.stretches if edited else ()
+    return Welcome(
+        cursor=replace(cursor, due_ms=absent.last_ms) if absent else cursor,
+        stretches=(*before, *_stretches(spec, Outcome.PAUSED, absent, now_ms, AWAY)),
+    )
+
+
+def _is_edited(spec: JobSpec, known: Cursor) -> bool:
+    return known.schedule != schedule_text(spec.schedule)
+
+
+def _after_edit(
+    spec: JobSpec, known: Cursor, now_ms: int, outcome: Outcome = Outcome.MISSED, reason: str = EDITED
+) -> Welcome:
+    earlier = _earlier(known)
+    cursor = replace(
+        known,
+        schedule=schedule_text(spec.schedule),
+        due_ms=after_edit(earlier, spec.schedule, known.due_ms, now_ms),
+    )
+    following_ms = next_due(spec.schedule, cursor.due_ms)  # from there on the new schedule answers
+    until_ms = now_ms if following_ms is None else min(now_ms, following_ms - 1)
+    unrun = stretch_until(earlier, known.due_ms, until_ms)
+    return Welcome(cursor=cursor, stretches=(*_past(spec, now_ms), *_stretches(spec, outcome, unrun, now_ms, reason)))
+
+
+def _earlier(known: Cursor) -> Schedule:
+    """The schedule before the edit; where nobody can tell its times any more, it has none that are to be recorded."""
+    try:
+        return parse_schedule_text(known.schedule)
+    except ValueError:
+        return Never()
+
+
+def _past(spec: JobSpec, now_ms: int) -> tuple[Stretch, ...]:
+    past = already_past(spec.schedule, now_ms)
+    return _stretches(spec, Outcome.MISSED, past, now_ms, past.reason if past else "")
+
+
+def _stretches(spec: JobSpec, outcome: Outcome, due: Missed | None, now_ms: int, reason: str) -> tuple[Stretch, ...]:
+    return (stretch_of(spec.id, outcome, due, now_ms, reason),) if due else ()
+
+
+def stretch_of(job: JobId, outcome: Outcome, due: Missed, at_ms: int, reason: str) -> Stretch:
+    return Stretch(
+        job=job,
+        outcome=outcome,
+        first_due_ms=due.first_ms,
+        last_due_ms=due.last_ms,
+        count=due.count,
+        reason=reason,
+        at_ms=at_ms,
+    )

@@ -1,0 +1,345 @@
+"""What jobs the project's files describe.  Reads files and runs nothing; whatever they hold, it does not raise.
+
+A job that is wrong does not hinder the others: it is among `broken`, so that an older version of it can run on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from spyweb.errors import Problem
+from spyweb.model import JobId, JobSpec
+from spyweb.ops.sources import Sources
+from spyweb.settings import DaemonSettings, Settings
+from spyweb.settings.nearest import Names
+from spyweb.settings.reading import nearest, unknown
+from spyweb.settings.sections import FILE
+from spyweb.settings.tables import Table
+from spyweb.specs.block import code_of_file, read_block
+from spyweb.specs.follow import find_cycles
+from spyweb.specs.linting.linting import (
+    Doubts,
+    Linter,
+    doubts_of_hooks,
+    doubts_of_script,
+    doubts_of_server,
+    read_module,
+)
+from spyweb.specs.parse import Draft, Place, job_id, parse_job, usable_defaults
+from spyweb.specs.server_file import FOLDER as SERVER_FOLDER
+from spyweb.specs.server_file import INIT, ServerFile, find_server
+from spyweb.specs.tree import LIST, Notes, find_job_files, read_list, read_source, read_toml
+
+_JOBS = "jobs"  # the only key of jobs.toml
+_NAME_LINE = re.compile(rb"^[ \t]*(?:--[ \t]*)?name[ \t]*=[ \t]*[\"']([^\"'\r\n]*)[\"']", re.MULTILINE)
+_HEAD = 4_096  # bytes in which the name of a broken block is looked for
+_TOLD = 8  # jobs of a cycle, before it is cut short
+_NOTHING = Table(file=FILE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFile:
+    """One version of a job, as it stands on disk."""
+
+    spec: JobSpec
+    source: bytes = field(repr=False)  # fit for a Lua loader: no byte order mark, a `#!` line made a comment
+    digest: str  # of all its code: a change of the settings alone leaves it as it is
+    chunk: str = ""  # the path that `source` was read from, where that is not the spec's: a monitor's
+    more: tuple[tuple[str, bytes], ...] = ()  # path and source of its further Lua files, in the order they are executed
+    warnings: tuple[Problem, ...] = field(default=(), compare=False)
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether it is a monitor with Lua: one without needs no VM."""
+        return self.spec.monitor is not None and bool(self.source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """Everything that the files say."""
+
+    jobs: Mapping[JobId, JobFile]
+    broken: Mapping[JobId, Sequence[Problem]]  # the file is there, and wrong
+    unsure: Mapping[str, Sequence[Problem]]  # by file or folder, of those that don't tell for sure whose they are
+    problems: Sequence[Problem]  # all of them, those in `broken` included
+    warnings: Sequence[Problem]
+    ignored: Sequence[Problem]  # files that are no jobs, worth a debug line
+    broken_lua: Sequence[tuple[str, bytes]] = ()  # path and source of the Lua files of `broken`, which may not compile
+    broken_specs: Sequence[JobSpec] = ()  # of `broken`, as far as they can be made out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """What wants to be a job."""
+
+    id: JobId
+    file: str
+    draft: Draft | None  # None: its settings could not even be read
+    problems: list[Problem]
+    sources: tuple[tuple[str, bytes], ...] = ()  # path and source of its Lua files
+    digest: str = ""
+    warnings: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Context:
+    """What all files are read with."""
+
+    root: Path
+    daemon: DaemonSettings
+    defaults: Table
+    overrides: Mapping[JobId, Table]
+    notes: Notes
+    modules: Sources
+    linter: Linter
+
+    def doubts(self, place: Place, draft: Draft, texts: Sequence[bytes], doubts: Doubts) -> tuple[Problem, ...]:
+        """Return what is doubtful about a job's files; a module is found as its `require` finds it."""
+        read = partial(read_module, self.modules, draft.spec.folder)
+        return self.linter.look(place.file, _digest(*texts).encode(), doubts, read)
+
+
+def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
+    notes = Notes()
+    linter = linter or Linter()
+    linter.begin()
+    defaults, wrong_defaults = usable_defaults(settings.defaults, settings.daemon)
+    notes.problems.extend(wrong_defaults)
+    overrides = _overrides(settings.jobs, notes)
+    context = _Context(
+        root=root,
+        daemon=settings.daemon,
+        defaults=defaults,
+        overrides=overrides,
+        notes=notes,
+        modules=Sources(root),
+        linter=linter,
+    )
+    candidates = [_candidate(place, context) for place in find_job_files(root, notes)]
+    candidates += _listed(context)
+    notes.warnings.extend(_doubts_of_server(context))
+    groups = _by_id(candidates)
+    _refuse_duplicates(groups)
+    _refuse_unknown_after(groups)
+    _refuse_cycles(groups)
+    _warn_of_unused(overrides, groups, notes)
+    return _result(candidates, groups, notes)
+
+
+def _doubts_of_server(context: _Context) -> Sequence[Problem]:
+    found = find_server(context.root)
+    if not isinstance(found, ServerFile):
+        return ()
+    files = [(INIT, found.source)]
+    read = partial(read_module, context.modules, SERVER_FOLDER)
+    return context.linter.look(INIT, _digest(found.source).encode(), partial(doubts_of_server, files), read)
+
+
+def _overrides(tables: Mapping[str, Table], notes: Notes) -> dict[JobId, Table]:
+    """The sections by id; they may be headed with a job's name as well."""
+    found: dict[JobId, Table] = {}
+    for name, table in tables.items():
+        if found.setdefault(job_id(name), table) is not table:
+            notes.problems.append(table.problem(f"a second section for the job {job_id(name)}"))
+    return found
+
+
+def _candidate(place: Place, context: _Context) -> _Candidate:
+    return _monitor(place, context) if place.is_monitor else _script(place, context)
+
+
+def _script(place: Place, context: _Context) -> _Candidate:
+    source = read_source(context.root, place.file)
+    if isinstance(source, Problem):
+        return _unread(job_id(place.name), source)
+    block = read_block(source, place.file)
+    if isinstance(block, Problem):
+        return _unread(_guess_id(source, place), block, (place.file, source))
+    draft, code = _draft(block.table, place, context), code_of_file(source, block)
+    doubts = context.doubts(place, draft, [source], lambda read: doubts_of_script((place.file, source), block, read))
+    return _Candidate(
+        id=draft.spec.id,
+        file=place.file,
+        draft=draft,
+        problems=draft.problems,
+        sources=((place.file, source),),
+        digest=_digest(code),
+        warnings=(*draft.warnings, *doubts, *_doubts_of_conditions(draft, code)),
+    )
+
+
+def _monitor(place: Place, context: _Context) -> _Candidate:
+    table = read_toml(context.root, place.file)
+    if isinstance(table, Problem):
+        return _unread(job_id(place.name), table)
+    return _watching(table, place, context)
+
+
+def _listed(context: _Context) -> list[_Candidate]:
+    """The jobs of jobs.toml."""
+    table = read_list(context.root)
+    if isinstance(table, Problem):
+        context.notes.refused.append(table)
+        return []
+    found = table.tables(_JOBS)
+    given = table.values.get(_JOBS, [])
+    if not isinstance(given, list) or len(found) < len(given):
+        context.notes.refused.append(table.problem("expected tables, each headed [[jobs]]", _JOBS))
+    strangers = (key for key in table.values if key != _JOBS)
+    context.notes.warnings.extend(table.problem(unknown("key", key, [_JOBS]), key) for key in strangers)
+    place = Place(file=LIST, folder="", name="", is_monitor=True)
+    return [_watching(inner, place, context) for inner in found]
+
+
+def _watching(table: Table, place: Place, context: _Context) -> _Candidate:
+    """A monitor, with its Lua files."""
+    draft = _draft(table, place, context)
+    read = [(path, read_source(context.root, path)) for path in place.hooks]
+    sources = tuple((path, source) for path, source in read if not isinstance(source, Problem))
+    texts = [part for path, source in sources for part in (path.encode(), source)]
+    doubts = context.doubts(place, draft, texts, lambda read: doubts_of_hooks(sources, read))
+    return _Candidate(
+        id=draft.spec.id,
+        file=place.file,
+        draft=draft,
+        problems=[*draft.problems, *(source for _, source in read if isinstance(source, Problem))],
+        sources=sources,
+        digest=_digest(*texts),
+        warnings=(*draft.warnings, *doubts),
+    )
+
+
+def _draft(own: Table, place: Place, context: _Context) -> Draft:
+    override = context.overrides.get(_id_of(own, place), _NOTHING)
+    return parse_job(own, place, override=override, defaults=context.defaults, daemon=context.daemon)
+
+
+def _unread(job: JobId, problem: Problem, *sources: tuple[str, bytes]) -> _Candidate:
+    return _Candidate(id=job, file=problem.file, draft=None, problems=[problem], sources=sources)
+
+
+def _guess_id(source: bytes, place: Place) -> JobId:
+    """A broken block may still show the name, and with it which running job the file belongs to."""
+    named = _NAME_LINE.search(source, 0, _HEAD)
+    return job_id(named[1].decode("utf-8", "replace") if named else place.name)
+
+
+def _id_of(block: Table, place: Place) -> JobId:
+    name = block.values.get("name", place.name)
+    return job_id(name.strip() if isinstance(name, str) else place.name)
+
+
+def _doubts_of_conditions(draft: Draft, code: bytes) -> Iterator[Problem]:
+    """A guess from the text: a module, or `_G`, may define it all the same, but then somewhere the name is written."""
+    conditions = list(dict.fromkeys(on.when for on in draft.spec.on if on.when))
+    written = set(re.findall(rb"\w++", code)) if conditions else set()
+    for name in conditions:
+        if name.encode() not in written:
+            yield draft.problem(f"when: there is no function {name} in {draft.spec.path}", "on")
+
+
+def _by_id(candidates: Sequence[_Candidate]) -> dict[JobId, list[_Candidate]]:
+    groups: dict[JobId, list[_Candidate]] = {}
+    for candidate in candidates:
+        if candidate.id:
+            groups.setdefault(candidate.id, []).append(candidate)
+    return groups
+
+
+def _refuse_duplicates(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
+    for job, (first, *others) in groups.items():
+        for other in others:
+            where = "another job of this file" if other.file == first.file else first.file
+            reason = f'gives the id "{job}", and so does {where}; ids must differ'
+            told = other.draft.problem(reason, "name") if other.draft and other.file == LIST else None
+            other.problems.append(told or Problem(other.file, None, None, reason))
+
+
+def _refuse_unknown_after(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
+    names = Names(groups)
+    for draft, problems in _drafts(groups):
+        for after in draft.spec.after:
+            if after.job not in groups:
+                reason = f'no job "{after.job}"{nearest(after.job, names)}'
+                problems.append(draft.problem(reason, "after"))
+
+
+def _refuse_cycles(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
+    found = {draft.spec.id: (draft, problems) for draft, problems in _drafts(groups)}
+    follows = {job: [after.job for after in draft.spec.after] for job, (draft, _) in found.items()}
+    refused: set[JobId] = set()
+    for cycle in find_cycles({job: followed for job, followed in follows.items() if followed}):
+        shown = cycle if len(cycle) <= _TOLD else [*cycle[:_TOLD], "…"]
+        told = " after ".join([*shown, cycle[0]])
+        for job in (job for job in cycle if job not in refused):
+            draft, problems = found[job]
+            problems.append(draft.problem(f"these jobs wait for each other: {told}", "after"))
+        refused.update(cycle)
+
+
+def _drafts(groups: Mapping[JobId, Sequence[_Candidate]]) -> Iterator[tuple[Draft, list[Problem]]]:
+    for group in groups.values():
+        for candidate in group:
+            if candidate.draft:
+                yield candidate.draft, candidate.problems
+
+
+def _warn_of_unused(overrides: Mapping[JobId, Table], groups: Mapping[JobId, object], notes: Notes) -> None:
+    names = Names(groups)
+    for job, table in overrides.items():
+        if job not in groups:
+            notes.warnings.append(table.problem(f'no job "{job}"{nearest(job, names)}'))
+
+
+def _result(candidates: Sequence[_Candidate], groups: Mapping[JobId, Sequence[_Candidate]], notes: Notes) -> Scan:
+    problems = {job: [problem for each in group for problem in each.problems] for job, group in groups.items()}
+    every = [*notes.problems, *notes.refused, *(problem for each in candidates for problem in each.problems)]
+    broken = [each for each in candidates if each.problems or problems.get(each.id)]
+    warnings = [*notes.warnings, *(warning for each in candidates for warning in each.warnings)]
+    return Scan(
+        jobs={
+            job: _job_file(group[0].draft.spec, group[0])
+            for job, group in groups.items()
+            if group[0].draft and not problems[job]
+        },
+        broken={job: found for job, found in problems.items() if found},
+        unsure=_unsure(candidates, notes.refused),
+        problems=sorted(every, key=lambda problem: (problem.file, problem.line or 0)),
+        warnings=[replace(warning, is_warning=True) for warning in warnings],
+        ignored=notes.ignored,
+        broken_lua=[source for each in broken for source in each.sources],
+        broken_specs=[each.draft.spec for each in broken if each.draft],
+    )
+
+
+def _unsure(candidates: Iterable[_Candidate], refused: Iterable[Problem]) -> dict[str, list[Problem]]:
+    """A file that is wrong may have had another name a moment ago; in jobs.toml, only a job without a name may."""
+    unsure = {problem.file: [problem] for problem in refused}
+    for each in candidates:
+        if each.problems and (each.file != LIST or not each.id):
+            unsure.setdefault(each.file, []).extend(each.problems)
+    return unsure
+
+
+def _job_file(spec: JobSpec, found: _Candidate) -> JobFile:
+    (path, source), *more = found.sources or [("", b"")]
+    return JobFile(
+        spec=spec,
+        source=source,
+        digest=found.digest,
+        chunk="" if path == spec.path else path,
+        more=tuple(more),
+        warnings=found.warnings,
+    )
+
+
+def _digest(*parts: bytes) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(b"%d:" % len(part) + part)
+    return digest.hexdigest()

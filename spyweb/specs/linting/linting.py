@@ -1,0 +1,150 @@
+"""What is doubtful about a job's Lua files: each a warning with file and line, of what would be ignored in silence.
+
+Guesses from the text: nothing is run, nothing is refused, and where one can't be sure nothing is said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+
+from spyweb.errors import OpError, Problem
+from spyweb.lua.hooks import HOOKS
+from spyweb.ops.sources import Sources, candidates_of
+from spyweb.specs.block import OPENING, Block, find_misplaced_block, find_nearly_a_mark
+from spyweb.specs.linting.absent import find_absent
+from spyweb.specs.linting.calls_run import find_own_call
+from spyweb.specs.linting.idle import CALLED, find_idle
+from spyweb.specs.linting.lua_names import SERVER
+from spyweb.specs.linting.undefined import CLOSE, ReadModule, find_undefined
+from spyweb.specs.linting.words import LuaText, line_at
+
+File = tuple[str, bytes]  # path and source
+Doubts = Callable[[ReadModule], Iterable[Problem]]
+
+_DEFINED = re.compile(
+    rb"(?<!local )(?:\bfunction\s++([A-Za-z_]\w*+)\s*+\(|(?<![\w.:])([A-Za-z_]\w*+)\s*+=\s*+function\b)"
+)
+_NO_BLOCK = "a settings block has no effect here: a monitor's settings are in config.toml"
+
+
+class Linter:
+    """What was found in each job's files, kept from one scan to the next: few files change between them.
+
+    One that is deferred keeps no scan waiting: what it has not looked at yet it looks at in `finish`.
+    """
+
+    def __init__(self, *, deferred: bool = False) -> None:
+        self._deferred = deferred
+        self._put_off: dict[str, tuple[bytes, Doubts, ReadModule]] = {}  # by the job's file
+        self._last: dict[str, tuple[bytes, tuple[Problem, ...]]] = {}
+        self._now: dict[str, tuple[bytes, tuple[Problem, ...]]] = {}
+
+    def begin(self) -> None:
+        """Begin a scan: what was not asked for in the one before is forgotten."""
+        self._last, self._now, self._put_off = self._now, {}, {}
+
+    def look(self, place: str, digest: bytes, doubts: Doubts, read: ReadModule) -> tuple[Problem, ...]:
+        """Return the doubts about the files of this digest.  What depends on modules is looked for each time."""
+        kept = self._last.get(place)
+        if kept and kept[0] == digest:
+            self._now[place] = kept
+            return kept[1]
+        if self._deferred:
+            self._put_off[place] = (digest, doubts, read)
+            return ()
+        return self._look(place, digest, doubts, read)
+
+    def finish(self) -> Mapping[str, tuple[Problem, ...]]:
+        """Return what was put off in this scan, by the job's file.  Takes its time: call it in a thread."""
+        asked, self._put_off = self._put_off, {}
+        return {place: self._look(place, *each) for place, each in asked.items()}
+
+    def _look(self, place: str, digest: bytes, doubts: Doubts, read: ReadModule) -> tuple[Problem, ...]:
+        modules: list[bytes] = []
+
+        def noted(name: bytes) -> bytes | None:
+            modules.append(name)
+            return read(name)
+
+        found = tuple(doubts(noted))
+        if not modules:
+            self._now[place] = (digest, found)
+        return found
+
+
+def doubts_of_script(file: File, block: Block, read: ReadModule) -> Iterator[Problem]:
+    path, source = file
+    text = LuaText(source)
+    if line := find_misplaced_block(source, block.end):
+        yield _warning(path, line, "this settings block is not at the top of the file and has no effect")
+    if line := find_nearly_a_mark(source):
+        yield _warning(path, line, f'this begins no block of settings; expected "{OPENING}"')
+    if line := find_own_call(source):
+        yield _warning(path, line, "the file defines run and calls it; spyweb calls it too")
+    if idle := find_idle(text):
+        yield _warning(path, idle.line, idle.reason)
+    yield from _doubts_of_names({path: text}, read)
+    for line, name in _unused_functions(text, [text], CALLED):
+        if name in HOOKS:
+            yield _warning(path, line, f"{name} is a hook of monitors: of a script spyweb calls {', '.join(CALLED)}")
+        elif close := _nearly(name, CALLED):
+            yield _warning(path, line, f'nobody calls {name}; did you mean "{close}"?')
+
+
+def doubts_of_hooks(files: Sequence[File], read: ReadModule) -> Iterator[Problem]:
+    """What is doubtful about a monitor's Lua files, which share a VM."""
+    texts = {path: LuaText(source) for path, source in files}
+    for path, text in texts.items():
+        if line := find_misplaced_block(text.source):
+            yield _warning(path, line, _NO_BLOCK)
+    yield from _doubts_of_names(texts, read)
+    for path, text in texts.items():
+        for line, name in _unused_functions(text, texts.values(), HOOKS):
+            if close := _nearly(name, HOOKS):
+                yield _warning(path, line, f'no hook is called {name}; did you mean "{close}"?')
+
+
+def doubts_of_server(files: Sequence[File], read: ReadModule) -> Iterator[Problem]:
+    return _doubts_of_names({path: LuaText(source) for path, source in files}, read, known=SERVER)
+
+
+def read_module(modules: Sources, folder: str, name: bytes) -> bytes | None:
+    """Return the source of a required module, or None where there is none that may be loaded."""
+    try:
+        found = (modules.read(str(path)) for path in candidates_of(folder, name))
+        return next((source for source in found if source is not None), None)
+    except OpError:
+        return None
+
+
+def _warning(path: str, line: int, reason: str) -> Problem:
+    return Problem(path, line, None, reason, is_warning=True)
+
+
+def _doubts_of_names(
+    texts: Mapping[str, LuaText], read: ReadModule, known: frozenset[bytes] = frozenset()
+) -> Iterator[Problem]:
+    for path, text in texts.items():
+        for line, name in find_absent(text.source):
+            yield _warning(path, line, f"{name} is not part of this version")
+        others = [other for other in texts.values() if other is not text]
+        for use in find_undefined(text, others, known=known, read=read):
+            yield _warning(path, use.line, use.reason)
+
+
+def _unused_functions(text: LuaText, texts: Iterable[LuaText], called: Collection[str]) -> Iterator[tuple[int, str]]:
+    """Yield the global functions that spyweb does not call, and none of these texts mentions again."""
+    for found in _DEFINED.finditer(text.code):
+        name = found[1] or found[2]
+        if name.decode() in called:
+            continue
+        if sum(each.code.count(name) for each in texts) == 1:
+            yield line_at(text.code, found.start()), name.decode()
+
+
+def _nearly(name: str, known: Collection[str]) -> str | None:
+    """Return the name that was meant, where this one is misspelt."""
+    close = get_close_matches(name[:80].lower(), known, n=1, cutoff=CLOSE)
+    return close[0] if close and close[0] != name else None

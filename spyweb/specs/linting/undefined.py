@@ -1,0 +1,131 @@
+"""Names that a script uses and nobody defines: a misspelt function, or one of Lua's that scripts don't have.
+
+A guess from the text, for a warning: nothing is run, and every doubt is in favour of the script.  A name counts as
+defined where anything of that name is: a variable of any block, a parameter, a key of a table.  A name that the script
+asks for (`if name then`) may be absent.  Of a file that reaches its globals by computed names nothing is said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from spyweb.specs.linting.lua_names import GLOBALS, INSTEAD, KEYWORDS, MEMBERS
+from spyweb.specs.linting.words import LuaText, line_at
+
+ReadModule = Callable[[bytes], bytes | None]  # the source of a module by its name
+
+FEW = 20  # findings of one file: more say nothing new
+_LONGEST = 80  # characters of a name that are told
+CLOSE = 0.8  # how similar a name must be to be suggested
+
+_NAME = rb"[A-Za-z_]\w*+"
+_USED = re.compile(rb"(?<![\w:])(?<!(?<!\.)\.)" + _NAME)
+_ALWAYS = KEYWORDS | GLOBALS | {b"self"}
+_MEMBER = re.compile(rb"(?<![\w:])(?<!(?<!\.)\.)(" + rb"|".join(MEMBERS) + rb")\.(" + _NAME + rb")")
+_BOUND = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rb"\blocal\s++((?:function\s++)?" + _NAME + rb"(?:\s*+,\s*+" + _NAME + rb")*+)",
+        rb"\bfor\s++(" + _NAME + rb"(?:\s*+,\s*+" + _NAME + rb")*+)",
+        rb"\bfunction\b[\w\s.:]{0,200}+\(([\w\s,.]{0,2000}+)\)",
+        rb"\bfunction\s++(" + _NAME + rb")\s*+\(",
+        rb"(?<![\w.:])(" + _NAME + rb")\s*+=(?!=)",
+        rb"(?<![\w.:])(" + _NAME + rb")\s*+,(?=[\w\s,.:\[\]\"'-]{0,300}+=(?!=))",
+        rb"\b_(?:G|ENV)\s*+\.\s*+(" + _NAME + rb")",
+    )
+)
+_MEMBER_BOUND = (
+    re.compile(rb"(?<![\w.:])(" + _NAME + rb"\." + _NAME + rb")\s*+=(?!=)"),
+    re.compile(rb"\bfunction\s++(" + _NAME + rb"\." + _NAME + rb")"),
+)
+_DYNAMIC = re.compile(rb"(?<![\w.:])(?:_(?:G|ENV)\b(?!\s*+\.\s*+[A-Za-z_])|load\b|loadstring\b)")
+_REQUIRE = re.compile(rb"(?<![\w.:])require\b(\s*+\(?\s*+\"\")?+")
+_REQUIRED = re.compile(rb"(?<![\w.:])require\s*+\(?\s*+(?:\"([^\"\n]*+)\"|'([^'\n]*+)')")
+_BEFORE_A_TEST = frozenset((b"if", b"elseif", b"while", b"until", b"not", b"and", b"or", b"==", b"~="))
+_BEFORE = re.compile(rb"(\w++|==|~=|\btype\s*+\()\s*+\Z")
+_AFTER_A_TEST = re.compile(rb"\s*+(?:then\b|do\b|and\b|or\b|==|~=)")
+_AFTER_A_USE = re.compile(rb"\s*+[.:(\[{\"]")
+_BYTES_BEFORE = 60  # that are looked at before a name
+
+
+@dataclass(frozen=True, slots=True)
+class Undefined:
+    line: int
+    reason: str
+
+
+def find_undefined(
+    text: LuaText, others: Sequence[LuaText] = (), *, read: ReadModule, known: frozenset[bytes] = frozenset()
+) -> list[Undefined]:
+    """Return where a file uses a name that neither it nor what is loaded with it defines.
+
+    The others are loaded into the same VM; `read` gives the source of a required module.
+    """
+    code = text.code
+    used = set(_USED.findall(code)) - _ALWAYS - known
+    absent = {use for use in set(_MEMBER.findall(code)) if use[1] not in MEMBERS[use[0]]}
+    if not used and not absent:
+        return []
+    names = used | {b".".join(use) for use in absent}
+    for loaded in _loaded([text, *others], read):
+        if loaded is None:
+            return []
+        defined = _defined(loaded)
+        names = {name for name in names if defined.isdisjoint((name, name.partition(b".")[0]))}
+    return [Undefined(line, _reason(name.decode(), known)) for line, name in _first_uses(code, names)]
+
+
+def _loaded(texts: Sequence[LuaText], read: ReadModule) -> Iterator[bytes | None]:
+    """Yield the code of all that defines names for these files; None where it can't be told what does."""
+    waiting, seen = deque(texts), set[bytes]()
+    while waiting:
+        text = waiting.popleft()
+        is_computed = _DYNAMIC.search(text.code) or not all(_REQUIRE.findall(text.code))
+        yield None if is_computed else text.code
+        for name in (one or other for one, other in _REQUIRED.findall(text.source)):
+            if name not in seen and len(seen) < FEW:
+                seen.add(name)
+                waiting += [LuaText(source) for source in (read(name),) if source]
+
+
+def _defined(code: bytes) -> set[bytes]:
+    """Return what any block of the code gives a value to: `name`, and `table.name`."""
+    found = {name for pattern in _BOUND for names in pattern.findall(code) for name in _USED.findall(names)}
+    return found.union(*(pattern.findall(code) for pattern in _MEMBER_BOUND))
+
+
+def _first_uses(code: bytes, names: Collection[bytes]) -> list[tuple[int, bytes]]:
+    """Return where each name is first used, without those that the script asks for somewhere."""
+    first: dict[bytes, int] = {}
+    asked: set[bytes] = set()
+    for pattern in (_USED, _MEMBER):
+        for use in pattern.finditer(code):
+            if use[0] in names:
+                first.setdefault(use[0], use.start())
+                asked.update([use[0]] if _is_asked_for(code, use) else [])
+    found = sorted((offset, name) for name, offset in first.items() if name not in asked)
+    return [(line_at(code, offset), name) for offset, name in found[:FEW]]
+
+
+def _is_asked_for(code: bytes, use: re.Match[bytes]) -> bool:
+    """Whether the script looks if there is such a name, and takes nothing from it here."""
+    if _AFTER_A_USE.match(code, use.end()):
+        return False
+    before = _BEFORE.search(code, max(0, use.start() - _BYTES_BEFORE), use.start())
+    word = before[1] if before else b""
+    return word in _BEFORE_A_TEST or word.endswith(b"(") or _AFTER_A_TEST.match(code, use.end()) is not None
+
+
+def _reason(name: str, known: frozenset[bytes]) -> str:
+    instead = INSTEAD.get(name) or INSTEAD.get(name.partition(".")[0])
+    if instead:
+        return f"scripts have no {name}: {instead}"
+    table, dot, member = name.rpartition(".")
+    there: Iterable[bytes] = MEMBERS.get(table.encode(), ()) if dot else GLOBALS | known
+    close = get_close_matches(member[:_LONGEST], [each.decode() for each in there], n=1, cutoff=CLOSE)
+    guess = f'; did you mean "{table}{dot}{close[0]}"?' if close else ""
+    return f"nobody defines {name[:_LONGEST]}{guess}"

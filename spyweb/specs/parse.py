@@ -1,0 +1,369 @@
+"""From a job's settings block and config.toml to its spec, or to everything that is wrong with it.
+
+Precedence: `[jobs.ID]` in config.toml > the file's own block > `[defaults]` in config.toml > built-in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar
+from zoneinfo import ZoneInfo
+
+from spyweb.errors import Problem
+from spyweb.model import (
+    MIB,
+    After,
+    At,
+    Backoff,
+    Cron,
+    Every,
+    Isolation,
+    JobId,
+    JobSpec,
+    Misfire,
+    MisfirePolicy,
+    Never,
+    On,
+    OnHookError,
+    OnStoreError,
+    Outcome,
+    Overlap,
+    Retry,
+    Schedule,
+    Start,
+)
+from spyweb.schedules.cron import cron_after, parse_cron
+from spyweb.settings.reading import Reading, Source, unknown
+from spyweb.settings.sections import SHORTEST_PERIOD_MS, DaemonSettings
+from spyweb.settings.shapes import NOT_BLANK, Schema, one_or_many, shaped, table_of
+from spyweb.settings.tables import Table
+from spyweb.settings.units import MINUTE_MS, SECOND_MS
+from spyweb.settings.values import (
+    boolean,
+    choice,
+    duration,
+    history_rule,
+    one_line,
+    one_of,
+    size,
+    text,
+    texts,
+    timezone,
+    whole,
+    wrong,
+)
+from spyweb.specs.monitor_file import ADDRESSES, take_monitor
+from spyweb.specs.watches import read_on
+
+SCHEDULES = ("every", "interval", "cron", "at")  # `interval` is `every` in a monitor's words
+FOLDER = "jobs"
+LONGEST_NAME = 200  # characters: it becomes an id, and a part of file names
+
+RUN_OUTCOMES = {outcome.value: outcome for outcome in (Outcome.SUCCESS, Outcome.FAILED, Outcome.LOST, Outcome.STOPPED)}
+ANY = "any"
+_OUTCOMES = one_or_many({"enum": [*RUN_OUTCOMES, ANY]})
+NO_JOBS: tuple[After, ...] = ()
+NO_CHANGES: tuple[On, ...] = ()
+
+Setting = TypeVar("Setting", bound=Hashable)
+
+YEARS = range(1900, 9000)  # of `at`: as far from where the calendar ends as the longest jitter and any zone may reach
+_MOMENT = "a moment such as 2026-12-24T18:00:00Z"
+_PLAIN_ID = re.compile(r"[a-z0-9](?:[a-z0-9_]*[a-z0-9])?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# Made once: ten thousand jobs are read in one go.
+_ANY_DURATION = duration()
+_LIMIT = duration(1)
+_PERIOD = duration(SHORTEST_PERIOD_MS)
+_ON_HOOK_ERROR = one_of(OnHookError)
+_ON_STORE_ERROR = one_of(OnStoreError)
+_MEMORY = size(MIB, 65_536 * MIB)
+_START, _ISOLATION, _OVERLAP = one_of(Start), one_of(Isolation), one_of(Overlap)
+_MISFIRE, _BACKOFF = one_of(MisfirePolicy), one_of(Backoff)
+_MISFIRE_LIMIT, _RETRIES = whole(1, 10_000), whole(0, 1_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a job lives, relative to the project root, and what it is called when it does not say."""
+
+    file: str
+    folder: str  # empty: it follows from the id
+    name: str
+    is_monitor: bool = False
+    hooks: tuple[str, ...] = ()  # a monitor's Lua files, in the order in which they are executed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What a file and the settings say of a job.  With problems, the spec is no more than a guess at its id."""
+
+    spec: JobSpec
+    problems: list[Problem]
+    warnings: list[Problem]
+    sources: tuple[Source, ...]
+
+    def problem(self, reason: str, key: str) -> Problem:
+        """A problem with a key, told of the strongest source that has it."""
+        source = next((source for source in self.sources if key in source.values), None)
+        return source.problem(reason, key) if source else Problem(self.spec.path, None, key, reason)
+
+
+def job_id(name: str) -> JobId:
+    """Each character lower-cased if alphanumeric, else `_`; the ends trimmed.  May be empty."""
+    if _PLAIN_ID.fullmatch(name):
+        return JobId(name)
+    return JobId("".join(char.lower() if char.isalnum() else "_" for char in name).strip("_"))
+
+
+def parse_job(block: Table, place: Place, *, override: Table, defaults: Table, daemon: DaemonSettings) -> Draft:
+    """Everything but what depends on other jobs: whether those in `after` exist."""
+    problems: list[Problem] = []
+    warnings: list[Problem] = []
+    sources = tuple(_sources(override, block, defaults, problems, forgiving=place.is_monitor))
+    reading = Reading(sources, problems, warnings)
+    spec = _spec(reading, place, daemon)
+    reading.finish()
+    if not spec.id and spec.name:
+        problems.append(block.problem(f"the name {spec.name!r} holds no letter or digit, so it gives no id", "name"))
+    return Draft(spec=spec, problems=problems, warnings=warnings, sources=sources)
+
+
+def job_keys(*, is_monitor: bool) -> Mapping[str, Schema]:
+    """What every key of a job takes."""
+    reading = Reading([Source.of(Table())], [])
+    place = Place(file="", folder="", name="", is_monitor=is_monitor)
+    _spec(reading, place, DaemonSettings(data_dir=Path()))
+    return reading.schema()
+
+
+def usable_defaults(defaults: Table, daemon: DaemonSettings) -> tuple[Table, list[Problem]]:
+    """`[defaults]` without the keys that are wrong: told once, they must not stop every job."""
+    place = Place(file=defaults.file, folder="", name="defaults")
+    nothing = Table(file=defaults.file)
+    problems = parse_job(nothing, place, override=nothing, defaults=defaults, daemon=daemon).problems
+    depth = len(defaults.path)
+    bad = {(problem.key or "").split(".")[depth] for problem in problems}
+    good = {key: value for key, value in defaults.values.items() if key not in bad}
+    return defaults.with_values(good), problems
+
+
+def _sources(
+    override: Table, block: Table, defaults: Table, problems: list[Problem], *, forgiving: bool
+) -> Iterator[Source]:
+    """The strongest first.  A schedule, or an address, hides those of weaker sources, whichever key it uses; a job that
+    follows another has no schedule by default."""
+    follows = any(key in table.values for table in (override, block) for key in ("after", "on"))
+    hidden: set[str] = set()
+    for table in (override, block, defaults):
+        if follows and table is defaults:
+            hidden.update(SCHEDULES)
+        given = [key for key in SCHEDULES if key in table.values]
+        if len(given) > 1:
+            problems.append(table.problem(f"a job has one schedule; this one has {' and '.join(given)}", given[1]))
+        is_own = table is block
+        if not is_own and "name" in table.values:
+            problems.append(table.problem("a name can't be set here, only in the job's own file", "name"))
+        yield _source(table, hidden if is_own else hidden | {"name"}, forgiving=forgiving and is_own)
+        for group in (SCHEDULES, ADDRESSES):
+            if not table.values.keys().isdisjoint(group):
+                hidden.update(group)
+
+
+def _source(table: Table, hidden: set[str], *, forgiving: bool) -> Source:
+    if hidden.isdisjoint(table.values):
+        return Source.of(table, forgiving=forgiving)
+    kept = {key: value for key, value in table.values.items() if key not in hidden}
+    return Source(kept, table.problem, forgiving)
+
+
+def _spec(read: Reading, place: Place, daemon: DaemonSettings) -> JobSpec:
+    name = _take_name(read, place)
+    after = read.take("after", _after, NO_JOBS)
+    on = _take_on(read, place)
+    on_hook_error = read.take("on_hook_error", _ON_HOOK_ERROR, OnHookError.SKIP)  # a script has no hooks
+    job = job_id(name)
+    return JobSpec(
+        id=job,
+        name=name,
+        path=place.file,
+        folder=place.folder or f"{FOLDER}/{job}",
+        description=read.take("description", text, ""),
+        tags=read.take("tags", texts, ()),
+        enabled=read.take("enabled", boolean, True),
+        schedule=_shared(_schedule(read, daemon, follows=bool(after or on), is_monitor=place.is_monitor)),
+        jitter_ms=read.take("jitter", _ANY_DURATION, 0),
+        start=read.take("start", _START, Start.NOW),
+        timeout_ms=_shared(read.take("timeout", _LIMIT, 5 * MINUTE_MS)),
+        cpu_limit_ms=_shared(read.take("cpu_limit", _LIMIT, 10 * SECOND_MS)),
+        memory_limit=_shared(read.take("memory_limit", _MEMORY, 64 * MIB)),
+        isolation=read.take("isolation", _ISOLATION, Isolation.SHARED),
+        overlap=read.take("overlap", _OVERLAP, Overlap.SKIP),
+        misfire=_shared(_misfire(read)),
+        retry=_shared(_retry(read)),
+        after=after,
+        on=on,
+        agent=read.take("agent", _name, "local"),
+        history=read.take("history", history_rule, None),
+        on_store_error=read.take("on_store_error", _ON_STORE_ERROR, None),
+        monitor=take_monitor(read, on_hook_error) if place.is_monitor else None,
+    )
+
+
+def _take_on(read: Reading, place: Place) -> tuple[On, ...]:
+    """A monitor has no place for a condition; its before_fetch sees the change in ctx.trigger, and can say no."""
+    on: tuple[On, ...] = read.take("on", read_on, NO_CHANGES)
+    if place.is_monitor and any(each.when for each in on):
+        read.refuse("'when' is for script jobs: let before_fetch look at ctx.trigger, and return nil", "on")
+    return on
+
+
+def _take_name(read: Reading, place: Place) -> str:
+    name = read.take("name", _name, place.name)
+    if place.is_monitor and not read.has("name"):
+        read.refuse("is required", "name")
+    return name
+
+
+@lru_cache(maxsize=4096)
+def _shared(value: Setting) -> Setting:
+    """The same object for equal values: most of ten thousand jobs have most settings in common."""
+    return value
+
+
+def _schedule(read: Reading, daemon: DaemonSettings, *, follows: bool, is_monitor: bool) -> Schedule:
+    zone = read.take("timezone", timezone, daemon.timezone)
+    every: Every | Never | None = read.take("interval", _interval, None) if is_monitor else None
+    every = read.take("every", _every, every)
+    cron = read.take("cron", _cron, None)
+    moment = read.take("at", _moment, None)
+    if every is not None:
+        return every
+    if cron is not None:
+        return Cron(expression=cron, timezone=zone)
+    if moment is not None:
+        return At(at_ms=_epoch_ms(moment, zone))
+    return Never() if follows else Every(period_ms=daemon.default_interval_ms)
+
+
+def _misfire(read: Reading) -> Misfire:
+    return Misfire(
+        policy=read.take("misfire", _MISFIRE, MisfirePolicy.ONCE),
+        grace_ms=read.take("misfire_grace", _grace, None),
+        limit=read.take("misfire_limit", _MISFIRE_LIMIT, 100),
+    )
+
+
+def _retry(read: Reading) -> Retry:
+    return Retry(
+        retries=read.take("retries", _RETRIES, 0),
+        delay_ms=read.take("retry_delay", _ANY_DURATION, 10 * SECOND_MS),
+        backoff=read.take("retry_backoff", _BACKOFF, Backoff.EXPONENTIAL),
+        max_delay_ms=read.take("retry_max_delay", _ANY_DURATION, 10 * MINUTE_MS),
+        jitter=read.take("retry_jitter", boolean, True),
+    )
+
+
+@shaped({**NOT_BLANK, "maxLength": LONGEST_NAME})
+def _name(value: object) -> str:
+    name = one_line(value).strip()
+    if len(name) > LONGEST_NAME:
+        raise ValueError(f"must have at most {LONGEST_NAME} characters")
+    return name
+
+
+@shaped(_PERIOD.schema)
+def _interval(value: object) -> Every:
+    return Every(period_ms=_PERIOD(value))
+
+
+@shaped({"anyOf": [{"const": "never"}, _PERIOD.schema]})
+def _every(value: object) -> Every | Never:
+    return Never() if value == "never" else Every(period_ms=_PERIOD(value))
+
+
+@shaped(NOT_BLANK)
+def _cron(value: object) -> str:
+    expression = " ".join(text(value).split())
+    _prove_due(expression)
+    return expression
+
+
+@lru_cache(maxsize=4096)
+def _prove_due(expression: str) -> None:
+    parse_cron(expression)
+    if cron_after(expression, "UTC", 0) is None:
+        raise ValueError(f"{expression!r} is never due: no such day")
+
+
+@shaped({"type": "string", "pattern": r"^\d{4}-\d\d-\d\d."})
+def _moment(value: object) -> datetime:
+    moment = _read_moment(value)
+    if moment.year not in YEARS:
+        raise ValueError(f"must lie in the years {YEARS.start} to {YEARS.stop - 1}, not in {moment.year}")
+    return moment
+
+
+def _read_moment(value: object) -> datetime:
+    if isinstance(value, datetime):
+        return value
+    if not isinstance(value, str) or len(value) <= len("2026-12-24"):
+        raise wrong(_MOMENT, value)
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        raise wrong(_MOMENT, value) from None
+
+
+def _epoch_ms(moment: datetime, zone: str) -> int:
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))
+    return (aware - _EPOCH) // timedelta(milliseconds=1)
+
+
+@shaped({"anyOf": [{"const": "none"}, _ANY_DURATION.schema]})
+def _grace(value: object) -> int | None:
+    return None if value == "none" else _ANY_DURATION(value)
+
+
+@shaped(one_or_many({"anyOf": [NOT_BLANK, table_of({"job": NOT_BLANK, "outcome": _OUTCOMES}, "job")]}))
+def _after(value: object) -> tuple[After, ...]:
+    return tuple(_one_after(item) for item in (value if isinstance(value, list) else [value]))
+
+
+def _one_after(value: object) -> After:
+    if isinstance(value, str):
+        return After(job=_job_named(value))
+    if not isinstance(value, Mapping) or "job" not in value:
+        raise wrong('a job\'s name, a list of names, or { job = "name", outcome = "success" }', value)
+    for key in value:
+        if key not in ("job", "outcome"):
+            raise ValueError(f"{unknown('key', key, ('job', 'outcome'))} ({key!r})")
+    return After(job=_job_named(text(value["job"])), outcomes=_outcomes(value.get("outcome", "success")))
+
+
+def _job_named(name: str) -> JobId:
+    job = job_id(name)
+    if not job:
+        raise ValueError(f"{name[:80]!r} is no job's name")
+    return job
+
+
+def _outcomes(value: object) -> frozenset[Outcome]:
+    if value == ANY:
+        return frozenset(RUN_OUTCOMES.values())
+    names = value if isinstance(value, list) else [value]
+    if not names:
+        raise ValueError("outcome can't be an empty list")
+    return frozenset(_outcome(name) for name in names)
+
+
+def _outcome(name: object) -> Outcome:
+    if not isinstance(name, str) or name not in RUN_OUTCOMES:
+        raise wrong(f"an outcome: {choice([*RUN_OUTCOMES, ANY])}, or a list of them", name)
+    return RUN_OUTCOMES[name]

@@ -1,0 +1,64 @@
+"""The files of the project's own server, as they stand on disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spyweb.errors import Problem
+from spyweb.lua.session import Code
+from spyweb.model import Isolation, JobId
+from spyweb.specs.tree import is_there, read_source, unreadable
+
+SERVER = JobId("/server")  # whose stored keys and modules these are: the id of a job has no slash
+FOLDER = "server"
+INIT, TESTS = f"{FOLDER}/init.lua", f"{FOLDER}/tests.lua"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFile:
+    """One version of server/init.lua."""
+
+    source: bytes = field(repr=False)
+
+
+def find_server(root: Path) -> ServerFile | Problem | None:
+    """Reads files and runs nothing.  None where the project has no server."""
+    source = _read(root, INIT)
+    return ServerFile(source) if isinstance(source, bytes) else source
+
+
+def find_files(root: Path) -> Iterator[tuple[str, bytes] | Problem]:
+    """Path and source of the server and of its tests."""
+    for path in (INIT, TESTS):
+        found = _read(root, path)
+        if isinstance(found, bytes):
+            yield path, found
+        elif found is not None:
+            yield found
+
+
+def read_all(root: Path) -> tuple[list[Code], list[Problem]]:
+    """What of them can be compiled, and what can't even be read."""
+    found = list(find_files(root))
+    sources = [each for each in found if not isinstance(each, Problem)]
+    codes = [Code(job=SERVER, generation=0, chunk=path, source=source) for path, source in sources]
+    unread = [each for each in found if isinstance(each, Problem)]
+    return codes, unread
+
+
+def code_of_server(file: ServerFile, generation: int, lane: int = 0) -> Code:
+    """In a worker of its own, one for each lane: a flood of requests, or one that takes its worker down, meets no job
+    there."""
+    job = JobId(f"{SERVER}/{lane}") if lane else SERVER
+    return Code(job=job, generation=generation, chunk=INIT, source=file.source, isolation=Isolation.PROCESS)
+
+
+def _read(root: Path, path: str) -> bytes | Problem | None:
+    if not is_there(root / path):
+        return None
+    if not os.path.realpath(root / path).startswith(os.path.realpath(root) + os.sep):
+        return unreadable(path, OSError(0, "a link that leaves the project"))
+    return read_source(root, path)

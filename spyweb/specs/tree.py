@@ -1,0 +1,234 @@
+"""Which files are jobs, and their source.  Knows names, links and rights; not what a file holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+from spyweb.errors import Problem, legible
+from spyweb.files import open_regular
+from spyweb.limits import PROJECT_FILE
+from spyweb.settings.tables import Table, parse_table
+from spyweb.settings.units import format_size
+from spyweb.specs.parse import FOLDER, Place
+
+LIST = "jobs.toml"
+SUFFIX = ".lua"
+SCRIPT, MONITOR = "init.lua", "config.toml"
+HOOK_FILES = ("hooks.lua", "defer.lua")  # of a monitor, in the order in which they are executed
+EMPTY = "is empty"
+
+_BOM = b"\xef\xbb\xbf"
+_UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
+_BYTECODE = b"\x1bLua"
+_NEARLY_SETTINGS = (
+    "config.yaml",
+    "config.yml",
+    "config.json",
+    "config.ini",
+    "settings.toml",
+    "job.toml",
+    "monitor.toml",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What was met on the way."""
+
+    problems: list[Problem] = field(default_factory=list)
+    refused: list[Problem] = field(default_factory=list)  # what is there, and may well be a job
+    warnings: list[Problem] = field(default_factory=list)
+    ignored: list[Problem] = field(default_factory=list)
+
+
+def find_job_files(root: Path, notes: Notes) -> Iterator[Place]:
+    """Every file below jobs/ that wants to be a job, in the order of their names."""
+    if not is_there(root / FOLDER):
+        if not has_list(root):
+            reason = f"there is no such folder in {root}; make it and drop a NAME.lua file into it"
+            notes.problems.append(Problem(f"{FOLDER}/", None, None, reason))
+        return
+    inside = os.path.realpath(root) + os.sep
+    try:
+        _refuse_leaving(root / FOLDER, inside)
+        entries = sorted(os.scandir(root / FOLDER), key=lambda entry: entry.name)
+    except OSError as error:
+        notes.refused.append(unreadable(f"{FOLDER}/", error))
+        return
+    for entry in entries:
+        yield from _job_file(entry, inside, notes)
+
+
+def has_list(root: Path) -> bool:
+    return is_there(root / LIST)
+
+
+def is_there(path: Path) -> bool:
+    """Also where nobody may look: who reads it says so."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def read_source(root: Path, file: str) -> bytes | Problem:
+    """What a Lua loader may be given: no byte order mark, and a `#!` line made a comment, so that lines keep their
+    numbers."""
+    source = _read_text(root, file)
+    if isinstance(source, Problem):
+        return source
+    if source.startswith(_BYTECODE):
+        return Problem(file, 1, None, "is Lua bytecode; only source text is run")
+    return b"--" + source if source.startswith(b"#") else source
+
+
+def read_list(root: Path) -> Table | Problem:
+    """The jobs of one file; no table where there is no such file."""
+    if not has_list(root):
+        return Table(file=LIST)
+    try:
+        _refuse_leaving(root / LIST, os.path.realpath(root) + os.sep)
+    except OSError as error:
+        return unreadable(LIST, error)
+    return read_toml(root, LIST)
+
+
+def read_toml(root: Path, file: str) -> Table | Problem:
+    source = _read_text(root, file)
+    if isinstance(source, Problem):
+        return source
+    try:
+        return parse_table(source.decode("utf-8").replace("\r\n", "\n"), file)
+    except UnicodeDecodeError as error:
+        return Problem(file, source.count(b"\n", 0, error.start) + 1, None, "is not UTF-8 text")
+
+
+def _read_text(root: Path, file: str) -> bytes | Problem:
+    """What a file holds, less a byte order mark."""
+    try:
+        content = _read(os.path.join(root, file))
+    except OSError as error:
+        return unreadable(file, error)
+    if len(content) > PROJECT_FILE:
+        return Problem(file, None, None, f"is larger than {format_size(PROJECT_FILE)}")
+    if content.startswith(_UTF16_BOMS):
+        return Problem(file, 1, None, "is UTF-16 text; save it as UTF-8")
+    content = content.removeprefix(_BOM)
+    # An editor, or `>`, empties a file before it writes it: that moment must not be taken for what somebody wants.
+    return content if content.strip() else Problem(file, None, None, EMPTY)
+
+
+def unreadable(file: str, error: OSError) -> Problem:
+    return Problem(file, None, None, f"can't be read: {error.strerror or error}")
+
+
+def _read(path: str) -> bytes:
+    with open_regular(path) as file:
+        return file.read(min(os.fstat(file.fileno()).st_size, PROJECT_FILE) + 1)
+
+
+def _job_file(entry: os.DirEntry[str], inside: str, notes: Notes) -> Iterator[Place]:
+    name, shown = entry.name, f"{FOLDER}/{legible(entry.name)}"
+    if name.startswith("."):
+        notes.ignored.append(Problem(shown, None, None, "its name begins with a dot"))
+        return
+    try:
+        if entry.is_symlink():
+            _refuse_leaving(entry.path, inside)
+        found = _folder_job(entry, inside, notes) if entry.is_dir() else _single_file(name, notes)
+    except OSError as error:
+        notes.refused.append(unreadable(shown, error))
+        return
+    if found and shown != f"{FOLDER}/{name}":
+        notes.problems.append(Problem(shown, None, None, "its name is not UTF-8"))
+    elif found:
+        yield found
+
+
+def _single_file(name: str, notes: Notes) -> Place | None:
+    if not name.endswith(SUFFIX):
+        _note_no_job(f"{FOLDER}/{legible(name)}", "is not a .lua file", _meant_file(name), notes)
+        return None
+    stem = name.removesuffix(SUFFIX)
+    return Place(file=f"{FOLDER}/{name}", folder=f"{FOLDER}/{stem}", name=stem)
+
+
+def _folder_job(entry: os.DirEntry[str], inside: str, notes: Notes) -> Place | None:
+    shown = f"{FOLDER}/{legible(entry.name)}"
+    held = {inner.name: inner for inner in os.scandir(entry.path)}
+    own = [held[name] for name in (SCRIPT, MONITOR) if name in held]
+    if len(own) > 1:
+        reason = f"holds both {SCRIPT} and {MONITOR}; a job is one or the other"
+        notes.refused.append(Problem(f"{shown}/", None, None, reason))
+        return None
+    if not own:
+        beside = Path(f"{entry.path}{SUFFIX}")  # the job whose folder it is
+        meant = "" if is_there(beside) else _meant_folder(entry.name, held)
+        _note_no_job(f"{shown}/", f"holds neither {SCRIPT} nor {MONITOR}", meant, notes)
+        return None
+    for inner in (held.get(name) for name in (SCRIPT, MONITOR, *HOOK_FILES)):
+        if inner and inner.is_symlink():
+            _refuse_leaving(inner.path, inside)
+    return _place_in(f"{FOLDER}/{entry.name}", own[0].name, held)
+
+
+def _note_no_job(file: str, reason: str, meant: str, notes: Notes) -> None:
+    """Note what is no job: a warning where somebody seems to have meant one."""
+    problem = Problem(file, None, None, f"is no job: {meant}" if meant else reason, is_warning=bool(meant))
+    (notes.warnings if meant else notes.ignored).append(problem)
+
+
+def _meant_file(name: str) -> str:
+    """Say what was expected in the place of a file that looks like a job; nothing of any other file."""
+    stem, _, ending = name.rpartition(".")
+    lowered = name.lower()
+    if lowered == MONITOR:
+        return f"a monitor's settings are in {FOLDER}/NAME/{MONITOR}"
+    if lowered.endswith((SUFFIX, f"{SUFFIX}.txt", ".luau", ".sloth")):
+        stem = name[: lowered.rindex(".", 0, -4 if lowered.endswith(".txt") else None)]
+        return f"a script's name ends in {SUFFIX}; expected {FOLDER}/{legible(stem)}{SUFFIX}"
+    if ending.lower() in ("toml", "tml"):
+        return f"expected {FOLDER}/{legible(stem)}/{MONITOR}, or {LIST} beside {FOLDER}/"
+    return ""
+
+
+def _meant_folder(folder: str, held: Collection[str]) -> str:
+    """Say what was expected in a folder that looks like a job's; nothing of any other folder."""
+    wrong = next((name for name in sorted(held) if _is_nearly_settings(name)), None)
+    if wrong:
+        return f"holds {legible(wrong)}; a monitor's settings are in {MONITOR}"
+    hooks = next((name for name in HOOK_FILES if name in held), None)
+    if hooks:
+        return f"holds {hooks} but no {MONITOR}, without which it is no monitor"
+    scripts = sorted(name for name in held if name.lower().endswith((SUFFIX, ".luau", ".sloth")))
+    likely = next((name for name in scripts if name.lower().startswith((f"{folder.lower()}.", "main.", "init."))), None)
+    if likely or scripts:
+        return f"holds {legible(likely or scripts[0])}; expected {SCRIPT}, or {FOLDER}/NAME{SUFFIX}"
+    return ""
+
+
+def _is_nearly_settings(name: str) -> bool:
+    return name.lower() in _NEARLY_SETTINGS or bool(get_close_matches(name.lower()[:80], [MONITOR], cutoff=0.85))
+
+
+def _place_in(folder: str, file: str, held: Mapping[str, object]) -> Place:
+    is_monitor = file == MONITOR
+    return Place(
+        file=f"{folder}/{file}",
+        folder=folder,
+        name=folder.removeprefix(f"{FOLDER}/"),
+        is_monitor=is_monitor,
+        hooks=tuple(f"{folder}/{name}" for name in HOOK_FILES if name in held) if is_monitor else (),
+    )
+
+
+def _refuse_leaving(path: str | Path, inside: str) -> None:
+    if not os.path.realpath(path).startswith(inside):
+        raise OSError(0, "a link that leaves the project")

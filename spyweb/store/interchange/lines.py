@@ -1,0 +1,139 @@
+"""Entries as JSON Lines: one object a line, which is what `spyweb state export` writes and `import` reads.
+
+`{"namespace": "state", "key": "a", "value": 1, "expires_ms": null, "created_ms": 1, "updated_ms": 1}`.  Key and value
+are in the form of value_json.py.  The three moments may be left out: without `expires_ms` it never expires.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from spyweb.model import NULL, Value
+from spyweb.settings.values import NAMESPACE
+from spyweb.store.interchange.value_json import decode_json, from_plain, to_plain
+from spyweb.store.protocol import SCOPES, STATE, Entry, Item
+
+MOMENTS = ("expires_ms", "created_ms", "updated_ms")
+FIELDS = frozenset({"namespace", "key", "value", *MOMENTS})
+OF_LOCAL = f"{STATE}@local"
+LATEST_MS = 1 << 53
+UNKNOWN_MS = 0  # of a moment that a line leaves out
+
+
+class BadLine(ValueError):
+    """A line that is no entry: carries its number, from 1, and why."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(f"line {number}: {reason}")
+        self.number = number
+        self.reason = reason
+
+
+def item_line(item: Item) -> bytes:
+    """With its line break."""
+    entry = item.entry
+    fields = {
+        "namespace": item.namespace,
+        "key": to_plain(item.key),
+        "value": to_plain(entry.value),
+        "expires_ms": entry.expires_ms,
+        "created_ms": entry.created_ms,
+        "updated_ms": entry.updated_ms,
+    }
+    return msgspec.json.encode(fields) + b"\n"
+
+
+class LineReader:
+    """Reads the lines of one export, in order; a line may hold so many values."""
+
+    def __init__(self, most_values: int | None = None) -> None:
+        self._most_values = most_values
+        self._number = 0
+        self._seen: dict[tuple[str, bytes], int] = {}
+
+    def read(self, line: bytes) -> Item | None:
+        """None for a blank line.  Raises BadLine when it is no entry, or one that was there before."""
+        self._number += 1
+        if not line.strip():
+            return None
+        try:
+            item = parse_item(line, self._most_values)
+        except ValueError as error:
+            raise BadLine(self._number, str(error)) from error
+        first = self._seen.setdefault((item.namespace, item.key), self._number)
+        if first != self._number:
+            raise BadLine(self._number, f"has the same key as line {first}")
+        return item
+
+
+def parse_item(line: bytes, most_values: int | None = None) -> Item:
+    """Raises ValueError with the reason."""
+    fields = decode_json(line, most_values)
+    if not isinstance(fields, dict):
+        raise ValueError("is not a JSON object")
+    unknown = fields.keys() - FIELDS
+    if unknown:
+        raise ValueError(f"has a field that no entry has: {min(unknown)}")
+    namespace, value = _namespace(fields), _value(fields)
+    if value is NULL and not namespace.startswith(SCOPES):
+        raise ValueError("value: only a scope can keep JSON's null, or a table that it is in")
+    entry = Entry(
+        value=value,
+        version=1,
+        created_ms=_moment(fields, "created_ms") or UNKNOWN_MS,
+        updated_ms=_moment(fields, "updated_ms") or UNKNOWN_MS,
+        expires_ms=_moment(fields, "expires_ms"),
+    )
+    return Item(namespace=namespace, key=_key(fields), entry=entry)
+
+
+def find_namespace(name: str) -> str | None:
+    """None where it is none.  The keys of the agent `local` are those of `state` itself: nobody looks elsewhere."""
+    if name == OF_LOCAL:
+        return STATE
+    return name if re.fullmatch(NAMESPACE, name) else None
+
+
+def _namespace(fields: Mapping[str, object]) -> str:
+    name = fields.get("namespace")
+    if isinstance(name, str) and (namespace := find_namespace(name)):
+        return namespace
+    raise ValueError(f"namespace: expected state, state@AGENT, scope:NAME, job:ID or global, not {_shown(name)}")
+
+
+def _key(fields: Mapping[str, object]) -> bytes:
+    if "key" not in fields:
+        raise ValueError("has no key")
+    key = _read("key", fields["key"])
+    if isinstance(key, bytes):
+        return key
+    raise ValueError(f"key: expected text, not {_shown(fields['key'])}")
+
+
+def _value(fields: Mapping[str, object]) -> Value:
+    if "value" not in fields:
+        raise ValueError("has no value")
+    return _read("value", fields["value"])
+
+
+def _read(name: str, plain: object) -> Value:
+    try:
+        return from_plain(plain)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _moment(fields: Mapping[str, object], name: str) -> int | None:
+    moment = fields.get(name)
+    if moment is None:
+        return None
+    if isinstance(moment, bool) or not isinstance(moment, int) or not 0 <= moment <= LATEST_MS:
+        raise ValueError(f"{name}: expected milliseconds since 1970, not {_shown(moment)}")
+    return moment
+
+
+def _shown(plain: object) -> str:
+    return msgspec.json.encode(plain).decode()[:40]

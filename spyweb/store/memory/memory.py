@@ -1,0 +1,225 @@
+"""A store of dictionaries, for tests and for runs that leave nothing behind; it passes the tests of the real one.
+
+Every future is done when it is given.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Sequence
+from itertools import islice
+
+from msgspec.structs import replace
+
+from spyweb.clock import Clock
+from spyweb.errors import CursorMoved
+from spyweb.model import Cursor, JobId, Run, RunId, RunState
+from spyweb.store.memory.memory_desk import Desk
+from spyweb.store.memory.memory_events import MemoryEvents
+from spyweb.store.memory.memory_locks import MemoryLocks
+from spyweb.store.memory.memory_outbox import MemoryOutbox
+from spyweb.store.memory.memory_records import MemoryRecords
+from spyweb.store.memory.memory_values import MemoryEntries, MemoryValues, Table
+from spyweb.store.protocol import NO_HISTORY, Begin, Change, End, HistoryRules, NewRun, StoreStats, Stretch
+from spyweb.store.sqlite.deliveries import NO_RUN
+
+
+class MemoryRuns:
+    def __init__(self, desk: Desk, locks: MemoryLocks, events: MemoryEvents) -> None:
+        self._desk = desk
+        self._locks = locks
+        self._events = events
+        self._runs: dict[RunId, Run] = {}  # by id, oldest first
+        self._open_runs: dict[RunId, None] = {}  # ids, oldest first
+        self._newest: dict[JobId, RunId] = {}
+        self._claimed: set[tuple[JobId, int, int]] = set()  # job, due_ms, attempt
+        self._last_id = 0
+        self._cursors: dict[JobId, Cursor] = {}
+
+    def record(self, change: Change) -> Future[list[RunId | None]]:
+        return self._desk.write(self._record, change)
+
+    def cursors(self) -> Future[dict[JobId, Cursor]]:
+        return self._desk.read(self._cursors.copy)
+
+    def open(self) -> Future[list[Run]]:
+        return self._desk.read(self._open)
+
+    def latest(self) -> Future[dict[JobId, Run]]:
+        return self._desk.read(self._latest)
+
+    async def prune(self, *, keep: int, older_than_ms: int) -> int:
+        return await self._desk.write(self._prune, keep, older_than_ms)
+
+    def _record(self, change: Change) -> list[RunId | None]:
+        self._expect(change.expects)
+        ended = {end.run for end in change.end if self._end(end)}
+        for begin in change.begin:
+            self._begin(begin)
+        for stretch in change.stretches:
+            if stretch.follows is None or stretch.follows in ended:
+                self._stretch(stretch)
+        added = [self._add(run) if run.follows is None or run.follows in ended else None for run in change.new]
+        self._cursors |= {cursor.job: cursor for cursor in change.cursors}
+        self._locks.ended(end.run for end in change.end)
+        for event, job in change.passed:
+            self._events.note_started(event, job, NO_RUN)
+        self._events.deliver(change.delivered, self._open_runs.__contains__)
+        for end in change.end:
+            if end.event is not None:
+                self._events.end_if_over(end.event, self._open_runs.__contains__)
+        return added
+
+    def _expect(self, expected: Sequence[Cursor]) -> None:
+        for cursor in expected:
+            if (found := self._cursors.get(cursor.job)) != cursor:
+                raise CursorMoved(cursor.job, found)
+
+    def _end(self, end: End) -> bool:
+        """Whether it applied."""
+        run = self._runs.get(end.run)
+        applies = run is not None and run.state is not RunState.ENDED
+        if run is not None and applies:
+            self._put(end.applied_to(run))
+        return applies
+
+    def _begin(self, begin: Begin) -> None:
+        run = self._runs.get(begin.run)
+        if run and run.state is RunState.WAITING:
+            started = replace(run, started_ms=begin.started_ms, generation=begin.generation)
+            self._put(replace(started, state=RunState.RUNNING))
+
+    def _stretch(self, stretch: Stretch) -> None:
+        newest = self._runs.get(self._newest.get(stretch.job, RunId(0)))
+        if newest and is_same_stretch(newest, stretch):
+            self._put(lengthen(newest, stretch))
+            return
+        self._put(
+            Run(
+                id=self._next_id(),
+                job=stretch.job,
+                state=RunState.ENDED,
+                due_ms=stretch.first_due_ms,
+                trigger={"type": stretch.trigger.value},
+                ended_ms=stretch.at_ms,
+                outcome=stretch.outcome,
+                reason=stretch.reason,
+                last_due_ms=stretch.last_due_ms,
+                count=stretch.count,
+            )
+        )
+
+    def _add(self, new: NewRun) -> RunId | None:
+        if new.due_ms is not None and (new.job, new.due_ms, new.attempt) in self._claimed:
+            return None
+        run = Run(
+            id=self._next_id(),
+            job=new.job,
+            state=new.state,
+            attempt=new.attempt,
+            due_ms=new.due_ms,
+            trigger=dict(new.trigger),
+            start_after_ms=new.start_after_ms,
+            started_ms=new.started_ms,
+            generation=new.generation,
+        )
+        self._put(run)
+        if new.event is not None:
+            self._events.note_started(new.event, new.job, run.id)
+        return run.id
+
+    def _put(self, run: Run) -> None:
+        self._runs[run.id] = run
+        self._newest[run.job] = max(run.id, self._newest.get(run.job, run.id))
+        if run.state is RunState.ENDED:
+            self._open_runs.pop(run.id, None)
+        else:
+            self._open_runs[run.id] = None
+        if run.due_ms is not None and run.last_due_ms is None:
+            self._claimed.add((run.job, run.due_ms, run.attempt))
+
+    def _drop(self, run: Run) -> None:
+        del self._runs[run.id]
+        if self._newest.get(run.job) == run.id:
+            left = (other.id for other in self._runs.values() if other.job == run.job)
+            self._newest[run.job] = max(left, default=RunId(0))
+        if run.due_ms is not None and run.last_due_ms is None:
+            self._claimed.discard((run.job, run.due_ms, run.attempt))
+
+    def _next_id(self) -> RunId:
+        self._last_id += 1
+        return RunId(self._last_id)
+
+    def _open(self) -> list[Run]:
+        return [self._runs[number] for number in self._open_runs]
+
+    def _latest(self) -> dict[JobId, Run]:
+        ended = (run for run in self._runs.values() if run.state is RunState.ENDED and run.last_due_ms is None)
+        return {run.job: run for run in ended}
+
+    def _prune(self, keep: int, older_than_ms: int) -> int:
+        kept: dict[JobId, int] = {}
+        outdated = []
+        for run in reversed(self._runs.values()):
+            if run.ended_ms is None:
+                continue
+            kept[run.job] = kept.get(run.job, 0) + 1
+            if (kept[run.job] > keep or run.ended_ms < older_than_ms) and run.id != self._last_id:
+                outdated.append(run)
+        for run in outdated:
+            self._drop(run)
+        return len(outdated)
+
+    def _list(self, job: JobId | None, limit: int, before: RunId | None) -> list[Run]:
+        newest_first = reversed(self._runs.values())
+        wanted = (run for run in newest_first if job in (None, run.job) and (before is None or run.id < before))
+        return list(islice(wanted, max(limit, 0)))
+
+    def list(self, job: JobId | None = None, *, limit: int = 30, before: RunId | None = None) -> Future[list[Run]]:
+        return self._desk.read(self._list, job, limit, before)
+
+
+def is_same_stretch(run: Run, stretch: Stretch) -> bool:
+    if run.last_due_ms is None or run.trigger != {"type": stretch.trigger.value}:
+        return False
+    return (run.outcome, run.reason) == (stretch.outcome, stretch.reason)
+
+
+def lengthen(run: Run, stretch: Stretch) -> Run:
+    first = stretch.first_due_ms if run.due_ms is None else run.due_ms
+    last = stretch.last_due_ms if run.last_due_ms is None else run.last_due_ms
+    return replace(
+        run,
+        due_ms=min(first, stretch.first_due_ms),
+        last_due_ms=max(last, stretch.last_due_ms),
+        count=run.count + stretch.count,
+        ended_ms=stretch.at_ms,
+    )
+
+
+class MemoryStore:
+    def __init__(self, clock: Clock, *, history: HistoryRules = NO_HISTORY) -> None:
+        self._desk = Desk(clock)
+        self.locks = MemoryLocks(self._desk)
+        self.events = MemoryEvents(self._desk)
+        table = Table(self._desk, self.events, history)
+        self.values = MemoryValues(self._desk, table, self.locks)
+        self.entries = MemoryEntries(self._desk, table)
+        self.runs = MemoryRuns(self._desk, self.locks, self.events)
+        self.records = MemoryRecords(self._desk)
+        self.outbox = MemoryOutbox(self._desk, self.records)
+
+    def stats(self) -> StoreStats:
+        return StoreStats(
+            path=":memory:",
+            writes=self._desk.writes,
+            batches=self._desk.writes,
+            errors=0,
+            size_bytes=0,
+            last_commit_ms=self._desk.last_commit_ms,
+            pending=0,
+            oldest_pending_s=0.0,
+        )
+
+    async def close(self) -> None:
+        self._desk.closed = True

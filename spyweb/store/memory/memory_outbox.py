@@ -1,0 +1,131 @@
+"""The outbox of messages in a dictionary."""
+
+from __future__ import annotations
+
+import secrets
+from asyncio import Future
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+
+from spyweb.model import JobId
+from spyweb.store.memory.memory_desk import Desk
+from spyweb.store.memory.memory_records import MemoryRecords
+from spyweb.store.protocol import Message, NewMessage, Target
+
+
+@dataclass(slots=True)
+class Kept:
+    message: Message
+    holds: bool = True
+
+
+class MemoryOutbox:
+    def __init__(self, desk: Desk, records: MemoryRecords) -> None:
+        self._desk = desk
+        self._records = records
+        self._kept: dict[int, Kept] = {}  # oldest first
+        self._last_id = 0
+        self._callbacks: list[Callable[[Sequence[Target]], None]] = []
+
+    def add(self, messages: Sequence[NewMessage], *, settles: Sequence[int] = ()) -> Future[list[int]]:
+        return self._desk.write(self._add, messages, settles)
+
+    def on_added(self, callback: Callable[[Sequence[Target]], None]) -> None:
+        self._callbacks.append(callback)
+
+    def targets(self) -> Future[list[Target]]:
+        return self._desk.read(lambda: sorted({message.target for message in self._waiting()}))
+
+    def next(self, target: Target, now_ms: int) -> Future[Message | None]:
+        return self._desk.read(self._next, target, now_ms)
+
+    def done(self, message: int) -> Future[None]:
+        return self._desk.write(self._drop, message)
+
+    def put_off(self, message: int, *, next_ms: int, error: str, holds: bool) -> Future[None]:
+        return self._desk.write(self._put_off, message, next_ms, error, holds)
+
+    def give_up(self, message: int, *, error: str) -> Future[None]:
+        return self._desk.write(self._give_up, message, error)
+
+    def unsent(self, job: JobId | None, limit: int) -> Future[list[Message]]:
+        return self._desk.read(self._unsent, job, limit)
+
+    def retry(self, message: int | None) -> Future[list[int]]:
+        return self._desk.write(self._retry, message)
+
+    def count_dead(self) -> Future[int]:
+        return self._desk.read(lambda: sum(kept.message.dead_ms is not None for kept in self._kept.values()))
+
+    async def prune(self, *, older_than_ms: int) -> int:
+        return await self._desk.write(self._prune, older_than_ms)
+
+    def _add(self, messages: Sequence[NewMessage], settles: Sequence[int]) -> list[int]:
+        self._records.settle(settles)
+        self._tell(tuple(message.target for message in messages))
+        return [self._add_one(message) for message in messages]
+
+    def _add_one(self, new: NewMessage) -> int:
+        self._last_id += 1
+        now_ms = self._desk.clock.now_ms()
+        message = Message(
+            id=self._last_id,
+            delivery=secrets.token_hex(16),
+            job=new.job,
+            target=new.target,
+            payload=new.payload,
+            headers=new.headers,
+            created_ms=now_ms,
+            next_ms=now_ms,
+        )
+        self._kept[message.id] = Kept(message)
+        return message.id
+
+    def _waiting(self) -> list[Message]:
+        return [kept.message for kept in self._kept.values() if kept.message.dead_ms is None]
+
+    def _next(self, target: Target, now_ms: int) -> Message | None:
+        waiting = [message for message in self._waiting() if message.target == target]
+        in_turn = (message for message in waiting if self._kept[message.id].holds or message.next_ms <= now_ms)
+        return next(in_turn, None) or min(waiting, key=lambda message: message.next_ms, default=None)
+
+    def _drop(self, message: int) -> None:
+        self._kept.pop(message, None)
+
+    def _put_off(self, message: int, next_ms: int, error: str, holds: bool) -> None:
+        if kept := self._kept.get(message):
+            kept.holds = holds
+            kept.message = replace(kept.message, next_ms=next_ms, error=error, attempts=kept.message.attempts + 1)
+
+    def _give_up(self, message: int, error: str) -> None:
+        if kept := self._kept.get(message):
+            now_ms = self._desk.clock.now_ms()
+            kept.message = replace(kept.message, error=error, attempts=kept.message.attempts + 1, dead_ms=now_ms)
+
+    def _unsent(self, job: JobId | None, limit: int) -> list[Message]:
+        found = (kept.message for kept in reversed(self._kept.values()) if job in (None, kept.message.job))
+        return list(islice(found, limit))
+
+    def _retry(self, message: int | None) -> list[int]:
+        now_ms, chosen = self._desk.clock.now_ms(), [each for each in self._kept if message in (None, each)]
+        for number in chosen:
+            kept = self._kept[number]
+            if kept.message.dead_ms is not None:
+                kept.message = replace(kept.message, created_ms=now_ms, attempts=0, dead_ms=None)
+            kept.message, kept.holds = replace(kept.message, next_ms=now_ms), True
+        targets = tuple(dict.fromkeys(self._kept[number].message.target for number in chosen))
+        self._tell(targets)
+        return chosen
+
+    def _tell(self, targets: Sequence[Target]) -> None:
+        for callback in self._callbacks:
+            self._desk.later(partial(callback, targets))
+
+    def _prune(self, older_than_ms: int) -> int:
+        dying = [(number, kept.message.dead_ms) for number, kept in self._kept.items()]
+        dead = [number for number, dead_ms in dying if dead_ms is not None and dead_ms < older_than_ms]
+        for number in dead:
+            del self._kept[number]
+        return len(dead)

@@ -1,0 +1,337 @@
+"""Typed values and their history in dictionaries.
+
+Values are kept as a database would store them, so what one loses or refuses is lost or refused here.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple, TypeVar, cast
+
+from spyweb.errors import StoreError
+from spyweb.store.crypto.sealing import PLAIN
+from spyweb.store.encoding import as_text
+from spyweb.store.memory.memory_desk import Desk
+from spyweb.store.memory.memory_events import MemoryEvents
+from spyweb.store.memory.memory_locks import MemoryLocks
+from spyweb.store.patterns import compile_pattern
+from spyweb.store.protocol import (
+    NOBODY,
+    ChangeKind,
+    Drop,
+    Entry,
+    HistoryRules,
+    Item,
+    Loaded,
+    Order,
+    Origin,
+    Put,
+    Transform,
+    ValueStats,
+)
+from spyweb.store.sqlite.bounds import size_of_row, size_of_value, within
+from spyweb.store.sqlite.changes import Desk as Matter
+from spyweb.store.sqlite.changes import Effect, Noted, Row, decide, entry_of, is_live, renewed
+from spyweb.store.sqlite.entries import put_sum
+from spyweb.store.sqlite.transfer import Fate, Loading, fate_of, in_both, loaded_row
+
+
+class Past(NamedTuple):
+    row: Row
+    archived_ms: int
+
+
+Place = tuple[str, bytes]  # namespace, key
+T = TypeVar("T")
+
+
+class Table:
+    """The rows, their past versions, and what a change of one brings with it."""
+
+    def __init__(self, desk: Desk, events: MemoryEvents, history: HistoryRules) -> None:
+        self._desk = desk
+        self._events = events
+        self.history = history
+        self.rows: dict[Place, Row] = {}
+        self.past: dict[Place, list[Past]] = {}  # oldest first
+        self._last_rowid = 0
+
+    @property
+    def now_ms(self) -> int:
+        return self._desk.clock.now_ms()
+
+    def live(self, place: Place) -> Row | None:
+        row = self.rows.get(place)
+        return row if row and is_live(row, self.now_ms) else None
+
+    def entry(self, place: Place) -> Entry | None:
+        row = self.live(place)
+        return entry_of(PLAIN, *place, row) if row else None
+
+    def live_places(self) -> Iterator[tuple[Place, Row]]:
+        now_ms = self.now_ms
+        return ((place, row) for place, row in self.rows.items() if is_live(row, now_ms))
+
+    def matter(self, place: Place) -> Matter:
+        return Matter(PLAIN, *place, self.now_ms)
+
+    def last_version(self, place: Place) -> int:
+        return max((past.row.version for past in self.past.get(place, ())), default=0)
+
+    def transform(self, place: Place, change: Transform, origin: Origin) -> object:
+        effect = decide(self.matter(place), self.rows.get(place), change, self.last_version(place))
+        if effect.changes:
+            self.put(place, effect.row)
+        self.leave_trail(place, effect, origin)
+        return effect.result
+
+    def put(self, place: Place, row: Row | None) -> None:
+        if row is None:
+            self.rows.pop(place, None)
+        else:
+            self.rows[place] = row if row.rowid else row._replace(rowid=self._next_rowid())
+
+    def leave_trail(self, place: Place, effect: Effect, origin: Origin) -> None:
+        if effect.replaced:
+            self.archive(place, effect.replaced)
+        self._events.add(*place, effect.notes, origin)
+
+    def archive(self, place: Place, row: Row) -> None:
+        rule = self.history.get(place[0])
+        if rule is None:
+            return
+        kept = [*self.past.get(place, ()), Past(row, self.now_ms)]
+        self.past[place] = kept if rule.versions is None else kept[-rule.versions :]
+
+    def forget_old(self) -> None:
+        for place, kept in list(self.past.items()):
+            rule = self.history.get(place[0])
+            if rule and rule.age_ms is not None:
+                least_ms = self.now_ms - rule.age_ms
+                self.past[place] = [past for past in kept if past.archived_ms > least_ms]
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        rows, past = self.rows.copy(), self.past.copy()
+        try:
+            yield
+        except StoreError:
+            self.rows, self.past = rows, past
+            raise
+
+    def _next_rowid(self) -> int:
+        self._last_rowid += 1
+        return self._last_rowid
+
+
+class MemoryValues:
+    def __init__(self, desk: Desk, table: Table, locks: MemoryLocks) -> None:
+        self._desk = desk
+        self._table = table
+        self._locks = locks
+
+    def read(self, namespace: str, key: bytes) -> Future[Entry | None]:
+        return self._desk.read(self._table.entry, (namespace, key))
+
+    def transform(self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY) -> Future[object]:
+        return self._desk.write(self._table.transform, (namespace, key), change, origin)
+
+    def keys(self, namespace: str, pattern: bytes = b"*", *, largest: int | None = None) -> Future[list[bytes]]:
+        return self._desk.read(lambda: list(within(largest, self._keys(namespace, pattern), len)))
+
+    def gather(
+        self,
+        namespace: str,
+        prefix: bytes,
+        into: Callable[[Iterator[tuple[bytes, Entry]]], T],
+        *,
+        least: bytes = b"",
+        order: Order = Order.KEY,
+        largest: int | None = None,
+    ) -> Future[T]:
+        return self._desk.read(lambda: into(self._items(namespace, prefix, least, order, largest)))
+
+    def clear(self, namespace: str, pattern: bytes = b"*", *, origin: Origin = NOBODY) -> Future[int]:
+        return self._desk.write(self._clear, namespace, pattern, origin)
+
+    def namespaces(self, prefix: str = "", *, largest: int | None = None) -> Future[list[str]]:
+        return self._desk.read(lambda: list(within(largest, self._namespaces(prefix), len)))
+
+    async def sweep(self, limit: int | None = None) -> int:
+        return await self._desk.write(self._sweep, limit)
+
+    def keep_history(self, rules: HistoryRules) -> None:
+        self._table.history = rules
+
+    def history(
+        self, namespace: str, key: bytes, limit: int | None = None, *, largest: int | None = None
+    ) -> Future[list[Entry]]:
+        return self._desk.read(self._history, (namespace, key), limit, largest)
+
+    def version(self, namespace: str, key: bytes, version: int) -> Future[Entry | None]:
+        return self._desk.read(self._version, (namespace, key), version)
+
+    async def export(self, namespaces: Sequence[str] | None = None) -> AsyncIterator[Item]:
+        for item in await self._desk.read(self._export, namespaces):
+            yield item
+
+    def load(self, items: Sequence[Item], *, replace: bool) -> Future[Loaded]:
+        return self._desk.write(self._load, items, replace)
+
+    def move(self, old: str, new: str) -> Future[int]:
+        return self._desk.write(self._move, old, new)
+
+    def stats(self, namespace: str | None = None) -> Future[ValueStats]:
+        return self._desk.read(self._stats, namespace)
+
+    def _keys(self, namespace: str, pattern: bytes) -> list[bytes]:
+        matches = compile_pattern(pattern).matches
+        return sorted(key for (name, key), _ in self._table.live_places() if name == namespace and matches(key))
+
+    def _items(
+        self, namespace: str, prefix: bytes, least: bytes, order: Order, largest: int | None
+    ) -> Iterator[tuple[bytes, Entry]]:
+        found = [
+            (key, row)
+            for (name, key), row in self._table.live_places()
+            if name == namespace and key.startswith(prefix) and key >= least
+        ]
+        found.sort(key=lambda item: item[0] if order is Order.KEY else item[1].rowid)
+        for key, row in within(largest, found, size_of_row):
+            yield key, entry_of(PLAIN, namespace, key, row)
+
+    def _clear(self, namespace: str, pattern: bytes, origin: Origin) -> int:
+        keys = self._keys(namespace, pattern)
+        for key in keys:
+            self._table.transform((namespace, key), lambda entry: Drop(), origin)
+        return len(keys)
+
+    def _namespaces(self, prefix: str) -> list[str]:
+        return sorted({name for (name, _), _ in self._table.live_places() if name.startswith(prefix)})
+
+    def _sweep(self, limit: int | None) -> int:
+        self._locks.sweep()
+        self._table.forget_old()
+        now_ms = self._table.now_ms
+        expired = [(place, row) for place, row in self._table.rows.items() if not is_live(row, now_ms)]
+        expired.sort(key=lambda item: item[1].expires_ms or 0)
+        for place, row in expired[: limit_of(limit)]:
+            self._table.put(place, None)
+            self._table.leave_trail(place, Effect(None, notes=(Noted(ChangeKind.EXPIRED, row, None),)), NOBODY)
+        return len(expired[: limit_of(limit)])
+
+    def _history(self, place: Place, limit: int | None, largest: int | None) -> list[Entry]:
+        live = self._table.live(place)
+        past = [past.row._replace(expires_ms=None) for past in self._table.past.get(place, ())]
+        rows = [*([live] if live else []), *reversed(past)][:limit]
+        return [entry_of(PLAIN, *place, row) for row in within(largest, rows, size_of_value)]
+
+    def _version(self, place: Place, version: int) -> Entry | None:
+        return next((entry for entry in self._history(place, None, None) if entry.version == version), None)
+
+    def _load(self, items: Sequence[Item], replace: bool) -> Loaded:
+        loading = Loading(PLAIN, items, replace, self._table.now_ms, self._table.history)
+        with self._table.all_or_nothing():
+            fates = Counter(self._load_item(loading, item) for item in items)
+        return Loaded(written=fates[Fate.WRITTEN], kept=fates[Fate.KEPT], expired=fates[Fate.EXPIRED])
+
+    def _load_item(self, loading: Loading, item: Item) -> Fate:
+        place = (item.namespace, item.key)
+        row, live = self._table.rows.get(place), self._table.live(place)
+        fate = fate_of(item, live, loading)
+        if fate is Fate.WRITTEN:
+            last_version = row.version if row else self._table.last_version(place)
+            self._table.put(place, loaded_row(self._table.matter(place), item, live, last_version))
+            if live:
+                self._table.archive(place, live)
+        return fate
+
+    def _move(self, old: str, new: str) -> int:
+        if old == new:
+            return 0
+        keys, live = self._keys(old, b"*"), set(self._keys(new, b"*"))
+        for key in keys:
+            if key in live:
+                raise in_both(old, new, key)
+        moving = [place for place in self._table.past if place[0] == old and place[1] not in live]
+        for key in keys:
+            self._table.rows[new, key] = self._table.rows[old, key]
+        for place in [place for place in self._table.rows if place[0] == old]:
+            del self._table.rows[place]
+        for place in moving:
+            self._table.past[new, place[1]] = self._table.past.pop(place)
+        return len(keys)
+
+    def _export(self, namespaces: Sequence[str] | None) -> list[Item]:
+        rows = sorted(self._table.live_places(), key=lambda item: item[1].rowid)
+        return [
+            Item(namespace=name, key=key, entry=entry_of(PLAIN, name, key, row))
+            for (name, key), row in rows
+            if namespaces is None or name in namespaces
+        ]
+
+    def _stats(self, namespace: str | None) -> ValueStats:
+        mine = [(place[1], row) for place, row in self._table.rows.items() if namespace in (None, place[0])]
+        live = [row for _, row in mine if is_live(row, self._table.now_ms)]
+        return ValueStats(
+            total_keys=len(live),
+            expired_keys=len(mine) - len(live),
+            size_bytes=sum(len(key) + size_of(row) for key, row in mine),
+            last_modified_ms=max((row.updated_ms for row in live), default=None),
+            active_locks=len(self._locks.held_now()),
+        )
+
+
+class MemoryEntries:
+    def __init__(self, desk: Desk, table: Table) -> None:
+        self._desk = desk
+        self._table = table
+
+    def get(self, namespace: str, key: bytes) -> Future[bytes | None]:
+        return self._desk.read(self._find_text, (namespace, key))
+
+    def set(self, namespace: str, key: bytes, value: bytes, *, origin: Origin = NOBODY) -> Future[None]:
+        return self._desk.write(self._change, (namespace, key), lambda entry: Put(value), origin)
+
+    def delete(self, namespace: str, key: bytes, *, origin: Origin = NOBODY) -> Future[None]:
+        return self._desk.write(self._change, (namespace, key), lambda entry: Drop(), origin)
+
+    def increment(
+        self, namespace: str, key: bytes, default: int, delta: int, *, origin: Origin = NOBODY
+    ) -> Future[int]:
+        summed = self._desk.write(self._table.transform, (namespace, key), partial(put_sum, default, delta), origin)
+        return cast("Future[int]", summed)
+
+    def expire(self, namespace: str, key: bytes, at_ms: int | None) -> Future[bool]:
+        return self._desk.write(self._expire, (namespace, key), at_ms)
+
+    def _find_text(self, place: Place) -> bytes | None:
+        entry = self._table.entry(place)
+        return as_text(entry.value) if entry else None
+
+    def _change(self, place: Place, change: Transform, origin: Origin) -> None:
+        self._table.transform(place, change, origin)
+
+    def _expire(self, place: Place, at_ms: int | None) -> bool:
+        row = self._table.live(place)
+        if row:
+            self._table.put(place, renewed(self._table.matter(place), row, at_ms))
+        return row is not None
+
+
+def limit_of(limit: int | None) -> int | None:
+    return None if limit is None else max(limit, 0)
+
+
+def size_of(row: Row) -> int:
+    match row.column:
+        case None:
+            return 0
+        case bytes():
+            return len(row.column)
+        case column:
+            return len(str(column).encode())

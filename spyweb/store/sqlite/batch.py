@@ -1,0 +1,500 @@
+"""Group commit: the ops that queue up are run in one transaction, and answered once it is committed.
+
+A lane is one connection with the queue before it.  Its ops run in the order of their submission, on the thread of
+the connection; every function here that takes a sqlite3.Connection runs on that thread, all others on the event
+loop.  An op's function must be repeatable: SQLite may roll a whole batch back, and then its ops are run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from asyncio import Future
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from enum import Enum
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, Self, TypeVar, TypeVarTuple
+
+import aiosqlite
+import structlog
+
+from spyweb.clock import Clock
+from spyweb.errors import NoAccess, StoreClosed, StoreCorrupt, StoreError
+from spyweb.store.sqlite.bulk import Bulk
+from spyweb.store.sqlite.failures import FAULTS, IN_USE, primary_code, translate
+from spyweb.store.sqlite.original import Original
+from spyweb.store.sqlite.subjects import Place, Subjects
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+# A batch holds the connection for about 5 us an op, and as many commits when it must be run again.
+BATCH_LIMIT = 512
+STEPS_OF_PROGRESS = 1_000_000  # of SQLite's machine, between two signs of life: below 0.1 s
+ROWS_AT_ONCE = 64  # aiosqlite wants it for its own cursors, which are not used here
+
+
+class Ear(Generic[T]):
+    """Stands where aiosqlite's thread expects the future of a call: what came of it is heard in the very turn of the
+    loop that the thread has woken, where a future's callback would be called in the next."""
+
+    __slots__ = ("_hear", "_loop")
+
+    def __init__(self, hear: Callable[[T | BaseException], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._hear = hear
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, result: T) -> None:
+        self._hear(result)
+
+    def set_exception(self, error: BaseException) -> None:
+        self._hear(error)
+
+
+class Connection(aiosqlite.Connection):
+    """aiosqlite's connection and thread, which can also run a whole function there: its own calls take a
+    round trip between the threads for each statement."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        super().__init__(partial(self._keep, connect), ROWS_AT_ONCE)
+
+    def _keep(self, connect: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
+        """Known as soon as it is made: where nobody waits for it any more, its thread closes it as it ends."""
+        made = self._connection = connect()
+        return made
+
+    async def run(self, function: Callable[[sqlite3.Connection, *Ts], T], *arguments: *Ts) -> T:
+        result: T = await self._execute(function, self._conn, *arguments)  # type: ignore[no-untyped-call]
+        return result
+
+    def have_run(
+        self,
+        hear: Callable[[T | BaseException], None],
+        function: Callable[[sqlite3.Connection, *Ts], T],
+        *arguments: *Ts,
+    ) -> None:
+        """As `run`, with nobody waiting: `hear` is called on the loop with the result, or with what was raised."""
+        call = (Ear(hear), partial(function, self._conn, *arguments))
+        self._tx.put_nowait(call)  # type: ignore[arg-type]  # an Ear is all that it needs of a future
+
+    async def close(self) -> None:
+        """Gone with its thread, which by then has only to end."""
+        await super().close()
+        self._thread.join()
+
+    @classmethod
+    async def open(cls, connect: Callable[[], sqlite3.Connection]) -> Self:
+        connection = cls(connect)
+        try:
+            await connection
+        except asyncio.CancelledError:
+            # Its thread is still making files, perhaps in a folder that is about to be removed.
+            await asyncio.to_thread(connection._thread.join)
+            raise
+        except Exception:
+            # Its thread is about to tell the loop that it ends: wait, or the loop may be gone by then.
+            connection._thread.join()
+            raise
+        return connection
+
+
+class Kind(Enum):
+    READ = 1
+    WRITE = 2  # one statement writes: it is atomic by itself
+    SEVERAL = 3  # several write: they stand or fall together, at the price of a savepoint (a quarter more)
+
+
+class Op(NamedTuple):
+    kind: Kind
+    function: Callable[..., object]
+    arguments: tuple[object, ...]
+    future: Future[object]
+    subject: Hashable  # what it writes to, where somebody may ask
+    after: Callable[[], None] | None = None  # called on the loop once it is committed, wanted or not
+
+
+Results = list[object]  # an op's result, or the Exception that it failed with
+Way = Callable[[sqlite3.Connection, "Sequence[Op]"], Results]  # to run a batch in a transaction
+AnyBulk = Bulk[Any, *tuple[Any, ...]]
+
+log = structlog.get_logger()
+
+new_tuple = tuple.__new__  # half of what a NamedTuple's own takes, for each op
+
+
+def commit(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
+    """Run a batch in one transaction; when that is rolled back, each op in one of its own, so that only what
+    cannot be done fails."""
+    bulk = the_one_statement(batch)
+    # One that the batch before could not roll back would take in what is to be a transaction by itself.
+    results = run_at_once(connection, bulk, batch) if bulk and not connection.in_transaction else None
+    if results is not None:
+        return results
+    for run in ways_to_run(batch, bulk):
+        try:
+            begin(connection, batch)
+        except FAULTS as error:  # each op would wait as long again
+            return [error] * len(batch)
+        results = try_together(connection, batch, run)
+        if results is not None:
+            return results
+    return [run_alone(connection, op) for op in batch]
+
+
+def the_one_statement(batch: Sequence[Op]) -> AnyBulk | None:
+    """That this batch comes to."""
+    bulk = batch[0].function
+    if type(bulk) is Bulk and 1 < len(batch) <= bulk.at_once and all(op.function is bulk for op in batch):
+        return bulk
+    return None
+
+
+def run_at_once(connection: sqlite3.Connection, bulk: AnyBulk, batch: Sequence[Op]) -> Results | None:
+    """It is a transaction by itself: two more statements are spared.  None: nothing has happened."""
+    try:
+        return list(bulk.together(connection, [op.arguments for op in batch]))
+    except Exception as error:  # noqa: BLE001 - the boundary of a batch, as below
+        is_in_use = isinstance(error, sqlite3.Error) and primary_code(error) in IN_USE
+        return [error] * len(batch) if is_in_use else None
+
+
+def ways_to_run(batch: Sequence[Op], bulk: AnyBulk | None) -> list[Way]:
+    """One statement that has failed already would fail again."""
+    if len(batch) == 1:
+        return []
+    return [run_in_turn] if bulk else [run_in_stretches, run_in_turn]
+
+
+def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:
+    """IMMEDIATE, because a transaction that reads first and writes later can't wait for another process."""
+    roll_back(connection)  # what an earlier one could not
+    writes = any(op.kind is not Kind.READ for op in batch)
+    connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def try_together(connection: sqlite3.Connection, batch: Sequence[Op], run: Way) -> Results | None:
+    """None: nothing of the batch has happened."""
+    try:
+        results = run(connection, batch)
+        connection.execute("COMMIT")
+    except Exception:  # noqa: BLE001 - the boundary of a batch: whose error it was is seen when it is done again
+        roll_back_if_possible(connection)
+        return None
+    return results
+
+
+def run_in_stretches(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
+    """What can be done in bulk is.  Raises whatever that raises."""
+    results: Results = []
+    for function, stretch in groupby(batch, attrgetter("function")):
+        ops = list(stretch)
+        if len(ops) > 1 and type(function) is Bulk:
+            results += function.together(connection, [op.arguments for op in ops])
+            expect_transaction(connection)
+        else:
+            results += run_in_turn(connection, ops)
+    return results
+
+
+def run_in_turn(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
+    results: Results = []
+    for op in batch:
+        results.append(run_saved(connection, op) if op.kind is Kind.SEVERAL else attempt(connection, op))
+        expect_transaction(connection)
+    return results
+
+
+def expect_transaction(connection: sqlite3.Connection) -> None:
+    if not connection.in_transaction:
+        raise sqlite3.OperationalError("SQLite has rolled all of it back: a full disk, an I/O error")
+
+
+def run_saved(connection: sqlite3.Connection, op: Op) -> object:
+    connection.execute("SAVEPOINT op")
+    result = attempt(connection, op)
+    if connection.in_transaction:
+        if isinstance(result, Exception):
+            connection.execute("ROLLBACK TO op")
+        connection.execute("RELEASE op")
+    return result
+
+
+def run_alone(connection: sqlite3.Connection, op: Op) -> object:
+    if op.kind is Kind.READ:
+        return attempt(connection, op)
+    try:
+        begin(connection, [op])
+        result = attempt(connection, op)
+        if isinstance(result, Exception):
+            roll_back(connection)
+        else:
+            connection.execute("COMMIT")
+    except FAULTS as error:
+        roll_back_if_possible(connection)
+        return error
+    return result
+
+
+def attempt(connection: sqlite3.Connection, op: Op) -> object:
+    try:
+        return op.function(connection, *op.arguments)
+    except Exception as error:  # noqa: BLE001 - the boundary of one op: its caller gets the error, the batch goes on
+        return error
+
+
+def roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def roll_back_if_possible(connection: sqlite3.Connection) -> None:
+    """Else before the next one begins."""
+    with suppress(*FAULTS):
+        roll_back(connection)
+
+
+class Damage:
+    """Whether a database has been found damaged since it was opened; one for all its lanes.
+
+    Then nothing more is written: it would make the damage worse, and some of it could not be read again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.found: StoreCorrupt | None = None
+
+    def again(self) -> StoreError:
+        """The refusal of a write: an exception that several callers raise would gather their tracebacks."""
+        return StoreCorrupt(self._path, self.found.reason) if self.found else StoreError("no damage was found")
+
+    def note(self, error: StoreCorrupt) -> None:
+        """Say it in the log, once."""
+        if self.found is None:
+            self.found = error
+            log.error("the database is damaged: nothing more is stored, and no run begins", reason=str(error))
+
+
+class Lane:
+    """One connection, and the queue before it.
+
+    It wakes when an op is queued, and runs batches until none is left.  Should that ever fail, the ops that wait fail
+    with a StoreError, the loop's exception handler is told, and the lane goes on.
+    """
+
+    def __init__(self, connection: Connection, path: Path, clock: Clock, *, limit: int = BATCH_LIMIT) -> None:
+        self._connection = connection
+        self._path = path
+        self._clock = clock
+        self._limit = limit
+        self._queue: list[Op] = []
+        self._queued_since = 0.0
+        self._batch: list[Op] = []
+        self._batch_since = 0.0
+        self._went_on = 0.0  # when something last did
+        self.subjects = Subjects()
+        self._is_awake = False
+        self._asleep = asyncio.Event()
+        self._asleep.set()
+        self.is_closing = False
+        self.loop = asyncio.get_running_loop()
+        self.writes = self.batches = self.errors = 0
+        self.last_commit_ms: int | None = None
+        self.tell_of_rows: Callable[[int], object] = int  # called after each batch with how many it has changed
+        self._changed = connection.total_changes
+        self.original: Original | None = None  # looked for before each batch; None: nothing is written
+        self.damage = Damage(path)
+        self._fault = ""  # why the latest batch failed as a whole, if it did
+
+    def submit(
+        self,
+        kind: Kind,
+        function: Callable[[sqlite3.Connection, *Ts], T],
+        *arguments: *Ts,
+        subject: Hashable = None,
+        after: Callable[[], None] | None = None,
+    ) -> Future[T]:
+        """Queue an op; the future has its result once it is committed."""
+        if self.is_closing or (self.damage.found and kind is not Kind.READ):
+            return self._refused()
+        if subject is not None:
+            self.subjects.begin(subject)
+        return self._queue_up(kind, function, arguments, subject, after)
+
+    def submit_addition(self, function: Callable[..., object], place: Place, *arguments: object) -> Future[object]:
+        """As `submit`, of a write that only adds to an integer: `function` is also given what is known of it."""
+        if self.is_closing or self.damage.found:
+            return self._refused()
+        count = self.subjects.begin_addition(place)
+        return self._queue_up(Kind.WRITE, function, (*arguments, count), place, None)
+
+    def _queue_up(
+        self,
+        kind: Kind,
+        function: Callable[..., T],
+        arguments: tuple[object, ...],
+        subject: Hashable,
+        after: Callable[[], None] | None,
+    ) -> Future[T]:
+        queue = self._queue
+        if not queue:
+            self._queued_since = self._clock.monotonic()
+            self._wake()
+        future: Future[T] = self.loop.create_future()
+        queue.append(new_tuple(Op, (kind, function, arguments, future, subject, after)))
+        return future
+
+    def _refused(self) -> Future[T]:
+        future: Future[T] = self.loop.create_future()
+        future.set_exception(StoreClosed() if self.is_closing else self.damage.again())
+        return future
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing is written, if nothing is."""
+        moved = self.original.trouble() if self.original else None
+        return str(self.damage.found or moved or self._fault)
+
+    @property
+    def pending(self) -> int:
+        return len(self._batch) + len(self._queue)
+
+    @property
+    def oldest_pending_s(self) -> float:
+        if not self.pending:
+            return 0.0
+        return self._clock.monotonic() - (self._batch_since if self._batch else self._queued_since)
+
+    @property
+    def stalled_s(self) -> float:
+        """An import of a million entries takes its time, and is no stuck disk."""
+        return min(self.oldest_pending_s, self._clock.monotonic() - self._went_on)
+
+    async def watch_progress(self) -> None:
+        """Notice that a long op goes on."""
+        await self._connection.set_progress_handler(self._note_progress, STEPS_OF_PROGRESS)
+
+    def _note_progress(self) -> None:
+        """On the loop or the connection's thread, where anything but None would end the statement."""
+        self._went_on = self._clock.monotonic()
+
+    async def close(self) -> None:
+        """Let everything that is queued be committed, then close the connection."""
+        self.is_closing = True
+        await self._asleep.wait()
+        await self._connection.close()
+
+    def _wake(self) -> None:
+        """In the loop's next turn: what else is asked for in this one goes into the same batch."""
+        if not self._is_awake:
+            self._is_awake = True
+            self._asleep.clear()
+            self.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        try:
+            while self._queue and not self._batch:
+                self._take_batch()
+            if self._batch:
+                self._connection.have_run(self._hear, commit, self._batch)
+                return
+        except Exception as error:  # noqa: BLE001 - the boundary of the lane: nothing may be left waiting
+            self._fail_all(error)
+        self._is_awake = False
+        self._asleep.set()
+
+    def _hear(self, results: Results | BaseException) -> None:
+        try:
+            if isinstance(results, BaseException):
+                self._fail_all(results)
+            else:
+                self._fault = ""
+                self._answer(results)
+        except Exception as error:  # noqa: BLE001 - the boundary of the lane, as above
+            self._fail_all(error)
+        self._go_on()
+
+    def _take_batch(self) -> None:
+        """Ops cancelled so far are dropped; from here on, what is in the batch will be committed."""
+        left = self._queue[self._limit :]
+        self._batch, self._queue = self._queue[: self._limit], left
+        dropped = [op for op in self._batch if op.future.cancelled()]
+        if dropped:
+            self._batch = [op for op in self._batch if not op.future.cancelled()]
+            for op in dropped:
+                self._forget(op)
+        self._batch_since = self._queued_since
+        self._note_progress()
+        # Here, not on the thread: there it would give the interpreter's lock away twice more for each batch.
+        moved = self.original.trouble() if self.original else None
+        if moved:
+            self._answer([moved] * len(self._batch))
+
+    def _answer(self, results: Results) -> None:
+        batch = self._batch
+        self.batches += 1
+        committed = 0
+        told: dict[Callable[[], None], None] = {}  # each once
+        for op, result in zip(batch, results, strict=True):
+            if isinstance(result, Exception):
+                self._forget(op)
+                self._refuse(op, result)
+                continue
+            kind, _, _, future, subject, after = op
+            if subject is not None:
+                self.subjects.end(subject, is_committed=True)
+            committed += kind is not Kind.READ
+            if not future.done():  # cancelled meanwhile: the write stands, nobody wants its result
+                future.set_result(result)
+            if after:
+                told[after] = None
+        self._batch = []
+        for callback in told:
+            self.loop.call_soon(callback)
+        if committed:
+            self._note_commit(committed)
+
+    def _note_commit(self, writes: int) -> None:
+        self.writes += writes
+        self.last_commit_ms = self._clock.now_ms()
+        changed = self._connection.total_changes
+        self.tell_of_rows(changed - self._changed)
+        self._changed = changed
+
+    def _forget(self, op: Op) -> None:
+        """It will not be committed."""
+        if op.subject is not None:
+            self.subjects.end(op.subject, is_committed=False)
+
+    def _refuse(self, op: Op, error: Exception) -> None:
+        self.errors += isinstance(error, FAULTS)
+        refusal = refusal_of(error, self._path)
+        if isinstance(refusal, StoreCorrupt):
+            self.damage.note(refusal)
+        if not op.future.done():
+            op.future.set_exception(refusal)
+
+    def _fail_all(self, error: BaseException) -> None:
+        """Everything that waits: nobody knows what has become of it."""
+        self._fault = f"{self._path}: the writer failed: {str(error) or type(error).__name__}"
+        stranded, self._batch, self._queue = self._batch + self._queue, [], []
+        for op in stranded:
+            if not op.future.done():
+                op.future.set_exception(StoreError(self._fault))
+        self.subjects.clear()
+        self.loop.call_exception_handler({"message": self._fault, "exception": error})
+
+
+def refusal_of(error: Exception, path: Path) -> Exception:
+    """Of a store that is open, whose callers are told to expect StoreErrors.  NoAccess is for whoever opens one."""
+    refusal = translate(error, path)
+    return StoreError(str(refusal)) if isinstance(refusal, NoAccess) else refusal

@@ -1,0 +1,115 @@
+"""What a transform does to an entry, decided the same way for every store: no store is touched here.
+
+An expired entry is absent: what is written over it is a new entry, and those who watch for it hear that it expired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from spyweb.store.crypto.sealing import Codec, Place
+from spyweb.store.encoding import Cell, Column
+from spyweb.store.protocol import Blind, ChangeKind, Drop, Entry, Keep, Leave, Put, Replacement, Transform
+
+
+class Row(NamedTuple):
+    """An entry as it is stored.  In SQLite, the columns of the table in this order."""
+
+    type: str
+    column: Column
+    expires_ms: int | None
+    version: int
+    created_ms: int
+    updated_ms: int
+    rowid: int = 0  # in the order of creation; 0: not given yet
+
+
+class Noted(NamedTuple):
+    """A change that watchers may want to hear of."""
+
+    kind: ChangeKind
+    old: Row | None
+    new: Row | None
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What is to be done for a decision."""
+
+    result: object
+    changes: bool = False
+    row: Row | None = None  # where it changes: the row from now on; None: there is none
+    replaced: Row | None = None  # the live row that is no more
+    notes: Sequence[Noted] = ()
+
+
+def is_live(row: Row, now_ms: int) -> bool:
+    return row.expires_ms is None or row.expires_ms > now_ms
+
+
+def entry_of(codec: Codec, namespace: str, key: bytes, row: Row) -> Entry:
+    return Entry(
+        value=codec.read(Place(namespace, key, row.version), Cell(row.type, row.column)),
+        version=row.version,
+        created_ms=row.created_ms,
+        updated_ms=row.updated_ms,
+        expires_ms=row.expires_ms,
+    )
+
+
+class Desk(NamedTuple):
+    """Where a decision is made: what it is about, and when."""
+
+    codec: Codec
+    namespace: str
+    key: bytes
+    now_ms: int
+
+
+def decide(desk: Desk, row: Row | None, change: Transform, last_version: int = 0) -> Effect:
+    """`last_version`: of an entry that is gone but has a history."""
+    live = row if row and is_live(row, desk.now_ms) else None
+    expired = (Noted(ChangeKind.EXPIRED, row, None),) if row and not live else ()
+    decision = decide_on(desk, live, change)
+    match decision:
+        case Put():
+            written = write(desk, live, decision, row.version if row else last_version)
+            kind = ChangeKind.UPDATED if live else ChangeKind.CREATED
+            return Effect(decision.result, True, written, live, (*expired, Noted(kind, live, written)))
+        case Drop():
+            told = live or decision.always_tell
+            deleted = (Noted(ChangeKind.DELETED, live, None),) if told else ()
+            return Effect(decision.result, row is not None, None, live, (*expired, *deleted))
+        case Leave():
+            return Effect(decision.result)
+
+
+def decide_on(desk: Desk, live: Row | None, change: Transform) -> Put | Drop | Leave:
+    """What nobody asks for is not read: a value that is damaged can be written over, or deleted."""
+    if isinstance(change, Replacement):
+        return change.decide()
+    if isinstance(change, Blind):
+        return change.decide(live is not None)
+    return change(entry_of(desk.codec, desk.namespace, desk.key, live) if live else None)
+
+
+def write(desk: Desk, live: Row | None, put: Put, version: int) -> Row:
+    cell = desk.codec.write(Place(desk.namespace, desk.key, version + 1), put.value)
+    kept = live.expires_ms if live else None
+    return Row(
+        type=cell.type,
+        column=cell.column,
+        expires_ms=kept if isinstance(put.expires_ms, Keep) else put.expires_ms,
+        version=version + 1,
+        created_ms=live.created_ms if live else desk.now_ms,
+        updated_ms=desk.now_ms,
+        rowid=live.rowid if live else 0,
+    )
+
+
+def renewed(desk: Desk, row: Row, expires_ms: int | None) -> Row:
+    """The row with another expiry: a new version of the same value, which counts as no change to watchers."""
+    value = desk.codec.read(Place(desk.namespace, desk.key, row.version), Cell(row.type, row.column))
+    return write(desk, row, Put(value, expires_ms), row.version)

@@ -1,0 +1,140 @@
+"""Copies the log into the database beside the commits, on a thread and a connection of its own.
+
+SQLite does it in the commit that makes the log too long: with a million keys in use, 4,000 pages that lie far apart
+and two syncs, 35 to 70 ms in which no op is answered.  Here commits go on meanwhile.  The log begins anew once all of
+it is copied at a moment when nothing is being added; a writer that never rests sees to that itself
+(`wal_autocheckpoint`), and by then there is little left to copy and to sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from asyncio import Future
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from spyweb.errors import StoreError
+from spyweb.store.marker import Marker
+from spyweb.store.sqlite.damage import size_of, wal_of
+from spyweb.store.sqlite.log_index import LogIndex
+from spyweb.store.sqlite.original import Original
+
+ROWS = 2000  # changed between two checkpoints; where they lie far apart each adds a page of 4 kB to the log
+PAGES = 5000  # in the log that have not been copied: few rows of large values
+BATCHES = 8  # from one look at that to the next, since each gives the interpreter's lock away
+
+_sync = getattr(os, "fdatasync", os.fsync)  # as SQLite's own
+
+
+class Checkpoints:
+    """Of a database that is open.  The first one starts the thread and opens the connection: few daemons need any."""
+
+    def __init__(
+        self,
+        path: Path,
+        original: Original,
+        connect: Callable[[], sqlite3.Connection],
+        marker: Marker | None = None,
+        index: LogIndex | None = None,
+    ) -> None:
+        self._path = path
+        self._original = original
+        self._connect = connect
+        self._connection: sqlite3.Connection | None = None
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._index = index or LogIndex(path)
+        self._copied = 0  # pages of the log, by the checkpoints so far
+        self._thread: ThreadPoolExecutor | None = None
+        self._under_way: Future[None] | None = None
+        self._rows = 0  # since the last one began
+        self._batches = 0  # since the last look at the log
+        self._is_stopping = False
+        self._marker = marker
+        self._is_marked = False  # that the log holds what the database does not
+        if marker:
+            marker.note_opened()
+            if size_of(wal_of(path)):  # it was made, or brought up to date
+                self._mark()
+
+    def note(self, rows: int) -> None:
+        """So many have been changed by what was committed."""
+        if rows and not self._is_marked and size_of(wal_of(self._path)):  # rows of temporary tables are not in it
+            self._mark()
+        self._rows += rows
+        self._batches += 1
+        if self._under_way is None and not self._is_stopping and (self._rows >= ROWS or self._is_long()):
+            self._begin()
+
+    async def stop(self, *, is_damaged: bool = False) -> None:
+        """Before the other connections are closed.  What is written from here on the last of them copies."""
+        self._is_stopping = self._is_marked = True
+        if self._marker:
+            self._marker.note_closed(is_merged=not is_damaged)
+        if self._under_way is not None:
+            await self._under_way
+        if self._thread is not None:
+            if self._connection is not None:
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
+            self._thread.shutdown()
+            self._thread = None
+
+    def close(self) -> None:
+        """After them: whoever closes a file of a process lets go of all the locks that this process has on it."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        self._index.close()
+
+    def _mark(self) -> None:
+        """Once after each checkpoint."""
+        self._is_marked = True
+        if self._marker:
+            self._marker.note_unmerged()
+
+    def _is_long(self) -> bool:
+        """Whether much of the log has not been copied."""
+        if self._batches < BATCHES:
+            return False
+        self._batches = 0
+        pages = self._index.pages()
+        if pages < self._copied:  # it has begun anew
+            self._copied = 0
+        return pages - self._copied >= PAGES
+
+    def _begin(self) -> None:
+        self._rows, self._copied = 0, self._index.pages()
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "checkpoints")
+        with suppress(RuntimeError):  # no thread can be started: as what fails there
+            self._under_way = asyncio.get_running_loop().run_in_executor(self._thread, self._copy)
+            self._under_way.add_done_callback(self._end)
+
+    def _end(self, _copied: Future[None]) -> None:
+        self._under_way = None
+        self._is_marked = self._is_stopping  # the database file is another by now
+
+    # On the thread
+
+    def _copy(self) -> None:
+        """What fails here the writer meets in its own time, and tells."""
+        try:
+            if self._connection is None:
+                self._connection = self._connect_to_the_same()
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            _sync(self._file)
+        except (sqlite3.Error, OSError, StoreError) as error:
+            import structlog  # slow to import: a command that only reads the database does without
+
+            log = structlog.get_logger()
+            log.debug("a checkpoint was left to the writer", path=str(self._path), error=str(error))
+
+    def _connect_to_the_same(self) -> sqlite3.Connection:
+        """Raises StoreError where somebody has put another file in its place: this log is not that one's."""
+        trouble = self._original.trouble()
+        if trouble:
+            raise trouble
+        return self._connect()

@@ -1,0 +1,177 @@
+"""Deleting many entries, in slices: what a script clears, and what has expired.
+
+A slice is an op of its own, small enough that the ops queued behind it hardly wait: so many rows, or fewer where they
+take long, as values of a megabyte do.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from asyncio import Future
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+from spyweb.clock import Clock
+from spyweb.store.crypto.sealing import Codec
+from spyweb.store.patterns import Pattern
+from spyweb.store.protocol import ChangeKind, HistoryRule, HistoryRules, Origin
+from spyweb.store.sqlite.batch import Kind, Lane
+from spyweb.store.sqlite.changes import Desk, Effect, Noted
+from spyweb.store.sqlite.events import SqliteEvents
+from spyweb.store.sqlite.following import Hearing
+from spyweb.store.sqlite.locks import SqliteLocks, sweep_locks
+from spyweb.store.sqlite.recording import Trail, find_row, leave_trail
+from spyweb.store.sqlite.scanning import Stretch, select
+from spyweb.store.sqlite.watching import Wanted, Watches, kinds_wanted
+
+SLICE = 200  # rows looked at, or deleted, in one op
+SLICE_S = 0.01  # seconds; the row that reaches it is the last of its slice
+
+EXPIRED = """
+    SELECT rowid, namespace, key FROM entry INDEXED BY entry_expiring
+    WHERE expires_ms <= ? ORDER BY expires_ms LIMIT ?
+"""
+DELETE_ROW = "DELETE FROM entry WHERE rowid = ?"
+OLD = "SELECT rowid FROM past WHERE namespace = ? AND archived_ms <= ? LIMIT ?"
+FORGET = "DELETE FROM past WHERE rowid = ?"
+
+T = TypeVar("T")
+
+
+class Clearing(NamedTuple):
+    codec: Codec
+    namespace: str
+    pattern: Pattern
+    least: bytes  # the first key that is looked at; begins as the pattern does
+    clock: Clock
+    now_ms: int
+    watches: Sequence[Wanted]
+    history: HistoryRule | None
+    origin: Origin
+    hearing: Hearing | None
+
+    @property
+    def leaves_trail(self) -> bool:
+        return bool(self.watches or self.history or self.hearing)
+
+
+class Cleared(NamedTuple):
+    deleted: int
+    rest: bytes | None  # where what has not been looked at begins; None: that was all
+
+
+class Swept(NamedTuple):
+    deleted: int
+    is_all: bool
+
+
+def in_time(clock: Clock, rows: Sequence[T]) -> Iterator[T]:
+    """The rows of a slice; of those that take long only the first."""
+    ends = clock.monotonic() + SLICE_S
+    for row in rows:
+        yield row
+        if clock.monotonic() >= ends:
+            return
+
+
+async def clear_all(clear_from: Callable[[bytes], Future[Cleared]], first: Future[Cleared]) -> int:
+    """Slice after slice, from the first, which has been asked for already."""
+    cleared = await first
+    deleted = cleared.deleted
+    while cleared.rest is not None:
+        cleared = await clear_from(cleared.rest)
+        deleted += cleared.deleted
+    return deleted
+
+
+def clear(connection: sqlite3.Connection, clearing: Clearing) -> Cleared:
+    """One slice."""
+    if clearing.hearing:
+        clearing.hearing.begin()
+    stretch = Stretch(clearing.namespace, clearing.pattern.prefix, clearing.now_ms, clearing.least)
+    rows = select(connection, "rowid, key", stretch, f"ORDER BY key LIMIT {SLICE}").fetchall()
+    looked_at = deleted = 0
+    for rowid, key in in_time(clearing.clock, rows):
+        looked_at += 1
+        if clearing.pattern.matches(key):
+            if clearing.leaves_trail:
+                clear_row(connection, clearing, key)
+            connection.execute(DELETE_ROW, (rowid,))
+            deleted += 1
+    is_all = looked_at == len(rows) < SLICE
+    return Cleared(deleted, None if is_all else rows[looked_at - 1][1] + b"\0")
+
+
+def clear_row(connection: sqlite3.Connection, clearing: Clearing, key: bytes) -> None:
+    trail = Trail(kinds_wanted(clearing.watches, key), clearing.history, clearing.origin, clearing.hearing)
+    desk = Desk(clearing.codec, clearing.namespace, key, clearing.now_ms)
+    leave_trail_of_end(connection, desk, ChangeKind.DELETED, trail)
+
+
+def leave_trail_of_end(connection: sqlite3.Connection, desk: Desk, kind: ChangeKind, trail: Trail) -> None:
+    """Of an entry that is about to be deleted.  One by one: the values of a slice may not fit into memory together."""
+    row = find_row(connection, desk.namespace, desk.key)
+    leave_trail(connection, desk, Effect(None, replaced=row, notes=(Noted(kind, row, None),)), trail)
+
+
+class Sweeper:
+    def __init__(
+        self, writer: Lane, codec: Codec, clock: Clock, events: SqliteEvents, locks: SqliteLocks, rules: HistoryRules
+    ) -> None:
+        self._writer = writer
+        self._codec = codec
+        self._clock = clock
+        self._events = events
+        self._locks = locks
+        self.rules = rules  # the history of each namespace
+
+    async def sweep(self, limit: int | None) -> int:
+        freed = await self._writer.submit(Kind.SEVERAL, sweep_locks, self._clock.now_ms(), self._locks.alive)
+        self._locks.holdings.tell(freed)
+        await self._forget()
+        deleted = 0
+        while limit is None or deleted < limit:
+            swept = await self._slice(SLICE if limit is None else min(SLICE, limit - deleted))
+            deleted += swept.deleted
+            if swept.is_all:
+                break
+        return deleted
+
+    async def _slice(self, size: int) -> Swept:
+        hearing = self._events.followers.hearing_all()
+        arguments = (self._codec, self._events.watches, hearing, self._clock, size)
+        after = self._events.after(is_kept=True, hearing=hearing)
+        return await self._writer.submit(Kind.SEVERAL, delete_expired, *arguments, after=after)
+
+    async def _forget(self) -> None:
+        for namespace, rule in self.rules.items():
+            is_all = rule.age_ms is None
+            while not is_all:
+                before_ms = self._clock.now_ms() - (rule.age_ms or 0)
+                _, is_all = await self._writer.submit(Kind.SEVERAL, forget, namespace, before_ms, self._clock)
+
+
+def delete_expired(
+    connection: sqlite3.Connection, codec: Codec, watches: Watches, hearing: Hearing | None, clock: Clock, size: int
+) -> Swept:
+    if hearing:
+        hearing.begin()
+    now_ms, deleted = clock.now_ms(), 0
+    rows = connection.execute(EXPIRED, (now_ms, size)).fetchall()
+    for rowid, namespace, key in in_time(clock, rows):
+        wanted = watches.of_key(namespace, key)
+        if ChangeKind.EXPIRED in wanted or hearing:
+            desk, trail = Desk(codec, namespace, key, now_ms), Trail(wanted, hearing=hearing)
+            leave_trail_of_end(connection, desk, ChangeKind.EXPIRED, trail)
+        connection.execute(DELETE_ROW, (rowid,))
+        deleted += 1
+    return Swept(deleted, deleted == len(rows) < size)
+
+
+def forget(connection: sqlite3.Connection, namespace: str, before_ms: int, clock: Clock) -> Swept:
+    rows = connection.execute(OLD, (namespace, before_ms, SLICE)).fetchall()
+    deleted = 0
+    for row in in_time(clock, rows):
+        connection.execute(FORGET, row)
+        deleted += 1
+    return Swept(deleted, deleted == len(rows) < SLICE)

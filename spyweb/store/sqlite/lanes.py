@@ -1,0 +1,95 @@
+"""The connections of a store: which of them answers what, so that each answer sees the writes asked for before."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from asyncio import Future
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar, TypeVarTuple
+
+from spyweb.errors import StoreError
+from spyweb.store.lock import DatabaseLock
+from spyweb.store.sqlite.batch import Kind, Lane
+from spyweb.store.sqlite.checkpoints import Checkpoints
+from spyweb.store.sqlite.failures import OUT_OF_MEMORY
+from spyweb.store.sqlite.subjects import Known
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    writer: Lane
+    reader: Lane
+    questions: Lane
+    checkpoints: Checkpoints | None = None  # None: nothing is written
+    lock: DatabaseLock | None = None  # the same
+
+    def reading(self, namespace: str, key: bytes) -> Lane:
+        """Reads have a connection of their own, so that they wait for no commit; but one of a key that is just
+        being written queues behind that write.
+
+        Measured with half the callers reading, half writing, on a disk that takes 10 ms to sync: 0.1 to 0.3 ms a
+        read instead of 11.  On a fast disk the throughput is the same either way.
+        """
+        return self.writer if self.writer.subjects.is_written(namespace, key) else self.reader
+
+    def known(self, namespace: str, key: bytes) -> Known | None:
+        """None: ask SQLite.  It is being written; or may be by another process, where this one only reads."""
+        reader, writer = self.reader, self.writer
+        if reader is writer or reader.is_closing:
+            return None
+        return writer.subjects.known(namespace, key)
+
+    def ask(self, function: Callable[[sqlite3.Connection, *Ts], T], *arguments: *Ts) -> Future[T]:
+        """A question about many keys: put once the writes asked for so far are committed."""
+        if not self.writer.pending:
+            return self.questions.submit(Kind.READ, function, *arguments)
+        barrier = self.writer.submit(Kind.READ, do_nothing)
+        return chain(barrier, lambda: self.questions.submit(Kind.READ, function, *arguments))
+
+    async def close(self) -> None:
+        """The writer last: the last connection folds the log into the database, so it must be able to write."""
+        if self.checkpoints:
+            await self.checkpoints.stop(is_damaged=self.writer.damage.found is not None)
+        await self.questions.close()
+        await self.reader.close()
+        await self.writer.close()
+        if self.checkpoints:
+            self.checkpoints.close()
+        if self.lock:
+            self.lock.close()
+
+
+def do_nothing(connection: sqlite3.Connection) -> None:
+    pass
+
+
+def chain(first: Future[None], follow: Callable[[], Future[T]]) -> Future[T]:
+    """What the second future comes to, begun when the first is done."""
+    result: Future[T] = asyncio.get_running_loop().create_future()
+
+    def give(second: Future[T]) -> None:
+        if result.done() or second.cancelled():
+            return
+        if error := second.exception():
+            result.set_exception(error)
+        else:
+            result.set_result(second.result())
+
+    def go_on(done: Future[None]) -> None:
+        if result.done():
+            return
+        if error := done.exception():
+            result.set_exception(error)
+            return
+        try:
+            follow().add_done_callback(give)
+        except Exception as failure:  # noqa: BLE001 - whoever waits is told: this is nobody's call
+            result.set_exception(StoreError(OUT_OF_MEMORY) if isinstance(failure, MemoryError) else failure)
+
+    first.add_done_callback(go_on)
+    return result

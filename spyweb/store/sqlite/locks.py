@@ -1,0 +1,175 @@
+"""Locks that scripts hold, as rows.  Who waits for one waits elsewhere, outside any transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from asyncio import Future
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from spyweb.clock import Clock
+from spyweb.model import RunId
+from spyweb.store.protocol import Alive, Held
+from spyweb.store.sqlite.batch import Kind, Lane
+
+COLUMNS = "name, holder, run, acquired_ms, expires_ms, lease_ms"
+FIND = f"SELECT {COLUMNS} FROM lock WHERE name = ?"
+TAKE = f"REPLACE INTO lock ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
+FREE = "DELETE FROM lock WHERE name = ?"
+FREE_RUN = "DELETE FROM lock WHERE run = ? RETURNING name"
+RENEW = "UPDATE lock SET expires_ms = ?2 + lease_ms WHERE run = ?1"
+ALL = f"SELECT {COLUMNS} FROM lock ORDER BY name"
+EXPIRED = f"SELECT {COLUMNS} FROM lock WHERE expires_ms <= ?"
+
+LockRow = tuple[bytes, bytes, int | None, int, int, int]
+
+
+def nobody_lives(run: RunId) -> bool:
+    return False
+
+
+class Holdings:
+    """What the runs of this daemon hold, at most: so that ending a run that holds nothing costs nothing."""
+
+    def __init__(self) -> None:
+        self._names: dict[RunId, set[bytes]] = {}
+        self._callbacks: list[Callable[[Sequence[bytes]], None]] = []
+
+    def add(self, run: RunId | None, name: bytes) -> None:
+        if run is not None:
+            self._names.setdefault(run, set()).add(name)
+
+    def any_of(self, runs: Iterable[RunId]) -> list[RunId]:
+        """Those that may hold something."""
+        return [run for run in runs if run in self._names] if self._names else []
+
+    def on_released(self, callback: Callable[[Sequence[bytes]], None]) -> None:
+        self._callbacks.append(callback)
+
+    def ended(self, runs: Iterable[RunId]) -> None:
+        self.tell([name for run in runs for name in sorted(self._names.pop(run, ()))])
+
+    def tell(self, names: Sequence[bytes]) -> None:
+        if names:
+            for callback in self._callbacks:
+                callback(names)
+
+
+class SqliteLocks:
+    def __init__(self, writer: Lane, clock: Clock) -> None:
+        self._writer = writer
+        self._clock = clock
+        self.holdings = Holdings()
+        self.alive: Alive = nobody_lives
+
+    def believe(self, alive: Alive) -> None:
+        self.alive = alive
+
+    def on_released(self, callback: Callable[[Sequence[bytes]], None]) -> None:
+        self.holdings.on_released(callback)
+
+    def acquire(self, name: bytes, holder: bytes, run: RunId | None, lease_ms: int) -> Future[Held | None]:
+        self.holdings.add(run, name)
+        now_ms = self._clock.now_ms()
+        wanted = Held(
+            name=name, holder=holder, run=run, acquired_ms=now_ms, expires_ms=now_ms + lease_ms, lease_ms=lease_ms
+        )
+        return self._writer.submit(Kind.WRITE, acquire, wanted, self.alive)
+
+    def release(self, name: bytes, holder: bytes) -> Future[Held | None]:
+        return self._free(name, holder)
+
+    def release_run(self, run: RunId) -> Future[list[bytes]]:
+        return self._writer.submit(Kind.WRITE, release_run, run, after=lambda: self.holdings.ended([run]))
+
+    def renew(self, runs: Sequence[RunId]) -> Future[int]:
+        return self._writer.submit(Kind.SEVERAL, renew, tuple(runs), self._clock.now_ms())
+
+    def holder(self, name: bytes) -> Future[Held | None]:
+        return self._writer.submit(Kind.READ, find_held, name, self._clock.now_ms(), self.alive)
+
+    def list(self) -> Future[list[Held]]:
+        return self._writer.submit(Kind.READ, find_all, self._clock.now_ms(), self.alive)
+
+    def break_(self, name: bytes) -> Future[Held | None]:
+        return self._free(name, None)
+
+    def _free(self, name: bytes, holder: bytes | None) -> Future[Held | None]:
+        now_ms = self._clock.now_ms()
+        tell = partial(self.holdings.tell, [name])
+        return self._writer.submit(Kind.WRITE, release, name, holder, now_ms, self.alive, after=tell)
+
+
+def acquire(connection: sqlite3.Connection, wanted: Held, alive: Alive) -> Held | None:
+    held = find_held(connection, wanted.name, wanted.acquired_ms, alive)
+    if held is None:
+        connection.execute(TAKE, row_of_lock(wanted))
+        return None
+    shortened = shorten(held, wanted.acquired_ms)
+    if shortened != held:
+        connection.execute(TAKE, row_of_lock(shortened))
+    return shortened
+
+
+def release(
+    connection: sqlite3.Connection, name: bytes, holder: bytes | None, now_ms: int, alive: Alive
+) -> Held | None:
+    """None as the holder: whoever has it."""
+    held = find_held(connection, name, now_ms, alive)
+    if held and holder in (None, held.holder):
+        connection.execute(FREE, (name,))
+    return held
+
+
+def release_run(connection: sqlite3.Connection, run: RunId) -> list[bytes]:
+    return sorted(name for (name,) in connection.execute(FREE_RUN, (run,)).fetchall())
+
+
+def renew(connection: sqlite3.Connection, runs: Sequence[RunId], now_ms: int) -> int:
+    return sum(connection.execute(RENEW, (run, now_ms)).rowcount for run in runs)
+
+
+def find_held(connection: sqlite3.Connection, name: bytes, now_ms: int, alive: Alive) -> Held | None:
+    row = connection.execute(FIND, (name,)).fetchone()
+    held = read_lock(row) if row else None
+    return held if held and is_held(held, now_ms, alive) else None
+
+
+def find_all(connection: sqlite3.Connection, now_ms: int, alive: Alive) -> list[Held]:
+    locks = map(read_lock, connection.execute(ALL))
+    return [held for held in locks if is_held(held, now_ms, alive)]
+
+
+def sweep_locks(connection: sqlite3.Connection, now_ms: int, alive: Alive) -> list[bytes]:
+    """Delete those that are free though nobody has released them; gives their names."""
+    expired = map(read_lock, connection.execute(EXPIRED, (now_ms,)).fetchall())
+    free = [held.name for held in expired if not is_held(held, now_ms, alive)]
+    connection.executemany(FREE, [(name,) for name in free])
+    return free
+
+
+def is_held(held: Held, now_ms: int, alive: Alive) -> bool:
+    return held.expires_ms > now_ms or (held.run is not None and alive(held.run))
+
+
+def shorten(held: Held, now_ms: int) -> Held:
+    """A lease reaches no further than its own length from now: else the clock was set back since, and whoever wants
+    the lock would wait until it shows again what it showed then."""
+    return replace(held, expires_ms=min(held.expires_ms, now_ms + held.lease_ms))
+
+
+def row_of_lock(held: Held) -> LockRow:
+    return held.name, held.holder, held.run, held.acquired_ms, held.expires_ms, held.lease_ms
+
+
+def read_lock(row: LockRow) -> Held:
+    name, holder, run, acquired_ms, expires_ms, lease_ms = row
+    return Held(
+        name=name,
+        holder=holder,
+        run=None if run is None else RunId(run),
+        acquired_ms=acquired_ms,
+        expires_ms=expires_ms,
+        lease_ms=lease_ms,
+    )

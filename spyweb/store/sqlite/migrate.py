@@ -1,0 +1,122 @@
+"""Brings a database to the schema of this spyweb: numbered .sql files, each applied in a transaction and recorded.
+
+A file that holds something is copied before it is changed.  A database that has a migration unknown here is
+refused: its tables may mean something else.  Everything here runs on the thread of the connection.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import spyweb
+from spyweb.errors import StoreError, StoreNewer
+
+RECORD = """
+    CREATE TABLE IF NOT EXISTS migration (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_ms INTEGER NOT NULL)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    number: int
+    name: str
+    sql: str
+
+
+def load_migrations() -> list[Migration]:
+    """What this spyweb knows, in order; a file is named NUMBER_what_it_does.sql."""
+    found = [
+        file for file in files("spyweb.store.sqlite").joinpath("migrations").iterdir() if file.name.endswith(".sql")
+    ]
+    return [
+        Migration(number=int(file.name.partition("_")[0]), name=file.name.removesuffix(".sql"), sql=file.read_text())
+        for file in sorted(found, key=lambda file: file.name)
+    ]
+
+
+def migrate(connection: sqlite3.Connection, path: Path, known: Sequence[Migration], now_ms: int) -> None:
+    refuse_newer(connection, path, known)
+    pending = find_pending(connection, known)
+    if pending and find_version(connection) > 0:
+        copy_aside(connection, path.with_name(f"{path.name}.before-{pending[0].number:04d}"))
+    for migration in pending:
+        apply(connection, migration, now_ms)
+
+
+def refuse_newer(connection: sqlite3.Connection, path: Path, known: Sequence[Migration]) -> None:
+    names = {migration.name for migration in known}
+    unknown = [name for name in find_applied(connection) if name not in names]
+    latest = known[-1].name if known else "none"
+    if not unknown and find_version(connection) <= (known[-1].number if known else 0):
+        return
+    what = ", ".join(unknown) or f"schema {find_version(connection)}"
+    raise StoreNewer(
+        f"{path}: written by a newer spyweb: it has {what}, and spyweb {spyweb.__version__} knows up to {latest}"
+    )
+
+
+def refuse_older(connection: sqlite3.Connection, path: Path, known: Sequence[Migration]) -> None:
+    if pending := find_pending(connection, known):
+        raise StoreError(f"{path}: written by an older spyweb: `spyweb start` brings it up to {pending[-1].name}")
+
+
+def find_version(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version
+
+
+def find_pending(connection: sqlite3.Connection, known: Sequence[Migration]) -> list[Migration]:
+    version = find_version(connection)
+    return [migration for migration in known if migration.number > version]
+
+
+def find_applied(connection: sqlite3.Connection) -> list[str]:
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migration'").fetchone():
+        return []
+    return [name for (name,) in connection.execute("SELECT name FROM migration ORDER BY number")]
+
+
+def copy_aside(connection: sqlite3.Connection, copy: Path) -> None:
+    """A copy under its final name is whole: it is made beside it and then renamed."""
+    unfinished = copy.with_name(f"{copy.name}.unfinished")
+    unfinished.unlink(missing_ok=True)
+    try:
+        with closing(sqlite3.connect(unfinished)) as target:
+            connection.backup(target)
+        os.replace(unfinished, copy)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)  # on a full disk, it is in the way
+        raise
+
+
+def apply(connection: sqlite3.Connection, migration: Migration, now_ms: int) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute(RECORD)
+        for statement in split_statements(migration.sql):
+            connection.execute(statement)
+        connection.execute("INSERT INTO migration VALUES (?, ?, ?)", (migration.number, migration.name, now_ms))
+        connection.execute(f"PRAGMA user_version = {migration.number:d}")
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise StoreError(f"migration {migration.name} failed: {error}") from error
+
+
+def split_statements(sql: str) -> Iterator[str]:
+    """One statement at a time: executescript would commit the transaction that they are to stand or fall in."""
+    statement = ""
+    for line in sql.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    if statement.strip():
+        yield statement

@@ -1,0 +1,61 @@
+"""Whether a database that is open still lies where it was opened, with all of its log.
+
+What is written to a file that somebody has removed, or put another in the place of, is lost with the process.  SQLite
+looks for that only where it keeps a rollback journal (SQLITE_READONLY_DBMOVED), not in WAL mode.  Where the log was
+cut off it writes on behind the gap, and copies the gap into the database.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from spyweb.errors import StoreCorrupt, StoreError
+from spyweb.store.sqlite.damage import wal_of
+from spyweb.store.sqlite.log_index import LogIndex
+
+Identity = tuple[int, int]  # no other file has it for as long as this one is open
+
+
+class Original:
+    """The files that have just been opened: a database and its log, where the file system can do with one."""
+
+    def __init__(self, path: Path, index: LogIndex | None = None) -> None:
+        self._path = path
+        self._log = str(wal_of(path))
+        self._index = index
+        files = [path, *filter(Path.exists, [wal_of(path)])]
+        self._identities = {str(file): identity_of(str(file)) for file in files}
+
+    def trouble(self) -> StoreError | None:
+        """Any thread may ask; it takes 6 us."""
+        for file, identity in self._identities.items():
+            if not is_in_place(file, identity):
+                return StoreError(
+                    f"{file}: was removed or replaced while it is open: put it back, or start spyweb anew"
+                )
+        if self._index and self._is_cut_off(self._index):
+            return StoreCorrupt(self._path, f"{Path(self._log).name} was cut off while it was open")
+        return None
+
+    def _is_cut_off(self, index: LogIndex) -> bool:
+        """Another program may begin the log anew between two looks: hence the second one."""
+        least = index.least_size()
+        try:
+            return os.stat(self._log).st_size < least == index.least_size()
+        except OSError:
+            return False
+
+
+def identity_of(file: str) -> Identity:
+    found = os.stat(file)
+    return found.st_dev, found.st_ino
+
+
+def is_in_place(file: str, identity: Identity) -> bool:
+    try:
+        return identity_of(file) == identity
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # out of sight, which says nothing: SQLite has it open
+        return True

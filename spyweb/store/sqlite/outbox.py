@@ -1,0 +1,173 @@
+"""The outbox of messages in SQLite."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from asyncio import Future
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from spyweb.clock import Clock
+from spyweb.model import JobId
+from spyweb.store.protocol import Channel, Message, NewMessage, Target
+from spyweb.store.sqlite import records
+from spyweb.store.sqlite.batch import Kind
+from spyweb.store.sqlite.lanes import Lanes
+from spyweb.store.sqlite.pruning import SLICE, delete
+
+COLUMNS = "id, delivery, job, channel, address, headers, payload, created_ms, next_ms, attempts, error, dead_ms"
+ADD = """
+    INSERT INTO message (delivery, job, channel, address, headers, payload, created_ms, next_ms)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)
+"""
+# From target to target in the index, instead of over every message.
+NEXT_TARGET = """
+    SELECT channel, address FROM message INDEXED BY message_waiting
+    WHERE dead_ms IS NULL AND (channel, address) > (?, ?) ORDER BY channel, address LIMIT 1
+"""
+TO_TARGET = f"""
+    SELECT {COLUMNS} FROM message INDEXED BY message_waiting
+    WHERE dead_ms IS NULL AND channel = ? AND address = ?
+"""
+IN_TURN = f"{TO_TARGET} AND (holds OR next_ms <= ?) ORDER BY id LIMIT 1"
+EARLIEST = f"{TO_TARGET} ORDER BY next_ms, id LIMIT 1"
+DONE = "DELETE FROM message WHERE id = ?"
+PUT_OFF = "UPDATE message SET attempts = attempts + 1, next_ms = ?, error = ?, holds = ? WHERE id = ?"
+GIVE_UP = "UPDATE message SET attempts = attempts + 1, dead_ms = ?, error = ? WHERE id = ?"
+LIST = f"SELECT {COLUMNS} FROM message WHERE ?1 IS NULL OR job = ?1 ORDER BY id DESC LIMIT ?2"
+RETRY = """
+    UPDATE message SET next_ms = ?1, holds = 1, attempts = attempts * (dead_ms IS NULL),
+        created_ms = CASE WHEN dead_ms IS NULL THEN created_ms ELSE ?1 END, dead_ms = NULL
+    WHERE ?2 IS NULL OR id = ?2 RETURNING id, channel, address
+"""
+COUNT_DEAD = "SELECT count(*) FROM message WHERE dead_ms IS NOT NULL"
+OUTDATED = "SELECT id FROM message WHERE dead_ms < ? LIMIT ?"
+
+Headers = tuple[tuple[str, str], ...]
+MessageRow = tuple[int, str, str, str, str, str, bytes, int, int, int, str, int | None]
+
+
+class SqliteOutbox:
+    """Questions go to the writer's own connection: they are short, and see every message that was told of."""
+
+    def __init__(self, lanes: Lanes, clock: Clock) -> None:
+        self._writer = lanes.writer
+        self._clock = clock
+        self._callbacks: list[Callable[[Sequence[Target]], None]] = []
+
+    def add(self, messages: Sequence[NewMessage], *, settles: Sequence[int] = ()) -> Future[list[int]]:
+        now_ms = self._clock.now_ms()
+        rows = [(secrets.token_hex(16), *row_of(message), now_ms) for message in messages]
+        tell = partial(self._tell, tuple(message.target for message in messages))
+        return self._writer.submit(Kind.SEVERAL, add, rows, settles, after=tell)
+
+    def on_added(self, callback: Callable[[Sequence[Target]], None]) -> None:
+        self._callbacks.append(callback)
+
+    def _tell(self, targets: Sequence[Target]) -> None:
+        for callback in self._callbacks:
+            callback(targets)
+
+    def targets(self) -> Future[list[Target]]:
+        return self._writer.submit(Kind.READ, find_targets)
+
+    def next(self, target: Target, now_ms: int) -> Future[Message | None]:
+        return self._writer.submit(Kind.READ, find_next, target, now_ms)
+
+    def done(self, message: int) -> Future[None]:
+        return self._writer.submit(Kind.WRITE, change, DONE, message)
+
+    def put_off(self, message: int, *, next_ms: int, error: str, holds: bool) -> Future[None]:
+        return self._writer.submit(Kind.WRITE, change, PUT_OFF, next_ms, error, holds, message)
+
+    def give_up(self, message: int, *, error: str) -> Future[None]:
+        return self._writer.submit(Kind.WRITE, change, GIVE_UP, self._clock.now_ms(), error, message)
+
+    def unsent(self, job: JobId | None, limit: int) -> Future[list[Message]]:
+        return self._writer.submit(Kind.READ, find, job, limit)
+
+    def retry(self, message: int | None) -> Future[list[int]]:
+        targets: list[Target] = []
+        tell = partial(self._tell, targets)  # filled on the writer's thread, read after the commit
+        return self._writer.submit(Kind.SEVERAL, retry, message, self._clock.now_ms(), targets, after=tell)
+
+    def count_dead(self) -> Future[int]:
+        return self._writer.submit(Kind.READ, count_dead)
+
+    async def prune(self, *, older_than_ms: int) -> int:
+        deleted = 0
+        while outdated := await self._writer.submit(Kind.READ, find_outdated, older_than_ms):
+            await self._writer.submit(Kind.SEVERAL, delete, DONE, outdated)
+            deleted += len(outdated)
+        return deleted
+
+
+def row_of(message: NewMessage) -> tuple[object, ...]:
+    headers = msgspec.json.encode(message.headers).decode()
+    return (message.job, message.target.channel.value, message.target.address, headers, message.payload)
+
+
+def add(connection: sqlite3.Connection, rows: Sequence[tuple[object, ...]], settles: Sequence[int]) -> list[int]:
+    records.settle(connection, settles)
+    return [connection.execute(ADD, row).lastrowid or 0 for row in rows]
+
+
+def find_targets(connection: sqlite3.Connection) -> list[Target]:
+    found: list[Target] = []
+    last: tuple[str, str] = ("", "")
+    while row := connection.execute(NEXT_TARGET, last).fetchone():
+        last = row
+        found.append(Target(Channel(row[0]), row[1]))
+    return found
+
+
+def find_next(connection: sqlite3.Connection, target: Target, now_ms: int) -> Message | None:
+    of_target = (target.channel.value, target.address)
+    row = (
+        connection.execute(IN_TURN, (*of_target, now_ms)).fetchone()
+        or connection.execute(EARLIEST, of_target).fetchone()
+    )
+    return read(row) if row else None
+
+
+def find(connection: sqlite3.Connection, job: JobId | None, limit: int) -> list[Message]:
+    return [read(row) for row in connection.execute(LIST, (job, limit))]
+
+
+def retry(connection: sqlite3.Connection, message: int | None, now_ms: int, targets: list[Target]) -> list[int]:
+    rows = connection.execute(RETRY, (now_ms, message)).fetchall()
+    targets[:] = dict.fromkeys(Target(Channel(channel), address) for _, channel, address in rows)
+    return sorted(number for number, _, _ in rows)
+
+
+def read(row: MessageRow) -> Message:
+    number, delivery, job, channel, address, headers, payload, created_ms, next_ms, attempts, error, dead_ms = row
+    return Message(
+        id=number,
+        delivery=delivery,
+        job=JobId(job),
+        target=Target(Channel(channel), address),
+        headers=msgspec.json.decode(headers, type=Headers),
+        payload=payload,
+        created_ms=created_ms,
+        next_ms=next_ms,
+        attempts=attempts,
+        error=error,
+        dead_ms=dead_ms,
+    )
+
+
+def change(connection: sqlite3.Connection, statement: str, *values: object) -> None:
+    connection.execute(statement, values)
+
+
+def count_dead(connection: sqlite3.Connection) -> int:
+    number: int = connection.execute(COUNT_DEAD).fetchone()[0]
+    return number
+
+
+def find_outdated(connection: sqlite3.Connection, older_than_ms: int) -> list[int]:
+    return [number for (number,) in connection.execute(OUTDATED, (older_than_ms, SLICE))]

@@ -1,0 +1,44 @@
+"""Reading entries: one by one or many in a row.  On a connection's thread."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from spyweb.store.protocol import Entry
+from spyweb.store.sqlite.bulk import SIZES, Bulk, Wide
+from spyweb.store.sqlite.changes import Desk, Row, entry_of, is_live
+from spyweb.store.sqlite.recording import COLUMNS, find_row
+
+FIND_MANY = Wide(
+    f"""
+    SELECT namespace, key, {COLUMNS} FROM (VALUES {{rows}}) AS wanted CROSS JOIN entry
+    ON entry.namespace = wanted.column1 AND entry.key = wanted.column2
+    """,
+    columns=2,
+)
+
+
+def find_entry(connection: sqlite3.Connection, desk: Desk) -> Entry | None:
+    return live_entry(desk, find_row(connection, desk.namespace, desk.key))
+
+
+def find_entries(connection: sqlite3.Connection, several: Sequence[tuple[Desk]]) -> list[Entry | Exception | None]:
+    """In their order."""
+    places = list({(desk.namespace, desk.key): None for (desk,) in several})
+    rows = {(namespace, key): Row(*cells) for namespace, key, *cells in FIND_MANY.execute(connection, places)}
+    return [attempt(desk, rows.get((desk.namespace, desk.key))) for (desk,) in several]
+
+
+def live_entry(desk: Desk, row: Row | None) -> Entry | None:
+    return entry_of(desk.codec, desk.namespace, desk.key, row) if row and is_live(row, desk.now_ms) else None
+
+
+def attempt(desk: Desk, row: Row | None) -> Entry | Exception | None:
+    try:
+        return live_entry(desk, row)
+    except Exception as error:  # noqa: BLE001 - the boundary of one op, as in a batch: its value can't be read
+        return error
+
+
+find = Bulk(find_entry, find_entries, at_once=SIZES[-1])

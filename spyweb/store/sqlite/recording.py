@@ -1,0 +1,118 @@
+"""Writing what a decision comes to: the entry, its past version and the change events.  On a connection's thread."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from spyweb.store.protocol import NOBODY, ChangeKind, HistoryRule, Origin, Transform
+from spyweb.store.sqlite.batch import Kind
+from spyweb.store.sqlite.changes import Desk, Effect, Noted, Row, decide
+from spyweb.store.sqlite.following import Hearing
+
+COLUMNS = "type, value, expires_ms, version, created_ms, updated_ms, entry.rowid"
+FIND = f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND key = ?"
+UPDATE = """
+    UPDATE entry SET type = ?, value = ?, expires_ms = ?, version = ?, created_ms = ?, updated_ms = ? WHERE rowid = ?
+"""
+# Over an expired row: the new entry comes last in the order of creation.
+PUT = """
+    REPLACE INTO entry (namespace, key, type, value, expires_ms, version, created_ms, updated_ms)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+DELETE = "DELETE FROM entry WHERE namespace = ? AND key = ?"
+ARCHIVE = """
+    REPLACE INTO past (namespace, key, type, value, version, created_ms, updated_ms, archived_ms)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+FORGET_BEYOND = """
+    DELETE FROM past WHERE namespace = ?1 AND key = ?2 AND version <= (
+        SELECT version FROM past WHERE namespace = ?1 AND key = ?2 ORDER BY version DESC LIMIT 1 OFFSET ?3
+    )
+"""
+LAST_VERSION = "SELECT max(version) FROM past WHERE namespace = ? AND key = ?"
+NOTE = """
+    INSERT INTO event (
+        namespace, key, kind, old_version, old_type, old_value, new_version, new_type, new_value, at_ms, job, run, depth
+    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """What a write leaves behind beside the entry."""
+
+    wanted: frozenset[ChangeKind] = frozenset()
+    history: HistoryRule | None = None
+    origin: Origin = NOBODY
+    hearing: Hearing | None = None
+
+    @property
+    def kind(self) -> Kind:
+        return Kind.SEVERAL if self.wanted or self.history else Kind.WRITE
+
+
+NO_TRAIL = Trail()
+
+
+def find_row(connection: sqlite3.Connection, namespace: str, key: bytes) -> Row | None:
+    found = connection.execute(FIND, (namespace, key)).fetchone()
+    return Row(*found) if found else None
+
+
+def transform(connection: sqlite3.Connection, desk: Desk, change: Transform, trail: Trail) -> object:
+    if trail.hearing:
+        trail.hearing.begin()
+    row = find_row(connection, desk.namespace, desk.key)
+    last_version = find_last_version(connection, desk) if row is None and trail.history else 0
+    effect = decide(desk, row, change, last_version)
+    if effect.changes:
+        put_row(connection, desk, effect.row)
+    if trail is not NO_TRAIL:
+        leave_trail(connection, desk, effect, trail)
+    return effect.result
+
+
+def change(connection: sqlite3.Connection, desk: Desk, change: Transform) -> object:
+    """A transform that leaves no trail."""
+    return transform(connection, desk, change, NO_TRAIL)
+
+
+def put_row(connection: sqlite3.Connection, desk: Desk, row: Row | None) -> None:
+    if row is None:
+        connection.execute(DELETE, (desk.namespace, desk.key))
+    elif row.rowid:
+        connection.execute(UPDATE, row)
+    else:
+        connection.execute(PUT, (desk.namespace, desk.key, *row[:-1]))
+
+
+def leave_trail(connection: sqlite3.Connection, desk: Desk, effect: Effect, trail: Trail) -> None:
+    if trail.history and effect.replaced:
+        archive(connection, desk, effect.replaced, trail.history)
+    for noted in effect.notes:
+        if noted.kind in trail.wanted:
+            note(connection, desk, noted, trail.origin)
+    if trail.hearing:
+        trail.hearing.note(desk, effect.notes, trail.origin)
+
+
+def archive(connection: sqlite3.Connection, desk: Desk, row: Row, rule: HistoryRule) -> None:
+    moments = (row.created_ms, row.updated_ms, desk.now_ms)
+    connection.execute(ARCHIVE, (desk.namespace, desk.key, row.type, row.column, row.version, *moments))
+    if rule.versions is not None:
+        connection.execute(FORGET_BEYOND, (desk.namespace, desk.key, rule.versions))
+
+
+def find_last_version(connection: sqlite3.Connection, desk: Desk) -> int:
+    return connection.execute(LAST_VERSION, (desk.namespace, desk.key)).fetchone()[0] or 0
+
+
+def note(connection: sqlite3.Connection, desk: Desk, noted: Noted, origin: Origin) -> None:
+    old, new = side_of(noted.old), side_of(noted.new)
+    who = (origin.job, origin.run, origin.depth)
+    connection.execute(NOTE, (desk.namespace, desk.key, noted.kind.value, *old, *new, desk.now_ms, *who))
+
+
+def side_of(row: Row | None) -> tuple[object, ...]:
+    return (row.version, row.type, row.column) if row else (None, None, None)

@@ -1,0 +1,201 @@
+"""Records in SQLite, and the hashes of what was seen."""
+
+from __future__ import annotations
+
+import sqlite3
+from asyncio import Future
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+
+import msgspec
+
+from spyweb.clock import Clock
+from spyweb.errors import StoreError
+from spyweb.model import JobId
+from spyweb.store.protocol import NewRecord, Record
+from spyweb.store.sqlite import pruning
+from spyweb.store.sqlite.batch import Kind
+from spyweb.store.sqlite.lanes import Lanes
+from spyweb.store.sqlite.pruning import SLICE, Prunable
+
+LATEST_NS = (1 << 63) - 1  # what rev_ts is reckoned from
+NS_IN_MS = 1_000_000
+STEP_NS = 1_000  # between records, so that a reader whose numbers are doubles tells them apart
+TOUCH_MS = 24 * 3_600_000  # how stale `last_ms` may get: a page that shows nothing new mostly writes nothing
+ASKED_AT_ONCE = 32  # hashes looked up in one statement
+
+COLUMNS = "rev_ts, job, hash, url, fields, matches"
+ALL = f"SELECT {COLUMNS} FROM record WHERE rev_ts > ? ORDER BY rev_ts LIMIT ?"
+OF_JOB = f"SELECT {COLUMNS} FROM record INDEXED BY record_of_job WHERE job = ? AND rev_ts > ? ORDER BY rev_ts LIMIT ?"
+OWED = f"""
+    SELECT {COLUMNS} FROM record INDEXED BY record_owed WHERE job = ? AND is_owed ORDER BY rev_ts DESC LIMIT ?
+"""
+NEWEST = "SELECT min(rev_ts) FROM record"
+TAKEN = "SELECT 1 FROM record WHERE rev_ts = ?"
+ADD = f"INSERT INTO record ({COLUMNS}, is_owed) VALUES (?, ?, ?, ?, ?, ?, ?)"
+SETTLE = "UPDATE record SET is_owed = 0 WHERE rev_ts = ?"
+SEEN = f"SELECT hash, last_ms FROM seen WHERE job = ? AND hash IN ({', '.join('?' * ASKED_AT_ONCE)})"
+SEE = "INSERT INTO seen (job, hash, first_ms, last_ms) VALUES (?, ?, ?, ?)"
+SEE_AGAIN = "UPDATE seen SET last_ms = ? WHERE job = ? AND hash = ?"
+
+NEXT_JOB = "SELECT min(job) FROM record WHERE job > ?"
+FIRST_BEYOND = "SELECT rev_ts FROM record INDEXED BY record_of_job WHERE job = ? ORDER BY rev_ts LIMIT 1 OFFSET ?"
+OUTDATED = """
+    SELECT rev_ts FROM record INDEXED BY record_of_job
+    WHERE job = ?1 AND rev_ts >= min(?2, ?3) AND (rev_ts >= ?3 OR NOT is_owed) LIMIT ?4
+"""
+DELETE = "DELETE FROM record WHERE rev_ts = ?"
+UNSEEN = "SELECT job, hash FROM seen WHERE last_ms < ? LIMIT ?"
+FORGET = "DELETE FROM seen WHERE job = ? AND hash = ? AND last_ms < ?"
+
+# What both have seen stays the new one's.
+MOVE_SEEN = ("UPDATE OR IGNORE seen SET job = :new WHERE job = :old", "DELETE FROM seen WHERE job = :old")
+MOVE = "UPDATE record SET job = :new WHERE job = :old"
+
+encode = msgspec.json.encode
+
+
+class SqliteRecords:
+    def __init__(self, lanes: Lanes, clock: Clock) -> None:
+        self._lanes = lanes
+        self._clock = clock
+
+    def add(self, job: JobId, items: Sequence[NewRecord], *, owed: bool = False) -> Future[list[int | None]]:
+        return self._lanes.writer.submit(Kind.SEVERAL, add, job, items, self._clock.now_ms(), owed)
+
+    def owed(self, job: JobId, limit: int) -> Future[list[Record]]:
+        return self._lanes.ask(find_owed, job, limit)
+
+    def move(self, old: JobId, new: JobId) -> Future[int]:
+        return self._lanes.writer.submit(Kind.SEVERAL, move, old, new)
+
+    def list(self, job: JobId | None = None, *, limit: int = 30, before_ns: int | None = None) -> Future[list[Record]]:
+        return self._lanes.ask(find, job, limit, before_ns)
+
+    async def prune(self, *, keep: int, older_than_ms: int | None, unseen_since_ms: int) -> int:
+        writer, questions = self._lanes.writer, self._lanes.questions
+        outdated = Prunable(NEXT_JOB, partial(outdated_of_job, keep, older_than_ms), DELETE)
+        deleted = await pruning.prune(writer, questions, outdated)
+        while unseen := await questions.submit(Kind.READ, find_unseen, unseen_since_ms):
+            await writer.submit(Kind.SEVERAL, forget, unseen, unseen_since_ms)
+        return deleted
+
+
+def add(
+    connection: sqlite3.Connection, job: JobId, items: Sequence[NewRecord], now_ms: int, owed: bool
+) -> list[int | None]:
+    known = find_seen(connection, job, [item.hash for item in items])
+    stale = [(now_ms, job, item_hash) for item_hash, last_ms in known.items() if last_ms <= now_ms - TOUCH_MS]
+    connection.executemany(SEE_AGAIN, stale)
+    moments: Iterator[int] | None = None
+    added: list[int | None] = []
+    for item in items:
+        if item.hash in known:
+            added.append(None)
+            continue
+        known[item.hash] = now_ms
+        if item.found_ns is None:
+            moments = moments or free_moments(connection, now_ms)
+            moment = next(moments)
+        else:
+            moment, moments = free_moment_from(connection, item.found_ns), None
+        connection.execute(SEE, (job, item.hash, min(now_ms, moment // NS_IN_MS), now_ms))
+        added.append(insert(connection, job, item, moment, owed))
+    return added
+
+
+def find_seen(connection: sqlite3.Connection, job: JobId, hashes: Iterable[bytes]) -> dict[bytes, int]:
+    """Those that were seen, with when."""
+    found: dict[bytes, int] = {}
+    left = iter(hashes)
+    while asked := list(islice(left, ASKED_AT_ONCE)):
+        filled = asked + asked[-1:] * (ASKED_AT_ONCE - len(asked))  # one statement for any number
+        found.update(connection.execute(SEEN, (job, *filled)))
+    return found
+
+
+def free_moments(connection: sqlite3.Connection, now_ms: int) -> Iterator[int]:
+    """Timestamps for new records: from now on, but after every other, even where the clock was set back."""
+    newest = connection.execute(NEWEST).fetchone()[0]
+    moment = now_ms * NS_IN_MS
+    if newest is not None:
+        moment = max(moment, LATEST_NS - newest + STEP_NS)
+    while True:
+        yield moment
+        moment += STEP_NS
+
+
+def free_moment_from(connection: sqlite3.Connection, found_ns: int) -> int:
+    """Return the timestamp of a record that was found then: that moment, or the next that no other record has."""
+    while connection.execute(TAKEN, (LATEST_NS - found_ns,)).fetchone():
+        found_ns += STEP_NS
+    return found_ns
+
+
+def insert(connection: sqlite3.Connection, job: JobId, item: NewRecord, timestamp_ns: int, owed: bool) -> int:
+    fields, matches = to_text(dict(item.fields)), to_text(list(item.matches))
+    connection.execute(ADD, (LATEST_NS - timestamp_ns, job, item.hash, item.url, fields, matches, owed))
+    return timestamp_ns
+
+
+def settle(connection: sqlite3.Connection, timestamps: Sequence[int]) -> None:
+    connection.executemany(SETTLE, [(LATEST_NS - timestamp_ns,) for timestamp_ns in timestamps])
+
+
+def move(connection: sqlite3.Connection, old: JobId, new: JobId) -> int:
+    if old == new:
+        return 0
+    names = {"old": old, "new": new}
+    for statement in MOVE_SEEN:
+        connection.execute(statement, names)
+    return connection.execute(MOVE, names).rowcount
+
+
+def to_text(value: Mapping[str, str] | Sequence[str]) -> str:
+    try:
+        return encode(value).decode()
+    except UnicodeEncodeError as error:
+        raise StoreError("a record holds text that is no Unicode") from error
+
+
+def find(connection: sqlite3.Connection, job: JobId | None, limit: int, before_ns: int | None) -> list[Record]:
+    after = -1 if before_ns is None else LATEST_NS - before_ns
+    if job is None:
+        rows = connection.execute(ALL, (after, max(limit, 0)))
+    else:
+        rows = connection.execute(OF_JOB, (job, after, max(limit, 0)))
+    return [read(*row) for row in rows]
+
+
+def find_owed(connection: sqlite3.Connection, job: JobId, limit: int) -> list[Record]:
+    return [read(*row) for row in connection.execute(OWED, (job, limit))]
+
+
+def read(rev_ts: int, job: str, item_hash: bytes, url: str, fields: str, matches: str) -> Record:
+    return Record(
+        timestamp_ns=LATEST_NS - rev_ts,
+        job=JobId(job),
+        hash=item_hash,
+        fields=msgspec.json.decode(fields, type=dict[str, str]),
+        matches=msgspec.json.decode(matches, type=tuple[str, ...]),
+        url=url,
+    )
+
+
+def outdated_of_job(
+    keep: int, older_than_ms: int | None, connection: sqlite3.Connection, job: str, limit: int
+) -> list[int]:
+    beyond = connection.execute(FIRST_BEYOND, (job, keep)).fetchone()
+    too_many = beyond[0] if beyond else LATEST_NS
+    too_old = LATEST_NS if older_than_ms is None else LATEST_NS - older_than_ms * NS_IN_MS + 1
+    return [number for (number,) in connection.execute(OUTDATED, (job, too_many, too_old, limit))]
+
+
+def find_unseen(connection: sqlite3.Connection, since_ms: int) -> list[tuple[str, bytes]]:
+    return connection.execute(UNSEEN, (since_ms, SLICE)).fetchall()
+
+
+def forget(connection: sqlite3.Connection, unseen: Sequence[tuple[str, bytes]], since_ms: int) -> None:
+    """Asked again: an item may have come back meanwhile."""
+    connection.executemany(FORGET, [(job, item_hash, since_ms) for job, item_hash in unseen])

@@ -1,0 +1,46 @@
+"""Another key for an encrypted database, while no daemon has it open."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from spyweb.store.crypto.sealing import codec_for
+from spyweb.store.lock import hold_database
+from spyweb.store.protocol import Durability
+from spyweb.store.sqlite.damage import check
+from spyweb.store.sqlite.failures import translate
+from spyweb.store.sqlite.integrity import refuse_incomplete
+from spyweb.store.sqlite.migrate import load_migrations, refuse_newer, refuse_older
+from spyweb.store.sqlite.store import connect, set_up_writing
+from spyweb.store.sqlite.vault import check_key, codec_of, purge, rewrite
+
+
+def rotate_key(path: Path, *, old: bytes | None, new: bytes | None) -> bool:
+    """Rewrite all values, their history and their events, or none (None: values that are not encrypted).
+
+    Gives whether nothing of their older form is left in the file; where not, the next opening sees to it.  The caller
+    holds the lock of the data directory.  Raises a StoreError with one clear line.
+    """
+    before, after = codec_for(old), codec_for(new)
+    refuse_incomplete(path, Durability.FULL)
+    try:
+        with closing(hold_database(path)), closing(connect(path)) as connection:
+            check(connection, path, killed=False)
+            refuse_newer(connection, path, load_migrations())
+            refuse_older(connection, path, load_migrations())
+            check_key(connection, path, before)
+            set_up_writing(connection, Durability.FULL)
+            rewrite(connection, codec_of(connection, before), after)
+            return is_purged(connection)
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+
+
+def is_purged(connection: sqlite3.Connection) -> bool:
+    """The values have their new key by now: what goes wrong here must not be told as if they had not."""
+    try:
+        return purge(connection)
+    except sqlite3.Error:
+        return False

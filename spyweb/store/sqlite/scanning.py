@@ -1,0 +1,207 @@
+"""Questions about many entries, and about past versions.  Runs on the thread of a connection.
+
+A cursor that may not be read to its end is closed: as long as it is open, all that this connection reads is as it was
+when that began, and an error that was raised above it keeps it open for as long as somebody holds the error.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import chain, islice, starmap
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from spyweb.model import MIB
+from spyweb.store.crypto.sealing import Codec
+from spyweb.store.patterns import Pattern, next_prefix
+from spyweb.store.protocol import Alive, Entry, Item, Order, ValueStats
+from spyweb.store.sqlite.bounds import size_of_row, size_of_value, within
+from spyweb.store.sqlite.changes import Desk, Row, entry_of, is_live
+from spyweb.store.sqlite.locks import find_all
+from spyweb.store.sqlite.reading import find_entry
+from spyweb.store.sqlite.recording import COLUMNS, find_row
+
+LIVE = "(expires_ms IS NULL OR expires_ms > :now_ms)"
+FROM_LEAST = f"FROM entry WHERE namespace = :namespace AND key >= :least AND {LIVE}"
+WITHIN_PREFIX = f"{FROM_LEAST} AND key < :beyond"
+ROW = f"SELECT key, {COLUMNS} FROM entry WHERE rowid = ?"
+# Leaps from namespace to namespace in the index instead of walking over every row.
+NAMESPACES = f"""
+    WITH RECURSIVE names (name) AS (
+        SELECT min(namespace) FROM entry WHERE namespace >= :least
+        UNION ALL SELECT (SELECT min(namespace) FROM entry WHERE namespace > name) FROM names WHERE name IS NOT NULL
+    )
+    SELECT name FROM names WHERE name IS NOT NULL
+        AND EXISTS (SELECT 1 FROM entry WHERE namespace = name AND {LIVE})
+    ORDER BY name
+"""
+PAGE = f"""
+    SELECT namespace, key, {COLUMNS} FROM entry
+    WHERE rowid > :after AND {LIVE}
+        AND (:namespaces IS NULL OR namespace IN (SELECT value FROM json_each(:namespaces)))
+    ORDER BY rowid LIMIT :limit
+"""
+STATS = f"""
+    SELECT
+        count(*) FILTER (WHERE {LIVE}), count(*) FILTER (WHERE NOT {LIVE}),
+        coalesce(sum(length(key) + coalesce(length(CAST(value AS BLOB)), 0)), 0),
+        max(updated_ms) FILTER (WHERE {LIVE})
+    FROM entry
+"""
+PAST_COLUMNS = "type, value, NULL, version, created_ms, updated_ms"
+HISTORY = f"SELECT {PAST_COLUMNS} FROM past WHERE namespace = ? AND key = ? ORDER BY version DESC LIMIT ?"
+PAST_VERSION = f"SELECT {PAST_COLUMNS} FROM past WHERE namespace = ? AND key = ? AND version = ?"
+
+PAGE_ROWS = 500
+PAGE_BYTES = 4 * MIB  # of values: a page ends with the one that reaches it
+NO_LIMIT = -1
+
+T = TypeVar("T")
+Keyed = Iterator[tuple[bytes, Entry]]
+KeyedCells = tuple[Any, ...]
+Found = tuple[str, bytes, Row]  # namespace, key
+
+
+class Stretch(NamedTuple):
+    """The live entries of a namespace whose keys begin so, from the key `least` on."""
+
+    namespace: str
+    prefix: bytes
+    now_ms: int
+    least: bytes = b""
+
+
+def select(connection: sqlite3.Connection, columns: str, stretch: Stretch, ending: str = "") -> sqlite3.Cursor:
+    beyond = next_prefix(stretch.prefix)
+    source = FROM_LEAST if beyond is None else WITHIN_PREFIX
+    named = stretch._asdict() | {"least": max(stretch.prefix, stretch.least), "beyond": beyond}
+    return connection.execute(f"SELECT {columns} {source} {ending}", named)
+
+
+def find_keys(
+    connection: sqlite3.Connection, namespace: str, pattern: Pattern, now_ms: int, largest: int | None
+) -> list[bytes]:
+    with closing(select(connection, "key", Stretch(namespace, pattern.prefix, now_ms), "ORDER BY key")) as rows:
+        return list(within(largest, (key for (key,) in rows if pattern.matches(key)), len))
+
+
+def gather(
+    connection: sqlite3.Connection,
+    codec: Codec,
+    stretch: Stretch,
+    into: Callable[[Keyed], T],
+    order: Order,
+    largest: int | None,
+) -> T:
+    with closing(WAYS[order](connection, stretch)) as rows:
+        keyed = within(largest, ((key, Row(*row)) for key, *row in rows), size_of_row)
+        return into((key, entry_of(codec, stretch.namespace, key, row)) for key, row in keyed)
+
+
+def by_key(connection: sqlite3.Connection, stretch: Stretch) -> sqlite3.Cursor:
+    return select(connection, f"key, {COLUMNS}", stretch, "ORDER BY key")
+
+
+def by_creation(connection: sqlite3.Connection, stretch: Stretch) -> Generator[KeyedCells]:
+    """Numbers are sorted, not values, which would all be in memory for that.  One snapshot, as long as that is open."""
+    with closing(select(connection, "rowid", stretch, "ORDER BY rowid")) as numbers:
+        for numbered in numbers:
+            yield connection.execute(ROW, numbered).fetchone()
+
+
+Way = Callable[[sqlite3.Connection, Stretch], "sqlite3.Cursor | Generator[KeyedCells]"]
+WAYS: dict[Order, Way] = {Order.KEY: by_key, Order.CREATED: by_creation}
+
+
+def find_namespaces(connection: sqlite3.Connection, prefix: str, now_ms: int, largest: int | None) -> list[str]:
+    with closing(connection.execute(NAMESPACES, {"least": prefix, "now_ms": now_ms})) as rows:
+        return list(within(largest, (name for (name,) in rows if name.startswith(prefix)), len))
+
+
+class Page(NamedTuple):
+    items: Sequence[Item]
+    rowids: Sequence[int]  # of the items
+    after: int  # where the next page begins; 0: there is none
+
+
+class Told:
+    """Which keys an export has told.  One that is deleted and written again meanwhile comes last in the order of
+    creation, and so is met a second time.  By their hashes, which are 8 bytes a key as long as nothing newer is met."""
+
+    def __init__(self, newest: int, now_ms: int) -> None:
+        self._newest = newest  # rowid as the export begins: what is above, or newer, may have been there before
+        self._began_ms = now_ms
+        self._hashes = array("q")
+        self._once: set[int] = set()
+
+    def is_first(self, item: Item, rowid: int) -> bool:
+        place = hash((item.namespace, item.key))
+        if rowid <= self._newest and item.entry.created_ms < self._began_ms:
+            self._hashes.append(place)
+            return True
+        self._once.update(self._hashes)
+        del self._hashes[:]
+        is_first = place not in self._once
+        self._once.add(place)
+        return is_first
+
+
+def find_page(
+    connection: sqlite3.Connection, codec: Codec, namespaces: Sequence[str] | None, after: int, now_ms: int
+) -> Page:
+    listed = None if namespaces is None else msgspec.json.encode(namespaces).decode()
+    asked = {"namespaces": listed, "after": after, "now_ms": now_ms, "limit": PAGE_ROWS}
+    with closing(connection.execute(PAGE, asked)) as cursor:
+        found = ((namespace, key, Row(*row)) for namespace, key, *row in cursor)
+        rows = list(up_to(PAGE_BYTES, found))
+    items = [Item(namespace=name, key=key, entry=entry_of(codec, name, key, row)) for name, key, row in rows]
+    return Page(items, [row.rowid for _, _, row in rows], rows[-1][2].rowid if rows else 0)
+
+
+def find_newest(connection: sqlite3.Connection) -> int:
+    newest: int | None = connection.execute("SELECT max(rowid) FROM entry").fetchone()[0]
+    return newest or 0
+
+
+def up_to(size: int, rows: Iterable[Found]) -> Iterator[Found]:
+    """The first ones, until they take so many bytes."""
+    for row in rows:
+        yield row
+        size -= size_of_value(row[2])
+        if size <= 0:
+            return
+
+
+def measure(connection: sqlite3.Connection, namespace: str | None, now_ms: int, alive: Alive) -> ValueStats:
+    which = "" if namespace is None else "WHERE namespace = :namespace"
+    counted = connection.execute(f"{STATS} {which}", {"now_ms": now_ms, "namespace": namespace}).fetchone()
+    total, expired, size_bytes, last_modified_ms = counted
+    return ValueStats(
+        total_keys=total,
+        expired_keys=expired,
+        size_bytes=size_bytes,
+        last_modified_ms=last_modified_ms,
+        active_locks=len(find_all(connection, now_ms, alive)),
+    )
+
+
+def find_history(connection: sqlite3.Connection, desk: Desk, limit: int | None, largest: int | None) -> list[Entry]:
+    """The desk's entry."""
+    live = find_row(connection, desk.namespace, desk.key)
+    asked = (desk.namespace, desk.key, NO_LIMIT if limit is None else limit)
+    with closing(connection.execute(HISTORY, asked)) as past:
+        rows = chain([live] if live and is_live(live, desk.now_ms) else [], starmap(Row, past))
+        chosen = within(largest, islice(rows, limit), size_of_value)
+        return [entry_of(desk.codec, desk.namespace, desk.key, row) for row in chosen]
+
+
+def find_version(connection: sqlite3.Connection, desk: Desk, version: int) -> Entry | None:
+    live = find_entry(connection, desk)
+    if live and live.version == version:
+        return live
+    row = connection.execute(PAST_VERSION, (desk.namespace, desk.key, version)).fetchone()
+    return entry_of(desk.codec, desk.namespace, desk.key, Row(*row)) if row else None

@@ -1,0 +1,236 @@
+"""The SQLite store: a connection that writes, one that reads entries, and one that answers long questions.
+
+`open_store` proves the file before it is used: it is a database, not damaged as far as can be told quickly, and
+brought up to this spyweb's schema.  What goes wrong raises a StoreError, or a NoAccess, with one clear line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, closing
+from functools import partial
+from pathlib import Path
+
+from spyweb.clock import Clock
+from spyweb.errors import StoreError
+from spyweb.store.access import explain
+from spyweb.store.crypto.sealing import PLAIN, Codec, codec_for
+from spyweb.store.lock import hold_database
+from spyweb.store.marker import Marker
+from spyweb.store.protocol import NO_HISTORY, Durability, HistoryRules, StoreStats
+from spyweb.store.sqlite.batch import BATCH_LIMIT, Connection, Lane
+from spyweb.store.sqlite.checkpoints import Checkpoints
+from spyweb.store.sqlite.damage import check, files_of, size_of, was_killed
+from spyweb.store.sqlite.entries import SqliteEntries
+from spyweb.store.sqlite.events import SqliteEvents
+from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, translate
+from spyweb.store.sqlite.integrity import refuse_incomplete
+from spyweb.store.sqlite.lanes import Lanes
+from spyweb.store.sqlite.locks import SqliteLocks
+from spyweb.store.sqlite.log_index import LogIndex
+from spyweb.store.sqlite.migrate import Migration, load_migrations, migrate, refuse_newer, refuse_older
+from spyweb.store.sqlite.original import Original
+from spyweb.store.sqlite.outbox import SqliteOutbox
+from spyweb.store.sqlite.records import SqliteRecords
+from spyweb.store.sqlite.runs import SqliteRuns
+from spyweb.store.sqlite.values import SqliteValues
+from spyweb.store.sqlite.vault import check_key, codec_of, encrypt_first, purge
+
+STATEMENTS_KEPT_PREPARED = 64  # more than the store has
+WAL_KEPT_BYTES = 64 << 20
+PAGES_BETWEEN_CHECKPOINTS = 8000  # 32 MB of log
+
+
+class SqliteStore:
+    def __init__(self, path: Path, lanes: Lanes, clock: Clock, codec: Codec, history: HistoryRules) -> None:
+        self._path = path
+        self._lanes = lanes
+        self._closing = asyncio.Lock()
+        self.locks = SqliteLocks(lanes.writer, clock)
+        self.events = SqliteEvents(lanes.writer, codec)
+        self.values = SqliteValues(lanes, clock, codec, self.events, self.locks, history)
+        self.entries = SqliteEntries(lanes, clock, codec, self.values)
+        self.runs = SqliteRuns(lanes.writer, lanes.questions, self.locks.holdings)
+        self.records = SqliteRecords(lanes, clock)
+        self.outbox = SqliteOutbox(lanes, clock)
+
+    def stats(self) -> StoreStats:
+        writer = self._lanes.writer
+        return StoreStats(
+            path=str(self._path),
+            writes=writer.writes,
+            batches=writer.batches,
+            errors=writer.errors,
+            size_bytes=sum(map(size_of, files_of(self._path))),
+            last_commit_ms=writer.last_commit_ms,
+            pending=writer.pending,
+            oldest_pending_s=writer.oldest_pending_s,
+            stalled_s=writer.stalled_s,
+            failed=writer.trouble,
+        )
+
+    async def close(self) -> None:
+        async with self._closing:
+            await self._lanes.close()
+
+
+async def open_store(  # noqa: PLR0913 - each but the first is an option
+    path: Path,
+    *,
+    clock: Clock,
+    durability: Durability = Durability.FULL,
+    read_only: bool = False,
+    key: bytes | None = None,
+    history: HistoryRules = NO_HISTORY,
+    marker: Marker | None = None,
+) -> SqliteStore:
+    """Open the database, made if it is absent and brought up to date; with `read_only`, as it is or not at all.
+
+    With a key, values are encrypted; those that are not yet, first.  The marker tells what is known of the database
+    from before.
+    """
+    codec = codec_for(key)
+    refuse_incomplete(path, durability, marker.known() if marker else None)
+    if read_only:
+        return await open_to_look(path, clock, codec, history)
+    return SqliteStore(path, await open_lanes(path, clock, durability, codec, marker), clock, codec, history)
+
+
+async def open_to_look(path: Path, clock: Clock, codec: Codec, history: HistoryRules) -> SqliteStore:
+    async with AsyncExitStack() as opened:
+        lane = await open_lane(path, clock, partial(open_as_it_is, path, codec))
+        opened.push_async_callback(lane.close)
+        lanes = Lanes(writer=lane, reader=lane, questions=lane)
+        store = SqliteStore(path, lanes, clock, await lanes.ask(codec_of, codec), history)
+        opened.pop_all()
+    return store
+
+
+async def open_lanes(
+    path: Path, clock: Clock, durability: Durability, codec: Codec, marker: Marker | None = None
+) -> Lanes:
+    async with AsyncExitStack() as opened:
+        lock = hold_database(path, clock=clock)
+        opened.callback(lock.close)
+        writer = await open_lane(path, clock, partial(open_up_to_date, path, durability, clock.now_ms(), codec))
+        opened.push_async_callback(writer.close)
+        reader = await open_lane(path, clock, partial(connect_to_read, path))
+        opened.push_async_callback(reader.close)
+        # One at a time, so that a short question is not answered as late as a long one behind it.
+        questions = await open_lane(path, clock, partial(connect_to_read, path), limit=1)
+        opened.push_async_callback(questions.close)
+        await writer.watch_progress()
+        index = LogIndex(path)
+        writer.original = original = find_original(path, index)
+        writer.damage = reader.damage = questions.damage
+        checkpoints = Checkpoints(path, original, partial(connect_to, path, "rw"), marker, index)
+        opened.pop_all()
+    writer.tell_of_rows = checkpoints.note
+    return Lanes(writer=writer, reader=reader, questions=questions, checkpoints=checkpoints, lock=lock)
+
+
+async def open_lane(
+    path: Path, clock: Clock, connect: Callable[[], sqlite3.Connection], *, limit: int = BATCH_LIMIT
+) -> Lane:
+    try:
+        return Lane(await Connection.open(connect), path, clock, limit=limit)
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+    except OSError as error:
+        raise explain(error, path) from error
+
+
+def find_original(path: Path, index: LogIndex) -> Original:
+    try:
+        return Original(path, index)
+    except OSError as error:
+        raise explain(error, path) from error
+
+
+def open_up_to_date(path: Path, durability: Durability, now_ms: int, codec: Codec = PLAIN) -> sqlite3.Connection:
+    """1. look for damage; 2. refuse what is newer, or has another key; 3. set the connection up; 4. migrate;
+    5. encrypt what is to be.
+
+    The looking is done by a connection that can't write: closing the last one that can moves the log into the database.
+    """
+    known = load_migrations()
+    if size_of(path):
+        refuse_unfit(path, known, codec)
+    connection = connect(path)
+    try:
+        set_up_writing(connection, durability)
+        migrate(connection, path, known, now_ms)
+        encrypt_first(connection, codec)
+        purge(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def refuse_unfit(path: Path, known: Sequence[Migration], codec: Codec) -> None:
+    killed = was_killed(path)
+    with closing(connect_to_read(path)) as connection:
+        check(connection, path, killed=killed)
+        refuse_newer(connection, path, known)
+        check_key(connection, path, codec)
+
+
+def open_as_it_is(path: Path, codec: Codec = PLAIN) -> sqlite3.Connection:
+    if not path.exists():
+        raise StoreError(f"{path}: there is no database yet: `spyweb start` makes it")
+    known = load_migrations()
+    connection = connect_to_read(path)
+    try:
+        refuse_newer(connection, path, known)
+        refuse_older(connection, path, known)
+        check_key(connection, path, codec)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
+        path,
+        timeout=BUSY_TIMEOUT_MS / 1000,
+        isolation_level=None,  # transactions begin where the store says so, not where the module guesses
+        cached_statements=STATEMENTS_KEPT_PREPARED,
+    )
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    return connect_to(path, "ro")
+
+
+def connect_to(path: Path, mode: str) -> sqlite3.Connection:
+    """What is there: nothing is made."""
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_MS / 1000,
+        isolation_level=None,
+        cached_statements=STATEMENTS_KEPT_PREPARED,
+    )
+
+
+def set_up_writing(connection: sqlite3.Connection, durability: Durability) -> None:
+    """The journal mode first: it is stored in the file, and the others count from there on."""
+    # Readers and the writer do not wait for each other, and a commit is one append.
+    connection.execute("PRAGMA journal_mode = WAL")
+    # FULL: the log is on the disk before a write is acknowledged.  NORMAL: at the next checkpoint.
+    connection.execute(f"PRAGMA synchronous = {durability.value}")
+    # A checkpoint that is left to a commit (checkpoints.py) is two more syncs that it waits for.
+    connection.execute(f"PRAGMA wal_autocheckpoint = {PAGES_BETWEEN_CHECKPOINTS}")
+    # The log keeps the size of its largest burst for ever otherwise.
+    connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
+    # A damaged page is noticed when it is read, before its neighbours are written.
+    connection.execute("PRAGMA cell_size_check = ON")
+    # A file that was tampered with must not run functions through its schema.
+    connection.execute("PRAGMA trusted_schema = OFF")
+    # Where SQLite is built to overwrite what is deleted, a value of 1 MB is deleted in a ninth of the time: its pages
+    # are not.  Encryption begins with a VACUUM.
+    connection.execute("PRAGMA secure_delete = FAST")

@@ -1,0 +1,165 @@
+"""Typed values in SQLite.
+
+A write goes through the writer's lane and is one statement, unless somebody watches the key or its namespace keeps a
+history: then the entry, its past version and the event stand or fall together.  Scripts' reads have a connection of
+their own; one of a key that is just being written queues behind that write.  Questions about many keys have another,
+and first let the writes be committed that were asked for before.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
+
+from spyweb.clock import Clock
+from spyweb.store.crypto.sealing import Codec
+from spyweb.store.patterns import Pattern, compile_pattern
+from spyweb.store.protocol import (
+    NOBODY,
+    Addition,
+    Entry,
+    HistoryRules,
+    Item,
+    Loaded,
+    Order,
+    Origin,
+    Replacement,
+    Transform,
+    ValueStats,
+)
+from spyweb.store.sqlite import adding, clearing, reading, recording, replacing, scanning, transfer
+from spyweb.store.sqlite.batch import Kind, new_tuple
+from spyweb.store.sqlite.changes import Desk
+from spyweb.store.sqlite.clearing import Cleared, Clearing
+from spyweb.store.sqlite.events import SqliteEvents
+from spyweb.store.sqlite.lanes import Lanes
+from spyweb.store.sqlite.locks import SqliteLocks
+from spyweb.store.sqlite.recording import NO_TRAIL, Trail
+from spyweb.store.sqlite.subjects import EVERYTHING
+
+T = TypeVar("T")
+
+
+class SqliteValues:
+    def __init__(
+        self, lanes: Lanes, clock: Clock, codec: Codec, events: SqliteEvents, locks: SqliteLocks, history: HistoryRules
+    ) -> None:
+        self._lanes = lanes
+        self._clock = clock
+        self._codec = codec
+        self._events = events
+        self._locks = locks
+        self._history = history
+        self._sweeper = clearing.Sweeper(lanes.writer, codec, clock, events, locks, history)
+
+    def read(self, namespace: str, key: bytes) -> Future[Entry | None]:
+        lane = self._lanes.reading(namespace, key)
+        return lane.submit(Kind.READ, reading.find, self.desk(namespace, key))
+
+    def transform(self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY) -> Future[object]:
+        trail = self.trail(namespace, key, origin)
+        if trail is NO_TRAIL:
+            return self._change(namespace, key, change)
+        return self._lanes.writer.submit(
+            trail.kind,
+            recording.transform,
+            self.desk(namespace, key),
+            change,
+            trail,
+            subject=(namespace, key),
+            after=self._events.after(is_kept=bool(trail.wanted), hearing=trail.hearing),
+        )
+
+    def _change(self, namespace: str, key: bytes, change: Transform) -> Future[object]:
+        writer, codec = self._lanes.writer, self._codec
+        desk = new_tuple(Desk, (codec, namespace, key, self._clock.now_ms()))
+        if codec.is_plain:
+            if type(change) is Addition:
+                return writer.submit_addition(adding.add, (namespace, key), desk, change)
+            if type(change) is Replacement:
+                return writer.submit(Kind.WRITE, replacing.replace, desk, change, subject=(namespace, key))
+        return writer.submit(Kind.WRITE, recording.change, desk, change, subject=(namespace, key))
+
+    def keys(self, namespace: str, pattern: bytes = b"*", *, largest: int | None = None) -> Future[list[bytes]]:
+        compiled, now_ms = compile_pattern(pattern), self._clock.now_ms()
+        return self._lanes.ask(scanning.find_keys, namespace, compiled, now_ms, largest)
+
+    def gather(
+        self,
+        namespace: str,
+        prefix: bytes,
+        into: Callable[[Iterator[tuple[bytes, Entry]]], T],
+        *,
+        least: bytes = b"",
+        order: Order = Order.KEY,
+        largest: int | None = None,
+    ) -> Future[T]:
+        stretch = scanning.Stretch(namespace, prefix, self._clock.now_ms(), least)
+        return self._lanes.ask(scanning.gather, self._codec, stretch, into, order, largest)
+
+    def clear(self, namespace: str, pattern: bytes = b"*", *, origin: Origin = NOBODY) -> Future[int]:
+        compiled = compile_pattern(pattern)
+        clear_from = partial(self._clear_from, namespace, compiled, origin)
+        first = clear_from(compiled.prefix)  # now: it comes before what is asked for next
+        return self._lanes.writer.loop.create_task(clearing.clear_all(clear_from, first))
+
+    def _clear_from(self, namespace: str, pattern: Pattern, origin: Origin, least: bytes) -> Future[Cleared]:
+        watches, rule = self._events.watches.of_namespace(namespace), self._history.get(namespace)
+        hearing = self._events.followers.hearing(namespace)
+        clock = self._clock
+        wanted = Clearing(self._codec, namespace, pattern, least, clock, clock.now_ms(), watches, rule, origin, hearing)
+        after = self._events.after(is_kept=bool(watches), hearing=hearing)
+        return self._lanes.writer.submit(Kind.SEVERAL, clearing.clear, wanted, subject=namespace, after=after)
+
+    def namespaces(self, prefix: str = "", *, largest: int | None = None) -> Future[list[str]]:
+        return self._lanes.ask(scanning.find_namespaces, prefix, self._clock.now_ms(), largest)
+
+    async def sweep(self, limit: int | None = None) -> int:
+        return await self._sweeper.sweep(limit)
+
+    def keep_history(self, rules: HistoryRules) -> None:
+        self._history = self._sweeper.rules = rules
+
+    def history(
+        self, namespace: str, key: bytes, limit: int | None = None, *, largest: int | None = None
+    ) -> Future[list[Entry]]:
+        lane = self._lanes.reading(namespace, key)
+        return lane.submit(Kind.READ, scanning.find_history, self.desk(namespace, key), limit, largest)
+
+    def version(self, namespace: str, key: bytes, version: int) -> Future[Entry | None]:
+        lane = self._lanes.reading(namespace, key)
+        return lane.submit(Kind.READ, scanning.find_version, self.desk(namespace, key), version)
+
+    async def export(self, namespaces: Sequence[str] | None = None) -> AsyncIterator[Item]:
+        now_ms = self._clock.now_ms()
+        told = scanning.Told(await self._lanes.ask(scanning.find_newest), now_ms)
+        after, more = 0, True
+        while more:
+            page = await self._lanes.ask(scanning.find_page, self._codec, namespaces, after, self._clock.now_ms())
+            for item, rowid in zip(page.items, page.rowids, strict=True):
+                if told.is_first(item, rowid):
+                    yield item
+            after, more = page.after, page.after > 0
+
+    def load(self, items: Sequence[Item], *, replace: bool) -> Future[Loaded]:
+        loading = transfer.Loading(self._codec, tuple(items), replace, self._clock.now_ms(), self._history)
+        return self._lanes.writer.submit(Kind.SEVERAL, transfer.load, loading, subject=EVERYTHING)
+
+    def move(self, old: str, new: str) -> Future[int]:
+        arguments = (self._codec, old, new, self._clock.now_ms())
+        return self._lanes.writer.submit(Kind.SEVERAL, transfer.move, *arguments, subject=EVERYTHING)
+
+    def stats(self, namespace: str | None = None) -> Future[ValueStats]:
+        return self._lanes.ask(scanning.measure, namespace, self._clock.now_ms(), self._locks.alive)
+
+    def desk(self, namespace: str, key: bytes) -> Desk:
+        return Desk(self._codec, namespace, key, self._clock.now_ms())
+
+    def trail(self, namespace: str, key: bytes, origin: Origin) -> Trail:
+        if not self._history and self._events.is_quiet:
+            return NO_TRAIL
+        wanted, rule = self._events.watches.of_key(namespace, key), self._history.get(namespace)
+        hearing = self._events.followers.hearing(namespace)
+        return Trail(wanted, rule, origin, hearing) if wanted or rule or hearing else NO_TRAIL

@@ -1,0 +1,118 @@
+"""A database whose values are encrypted: recognising its key, and rewriting every value for another.
+
+Runs on the thread of a connection.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from spyweb.errors import StoreError
+from spyweb.store.crypto.sealing import PLAIN, Codec, Place
+from spyweb.store.encoding import Cell
+
+KNOWN_PLACE, KNOWN_VALUE = Place("", b"", 0), b"spyweb"
+PAGE_ROWS = 1000
+REMAINS = "remains"  # an empty table: parts of what was rewritten are left in pages that are free
+
+# Where values stand: table, then the columns of the version, the type and the value.
+VALUES = [
+    ("entry", "version", "type", "value"),
+    ("past", "version", "type", "value"),
+    ("event", "old_version", "old_type", "old_value"),
+    ("event", "new_version", "new_type", "new_value"),
+]
+
+
+def find_seal(connection: sqlite3.Connection) -> Cell | None:
+    if not has_table(connection, "seal"):
+        return None
+    row = connection.execute("SELECT type, value FROM seal").fetchone()
+    return Cell(*row) if row else None
+
+
+def has_table(connection: sqlite3.Connection, name: str) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
+
+
+def check_key(connection: sqlite3.Connection, path: Path, codec: Codec) -> None:
+    """Raise a StoreError unless the values can be read with this codec, or are still to be encrypted with it."""
+    seal = find_seal(connection)
+    if seal is None:
+        return
+    if codec.is_plain:
+        raise StoreError(f"{path}: its values are encrypted, and no key is given: see [store] key_file")
+    try:
+        codec.read(KNOWN_PLACE, seal)
+    except StoreError as error:
+        raise StoreError(f"{path}: its values are encrypted with another key than this; nothing was changed") from error
+
+
+def codec_of(connection: sqlite3.Connection, codec: Codec) -> Codec:
+    """How the values are read as they stand: a key that has just been set has encrypted none of them yet."""
+    return PLAIN if find_seal(connection) is None else codec
+
+
+def encrypt_first(connection: sqlite3.Connection, codec: Codec) -> None:
+    """Encrypt what has been written before there was a key."""
+    if not codec.is_plain and find_seal(connection) is None:
+        rewrite(connection, PLAIN, codec)
+
+
+def rewrite(connection: sqlite3.Connection, old: Codec, new: Codec) -> None:
+    """All values, or none.  `purge` is to follow."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for columns in VALUES:
+            rewrite_table(connection, old, new, columns)
+        connection.execute("DELETE FROM seal")
+        if not new.is_plain:
+            connection.execute("INSERT INTO seal VALUES (1, ?, ?)", new.write(KNOWN_PLACE, KNOWN_VALUE))
+        connection.execute(f"CREATE TABLE IF NOT EXISTS {REMAINS} (id)")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def purge(connection: sqlite3.Connection) -> bool:
+    """Whether nothing of values as they were before a rewrite is left in the file.
+
+    It may have been cut off, so each opening asks for it again.  Raises sqlite3.Error, as where the disk is full.
+    """
+    if not has_table(connection, REMAINS):
+        return True
+    connection.execute("VACUUM")
+    is_held_up, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if not is_held_up:  # by somebody who reads
+        connection.execute(f"DROP TABLE {REMAINS}")
+    return not is_held_up
+
+
+def rewrite_table(connection: sqlite3.Connection, old: Codec, new: Codec, columns: tuple[str, str, str, str]) -> None:
+    table, _, _, value = columns
+    update = f"UPDATE {table} SET {value} = ? WHERE rowid = ?"
+    for page in pages(connection, columns):
+        rewritten = [(reseal(old, new, place, cell), rowid) for rowid, place, cell in page]
+        connection.executemany(update, rewritten)
+
+
+def reseal(old: Codec, new: Codec, place: Place, cell: Cell) -> object:
+    return new.write(place, old.read(place, cell)).column
+
+
+def pages(
+    connection: sqlite3.Connection, columns: tuple[str, str, str, str]
+) -> Iterator[list[tuple[int, Place, Cell]]]:
+    table, version, kind, value = columns
+    select = f"""
+        SELECT rowid, namespace, key, {version}, {kind}, {value} FROM {table}
+        WHERE rowid > ? AND {version} IS NOT NULL ORDER BY rowid LIMIT {PAGE_ROWS}
+    """
+    after = 0
+    while rows := connection.execute(select, (after,)).fetchall():
+        after = rows[-1][0]
+        yield [(row[0], Place(*row[1:4]), Cell(*row[4:])) for row in rows]

@@ -1,0 +1,255 @@
+"""A job's connection to the scripts' own database, and how one statement is carried out on it.
+
+Everything here runs in the process of the job's SQL (user_process.py).  A statement never waits for a lock: it says
+that it would have to.  It ends when its time is up or nobody wants it any more, and gives no more than its job could
+take.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from time import monotonic
+
+from msgspec import Struct
+
+from spyweb import limits
+from spyweb.errors import NoAccess, SpywebError, StoreError
+from spyweb.model import MIB, JobId
+from spyweb.store.access import make_private
+from spyweb.store.protocol import Durability
+from spyweb.store.sqlite.damage import refuse_missing
+from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, IN_USE, primary_code
+from spyweb.store.user_sql.guard import Guard, spells_a_secret
+from spyweb.store.user_sql.views import Engine, make_views
+
+Cell = bytes | int | float | None
+Row = dict[str, Cell]
+Parameter = str | bytes | int | float | None
+
+LONGEST_S = 5.0  # of one statement
+STEPS_BETWEEN_LOOKS = 10_000  # of SQLite's machine: some 0.1 ms
+STATEMENTS_KEPT_PREPARED = 64  # of at most limits.SQL_KEPT bytes each
+WAL_KEPT_BYTES = 64 << 20
+ROW_COST, CELL_COST = 100, 50  # bytes in memory, beside the contents
+
+LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: 10 * MIB,  # bytes of a value, or a row
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: MIB,
+    sqlite3.SQLITE_LIMIT_COLUMN: 500,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 500,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 500,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1000,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 100,
+    sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 32_766,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,  # further ones
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+MOST_PARAMETERS = LIMITS[sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER]
+INNOCENT = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError)  # what a statement may raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """What a script asks for, once."""
+
+    sql: str
+    parameters: Sequence[Parameter] = ()
+    wants_rows: bool
+    largest: int  # bytes of all rows together
+    longest_s: float = LONGEST_S
+    unwanted: Event = field(default_factory=Event)  # set: its run is gone
+
+    @property
+    def too_long(self) -> str:
+        return f"interrupted: a statement may take {self.longest_s:g} s"
+
+
+class Answered(Struct, frozen=True, array_like=True, kw_only=True):
+    """What came of a statement, as it crosses from the process of the job's SQL."""
+
+    columns: Sequence[str] = ()
+    values: Sequence[Sequence[Cell]] = ()  # a row each
+    changed: int = 0  # rows
+    reason: str | None = None  # why it failed
+    is_forbidden: bool = False  # it failed because this user may not open the file
+    is_busy: bool = False  # another connection is writing: nothing has happened, and it may be tried again
+    in_transaction: bool = False  # one is open now
+    cpu_s: float = 0.0  # that it took of a processor
+    pid: int = 0  # of the process that answers, in its first answer
+
+    @property
+    def rows(self) -> list[Row]:
+        """Each row by the names of its columns; NULL is absent."""
+        names = self.columns
+        return [
+            {name: value for name, value in zip(names, row, strict=True) if value is not None} for row in self.values
+        ]
+
+    @property
+    def error(self) -> SpywebError | None:
+        if self.reason is None:
+            return None
+        return NoAccess(self.reason) if self.is_forbidden else StoreError(self.reason)
+
+
+class UserConnection:
+    def __init__(self, connection: sqlite3.Connection, guard: Guard) -> None:
+        self._connection = connection
+        self._guard = guard
+        self._statement: Statement | None = None
+        self._deadline = 0.0
+        connection.set_authorizer(guard.authorize)
+        connection.set_progress_handler(self._must_end, STEPS_BETWEEN_LOOKS)
+
+    def perform(self, statement: Statement) -> Answered:
+        self._statement = statement
+        self._deadline = monotonic() + statement.longest_s
+        try:
+            return self._perform(statement)
+        except INNOCENT as error:
+            return self._failed(error, statement)
+        finally:
+            self._statement = None
+
+    def _perform(self, statement: Statement) -> Answered:
+        if statement.unwanted.is_set():
+            return self._answer(reason="the run has ended")
+        if spells_a_secret(statement.sql):
+            return self._answer(reason="not authorized")
+        before = self._connection.total_changes
+        try:
+            with closing(self._connection.execute(statement.sql, statement.parameters)) as cursor:
+                columns = [column[0] for column in cursor.description or ()]
+                values = list(_take(cursor, statement))
+            changed = 0
+            if self._connection.total_changes != before:  # otherwise changes() still counts an earlier statement's
+                (changed,) = self._connection.execute("SELECT changes()").fetchone()
+        finally:
+            if len(statement.sql) > limits.SQL_KEPT:
+                self._forget_prepared()
+        return self._answer(columns=columns, values=values, changed=changed)
+
+    def _forget_prepared(self) -> None:
+        """Make room among the statements that are kept prepared for as many short ones: the module has no other way to
+        drop a long one, and the program of a megabyte of SQL takes up to a hundred."""
+        for number in range(STATEMENTS_KEPT_PREPARED):
+            self._connection.execute(f"SELECT {number}").close()
+
+    def roll_back(self) -> Answered:
+        """End a transaction that was left open, if there is one."""
+        try:
+            if self._connection.in_transaction:
+                self._deadline = monotonic() + LONGEST_S
+                self._connection.execute("ROLLBACK")
+        except INNOCENT as error:
+            return self._answer(reason=str(error))
+        return self._answer()
+
+    def _must_end(self) -> bool:
+        """SQLite's question, every so often."""
+        is_unwanted = self._statement is not None and self._statement.unwanted.is_set()
+        return is_unwanted or monotonic() > self._deadline
+
+    def _answer(
+        self,
+        *,
+        columns: Sequence[str] = (),
+        values: Sequence[Sequence[Cell]] = (),
+        changed: int = 0,
+        reason: str | None = None,
+        is_busy: bool = False,
+    ) -> Answered:
+        return Answered(
+            columns=columns,
+            values=values,
+            changed=changed,
+            reason=reason,
+            is_busy=is_busy,
+            in_transaction=self._connection.in_transaction,
+        )
+
+    def _failed(self, error: Exception, statement: Statement) -> Answered:
+        code = primary_code(error) if isinstance(error, sqlite3.Error) else None
+        reason = statement.too_long if code == sqlite3.SQLITE_INTERRUPT else self._reason(error, code)
+        return self._answer(reason=reason, is_busy=code in IN_USE and _may_pass(error))
+
+    def _reason(self, error: Exception, code: int | None) -> str:
+        if code == sqlite3.SQLITE_AUTH and self._guard.reason:
+            reason, self._guard.reason = self._guard.reason, ""
+            return f"not authorized: {reason}"
+        if isinstance(error, MemoryError):
+            return "out of memory: the statement needs too much"
+        return str(error)
+
+
+def _may_pass(error: Exception) -> bool:
+    """A transaction that reads what was changed since can never write: there is nothing to wait for."""
+    return getattr(error, "sqlite_errorname", "") != "SQLITE_BUSY_SNAPSHOT"
+
+
+def _take(cursor: sqlite3.Cursor, statement: Statement) -> Iterator[tuple[Cell, ...]]:
+    """The rows; all are stepped through even where none is wanted.  Raises ValueError when they are too large."""
+    left = statement.largest
+    for values in cursor:
+        if statement.wants_rows:
+            left -= ROW_COST
+            for value in values:
+                if value is not None:
+                    left -= CELL_COST + (len(value) if type(value) is bytes else 0)
+            if left < 0:
+                raise ValueError(
+                    f"the rows are larger than the memory limit of its VM ({statement.largest / MIB:g} MB)"
+                )
+            yield values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What it takes to open a connection."""
+
+    path: Path
+    engine: Engine | None
+    durability: Durability
+
+    def connect(self, job: JobId, guard: Guard, now_ms: Callable[[], int]) -> sqlite3.Connection:
+        """Made if it is absent.  Raises sqlite3.Error, OSError, StoreIncomplete."""
+        make_private(self.path.parent)
+        refuse_missing(self.path)
+        connection = sqlite3.connect(
+            self.path.absolute().as_uri(),
+            uri=True,  # for ATTACH too: not every build of SQLite takes a URI there otherwise
+            timeout=BUSY_TIMEOUT_MS / 1000,
+            isolation_level=None,
+            cached_statements=STATEMENTS_KEPT_PREPARED,
+        )
+        try:
+            set_up(connection, self.durability)
+            make_views(connection, guard, self.engine, job, now_ms)
+            restrict(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def set_up(connection: sqlite3.Connection, durability: Durability) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA synchronous = {durability.value}")
+    connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
+    connection.execute("PRAGMA foreign_keys = ON")
+    # A file that was tampered with must not run functions through its schema.
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    connection.execute("PRAGMA cache_size = -1000")  # kB: there may be many connections
+
+
+def restrict(connection: sqlite3.Connection) -> None:
+    connection.text_factory = bytes  # whatever a script stored comes back, valid text or not
+    for limit, value in LIMITS.items():
+        connection.setlimit(limit, value)
+    connection.execute("PRAGMA busy_timeout = 0")  # the waiting is done on the event loop, by nobody's thread

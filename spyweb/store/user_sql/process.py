@@ -1,0 +1,210 @@
+"""Carry out the SQL of scripts, a process for each job: `python -m spyweb.store.user_sql.process FD`.
+
+The process that is started so forks one for each pair of sockets that it is sent over FD, its end of a stream socket.
+What a statement takes, of memory or of time, is thus its own job's loss: SQLite's limit of memory is the whole
+process's, and what nothing can interrupt is ended with its process.  Whoever loses the daemon ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+import socket
+import sqlite3
+import sys
+from contextlib import suppress
+from io import BufferedReader
+from threading import Lock, Thread
+from time import thread_time, time_ns
+
+from msgspec import structs
+
+from spyweb import limits
+from spyweb.confined.parent import leave_signals_to_parent
+from spyweb.confined.sandbox import forbid_programs_and_network
+from spyweb.errors import NoAccess, SpywebError
+from spyweb.model import MIB, JobId
+from spyweb.store.access import explain
+from spyweb.store.sqlite.failures import translate
+from spyweb.store.user_sql.connection import Answered, Opening, Statement, UserConnection
+from spyweb.store.user_sql.guard import Guard
+from spyweb.store.user_sql.views import FUNCTIONS
+from spyweb.store.user_sql.wire import HEADER, SqlRequest, frame, request_decoder, setup_decoder
+
+HEAP_LIMIT = 128 * MIB  # of SQLite in one process: a statement that would need more ends with an error
+BEHIND, LOWEST = 5, 19  # levels of niceness: a third of the weight
+ENDED_FIRST = "500"  # of 1000, where the kernel runs out of memory
+SOCKETS = 2  # that come with each request for a process
+
+_libc = ctypes.CDLL(None)
+
+
+class RunningStatement:
+    """The statement under way, as the thread sees it that is told to interrupt it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._number = 0
+        self._unwanted = 0  # number of the latest that was to be interrupted: it may not have begun
+        self._statement: Statement | None = None
+
+    def begin(self, connection: sqlite3.Connection, number: int, statement: Statement) -> None:
+        with self._lock:
+            self._connection, self._number, self._statement = connection, number, statement
+            if number == self._unwanted:
+                statement.unwanted.set()
+
+    def end(self) -> None:
+        with self._lock:
+            self._statement = None
+
+    def interrupt(self, number: int) -> None:
+        """Unless that one has ended meanwhile."""
+        with self._lock:
+            self._unwanted = number
+            if self._statement is not None and self._connection is not None and number == self._number:
+                self._statement.unwanted.set()
+                self._connection.interrupt()
+
+
+class SqlServer:
+    """One job's connection, and the daemon's requests in their order."""
+
+    def __init__(self, requests: socket.socket, running: RunningStatement) -> None:
+        self._socket = requests
+        self._stream = requests.makefile("rb")
+        self._running = running
+        self._now_ms = time_ns() // 1_000_000
+
+    def serve(self) -> None:
+        """Until the daemon wants it no more."""
+        setup = setup_decoder.decode(_read_frame(self._stream))
+        opened = self._open(setup.opening(), JobId(setup.job))
+        if isinstance(opened, Exception):
+            self._send(Answered(reason=str(opened), is_forbidden=isinstance(opened, NoAccess)))
+            return
+        connection, user = opened
+        self._send(Answered(pid=os.getpid()))
+        try:
+            while body := _read_frame(self._stream):
+                self._send(self._answer(connection, user, request_decoder.decode(body)))
+        finally:
+            connection.close()
+
+    def _open(self, opening: Opening, job: JobId) -> tuple[sqlite3.Connection, UserConnection] | Exception:
+        guard = Guard(FUNCTIONS)
+        try:
+            connection = opening.connect(job, guard, lambda: self._now_ms)
+            connection.execute(f"PRAGMA hard_heap_limit = {HEAP_LIMIT}")
+        except sqlite3.Error as error:
+            return translate(error, opening.path)
+        except OSError as error:
+            return explain(error, opening.path)
+        except SpywebError as error:
+            return error
+        return connection, UserConnection(connection, guard)
+
+    def _answer(self, connection: sqlite3.Connection, user: UserConnection, request: SqlRequest) -> Answered:
+        self._now_ms = request.now_ms
+        statement = request.statement()
+        self._running.begin(connection, request.number, statement)
+        began = thread_time()
+        try:
+            answered = user.roll_back() if request.sql is None else user.perform(statement)
+            return structs.replace(answered, cpu_s=thread_time() - began)
+        finally:
+            self._running.end()
+            if len(statement.sql) > limits.SQL_KEPT:
+                give_memory_back()
+
+    def _send(self, answered: Answered) -> None:
+        try:
+            data = frame(answered)
+        except (MemoryError, ValueError) as error:
+            data = frame(Answered(reason=f"the rows are too large: {error}", in_transaction=answered.in_transaction))
+        self._socket.sendall(data)
+
+
+def give_memory_back() -> None:
+    """What a long statement took lies in pieces between what is still used."""
+    trim = getattr(_libc, "malloc_trim", None)  # of glibc
+    if trim:
+        trim(0)
+
+
+def _read_frame(stream: BufferedReader) -> bytes:
+    """Nothing at the end of the stream."""
+    header = stream.read(HEADER)
+    return stream.read(int.from_bytes(header, "little")) if len(header) == HEADER else b""
+
+
+def _watch(commands: socket.socket, running: RunningStatement) -> None:
+    """Interrupt what the daemon names; end this process when it has no use for it, or is gone."""
+    stream = commands.makefile("rb")
+    while len(number := stream.read(HEADER)) == HEADER:
+        running.interrupt(int.from_bytes(number, "little"))
+    os._exit(0)
+
+
+def _work(descriptors: list[int]) -> None:
+    """In the process of one job's SQL."""
+    _give_way()
+    forbid_programs_and_network()
+    requests, commands = (socket.socket(fileno=descriptor) for descriptor in descriptors)
+    running = RunningStatement()
+    try:
+        Thread(target=_watch, args=(commands, running), daemon=True).start()
+    except RuntimeError as error:
+        requests.sendall(frame(Answered(reason=f"no process for SQL could be had: {error}")))
+        return
+    with suppress(ConnectionError):  # the daemon is gone
+        SqlServer(requests, running).serve()
+
+
+def _give_way() -> None:
+    """Let the daemon go first: statements may compute for seconds, each job's in a process of its own, and beside
+    eight of them the daemon would wait for a processor; and where memory runs out, one of them is to be ended."""
+    with suppress(OSError):  # then it is as it was
+        os.setpriority(os.PRIO_PROCESS, 0, min(os.getpriority(os.PRIO_PROCESS, 0) + BEHIND, LOWEST))
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(ENDED_FIRST)
+
+
+def _fork(control: socket.socket, descriptors: list[int]) -> None:
+    try:
+        pid = os.fork()
+    except OSError as error:
+        refusal = frame(Answered(reason=f"no process for SQL could be had: {error.strerror}"))
+        with suppress(OSError), socket.socket(fileno=os.dup(descriptors[0])) as requests:
+            requests.sendall(refusal)
+        pid = -1
+    if pid == 0:
+        code = 1
+        try:
+            control.close()
+            _work(descriptors)
+            code = 0
+        finally:  # never on into the loop of the process that forks
+            os._exit(code)
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def main() -> None:
+    leave_signals_to_parent()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how one of them ended
+    gc.collect()
+    gc.freeze()  # what is shared with the forked is not written to by a collection
+    control = socket.socket(fileno=int(sys.argv[1]))
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(control, 1, SOCKETS)
+        if not data:
+            return
+        _fork(control, list(descriptors))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""One job's SQL: its process, and whose turn it is."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Condition
+
+import structlog
+
+from spyweb.clock import Clock
+from spyweb.errors import StoreError
+from spyweb.model import JobId, RunId
+from spyweb.store.access import explain
+from spyweb.store.sqlite.original import Original
+from spyweb.store.user_sql.connection import Answered, Opening, Statement
+from spyweb.store.user_sql.spawner import SqlProcess, SqlSpawner
+
+LOCKED = "database is locked"
+GRACE_S = 2.0  # for a statement that was told to end: then its process is ended
+
+log = structlog.get_logger()
+
+
+class Session:
+    def __init__(self, job: JobId, opening: Opening, clock: Clock, spawner: SqlSpawner) -> None:
+        self.job = job
+        self._opening = opening
+        self._clock = clock
+        self._spawner = spawner
+        self._changed = Condition()
+        self._process: SqlProcess | None = None
+        self._original: Original | None = None
+        self._patience: asyncio.Timeout | None = None  # with the statement under way
+        self._cpu_before_s = 0.0  # of its process
+        self.interest = 0  # calls that have it or wait for it
+        self.living: set[RunId] = set()  # runs that have used it and not ended
+        self.owner: RunId | None = None  # whose transaction is open
+        self.running: Statement | None = None
+        self.runner: RunId | None = None  # who has the turn
+        self.used_at = 0.0
+        self.keeps_something = False  # a living run may still ask for: last_insert_rowid(), a temporary table
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it can be closed without anybody noticing."""
+        return not self.interest and self.owner is None and not (self.living and self.keeps_something)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether there is no process, and so no transaction."""
+        return self._process is None
+
+    def is_free_for(self, run: RunId) -> bool:
+        return self.runner is None and self.owner in (None, run)
+
+    async def take_turn(self, run: RunId, patience_s: float) -> None:
+        """Wait for the job's other runs; for one that has a transaction open only so long.  Raises StoreError."""
+        async with self._changed:
+            while not self.is_free_for(run):
+                try:
+                    async with asyncio.timeout(patience_s):
+                        await self._changed.wait_for(lambda: self.is_free_for(run))
+                except TimeoutError:
+                    if self.owner not in (None, run):
+                        raise StoreError(LOCKED) from None
+            self.runner = run
+
+    async def leave_turn(self) -> None:
+        async with self._changed:
+            self.runner = None
+            self._changed.notify_all()
+
+    async def perform(self, statement: Statement) -> Answered:
+        """With the turn taken.  Raises StoreError, NoAccess."""
+        self.running = statement
+        try:
+            process = await self._started()
+            if statement.unwanted.is_set():
+                return Answered(reason="the run has ended", in_transaction=self.owner is not None)
+            return await self._perform(process, statement)
+        finally:
+            self.running = None
+
+    async def _perform(self, process: SqlProcess, statement: Statement) -> Answered:
+        self._cpu_before_s = process.cpu_s
+        time_is_up = self._clock.call_later(statement.longest_s, process.interrupt)
+        try:
+            async with asyncio.timeout(statement.longest_s + GRACE_S) as self._patience:
+                return await process.perform(statement, self._clock)
+        except TimeoutError:
+            log.warning("a statement of SQL did not end, its process is ended", job=self.job, run=self.runner)
+            self._end_process()
+            return Answered(reason=statement.too_long, cpu_s=statement.longest_s + GRACE_S)
+        except BaseException:  # half of an answer may be on its way
+            self._end_process()
+            raise
+        finally:
+            time_is_up.cancel()
+            self._patience = None
+
+    def cpu_of(self, statement: Statement) -> float:
+        """What the statement has taken of a processor so far, in seconds; 0 unless it is under way."""
+        if self.running is not statement or self._patience is None or self._process is None:
+            return 0.0
+        return max(0.0, self._process.cpu_s - self._cpu_before_s)
+
+    def end_statement(self) -> None:
+        """Whoever asked for it is gone."""
+        if self.running is None:
+            return
+        self.running.unwanted.set()
+        if self._process is not None:
+            self._process.interrupt()
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time() + GRACE_S)
+
+    async def roll_back(self) -> None:
+        """End a transaction that was left open, if there is one; with its process, when there is no other way."""
+        if self._process is None:
+            return
+        try:
+            async with asyncio.timeout(GRACE_S):
+                answered = await self._process.roll_back()
+            if answered.error is not None:
+                raise answered.error
+        except (StoreError, TimeoutError) as error:
+            log.warning("a transaction could not be rolled back, its process is ended", job=self.job, reason=str(error))
+            self._end_process()
+
+    async def close(self) -> None:
+        if self._process is not None:
+            process, self._process = self._process, None
+            await process.close()
+
+    def _end_process(self) -> None:
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+
+    async def _started(self) -> SqlProcess:
+        await self._leave_what_is_gone()
+        if self._process is not None and self._process.has_ended and self.owner is None:
+            self._end_process()
+        if self._process is None:
+            self._process = await SqlProcess.start(self._spawner, self._opening, self.job)
+            try:
+                self._original = Original(self._opening.path)
+            except OSError as error:
+                self._end_process()
+                raise explain(error, self._opening.path) from error
+        return self._process
+
+    async def _leave_what_is_gone(self) -> None:
+        """A file that was removed or replaced: what is written to it would be lost."""
+        trouble = self._original.trouble() if self._original else None
+        if trouble and self.owner is not None:
+            raise trouble  # its transaction is in that file
+        if trouble:
+            self._original = None
+            await self.close()

@@ -1,0 +1,191 @@
+"""Start the processes that carry out the SQL of scripts, and talk with one of them.
+
+All of this is on the daemon's side; what it talks to is user_process.py.  The process that forks them is started when
+the first is wanted, and again when it has died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import time
+from asyncio import StreamReader, StreamWriter
+from contextlib import suppress
+
+from spyweb.clock import Clock
+from spyweb.confined.birth import bare_environment
+from spyweb.errors import StoreError
+from spyweb.model import JobId
+from spyweb.store.user_sql.connection import Answered, Opening, Statement
+from spyweb.store.user_sql.wire import HEADER, SqlRequest, SqlSetup, decode_answer, frame
+
+WITHOUT_SITE = ("-P", "-S")  # what the site's start-up files import it has no use for
+# What a large statement took goes back to the system when it has ended.
+MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "1048576", "MALLOC_MMAP_THRESHOLD_": "1048576"}
+LARGE = 1 << 18  # bytes of an answer that is decoded beside the event loop
+START_LIMIT_S = 10.0  # until a process answers: it takes 0.005, the first of all 0.2
+CPU_CLOCK = 2  # of a process, in the number of its clock
+END_LIMIT_S = 2.0  # for a process to close its connection: then it is ended
+
+
+class SqlSpawner:
+    """Has a small process fork one for each job.  It belongs to no event loop."""
+
+    def __init__(self) -> None:
+        self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def spawn(self) -> tuple[socket.socket, socket.socket]:
+        """Give our ends of the two sockets of a new process.  Raises StoreError."""
+        try:
+            requests, its_requests = socket.socketpair()
+            commands, its_commands = socket.socketpair()
+            with its_requests, its_commands:
+                self._ask_for([its_requests.fileno(), its_commands.fileno()])
+        except OSError as error:
+            raise StoreError(f"no process for SQL could be had: {error.strerror}") from error
+        requests.setblocking(False)
+        commands.setblocking(False)
+        return requests, commands
+
+    def _ask_for(self, descriptors: list[int]) -> None:
+        if self._control is not None:
+            with suppress(OSError):  # it has died
+                socket.send_fds(self._control, [b"+"], descriptors)
+                return
+        self.close()
+        self._start()
+        if self._control is not None:
+            socket.send_fds(self._control, [b"+"], descriptors)
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            descriptor = theirs.fileno()
+            self._process = subprocess.Popen(
+                [sys.executable, *WITHOUT_SITE, "-m", "spyweb.store.user_sql.process", str(descriptor)],
+                pass_fds=[descriptor],
+                env=bare_environment("msgspec", "cryptography") | MALLOC,
+                stdin=subprocess.DEVNULL,
+                process_group=0,  # a Ctrl-C in the terminal is the daemon's to deal with
+            )
+        ours.setblocking(False)  # one that takes nothing any more counts as dead
+        self._control = ours
+
+    def close(self) -> None:
+        """What it has forked goes on until its own sockets are closed."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+class SqlProcess:
+    """The process of one job's SQL."""
+
+    def __init__(self, reader: StreamReader, writer: StreamWriter, commands: socket.socket) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._commands = commands
+        self.pid = 0
+        self._number = 0  # of the latest request
+
+    @classmethod
+    async def start(cls, spawner: SqlSpawner, opening: Opening, job: JobId) -> SqlProcess:
+        """Raises StoreError, NoAccess."""
+        requests, commands = spawner.spawn()
+        try:
+            reader, writer = await asyncio.open_connection(sock=requests)
+        except BaseException:
+            requests.close()
+            commands.close()
+            raise
+        process = cls(reader, writer, commands)
+        try:
+            async with asyncio.timeout(START_LIMIT_S):
+                opened = await process._ask(frame(SqlSetup.from_opening(opening, job)))
+        except TimeoutError:
+            process.end()
+            raise StoreError(f"the process of its SQL was not ready within {START_LIMIT_S:g} s") from None
+        except BaseException:
+            process.end()
+            raise
+        if opened.error is not None:
+            process.end()
+            raise opened.error
+        process.pid = opened.pid
+        return process
+
+    async def perform(self, statement: Statement, clock: Clock) -> Answered:
+        """Raises StoreError when the process ends."""
+        return await self._request(
+            SqlRequest(
+                number=self._next(),
+                now_ms=clock.now_ms(),
+                sql=statement.sql,
+                parameters=statement.parameters,
+                wants_rows=statement.wants_rows,
+                largest=statement.largest,
+                longest_s=statement.longest_s,
+            )
+        )
+
+    async def roll_back(self) -> Answered:
+        """End a transaction that was left open, if there is one.  Raises StoreError when the process ends."""
+        return await self._request(SqlRequest(number=self._next(), now_ms=0))
+
+    @property
+    def cpu_s(self) -> float:
+        """What it has taken of a processor, ever; 0 where the system does not say."""
+        with suppress(OSError):
+            return time.clock_gettime(~self.pid << 3 | CPU_CLOCK)
+        return 0.0
+
+    @property
+    def has_ended(self) -> bool:
+        return self._reader.at_eof()
+
+    def interrupt(self) -> None:
+        """What it is carrying out fails."""
+        with suppress(OSError):
+            self._commands.send(self._number.to_bytes(HEADER, "little"))
+
+    def end(self) -> None:
+        """At once, whatever it is doing."""
+        self._commands.close()
+        self._writer.transport.abort()
+
+    async def close(self) -> None:
+        """Let it close its connection: what is open is rolled back, and the log folded into the file by the last."""
+        try:
+            self._writer.write_eof()
+            async with asyncio.timeout(END_LIMIT_S):
+                await self._reader.read()
+        except (OSError, TimeoutError, RuntimeError):
+            pass
+        finally:
+            self.end()
+
+    def _next(self) -> int:
+        self._number = (self._number + 1) & 0xFFFF_FFFF
+        return self._number
+
+    async def _request(self, request: SqlRequest) -> Answered:
+        return await self._ask(frame(request))
+
+    async def _ask(self, message: bytes) -> Answered:
+        try:
+            self._writer.write(message)
+            size = int.from_bytes(await self._reader.readexactly(HEADER), "little")
+            body = await self._reader.readexactly(size)
+        except (asyncio.IncompleteReadError, OSError) as error:
+            raise StoreError("the process of its SQL ended: an open transaction is rolled back") from error
+        if size > LARGE:
+            with suppress(RuntimeError):  # no thread can be had
+                return await asyncio.to_thread(decode_answer, body)
+        return decode_answer(body)

@@ -1,0 +1,104 @@
+"""The engine's data as scripts see it in SQL: records, seen and lua_user, read-only, over the engine's own file.
+
+With the store in memory there is no such file: the views are there and empty.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from spyweb.model import JobId
+from spyweb.store.crypto.sealing import Place, codec_for
+from spyweb.store.encoding import Cell, Column, Type, encode
+from spyweb.store.protocol import GLOBAL, job_namespace
+from spyweb.store.user_sql.guard import ENGINE, Guard
+
+NOW, OPENED = "spyweb_now_ms", "spyweb_opened"  # functions of ours, for these views alone
+FUNCTIONS = frozenset({NOW, OPENED})
+
+EMPTY = {
+    "records": "SELECT '' AS job_id, 0 AS rev_ts, '' AS json WHERE 0",
+    "seen": "SELECT '' AS job_id, '' AS hash, 0 AS first_ms, 0 AS last_ms WHERE 0",
+    "lua_user": "SELECT '' AS key, '' AS value WHERE 0",
+}
+# As SpyWeb's own table: each field at top level, the newest first.
+RECORDS_VIEW = """
+    SELECT job AS job_id, rev_ts, json_patch(fields, json_object(
+        'fields', json(fields),
+        'match_key', json(matches),
+        'page_url', url,
+        'job_id', job,
+        'date_time', strftime('%Y-%m-%dT%H:%M:%fZ', (9223372036854775807 - rev_ts) / 1000000 / 1000.0, 'unixepoch'),
+        'timestamp', 9223372036854775807 - rev_ts,
+        'hash', lower(hex(hash))
+    )) AS json FROM record
+"""
+SEEN_VIEW = f"SELECT job AS job_id, lower(hex(hash)) AS hash, first_ms, last_ms FROM {ENGINE}.seen"
+TEXT_OF = f"""
+    CASE type
+        WHEN '{Type.BOOLEAN.value}' THEN CASE {{value}} WHEN 0 THEN 'false' ELSE 'true' END
+        WHEN '{Type.NULL.value}' THEN 'null'
+        WHEN '{Type.MSGPACK.value}' THEN NULL
+        ELSE CAST({{value}} AS TEXT)
+    END
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """The engine's database, and the key of what is encrypted there."""
+
+    path: Path
+    key: bytes | None
+
+
+def make_views(
+    connection: sqlite3.Connection, guard: Guard, engine: Engine | None, job: JobId, now_ms: Callable[[], int]
+) -> None:
+    """On the thread of the connection, before its guard stands."""
+    bodies = dict(EMPTY)
+    if engine is not None:
+        connection.execute(f"ATTACH ? AS {ENGINE}", (f"{engine.path.absolute().as_uri()}?mode=ro",))
+        add_functions(connection, engine, now_ms)
+        bodies = {"records": of_the_engine(RECORDS_VIEW), "seen": SEEN_VIEW, "lua_user": lua_user_view(engine, job)}
+    for name, body in bodies.items():
+        # Only what stands in the part with the secret name may read the engine's tables.
+        connection.execute(
+            f'CREATE TEMP VIEW {name} AS WITH "{guard.secret}" AS ({body}) SELECT * FROM "{guard.secret}"'
+        )
+
+
+def of_the_engine(view: str) -> str:
+    """With the table's full name: a script may have a table of the same name."""
+    return view.replace("FROM record\n", f"FROM {ENGINE}.record\n")
+
+
+def add_functions(connection: sqlite3.Connection, engine: Engine, now_ms: Callable[[], int]) -> None:
+    codec = codec_for(engine.key)
+
+    def opened(namespace: str, key: bytes, version: int, kind: str, sealed: Column) -> Column:
+        return encode(codec.read(Place(namespace, key, version), Cell(kind, sealed))).column
+
+    connection.create_function(NOW, 0, now_ms)
+    connection.create_function(OPENED, 5, opened)
+
+
+def lua_user_view(engine: Engine, job: JobId) -> str:
+    """The job's own keys, written `job:key` as SpyWeb has them, and the global ones."""
+    value = "value" if engine.key is None else f"{OPENED}(namespace, key, version, type, value)"
+    text = TEXT_OF.format(value=value)
+    living = f"(expires_ms IS NULL OR expires_ms > {NOW}())"
+    entries = f"FROM {ENGINE}.entry WHERE {living} AND namespace ="
+    return f"""
+        SELECT {_quoted(f"{job}:")} || CAST(key AS TEXT) AS key, {text} AS value
+        {entries} {_quoted(job_namespace(job))}
+        UNION ALL
+        SELECT CAST(key AS TEXT), {text} {entries} {_quoted(GLOBAL)}
+    """
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,168 @@
+"""Whether the daemon makes progress, and what it measures of itself, for people and machines.
+
+What starves the watchdog, `/healthz` calls failing too; and beside it a disk that is full, which no restart cures.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from spyweb.lua.session import PoolStats, WorkerInfo
+from spyweb.settings.units import MINUTE_MS, format_duration
+from spyweb.stalls import LoopStats
+from spyweb.store.protocol import StoreStats
+from spyweb.views.jobs import JobState
+
+SCHEDULER_STALLED_MS = 5_000  # the loop promises 50 ms: a hundred times that is no hiccup
+STALLS_SHOWN_MS = 10 * MINUTE_MS
+STORAGE_ERRORS_SHOWN_MS = 10 * MINUTE_MS
+WRITER_STALLED_S = 10.0  # a slow disk syncs in well under a second
+SCARCE_DESCRIPTORS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vitals:
+    """What the daemon measures of itself."""
+
+    version: str
+    pid: int
+    uptime_s: float
+    scheduler_lag_ms: int  # how long the oldest due time has been waiting to be dealt with
+    store: StoreStats
+    pool: PoolStats
+    storage_errors: int  # store calls of scripts that failed since the start
+    storage_error_at_ms: int | None = None  # the latest of them
+    refused_ms: int = 0  # how long the store has refused to claim what is due of a job
+    dead_messages: int = 0  # webhooks and notifications that were given up
+    server_is_broken: bool = False  # server/init.lua as it is on disk does not load
+    refused_connections: str = ""  # why the HTTP server has just refused some
+    descriptors_left: int = 1 << 16  # that this process can still open
+    loop: LoopStats = field(default_factory=LoopStats)
+    held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs are not begun any more
+    now_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    status: str  # "ok", or "failing"
+    problems: Sequence[str]  # why it is not ok
+    version: str
+    pid: int
+    uptime_s: float
+    scheduler_lag_ms: int
+    store: StoreStats
+    workers: Sequence[WorkerInfo]
+    worker_deaths: int
+    quarantined: Mapping[str, str]  # job → why
+    rights: Sequence[str]  # what workers have given up, and what could not be
+    jobs: Mapping[str, int]  # how many in each state
+    storage_errors: int
+    loop: LoopStats = field(default_factory=LoopStats)
+    held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs are not begun any more
+    warnings: Sequence[str] = ()  # what somebody should look at, though the daemon makes progress
+
+
+def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
+    """Why the daemon makes no progress, if it makes none."""
+    problems = []
+    if scheduler_lag_ms > SCHEDULER_STALLED_MS:
+        problems.append(f"the scheduler is {format_duration(scheduler_lag_ms)} behind")
+    if store.failed:
+        problems.append(f"nothing is stored: {store.failed.replace(_folder_of(store.path), '')}")
+    if store.stalled_s > WRITER_STALLED_S:
+        problems.append(f"a write has waited {store.stalled_s:.0f}s for the disk")
+    return problems
+
+
+def _folder_of(path: str) -> str:
+    """Strangers are not told where it lies."""
+    return path.removesuffix(os.path.basename(path))
+
+
+def find_warnings(vitals: Vitals, short_monitors: int = 0) -> list[str]:
+    warnings = []
+    if short_monitors:
+        do = "monitors do" if short_monitors > 1 else "monitor does"
+        warnings.append(f"{short_monitors} {do} not find what is expected: `spyweb jobs` says which")
+    count = vitals.dead_messages
+    if count:
+        plural, were = ("s", "were") if count > 1 else ("", "was")
+        warnings.append(f"{count} message{plural} never arrived and {were} given up: `spyweb outbox` lists them")
+    if vitals.server_is_broken:
+        warnings.append("the server's file does not load: `spyweb check` says why")
+    if not any(worker.pid for worker in vitals.pool.workers):
+        warnings.append("no worker is up, so no script runs: the log says why")
+    warnings += _scarce(vitals)
+    loop = vitals.loop
+    if loop.last_at_ms is not None and vitals.now_ms - loop.last_at_ms < STALLS_SHOWN_MS:
+        warnings.append("the event loop was held up: `spyweb health` and the log say by what")
+    failed_at_ms = vitals.storage_error_at_ms
+    if failed_at_ms is not None and vitals.now_ms - failed_at_ms < STORAGE_ERRORS_SHOWN_MS:
+        warnings.append("what scripts store is refused: `spyweb runs` shows of which runs, the log says why")
+    if vitals.held_back:
+        were = "jobs have" if len(vitals.held_back) > 1 else "job has"
+        warnings.append(f"{len(vitals.held_back)} {were} held up the daemon too often: `spyweb health` says which")
+    return warnings
+
+
+def _scarce(vitals: Vitals) -> Iterator[str]:
+    if vitals.refused_connections:
+        yield vitals.refused_connections
+    if vitals.descriptors_left < SCARCE_DESCRIPTORS:
+        yield f"only {vitals.descriptors_left} file descriptors are left: raise LimitNOFILE, or `ulimit -n`"
+
+
+def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int = 0) -> Health:
+    problems = find_problems(vitals.scheduler_lag_ms, vitals.store)
+    if vitals.refused_ms > SCHEDULER_STALLED_MS:
+        problems.append(f"no due run could be claimed for {format_duration(vitals.refused_ms)}: the log says why")
+    return Health(
+        status="failing" if problems else "ok",
+        problems=problems,
+        version=vitals.version,
+        pid=vitals.pid,
+        uptime_s=round(vitals.uptime_s, 3),
+        scheduler_lag_ms=vitals.scheduler_lag_ms,
+        store=vitals.store,
+        workers=vitals.pool.workers,
+        worker_deaths=vitals.pool.deaths,
+        quarantined={str(job): why for job, why in vitals.pool.quarantined.items()},
+        rights=vitals.pool.rights,
+        jobs=count_states(states),
+        storage_errors=vitals.storage_errors,
+        loop=vitals.loop,
+        held_back=vitals.held_back,
+        warnings=find_warnings(vitals, short_monitors),
+    )
+
+
+def count_states(states: Iterable[JobState]) -> dict[str, int]:
+    counts = Counter(states)
+    return {state.value: counts[state] for state in JobState}
+
+
+def summarize(health: Health) -> dict[str, object]:
+    """What anybody who can reach the port may know: no job names, no paths, no process ids."""
+    store = health.store
+    return {
+        "status": health.status,
+        "problems": list(health.problems),
+        "warnings": list(health.warnings),
+        "version": health.version,
+        "uptime_s": health.uptime_s,
+        "scheduler_lag_ms": health.scheduler_lag_ms,
+        "loop": {"stalls": health.loop.stalls, "worst_ms": health.loop.worst_ms},
+        "jobs": dict(health.jobs),
+        "workers": len(health.workers),
+        "worker_deaths": health.worker_deaths,
+        "storage_errors": health.storage_errors,
+        "store": {
+            "last_commit_ms": store.last_commit_ms,
+            "errors": store.errors,
+            "pending": store.pending,
+            "oldest_pending_s": round(store.oldest_pending_s, 3),
+        },
+    }

@@ -1,0 +1,41 @@
+"""What people and machines are shown of messages that have not arrived."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spyweb.model import JobId
+
+if TYPE_CHECKING:
+    from spyweb.store.protocol import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageView:
+    id: int
+    job_id: JobId
+    channel: str
+    to: str  # without what may be secret in a webhook's address
+    state: str  # "waiting", or "dead": it was given up
+    created_ms: int
+    next_ms: int | None  # when it is sent next
+    attempts: int  # that failed
+    error: str  # of the last of them
+
+
+def view_message(message: Message) -> MessageView:
+    from spyweb.outbox.outbox import place_of  # a command that asks a daemon does without the store
+
+    is_dead = message.dead_ms is not None
+    return MessageView(
+        id=message.id,
+        job_id=message.job,
+        channel=message.target.channel.value,
+        to=place_of(message.target),
+        state="dead" if is_dead else "waiting",
+        created_ms=message.created_ms,
+        next_ms=None if is_dead else message.next_ms,
+        attempts=message.attempts,
+        error=message.error,
+    )

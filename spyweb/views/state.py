@@ -1,0 +1,128 @@
+"""What people and machines are shown of stored values and locks.
+
+Frozen values that cross the socket as JSON and are read back into the same types, so that a command prints the same
+whether a daemon answered or the database was read.  Keys, values and names of locks are in the form of
+store/interchange/value_json.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spyweb.model import JobId, RunId
+from spyweb.store.interchange.value_json import TypeName, from_plain, to_plain, type_of
+from spyweb.store.protocol import ChangeEvent, ChangeKind, Entry, Held
+
+Plain = object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryView:
+    namespace: str
+    key: Plain
+    value: Plain
+    type: TypeName
+    version: int
+    created_ms: int
+    updated_ms: int
+    expires_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockView:
+    name: Plain
+    holder: Plain
+    run: RunId | None
+    acquired_ms: int
+    expires_ms: int
+    lease_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateStats:
+    total_keys: int  # live
+    expired_keys: int  # not yet removed
+    active_locks: int
+    size_bytes: int  # of keys and values
+    db_size_bytes: int
+    db_path: str
+    backend: str
+    last_modified_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeView:
+    """One change as it is watched."""
+
+    namespace: str
+    key: Plain
+    kind: ChangeKind
+    old: Plain  # null: there was none, or JSON null
+    new: Plain
+    version: int
+    at_ms: int
+    job: JobId | None = None
+    run: RunId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What an import did, or would do."""
+
+    added: int
+    replaced: int
+    expired: int  # left out, because their moment has passed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What a renamed job was given."""
+
+    moved: int  # entries
+    records: int
+
+
+def view_entry(namespace: str, key: bytes, entry: Entry) -> EntryView:
+    return EntryView(
+        namespace=namespace,
+        key=to_plain(key),
+        value=to_plain(entry.value),
+        type=type_of(entry.value),
+        version=entry.version,
+        created_ms=entry.created_ms,
+        updated_ms=entry.updated_ms,
+        expires_ms=entry.expires_ms,
+    )
+
+
+def view_lock(held: Held) -> LockView:
+    return LockView(
+        name=to_plain(held.name),
+        holder=to_plain(held.holder),
+        run=held.run,
+        acquired_ms=held.acquired_ms,
+        expires_ms=held.expires_ms,
+        lease_ms=held.lease_ms,
+    )
+
+
+def view_change(event: ChangeEvent) -> ChangeView:
+    return ChangeView(
+        namespace=event.namespace,
+        key=to_plain(event.key),
+        kind=event.kind,
+        old=to_plain(event.old),
+        new=to_plain(event.new),
+        version=event.version,
+        at_ms=event.at_ms,
+        job=event.origin.job,
+        run=event.origin.run,
+    )
+
+
+def bytes_of(plain: Plain) -> bytes:
+    """A key, the name of a lock, or a value that is a string, as it is."""
+    text = from_plain(plain)
+    if not isinstance(text, bytes):
+        raise TypeError(f"{plain!r} is no string")
+    return text

@@ -1,0 +1,94 @@
+"""Watching changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import pytest
+
+from spyweb.daemon.state_watch import HEARTBEAT, MOST_BYTES, MOST_WAITING, watch
+from spyweb.errors import Refused
+from spyweb.store.memory.memory import MemoryStore
+from spyweb.views.state import ChangeView
+from tests.fakes.clock import FakeClock
+from tests.fakes.stores import put, until_told
+
+
+def shown(change: ChangeView | None) -> str:
+    return f"{change.kind} {change.namespace} {change.key}" if change else "alive"
+
+
+async def next_of(changes: AsyncGenerator[ChangeView | None, None]) -> str:
+    return shown(await anext(changes))
+
+
+async def test_a_watch_says_when_it_has_begun_and_then_each_change() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    async with aclosing(watch(store.events, clock, None, b"a*")) as changes:
+        assert await anext(changes) is None
+        await put(store, b"a1", 1)
+        await put(store, b"b", 1)
+        await put(store, b"a2", 1, namespace="scope:x")
+        assert [shown(await anext(changes)) for _ in range(2)] == ["created state a1", "created scope:x a2"]
+
+
+async def test_one_namespace_is_not_another_that_begins_like_it() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    async with aclosing(watch(store.events, clock, "state", b"*")) as changes:
+        await anext(changes)
+        await put(store, b"a", 1, namespace="state@prod")
+        await put(store, b"b", 1)
+        assert shown(await anext(changes)) == "created state b"
+
+
+async def test_a_quiet_watch_gives_signs_of_life() -> None:
+    clock = FakeClock()
+    async with aclosing(watch(MemoryStore(clock).events, clock, None, b"*")) as changes:
+        await anext(changes)
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(next_of(changes))
+            await clock.turn(HEARTBEAT - 1)
+            assert not waiting.done()
+            await clock.turn(1)
+            assert waiting.result() == "alive"
+
+
+async def test_who_reads_too_slowly_is_let_go() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    async with aclosing(watch(store.events, clock, None, b"*")) as changes:
+        await anext(changes)
+        for _ in range(MOST_WAITING + 1):
+            await put(store, b"a", 1)
+        await until_told()
+        with pytest.raises(Refused, match="faster than they are taken"):
+            await anext(changes)
+
+
+async def test_who_reads_large_values_too_slowly_is_let_go_sooner() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    async with aclosing(watch(store.events, clock, None, b"*")) as changes:
+        await anext(changes)
+        for number in range(5):
+            await put(store, b"%d" % number, b"x" * (MOST_BYTES - 9))  # and 9 for what was not there before
+            await until_told()
+            assert shown(await anext(changes)) == f"created state {number}"
+        for number in range(5, 7):
+            await put(store, b"%d" % number, b"x" * (MOST_BYTES // 2))
+        await until_told()
+        with pytest.raises(Refused, match="faster than they are taken: 1 are waiting"):
+            await anext(changes)
+
+
+async def test_who_has_gone_is_told_nothing() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    async with aclosing(watch(store.events, clock, None, b"*")) as changes:
+        await anext(changes)
+    await put(store, b"a", 1)
+    assert clock.pending == 0

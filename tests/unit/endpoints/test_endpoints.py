@@ -1,0 +1,153 @@
+"""What becomes of each request, with a machine that is made of Python."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from spyweb.endpoints.endpoints import AT_ONCE, ERROR, LIMIT_S, NOT_FOUND, PATIENCE_S, TOO_SLOW, Version
+from spyweb.endpoints.exchange import Answer
+from spyweb.endpoints.lanes import LATE_S
+from spyweb.errors import PoolError, Problem
+from spyweb.lua.session import Host
+from spyweb.model import Ending, Failure, Outcome
+from spyweb.specs.server_file import ServerFile, code_of_server
+from tests.fakes.endpoints import Served, hang, serve
+
+ASKED = {"method": "GET", "path": "/api/v/x"}
+SUCCESS = Ending(outcome=Outcome.SUCCESS)
+
+
+async def test_a_short_answer_is_the_runs_result() -> None:
+    async with serve() as served:
+        assert await served.endpoints.answer(ASKED) == Answer(200, b"hello")
+        assert served.machine.requests[0].arguments == (ASKED,)
+        assert served.machine.requests[0].procedure == "request"
+
+
+async def test_an_answer_leaves_before_the_run_ends_and_its_locks_go_with_the_run() -> None:
+    go_on = asyncio.Event()
+
+    async def handler(_: Mapping[str, object], host: Host) -> Ending:
+        await host.op("_respond", [201, {b"A": b"1"}, b"made"])
+        await go_on.wait()
+        await host.op("echo", [1])
+        return SUCCESS
+
+    async with serve(handler) as served:
+        assert await served.endpoints.answer(ASKED) == Answer(201, b"made", {b"A": b"1"})
+        assert served.story == []
+        go_on.set()
+        await served.clock.turn()
+        assert served.story == ["echo 1", "ended 1"]
+
+
+async def test_a_failure_is_a_plain_error_outside_and_told_in_full_inside() -> None:
+    ending = Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason="init.lua:1: boom", traceback="stack")
+
+    async def handler(_: Mapping[str, object], _host: Host) -> Ending:
+        return ending
+
+    async with serve(handler) as served:
+        assert await served.endpoints.answer(ASKED) == ERROR
+        assert served.failures == ["GET /api/v/x: init.lua:1: boom\nstack"]
+
+
+async def test_a_handler_has_thirty_seconds() -> None:
+    async with serve(hang) as served:
+        asked = asyncio.create_task(served.endpoints.answer(ASKED))
+        await served.clock.turn()
+        await served.clock.turn(LIMIT_S)
+        assert await asked == TOO_SLOW
+        assert served.failures == ["GET /api/v/x: timed out"]
+
+
+async def test_what_was_deferred_has_longer() -> None:
+    async def handler(_: Mapping[str, object], host: Host) -> Ending:
+        await host.op("_respond", [200, None, b""])
+        return await hang(_, host)
+
+    async with serve(handler) as served:
+        await served.endpoints.answer(ASKED)
+        await served.clock.turn(LIMIT_S * 2)
+        assert served.failures == []
+        assert served.machine.requests[0].timeout_ms == 330_000
+
+
+async def test_without_a_server_nothing_is_found() -> None:
+    async with serve() as served:
+        served.endpoints.version = None
+        assert await served.endpoints.answer(ASKED) == NOT_FOUND
+
+
+async def test_a_broken_server_without_an_earlier_version_fails_and_says_why() -> None:
+    async with serve() as served:
+        served.endpoints.version = None
+        served.endpoints.problem = Problem("server/init.lua", 3, None, "unexpected symbol")
+        assert await served.endpoints.answer(ASKED) == ERROR
+        assert served.failures == ["GET /api/v/x: server/init.lua:3: unexpected symbol"]
+
+
+async def test_a_broken_save_leaves_the_earlier_version_answering() -> None:
+    async with serve() as served:
+        served.endpoints.problem = Problem("server/init.lua", 3, None, "unexpected symbol")
+        assert await served.endpoints.answer(ASKED) == Answer(200, b"hello")
+
+
+async def ask_often(served: Served, count: int) -> list[asyncio.Task[Answer]]:
+    asked = [asyncio.create_task(served.endpoints.answer(ASKED)) for _ in range(count)]
+    await served.clock.turn()
+    return asked
+
+
+async def test_only_so_many_are_under_way_and_who_waits_too_long_is_told() -> None:
+    async with serve(hang) as served:
+        asked = await ask_often(served, AT_ONCE + 1)
+        assert len(served.machine.requests) == AT_ONCE
+        await served.clock.turn(PATIENCE_S)
+        with pytest.raises(PoolError, match="too many requests"):
+            await asked[-1]
+        await served.endpoints.close(0)
+        await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def test_room_is_free_again_whatever_ended_a_request() -> None:
+    async def handler(_: Mapping[str, object], _host: Host) -> Ending:
+        raise PoolError("no worker")
+
+    async with serve(handler) as served:
+        for _ in range(AT_ONCE * 2):
+            assert await served.endpoints.answer(ASKED) == ERROR
+
+
+async def test_requests_go_to_the_first_worker_until_it_no_longer_keeps_up() -> None:
+    async with serve(hang) as served:
+        first, second = lanes = [code_of_server(ServerFile(b""), 1, lane) for lane in range(2)]
+        served.endpoints.version = Version(codes=lanes)
+        asked = await ask_often(served, 2)
+        await served.clock.turn(LATE_S)
+        asked += await ask_often(served, 1)
+        assert [request.code for request in served.machine.requests] == [first, first, second]
+        served.machine.finish(served.machine.requests[0].run)
+        served.machine.finish(served.machine.requests[1].run)
+        await asyncio.gather(*asked[:2])
+        asked += await ask_often(served, 1)
+        assert served.machine.requests[-1].code == first
+        await served.endpoints.close(0)
+        await asyncio.gather(*asked)
+
+
+async def test_closing_begins_nothing_and_ends_what_does_not_end_by_itself() -> None:
+    async with serve(hang) as served:
+        (asked,) = await ask_often(served, 1)
+        closing = asyncio.create_task(served.endpoints.close(5))
+        await served.clock.turn()
+        with pytest.raises(PoolError, match="stops"):
+            await served.endpoints.answer(ASKED)
+        assert not closing.done()
+        await served.clock.turn(5)
+        await closing
+        assert await asked == ERROR
+        assert served.failures == ["GET /api/v/x: stopped"]

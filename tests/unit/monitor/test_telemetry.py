@@ -1,0 +1,64 @@
+"""What each stage of a cycle came to."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from spyweb.lua import wire
+from spyweb.monitor.telemetry import STAGES, Stage, Telemetry
+from tests.fakes.clock import START_MS, FakeClock
+
+
+def unpacked(telemetry: Telemetry) -> dict[str, object]:
+    return cast("dict[str, object]", wire.unpack(telemetry.packed())[0])
+
+
+def test_all_stages_are_told_and_those_that_have_not_run_are_inactive() -> None:
+    clock = FakeClock()
+    telemetry = Telemetry("Shop", clock)
+    with telemetry.timed("fetch"):
+        clock.advance(0.25)
+    told = unpacked(telemetry)
+    assert (told["job_name"], told["start_time"], told["total_duration_ms"]) == ("Shop", START_MS // 1000, 250.0)
+    stages = cast("list[dict[str, object]]", told["stages"])
+    assert [stage["name"] for stage in stages] == list(STAGES)
+    assert {stage["status"] for stage in stages if stage["name"] != "fetch"} == {"inactive"}
+    assert stages[2] == {
+        "name": "fetch",
+        "status": "success",
+        "type": "internal",
+        "duration_ms": 250.0,
+        "lua_mem_bytes": 0,
+        "mem_delta_bytes": 0,
+        "browsers": 0,
+    }
+
+
+def test_a_stage_that_raises_has_an_error() -> None:
+    telemetry = Telemetry("Shop", FakeClock())
+    with pytest.raises(ValueError, match="boom"), telemetry.timed("extract"):
+        raise ValueError("boom")
+    assert telemetry.stages()[5] == Stage(name="extract", status="error", error="boom")
+
+
+def test_what_is_noted_later_replaces_what_was_told_before() -> None:
+    telemetry = Telemetry("Shop", FakeClock())
+    with telemetry.timed("fetch"):
+        pass
+    unpacked(telemetry)
+    telemetry.blame("fetch", "http status: 403")
+    stages = cast("list[dict[str, object]]", unpacked(telemetry)["stages"])
+    assert (stages[2]["status"], stages[2]["error"]) == ("error", "http status: 403")
+
+
+def test_a_built_in_stage_leaves_the_memory_of_the_vm_as_it_was() -> None:
+    telemetry = Telemetry("Shop", FakeClock(), memory=70_000)
+    with telemetry.timed("fetch"):
+        pass
+    telemetry.note(Stage(name="after_fetch", status="success", memory=90_000, memory_delta=20_000))
+    with telemetry.timed("extract"):
+        pass
+    told = {stage.name: (stage.memory, stage.memory_delta) for stage in telemetry.stages() if stage.memory}
+    assert told == {"fetch": (70_000, 0), "after_fetch": (90_000, 20_000), "extract": (90_000, 0)}

@@ -1,0 +1,126 @@
+"""One attempt: what is posted, and what each answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from spyweb.errors import FetchError
+from spyweb.ops.network.request import Response
+from spyweb.ops.notify_desktop import Desktop
+from spyweb.outbox.outbox import desktop_message
+from spyweb.outbox.send import Channels, Trouble, judge, retry_after_ms
+from spyweb.store.protocol import Message, NewMessage
+from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.findings import HOOK, message
+from tests.fakes.ops import FakeHttp, make_response
+
+
+def kept(new: NewMessage, **changes: object) -> Message:
+    found = Message(
+        job=new.job,
+        target=new.target,
+        payload=new.payload,
+        headers=new.headers,
+        id=1,
+        delivery="d1",
+        created_ms=START_MS,
+        next_ms=START_MS,
+    )
+    return replace(found, **changes)  # type: ignore[arg-type]
+
+
+def channels(http: FakeHttp | None = None) -> Channels:
+    return Channels(http=http or FakeHttp(), desktop=Desktop({}), clock=FakeClock())
+
+
+def answered(answer: Response | FetchError) -> FakeHttp:
+    return FakeHttp(answers={HOOK.address: answer})
+
+
+async def test_a_webhook_is_a_post_of_json_with_the_deliverys_name() -> None:
+    http = FakeHttp()
+    assert await channels(http).send(kept(message('{"a":1}'))) is None
+
+    (fetch,) = http.asked
+    assert (fetch.method, str(fetch.url), fetch.body, fetch.follow) == ("POST", HOOK.address, b'{"a":1}', False)
+    assert not fetch.whole
+    assert fetch.headers == {
+        "Content-Type": "application/json",
+        "Authorization": "Bearer x",
+        "X-SpyWeb-Delivery": "d1",
+    }
+
+
+async def test_the_users_own_content_type_stays_and_the_deliverys_name_can_not_be_forged() -> None:
+    http = FakeHttp()
+    await channels(http).send(kept(message(), headers=(("content-type", "text/plain"), ("x-spyweb-delivery", "mine"))))
+
+    assert http.asked[0].headers == {"content-type": "text/plain", "X-SpyWeb-Delivery": "d1"}
+
+
+@pytest.mark.parametrize(
+    ("status", "holds"),
+    [
+        *((status, False) for status in (301, 400, 401, 404, 413)),
+        *((status, True) for status in (408, 425, 429, 500, 503)),
+    ],
+)
+async def test_only_a_2xx_means_that_it_has_arrived(status: int, holds: bool) -> None:
+    trouble = judge(make_response(status=status, body=b"  no\nsuch \xff hook "), START_MS)
+
+    assert trouble == Trouble(reason=f"answered {status}: no such � hook", holds=holds)
+    assert judge(make_response(status=204), START_MS) is None
+
+
+async def test_a_long_answer_is_cut() -> None:
+    trouble = judge(make_response(status=500, body=b"x" * 100_000), START_MS)
+
+    assert trouble is not None
+    assert len(trouble.reason) < 250
+
+
+async def test_what_happens_on_the_way_is_the_targets_trouble() -> None:
+    down = answered(FetchError("connect", "could not connect"))
+    assert await channels(down).send(kept(message())) == Trouble(reason="connect: could not connect")
+
+
+@pytest.mark.parametrize("address", ["file:///etc/passwd", "not an address", "http://", "http://\ud800/"])
+async def test_an_address_that_is_none_is_its_messages_own_trouble(address: str) -> None:
+    http = FakeHttp()
+    trouble = await channels(http).send(kept(message(), target=HOOK._replace(address=address)))
+
+    assert trouble is not None
+    assert not trouble.holds
+    assert http.asked == []
+
+
+async def test_a_header_that_would_split_the_request_is_refused() -> None:
+    trouble = await channels().send(kept(message(), headers=(("X", "1\r\nHost: evil"),)))
+
+    assert trouble == Trouble(reason="header X has control characters in it", holds=False)
+
+
+async def test_without_a_desktop_a_notification_counts_as_done() -> None:
+    assert await channels().send(kept(desktop_message(message().job, "t", "b", None))) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait_ms"),
+    [
+        ({b"retry-after": b"120"}, 120_000),
+        ({b"retry-after": b" 0 "}, 0),
+        ({b"retry-after": b"Thu, 01 Jan 2026 00:01:00 GMT"}, 60_000),
+        ({b"retry-after": b"Wed, 31 Dec 2025 00:00:00 GMT"}, 0),
+        ({b"retry-after": b"-5"}, 0),
+        ({b"retry-after": b"soon"}, 0),
+        ({b"retry-after": b"\xff\xfe"}, 0),
+        ({b"retry-after": b"9" * 5000}, 999_999_999_000),
+        ({b"retry-after": b"Thu, 01 Jan 99999999 00:01:00 GMT"}, 0),
+        ({}, 0),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(headers: Mapping[bytes, bytes], wait_ms: int) -> None:
+    assert retry_after_ms(headers, START_MS) == wait_ms

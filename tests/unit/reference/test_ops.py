@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from spyweb.ops import catalog
+from spyweb.ops.answer import Answer
+from spyweb.ops.arguments import Int, Text, Value
+from spyweb.ops.op import describe
+from spyweb.reference.entries import Argument, Result
+from spyweb.reference.ops import FAMILIES, FINER, OVERLOADS, families, function_of
+
+
+class Call: ...
+
+
+async def newcomer(call: Call, name: Text, count: Int = 1, extra: Value = None) -> tuple[str | None, int]:
+    """Does something new.
+
+    And more.
+    """
+    return None, 1
+
+
+def at_once(call: Call, name: Text) -> Answer[None]:
+    """Does something at once."""
+    raise NotImplementedError
+
+
+def test_a_new_op_tells_its_types_itself() -> None:
+    found = function_of(describe("newcomer", newcomer))
+
+    assert found.usage == "newcomer(name, count?, extra?)"
+    assert found.text == "Does something new. And more."
+    assert found.arguments == (
+        Argument("name", "string"),
+        Argument("count", "integer", optional=True),
+        Argument("extra", "any", optional=True),
+    )
+    assert found.results == (Result("string?"), Result("integer"))
+    assert found.waits
+
+
+def test_an_op_that_hands_on_a_future_of_nothing_gives_nothing() -> None:
+    assert function_of(describe("at_once", at_once)).results == ()
+
+
+def test_every_public_op_is_in_one_family() -> None:
+    named = [each.name for family in families() for each in family.functions]
+    assert sorted(named) == [name for name in catalog.names() if not name.startswith("_")]
+
+
+def test_every_family_has_functions() -> None:
+    assert all(family.functions for family in families())
+    assert [family.name for family in families()][:-1] == list(FAMILIES)
+
+
+def test_what_is_told_of_an_op_beside_its_signature_fits_it() -> None:
+    """The same parameters, and none that is gone."""
+    told = FINER.keys() | OVERLOADS.keys()
+    assert told <= catalog.operations().keys()
+    for name in FINER:
+        operation = catalog.operations()[name]
+        shown = [(each.name, each.optional) for each in function_of(operation).arguments]
+        assert shown == [(each.name, each.optional) for each in operation.parameters], name
+
+
+def test_no_op_leaves_open_what_it_gives() -> None:
+    """`any` alone is an answer only where a script's own values come back."""
+    own_values = {"state.get", "state.list_pop", "state.get_version"}
+    vague = {
+        each.name
+        for family in families()
+        for each in family.functions
+        for result in each.results
+        if result.type in ("any", "table")
+    }
+    assert vague <= own_values

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from msgspec import structs
+
+from spyweb.model import After, Ending, Failure, JobId, Outcome, Retry, Run, RunId, RunState
+from spyweb.runs.aftermath import may_retry, next_attempt, what_follows
+from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS
+from tests.fakes.town import make_job
+
+NOW = 1_000_000
+RUN = Run(id=RunId(7), job=JobId("prices"), state=RunState.RUNNING, due_ms=5, trigger={"type": "schedule"})
+TWICE = Retry(retries=2, delay_ms=10_000, jitter=False)
+
+
+def follow(run: Run, ending: Ending, retry: Retry = TWICE) -> object:
+    new = next_attempt(run, ending, retry, NOW, lambda: 0.5)
+    return new and (new.attempt, new.start_after_ms, dict(new.trigger))
+
+
+def test_a_failure_is_retried_after_its_delay() -> None:
+    assert follow(RUN, FAILED) == (2, NOW + 10_000, {"type": "retry", "of": 7})
+
+
+def test_a_retry_of_a_retry_names_the_first_attempt_and_keeps_its_due_time() -> None:
+    second = structs.replace(RUN, id=RunId(8), attempt=2, trigger={"type": "retry", "of": 7})
+    new = next_attempt(second, FAILED, TWICE, NOW, lambda: 0.5)
+    assert new
+    assert (new.attempt, new.due_ms, new.trigger["of"]) == (3, 5, 7)
+
+
+def test_the_last_attempt_is_not_followed() -> None:
+    assert follow(structs.replace(RUN, attempt=3), FAILED) is None
+
+
+def test_success_cancellation_and_a_planned_stop_are_not_retried() -> None:
+    cancelled = structs.replace(FAILED, failure=Failure.CANCELLED)
+    for ending in (SUCCESS, cancelled, Ending(outcome=Outcome.STOPPED)):
+        assert follow(RUN, ending) is None
+
+
+def test_an_innocent_loss_starts_again_once_and_does_not_use_up_a_retry() -> None:
+    assert follow(RUN, LOST, Retry()) == (2, None, {"type": "retry", "of": 7, "lost": 1})
+    again = structs.replace(RUN, attempt=2, trigger={"type": "retry", "of": 7, "lost": 1})
+    assert follow(again, LOST, Retry()) is None
+    assert may_retry(structs.replace(again, attempt=3), TWICE)
+    assert not may_retry(structs.replace(again, attempt=4), TWICE)
+
+
+def test_a_guilty_loss_counts_as_a_failure() -> None:
+    assert follow(RUN, GUILTY, Retry()) is None
+    assert follow(RUN, GUILTY) == (2, NOW + 10_000, {"type": "retry", "of": 7})
+
+
+def test_only_jobs_that_ask_for_this_outcome_follow() -> None:
+    on_success = make_job("report", after=(After(job=JobId("prices")),))
+    on_failure = make_job("alarm", after=(After(job=JobId("prices"), outcomes=frozenset({Outcome.FAILED})),))
+    assert [new.job for new in what_follows(RUN, SUCCESS, [on_success, on_failure], 0).new] == ["report"]
+    assert [new.job for new in what_follows(RUN, FAILED, [on_success, on_failure], 0).new] == ["alarm"]

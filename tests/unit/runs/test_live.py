@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from spyweb.model import After, JobId, Never, Run, RunId, RunState
+from spyweb.runs.live import LiveJobs
+from tests.fakes.town import make_job
+
+
+def test_dependents_are_found_once_linked() -> None:
+    live = LiveJobs()
+    live.add(make_job())
+    live.add(make_job("report", after=(After(job=JobId("prices")),)))
+    live.link()
+    assert [job.id for job in live.after(JobId("prices"))] == ["report"]
+    live.remove(JobId("report"))
+    assert live.after(JobId("prices")) == []
+
+
+@pytest.mark.parametrize("settings", [{"enabled": False}, {"schedule": Never()}])
+def test_a_job_that_is_not_due_by_itself_is_not_scheduled(settings: dict[str, object]) -> None:
+    assert not make_job("prices", **settings).scheduled
+
+
+def test_a_paused_job_is_not_scheduled_and_a_disabled_one_follows_nobody() -> None:
+    live = LiveJobs()
+    job = make_job("report", after=(After(job=JobId("prices")),))
+    job.cursor = structs.replace(job.cursor, paused=True)
+    live.add(job)
+    live.add(make_job("off", after=(After(job=JobId("prices")),), enabled=False))
+    live.link()
+    assert not job.scheduled
+    assert live.after(JobId("prices")) == [job]
+
+
+def test_a_claim_on_its_way_makes_a_job_busy() -> None:
+    live = LiveJobs()
+    live.add(job := make_job())
+    job.claiming = 1
+    assert job.busy
+    assert live.is_busy()
+    assert live.running() == []
+
+
+def test_who_listens_hears_of_awaited_jobs_when_they_change() -> None:
+    live, told = LiveJobs(), list[frozenset[str]]()
+    live.on_linked(lambda: told.append(live.awaited))
+    for awaited in (frozenset({"a"}), frozenset({"a"}), frozenset[str]()):
+        live.expect(awaited)
+
+    assert told == [{"a"}, frozenset()]
+
+
+def test_a_job_that_was_removed_while_it_was_busy_counts_until_its_runs_have_ended() -> None:
+    live, run = LiveJobs(), Run(id=RunId(7), job=JobId("prices"), state=RunState.RUNNING)
+    live.add(job := make_job())
+    job.in_flight[run.id] = run
+    live.remove(job.id)
+    assert (live.running(), live.is_busy(), live.heir_of(job)) == ([run], True, job)
+    live.add(back := make_job())
+    assert (live.running(), back.in_flight, live.heir_of(job)) == ([run], {7: run}, back)
+    del job.in_flight[run.id]
+    assert (live.running(), live.is_busy()) == ([], False)

@@ -1,0 +1,635 @@
+"""From a change of a stored value to the runs that it starts."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import pytest
+import structlog
+
+from spyweb.errors import NoAccess, SpywebError, StoreError
+from spyweb.model import (
+    NULL,
+    After,
+    Ending,
+    Every,
+    JobId,
+    Misfire,
+    MisfirePolicy,
+    Never,
+    Outcome,
+    Overlap,
+    Retry,
+    RunId,
+    RunState,
+)
+from spyweb.runs.claims import Start
+from spyweb.runs.lineup import CAUSED_LIMIT
+from spyweb.runs.triggers import MOST_DEPTH, PAGE
+from spyweb.store.memory.memory import MemoryStore
+from spyweb.store.protocol import GLOBAL, ChangeEvent, Origin, Put
+from tests.fakes.changes import refuse
+from tests.fakes.clock import FakeClock
+from tests.fakes.machine import FAILED, LOST, SUCCESS
+from tests.fakes.town import make_job
+from tests.fakes.triggered import make_listener, on, triggered_town
+
+ORDERS = JobId("orders")
+BY_HAND = Start(trigger={"type": "manual"})
+DECLINED = Ending(outcome=Outcome.SKIPPED, reason="is_big returned false")
+
+
+# What starts what
+
+
+async def test_a_change_starts_the_job_that_asks_for_it_with_the_values_before_and_after() -> None:
+    async with triggered_town() as t:
+        await t.settle(make_listener())
+        await t.change("42", b"new")
+        await t.change("42", b"newer")
+        await t.delete("42")
+        await t.town.clock.turn()
+
+        told = {"type": "state", "scope": "orders", "key": "42"}
+        assert t.events() == [
+            {**told, "event_type": "state:created", "new_value": "new"},
+            {**told, "event_type": "state:updated", "old_value": "new", "new_value": "newer"},
+            {**told, "event_type": "state:deleted", "old_value": "newer"},
+        ]
+        assert await t.town.record() == ["orders state success"] * 3
+        assert await t.left() == []
+
+
+async def test_values_cross_as_lua_has_them() -> None:
+    value = {b"\xff\0": [1, 2.5, True, NULL], 7: {b"deep": []}, b"big": (1 << 63) - 1}
+    async with triggered_town() as t:
+        await t.settle(make_listener())
+        await t.change("42", value)  # type: ignore[arg-type]  # a table of a script
+
+        (event,) = t.events()
+        new = event["new_value"]
+        assert isinstance(new, dict)
+        assert new[b"\xff\0"][:3] == [1, 2.5, True]
+        assert new[b"\xff\0"][3].code == 4  # wire.Ext.NULL
+        assert (new[7], new[b"big"]) == ({b"deep": []}, (1 << 63) - 1)
+
+
+async def test_the_record_says_what_changed_and_not_from_what_to_what() -> None:
+    async with triggered_town() as t:
+        await t.settle(make_listener(on=on(scope="orders", when="is_big")))
+        await t.change("42", b"secret", origin=Origin(job=JobId("shop"), run=RunId(7), depth=2))
+
+        (run,) = await t.town.store.runs.list()
+        assert run.trigger == {
+            "type": "state",
+            "event_type": "state:created",
+            "scope": "orders",
+            "key": "42",
+            "event": 1,
+            "depth": 3,
+            "by": 7,
+            "when": ["is_big"],
+        }
+        assert t.town.machine.requests[0].arguments[3] == ["is_big"]
+
+
+async def test_a_job_hears_only_of_what_it_asks_for() -> None:
+    async with triggered_town() as t:
+        users = make_listener("users", on=on(key="user:*", events=["created"]))
+        everything = make_listener("everything", on=on())
+        texts = make_listener("texts", on=on(scope="global"))
+        await t.settle(users, everything, texts)
+        for key in ("user:1", "order:1", "user:1"):
+            await t.change(key)
+        await t.town.store.entries.set(GLOBAL, b"greeting", b"hello")
+        await t.town.clock.turn()
+
+        assert t.handled("users") == ["user:1"]
+        assert t.handled("everything") == ["user:1", "order:1", "user:1"]
+        assert [(event["scope"], event["new_value"]) for event in t.events("texts")] == [("global", "hello")]
+
+
+async def test_a_job_starts_once_for_a_change_however_many_of_its_triggers_match() -> None:
+    async with triggered_town() as t:
+        both = on(scope="orders", when="is_big") + on(scope="orders", when="is_late")
+        await t.settle(make_listener("both", on=both), make_listener("either", on=both + on(key="4*")))
+        await t.change("42")
+
+        conditions = {each.code.job: each.arguments[3] for each in t.town.machine.requests}
+        assert conditions == {"both": ["is_big", "is_late"], "either": []}
+
+
+async def test_a_change_that_nobody_asks_for_any_more_is_dropped() -> None:
+    store = MemoryStore(clock := FakeClock())
+    async with triggered_town(store, clock) as t:
+        await t.settle(make_listener())
+        t.triggers.stop()
+        await t.change("42")
+        assert await t.left() == ["42"]
+    async with triggered_town(store, clock) as t:
+        await t.settle(make_listener(on=on(scope="users")))
+        assert await t.left() == []
+        assert t.events() == []
+
+
+async def test_a_disabled_job_does_not_listen_and_a_paused_one_is_told_so_in_its_record() -> None:
+    async with triggered_town() as t:
+        paused = make_listener("paused")
+        await t.settle(make_listener("disabled", enabled=False), paused)
+        await t.town.scheduler.pause(paused)
+        for _ in range(3):
+            await t.change("42")
+
+        assert await t.town.record() == ["paused state paused x3"]
+        assert await t.left() == []
+
+
+async def test_an_expiry_starts_only_who_names_it() -> None:
+    async with triggered_town() as t:
+        await t.settle(make_listener(), make_listener("late", on=on(scope="orders", events=["expired"])))
+        expires_ms = t.town.clock.now_ms() + 1000
+        await t.town.store.values.transform("scope:orders", b"a", lambda _: Put(b"v", expires_ms))
+        await t.town.clock.turn(2)
+        await t.town.store.values.sweep()
+        await t.town.clock.turn()
+
+        assert [event["event_type"] for event in t.events("orders")] == ["state:created"]
+        assert [(event["event_type"], event["old_value"]) for event in t.events("late")] == [("state:expired", "v")]
+
+
+# Order and room
+
+
+@pytest.mark.parametrize("overlap", list(Overlap))
+async def test_runs_come_one_at_a_time_in_the_order_of_the_changes_whatever_overlap_says(overlap: Overlap) -> None:
+    async with triggered_town() as t:
+        t.town.machine.held.add(ORDERS)
+        await t.settle(make_listener(overlap=overlap))
+        for key in ("a", "b", "a", "c"):
+            await t.change(key)
+        started = []
+        for run in (1, 2, 3, 4):
+            started.append(t.handled())
+            t.town.machine.finish(run)
+            await t.town.clock.turn()
+
+        assert started == [["a"], ["a", "b"], ["a", "b", "a"], ["a", "b", "a", "c"]]
+        assert await t.town.record() == ["orders state success"] * 4
+
+
+async def test_a_newer_start_that_replaces_leaves_what_changes_have_started_alone() -> None:
+    async with triggered_town() as t:
+        t.town.machine.held.add(ORDERS)
+        job = make_listener(overlap=Overlap.REPLACE)
+        await t.settle(job)
+        await t.change("a")
+        await t.change("b")
+        t.town.runner.start_by_hand(job, BY_HAND)
+        await t.town.clock.turn()
+        for run in (1, 2, 3):
+            t.town.machine.finish(run)
+            await t.town.clock.turn()
+
+        assert "cancel" not in " ".join(t.town.machine.story)
+        assert await t.town.record() == ["orders state success"] * 2 + ["orders manual success"]
+
+
+async def test_later_changes_of_a_key_wait_for_the_retries_of_an_earlier_one_and_others_do_not() -> None:
+    async with triggered_town() as t:
+        t.town.machine.endings[ORDERS] = [FAILED]
+        await t.settle(make_listener(retry=Retry(retries=1, delay_ms=10_000, jitter=False)))
+        for key in ("a", "a", "b"):
+            await t.write(key)
+        await t.town.clock.turn(9)
+        assert t.handled() == ["a", "b"]
+        await t.town.clock.turn(1)
+
+        assert t.handled() == ["a", "b", "a", "a"]
+        assert await t.town.record() == [
+            "orders state failed",
+            "orders state success",
+            "orders state success",
+            "orders retry success attempt 2",
+        ]
+
+
+async def test_a_retry_is_told_of_the_same_change() -> None:
+    async with triggered_town() as t:
+        t.town.machine.endings[ORDERS] = [FAILED]
+        await t.settle(make_listener(retry=Retry(retries=1, jitter=False), on=on(scope="orders", when="f")))
+        await t.change("a", b"1")
+        await t.change("a", b"2")
+        await t.town.clock.turn(60)
+
+        first, again, second = t.events()
+        assert first == again
+        assert second["old_value"] == "1"
+        arguments = t.town.machine.requests[1].arguments
+        assert arguments[0]["trigger"] == {"type": "retry", "of": 1}  # type: ignore[index]  # the ctx table
+        assert arguments[3] == ["f"]
+
+
+async def test_what_has_no_room_stays_in_the_store_and_comes_later() -> None:
+    count = CAUSED_LIMIT + 2 * PAGE
+    async with triggered_town() as t:
+        t.town.machine.held.add(ORDERS)
+        await t.settle(make_listener())
+        for number in range(count):
+            await t.write(str(number))
+        await t.town.clock.turn()
+        waiting = len(await t.town.store.runs.open())
+        assert CAUSED_LIMIT <= waiting <= CAUSED_LIMIT + 1
+        assert len(await t.left()) == count - waiting
+        t.town.machine.held.clear()
+        t.town.machine.finish(1)
+        await t.town.clock.turn()
+
+        assert t.handled() == [str(number) for number in range(count)]
+        assert await t.left() == []
+
+
+async def test_a_job_without_room_holds_up_no_other() -> None:
+    count = CAUSED_LIMIT + 2 * PAGE
+    slow, quick = JobId("slow"), JobId("quick")
+    async with triggered_town() as t:
+        t.town.machine.held.add(slow)
+        await t.settle(make_listener("slow"), make_listener("quick"))
+        for number in range(count):
+            await t.change(str(number))
+        assert t.handled("quick") == [str(number) for number in range(count)]
+        assert t.handled("slow") == ["0"]
+        t.town.machine.held.clear()
+        t.town.machine.finish(next(run.id for run in t.town.live.running() if run.job == slow))
+        await t.town.clock.turn()
+
+        assert t.handled("slow") == t.handled("quick") == [str(number) for number in range(count)]
+        assert quick not in {run.job for run in await t.town.store.runs.open()}
+        assert await t.left() == []
+
+
+async def test_changes_for_a_job_that_is_gone_leave_the_store() -> None:
+    async with triggered_town() as t:
+        t.town.machine.held.add(ORDERS)
+        job = make_listener()
+        await t.settle(job, make_listener("quick"))
+        for number in range(CAUSED_LIMIT + PAGE):
+            await t.write(str(number))
+        await t.town.clock.turn()
+        t.town.live.remove(ORDERS)
+        t.town.live.link()
+        t.town.runner.forget(job)
+        t.town.machine.finish(next(iter(job.in_flight)))
+        await t.town.clock.turn()
+
+        assert await t.left() == []
+        assert len(t.handled("quick")) == CAUSED_LIMIT + PAGE
+
+
+# Chains
+
+
+async def test_a_job_that_starts_itself_is_stopped_at_depth_16() -> None:
+    async with triggered_town() as t:
+        job = make_listener("loop")
+        await t.settle(make_listener("other", on=on(scope="elsewhere")), job)
+        with structlog.testing.capture_logs() as logged:
+            await t.change("k")
+            for depth in range(1, 2 * MOST_DEPTH):
+                runs = await t.town.store.runs.list(job.id, limit=1)
+                if len(t.events("loop")) < depth:
+                    break
+                await t.change("k", depth, origin=Origin(job=job.id, run=runs[0].id, depth=depth))
+
+        assert len(t.events("loop")) == MOST_DEPTH
+        assert (await t.town.record())[-1] == "loop state skipped"
+        (error,) = [line for line in logged if line["log_level"] == "error"]
+        assert error["chain"] == " → ".join(["loop"] * (MOST_DEPTH + 1))
+        assert (error["scope"], error["key"]) == ("orders", "k")
+
+
+async def test_a_chain_goes_on_through_retries_and_the_jobs_that_follow() -> None:
+    async with triggered_town() as t:
+        t.town.machine.endings[ORDERS] = [FAILED]
+        follower = make_job("follower", schedule=Never(), after=(After(job=ORDERS),))
+        await t.settle(make_listener(retry=Retry(retries=1)), follower)
+        await t.change("k", origin=Origin(depth=4))
+        await t.town.clock.turn(60)
+
+        depths = [(run.job, run.attempt, run.trigger["depth"]) for run in await t.town.store.runs.list()]
+        assert depths == [("follower", 1, 5), ("orders", 2, 5), ("orders", 1, 5)]
+
+
+# Crashes, stops and refusals
+
+
+async def test_what_a_crash_left_in_the_store_is_delivered_after_it() -> None:
+    store = MemoryStore(clock := FakeClock())
+    async with triggered_town(store, clock) as t:
+        await t.settle(make_listener())
+        t.triggers.stop()
+        await t.change("a")
+        await t.change("b")
+    async with triggered_town(store, clock) as t:
+        await t.settle(make_listener())
+        assert t.handled() == ["a", "b"]
+        assert await t.left() == []
+
+
+@pytest.mark.parametrize("policy", list(MisfirePolicy))
+async def test_after_a_crash_runs_in_flight_and_waiting_begin_again_in_order(policy: MisfirePolicy) -> None:
+    store = MemoryStore(clock := FakeClock())
+    misfire = Misfire(policy=policy)
+    async with triggered_town(store, clock) as t:
+        t.town.machine.held.add(ORDERS)
+        await t.settle(make_listener(misfire=misfire))
+        for key in ("a", "b", "a"):
+            await t.change(key, b"v")
+        async with triggered_town(store, clock) as after:
+            await after.settle(make_listener(misfire=misfire))
+            await clock.turn()
+
+            assert after.handled() == ["a", "b", "a"]
+            assert after.events()[0]["new_value"] == "v"
+            assert await after.town.record() == [
+                "orders state lost",
+                "orders state success",
+                "orders state success",
+                "orders retry success attempt 2",
+            ]
+
+
+async def test_a_restart_does_not_deliver_again_to_a_job_that_was_quicker_than_another() -> None:
+    store = MemoryStore(clock := FakeClock())
+    count = CAUSED_LIMIT + PAGE
+    async with triggered_town(store, clock) as t:
+        t.town.machine.held.add(JobId("slow"))
+        await t.settle(make_listener("slow"), make_listener("quick"))
+        for number in range(count):
+            await t.write(str(number))
+        await clock.turn()
+        assert len(t.handled("quick")) == count
+        assert await t.left() != []
+        t.triggers.stop()
+        await t.town.runner.drain(0)
+    async with triggered_town(store, clock) as after:
+        await after.settle(make_listener("slow"), make_listener("quick"))
+        await clock.turn()
+
+        assert after.handled("quick") == []
+        assert after.handled("slow") == [str(number) for number in range(count)]
+
+
+async def test_a_run_that_a_planned_stop_cut_short_begins_again_after_it() -> None:
+    store = MemoryStore(clock := FakeClock())
+    for attempt in (1, 2, 3):
+        async with triggered_town(store, clock) as t:
+            if attempt < 3:
+                t.town.machine.held.add(ORDERS)
+            await t.settle(make_listener())
+            if attempt == 1:
+                await t.change("a", b"v")
+            assert t.events()[0]["new_value"] == "v"
+            t.triggers.stop()
+            await t.town.runner.drain(0)
+            record = await t.town.record()
+
+    assert record == ["orders state stopped", "orders retry stopped attempt 2", "orders retry success attempt 3"]
+
+
+async def test_an_innocent_loss_begins_again_with_the_same_change() -> None:
+    async with triggered_town() as t:
+        t.town.machine.endings[ORDERS] = [LOST]
+        await t.settle(make_listener())
+        await t.change("a")
+
+        assert t.handled() == ["a", "a"]
+
+
+async def test_a_change_is_forgotten_once_the_runs_that_it_started_have_ended() -> None:
+    async with triggered_town() as t:
+        t.town.machine.held |= {ORDERS, JobId("other")}
+        await t.settle(make_listener(), make_listener("other"))
+        await t.change("a")
+        find = t.town.store.events.find
+        assert await t.left() == []
+        t.town.machine.finish(1)
+        await t.town.clock.turn()
+        assert await find(1) is not None
+        t.town.machine.finish(2)
+        await t.town.clock.turn()
+        assert await find(1) is None
+
+
+@pytest.mark.parametrize("error", [StoreError("the disk is full"), NoAccess("spyweb.db: no access as me")])
+async def test_a_store_that_refuses_is_asked_again_and_nothing_is_lost_or_doubled(
+    error: SpywebError,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with triggered_town() as t:
+        await t.settle(make_listener())
+        runs = t.town.store.runs
+        record = runs.record
+
+        monkeypatch.setattr(runs, "record", partial(refuse, error=error))
+        await t.change("a")
+        assert t.handled() == []
+        monkeypatch.setattr(runs, "record", record)
+        await t.town.clock.turn(5)
+
+        assert t.handled() == ["a"]
+        assert await t.town.record() == ["orders state success"]
+
+
+async def test_a_run_that_its_condition_declined_is_on_record_with_the_reason() -> None:
+    async with triggered_town() as t:
+        t.town.machine.endings[ORDERS] = [DECLINED, SUCCESS]
+        await t.settle(make_listener(retry=Retry(retries=3)))
+        await t.change("a")
+        await t.change("b")
+
+        (kept, declined) = await t.town.store.runs.list()
+        assert (declined.outcome, declined.reason) == (Outcome.SKIPPED, "is_big returned false")
+        assert kept.outcome is Outcome.SUCCESS
+
+
+async def test_a_schedule_and_changes_share_the_job_one_run_at_a_time() -> None:
+    async with triggered_town() as t:
+        t.town.machine.held.add(ORDERS)
+        await t.settle(make_listener(schedule=Every(period_ms=60_000), overlap=Overlap.QUEUE))
+        await t.town.clock.turn(1)
+        await t.change("a")
+        for run in (1, 2):
+            assert len(t.town.machine.story) == run
+            t.town.machine.finish(run)
+            await t.town.clock.turn()
+
+        assert await t.town.record() == ["orders schedule success", "orders state success"]
+
+
+async def test_a_writer_does_not_wait_for_what_its_change_starts() -> None:
+    async with triggered_town() as t:
+        t.town.machine.held.add(ORDERS)
+        await t.settle(make_listener())
+        written = t.town.store.values.transform("scope:orders", b"a", lambda _: Put(1))
+        assert written.done()
+        assert t.town.machine.story == []
+
+
+# Jobs that can't be loaded yet
+
+BROKEN = frozenset({"orders"})
+
+
+async def left_behind(store: MemoryStore, clock: FakeClock) -> None:
+    """An earlier daemon has kept three changes for `orders`, and one of them has begun to be handled."""
+    async with triggered_town(store, clock) as t:
+        t.town.machine.held.add(ORDERS)
+        await t.settle(make_listener())
+        await t.change("a")
+        t.triggers.stop()
+        await t.change("b")
+        await t.change("c")
+        await t.town.runner.drain(0)
+
+
+async def test_changes_wait_for_a_job_whose_file_is_broken_when_the_daemon_starts() -> None:
+    store = MemoryStore(clock := FakeClock())
+    await left_behind(store, clock)
+    async with triggered_town(store, clock) as t:
+        t.town.live.expect(BROKEN)
+        await t.settle(make_listener("quick"))
+        await t.change("d")
+        assert t.handled() == ["b", "c", "d"]
+        assert await t.left() == ["b", "c"]
+        await t.town.settle(make_listener())
+        assert t.handled("orders") == ["a"], "its own run, which waited, comes at once"
+        t.town.live.expect(frozenset())
+        await clock.turn()
+
+        assert t.handled("orders") == ["a", "b", "c"]
+        assert t.handled("quick") == ["b", "c", "d"]
+        assert await t.left() == []
+
+
+async def test_changes_for_a_broken_job_leave_the_store_once_it_is_deleted() -> None:
+    store = MemoryStore(clock := FakeClock())
+    await left_behind(store, clock)
+    async with triggered_town(store, clock) as t:
+        t.town.live.expect(BROKEN)
+        await t.settle()
+        assert await t.left() == ["b", "c"]
+        assert [run.state for run in await store.runs.open()] == [RunState.WAITING]
+        t.town.live.expect(frozenset())
+        await clock.turn()
+
+        assert await t.left() == []
+        assert await store.runs.open() == []
+        assert t.events() == []
+
+
+async def test_a_second_broken_job_does_not_hold_up_the_first_once_it_is_mended() -> None:
+    store = MemoryStore(clock := FakeClock())
+    await left_behind(store, clock)
+    async with triggered_town(store, clock) as t:
+        t.town.live.expect(BROKEN | {"other"})
+        await t.settle()
+        await t.town.settle(make_listener())
+        t.town.live.expect(frozenset({"other"}))
+        await clock.turn()
+
+        assert t.handled() == ["a", "b", "c"]
+        assert await t.left() == ["b", "c"], "the other may have asked for them too"
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+async def test_what_has_passed_a_paused_job_does_not_come_again_after_a_restart(is_resumed: bool) -> None:
+    """The change is still there for another job, which has more of them waiting than it may."""
+    store, paused, count = MemoryStore(clock := FakeClock()), JobId("paused"), CAUSED_LIMIT + 20
+    async with triggered_town(store, clock) as t:
+        t.town.machine.held.add(ORDERS)
+        await t.settle(make_listener(), job := make_listener("paused"))
+        await t.town.scheduler.pause(job)
+        for number in range(count):
+            await t.write(str(number))
+        await t.town.clock.turn()
+        assert await t.left() != []
+        if is_resumed:
+            await t.town.scheduler.resume(job)
+        draining = t.town.tasks.create_task(t.town.runner.drain(0))
+        await t.town.clock.turn(1)
+        await draining
+    async with triggered_town(store, clock) as t:
+        await t.settle(make_listener(), make_listener("paused"))
+        await t.town.clock.turn()
+        assert await t.town.record(paused) == [f"paused state paused x{count}"]
+
+
+async def test_a_paused_job_is_told_once_of_a_change_that_waits_for_another() -> None:
+    store = MemoryStore(clock := FakeClock())
+    await left_behind(store, clock)
+    async with triggered_town(store, clock) as t:
+        t.town.live.expect(BROKEN)
+        paused = make_listener("paused")
+        await t.town.settle(paused)
+        await t.town.scheduler.pause(paused)
+        await t.settle()
+        for broken in (BROKEN | {"other"}, BROKEN, frozenset[str]()):
+            t.town.live.expect(broken)
+            await clock.turn()
+
+        assert await t.left() == []
+        assert (await t.town.record())[-1] == "paused state paused x2"
+
+
+async def test_after_a_crash_a_run_of_a_job_that_can_not_be_loaded_begins_again_once_it_can() -> None:
+    store = MemoryStore(clock := FakeClock())
+    async with triggered_town(store, clock) as t:
+        t.town.machine.held.add(ORDERS)
+        await t.settle(make_listener())
+        await t.change("a", b"v")
+        async with triggered_town(store, clock) as after:
+            after.town.live.expect(BROKEN)
+            await after.settle()
+            assert await after.town.record() == ["orders state lost", "orders retry waiting attempt 2"]
+            await after.town.settle(make_listener())
+            after.town.live.expect(frozenset())
+            await clock.turn()
+
+            assert [event["new_value"] for event in after.events()] == ["v"]
+            assert await after.town.record() == ["orders state lost", "orders retry success attempt 2"]
+
+
+async def test_a_job_that_comes_back_under_its_name_waits_for_the_change_still_at_work() -> None:
+    async with triggered_town() as t:
+        t.town.machine.held.add(JobId("orders"))
+        await t.settle(job := make_listener(overlap=Overlap.ALLOW))
+        await t.change("1")
+        t.town.live.remove(job.id)
+        t.town.runner.forget(job)
+        await t.town.settle(make_listener(overlap=Overlap.ALLOW))
+        await t.change("2")
+        assert t.handled() == ["1"]
+        t.town.machine.finish(1)
+        await t.town.clock.turn()
+        assert t.handled() == ["1", "2"]
+
+
+async def test_a_stop_that_comes_while_a_run_reads_its_change_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with triggered_town() as t:
+        await t.settle(make_listener())
+        t.town.machine.held.add(JobId("orders"))
+        find, asked = t.town.store.events.find, asyncio.Event()
+
+        async def find_slowly(event: int) -> ChangeEvent | None:
+            await asked.wait()
+            return await find(event)
+
+        monkeypatch.setattr(t.town.store.events, "find", find_slowly)
+        await t.change("1")
+        draining = t.town.tasks.create_task(t.town.runner.drain(0))
+        await t.town.clock.turn(1)
+        asked.set()
+        await t.town.clock.turn(1)
+        assert draining.done()
+        assert await t.town.record() == ["orders state stopped", "orders retry waiting attempt 2"]

@@ -1,0 +1,757 @@
+"""Every due time either runs or leaves a record saying why not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from msgspec import structs
+
+from spyweb.errors import Refused, StoreError
+from spyweb.model import At, Cron, Every, JobId, Misfire, MisfirePolicy, Never, Overlap, Run, RunId, RunState, Start
+from spyweb.runs.live import LiveJob
+from spyweb.store.memory.memory import MemoryStore
+from spyweb.store.protocol import Change, NewRun
+from tests.fakes.changes import refuse
+from tests.fakes.clock import FakeClock, settle
+from tests.fakes.hanging import HangingRecord
+from tests.fakes.timers import FakeTimers
+from tests.fakes.town import MINUTE_MS, Town, make_job, tell, town
+
+HOUR = 3600.0
+SECONDLY = Every(period_ms=1000)
+FIVE_MINUTELY = Cron(expression="*/5 * * * *", timezone="UTC")
+
+
+def hang(t: Town, patch: pytest.MonkeyPatch) -> HangingRecord:
+    """From now on, for as long as the patch lasts, the store answers only when told to."""
+    hanging = HangingRecord(t.store.runs.record)
+    patch.setattr(t.store.runs, "record", hanging)
+    return hanging
+
+
+async def dealt_with(store: MemoryStore, period_ms: int) -> list[int]:
+    """Every due time on record, as often as it is there, in periods since the first."""
+    found: list[int] = []
+    for run in await store.runs.list(limit=1000):
+        if run.due_ms is not None:
+            found += range(run.due_ms, (run.last_due_ms or run.due_ms) + 1, period_ms)
+    return sorted((due_ms - min(found)) // period_ms for due_ms in found)
+
+
+async def restart(first_store: MemoryStore, clock: FakeClock, down: float, job: LiveJob) -> list[str]:
+    """The record of a job after a daemon was down for a while and came back."""
+    await clock.turn(down)
+    async with town(first_store, clock) as t:
+        await t.settle(job)
+        await clock.turn(1)
+        return await t.record()
+
+
+async def test_a_new_job_runs_at_once_and_then_keeps_its_cadence() -> None:
+    async with town() as t:
+        await t.settle(make_job())
+        await t.clock.turn(1)
+        assert await t.record() == ["prices schedule success"]
+        await t.clock.turn(180)
+        assert len(await t.record()) == 4
+
+
+async def test_start_interval_waits_one_period() -> None:
+    async with town() as t:
+        await t.settle(make_job(start=Start.INTERVAL))
+        await t.clock.turn(59)
+        assert await t.record() == []
+        await t.clock.turn(2)
+        assert await t.record() == ["prices schedule success"]
+
+
+async def first_runs(*jobs: LiveJob) -> dict[str, int]:
+    """When each ran for the first time, in ms from the start."""
+    async with town() as t:
+        begun_ms = t.clock.now_ms()
+        await t.settle(*jobs)
+        await t.clock.turn(12)
+        runs = await t.store.runs.list(limit=10_000)
+        return {run.job: (run.due_ms or 0) - begun_ms for run in reversed(runs)}
+
+
+async def test_the_first_runs_of_many_new_jobs_are_spread_over_ten_seconds() -> None:
+    spread = await first_runs(*(make_job(f"job{number}") for number in range(40)))
+
+    assert len(spread) == 40
+    assert max(spread.values()) > 8_000
+    assert len({moment // 1000 for moment in spread.values()}) >= 7
+
+
+async def test_the_first_run_of_one_among_many_comes_at_the_same_moment_whichever_the_others_are() -> None:
+    one = await first_runs(*(make_job(f"job{number}") for number in range(40)))
+    other = await first_runs(*(make_job(f"job{number}") for number in range(39, 80)))
+
+    assert one["job39"] == other["job39"]
+
+
+async def test_many_new_jobs_with_a_short_period_are_spread_over_that() -> None:
+    async with town() as t:
+        await t.settle(*(make_job(f"job{number}", schedule=SECONDLY) for number in range(40)))
+        await t.clock.turn(0.9)
+        assert len(t.machine.story) > 0
+        await t.clock.turn(0.1)
+        assert len({line.split()[1] for line in t.machine.story if "job" in line}) == 40
+
+
+async def test_a_few_new_jobs_need_not_wait() -> None:
+    soon = await first_runs(*(make_job(f"job{number}") for number in range(10)))
+
+    assert max(soon.values()) <= 100
+
+
+async def test_the_cadence_survives_a_restart() -> None:
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(make_job())
+        await clock.turn(90)
+    due = [run.due_ms for run in await store.runs.list()]
+    assert len(due) == 2
+    await restart(store, clock, 10, make_job())
+    assert [run.due_ms for run in await store.runs.list()] == due
+    await restart(store, clock, 20, make_job())
+    assert (await store.runs.list())[0].due_ms == (due[0] or 0) + MINUTE_MS
+
+
+async def test_what_was_missed_runs_once_and_the_rest_is_one_record() -> None:
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(make_job())
+        await clock.turn(1)
+    assert await restart(store, clock, HOUR, make_job()) == [
+        "prices schedule success",
+        "prices schedule missed x59",
+        "prices schedule success",
+    ]
+
+
+async def test_misfire_skip_records_and_does_not_run() -> None:
+    job = make_job(misfire=Misfire(policy=MisfirePolicy.SKIP), schedule=Every(period_ms=600_000))
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(job)
+        await clock.turn(1)
+    again = make_job(misfire=Misfire(policy=MisfirePolicy.SKIP), schedule=Every(period_ms=600_000))
+    assert await restart(store, clock, HOUR + 100, again) == ["prices schedule success", "prices schedule missed x6"]
+
+
+async def test_misfire_skip_has_no_grace_of_its_own() -> None:
+    skip = Misfire(policy=MisfirePolicy.SKIP)
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(make_job(misfire=skip))
+        await clock.turn(1)
+    assert await restart(store, clock, 60, make_job(misfire=skip)) == [
+        "prices schedule success",
+        "prices schedule missed",
+    ]
+
+
+async def test_misfire_skip_runs_on_while_the_daemon_does_also_over_a_clock_that_is_set_back() -> None:
+    async with town() as t:
+        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+        await t.settle(make_job(misfire=Misfire(policy=MisfirePolicy.SKIP)))
+        await t.clock.turn(61)
+        assert await t.record() == ["prices schedule success"] * 2
+        t.clock.jump(-HOUR)
+        await t.clock.turn(70)
+        watching.cancel()
+        assert await t.record() == ["prices schedule success"] * 3
+
+
+async def test_misfire_all_makes_up_for_each_one_after_the_other() -> None:
+    misfire = Misfire(policy=MisfirePolicy.ALL, limit=3)
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(make_job(misfire=misfire))
+        await clock.turn(1)
+    assert await restart(store, clock, 300, make_job(misfire=misfire)) == [
+        "prices schedule success",
+        "prices schedule missed x2",
+        *["prices schedule success"] * 3,
+    ]
+
+
+async def test_as_many_are_made_up_for_as_the_limit_says() -> None:
+    misfire = Misfire(policy=MisfirePolicy.ALL, limit=300)
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(make_job(misfire=misfire))
+        await clock.turn(1)
+    assert await restart(store, clock, 250 * 60, make_job(misfire=misfire)) == ["prices schedule success"] * 251
+
+
+async def test_what_is_made_up_for_during_a_run_waits_for_it() -> None:
+    async with town() as t:
+        t.machine.held.add(JobId("prices"))
+        await t.settle(make_job(misfire=Misfire(policy=MisfirePolicy.ALL)))
+        await t.clock.turn(1)
+        t.clock.jump(179)
+        await t.clock.turn(60)
+        assert await t.record() == ["prices schedule running", *["prices schedule waiting"] * 3]
+
+
+async def test_what_is_made_up_for_still_waits_its_turn_after_a_restart() -> None:
+    misfire = Misfire(policy=MisfirePolicy.ALL)
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(make_job(misfire=misfire))
+        await clock.turn(1)
+    await clock.turn(180)
+    async with town(store, clock) as t:
+        t.machine.held.add(JobId("prices"))
+        await t.settle(make_job(misfire=misfire))
+        await clock.turn(1)
+        draining = t.tasks.create_task(t.runner.drain(0))
+        await clock.turn(1)
+        await draining
+    async with town(store, clock) as t:
+        left = await store.runs.open()
+        await t.settle(make_job(misfire=misfire))
+        await t.runner.take_up(left)
+        await clock.turn(1)
+        assert await t.record() == [
+            "prices schedule success",
+            "prices schedule stopped",
+            *["prices schedule success"] * 2,
+        ]
+
+
+async def test_a_due_time_during_a_run_is_recorded_as_skipped_in_one_row() -> None:
+    async with town() as t:
+        t.machine.held.add(JobId("prices"))
+        await t.settle(make_job())
+        await t.clock.turn(181)
+        assert await t.record() == ["prices schedule running", "prices schedule skipped x3"]
+        t.machine.finish(1)
+        await t.clock.turn(60)
+        assert (await t.record())[-1] == "prices schedule running"
+
+
+async def test_a_paused_job_is_due_again_after_resume_and_the_time_between_is_one_record() -> None:
+    async with town() as t:
+        job = make_job()
+        await t.settle(job)
+        await t.clock.turn(1)
+        await t.scheduler.pause(job)
+        await t.clock.turn(300)
+        assert await t.record() == ["prices schedule success"]
+        await t.scheduler.resume(job)
+        await t.clock.turn(60)
+        assert await t.record() == ["prices schedule success", "prices schedule paused x5", "prices schedule success"]
+
+
+async def test_a_pause_outlives_a_restart() -> None:
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        job = make_job()
+        await t.settle(job)
+        await clock.turn(1)
+        await t.scheduler.pause(job)
+    assert await restart(store, clock, HOUR, make_job()) == ["prices schedule success"]
+
+
+async def test_an_at_that_is_past_when_first_seen_is_recorded_and_not_run() -> None:
+    async with town() as t:
+        await t.settle(make_job(schedule=At(at_ms=t.clock.now_ms() - 1)))
+        await t.clock.turn(HOUR)
+        assert await t.record() == ["prices schedule missed"]
+
+
+async def test_an_at_runs_once() -> None:
+    async with town() as t:
+        await t.settle(make_job(schedule=At(at_ms=t.clock.now_ms() + 5_000)))
+        await t.clock.turn(HOUR)
+        assert await t.record() == ["prices schedule success"]
+
+
+async def test_a_cron_job_first_runs_at_its_next_minute() -> None:
+    async with town() as t:
+        await t.clock.turn(30)
+        await t.settle(make_job(schedule=Cron(expression="* * * * *", timezone="UTC")))
+        await t.clock.turn(29)
+        assert await t.record() == []
+        await t.clock.turn(1)
+        assert await t.record() == ["prices schedule success"]
+
+
+async def test_never_never_fires() -> None:
+    async with town() as t:
+        await t.settle(make_job(schedule=Never()))
+        await t.clock.turn(HOUR)
+        assert await t.record() == []
+
+
+async def test_an_edited_every_counts_from_the_cursor() -> None:
+    async with town() as t:
+        job = make_job(schedule=Every(period_ms=3_600_000))
+        await t.settle(job)
+        await t.clock.turn(600)
+        job.spec = replace(job.spec, schedule=Every(period_ms=900_000))
+        await t.scheduler.welcome([job], {job.id: job.cursor})
+        await t.clock.turn(299)
+        assert len(await t.record()) == 1
+        await t.clock.turn(2)
+        assert len(await t.record()) == 2
+
+
+async def test_what_is_due_before_an_edit_is_dealt_with_ahead_of_the_timers() -> None:
+    async with town() as t:
+        await t.settle(job := make_job(), off := make_job("off", enabled=False), held := make_job("held"))
+        await t.clock.turn(1)
+        t.timers.stop()
+        t.clock.advance(60)
+        held.not_before_ms = t.clock.now_ms() + 1
+        await t.scheduler.catch_up([job, off, held])
+        await t.clock.turn()
+        assert await t.record("prices") == ["prices schedule success"] * 2
+        assert (await t.record("off"), len(await t.record("held"))) == ([], 1)
+
+
+async def test_a_timer_can_not_come_between_an_edit_and_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it claimed would be forgotten by the cursor that the edit was reckoned from."""
+    async with town() as t:
+        await t.settle(job := make_job())
+        await t.clock.turn(1)
+        record = t.store.runs.record
+
+        def slow(change: Change) -> asyncio.Future[list[RunId | None]]:
+            t.clock.advance(61)
+            return record(change)
+
+        before = job.cursor
+        monkeypatch.setattr(t.store.runs, "record", slow)
+        await t.scheduler.welcome([job], {job.id: before})
+        monkeypatch.setattr(t.store.runs, "record", record)
+        assert (job.cursor, len(await t.record())) == (before, 1)
+        await t.clock.turn(1)
+        assert await t.record() == ["prices schedule success"] * 2
+
+
+async def test_a_claim_that_the_store_refuses_is_made_later_and_told_until_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with town() as t:
+        await t.settle(job := make_job())
+        await t.clock.turn(1)
+        record = t.store.runs.record
+        monkeypatch.setattr(t.store.runs, "record", refuse)
+        cursor = job.cursor
+        assert t.scheduler.refused_ms == 0
+        await t.clock.turn(80)
+        assert job.cursor.due_ms == cursor.due_ms
+        assert t.scheduler.refused_ms >= 10_000, "since the first refusal, though it was asked again meanwhile"
+        monkeypatch.setattr(t.store.runs, "record", record)
+        await t.clock.turn(10)
+        assert t.scheduler.refused_ms == 0
+        assert await t.record() == ["prices schedule success"] * 2
+
+
+async def test_a_due_time_that_somebody_else_has_claimed_is_not_run_again_and_holds_up_no_other_job() -> None:
+    async with town() as t:
+        await t.settle(job := make_job(), make_job("news"))
+        await t.clock.turn(1)
+        due_ms = job.cursor.due_ms + MINUTE_MS
+        ahead = structs.replace(job.cursor, due_ms=due_ms)
+        theirs = NewRun(job=job.id, state=RunState.WAITING, trigger={"type": "schedule"}, due_ms=due_ms)
+        (claimed,) = await t.store.runs.record(Change(cursors=[ahead], new=[theirs]))
+        await t.clock.turn(61)
+
+        assert job.cursor == job.recorded == ahead
+        assert (await t.store.runs.list(job.id))[0].id == claimed
+        ended = [told for told in await t.record() if told.endswith("success")]
+        assert ended == ["prices schedule success", "news schedule success", "news schedule success"]
+        assert t.scheduler.refused_ms == 0
+        await t.clock.turn(60)
+        assert (await t.record()).count("prices schedule success") == 2
+
+
+async def test_what_comes_due_while_a_refused_claim_was_on_its_way_is_dealt_with_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with town() as t:
+        await t.settle(make_job(schedule=SECONDLY))
+        await t.clock.turn(2.5)
+        with monkeypatch.context() as patch:
+            hanging = hang(t, patch)
+            await t.clock.turn(4)
+            assert len(hanging.asked) == 1, "one claim of a job at a time"
+            await hanging.refuse()
+        await t.clock.turn(10)
+        assert await dealt_with(t.store, 1000) == list(range(17))
+
+
+async def test_what_comes_due_while_a_claim_is_on_its_way_is_dealt_with_as_soon_as_that_is_granted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with town() as t:
+        await t.settle(make_job(schedule=SECONDLY))
+        await t.clock.turn(2.5)
+        with monkeypatch.context() as patch:
+            hanging = hang(t, patch)
+            await t.clock.turn(4)
+            await hanging.grant()
+        await t.clock.turn(0.1)
+        assert await dealt_with(t.store, 1000) == list(range(7))
+        await t.clock.turn(2)
+        assert await dealt_with(t.store, 1000) == list(range(9))
+
+
+async def test_a_due_time_can_not_come_between_a_pause_and_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town() as t:
+        await t.settle(job := make_job(schedule=SECONDLY))
+        await t.clock.turn(2.5)
+        with monkeypatch.context() as patch:
+            hanging = hang(t, patch)
+            pausing = t.tasks.create_task(t.scheduler.pause(job))
+            await t.clock.turn(2)
+            await hanging.grant()
+            await pausing
+        await t.clock.turn(5)
+        assert (job.cursor.paused, len(await t.record())) == (True, 3)
+        assert (await t.store.runs.cursors())[job.id] == job.cursor
+
+
+@pytest.mark.parametrize("is_granted", [True, False])
+async def test_a_pause_waits_for_the_claim_on_its_way(is_granted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town() as t:
+        await t.settle(job := make_job(schedule=SECONDLY))
+        await t.clock.turn(2.5)
+        with monkeypatch.context() as patch:
+            hanging = hang(t, patch)
+            await t.clock.turn(1)
+            pausing = t.tasks.create_task(t.scheduler.pause(job))
+            await settle()
+            assert len(hanging.asked) == 1, "the claim alone"
+            await (hanging.grant() if is_granted else hanging.refuse())
+            await t.clock.turn(10)
+            await hanging.grant()
+        await pausing
+        await t.clock.turn(1)
+        assert (await t.store.runs.cursors())[job.id] == job.cursor
+        assert job.cursor.paused
+        await t.scheduler.resume(job)
+        await t.clock.turn(1)
+        assert sorted(set(await dealt_with(t.store, 1000))) == list(range(16))
+
+
+async def test_a_pause_that_the_store_refuses_leaves_the_job_on_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town() as t:
+        await t.settle(job := make_job())
+        await t.clock.turn(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(t.store.runs, "record", refuse)
+            with pytest.raises(StoreError):
+                await t.scheduler.pause(job)
+        await t.clock.turn(60)
+        assert await t.record() == ["prices schedule success"] * 2
+
+
+async def test_a_pause_outlasts_an_edit_that_came_while_it_was_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town() as t:
+        await t.settle(job := make_job())
+        await t.clock.turn(1)
+        with monkeypatch.context() as patch:
+            hanging = hang(t, patch)
+            pausing = t.tasks.create_task(t.scheduler.pause(job))
+            await settle()
+            t.clock.advance(61)
+            catching_up = t.tasks.create_task(t.scheduler.catch_up([job]))
+            welcoming = t.tasks.create_task(t.scheduler.welcome([job], {job.id: job.cursor}))
+            await settle()
+            await hanging.grant()
+            await asyncio.gather(pausing, catching_up, welcoming)
+        await t.clock.turn(HOUR)
+        assert (job.cursor.paused, len(await t.record())) == (True, 1)
+        assert (await t.store.runs.cursors())[job.id] == job.cursor
+
+
+async def test_a_job_that_is_deleted_while_a_pause_waits_for_the_store_is_not_paused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would be told that it is, and it would not be once the file comes back."""
+    async with town() as t:
+        await t.settle(job := make_job())
+        with monkeypatch.context() as patch:
+            hanging = hang(t, patch)
+            t.tasks.create_task(delete(t, job))
+            await settle()
+            pausing = t.tasks.create_task(refused(t.scheduler.pause(job)))
+            await settle()
+            await hanging.grant()
+            await hanging.grant()
+            assert await pausing == "prices is gone"
+        assert not (await t.store.runs.cursors())[job.id].paused
+
+
+async def delete(t: Town, job: LiveJob) -> None:
+    """As a reload does it."""
+    await t.scheduler.dismiss([job])
+    t.runner.forget(job)
+
+
+async def refused(asked: Awaitable[None]) -> str:
+    with pytest.raises(Refused) as error:
+        await asked
+    return str(error.value)
+
+
+async def test_a_job_that_has_no_cursor_yet_can_not_be_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its record would say that it had been due since 1970."""
+    async with town() as t:
+        monkeypatch.setattr(t.store.runs, "record", refuse)
+        with pytest.raises(StoreError):
+            await t.settle(job := make_job())
+        with pytest.raises(Refused, match="not on its schedule yet"):
+            await t.scheduler.pause(job)
+        with pytest.raises(Refused, match="not on its schedule yet"):
+            await t.scheduler.resume(job)
+
+
+async def test_an_edit_goes_by_what_the_store_made_of_the_claim_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town() as t:
+        await t.settle(job := make_job())
+        await t.clock.turn(1)
+        with monkeypatch.context() as patch:
+            hanging = hang(t, patch)
+            await t.clock.turn(60)
+            welcoming = t.tasks.create_task(t.scheduler.welcome([job], {job.id: job.cursor}))
+            await settle()
+            await hanging.refuse()
+            await hanging.grant()
+            await welcoming
+        await t.clock.turn(180)
+        assert await dealt_with(t.store, MINUTE_MS) == list(range(5))
+
+
+async def test_a_dismissal_that_the_store_refuses_leaves_the_job_on_its_schedule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with town() as t:
+        await t.settle(job := make_job())
+        await t.clock.turn(1)
+        cursor = job.cursor
+        with monkeypatch.context() as patch:
+            patch.setattr(t.store.runs, "record", refuse)
+            with pytest.raises(StoreError):
+                await t.scheduler.dismiss([job])
+        assert job.cursor == cursor
+        await t.clock.turn(60)
+        assert await t.record() == ["prices schedule success"] * 2
+
+
+async def test_a_dismissal_waits_for_the_claim_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town() as t:
+        await t.settle(job := make_job())
+        await t.clock.turn(1)
+        with monkeypatch.context() as patch:
+            hanging = hang(t, patch)
+            await t.clock.turn(60)
+            dismissing = t.tasks.create_task(t.scheduler.dismiss([job]))
+            await settle()
+            await hanging.refuse()
+            await hanging.grant()
+            await dismissing
+        await t.clock.turn(HOUR)
+        assert (await t.store.runs.cursors())[job.id] == job.cursor
+        assert job.cursor.idle_since_ms is not None
+        assert await dealt_with(t.store, MINUTE_MS) == [0], "what is due is settled when the job comes back"
+
+
+async def test_what_is_due_of_no_job_any_more_is_not_told_as_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town() as t:
+        await t.settle(first := make_job(), last := make_job("news"))
+        await t.clock.turn(1)
+        monkeypatch.setattr(t.store.runs, "record", refuse)
+        await t.clock.turn(80)
+        t.scheduler.drop(first)
+        assert t.scheduler.refused_ms >= 10_000
+        t.scheduler.drop(last)
+        assert t.scheduler.refused_ms == 0
+
+
+async def test_a_clock_that_jumps_back_does_not_silence_an_every() -> None:
+    async with town() as t:
+        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+        await t.settle(make_job())
+        await t.clock.turn(1)
+        t.clock.jump(-HOUR)
+        await t.clock.turn(180)
+        watching.cancel()
+        assert len(await t.record()) >= 3
+
+
+async def test_a_clock_that_jumps_back_is_noticed_within_five_seconds() -> None:
+    async with town() as t:
+        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+        await t.settle(make_job(schedule=SECONDLY))
+        await t.clock.turn(2)
+        t.clock.jump(-HOUR)
+        before = len(await t.record())
+        await t.clock.turn(5)
+        watching.cancel()
+        assert len(await t.record()) > before
+
+
+@pytest.mark.parametrize("schedule", [Every(period_ms=MINUTE_MS), FIVE_MINUTELY])
+async def test_a_clock_that_was_set_back_while_the_daemon_was_down_silences_no_job(schedule: Every | Cron) -> None:
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(make_job(schedule=schedule))
+        await clock.turn(301)
+        before = len(await t.record())
+    clock.jump(-24 * HOUR)
+    async with town(store, clock) as t:
+        await t.settle(make_job(schedule=schedule))
+        await clock.turn(HOUR)
+        assert len(await t.record()) >= before + 11
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+@pytest.mark.parametrize("schedule", [Every(period_ms=MINUTE_MS), Cron(expression="* * * * *", timezone="UTC")])
+async def test_a_clock_that_was_wrong_for_a_moment_makes_nothing_due_twice(
+    schedule: Every | Cron, is_down: bool
+) -> None:
+    """As that of a machine whose clock stands still while it is off, until it has asked another one."""
+    job = partial(make_job, schedule=schedule, misfire=Misfire(policy=MisfirePolicy.ALL))
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+        await t.settle(job())
+        await clock.turn(HOUR + 1)
+        before = len(await t.record())
+        clock.jump(-HOUR)
+        await clock.turn(0 if is_down else 35)
+        watching.cancel()
+        if not is_down:
+            clock.jump(HOUR)
+            await clock.turn(120)
+            assert before < len(await t.record()) <= before + 4
+    if is_down:
+        async with town(store, clock) as t:
+            await t.settle(job())
+            await clock.turn(35)
+            clock.jump(HOUR)
+            await clock.turn(120)
+            assert before < len(await t.record()) <= before + 4
+
+
+async def test_a_clock_that_jumps_back_does_not_silence_a_cron() -> None:
+    async with town() as t:
+        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+        await t.settle(make_job(schedule=FIVE_MINUTELY))
+        await t.clock.turn(301)
+        t.clock.jump(-24 * HOUR)
+        await t.clock.turn(HOUR)
+        watching.cancel()
+        assert len(await t.record()) == 2 + 12
+
+
+async def test_a_time_of_a_cron_that_a_small_step_back_shows_again_is_dealt_with_already() -> None:
+    async with town() as t:
+        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+        await t.settle(make_job(schedule=FIVE_MINUTELY, overlap=Overlap.REPLACE))
+        await t.clock.turn(1)
+        t.machine.held.add(JobId("prices"))
+        await t.clock.turn(300)
+        t.clock.jump(-60)
+        await t.clock.turn(120)
+        assert await t.record() == ["prices schedule success", "prices schedule running"]
+        t.machine.held.clear()
+        t.machine.finish(2)
+        await t.clock.turn(240)
+        watching.cancel()
+        assert await dealt_with(t.store, 5 * MINUTE_MS) == [0, 1, 2]
+
+
+async def test_a_job_that_had_something_to_catch_up_on_is_not_put_off_by_a_clock_that_jumps_back() -> None:
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(make_job())
+        await clock.turn(1)
+    await clock.turn(HOUR)
+    async with town(store, clock) as t:
+        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+        await t.settle(make_job())
+        await clock.turn(1)
+        before = len(await t.record())
+        t.clock.jump(-24 * HOUR)
+        await t.clock.turn(HOUR)
+        watching.cancel()
+        assert len(await t.record()) > before + 50
+
+
+async def test_what_catching_up_was_put_off_until_is_forgotten_once_it_has_passed() -> None:
+    """A step back that is too small for a jump would bring it up again."""
+    store = MemoryStore(clock := FakeClock())
+    async with town(store, clock) as t:
+        await t.settle(make_job())
+        await clock.turn(1)
+    await clock.turn(HOUR)
+    async with town(store, clock) as t:
+        await t.settle(job := make_job())
+        assert job.not_before_ms > 0
+        await clock.turn(1)
+        assert job.not_before_ms == 0
+
+
+@pytest.mark.parametrize("schedule", [SECONDLY, Cron(expression="* * * * * *", timezone="UTC")])
+async def test_a_claim_that_is_refused_after_the_clock_has_jumped_back_takes_no_job_to_where_the_clock_was(
+    schedule: Every | Cron, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with town() as t:
+        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+        await t.settle(make_job(schedule=schedule))
+        await t.clock.turn(2.5)
+        before = len(await t.record())
+        with monkeypatch.context() as patch:
+            hanging = hang(t, patch)
+            await t.clock.turn(1)
+            t.clock.jump(-24 * HOUR)
+            await t.clock.turn(30)
+            await hanging.refuse()
+        await t.clock.turn(30)
+        watching.cancel()
+        assert len(await t.record()) > before + 20
+
+
+async def test_a_clock_that_is_set_forward_does_not_look_as_if_the_scheduler_stood_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The watchdog would have the daemon ended, though all is dealt with as soon as the jump is noticed."""
+    async with town() as t:
+        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+        await t.clock.turn()
+        due_ms = t.clock.now_ms() + 1_000
+        monkeypatch.setattr(FakeTimers, "next_wake_ms", due_ms)  # of timers that have not noticed
+        t.clock.jump(HOUR)
+        await t.clock.turn(2)
+        assert t.scheduler.lag_ms == 1_000, "time that has really gone by"
+        await t.clock.turn(30)
+        watching.cancel()
+        assert t.scheduler.lag_ms == t.clock.now_ms() - due_ms
+
+
+async def test_overlap_queue_runs_every_due_time_in_its_turn() -> None:
+    async with town() as t:
+        t.machine.held.add(JobId("prices"))
+        await t.settle(make_job(overlap=Overlap.QUEUE))
+        await t.clock.turn(121)
+        assert await t.record() == ["prices schedule running", *["prices schedule waiting"] * 2]
+        t.machine.held.clear()
+        t.machine.finish(1)
+        await t.clock.turn(1)
+        assert await t.record() == ["prices schedule success"] * 3
+
+
+def test_a_run_is_told_in_one_line() -> None:
+    assert tell(Run(id=RunId(1), job=JobId("a"), state=RunState.WAITING, attempt=2)) == "a - waiting attempt 2"

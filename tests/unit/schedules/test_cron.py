@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from spyweb.schedules.cron import ALIASES, cron_after, cron_count, cron_until, parse_cron
+
+BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"
+
+
+def at(text: str, zone: str = "UTC") -> int:
+    moment = datetime.fromisoformat(text)
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))).timestamp() * 1000)
+
+
+def story(expression: str, zone: str, start: str, count: int) -> list[str]:
+    """The next due times as the zone's clock shows them, with the offset."""
+    moment, found = at(start, zone), []
+    for _ in range(count):
+        due = cron_after(expression, zone, moment)
+        assert due is not None
+        assert due > moment
+        moment = due
+        found.append(datetime.fromtimestamp(due / 1000, ZoneInfo(zone)).strftime("%d %H:%M:%S %z").replace(":00 ", " "))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("*/5 * * * *", "2026-01-01T00:05"),
+        ("30 2 * * *", "2026-01-01T02:30"),
+        ("0 0 * * 0", "2026-01-04T00:00"),
+        ("0 0 * * 7", "2026-01-04T00:00"),
+        ("0 0 * * SUN", "2026-01-04T00:00"),
+        ("0 9 * * mon-fri", "2026-01-01T09:00"),
+        ("0 0 1 FEB *", "2026-02-01T00:00"),
+        ("0 0 29 2 *", "2028-02-29T00:00"),
+        ("0 0 L * *", "2026-01-31T00:00"),
+        ("0 0 * * 5#2", "2026-01-09T00:00"),
+        ("0 0 13 * FRI", "2026-01-02T00:00"),
+        ("*/20 * * * * *", "2026-01-01T00:00:20"),
+        ("30 15 4 * * *", "2026-01-01T04:15:30"),
+        ("3-3/4 * * * *", "2026-01-01T00:03"),
+        ("50,3-03/4 * * * *", "2026-01-01T00:03"),
+        ("0 0 * * wed-WED/2", "2026-01-07T00:00"),
+        ("@daily", "2026-01-02T00:00"),
+        ("@Hourly", "2026-01-01T01:00"),
+        ("@weekly", "2026-01-04T00:00"),
+        ("@yearly", "2027-01-01T00:00"),
+    ],
+)
+def test_the_next_due_time_is_the_first_later_than_the_moment(expression: str, expected: str) -> None:
+    assert cron_after(expression, "UTC", at("2026-01-01T00:00")) == at(expected)
+
+
+@pytest.mark.parametrize("expression", ["3-3/4 * * * *", "03-3/1 * * * *"])
+def test_a_range_of_one_with_a_step_is_that_one(expression: str) -> None:
+    assert story(expression, "UTC", "2026-01-01T00:00", 2) == ["01 00:03 +0000", "01 01:03 +0000"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("", "5 fields .* has 0"),
+        ("* * * *", "5 fields .* has 4"),
+        ("* * * * * * *", "has 7"),
+        ("61 * * * *", "bad minute '61' in the cron expression; expected 0-59"),
+        ("99 * * * * *", "bad second '99'"),
+        ("* 24 * * *", "bad hour '24'"),
+        ("* * 0 * *", "bad day-of-month '0'"),
+        ("* * * FOO *", "bad month 'FOO'"),
+        ("* * * * 8", "bad day-of-week '8'"),
+        ("* * * * FRI-MON", "bad day-of-week 'FRI-MON'"),
+        ("*/0 * * * *", "bad minute"),
+        ("@reboot", "unknown alias '@reboot'; there are @hourly"),
+        ("0 0 31 2 *", "never due"),
+        ("9" * 5000 + " * * * *", "at most 200 characters"),
+        ("1,,2 * * * *", "bad minute"),
+    ],
+)
+def test_a_bad_expression_names_the_field_and_what_it_may_hold(expression: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        parse_cron(expression)
+
+
+def test_every_alias_is_an_expression() -> None:
+    for alias, expression in ALIASES.items():
+        assert parse_cron(alias).minutes == parse_cron(expression).minutes
+
+
+def test_dates_are_those_of_the_zone_and_not_of_utc() -> None:
+    assert story("30 0 * * MON", "Asia/Tokyo", "2026-01-01T00:00", 2) == ["05 00:30 +0900", "12 00:30 +0900"]
+    assert story("30 23 * * SUN", NEW_YORK, "2026-01-01T00:00", 2) == ["04 23:30 -0500", "11 23:30 -0500"]
+    assert cron_until("30 23 * * SUN", NEW_YORK, at("2026-01-07T00:00")) == at("2026-01-04T23:30", NEW_YORK)
+
+
+def test_a_fixed_time_that_the_clock_jumps_over_runs_when_it_lands() -> None:
+    assert story("30 2 * * *", BERLIN, "2026-03-28T00:00", 3) == ["28 02:30 +0100", "29 03:00 +0200", "30 02:30 +0200"]
+    assert story("30 2 * * *", NEW_YORK, "2026-03-07T12:00", 2) == ["08 03:00 -0400", "09 02:30 -0400"]
+    assert story("15 2 * * *", LORD_HOWE, "2026-10-03T12:00", 2) == ["04 02:30 +1100", "05 02:15 +1100"]
+
+
+def test_fixed_times_that_fall_into_one_gap_run_once_where_it_ends() -> None:
+    assert story("0,20,40 2,3 * * *", BERLIN, "2026-03-29T01:59", 3) == [
+        "29 03:00 +0200",
+        "29 03:20 +0200",
+        "29 03:40 +0200",
+    ]
+
+
+def test_what_falls_together_where_a_gap_ends_is_counted_once() -> None:
+    before, after = at("2026-03-29T01:59", BERLIN), at("2026-03-29T03:59", BERLIN)
+
+    assert cron_count("0,20,40 2,3 * * *", BERLIN, before, after) == 3
+    assert cron_count("20 2 * * *", BERLIN, before, after) == 1
+
+
+def test_a_fixed_time_that_the_clock_shows_twice_runs_the_first_time() -> None:
+    assert story("30 2 * * *", BERLIN, "2026-10-24T12:00", 2) == ["25 02:30 +0200", "26 02:30 +0100"]
+    assert story("30 1 * * *", NEW_YORK, "2026-10-31T12:00", 2) == ["01 01:30 -0400", "02 01:30 -0500"]
+    assert story("45 1 * * *", LORD_HOWE, "2026-04-04T12:00", 2) == ["05 01:45 +1100", "06 01:45 +1030"]
+
+
+def test_a_frequent_expression_runs_on_through_the_repeated_hour() -> None:
+    assert story("*/30 * * * *", BERLIN, "2026-10-25T01:30", 5) == [
+        "25 02:00 +0200",
+        "25 02:30 +0200",
+        "25 02:00 +0100",
+        "25 02:30 +0100",
+        "25 03:00 +0100",
+    ]
+
+
+def test_a_frequent_expression_does_not_make_up_for_a_gap() -> None:
+    assert story("*/30 2 * * *", BERLIN, "2026-03-28T12:00", 2) == ["30 02:00 +0200", "30 02:30 +0200"]
+
+
+def test_a_clock_set_back_by_half_an_hour_loses_no_minute() -> None:
+    assert story("*/15 1,2 * * *", LORD_HOWE, "2026-04-05T01:15", 5) == [
+        "05 01:30 +1100",
+        "05 01:45 +1100",
+        "05 01:30 +1030",
+        "05 01:45 +1030",
+        "05 02:00 +1030",
+    ]
+
+
+def test_a_gap_over_midnight_moves_the_day_s_first_run_and_invents_none() -> None:
+    assert story("0 0 * * *", "Asia/Beirut", "2026-03-28T12:00", 2) == ["29 01:00 +0300", "30 00:00 +0300"]
+    assert story("* 0 * * *", "Asia/Beirut", "2026-03-28T12:00", 1) == ["30 00:00 +0300"]
+
+
+def test_a_day_that_a_zone_left_out_is_run_when_the_next_begins() -> None:
+    assert story("0 12 * * *", "Pacific/Apia", "2011-12-29T11:00", 3) == [
+        "29 12:00 -1000",
+        "31 00:00 +1400",
+        "31 12:00 +1400",
+    ]
+
+
+def test_seconds_follow_their_minute_through_a_gap() -> None:
+    assert story("15,45 30 2 * * *", BERLIN, "2026-03-29T00:00", 3) == [
+        "29 03:00:15 +0200",
+        "29 03:00:45 +0200",
+        "30 02:30:15 +0200",
+    ]
+
+
+def test_a_moment_in_the_repeated_hour_does_not_lead_back_into_the_first() -> None:
+    second_time = at("2026-10-25T02:15:00+01:00")
+
+    assert cron_after("30 2 * * *", BERLIN, second_time) == at("2026-10-26T02:30", BERLIN)
+
+
+def test_an_expression_that_no_calendar_satisfies_is_never_due() -> None:
+    assert cron_after("0 0 */8 * MON#5", "UTC", 0) is None
+    assert cron_until("0 0 */8 * MON#5", "UTC", at("2026-01-01")) is None
+
+
+def test_the_last_due_time_is_not_later_than_the_moment() -> None:
+    moment = at("2026-03-01T00:00:30")
+
+    assert cron_until("0 0 1 * *", "UTC", moment) == at("2026-03-01")
+    assert cron_until("*/20 * * * * *", "UTC", moment) == at("2026-03-01T00:00:20")
+    assert cron_until("0 0 29 2 *", "UTC", moment) == at("2024-02-29")
+
+
+def test_a_month_of_seconds_is_counted_exactly() -> None:
+    month_ms = 30 * 86_400_000
+    now = at("2026-06-01T12:34:56")
+
+    assert cron_count("* * * * * *", BERLIN, now - month_ms, now) == 30 * 86_400
+
+
+def test_a_count_is_what_stepping_would_find() -> None:
+    start, end = at("2026-10-24T00:00", BERLIN), at("2026-10-26T06:00", BERLIN)
+    steps = [start]
+    while (due := cron_after("*/7 1-3 * * *", BERLIN, steps[-1])) and due <= end:
+        steps.append(due)
+
+    assert cron_count("*/7 1-3 * * *", BERLIN, start, end) == len(steps) - 1
+    assert all(earlier < later for earlier, later in pairwise(steps))
+
+
+def test_moments_before_the_epoch_and_far_ahead_do_not_fail() -> None:
+    assert cron_after("0 0 1 1 *", BERLIN, at("1960-06-01")) == at("1961-01-01", BERLIN)
+    assert cron_after("0 0 1 1 *", "UTC", at("9990-01-01")) == at("9991-01-01")
+    assert cron_after("* * * * *", "UTC", round(datetime(9999, 6, 1, tzinfo=UTC).timestamp() * 1000)) is None
+
+
+def test_an_expression_that_is_too_long_is_refused_and_not_kept() -> None:
+    kept = parse_cron.cache_info().currsize
+
+    with pytest.raises(ValueError, match="at most 200 characters"):
+        parse_cron("* " * 100 + "*")
+    assert parse_cron.cache_info().currsize == kept

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spyweb.specs.linting.absent import FAMILIES, find_absent
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('cdp.open("x")', [(1, "cdp.open")]),
+        ("log(1)\nexec 'ls'\nexec('ls')", [(2, "exec")]),
+        ("workflow.define { a = 1 }", [(1, "workflow.define")]),
+        ("return file:read()", [(1, "file.read")]),
+        ("template{}", [(1, "template")]),
+        ("cmd('a') task('b')", [(1, "cmd"), (1, "task")]),
+    ],
+)
+def test_the_first_use_of_each_absent_family_is_found_with_its_line(source: str, found: list[tuple[int, str]]) -> None:
+    assert find_absent(source.encode()) == found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "local task = {} task.go()",
+        "task = require('task') task.go()",
+        "function exec(x) end exec('ls')",
+        "for _, file in ipairs(files) do file.close() end",
+        "local function show(file, name) return file.name end",
+        "job.task.go() job:exec('ls')",
+        "-- cdp.open()\nlocal s = 'cdp.open()'",
+        "taskforce.go() print(type(cdp))",
+        "",
+    ],
+)
+def test_what_the_file_defines_itself_or_only_mentions_is_not(source: str) -> None:
+    assert find_absent(source.encode()) == []
+
+
+PIECES = st.sampled_from(
+    [*FAMILIES, b".", b":", b"(", b")", b"{", b'"', b"=", b",", b"local", b" ", b"\n", b"[[", b"x"]
+)
+
+
+@given(st.lists(PIECES).map(b"".join))
+def test_any_text_gets_an_answer(source: bytes) -> None:
+    assert len(find_absent(source)) <= len(FAMILIES)

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spyweb.specs.linting.lua_names import SERVER
+from spyweb.specs.linting.undefined import FEW, find_undefined
+from spyweb.specs.linting.words import LuaText
+from tests.fakes.growth import LINEAR, growth
+from tests.fakes.repository import ROOT
+
+
+def told(source: str | bytes, *others: str, known: frozenset[bytes] = frozenset(), **modules: str) -> list[str]:
+    text = source if isinstance(source, bytes) else source.encode()
+    found = find_undefined(
+        LuaText(text),
+        [LuaText(other.encode()) for other in others],
+        read=lambda name: modules[name.decode()].encode() if name.decode() in modules else None,
+        known=known,
+    )
+    return [f"{use.line}: {use.reason}" for use in found]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("local r = htp_get('x')", ['1: nobody defines htp_get; did you mean "http_get"?']),
+        ("-- a\n\nlogg('x')\nlogg('y')", ['3: nobody defines logg; did you mean "log"?']),
+        ("return price_of(1)", ["1: nobody defines price_of"]),
+        ("f = io.open('x')", ["1: scripts have no io: fs_read, fs_append and fs_overwrite are for files"]),
+        ("os.execute('ls')", ["1: scripts have no os.execute: scripts start no programs"]),
+        ("x = os.getenv('A')", ['1: scripts have no os.getenv: env_get("NAME") reads the variable SPYWEB_NAME']),
+        ("x = string.splt('a')", ['1: nobody defines string.splt; did you mean "string.split"?']),
+        ("x = 'a' .. naem .. [[b]]", ["1: nobody defines naem"]),
+        ("if stat.get('x') then end", ['1: nobody defines stat; did you mean "state"?']),
+        ("function jobb:run() end", ["1: nobody defines jobb"]),
+        ("x = [[\n\n]] y()", ["3: nobody defines y"]),
+        ("--[[ y() ]] z()\n", ["1: nobody defines z"]),
+        (
+            "pcall(htp_get, url_of())",
+            ['1: nobody defines htp_get; did you mean "http_get"?', "1: nobody defines url_of"],
+        ),
+    ],
+)
+def test_a_name_that_nobody_defines_is_told_with_its_line(source: str, expected: list[str]) -> None:
+    assert told(source) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "local x <const>, y = 1, 2 log(x + y)",
+        "for i, v in ipairs({}) do log(i, v) end for n = 1, 2 do log(n) end",
+        "function f(a, b, ...) return a(b, ...) end f()",
+        "local function g() return g end g()",
+        "local t = function(x) return x end t(1)",
+        "count = (count or 0) + 1",
+        "a, b = 1, 2 log(a, b)",
+        "t = {} t.x = a b, t.y = 1, 2 log(b) a = 1",
+        "if plugin then plugin.start() end",
+        "if not plugin then return end plugin()",
+        "local p = plugin or {} plugin()",
+        "if type(plugin) == 'function' then plugin() end",
+        "if plugin ~= nil then plugin() end",
+        "goto done ::done::",
+        "t = { naem = 1 } log(t.naem, t:naem(), t . naem)",
+        "task('a')\n  :command()\n  :build()",
+        "log('htp_get') log[[htp_get]] -- htp_get()",
+        "function string.trim(s) return s end log(string.trim(' '))",
+        "math.half = function(x) return x / 2 end math.half(1)",
+        "local os = require('shim') os.execute()",
+        "if os.execute then os.execute() end",
+        "_G.plugin = 1 plugin()",
+        "_G['plug' .. 'in'] = 1 plugin()",
+        "setmetatable(_G, {}) plugin()",
+        "load('plugin = 1')() plugin()",
+        "for _, name in ipairs(names or {}) do require(name) end plugin()",
+        "pcall(require, 'plugin') plugin()",
+        "function t:m() return self.x end local t = {}",
+        "x = 0x1F + 1e5 + 3.e2",
+        "return _VERSION, _ENV.x",
+    ],
+)
+def test_whatever_may_define_a_name_or_asks_for_it_keeps_it_from_being_told(source: str) -> None:
+    assert told(source) == []
+
+
+def test_names_come_from_the_files_of_the_same_vm_and_from_modules_of_modules() -> None:
+    assert (
+        told(
+            "helper() shared_one() deep_one()",
+            "function helper() end require 'lib'",
+            lib="require('deep') shared_one = 1",
+            deep="function deep_one() end",
+        )
+        == []
+    )
+    assert told("require('lib') misspelt()", lib="function other() end") == ["1: nobody defines misspelt"]
+    assert told("require('lib') unknown()", lib="setmetatable(_G, {})") == []
+    assert told("require('absent') unknown()") == ["1: nobody defines unknown"]
+
+
+def test_modules_are_read_only_where_a_name_is_open() -> None:
+    def refuse(name: bytes) -> bytes:
+        raise AssertionError(name)
+
+    assert find_undefined(LuaText(b"require('lib') log('x')"), read=refuse) == []
+
+
+def test_a_server_has_its_tables_of_handlers() -> None:
+    source = "function get:users() end public.post.x = 1"
+    assert told(source, known=SERVER) == []
+    assert told("function gett:users() end", known=SERVER) == ['1: nobody defines gett; did you mean "get"?']
+
+
+def test_no_more_than_a_few_are_told() -> None:
+    assert len(told("\n".join(f"f{n}()" for n in range(500)))) == FEW
+
+
+def scripts() -> Mapping[str, bytes]:
+    """The samples, and the Lua of the template and of the pages that is whole."""
+    files = [*ROOT.glob("jobs/**/*.lua"), *ROOT.glob("spyweb/cli/template/*.lua")]
+    return {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in files if path.name != "tests.lua"}
+
+
+@pytest.mark.parametrize("path", scripts())
+def test_the_samples_use_no_name_that_nobody_defines(path: str) -> None:
+    assert told(scripts()[path]) == []
+
+
+@given(st.binary() | st.text(alphabet="af=.:,()[]{}\"'\\-\n <>~").map(str.encode))
+def test_any_text_is_looked_at(source: bytes) -> None:
+    told(source)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "a,",
+        "a ",
+        "function ",
+        "local a,",
+        "'",
+        "[=",
+        "--[",
+        "a.b ",
+        "require ",
+        "for a,",
+        "<const",
+        "::",
+        '"\\',
+        "a=",
+        "function a(",
+    ],
+)
+def test_looking_costs_no_more_than_the_length_of_the_text(piece: str) -> None:
+    assert growth(lambda text: told(f"zz() {text}"), lambda n: piece * n, 1_500) < LINEAR

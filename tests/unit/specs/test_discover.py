@@ -1,0 +1,525 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from spyweb.model import Every, JobId
+from spyweb.settings import load_settings
+from spyweb.specs.discover import Scan, scan
+from tests.fakes.growth import LINEAR, growth
+
+LUA = "print(1)"
+MONITOR = 'name = "Watch"\nurl = "https://example.com"\nselector = "li"\nfields = ["t"]\n'
+EVERY_SECOND = '-- /// job\n-- every = "1s"\n-- ///\n'
+
+
+def project(root: Path, files: dict[str, str | bytes]) -> Path:
+    (root / "jobs").mkdir(exist_ok=True)
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return root
+
+
+def scanned(root: Path, files: dict[str, str | bytes]) -> Scan:
+    project(root, files)
+    return scan(root, load_settings(root, environ={}, flags={}))
+
+
+def told(problems: object) -> list[str]:
+    assert isinstance(problems, list | tuple)
+    return [str(problem) for problem in problems]
+
+
+def test_both_kinds_of_script_job_are_found(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"jobs/one.lua": EVERY_SECOND, "jobs/Two Words/init.lua": "print(1)"})
+
+    assert list(found.jobs) == ["two_words", "one"]
+    two, one = (file.spec for file in found.jobs.values())
+    assert (one.name, one.path, one.folder, one.schedule) == ("one", "jobs/one.lua", "jobs/one", Every(period_ms=1_000))
+    assert (two.name, two.path, two.folder) == ("Two Words", "jobs/Two Words/init.lua", "jobs/Two Words")
+    assert not found.problems
+    assert not found.warnings
+    assert not found.broken
+
+
+def test_a_name_in_the_block_gives_the_id_and_the_file_keeps_the_folder(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"jobs/a.lua": '-- /// job\n-- name = "Price Watch"\n-- ///'})
+
+    (spec,) = (file.spec for file in found.jobs.values())
+    assert (spec.id, spec.folder) == ("price_watch", "jobs/a")
+
+
+def test_the_job_s_section_is_found_by_id_or_by_name(tmp_path: Path) -> None:
+    found = scanned(
+        tmp_path,
+        {
+            "config.toml": '[jobs.price_watch]\ntimeout = 1\n[jobs."My Job"]\ntimeout = 2\n[defaults]\nretries = 3',
+            "jobs/a.lua": '-- /// job\n-- name = "Price Watch"\n-- ///',
+            "jobs/My Job.lua": LUA,
+        },
+    )
+
+    assert [(file.spec.timeout_ms, file.spec.retry.retries) for file in found.jobs.values()] == [(2_000, 3), (1_000, 3)]
+
+
+def test_sections_for_no_job_are_a_warning_with_the_nearest_name(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"config.toml": "[jobs.pirces]\ntimeout = 1", "jobs/prices.lua": LUA})
+
+    assert told(found.warnings) == ['config.toml:1: jobs.pirces: no job "pirces"; did you mean "prices"?']
+
+
+def test_two_sections_for_one_job_are_a_problem(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"config.toml": '[jobs.a]\n[jobs."A!"]\n', "jobs/a.lua": LUA})
+
+    assert told(found.problems) == ["config.toml:2: jobs.A!: a second section for the job a"]
+
+
+def test_a_broken_job_does_not_hinder_the_others(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"jobs/bad.lua": "-- /// job\n-- every = 5\n-- evry = 6\n-- ///", "jobs/good.lua": LUA})
+
+    assert list(found.jobs) == ["good"]
+    assert list(found.broken) == ["bad"]
+    assert told(found.problems) == ['jobs/bad.lua:3: evry: unknown key; did you mean "every"?']
+
+
+def test_the_lua_of_what_is_broken_is_at_hand_for_whoever_looks_for_more(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {
+        "jobs/bad.lua": "-- /// job\n-- evry = 1\n-- ///",
+        "jobs/torn.lua": "-- /// job\n-- every =\n-- ///",
+        "jobs/good.lua": LUA,
+        "jobs/twice.lua": LUA,
+        "jobs/Twice/init.lua": LUA,
+        "jobs/watch/config.toml": MONITOR.replace("url", "ulr"),
+        "jobs/watch/hooks.lua": LUA,
+    }
+    found = scanned(tmp_path, files)
+    assert {path for path, _ in found.broken_lua} == {
+        *("jobs/bad.lua", "jobs/torn.lua", "jobs/twice.lua", "jobs/Twice/init.lua", "jobs/watch/hooks.lua"),
+    }
+
+
+def test_a_broken_block_still_tells_which_job_it_belongs_to(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"jobs/a.lua": '-- /// job\n-- name = "Price Watch"\n-- every = = 5\n-- ///'})
+
+    assert list(found.broken) == ["price_watch"]
+
+
+def test_wrong_defaults_are_told_once_and_stop_no_job(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"config.toml": "[defaults]\ntimeout = 'x'", "jobs/a.lua": LUA, "jobs/b.lua": LUA})
+
+    assert len(found.problems) == 1
+    assert list(found.jobs) == ["a", "b"]
+
+
+def test_two_files_with_one_id_are_both_refused_and_named(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"jobs/Hello World.lua": LUA, "jobs/hello-world.lua": LUA, "jobs/other.lua": LUA})
+
+    assert list(found.jobs) == ["other"]
+    assert list(found.broken) == ["hello_world"]
+    assert told(found.problems) == [
+        'jobs/hello-world.lua: gives the id "hello_world", and so does jobs/Hello World.lua; ids must differ'
+    ]
+
+
+def test_a_file_and_a_folder_of_one_name_are_duplicates(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"jobs/a.lua": LUA, "jobs/a/init.lua": LUA})
+
+    assert not found.jobs
+    assert "jobs/a.lua" in told(found.problems)[0]
+    assert "jobs/a/init.lua" in told(found.problems)[0]
+
+
+def test_a_name_without_letters_gives_no_id(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"jobs/!!!.lua": LUA, "jobs/---.lua": LUA})
+
+    assert not found.jobs
+    assert [problem.file for problem in found.problems] == ["jobs/!!!.lua", "jobs/---.lua"]
+    assert all("holds no letter or digit" in problem.reason for problem in found.problems)
+
+
+def test_a_folder_that_is_two_kinds_of_job_is_a_problem(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"jobs/a/init.lua": LUA, "jobs/a/config.toml": MONITOR})
+
+    assert told(found.problems) == ["jobs/a/: holds both init.lua and config.toml; a job is one or the other"]
+
+
+def test_leftovers_and_other_files_are_ignored(tmp_path: Path) -> None:
+    names = [".hidden.lua", ".#a.lua", "a.lua~", "a.lua.swp", ".a.lua.swp", "README.md", "#a.lua#"]
+    found = scanned(tmp_path, {**{f"jobs/{name}": LUA for name in names}, "jobs/a.lua": LUA, "jobs/a/data.csv": ""})
+
+    assert list(found.jobs) == ["a"]
+    assert not found.problems
+    assert len(found.ignored) == len(names) + 1
+
+
+def test_a_missing_jobs_folder_is_one_problem_that_says_what_to_do(tmp_path: Path) -> None:
+    found = scan(tmp_path, load_settings(tmp_path, environ={}, flags={}))
+
+    (problem,) = told(found.problems)
+    assert problem.startswith("jobs/: there is no such folder in ")
+    assert "drop a NAME.lua file" in problem
+
+
+def test_an_empty_jobs_folder_is_no_problem(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {})
+
+    assert (found.jobs, found.problems) == ({}, [])
+
+
+def test_a_job_after_an_unknown_one_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"jobs/a.lua": '-- /// job\n-- after = "pirces"\n-- ///', "jobs/prices.lua": LUA})
+
+    assert told(found.problems) == ['jobs/a.lua:2: after: no job "pirces"; did you mean "prices"?']
+    assert list(found.jobs) == ["prices"]
+
+
+def test_a_job_after_a_broken_one_waits_for_its_repair(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"jobs/a.lua": '-- /// job\n-- after = "b"\n-- ///', "jobs/b.lua": "-- /// job\n"})
+
+    assert list(found.jobs) == ["a"]
+
+
+def test_a_cycle_in_after_is_named_and_refuses_its_jobs(tmp_path: Path) -> None:
+    def after(job: str) -> str:
+        return f'-- /// job\n-- after = "{job}"\n-- ///'
+
+    found = scanned(tmp_path, {"jobs/a.lua": after("b"), "jobs/b.lua": after("A"), "jobs/c.lua": after("a")})
+
+    assert list(found.jobs) == ["c"]
+    assert told(found.problems) == [
+        "jobs/a.lua:2: after: these jobs wait for each other: a after b after a",
+        "jobs/b.lua:2: after: these jobs wait for each other: a after b after a",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"\x1bLua\x54\x00", "jobs/a.lua:1: is Lua bytecode; only source text is run"),
+        (b"\xff\xfep\x00", "jobs/a.lua:1: is UTF-16 text; save it as UTF-8"),
+        (b"x" * (1 << 20) + b"y", "jobs/a.lua: is larger than 1MB"),
+    ],
+)
+def test_what_is_no_lua_source_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    assert told(scanned(tmp_path, {"jobs/a.lua": content}).problems) == [reason]
+
+
+def test_a_byte_order_mark_and_a_shebang_do_not_reach_lua(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"jobs/a.lua": b"\xef\xbb\xbf#!/usr/bin/lua\n" + EVERY_SECOND.encode()})
+
+    (file,) = found.jobs.values()
+    assert file.source.startswith(b"--#!/usr/bin/lua\n-- /// job")
+    assert file.spec.schedule == Every(period_ms=1_000)
+
+
+def test_a_source_of_any_bytes_is_kept_as_it_is(tmp_path: Path) -> None:
+    (file,) = scanned(tmp_path, {"jobs/a.lua": b'return "\xff\x00"'}).jobs.values()
+
+    assert file.source == b'return "\xff\x00"'
+
+
+def test_the_digest_changes_with_the_source_alone(tmp_path: Path) -> None:
+    first = scanned(tmp_path, {"jobs/a.lua": "x = 1"}).jobs
+    again = scanned(tmp_path, {"jobs/a.lua": "x = 1", "config.toml": "[defaults]\nretries = 1"}).jobs
+    edited = scanned(tmp_path, {"jobs/a.lua": "x = 2"}).jobs
+
+    assert [file.digest for file in first.values()] == [file.digest for file in again.values()]
+    assert first != again
+    assert [file.digest for file in first.values()] != [file.digest for file in edited.values()]
+
+
+def test_links_inside_the_project_are_followed_and_links_out_of_it_refused(tmp_path: Path) -> None:
+    outside = tmp_path / "outside.lua"
+    outside.write_text(LUA)
+    (tmp_path / "project").mkdir()
+    root = project(tmp_path / "project", {"shared/x.lua": LUA})
+    (root / "jobs/inside.lua").symlink_to("../shared/x.lua")
+    (root / "jobs/out.lua").symlink_to(outside)
+    (root / "jobs/out").symlink_to(tmp_path)
+    (root / "jobs/folder").mkdir()
+    (root / "jobs/folder/init.lua").symlink_to(outside)
+    found = scan(root, load_settings(root, environ={}, flags={}))
+
+    assert list(found.jobs) == ["inside"]
+    assert told(found.problems) == [
+        "jobs/folder: can't be read: a link that leaves the project",
+        "jobs/out: can't be read: a link that leaves the project",
+        "jobs/out.lua: can't be read: a link that leaves the project",
+    ]
+
+
+def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
+    root = project(tmp_path, {"jobs/fine.lua": LUA})
+    (root / "jobs/dangling.lua").symlink_to("nowhere.lua")
+    (root / "jobs/loop.lua").symlink_to("loop.lua")
+    os.mkfifo(root / "jobs/pipe.lua")
+    found = scan(root, load_settings(root, environ={}, flags={}))
+
+    assert list(found.jobs) == ["fine"]
+    assert told(found.problems) == [
+        "jobs/dangling.lua: can't be read: No such file or directory",
+        "jobs/loop.lua: can't be read: Too many levels of symbolic links",
+        "jobs/pipe.lua: can't be read: not a regular file",
+    ]
+
+
+def test_a_file_where_the_jobs_folder_should_be_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "jobs").write_text("")
+
+    assert told(scan(tmp_path, load_settings(tmp_path, environ={}, flags={})).problems) == [
+        "jobs/: can't be read: Not a directory"
+    ]
+
+
+def test_a_file_name_that_is_not_utf8_is_refused_and_can_be_shown(tmp_path: Path) -> None:
+    root = project(tmp_path, {})
+    Path(os.fsdecode(os.fsencode(root) + b"/jobs/caf\xe9.lua")).write_text(LUA)
+    found = scan(root, load_settings(root, environ={}, flags={}))
+
+    assert told(found.problems) == ["jobs/caf\\xe9.lua: its name is not UTF-8"]
+
+
+def test_doubtful_files_are_warned_of_and_still_run(tmp_path: Path) -> None:
+    found = scanned(
+        tmp_path,
+        {"jobs/a.lua": "x = 1\n" + EVERY_SECOND, "jobs/b.lua": "function run() end\nrun()"},
+    )
+
+    assert list(found.jobs) == ["a", "b"]
+    assert told(found.warnings) == [
+        "jobs/a.lua:2: this settings block is not at the top of the file and has no effect",
+        "jobs/b.lua:2: the file defines run and calls it; spyweb calls it too",
+    ]
+
+
+def test_a_condition_that_the_file_does_not_define_is_warned_of(tmp_path: Path) -> None:
+    block = (
+        "-- /// job\n-- on = [{ when = 'is_big' }, { scope = 'a', when = 'is_big' }, { when = 'is_late' }]\n-- ///\n"
+    )
+    found = scanned(
+        tmp_path,
+        {
+            "jobs/a.lua": block + "function is_late(event) end\nlog(1)\n",
+            "jobs/b.lua": block + "is_big, is_late = print, print\n",
+            "jobs/c.lua": LUA,
+            "config.toml": "[jobs.c]\non = [{ when = 'is_new' }]\n",
+        },
+    )
+
+    assert list(found.jobs) == ["a", "b", "c"]
+    assert told(found.warnings) == [
+        "jobs/a.lua:2: on: when: there is no function is_big in jobs/a.lua",
+        "config.toml:2: jobs.c.on: when: there is no function is_new in jobs/c.lua",
+    ]
+
+
+@pytest.mark.parametrize("content", ["", "\n", " \t\r\n ", "\ufeff"])
+@pytest.mark.parametrize("name", ["jobs/a.lua", "jobs/a/init.lua", "jobs/a/config.toml", "jobs/a/hooks.lua"])
+def test_a_file_that_is_empty_is_a_moment_of_a_save_and_no_job(tmp_path: Path, name: str, content: str) -> None:
+    is_hook = name.endswith("hooks.lua")
+    found = scanned(tmp_path, {**({"jobs/a/config.toml": MONITOR} if is_hook else {}), name: content})
+
+    assert not found.jobs
+    assert told(found.problems) == [f"{name}: is empty"]
+    assert list(found.broken) == ["watch" if is_hook else "a"]
+    assert list(found.unsure) == ["jobs/a/config.toml" if is_hook else name]
+
+
+def test_a_monitor_has_its_lua_files_in_their_order(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {
+        "jobs/w/config.toml": MONITOR,
+        "jobs/w/defer.lua": "x = 2",
+        "jobs/w/hooks.lua": "x = 1",
+        "jobs/w/tests.lua": "this is not loaded",
+    }
+    (file,) = scanned(tmp_path, files).jobs.values()
+
+    assert (file.spec.id, file.spec.path, file.spec.folder) == ("watch", "jobs/w/config.toml", "jobs/w")
+    assert (file.chunk, file.source, file.more) == ("jobs/w/hooks.lua", b"x = 1", (("jobs/w/defer.lua", b"x = 2"),))
+    assert file.has_hooks
+
+
+def test_a_monitor_with_defer_alone_begins_with_it(tmp_path: Path) -> None:
+    (file,) = scanned(tmp_path, {"jobs/w/config.toml": MONITOR, "jobs/w/defer.lua": "x = 2"}).jobs.values()
+
+    assert (file.chunk, file.source, file.more) == ("jobs/w/defer.lua", b"x = 2", ())
+
+
+def test_a_monitor_without_lua_has_no_code(tmp_path: Path) -> None:
+    (file,) = scanned(tmp_path, {"jobs/w/config.toml": MONITOR}).jobs.values()
+
+    assert (file.chunk, file.source, file.more, file.has_hooks) == ("", b"", (), False)
+
+
+def test_the_digest_of_a_monitor_is_of_all_its_lua_and_not_of_its_settings(tmp_path: Path) -> None:
+    def digest(files: dict[str, str | bytes]) -> str:
+        (file,) = scanned(tmp_path, files).jobs.values()
+        return file.digest
+
+    first = digest({"jobs/w/config.toml": MONITOR, "jobs/w/hooks.lua": "x = 1"})
+    assert digest({"jobs/w/config.toml": MONITOR + "interval = 5"}) == first
+    more = digest({"jobs/w/defer.lua": "x = 2"})
+    assert len({first, more, digest({"jobs/w/defer.lua": "x = 3"})}) == 3
+
+
+def test_the_jobs_of_one_file_live_beside_those_of_the_folder(tmp_path: Path) -> None:
+    listed = "".join(f"[[jobs]]\n{MONITOR.replace('Watch', name)}" for name in ("Job One", "Two"))
+    found = scanned(tmp_path, {"jobs.toml": listed, "jobs/a.lua": LUA, "config.toml": "[jobs.job_one]\ninterval = 7"})
+
+    assert list(found.jobs) == ["a", "job_one", "two"]
+    one = found.jobs[JobId("job_one")].spec
+    assert (one.path, one.folder, one.schedule) == ("jobs.toml", "jobs/job_one", Every(period_ms=7_000))
+    assert not [*found.problems, *found.warnings]
+
+
+def test_jobs_toml_alone_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "jobs.toml").write_text(f"[[jobs]]\n{MONITOR}")
+    found = scan(tmp_path, load_settings(tmp_path, environ={}, flags={}))
+
+    assert list(found.jobs) == ["watch"]
+    assert not found.problems
+
+
+def test_each_problem_in_jobs_toml_has_the_line_of_its_job(tmp_path: Path) -> None:
+    listed = f'[[jobs]]\n{MONITOR}workers = 0\n[jobs.proxy]\nurls = ["x"]\n[[jobs]]\nname = "B"\nurl = "y"\n'
+    found = scanned(tmp_path, {"jobs.toml": listed})
+
+    assert [(problem.line, problem.key) for problem in found.problems] == [
+        (6, "jobs[1].workers"),
+        (8, "jobs[1].proxy.urls"),
+        (9, "jobs[2].selector"),
+        (9, "jobs[2].fields"),
+        (11, "jobs[2].url"),
+    ]
+    assert found.broken.keys() == {"watch", "b"}
+    assert not found.unsure
+
+
+def test_jobs_toml_that_is_not_toml_is_one_problem_with_its_line(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"jobs.toml": f"[[jobs]]\n{MONITOR}interval = = 5\n"})
+
+    (problem,) = found.problems
+    assert (problem.file, problem.line) == ("jobs.toml", 6)
+    assert found.unsure == {"jobs.toml": [problem]}
+
+
+@pytest.mark.parametrize("text", ["[jobs]\nname = 'x'", "jobs = 5", "jobs = ['x']", "", "  \n"])
+def test_jobs_toml_that_holds_no_list_of_tables_may_be_anybodys(tmp_path: Path, text: str) -> None:
+    found = scanned(tmp_path, {"jobs.toml": text})
+
+    assert not found.jobs
+    assert [problem.file for problem in found.problems] == ["jobs.toml"]
+    assert list(found.unsure) == ["jobs.toml"]
+
+
+def test_a_job_without_a_name_in_jobs_toml_may_be_any_of_them(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"jobs.toml": f"[[jobs]]\n{MONITOR}[[jobs]]\nurl = 'https://a.b'\n"})
+
+    assert list(found.jobs) == ["watch"]
+    assert "jobs[2].name: is required" in " ".join(told(found.problems))
+    assert list(found.unsure) == ["jobs.toml"]
+
+
+def test_an_unknown_key_of_a_monitor_is_a_warning_and_in_its_section_a_problem(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"jobs/w/config.toml": MONITOR + "intervall = 5\n[webhook]\nurll = 'x'\nenabled = false"})
+    assert list(found.jobs) == ["watch"]
+    assert told(found.warnings) == [
+        'jobs/w/config.toml:7: webhook.urll: unknown key; did you mean "url"?',
+        'jobs/w/config.toml:5: intervall: unknown key; did you mean "interval"?',
+    ]
+
+    found = scanned(tmp_path, {"jobs/w/config.toml": MONITOR, "config.toml": "[jobs.watch]\nworkerz = 5"})
+    assert told(found.problems) == ['config.toml:2: jobs.watch.workerz: unknown key; did you mean "workers"?']
+
+
+def test_a_script_has_no_monitors_keys(tmp_path: Path) -> None:
+    found = scanned(tmp_path, {"jobs/a.lua": LUA, "config.toml": "[jobs.a]\nworkers = 5"})
+
+    assert [(problem.file, problem.line) for problem in found.problems] == [("config.toml", 2)]
+
+
+def test_settings_from_outside_count_for_monitors_too(tmp_path: Path) -> None:
+    config = (
+        "[defaults]\nretries = 2\nevery = '1h'\n"
+        "[jobs.watch]\nurls = ['https://x.y']\nworkers = 3\nproxy.enabled = false"
+    )
+    own = MONITOR + "[proxy]\nurls = ['http://p:1']\n"
+    (file,) = scanned(tmp_path, {"jobs/w/config.toml": own, "config.toml": config}).jobs.values()
+
+    assert file.spec.monitor
+    assert (file.spec.monitor.urls, file.spec.monitor.is_queue) == (("https://x.y",), True)
+    assert (file.spec.monitor.workers, file.spec.monitor.proxies) == (3, None)
+    assert (file.spec.retry.retries, file.spec.schedule) == (2, Every(period_ms=3_600_000))
+
+
+def test_doubtful_hooks_are_warned_of(tmp_path: Path) -> None:
+    hooks = '-- /// job\n-- every = "1s"\n-- ///\ncdp.launch({})'
+    found = scanned(tmp_path, {"jobs/w/config.toml": MONITOR, "jobs/w/hooks.lua": hooks})
+
+    assert told(found.warnings) == [
+        "jobs/w/hooks.lua:1: a settings block has no effect here: a monitor's settings are in config.toml",
+        "jobs/w/hooks.lua:4: cdp.launch is not part of this version",
+    ]
+
+
+def test_two_jobs_of_one_id_are_told_with_the_line_of_the_second(tmp_path: Path) -> None:
+    listed = f"[[jobs]]\n{MONITOR}[[jobs]]\n{MONITOR.replace('Watch', 'WATCH')}"
+    found = scanned(tmp_path, {"jobs.toml": listed})
+    assert told(found.problems) == [
+        'jobs.toml:7: jobs[2].name: gives the id "watch", and so does another job of this file; ids must differ'
+    ]
+    found = scanned(tmp_path, {"jobs.toml": f"[[jobs]]\n{MONITOR}", "jobs/watch.lua": LUA})
+    assert told(found.problems) == [
+        'jobs.toml:2: jobs[1].name: gives the id "watch", and so does jobs/watch.lua; ids must differ'
+    ]
+    assert not found.jobs
+
+
+def test_a_thousand_problems_in_one_file_are_told_quickly(tmp_path: Path) -> None:
+    listed = "".join(f"[[jobs]]\n{MONITOR.replace('Watch', f'Job {number}')}wrkers = 1\n" for number in range(2_000))
+    found = scanned(tmp_path, {"jobs.toml": listed})
+    assert [warning.line for warning in found.warnings[:2]] == [6, 12]
+    assert (len(found.jobs), len(found.warnings)) == (2_000, 2_000)
+
+
+def test_conditions_are_looked_for_at_the_cost_of_the_file_s_length(tmp_path: Path) -> None:
+    root, settings = project(tmp_path, {}), load_settings(tmp_path, environ={}, flags={})
+
+    def text(count: int) -> str:
+        conditions = "".join(f'-- [[on]]\n-- when = "w{n}"\n' for n in range(count))
+        return f"-- /// job\n{conditions}-- ///\n{'x = 1;' * 50 * count}"
+
+    def read(text: str) -> None:
+        (root / "jobs/a.lua").write_text(text)
+        scan(root, settings)
+
+    assert growth(read, text, 50) < LINEAR
+
+
+def test_what_is_doubtful_is_told_of_its_job_of_the_server_and_of_the_project(tmp_path: Path) -> None:
+    found = scanned(
+        tmp_path,
+        {
+            "jobs/a.lua": "htp_get('x') require('lib') shared()",
+            "jobs/b.lua": LUA,
+            "lib.lua": "function shared() end",
+            "jobs/w/config.toml": MONITOR + "interva = 5\n",
+            "jobs/w/hooks.lua": "function before_fech(r) return r end",
+            "jobs/old/main.lua": LUA,
+            "server/init.lua": "function get:page()\n  return cdp.launch()\nend",
+        },
+    )
+    assert not found.problems
+    assert sorted(told(found.warnings)) == [
+        'jobs/a.lua:1: nobody defines htp_get; did you mean "http_get"?',
+        "jobs/old/: is no job: holds main.lua; expected init.lua, or jobs/NAME.lua",
+        'jobs/w/config.toml:5: interva: unknown key; did you mean "interval"?',
+        'jobs/w/hooks.lua:1: no hook is called before_fech; did you mean "before_fetch"?',
+        "server/init.lua:2: cdp.launch is not part of this version",
+    ]
+    assert all(warning.is_warning for warning in found.warnings)
+    assert {job: len(file.warnings) for job, file in found.jobs.items()} == {"a": 1, "b": 0, "watch": 2}

@@ -1,0 +1,346 @@
+from __future__ import annotations
+
+import re
+import tomllib
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from spyweb.model import (
+    After,
+    At,
+    Backoff,
+    ChangeKind,
+    Cron,
+    Every,
+    Isolation,
+    JobId,
+    JobSpec,
+    Misfire,
+    MisfirePolicy,
+    Never,
+    On,
+    Outcome,
+    Overlap,
+    Retry,
+    Start,
+)
+from spyweb.settings import DaemonSettings
+from spyweb.settings.tables import Table, parse_table
+from spyweb.specs.parse import Draft, Place, job_id, parse_job, usable_defaults
+
+PLACE = Place(file="jobs/My Job.lua", folder="jobs/My Job", name="My Job")
+DAEMON = DaemonSettings(data_dir=Path("/data"), timezone="Europe/Berlin", default_interval_ms=77_000)
+EXAMPLE = Path(__file__).parents[3] / "config.example.toml"
+
+
+def table(text: str, file: str, *path: str) -> Table:
+    parsed = parse_table(text, file)
+    assert isinstance(parsed, Table)
+    return parsed.table(*path)
+
+
+def draft(block: str = "", override: str = "", defaults: str = "") -> Draft:
+    return parse_job(
+        table(block, PLACE.file),
+        PLACE,
+        override=table(f"[jobs.my_job]\n{override}", "config.toml", "jobs", "my_job"),
+        defaults=table(f"[defaults]\n{defaults}", "config.toml", "defaults"),
+        daemon=DAEMON,
+    )
+
+
+def spec(block: str = "", override: str = "", defaults: str = "") -> JobSpec:
+    found = draft(block, override, defaults)
+    assert found.problems == []
+    return found.spec
+
+
+def problems(block: str = "", override: str = "", defaults: str = "") -> list[str]:
+    return [str(problem) for problem in draft(block, override, defaults).problems]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("prices", "prices"),
+        ("Hello World", "hello_world"),
+        ("hello-world", "hello_world"),
+        ("My  Job!", "my__job"),
+        ("__a__b__", "a__b"),
+        ("ÄRGER", "ärger"),
+        ("価格", "価格"),
+        ("İ", "i̇"),
+        ("!!!", ""),
+        ("_", ""),
+        ("a", "a"),
+        ("v1.2", "v1_2"),
+    ],
+)
+def test_an_id_is_the_name_in_lower_case_with_underscores(name: str, expected: str) -> None:
+    assert job_id(name) == expected
+
+
+def test_a_file_without_settings_has_every_default() -> None:
+    assert spec() == JobSpec(
+        id=JobId("my_job"),
+        name="My Job",
+        path="jobs/My Job.lua",
+        folder="jobs/My Job",
+        schedule=Every(period_ms=77_000),
+    )
+
+
+def test_every_key_is_read() -> None:
+    text = """
+name = "Other name"
+description = "what it does"
+tags = ["a", "b"]
+enabled = false
+cron = "*/5  * * * *"
+timezone = "Asia/Tokyo"
+jitter = "5s"
+start = "interval"
+timeout = "20s"
+cpu_limit = 2
+memory_limit = "32MB"
+isolation = "process"
+overlap = "queue"
+misfire = "all"
+misfire_grace = "1h"
+misfire_limit = 7
+retries = 3
+retry_delay = "1s"
+retry_backoff = "linear"
+retry_max_delay = "1m"
+retry_jitter = false
+after = ["one", { job = "Job Two", outcome = "failed" }]
+on = [{ scope = "orders", key = "a*", events = ["deleted", "expired"], when = "is_big" }]
+agent = "web-01"
+on_hook_error = "skip"
+"""
+    assert spec(text) == JobSpec(
+        id=JobId("other_name"),
+        name="Other name",
+        path="jobs/My Job.lua",
+        folder="jobs/My Job",
+        description="what it does",
+        tags=("a", "b"),
+        enabled=False,
+        schedule=Cron(expression="*/5 * * * *", timezone="Asia/Tokyo"),
+        jitter_ms=5_000,
+        start=Start.INTERVAL,
+        timeout_ms=20_000,
+        cpu_limit_ms=2_000,
+        memory_limit=32 << 20,
+        isolation=Isolation.PROCESS,
+        overlap=Overlap.QUEUE,
+        misfire=Misfire(policy=MisfirePolicy.ALL, grace_ms=3_600_000, limit=7),
+        retry=Retry(retries=3, delay_ms=1_000, backoff=Backoff.LINEAR, max_delay_ms=60_000, jitter=False),
+        after=(After(job=JobId("one")), After(job=JobId("job_two"), outcomes=frozenset({Outcome.FAILED}))),
+        on=(
+            On(
+                namespace="scope:orders",
+                key=b"a*",
+                kinds=frozenset({ChangeKind.DELETED, ChangeKind.EXPIRED}),
+                when="is_big",
+            ),
+        ),
+        agent="web-01",
+    )
+
+
+@pytest.mark.parametrize(
+    ("block", "override", "defaults", "timeout_ms"),
+    [
+        ("", "", "", 300_000),
+        ("", "", "timeout = 1", 1_000),
+        ("timeout = 2", "", "timeout = 1", 2_000),
+        ("timeout = 2", "timeout = 3", "timeout = 1", 3_000),
+    ],
+)
+def test_the_job_s_section_beats_its_file_beats_the_defaults(
+    block: str, override: str, defaults: str, timeout_ms: int
+) -> None:
+    assert spec(block, override, defaults).timeout_ms == timeout_ms
+
+
+@pytest.mark.parametrize(
+    ("block", "override", "defaults", "schedule"),
+    [
+        ('cron = "* * * * *"', "every = 5", "", Every(period_ms=5_000)),
+        ("every = 5", "", 'cron = "* * * * *"', Every(period_ms=5_000)),
+        ("", "", "every = 7", Every(period_ms=7_000)),
+        ('every = "never"', "", "every = 7", Never()),
+        ("after = 'x'", "", "every = 7", Never()),
+        ("after = 'x'\nevery = 5", "", "", Every(period_ms=5_000)),
+        ("after = []", "", "", Every(period_ms=77_000)),
+        ("on = {}", "", "every = 7", Never()),
+        ("on = [{ scope = 'x' }]\nevery = 5", "", "", Every(period_ms=5_000)),
+        ("on = []", "", "", Every(period_ms=77_000)),
+    ],
+)
+def test_a_schedule_hides_weaker_ones_of_any_kind(block: str, override: str, defaults: str, schedule: object) -> None:
+    assert spec(block, override, defaults).schedule == schedule
+
+
+@pytest.mark.parametrize(
+    ("value", "moment"),
+    [
+        ("2026-12-24T18:00:00Z", "2026-12-24T18:00:00+00:00"),
+        ("2026-12-24 18:00:00+01:00", "2026-12-24T17:00:00+00:00"),
+        ("2026-12-24T18:00:00", "2026-12-24T17:00:00+00:00"),  # in the daemon's zone
+        ('"2026-12-24T18:00"', "2026-12-24T17:00:00+00:00"),
+        ('"2026-12-24T18:00:00Z"', "2026-12-24T18:00:00+00:00"),
+    ],
+)
+def test_at_takes_a_date_with_an_offset_or_in_the_job_s_zone(value: str, moment: str) -> None:
+    assert spec(f"at = {value}").schedule == At(at_ms=round(datetime.fromisoformat(moment).timestamp() * 1000))
+
+
+def test_a_cron_without_a_zone_of_its_own_follows_the_daemon_s() -> None:
+    assert spec('cron = "@daily"').schedule == Cron(expression="@daily", timezone="Europe/Berlin")
+
+
+def test_grace_can_be_taken_back() -> None:
+    assert spec('misfire_grace = "none"', "", "misfire_grace = 5").misfire.grace_ms is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        ('"any"', {Outcome.SUCCESS, Outcome.FAILED, Outcome.LOST, Outcome.STOPPED}),
+        ('["failed", "lost"]', {Outcome.FAILED, Outcome.LOST}),
+        ('"success"', {Outcome.SUCCESS}),
+    ],
+)
+def test_after_may_wait_for_other_outcomes(outcome: str, expected: set[Outcome]) -> None:
+    assert spec(f"after = {{ job = 'x', outcome = {outcome} }}").after[0].outcomes == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("timeot = 5", 'timeot: unknown key; did you mean "timeout"?'),
+        ("interval = 5", 'interval: unknown key; did you mean "every"?'),
+        ("every = 5\ncron = '* * * * *'", "cron: a job has one schedule; this one has every and cron"),
+        ('every = "5x"', "every: expected a number of seconds"),
+        ("every = 0", "every: must be at least 10ms, not 0s"),
+        ("every = -5", "every: can't be negative"),
+        ("every = true", "every: expected a number of seconds"),
+        ("every = 2026-01-01", "every: expected a number of seconds, .* not a date"),
+        ('cron = "61 * * * *"', "cron: bad minute '61'"),
+        ("cron = 5", "cron: expected text, not 5"),
+        ('cron = "0 0 31 2 *"', "cron: .* is never due"),
+        ('cron = "0 0 */8 * MON#5"', "cron: .* is never due"),
+        ('at = "tomorrow"', "at: expected a moment such as 2026-12-24T18:00:00Z, not 'tomorrow'"),
+        ("at = 2026-12-24", "at: expected a moment such as"),
+        ('at = "2026-12-24"', "at: expected a moment such as"),
+        ('at = "2026-13-45T99:00"', "at: expected a moment such as"),
+        ("at = 5", "at: expected a moment such as"),
+        ("at = 9999-12-31T23:59:59-05:00", "at: must lie in the years 1900 to 8999, not in 9999"),
+        ('at = "0001-01-01T00:00:00+14:00"', "at: must lie in the years 1900 to 8999, not in 1"),
+        ('timezone = "Mars"', "timezone: no time zone 'Mars'"),
+        ("timeout = 0", "timeout: must be at least 1ms, not 0s"),
+        ('memory_limit = "1KB"', "memory_limit: must be at least 1MB, not 1KB"),
+        ('memory_limit = "lots"', "memory_limit: expected a number of bytes"),
+        ("retries = -1", "retries: must be at least 0, not -1"),
+        ("retries = 1.5", "retries: expected a whole number"),
+        ('retry_backoff = "exponental"', 'retry_backoff: .* did you mean "exponential"?'),
+        ("misfire_limit = 0", "misfire_limit: must be at least 1"),
+        ('overlap = "skp"', 'overlap: .* did you mean "skip"?'),
+        ("enabled = 1", "enabled: expected true or false, not 1"),
+        ("tags = 'a'", "tags: expected a list of texts"),
+        ("name = ''", "name: can't be blank"),
+        ("name = 5", "name: expected text"),
+        ("name = '!!!'", "name: the name '!!!' holds no letter or digit"),
+        ("after = 5", "after: expected a job's name"),
+        ("after = '!'", "after: '!' is no job's name"),
+        ("after = [[]]", "after: expected a job's name"),
+        ("after = { outcome = 'any' }", "after: expected a job's name"),
+        ("after = { job = 5 }", "after: expected text"),
+        ("after = { job = 'x', outcom = 'any' }", 'after: unknown key; did you mean "outcome"?'),
+        ("after = { job = 'x', outcome = 'maybe' }", "after: expected an outcome"),
+        ("after = { job = 'x', outcome = [[]] }", "after: expected an outcome"),
+        ("after = { job = 'x', outcome = [] }", "after: outcome can't be an empty list"),
+        ("on = 'orders'", "on: expected { scope = "),
+        ("on = [5]", "on: expected { scope = "),
+        ("on = [{ scop = 'x' }]", 'on: unknown key; did you mean "scope"?'),
+        ("on = [{ scope = 5 }]", "on: expected text, not 5"),
+        ("on = [{ scope = 'job:' }]", "on: scope 'job:' must go on with a name"),
+        ("on = [{ key = 5 }]", "on: expected text, not 5"),
+        ("on = [{ events = ['updatd'] }]", 'on: expected an event: .* did you mean "updated"?'),
+        ("on = [{ events = [] }]", "on: events can't be an empty list"),
+        ("on = [{ events = [[]] }]", "on: expected an event: "),
+        ("on = [{ when = 'not a name' }]", "on: expected the name of a global Lua function, not 'not a name'"),
+        ("on = [{ when = 'end' }]", "on: expected the name of a global Lua function"),
+        ("history = 0", "history: must be at least 1, not 0; a number of versions or a time"),
+        ("history = 'soon'", "history: .*; a number of versions or a time like"),
+        ("agent = ''", "agent: can't be blank"),
+        ("on_hook_error = 'stop'", 'on_hook_error: expected "skip" or "fail"'),
+        ("[retry]\ndelay = 5", 'retry: unknown key; did you mean "retries"?'),
+    ],
+)
+def test_a_wrong_key_or_value_is_one_problem_with_its_line(text: str, reason: str) -> None:
+    (problem,) = problems("# first line\n" + text)
+
+    assert re.match(rf"jobs/My Job\.lua:[234]?: {reason}|jobs/My Job\.lua:\d+: {reason}", problem), problem
+
+
+def test_a_wrong_value_in_the_job_s_section_names_config_toml() -> None:
+    assert problems("", "timeout = 'x'\ntimeot = 5") == [
+        "config.toml:2: jobs.my_job.timeout: expected a number of seconds, "
+        'or text such as "1h30m" or "250ms", not \'x\'',
+        'config.toml:3: jobs.my_job.timeot: unknown key; did you mean "timeout"?',
+    ]
+
+
+def test_a_name_cannot_be_set_from_outside() -> None:
+    found = draft("", "name = 'x'")
+
+    assert [str(problem) for problem in found.problems] == [
+        "config.toml:2: jobs.my_job.name: a name can't be set here, only in the job's own file"
+    ]
+    assert found.spec.name == "My Job"
+
+
+def test_wrong_defaults_are_told_once_and_the_right_ones_kept() -> None:
+    defaults = table("[defaults]\ntimeout = 5\nretries = 'x'\nnmae = 1\nname = 'x'\n", "config.toml", "defaults")
+    usable, found = usable_defaults(defaults, DAEMON)
+
+    assert usable.values == {"timeout": 5}
+    assert sorted(problem.line or 0 for problem in found) == [3, 4, 5]
+
+
+def test_a_problem_with_a_key_is_told_of_the_source_that_won() -> None:
+    both = draft("after = 'a'", "after = 'b'")
+
+    assert str(both.problem("no such job", "after")) == "config.toml:2: jobs.my_job.after: no such job"
+
+
+def test_the_defaults_that_the_example_shows_are_the_built_in_ones() -> None:
+    text = EXAMPLE.read_text(encoding="utf-8").split("[defaults]\n")[1]
+    shown = tomllib.loads(re.sub(r"(?m)^# (?=[a-z_]+ = )", "", text))
+    examples = {
+        key: shown.pop(key) for key in ("cron", "at", "timezone", "history", "on_store_error")
+    }  # what is not set by default
+    defaults = Table(values=shown, file="config.toml")
+    found = parse_job(table("", PLACE.file), PLACE, override=Table(), defaults=defaults, daemon=DAEMON)
+
+    assert (examples["cron"], examples["history"]) == ("*/5 * * * *", 20)
+    assert found.problems == []
+    assert found.spec == spec("every = '10m'")
+
+
+def test_the_example_shows_every_key_that_a_job_may_have() -> None:
+    text = EXAMPLE.read_text(encoding="utf-8").split("[defaults]\n")[1]
+    shown = set(tomllib.loads(re.sub(r"(?m)^# (?=[a-z_]+ = )", "", text)))
+    documented = {
+        *("description", "tags", "enabled", "every", "cron", "at", "timezone", "jitter", "start", "timeout"),
+        *("cpu_limit", "memory_limit", "isolation", "overlap", "misfire", "misfire_grace", "misfire_limit", "retries"),
+        *("retry_delay", "retry_backoff", "retry_max_delay", "retry_jitter", "after", "on", "agent"),
+        *("on_hook_error", "on_store_error", "history"),
+    }
+
+    assert shown == documented

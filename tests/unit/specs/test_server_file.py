@@ -1,0 +1,72 @@
+"""The files of the project's own server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spyweb.errors import Problem
+from spyweb.model import Isolation
+from spyweb.specs.server_file import ServerFile, code_of_server, find_files, find_server, read_all
+from tests.fakes.rights import bound_by_file_modes, needs_linux
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Path:
+    (tmp_path / "server").mkdir()
+    return tmp_path / "server"
+
+
+def test_a_project_without_a_server_has_none(tmp_path: Path) -> None:
+    assert find_server(tmp_path) is None
+    assert read_all(tmp_path) == ([], [])
+
+
+def test_its_source_is_fit_for_lua(server: Path) -> None:
+    (server / "init.lua").write_bytes(b"\xef\xbb\xbf#!/usr/bin/lua\nreturn")
+    assert find_server(server.parent) == ServerFile(b"--#!/usr/bin/lua\nreturn")
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [(b"", "is empty"), (b"\x1bLua", "bytecode"), (b"\xff\xfex", "UTF-16"), (b"x" * (1 << 21), "1MB")],
+)
+def test_what_is_no_source_is_a_problem(server: Path, source: bytes, reason: str) -> None:
+    (server / "init.lua").write_bytes(source)
+    found = find_server(server.parent)
+    assert isinstance(found, Problem)
+    assert found.file == "server/init.lua"
+    assert reason in found.reason
+
+
+def test_a_link_that_leaves_the_project_is_a_problem(server: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "init.lua"
+    outside.write_text("return")
+    (server / "init.lua").symlink_to(outside)
+    assert "a link that leaves the project" in str(find_server(server.parent))
+
+
+@needs_linux
+def test_a_folder_that_may_not_be_entered_is_a_problem_and_not_no_server(server: Path) -> None:
+    (server / "init.lua").write_text("return")
+    server.chmod(0)
+    with bound_by_file_modes():
+        found = find_server(server.parent)
+    assert str(found) == "server/init.lua: can't be read: Permission denied"
+
+
+def test_the_server_and_its_tests_are_checked(server: Path) -> None:
+    (server / "init.lua").write_text("a = 1")
+    (server / "tests.lua").write_bytes(b"")
+    found = list(find_files(server.parent))
+    assert found[0] == ("server/init.lua", b"a = 1")
+    codes, problems = read_all(server.parent)
+    assert [code.chunk for code in codes] == ["server/init.lua"]
+    assert [problem.file for problem in problems] == ["server/tests.lua"]
+
+
+def test_each_lane_has_a_worker_of_its_own_and_no_job_can_have_its_name() -> None:
+    lanes = [code_of_server(ServerFile(b""), 3, lane) for lane in range(3)]
+    assert [lane.job for lane in lanes] == ["/server", "/server/1", "/server/2"]
+    assert {(lane.isolation, lane.generation) for lane in lanes} == {(Isolation.PROCESS, 3)}

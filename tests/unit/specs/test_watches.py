@@ -1,0 +1,95 @@
+"""What `on` may say, and which changes it is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from spyweb.model import WRITTEN, ChangeKind, On
+from spyweb.specs.watches import concerns, read_on, scope_of, watch_of
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    namespace: str
+    key: bytes = b"k"
+    kind: ChangeKind = ChangeKind.UPDATED
+
+
+def on(**settings: object) -> On:
+    (one,) = read_on(settings)
+    return one
+
+
+def test_without_a_scope_every_scope_is_meant_and_nothing_else() -> None:
+    trigger = on()
+
+    assert concerns(trigger, Changed("scope:orders"))
+    assert concerns(trigger, Changed("scope:"))
+    assert not any(concerns(trigger, Changed(name)) for name in ("state", "state@web", "global", "job:scope:x"))
+
+
+@pytest.mark.parametrize(
+    ("scope", "namespace"),
+    [
+        ("orders", "scope:orders"),
+        ("", "scope:"),
+        ("State", "scope:State"),
+        ("jobs", "scope:jobs"),
+        ("state", "state"),
+        ("state@web-01", "state@web-01"),
+        ("state@local", "state"),
+        ("global", "global"),
+        ("job:prices", "job:prices"),
+        ("scope:state", "scope:state"),
+        ("scope:job:x", "scope:job:x"),
+    ],
+)
+def test_a_scope_is_one_of_scripts_unless_it_names_another_family(scope: str, namespace: str) -> None:
+    trigger = on(scope=scope)
+
+    assert (trigger.namespace, trigger.is_prefix) == (namespace, False)
+    assert concerns(trigger, Changed(namespace))
+    assert not concerns(trigger, Changed(namespace + "x"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "others"),
+    [
+        ("*", [b"", b"a", b"a\n\xff\0"], []),
+        ("user:*", [b"user:", b"user:1"], [b"USER:1", b"xuser:1"]),
+        ("a?c", [b"abc", "a\u00e4c".encode()], [b"ac", b"abbc"]),
+        ("100%_[x]", [b"100%_[x]"], [b"1000_x"]),
+    ],
+)
+def test_a_key_is_a_pattern_of_stars_and_question_marks(
+    pattern: str, matching: list[bytes], others: list[bytes]
+) -> None:
+    trigger = on(key=pattern)
+
+    assert all(concerns(trigger, Changed("scope:x", key)) for key in matching)
+    assert not any(concerns(trigger, Changed("scope:x", key)) for key in others)
+
+
+def test_an_expiry_counts_only_where_it_is_named() -> None:
+    assert on().kinds == WRITTEN
+    assert not concerns(on(), Changed("scope:x", kind=ChangeKind.EXPIRED))
+    assert concerns(on(events="expired"), Changed("scope:x", kind=ChangeKind.EXPIRED))
+
+
+def test_what_the_store_is_to_watch_is_what_concerns_the_job() -> None:
+    watch = watch_of(on(scope="orders", key="a*", events=["deleted"]))
+
+    assert (watch.namespace, watch.is_prefix, watch.key, watch.kinds) == (
+        "scope:orders", False, b"a*", frozenset({ChangeKind.DELETED}),
+    )  # fmt: skip
+
+
+def test_scripts_and_people_know_a_scope_without_its_family() -> None:
+    assert [scope_of(name) for name in ("scope:orders", "state@web", "job:x")] == ["orders", "state@web", "job:x"]
+
+
+def test_a_pattern_that_is_too_long_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^key: a pattern has 2000 bytes, at most 1024 are allowed$"):
+        on(key="*a" * 1000)

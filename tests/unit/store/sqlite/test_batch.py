@@ -1,0 +1,513 @@
+"""Group commit: what is committed together, what fails alone, what is dropped, and what happens when all is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from asyncio import Future
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+import structlog
+
+from spyweb.errors import NoAccess, StoreClosed, StoreCorrupt, StoreError
+from spyweb.store.sqlite import failures
+from spyweb.store.sqlite.batch import STEPS_OF_PROGRESS, Connection, Kind, Lane, Op, Results, commit
+from tests.fakes.clock import FakeClock
+from tests.fakes.tables import Gate, make_table, numbers, put, put_all
+
+COUNT_TO = "WITH RECURSIVE n (i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < ?) SELECT count(*) FROM n"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "numbers.db"
+
+
+@pytest.fixture
+def table(path: Path) -> Iterator[sqlite3.Connection]:
+    connection = make_table(path)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def lane(path: Path, clock: FakeClock) -> AsyncIterator[Lane]:
+    lane = Lane(await Connection.open(partial(make_table, path)), path, clock, limit=10)
+    yield lane
+    await lane.close()
+
+
+def op(kind: Kind, function: Callable[..., object], *arguments: object) -> Op:
+    nobody: Future[object] = Future(loop=asyncio.new_event_loop())
+    nobody.get_loop().close()
+    return Op(kind, function, arguments, nobody, None)
+
+
+def write(value: int, filler: int = 0) -> Op:
+    return op(Kind.WRITE, put, value, filler)
+
+
+def story(results: Results) -> list[object]:
+    return [type(result).__name__ if isinstance(result, Exception) else result for result in results]
+
+
+def statements(connection: sqlite3.Connection) -> list[str]:
+    seen: list[str] = []
+    connection.set_trace_callback(seen.append)
+    return seen
+
+
+# A batch
+
+
+def test_a_batch_is_one_transaction(table: sqlite3.Connection) -> None:
+    seen = statements(table)
+
+    assert commit(table, [write(1), write(2), write(3)]) == [1, 2, 3]
+
+    assert (seen[0], seen[-1], len(seen)) == ("BEGIN IMMEDIATE", "COMMIT", 5)
+
+
+def test_a_batch_of_reads_never_asks_for_the_write_lock(table: sqlite3.Connection, path: Path) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    read = op(Kind.READ, numbers)
+
+    assert commit(table, [read, read]) == [[], []]
+    assert commit(table, [read]) == [[]]
+    other.close()
+
+
+def test_an_op_that_fails_leaves_its_neighbours_alone(table: sqlite3.Connection) -> None:
+    assert story(commit(table, [write(1), write(5000), write(2)])) == [1, "IntegrityError", 2]
+    assert numbers(table) == [1, 2]
+
+
+def test_an_op_of_several_statements_stands_or_falls_whole(table: sqlite3.Connection) -> None:
+    whole, torn = op(Kind.SEVERAL, put_all, 10, 11), op(Kind.SEVERAL, put_all, 20, 21, 5000)
+
+    assert story(commit(table, [write(1), torn, whole, write(2)])) == [1, "IntegrityError", 21, 2]
+    assert numbers(table) == [1, 2, 10, 11]
+
+
+def test_an_op_of_several_statements_falls_whole_when_it_is_alone(table: sqlite3.Connection) -> None:
+    assert story(commit(table, [op(Kind.SEVERAL, put_all, 20, 21, 5000)])) == ["IntegrityError"]
+    assert numbers(table) == []
+    assert not table.in_transaction
+
+
+def test_a_bug_in_an_op_is_its_own_error(table: sqlite3.Connection) -> None:
+    def buggy(connection: sqlite3.Connection) -> int:
+        return put(connection, 3) // 0
+
+    assert story(commit(table, [write(1), op(Kind.SEVERAL, buggy)])) == [1, "ZeroDivisionError"]
+    assert numbers(table) == [1]
+
+
+def test_a_full_disk_fails_only_the_op_that_does_not_fit(table: sqlite3.Connection) -> None:
+    table.execute(f"PRAGMA max_page_count = {table.execute('PRAGMA page_count').fetchone()[0] + 3}")
+
+    results = commit(table, [write(1), op(Kind.SEVERAL, put_all, 2, 3), write(4, filler=100_000), write(5)])
+
+    assert story(results) == [1, 5, "OperationalError", 5]
+    assert numbers(table) == [1, 2, 3, 5]
+
+
+def test_a_commit_that_fails_fails_only_the_op_to_blame(table: sqlite3.Connection) -> None:
+    table.execute("PRAGMA foreign_keys = ON")
+    table.execute("CREATE TABLE child (value REFERENCES number DEFERRABLE INITIALLY DEFERRED)")
+    orphan = op(Kind.WRITE, lambda connection: connection.execute("INSERT INTO child VALUES (9)").rowcount)
+
+    assert story(commit(table, [write(1), orphan, write(2)])) == [1, "IntegrityError", 2]
+    assert numbers(table) == [1, 2]
+    assert not table.in_transaction
+
+
+def test_a_lock_of_another_process_is_waited_for_once(table: sqlite3.Connection, path: Path) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    seen = statements(table)
+
+    assert story(commit(table, [write(1), write(2)])) == ["OperationalError"] * 2
+
+    assert seen == ["BEGIN IMMEDIATE"]
+    other.execute("ROLLBACK")
+    assert commit(table, [write(1), write(2)]) == [1, 2]
+    other.close()
+
+
+# A lane
+
+
+async def test_what_is_queued_together_is_committed_together(lane: Lane) -> None:
+    writes = [lane.submit(Kind.WRITE, put, value) for value in range(10)]
+
+    assert [await each for each in writes] == list(range(10))
+    assert (lane.batches, lane.writes, lane.pending) == (1, 10, 0)
+
+
+async def test_the_rows_that_a_batch_has_changed_are_told_once_it_is_committed(lane: Lane) -> None:
+    told: list[int] = []
+    lane.tell_of_rows = told.append
+
+    async def ask(*ops: Callable[[sqlite3.Connection], object]) -> None:
+        await asyncio.gather(*(lane.submit(Kind.SEVERAL, op) for op in ops))
+
+    await ask(lambda connection: put(connection, 1), lambda connection: put(connection, 2))
+    await ask(lambda connection: connection.execute("DELETE FROM number").rowcount)
+    await lane.submit(Kind.READ, numbers)
+
+    assert told == [2, 2], "the rows, however many ops they took; nothing of what only reads"
+
+
+async def test_a_long_queue_is_committed_in_batches_in_its_order(lane: Lane) -> None:
+    ended: list[int] = []
+    for value in range(25):
+        lane.submit(Kind.WRITE, put, value).add_done_callback(lambda done: ended.append(done.result()))
+
+    await lane.submit(Kind.READ, numbers)
+
+    assert (lane.batches, ended) == (3, list(range(25)))
+
+
+async def test_an_op_cancelled_before_its_batch_is_dropped(lane: Lane) -> None:
+    gate = Gate()
+    held = lane.submit(Kind.WRITE, gate.hold)
+    await asyncio.to_thread(gate.wait_until_entered)
+    dropped = lane.submit(Kind.WRITE, put, 1, subject="one")
+    kept = lane.submit(Kind.WRITE, put, 2, subject="one")
+
+    dropped.cancel()
+    gate.open()
+    await held
+
+    assert await kept == 2
+    assert await lane.submit(Kind.READ, numbers) == [2]
+    assert not lane.subjects.is_written("one", b"k")
+
+
+async def test_an_op_cancelled_after_its_batch_began_stands(lane: Lane) -> None:
+    gate = Gate()
+    held = lane.submit(Kind.WRITE, gate.hold)
+    written = lane.submit(Kind.WRITE, put, 1, subject="one")
+    await asyncio.to_thread(gate.wait_until_entered)
+
+    written.cancel()
+    assert lane.subjects.is_written("one", b"k")
+    gate.open()
+    await held
+
+    assert await lane.submit(Kind.READ, numbers) == [1]
+    assert not lane.subjects.is_written("one", b"k")
+    assert lane.writes == 2
+
+
+async def test_who_asked_to_be_told_is_told_once_a_batch_after_its_commit_and_not_of_failures(lane: Lane) -> None:
+    told: list[str] = []
+
+    def tell() -> None:
+        told.append("told")
+
+    def tell_not() -> None:
+        told.append("told of a failure")
+
+    first = lane.submit(Kind.WRITE, put, 1, after=tell)
+    second = lane.submit(Kind.WRITE, put, 2, after=tell)
+    failed = lane.submit(Kind.WRITE, put, 5000, after=tell_not)
+    await first
+    await second
+    with pytest.raises(StoreError):
+        await failed
+    await asyncio.sleep(0)
+
+    assert told == ["told"]
+
+
+async def test_who_asked_to_be_told_is_told_though_the_op_was_cancelled_meanwhile(lane: Lane) -> None:
+    told = asyncio.Event()
+    gate = Gate()
+    held = lane.submit(Kind.WRITE, gate.hold)
+    written = lane.submit(Kind.WRITE, put, 1, after=told.set)
+    await asyncio.to_thread(gate.wait_until_entered)
+    written.cancel()
+    gate.open()
+
+    await held
+    await told.wait()
+
+
+async def test_how_long_the_oldest_op_has_waited_shows_a_stuck_disk(lane: Lane, clock: FakeClock) -> None:
+    gate = Gate()
+    held = lane.submit(Kind.WRITE, gate.hold)
+    await asyncio.to_thread(gate.wait_until_entered)
+    clock.advance(5)
+    queued = lane.submit(Kind.WRITE, put, 1)
+    clock.advance(2)
+
+    assert (lane.pending, lane.oldest_pending_s, lane.stalled_s) == (2, 7, 7)
+
+    gate.open()
+    await held
+    await queued
+    assert (lane.pending, lane.oldest_pending_s, lane.stalled_s) == (0, 0, 0)
+
+
+async def test_a_long_op_that_goes_on_is_not_a_stuck_disk(lane: Lane, clock: FakeClock) -> None:
+    await lane.watch_progress()
+    gate = Gate()
+
+    def take_long(connection: sqlite3.Connection) -> None:
+        clock.advance(20)
+        connection.execute(COUNT_TO, (STEPS_OF_PROGRESS,)).fetchone()
+        gate.hold(connection)
+
+    held = lane.submit(Kind.READ, take_long)
+    await asyncio.to_thread(gate.wait_until_entered)
+    assert (lane.oldest_pending_s, lane.stalled_s) == (20, 0)
+
+    clock.advance(11)
+    assert (lane.oldest_pending_s, lane.stalled_s) == (31, 11)
+    gate.open()
+    await held
+
+
+async def test_what_waited_for_a_long_op_is_not_stuck_once_it_is_begun(lane: Lane, clock: FakeClock) -> None:
+    first, second = Gate(), Gate()
+    held = [lane.submit(Kind.WRITE, first.hold)]
+    await asyncio.to_thread(first.wait_until_entered)
+    held.append(lane.submit(Kind.WRITE, second.hold))
+    clock.advance(20)
+    first.open()
+    await asyncio.to_thread(second.wait_until_entered)
+
+    assert (lane.oldest_pending_s, lane.stalled_s) == (20, 0)
+
+    second.open()
+    await asyncio.gather(*held)
+
+
+async def test_sqlites_errors_arrive_translated_and_are_counted(lane: Lane, path: Path) -> None:
+    with pytest.raises(StoreError, match=f"{path}: CHECK constraint failed"):
+        await lane.submit(Kind.WRITE, put, 5000)
+
+    assert (lane.errors, lane.writes) == (1, 0)
+
+
+def open_in(folder: Path, connection: sqlite3.Connection) -> None:
+    """As SQLite does with a journal, or a temporary file."""
+    connection.execute("ATTACH ? AS other", (str(folder / "absent" / "other.db"),))
+
+
+async def test_what_may_not_be_opened_any_more_is_an_error_of_the_store_to_who_has_it_open(
+    lane: Lane, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "no_access", lambda path: NoAccess(f"{path}: no access as me"))
+    with pytest.raises(StoreError, match=f"^{path}: no access as me$"):
+        await lane.submit(Kind.READ, partial(open_in, path.parent))
+
+
+async def test_closing_commits_what_is_queued(lane: Lane, path: Path) -> None:
+    writes = [lane.submit(Kind.WRITE, put, value) for value in range(25)]
+
+    await lane.close()
+
+    assert [each.result() for each in writes] == list(range(25))
+    connection = sqlite3.connect(path)
+    assert numbers(connection) == list(range(25))
+    connection.close()
+    with pytest.raises(StoreClosed):
+        await lane.submit(Kind.READ, numbers)
+
+
+class Broken(Connection):
+    def have_run(self, *_: object) -> None:
+        raise RuntimeError("the thread is gone")
+
+
+class Failing(Connection):
+    """Its thread raises what no op has raised."""
+
+    def have_run(self, hear: Callable[..., None], *_: object) -> None:
+        def fail(connection: sqlite3.Connection) -> object:
+            raise RuntimeError("the thread is gone")
+
+        super().have_run(hear, fail)
+
+
+@pytest.mark.parametrize("kind", [Broken, Failing])
+async def test_when_batches_fail_as_a_whole_everybody_is_told(
+    kind: type[Connection], path: Path, clock: FakeClock
+) -> None:
+    told: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+    lane = Lane(await kind.open(partial(make_table, path)), path, clock, limit=1)
+
+    first, second = lane.submit(Kind.WRITE, put, 1), lane.submit(Kind.WRITE, put, 2)
+    for each in (first, second, lane.submit(Kind.WRITE, put, 3)):
+        with pytest.raises(StoreError, match="the thread is gone"):
+            await each
+    with pytest.raises(StoreError, match="the thread is gone"):
+        await lane.submit(Kind.WRITE, put, 4)
+
+    assert "the thread is gone" in lane.trouble
+    assert told == ["the thread is gone"] * 2
+    assert lane.pending == 0
+    await lane.close()
+
+
+async def test_a_lane_whose_batch_failed_as_a_whole_goes_on(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+
+    def fail(*_: object) -> Results:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("spyweb.store.sqlite.batch.commit", fail)
+        with pytest.raises(StoreError, match="the writer failed: MemoryError"):
+            await lane.submit(Kind.WRITE, put, 1, subject=("a", b"k"))
+    assert lane.trouble
+    assert not lane.subjects.is_written("a", b"k")
+
+    assert await lane.submit(Kind.WRITE, put, 2, subject=("a", b"k")) == 2
+    assert lane.trouble == ""
+
+
+async def test_an_error_while_an_error_is_told_leaves_nobody_waiting(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Exception:
+        raise OSError("stale")
+
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    with monkeypatch.context() as patched:
+        patched.setattr("spyweb.store.sqlite.batch.translate", fail)
+        asked = [lane.submit(Kind.WRITE, put, 1), lane.submit(Kind.WRITE, put, 5000), lane.submit(Kind.WRITE, put, 2)]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+
+    assert isinstance(answers[-1], StoreError)
+    assert "stale" in lane.trouble
+    assert await lane.submit(Kind.WRITE, put, 4) == 4
+
+
+# Without memory
+
+
+class Starved(sqlite3.Connection):
+    """One of its statements finds no memory, as SQLite says it to Python."""
+
+    statements_left = 1 << 30
+
+    def execute(self, sql: str, parameters: Sequence[object] = (), /) -> sqlite3.Cursor:  # type: ignore[override]
+        self.statements_left -= 1
+        if self.statements_left == 0:
+            raise MemoryError
+        return super().execute(sql, parameters)
+
+
+def make_starved_table(path: Path) -> sqlite3.Connection:
+    make_table(path).close()
+    return sqlite3.connect(path, isolation_level=None, timeout=0, factory=Starved)
+
+
+def starve(connection: sqlite3.Connection, statements: int) -> None:
+    assert isinstance(connection, Starved)
+    connection.statements_left = statements
+
+
+@pytest.mark.parametrize("statements", range(1, 25))
+async def test_whichever_statement_finds_no_memory_what_is_acknowledged_is_there_and_the_lane_goes_on(
+    statements: int, path: Path, clock: FakeClock
+) -> None:
+    lane = Lane(await Connection.open(partial(make_starved_table, path)), path, clock, limit=10)
+    try:
+        await lane.submit(Kind.READ, starve, statements)
+        asked = [
+            lane.submit(Kind.WRITE, put, 1),
+            lane.submit(Kind.SEVERAL, put_all, 2, 3),
+            lane.submit(Kind.WRITE, put, 5000),  # never fits
+            lane.submit(Kind.WRITE, put, 4),
+        ]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        await lane.submit(Kind.READ, starve, 0)
+
+        acknowledged = set()
+        for values, answer in (({1}, answers[0]), ({2, 3}, answers[1]), ({4}, answers[3])):
+            if isinstance(answer, StoreError):
+                assert str(answer).endswith("out of memory")
+            else:
+                assert answer == max(values) or answer == sum(values)
+                acknowledged |= values
+        assert await lane.submit(Kind.WRITE, put, 100) == 100
+        assert await lane.submit(Kind.READ, numbers) == [*sorted(acknowledged), 100]
+        assert lane.trouble == ""
+    finally:
+        await lane.close()
+
+
+# Damage
+
+
+async def test_a_database_found_damaged_is_not_written_to_any_more_and_told_of_once(lane: Lane, path: Path) -> None:
+    def find(connection: sqlite3.Connection) -> None:
+        error = sqlite3.DatabaseError("database disk image is malformed")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
+
+    with structlog.testing.capture_logs() as told:
+        for _ in range(3):
+            with pytest.raises(StoreCorrupt):
+                await lane.submit(Kind.READ, find)
+            with pytest.raises(StoreCorrupt, match="--repair"):
+                await lane.submit(Kind.WRITE, put, 1)
+
+    assert [line["event"] for line in told] == ["the database is damaged: nothing more is stored, and no run begins"]
+    assert f"{path}: the database is damaged" in lane.trouble
+    assert await lane.submit(Kind.READ, numbers) == []
+
+
+async def test_a_file_that_is_shorter_than_it_was_is_damaged(lane: Lane) -> None:
+    def find(connection: sqlite3.Connection) -> None:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHORT_READ
+        raise error
+
+    with pytest.raises(StoreCorrupt):
+        await lane.submit(Kind.READ, find)
+
+
+async def test_an_opening_that_is_cancelled_is_over_once_nothing_is_made_any_more(tmp_path: Path) -> None:
+    entered, may_go_on = threading.Event(), threading.Event()
+    made: list[sqlite3.Connection] = []
+
+    def connect() -> sqlite3.Connection:
+        entered.set()
+        assert may_go_on.wait(5)
+        made.append(make_table(tmp_path / "late.db"))
+        return made[0]
+
+    opening = asyncio.create_task(Connection.open(connect))
+    await asyncio.to_thread(entered.wait)
+    opening.cancel()
+    await asyncio.sleep(0)
+    may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+
+    with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+        made[0].total_changes  # noqa: B018  # the one thing that another thread may ask
+    assert not [thread for thread in threading.enumerate() if "connection_worker" in thread.name]
+
+
+async def test_a_connection_that_cannot_be_made_leaves_no_thread(tmp_path: Path) -> None:
+    with pytest.raises(sqlite3.OperationalError):
+        await Connection.open(partial(sqlite3.connect, tmp_path / "absent" / "x.db"))

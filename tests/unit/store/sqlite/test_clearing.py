@@ -1,0 +1,85 @@
+"""Sweeping and clearing in slices: each its own batch, so that what is asked for meanwhile gets between."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from spyweb.store.protocol import HistoryRule
+from spyweb.store.sqlite.clearing import SLICE, SLICE_S, in_time
+from spyweb.store.sqlite.store import open_store
+from tests.fakes.clock import FakeClock
+from tests.fakes.stores import opened, put, putting
+
+
+async def test_a_write_gets_between_two_slices_of_a_sweep(tmp_path: Path) -> None:
+    clock = FakeClock()
+    store = await open_store(tmp_path / "spyweb.db", clock=clock)
+    expiring = [
+        store.values.transform("state", b"%d" % number, putting(1, clock.now_ms() + 1)) for number in range(5 * SLICE)
+    ]
+    for write in expiring:
+        await write
+    clock.advance(1)
+    left: list[int] = []
+
+    async def meanwhile() -> None:
+        await store.values.transform("other", b"k", putting(1))
+        left.append((await store.values.stats("state")).expired_keys)
+
+    async with asyncio.TaskGroup() as tasks:
+        swept = tasks.create_task(store.values.sweep())
+        tasks.create_task(meanwhile())
+
+    assert swept.result() == 5 * SLICE
+    assert left[0] > 0
+    await store.close()
+
+
+async def test_a_write_gets_between_two_slices_of_a_clear(tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "spyweb.db", clock=FakeClock())
+    for write in [store.values.transform("state", b"%d" % number, putting(1)) for number in range(5 * SLICE)]:
+        await write
+
+    cleared = asyncio.ensure_future(store.values.clear("state"))
+    await store.values.transform("other", b"k", putting(1))
+    left = (await store.values.stats("state")).total_keys
+
+    assert 0 < left < 5 * SLICE
+    assert await cleared == 5 * SLICE
+    assert await store.values.keys("state") == []
+    await store.close()
+
+
+class SlowRows(FakeClock):
+    """Each row of a slice takes all the time that there is."""
+
+    def monotonic(self) -> float:
+        self.advance(SLICE_S)
+        return super().monotonic()
+
+
+def test_a_slice_ends_with_the_row_that_reaches_its_limit_of_time() -> None:
+    clock, taken = FakeClock(), []
+    for number in in_time(clock, range(10)):
+        taken.append(number)
+        clock.advance(SLICE_S * 0.4)
+
+    assert taken == [0, 1, 2]
+    assert list(in_time(clock, range(10))) == list(range(10))
+
+
+async def test_rows_that_take_long_are_all_cleared_swept_and_forgotten(tmp_path: Path) -> None:
+    clock = SlowRows()
+    async with opened("sqlite", tmp_path / "spyweb.db", clock, {"state": HistoryRule(age_ms=1)}) as store:
+        for number in range(7):
+            await put(store, b"%d" % number, number)
+        assert await store.values.clear("state") == 7
+        assert await store.values.keys("state") == []
+
+        clock.advance(1)
+        for number in range(7):
+            await put(store, b"%d" % number, number, namespace="other", expires_ms=clock.now_ms() + 1)
+        clock.advance(1)
+        assert await store.values.sweep() == 7
+        assert await store.values.history("state", b"0") == []

@@ -1,0 +1,121 @@
+"""Damage is found when the file is opened, or when a bad page is met; and the file is only ever moved."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from spyweb.errors import StoreCorrupt, StoreIncomplete
+from spyweb.store.protocol import GLOBAL
+from spyweb.store.sqlite import damage
+from spyweb.store.sqlite.damage import move_aside, was_killed
+from spyweb.store.sqlite.store import open_store
+from tests.fakes.clock import FakeClock
+
+ENTRIES = 2000
+
+
+@pytest.fixture
+async def path(tmp_path: Path) -> Path:
+    """A database of many pages, closed as it should be."""
+    store = await open_store(tmp_path / "spyweb.db", clock=FakeClock())
+    writes = [store.entries.set(GLOBAL, b"k%d" % number, b"v" * 500) for number in range(ENTRIES)]
+    await asyncio.gather(*writes)
+    await store.close()
+    return tmp_path / "spyweb.db"
+
+
+def ruin(path: Path, start: float, stop: float) -> None:
+    """Overwrite a part of the file, given as fractions of its size."""
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(int(size * start) // 4096 * 4096)
+        file.write(b"\xff" * int(size * (stop - start)))
+
+
+async def test_a_sound_file_opens(path: Path) -> None:
+    assert not was_killed(path)
+    store = await open_store(path, clock=FakeClock())
+
+    assert await store.entries.get(GLOBAL, b"k1") == b"v" * 500
+    await store.close()
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 0.01), (0.5, 0.6)], ids=["its header", "pages in the middle"])
+async def test_a_damaged_file_is_refused_when_it_is_opened(path: Path, start: float, stop: float) -> None:
+    ruin(path, start, stop)
+
+    with pytest.raises(StoreCorrupt) as refused:
+        await open_store(path, clock=FakeClock())
+
+    assert refused.value.path == path
+    assert "\n" not in str(refused.value)
+
+
+async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "spyweb.db"
+    path.write_text("dear diary, " * 1000)
+
+    with pytest.raises(StoreCorrupt, match="not a database"):
+        await open_store(path, clock=FakeClock())
+
+
+async def test_a_truncated_file_is_refused(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+    with pytest.raises(StoreIncomplete, match="has 163 of its 327 pages"):
+        await open_store(path, clock=FakeClock())
+
+
+async def test_damage_met_while_running_is_named_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(damage, "CHECKED_ALWAYS_BYTES", 0)
+    ruin(path, 0.3, 0.9)
+    store = await open_store(path, clock=FakeClock())
+
+    found = [store.entries.get(GLOBAL, b"k%d" % number) for number in range(ENTRIES)]
+    errors = [error for each in found if (error := await outcome(each))]
+
+    assert errors
+    assert {type(error) for error in errors} == {StoreCorrupt}
+    await store.close()
+
+
+async def outcome(future: object) -> BaseException | None:
+    try:
+        await future  # type: ignore[misc]
+    except StoreCorrupt as error:
+        return error
+    return None
+
+
+async def test_a_large_file_is_looked_at_after_a_kill(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(damage, "CHECKED_ALWAYS_BYTES", 0)
+    ruin(path, 0.5, 0.6)
+    path.with_name("spyweb.db-wal").write_bytes(b"left behind")
+
+    assert was_killed(path)
+    with pytest.raises(StoreCorrupt):
+        await open_store(path, clock=FakeClock())
+
+
+async def test_a_database_moved_aside_can_still_be_read_and_makes_room(path: Path) -> None:
+    for companion in ("spyweb.db-wal", "spyweb.db-shm"):
+        path.with_name(companion).touch()
+    before = path.read_bytes()
+
+    aside = move_aside(path, clock=FakeClock())
+
+    assert aside.name == "spyweb.db.corrupt-20260101T000000000Z"
+    assert aside.read_bytes() == before
+    left = sorted(file.name for file in path.parent.iterdir())
+    assert left == ["spyweb.db-lock", aside.name, f"{aside.name}-shm", f"{aside.name}-wal"]
+    store = await open_store(path, clock=FakeClock())
+    assert await store.entries.get(GLOBAL, b"k1") is None
+    await store.close()
+    copy = sqlite3.connect(aside)
+    assert copy.execute("SELECT count(*) FROM entry").fetchone() == (ENTRIES,)
+    copy.close()

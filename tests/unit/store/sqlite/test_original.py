@@ -1,0 +1,105 @@
+"""A database that is removed, or replaced, while it is open: nothing is acknowledged that would be lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from spyweb.errors import StoreCorrupt, StoreError
+from spyweb.store.protocol import GLOBAL
+from spyweb.store.sqlite.damage import wal_of
+from spyweb.store.sqlite.original import Original
+from spyweb.store.sqlite.store import SqliteStore, open_store
+from tests.fakes.clock import FakeClock
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "spyweb.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    path.parent.mkdir()
+    store = await open_store(path, clock=FakeClock())
+    await store.entries.set(GLOBAL, b"k", b"before")
+    yield store
+    await store.close()
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def remove_the_log(path: Path) -> None:
+    wal_of(path).unlink()
+
+
+def remove_the_folder(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+def put_another_in_its_place(path: Path) -> None:
+    other = path.with_name("backup.db")
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE t (a)")
+    os.replace(other, path)
+
+
+@pytest.mark.parametrize("take_away", [remove, remove_the_log, remove_the_folder, put_another_in_its_place])
+async def test_what_would_be_lost_is_refused_and_the_trouble_told(
+    store: SqliteStore, path: Path, take_away: Callable[[Path], None]
+) -> None:
+    assert store.stats().failed == ""
+    take_away(path)
+    with pytest.raises(StoreError, match="was removed or replaced while it is open"):
+        await store.entries.set(GLOBAL, b"k", b"after")
+    assert str(path) in store.stats().failed
+
+
+@pytest.mark.parametrize("left", [0, 0.5])
+async def test_a_log_that_was_cut_off_is_not_written_on_behind_the_gap(
+    store: SqliteStore, path: Path, left: float
+) -> None:
+    size = wal_of(path).stat().st_size
+    os.truncate(wal_of(path), int(left * size))
+    with pytest.raises(StoreCorrupt, match="db-wal was cut off while it was open"):
+        await store.entries.set(GLOBAL, b"k", b"after")
+    assert wal_of(path).stat().st_size == int(left * size)
+    assert "damaged" in store.stats().failed
+
+
+async def test_a_log_that_another_program_begins_anew_is_not_cut_off(store: SqliteStore, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+    assert wal_of(path).stat().st_size == 0
+    await store.entries.set(GLOBAL, b"k", b"after")
+    assert await store.entries.get(GLOBAL, b"k") == b"after"
+
+
+async def test_a_folder_that_is_put_back_is_written_to_again(store: SqliteStore, path: Path, tmp_path: Path) -> None:
+    path.parent.rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="removed or replaced"):
+        await store.entries.set(GLOBAL, b"k", b"meanwhile")
+    (tmp_path / "elsewhere").rename(path.parent)
+    assert store.stats().failed == ""
+    await store.entries.set(GLOBAL, b"k", b"after")
+    assert await store.entries.get(GLOBAL, b"k") == b"after"
+
+
+async def test_a_folder_that_cannot_be_looked_into_says_nothing(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Original(path)
+
+    def refuse(_: object) -> os.stat_result:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "stat", refuse)
+    assert original.trouble() is None

@@ -1,0 +1,177 @@
+"""What a write costs: one statement and no savepoint, unless something beside the entry is written."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from spyweb.errors import StoreError
+from spyweb.model import Value
+from spyweb.store.protocol import Addition, Blind, Change, ChangeEvent, Drop, Entry, Leave, Put, Watch
+from spyweb.store.sqlite.batch import Kind
+from spyweb.store.sqlite.store import SqliteStore, open_store
+from tests.fakes.changes import make_end, start_run
+from tests.fakes.clock import FakeClock
+from tests.fakes.stores import LOGGED, RULES, adding, all_items, counting, look, put, until_told
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
+    store = await open_store(tmp_path / "spyweb.db", clock=clock, history=RULES)
+    yield store
+    await store.close()
+
+
+async def trace(store: SqliteStore) -> list[str]:
+    """The statements that the writer runs from now on, by their first two words."""
+    seen: list[str] = []
+
+    def note(statement: str) -> None:
+        seen.append(" ".join(statement.split()[:2]))
+
+    await store._lanes.writer.submit(Kind.READ, lambda connection: connection.set_trace_callback(note))
+    return seen
+
+
+def words(seen: list[str]) -> list[str]:
+    return [statement for statement in seen if not statement.startswith(("BEGIN", "COMMIT"))]
+
+
+async def test_a_plain_transform_reads_and_writes_once(store: SqliteStore) -> None:
+    await put(store, b"k", 1)
+    seen = await trace(store)
+
+    first, second = (store.values.transform("state", b"k", adding(1)) for _ in range(2))
+    await first
+    await second
+
+    assert words(seen) == ["SELECT type,", "UPDATE entry"] * 2
+
+
+async def test_counting_is_two_statements_and_no_rule(store: SqliteStore) -> None:
+    await put(store, b"k", 1)
+    seen = await trace(store)
+
+    assert await store.values.transform("state", b"k", Addition(2, str, refusing)) == "3"
+
+    assert words(seen) == ["SELECT type,", "UPDATE entry"]
+
+
+def refusing(entry: Entry | None) -> Leave:
+    return Leave("the rule")
+
+
+LARGEST = 2**63 - 1
+
+
+@pytest.mark.parametrize("before", [None, b"1", 1.5, True, [], LARGEST])
+async def test_what_is_no_integer_or_would_leave_64_bits_is_the_rules_affair(store: SqliteStore, before: Value) -> None:
+    if before is not None:
+        await put(store, b"k", before)
+
+    assert await store.values.transform("state", b"k", Addition(1, str, refusing)) == "the rule"
+    assert await look(store, b"k") == before
+
+
+async def test_counting_keeps_expiry_and_creation_and_raises_the_version(store: SqliteStore, clock: FakeClock) -> None:
+    until_ms = clock.now_ms() + 2000
+    await put(store, b"k", 1, expires_ms=until_ms)
+    created_ms = clock.now_ms()
+    clock.advance(1)
+    assert await store.values.transform("state", b"k", counting(1)) == 2
+
+    entry = await store.values.read("state", b"k")
+    assert entry == Entry(value=2, version=2, created_ms=created_ms, updated_ms=created_ms + 1000, expires_ms=until_ms)
+
+    clock.advance(1)
+    assert await store.values.transform("state", b"k", counting(1)) == 1
+
+
+async def test_counting_leaves_a_trail_where_one_is_wanted(store: SqliteStore) -> None:
+    await put(store, b"k", 1, namespace=LOGGED)
+    await store.values.transform(LOGGED, b"k", counting(1))
+
+    assert [entry.value for entry in await store.values.history(LOGGED, b"k")] == [2, 1]
+
+
+async def test_a_transform_that_leaves_a_trail_has_a_savepoint(store: SqliteStore) -> None:
+    store.events.watch([Watch(namespace=LOGGED)])
+    await put(store, b"k", 1, namespace=LOGGED)
+    seen = await trace(store)
+
+    first, second = (store.values.transform(LOGGED, b"k", adding(1)) for _ in range(2))
+    await first
+    await second
+
+    assert words(seen)[:7] == [
+        "SAVEPOINT op",
+        "SELECT type,",
+        "UPDATE entry",
+        "REPLACE INTO",
+        "DELETE FROM",
+        "INSERT INTO",
+        "RELEASE op",
+    ]
+
+
+async def test_only_the_end_of_a_run_that_took_a_lock_looks_for_locks(store: SqliteStore) -> None:
+    plain, holding = await start_run(store, due_ms=1), await start_run(store, due_ms=2)
+    await store.locks.acquire(b"l", b"me", holding, 1000)
+    seen = await trace(store)
+
+    await store.runs.record(Change(end=[make_end(plain)]))
+    assert words(seen) == ["UPDATE run"]
+    seen.clear()
+
+    await store.runs.record(Change(end=[make_end(holding)]))
+    assert "DELETE FROM" in words(seen)
+    await until_told()
+    seen.clear()
+
+    await store.runs.record(Change(end=[make_end(holding)]))
+    assert words(seen) == ["UPDATE run"]
+
+
+async def damage(store: SqliteStore, namespace: str, key: bytes) -> None:
+    """As a disk may."""
+    statement = "UPDATE entry SET type = 'j', value = '{' WHERE namespace = ? AND key = ?"
+    await store._lanes.writer.submit(Kind.WRITE, lambda connection: connection.execute(statement, (namespace, key)))
+
+
+async def test_a_damaged_value_is_told_with_its_key_and_can_be_written_over_and_deleted(store: SqliteStore) -> None:
+    for key in (b"a", b"b", b"c", b"d"):
+        await put(store, key, {b"x": 1})
+        await damage(store, "state", key)
+    with pytest.raises(StoreError, match="the value of b'a' in state can't be read"):
+        await store.values.read("state", b"a")
+    with pytest.raises(StoreError, match="the value of b'a' in state can't be read"):
+        await store.entries.get("state", b"a")
+
+    await put(store, b"a", 1)
+    assert await store.values.transform("state", b"b", Blind(lambda is_there: Drop(is_there)))
+    assert await store.values.transform("state", b"c", Blind(lambda is_there: Put(2, None, is_there)))
+    await store.entries.delete("state", b"d")
+
+    assert [(key, entry.value) for key, entry in await all_items(store, "state")] == [(b"a", 1), (b"c", 2)]
+
+
+async def test_a_change_of_a_damaged_value_is_told_without_it_and_holds_up_no_other(store: SqliteStore) -> None:
+    heard: list[ChangeEvent] = []
+    store.events.watch([Watch(namespace=LOGGED)])
+    store.events.follow(Watch(namespace=LOGGED), heard.append)
+    await put(store, b"a", [1], namespace=LOGGED)
+    await damage(store, LOGGED, b"a")
+    await put(store, b"a", 2, namespace=LOGGED)
+    await put(store, b"b", 3, namespace=LOGGED)
+    await until_told()
+
+    changes = [(b"a", None, [1]), (b"a", None, 2), (b"b", None, 3)]
+    assert [(event.key, event.old, event.new) for event in heard] == changes
+    assert [(event.key, event.old, event.new) for event in await store.events.pending()] == changes

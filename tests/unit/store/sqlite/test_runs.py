@@ -1,0 +1,25 @@
+"""Only changes of several writes pay for a savepoint."""
+
+from __future__ import annotations
+
+import pytest
+
+from spyweb.model import RunId
+from spyweb.store.protocol import Begin, Change
+from spyweb.store.sqlite.batch import Kind
+from spyweb.store.sqlite.runs import kind_of
+from tests.fakes.changes import make_cursor, make_end, make_run, make_stretch
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (Change(end=[make_end(RunId(1))]), Kind.WRITE),
+        (Change(begin=[Begin(run=RunId(1), started_ms=1)]), Kind.WRITE),
+        (Change(stretches=[make_stretch()]), Kind.WRITE),
+        (Change(new=[make_run()], cursors=[make_cursor()]), Kind.SEVERAL),
+        (Change(new=[make_run(), make_run()]), Kind.SEVERAL),
+    ],
+)
+def test_only_changes_of_several_writes_have_a_savepoint(change: Change, kind: Kind) -> None:
+    assert kind_of(change) is kind

@@ -1,0 +1,252 @@
+"""Opening the store: as it is asked for, or not at all, with one clear line."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from spyweb.errors import NoAccess, StoreCorrupt, StoreError, StoreNewer
+from spyweb.store.protocol import GLOBAL, Change, Durability
+from spyweb.store.sqlite import store as sqlite
+from spyweb.store.sqlite.batch import Kind
+from spyweb.store.sqlite.store import SqliteStore, open_store, open_up_to_date
+from spyweb.views.health import find_problems
+from tests.fakes.changes import make_cursor, make_run, start_run
+from tests.fakes.clock import FakeClock
+from tests.fakes.tables import Gate
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "spyweb.db"
+
+
+def pragma(connection: sqlite3.Connection, name: str) -> object:
+    row: tuple[object, ...] = connection.execute(f"PRAGMA {name}").fetchone()
+    return row[0]
+
+
+@pytest.mark.parametrize(("durability", "synchronous"), [(Durability.FULL, 2), (Durability.NORMAL, 1)])
+def test_durability_decides_when_the_log_is_synced(path: Path, durability: Durability, synchronous: int) -> None:
+    connection = open_up_to_date(path, durability, 0)
+
+    assert pragma(connection, "journal_mode") == "wal"
+    assert pragma(connection, "synchronous") == synchronous
+    connection.close()
+
+
+async def test_what_was_written_is_there_after_opening_again(path: Path) -> None:
+    store = await open_store(path, clock=FakeClock())
+    await store.entries.set(GLOBAL, b"k\0\xff", b"1")
+    run = await start_run(store)
+    await store.close()
+
+    store = await open_store(path, clock=FakeClock())
+    assert await store.entries.get(GLOBAL, b"k\0\xff") == b"1"
+    assert [each.id for each in await store.runs.open()] == [run]
+    await store.close()
+
+
+async def test_closing_folds_the_log_into_the_database(path: Path) -> None:
+    store = await open_store(path, clock=FakeClock())
+    await store.entries.set(GLOBAL, b"k", b"1")
+    assert store.stats().size_bytes > path.stat().st_size
+    await store.close()
+
+    assert sorted(file.name for file in path.parent.iterdir()) == ["spyweb.db", "spyweb.db-lock"]
+
+
+async def test_closing_leaves_no_thread_and_no_task(path: Path) -> None:
+    threads, tasks = threading.active_count(), len(asyncio.all_tasks())
+    store = await open_store(path, clock=FakeClock())
+    await asyncio.gather(store.close(), store.close())
+
+    assert (threading.active_count(), len(asyncio.all_tasks())) == (threads, tasks)
+
+
+async def test_a_read_does_not_wait_for_a_commit_of_another_key(path: Path) -> None:
+    store = await open_store(path, clock=FakeClock())
+    await store.entries.set(GLOBAL, b"k", b"1")
+    gate = Gate()
+    held = store._lanes.writer.submit(Kind.WRITE, gate.hold)
+    await asyncio.to_thread(gate.wait_until_entered)
+    write = store.entries.set(GLOBAL, b"other", b"1")
+
+    assert await store.entries.get(GLOBAL, b"k") == b"1"
+    assert await store.runs.list() == []
+    assert not write.done()
+
+    gate.open()
+    await held
+    await write
+    await store.close()
+
+
+async def test_a_change_that_fails_leaves_nothing_of_itself_and_its_neighbours_alone(path: Path) -> None:
+    store = await open_store(path, clock=FakeClock())
+    unwritable = make_cursor(due_ms=None)  # type: ignore[arg-type]
+
+    before = store.entries.set(GLOBAL, b"before", b"1")
+    torn = store.runs.record(Change(new=[make_run()], cursors=[unwritable]))
+    after = store.entries.set(GLOBAL, b"after", b"1")
+
+    with pytest.raises(StoreError, match="NOT NULL constraint failed"):
+        await torn
+    await before
+    await after
+    assert store.stats().batches == 1
+    assert await store.runs.list() == []
+    await store.close()
+
+
+# Read-only
+
+
+async def test_without_a_database_there_is_nothing_to_read(path: Path) -> None:
+    with pytest.raises(StoreError, match=f"{path}: there is no database yet"):
+        await open_store(path, clock=FakeClock(), read_only=True)
+
+    assert not path.exists()
+
+
+async def test_a_reader_sees_what_a_running_daemon_has_committed(path: Path) -> None:
+    daemon = await open_store(path, clock=FakeClock())
+    reader = await open_store(path, clock=FakeClock(), read_only=True)
+
+    await daemon.entries.set(GLOBAL, b"k", b"1")
+
+    assert await reader.entries.get(GLOBAL, b"k") == b"1"
+    await reader.close()
+    await daemon.close()
+
+
+async def test_a_reader_reads_what_a_stopped_daemon_has_left_and_changes_nothing(path: Path) -> None:
+    daemon = await open_store(path, clock=FakeClock())
+    await daemon.entries.set(GLOBAL, b"k", b"1")
+    await daemon.close()
+    before = path.read_bytes()
+
+    reader = await open_store(path, clock=FakeClock(), read_only=True)
+
+    assert await reader.entries.get(GLOBAL, b"k") == b"1"
+    with pytest.raises(StoreError, match="readonly"):
+        await reader.entries.set(GLOBAL, b"k", b"2")
+    with pytest.raises(StoreError, match="readonly"):
+        await reader.entries.increment(GLOBAL, b"k", 0, 1)
+    await reader.close()
+    assert path.read_bytes() == before
+
+
+async def test_a_reader_does_not_migrate(path: Path) -> None:
+    sqlite3.connect(path).close()
+    path.touch()
+
+    with pytest.raises(StoreError, match="older spyweb"):
+        await open_store(path, clock=FakeClock(), read_only=True)
+
+
+# What can't be opened
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_a_newer_database_is_refused(path: Path, read_only: bool) -> None:
+    await (await open_store(path, clock=FakeClock())).close()
+    connection = sqlite3.connect(path)
+    connection.execute("INSERT INTO migration VALUES (9999, '9999_from_the_future', 0)")
+    connection.commit()
+    connection.close()
+
+    with pytest.raises(StoreNewer, match="9999_from_the_future"):
+        await open_store(path, clock=FakeClock(), read_only=read_only)
+
+
+async def test_a_folder_that_is_absent_is_one_clear_line(path: Path) -> None:
+    absent = path.parent / "absent" / "spyweb.db"
+
+    with pytest.raises(StoreError, match=f"{absent}: No such file or directory"):
+        await open_store(absent, clock=FakeClock())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+async def test_a_database_of_somebody_else_says_whose_it_is(path: Path) -> None:
+    await (await open_store(path, clock=FakeClock())).close()
+    os.seteuid(65534)
+    try:
+        with pytest.raises(NoAccess, match="it belongs to root"):
+            await open_store(path, clock=FakeClock())
+    finally:
+        os.seteuid(0)
+
+
+async def test_a_database_locked_by_another_process_is_one_clear_line(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_MS", 0)
+    store = await open_store(path, clock=FakeClock())
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(StoreError, match="another process has locked the database"):
+        await store.entries.set(GLOBAL, b"k", b"1")
+    assert await store.entries.get(GLOBAL, b"k") is None
+
+    other.close()
+    await store.entries.set(GLOBAL, b"k", b"1")
+    await store.close()
+
+
+async def test_when_the_second_connection_fails_the_first_is_closed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = threading.active_count()
+
+    def refuse(path: Path) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("no more files")
+
+    monkeypatch.setattr(sqlite, "connect_to_read", refuse)
+    with pytest.raises(StoreError, match="no more files"):
+        await open_store(path, clock=FakeClock())
+
+    assert threading.active_count() == threads
+
+
+async def truncate_the_log(store: SqliteStore, path: Path) -> None:
+    os.truncate(f"{path}-wal", 0)
+
+
+async def overwrite_pages(store: SqliteStore, path: Path) -> None:
+    await store._lanes.writer.submit(Kind.READ, lambda connection: connection.execute("PRAGMA wal_checkpoint"))
+    with path.open("r+b") as file:
+        file.seek(2 * 4096)
+        file.write(b"\xa5" * (path.stat().st_size - 2 * 4096))
+
+
+@pytest.mark.parametrize("harm", [truncate_the_log, overwrite_pages])
+async def test_damage_met_while_running_stops_writing_and_is_told_once_with_the_way_out(
+    path: Path, harm: Callable[[SqliteStore, Path], Awaitable[None]]
+) -> None:
+    store = await open_store(path, clock=FakeClock())
+    for number in range(50):
+        await store.entries.set(GLOBAL, b"%d" % number, b"x" * 200)
+    await harm(store, path)
+
+    with capture_logs() as told:
+        for _ in range(3):
+            for asked in (store.runs.open, store.runs.latest):
+                with suppress(StoreCorrupt):
+                    await asked()
+        with pytest.raises(StoreCorrupt, match=r"damaged.*--repair"):
+            await store.runs.record(Change(new=[make_run()]))
+
+    assert [line["log_level"] for line in told] == ["error"]
+    assert f"{path}: the database is damaged" in told[0]["reason"]
+    assert any("damaged" in problem for problem in find_problems(0, store.stats()))
+    await store.close()

@@ -1,0 +1,283 @@
+"""On a real file and in real time, with little patience: what waits for whom, and what is ended when."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sqlite3
+from asyncio import Task
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from structlog.testing import capture_logs
+
+from spyweb.clock import RealClock
+from spyweb.errors import StoreClosed, StoreError
+from spyweb.model import JobId, RunId
+from spyweb.store.protocol import Durability
+from spyweb.store.user_sql import session as user_session
+from spyweb.store.user_sql import spawner as user_spawner
+from spyweb.store.user_sql import user_db
+from spyweb.store.user_sql.connection import Answered, Opening
+from spyweb.store.user_sql.user_db import UserDatabase
+from tests.fakes.clock import FakeClock
+from tests.fakes.ops import SPAWNER, make_sql
+from tests.fakes.sql import Asker, statement
+
+T = TypeVar("T")
+
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
+# One step of SQLite's machine that takes minutes: nothing can interrupt it.
+STUCK = "SELECT instr(zeroblob(9000000), zeroblob(4500000) || x'01') AS a"
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[UserDatabase]:
+    async with make_sql(tmp_path, RealClock(), patience_s=0.3) as database:
+        await Asker(database, "setup").changed("CREATE TABLE t (a)")
+        yield database
+
+
+def begun(work: Coroutine[None, None, T]) -> Task[T]:
+    return asyncio.get_running_loop().create_task(work)
+
+
+async def numbers(asker: Asker) -> list[object]:
+    return [row["a"] for row in await asker.rows("SELECT a FROM t ORDER BY a")]
+
+
+async def test_a_job_keeps_its_connection(database: UserDatabase) -> None:
+    await Asker(database, "a", 1).changed("INSERT INTO t VALUES (7)")
+    await Asker(database, "b", 2).changed("INSERT INTO t VALUES (8)")
+    assert await Asker(database, "a", 1).rows("SELECT last_insert_rowid() AS id") == [{"id": 1}]
+    assert await Asker(database, "c", 3).rows("SELECT last_insert_rowid() AS id") == [{"id": 0}]
+
+
+async def test_a_write_waits_for_another_jobs_transaction_and_reads_do_not(database: UserDatabase) -> None:
+    a, b = Asker(database, "a", 1), Asker(database, "b", 2)
+    await a.changed("BEGIN")
+    await a.changed("INSERT INTO t VALUES (1)")
+    waiting = begun(b.changed("INSERT INTO t VALUES (2)"))
+    await asyncio.sleep(0.05)
+    assert await numbers(Asker(database, "c", 3)) == []
+    assert not waiting.done()
+    await a.changed("COMMIT")
+    assert await waiting == 1
+    assert await numbers(b) == [1, 2]
+
+
+async def test_a_write_that_waits_too_long_finds_the_database_locked(database: UserDatabase) -> None:
+    await Asker(database, "a", 1).changed("BEGIN IMMEDIATE")
+    waiting = [begun(Asker(database, job, 2).changed("INSERT INTO t VALUES (2)")) for job in ("b", "c", "d")]
+    for task in waiting:
+        with pytest.raises(StoreError, match=r"^database is locked$"):
+            await task
+
+
+async def test_a_transaction_left_open_is_rolled_back_when_its_run_ends(database: UserDatabase) -> None:
+    a = Asker(database, "a", 1)
+    await a.changed("BEGIN")
+    await a.changed("INSERT INTO t VALUES (1)")
+    waiting = begun(Asker(database, "b", 2).changed("INSERT INTO t VALUES (2)"))
+    database.run_ended(RunId(1))
+    assert await waiting == 1
+    assert await numbers(Asker(database, "a", 3)) == [2]
+
+
+async def test_a_file_that_was_removed_is_left_for_what_lies_there_now(database: UserDatabase, tmp_path: Path) -> None:
+    a, b = Asker(database, "a", 1), Asker(database, "b", 2)
+    await b.changed("INSERT INTO t VALUES (1)")
+    await a.changed("BEGIN")
+    await a.changed("INSERT INTO t VALUES (2)")
+    for file in tmp_path.rglob("user.db*"):
+        file.unlink()
+    with pytest.raises(StoreError, match=r"user\.db: was removed or replaced while it is open"):
+        await a.changed("COMMIT")
+    await b.changed("CREATE TABLE t (a)")
+    await b.changed("INSERT INTO t VALUES (3)")
+    database.run_ended(RunId(1))
+    assert await numbers(Asker(database, "a", 3)) == [3]
+
+
+async def test_two_runs_of_a_job_do_not_mix_in_a_transaction(database: UserDatabase) -> None:
+    first, second = Asker(database, "a", 1), Asker(database, "a", 2)
+    await first.changed("BEGIN")
+    await first.changed("INSERT INTO t VALUES (1)")
+    with pytest.raises(StoreError, match=r"^database is locked$"):
+        await second.changed("COMMIT")
+    waiting = begun(second.changed("INSERT INTO t VALUES (2)"))
+    await asyncio.sleep(0.02)
+    database.run_ended(RunId(1))
+    assert await waiting == 1
+    assert await numbers(second) == [2]
+
+
+async def test_the_end_of_another_run_rolls_nothing_back(database: UserDatabase) -> None:
+    a = Asker(database, "a", 1)
+    await a.changed("BEGIN")
+    await a.changed("INSERT INTO t VALUES (1)")
+    database.run_ended(RunId(2))
+    await a.changed("COMMIT")
+    assert await numbers(a) == [1]
+
+
+async def test_a_run_that_ends_takes_its_statement_with_it(database: UserDatabase) -> None:
+    await Asker(database, "a", 1).rows("SELECT 1")
+    waiting = begun(Asker(database, "a", 1).rows(ENDLESS, longest_s=60.0))
+    await asyncio.sleep(0.05)
+    database.run_ended(RunId(1))
+    with pytest.raises(StoreError, match="interrupted"):
+        await asyncio.wait_for(waiting, 5)
+
+
+async def test_a_transaction_that_begins_as_its_run_ends_is_rolled_back(database: UserDatabase) -> None:
+    beginning = begun(Asker(database, "a", 1).changed("BEGIN IMMEDIATE"))
+    await asyncio.sleep(0)
+    database.run_ended(RunId(1))
+    await asyncio.wait([beginning])
+    assert await Asker(database, "b", 2).changed("INSERT INTO t VALUES (2)") == 1
+
+
+async def test_whoever_is_cancelled_ends_its_statement(database: UserDatabase) -> None:
+    asked = statement(ENDLESS, longest_s=60.0)
+    waiting = begun(database.ask(JobId("a"), RunId(1), asked))
+    await asyncio.sleep(0.05)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert asked.unwanted.is_set()
+    assert await asyncio.wait_for(Asker(database, "a", 2).rows("SELECT 1 AS a"), 5) == [{"a": 1}]
+
+
+async def test_endless_statements_of_many_jobs_keep_nobody_from_the_loop(database: UserDatabase) -> None:
+    endless = [begun(Asker(database, f"j{number}", number).rows(ENDLESS, longest_s=0.2)) for number in range(12)]
+    turns = 0
+    while not all(task.done() for task in endless):
+        await asyncio.sleep(0.005)
+        turns += 1
+    assert turns > len(endless), "the loop was held up for one statement after the other"
+    for task in endless:
+        with pytest.raises(StoreError, match=r"interrupted: a statement may take 0.2 s"):
+            await task
+
+
+async def test_a_statement_that_can_not_be_ended_costs_its_process_and_nothing_else(
+    database: UserDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_session, "GRACE_S", 0.05)
+    with pytest.raises(StoreError, match="interrupted"):
+        await Asker(database, "a", 1).rows(STUCK, longest_s=0.02)
+    assert await Asker(database, "b", 2).changed("INSERT INTO t VALUES (2)") == 1
+    assert await numbers(Asker(database, "a", 1)) == [2]
+
+
+async def test_what_can_not_be_ended_does_not_outlive_its_run(
+    database: UserDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_session, "GRACE_S", 0.05)
+    await Asker(database, "a", 1).changed("BEGIN IMMEDIATE")
+    waiting = begun(Asker(database, "a", 1).rows(STUCK, longest_s=60.0))
+    await asyncio.sleep(0.05)
+    database.run_ended(RunId(1))
+    with pytest.raises(StoreError, match="interrupted"):
+        await asyncio.wait_for(waiting, 5)
+    assert await Asker(database, "b", 2).changed("INSERT INTO t VALUES (2)") == 1
+
+
+async def test_a_transaction_whose_process_ends_is_rolled_back_and_said_so(database: UserDatabase) -> None:
+    a = Asker(database, "a", 1)
+    await a.changed("BEGIN")
+    await a.changed("INSERT INTO t VALUES (1)")
+    session = database._sessions[JobId("a")]
+    assert session._process is not None
+    session._process._commands.shutdown(socket.SHUT_WR)
+    assert await session._process._reader.read(1) == b""
+    with pytest.raises(StoreError, match="the process of its SQL ended: an open transaction is rolled back"):
+        await a.changed("INSERT INTO t VALUES (2)")
+    assert await numbers(a) == []
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+async def test_a_fault_in_the_midst_of_an_answer_fails_one_statement_and_the_job_goes_on(
+    database: UserDatabase, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    a = Asker(database, "a", 1)
+    await a.changed("BEGIN")
+    with monkeypatch.context() as patched, capture_logs() as told:
+
+        def fail(_: bytes) -> Answered:
+            raise error
+
+        patched.setattr(user_spawner, "decode_answer", fail)
+        with pytest.raises(StoreError, match=f"failed inside spyweb \\({type(error).__name__}\\)"):
+            await a.changed("INSERT INTO t VALUES (1)")
+    assert [line["event"] for line in told] == ["user_db.bug"]
+    assert await a.changed("INSERT INTO t VALUES (2)") == 1
+    assert await numbers(Asker(database, "b", 2)) == [2], "what it had begun is rolled back"
+
+
+async def test_connections_are_few_and_those_that_nobody_would_miss_give_way(tmp_path: Path) -> None:
+    opening = Opening(path=tmp_path / "user.db", engine=None, durability=Durability.NORMAL)
+    async with UserDatabase(opening, RealClock(), spawner=SPAWNER, patience_s=0.1, most_connections=2) as database:
+        await Asker(database, "kept", 1).changed("CREATE TABLE t (a)")
+        await Asker(database, "read", 2).rows("SELECT 1")
+        await Asker(database, "new", 3).changed("INSERT INTO t VALUES (1)")
+        assert sorted(database._sessions) == ["kept", "new"]
+        with pytest.raises(StoreError, match=r"too many jobs use SQL at once \(2\)"):
+            await Asker(database, "late", 4).rows("SELECT 1")
+        database.run_ended(RunId(1))
+        await Asker(database, "late", 4).rows("SELECT 1")
+        assert sorted(database._sessions) == ["late", "new"]
+
+
+async def test_a_connection_that_is_not_used_is_closed(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with make_sql(tmp_path, clock) as database:
+        await Asker(database, "a", 1).changed("CREATE TABLE t (a)")
+        await clock.turn(user_db.IDLE_S + 2 * user_db.LOOK_S)
+        assert database.connections == 1, "its run lives"
+        database.run_ended(RunId(1))
+        await clock.turn(user_db.IDLE_S + 2 * user_db.LOOK_S)
+        assert database.connections == 0
+
+
+async def test_what_is_open_at_the_end_is_rolled_back_and_nothing_is_asked_after_it(tmp_path: Path) -> None:
+    async with make_sql(tmp_path, RealClock()) as database:
+        await Asker(database).changed("CREATE TABLE t (a)")
+        await Asker(database).changed("BEGIN")
+        await Asker(database).changed("INSERT INTO t VALUES (1)")
+        await Asker(database, "b", 2).rows("SELECT 1")
+        running = begun(Asker(database, "b", 2).rows(ENDLESS, longest_s=60.0))
+        await asyncio.sleep(0.05)
+    with pytest.raises(StoreError, match="interrupted"):
+        await running
+    for job in ("a", "c"):
+        with pytest.raises(StoreClosed):
+            await Asker(database, job).rows("SELECT 1")
+    with sqlite3.connect(tmp_path / "data/user.db") as connection:
+        assert connection.execute("SELECT * FROM t").fetchall() == []
+    connection.close()
+
+
+async def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/user.db").write_bytes(b"not a database" * 100)
+    async with make_sql(tmp_path, RealClock()) as database:
+        for _ in range(2):
+            with pytest.raises(StoreError, match="damaged"):
+                await Asker(database).rows("SELECT 1")
+
+
+async def test_that_scripts_have_tables_is_noted_once_and_with_the_first_change(tmp_path: Path) -> None:
+    story: list[str] = []
+    opening = Opening(path=tmp_path / "data/user.db", engine=None, durability=Durability.NORMAL)
+    async with UserDatabase(opening, RealClock(), note_begun=lambda: story.append("noted")) as database:
+        asker = Asker(database, "a", 1)
+        await asker.rows("SELECT 1 AS a")
+        story.append("read")
+        await asker.changed("CREATE TABLE t (a)")
+        story.append("changed")
+        await asker.changed("INSERT INTO t VALUES (1)")
+    assert story == ["read", "noted", "changed"]

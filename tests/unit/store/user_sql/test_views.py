@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from spyweb.clock import RealClock
+from spyweb.errors import StoreError
+from spyweb.model import JobId
+from spyweb.store.protocol import NewRecord, job_namespace
+from spyweb.store.sqlite.store import SqliteStore, open_store
+from spyweb.store.user_sql.views import RECORDS_VIEW, Engine, of_the_engine
+from tests.fakes.ops import make_sql
+from tests.fakes.sql import Asker
+from tests.fakes.stores import KEY, put
+
+KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
+
+
+@asynccontextmanager
+async def opened(folder: Path, key: bytes | None = None) -> AsyncIterator[tuple[SqliteStore, Asker]]:
+    clock = RealClock()
+    store = await open_store(folder / "spyweb.db", clock=clock, key=key)
+    try:
+        async with make_sql(folder, clock, Engine(path=folder / "spyweb.db", key=key)) as database:
+            yield store, Asker(database)
+    finally:
+        await store.close()
+
+
+@KEYS
+async def test_lua_user_shows_the_callers_keys_and_the_global_ones(tmp_path: Path, key: bytes | None) -> None:
+    async with opened(tmp_path, key) as (store, asker):
+        await store.entries.set(job_namespace(JobId("a")), b"mine", b"1")
+        await store.entries.set(job_namespace(JobId("b")), b"theirs", b"2")
+        await store.entries.set("global", b"all", b"3\xff")
+        await put(store, b"gone", b"x", namespace="global", expires_ms=1)
+        await put(store, b"typed", 2.5, namespace="global")
+        await put(store, b"state's", b"x", namespace="state")
+        assert await asker.rows("SELECT * FROM lua_user ORDER BY key") == [
+            {"key": b"a:mine", "value": b"1"},
+            {"key": b"all", "value": b"3\xff"},
+            {"key": b"typed", "value": b"2.5"},
+        ]
+        (row,) = await Asker(asker.database, "b", 2).rows("SELECT value FROM lua_user WHERE key = ?", "b:theirs")
+        assert row == {"value": b"2"}
+
+
+async def test_records_and_seen_are_those_of_every_job(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, asker):
+        for job in ("a", "b"):
+            record = NewRecord(hash=b"\x01", fields={"title": f"of {job}"}, matches=("x",), url="http://example.com/")
+            await store.records.add(JobId(job), [record])
+        (row,) = await asker.rows("SELECT json FROM records WHERE job_id = ? LIMIT 5", "b")
+        assert isinstance(row["json"], bytes)
+        shown = msgspec.json.decode(row["json"])
+        assert shown["title"] == "of b"
+        assert shown["fields"] == {"title": "of b"}
+        assert isinstance(shown["timestamp"], int)
+        assert shown["hash"] == "01"
+        newest = await asker.rows("SELECT job_id FROM records ORDER BY rev_ts")
+        assert newest == [{"job_id": b"b"}, {"job_id": b"a"}]
+        assert await asker.rows("SELECT job_id, hash FROM seen ORDER BY 1") == [
+            {"job_id": b"a", "hash": b"01"},
+            {"job_id": b"b", "hash": b"01"},
+        ]
+
+
+async def test_views_join_with_a_scripts_own_tables_also_where_no_column_is_named(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, asker):
+        await store.records.add(JobId("a"), [NewRecord(hash=b"1", fields={"title": "T"})])
+        await asker.changed("CREATE TABLE own AS SELECT 'a' AS job UNION ALL SELECT 'b'")
+        assert await asker.rows("SELECT count(*) AS n FROM own, records, seen") == [{"n": 2}]
+        assert await asker.rows("SELECT own.job FROM own JOIN records ON own.job = records.job_id") == [{"job": b"a"}]
+        assert await asker.changed("CREATE TABLE copies AS SELECT * FROM records") == 0
+        assert await asker.rows("SELECT count(*) AS n FROM copies") == [{"n": 1}]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM engine.entry",
+        "SELECT value FROM entry",
+        "SELECT rowid FROM engine.entry",
+        "SELECT * FROM engine.sqlite_master",
+        "WITH records AS (SELECT value FROM engine.entry) SELECT * FROM records",
+        "WITH lua_user AS MATERIALIZED (SELECT * FROM engine.entry) SELECT * FROM lua_user",
+        "SELECT * FROM (SELECT value FROM engine.entry) AS lua_user",
+        "SELECT (SELECT group_concat(value) FROM engine.entry) FROM lua_user",
+        "SELECT 1 FROM lua_user WHERE EXISTS (SELECT 1 FROM engine.entry WHERE value = 'secret')",
+        "SELECT * FROM engine.run",
+        "SELECT count(*) FROM engine.run",
+        "INSERT INTO engine.entry SELECT * FROM engine.entry",
+        "UPDATE entry SET value = 'x'",
+        "DELETE FROM engine.record",
+        "DROP TABLE engine.entry",
+        "CREATE TABLE engine.mine (a)",
+        "CREATE TEMP TRIGGER t AFTER INSERT ON engine.entry BEGIN SELECT 1; END",
+        "DELETE FROM records",
+        "INSERT INTO lua_user VALUES ('a', 'b')",
+        "DROP VIEW temp.records",
+        "DETACH engine",
+    ],
+)
+async def test_nothing_else_of_the_engines_is_reached(tmp_path: Path, sql: str) -> None:
+    async with opened(tmp_path) as (store, asker):
+        await store.entries.set(job_namespace(JobId("b")), b"k", b"secret")
+        await store.entries.set("global", b"k", b"1")
+        with pytest.raises(StoreError, match=r"not authorized|prohibited|is a view|no such table|may not be"):
+            await asker.rows(sql)
+        assert await store.entries.get(job_namespace(JobId("b")), b"k") == b"secret"
+
+
+async def test_what_a_script_saves_for_later_reaches_no_further(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (_, asker):
+        await asker.rows("CREATE TEMP VIEW later AS SELECT value FROM engine.entry")
+        with pytest.raises(StoreError, match="not authorized"):
+            await asker.rows("SELECT * FROM later")
+
+
+async def test_the_secret_place_can_be_found_out_but_not_spelt(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (_, asker):
+        (row,) = await asker.rows("SELECT sql FROM sqlite_temp_master WHERE name = 'records'")
+        assert isinstance(row["sql"], bytes)
+        secret = row["sql"].decode().split('"')[1]
+        for spelt in (secret, secret.upper()):
+            with pytest.raises(StoreError, match="not authorized"):
+                await asker.rows(f'WITH "{spelt}" AS (SELECT value FROM engine.entry) SELECT * FROM "{spelt}"')
+
+
+async def test_a_table_of_a_scripts_own_does_not_stand_in_for_the_engines(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (_, asker):
+        await asker.changed("CREATE TABLE record (rev_ts, job, hash, url, fields, matches)")
+        await asker.changed("INSERT INTO record VALUES (1, 'a', x'00', '', '{}', '[]')")
+        assert await asker.rows("SELECT * FROM records") == []
+
+
+def test_the_records_view_names_the_engines_table() -> None:
+    assert of_the_engine(RECORDS_VIEW).count("engine.record") == 1

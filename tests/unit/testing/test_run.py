@@ -1,0 +1,246 @@
+"""Suites on a machine without Lua: which tests are called, in what order, and what becomes of how they end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from spyweb.errors import PoolError, Refused, ScriptError
+from spyweb.lua.session import Code, Host, Request
+from spyweb.model import Ending, Failure, JobId, Outcome, RunId
+from spyweb.ops.world import JobLog
+from spyweb.testing.results import Result
+from spyweb.testing.run import AT_ONCE, TRIES, Around, Bench, ctx_for, run_suites
+from spyweb.testing.suites import Suite
+from tests.fakes.clock import FakeClock
+from tests.fakes.machine import GUILTY, LOST, SUCCESS
+
+Play = Callable[[str, Request], Ending]
+FAILED = Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason="a.lua:1: no", traceback="stack traceback:")
+
+
+def suite(title: str = "shop", **changes: object) -> Suite:
+    code = Code(job=JobId(title), generation=1, chunk=f"jobs/{title}.lua", source=b"x += 1")
+    return Suite(title=title, job=JobId(title), folder=f"jobs/{title}", code=code, finding=code, **changes)  # type: ignore[arg-type]
+
+
+@dataclass
+class Machine:
+    """Each suite has the tests of its title; `play` says how one ends."""
+
+    tests: Mapping[str, Sequence[bytes]]
+    play: Play = lambda name, request: SUCCESS
+    complaint: Exception | None = None
+    story: list[str] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    running: int = 0
+    most: int = 0
+    ids: int = 0
+
+    def new_id(self) -> RunId:
+        self.ids += 1
+        return RunId(self.ids)
+
+    async def check(self, code: Code) -> None:
+        if self.complaint:
+            raise self.complaint
+
+    async def run_fresh(self, request: Request, host: Host) -> Ending:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await asyncio.sleep(0)
+        self.running -= 1
+        self.requests.append(request)
+        if request.procedure == "tests":
+            found = self.play("", request)
+            if found.outcome is not Outcome.SUCCESS:
+                return found
+            return Ending(outcome=Outcome.SUCCESS, result=list(self.tests[request.code.job]))
+        name = request.arguments[0]
+        assert isinstance(name, bytes)
+        self.story.append(f"{request.code.job} {name.decode()}")
+        host.log("info", b"heard")
+        return self.play(name.decode(), request)
+
+    def keep_spares(self, code: Code, count: int) -> None:
+        self.story.append(f"{code.job} spares {count}")
+
+    def retire(self, job: JobId, older_than: int) -> None:
+        self.story.append(f"{job} retired")
+
+
+@dataclass
+class Logging:
+    """A Host that no op is asked of."""
+
+    log: JobLog
+
+    async def op(self, name: str, arguments: Sequence[object]) -> Sequence[object]:
+        raise AssertionError(name)
+
+
+class PlainBench:
+    options: Mapping[str, object] = {"virtual_time": True}
+
+    @asynccontextmanager
+    async def host(self, run: RunId, log: JobLog) -> AsyncIterator[Host]:
+        yield Logging(log)
+
+
+@dataclass
+class Watch:
+    counts: dict[str, int] = field(default_factory=dict)
+    seen: list[Result] = field(default_factory=list)
+
+    def found(self, suite: str, tests: int) -> None:
+        self.counts[suite] = tests
+
+    def ended(self, result: Result) -> None:
+        self.seen.append(result)
+
+
+@asynccontextmanager
+async def plain_bench(suite: Suite) -> AsyncIterator[Bench]:
+    yield PlainBench()
+
+
+async def run(machine: Machine, *suites: Suite, pattern: str = "", watch: Watch | None = None) -> list[Result]:
+    around = Around(machine=machine, clock=FakeClock(), open_bench=plain_bench, watch=watch or Watch())
+    return await run_suites(around, suites, pattern)
+
+
+async def test_the_tests_of_a_suite_run_one_after_the_other_in_their_order() -> None:
+    machine = Machine({"shop": [b"test_a", b"test_b", b"test_c"]})
+
+    results = await run(machine, suite())
+
+    assert machine.story == ["shop spares 2", "shop test_a", "shop test_b", "shop test_c", "shop retired"]
+    assert [(result.test, result.passed) for result in results] == [(f"test_{each}", True) for each in "abc"]
+    assert machine.most == 1
+
+
+async def test_suites_run_side_by_side_but_not_too_many() -> None:
+    titles = [f"job{number}" for number in range(AT_ONCE + 5)]
+    machine = Machine({title: [b"test_a"] for title in titles})
+
+    results = await run(machine, *map(suite, titles))
+
+    assert [result.suite for result in results] == titles
+    assert machine.most == AT_ONCE
+
+
+async def test_only_tests_with_the_pattern_in_their_name_run() -> None:
+    machine, watch = Machine({"shop": [b"test_price", b"test_title"]}), Watch()
+
+    results = await run(machine, suite(), pattern="pri", watch=watch)
+
+    assert [result.test for result in results] == ["test_price"]
+    assert watch.counts == {"shop": 1}
+
+
+async def test_a_failed_test_says_why_and_what_it_logged_and_the_next_one_runs() -> None:
+    machine = Machine({"shop": [b"test_a", b"test_b"]}, play=lambda name, _: FAILED if name == "test_a" else SUCCESS)
+    watch = Watch()
+
+    first, second = await run(machine, suite(), watch=watch)
+
+    assert (first.passed, first.reason, first.traceback) == (False, "a.lua:1: no", "stack traceback:")
+    assert [line.text for line in first.output] == ["heard"]
+    assert second.passed
+    assert watch.seen == [first, second]
+
+
+async def test_files_that_do_not_load_are_one_failure() -> None:
+    machine = Machine({"shop": [b"test_a"]}, play=lambda name, _: SUCCESS if name else FAILED)
+
+    (result,) = await run(machine, suite())
+
+    assert (result.test, result.passed, result.reason) == ("", False, "a.lua:1: no")
+
+
+async def test_a_luau_construct_is_named() -> None:
+    complaint = ScriptError("jobs/shop.lua", 1, "syntax error near '+'")
+    machine = Machine({}, play=lambda *_: FAILED, complaint=complaint)
+
+    (result,) = await run(machine, suite())
+
+    assert "jobs/shop.lua:1: syntax error near '+'" in result.reason
+    assert "write x = x + 1" in result.reason
+
+
+async def test_a_test_whose_worker_died_of_another_one_runs_again() -> None:
+    lost = iter([LOST])
+    machine = Machine({"shop": [b"test_a"]}, play=lambda name, _: next(lost, SUCCESS) if name else SUCCESS)
+
+    (result,) = await run(machine, suite())
+
+    assert result.passed
+    assert machine.story.count("shop test_a") == 2
+
+
+async def test_a_test_that_takes_its_worker_down_has_failed() -> None:
+    machine = Machine({"shop": [b"test_a"]}, play=lambda name, _: GUILTY if name else SUCCESS)
+
+    (result,) = await run(machine, suite())
+
+    assert not result.passed
+    assert machine.story.count("shop test_a") == 1
+
+
+async def test_bad_luck_is_not_waited_out_for_ever() -> None:
+    machine = Machine({"shop": [b"test_a"]}, play=lambda name, _: LOST if name else SUCCESS)
+
+    (result,) = await run(machine, suite())
+
+    assert not result.passed
+    assert machine.story.count("shop test_a") == TRIES
+
+
+async def test_a_test_for_which_no_worker_can_be_had_has_failed() -> None:
+    def play(name: str, _: Request) -> Ending:
+        if name:
+            raise PoolError("no worker could be had")
+        return SUCCESS
+
+    (result,) = await run(Machine({"shop": [b"test_a"]}, play=play), suite())
+
+    assert (result.passed, result.reason) == (False, "no worker could be had")
+
+
+async def test_a_bench_that_can_not_be_made_is_one_failure() -> None:
+    async def refuse() -> None:
+        raise Refused("no port is free")
+
+    @asynccontextmanager
+    async def no_bench(suite: Suite) -> AsyncIterator[Bench]:
+        await refuse()
+        yield PlainBench()
+
+    watch = Watch()
+    around = Around(machine=Machine({}), clock=FakeClock(), open_bench=no_bench, watch=watch)
+
+    (result,) = await run_suites(around, [suite()], "")
+
+    assert (result.test, result.passed, result.reason) == ("", False, "no port is free")
+    assert watch.seen == [result]
+
+
+async def test_a_test_runs_with_its_jobs_limits_and_its_benchs_options() -> None:
+    machine = Machine({"shop": [b"test_a"]})
+
+    await run(machine, suite(timeout_ms=7, cpu_limit_ms=5))
+
+    found, test = machine.requests
+    assert (test.timeout_ms, test.cpu_limit_ms, test.procedure) == (7, 5, "test")
+    assert found.arguments[0] == {"virtual_time": True, "ctx": ctx_for(suite(), found.run, FakeClock().now_ms())}
+    assert test.arguments[0] == b"test_a"
+
+
+def test_ctx_is_that_of_a_run_by_hand() -> None:
+    plain = ctx_for(suite(), RunId(3), 5000)
+    assert plain == {
+        "job": "shop", "run_id": 3, "attempt": 1, "scheduled_at": 5.0, "started_at": 5.0, "trigger": {"type": "manual"},
+    }  # fmt: skip
+    assert ctx_for(suite(is_monitor=True), RunId(3), 5000) == {**plain, "worker_id": 1}
