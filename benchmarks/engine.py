@@ -30,7 +30,7 @@ from spyweb.lua.session import Request
 from spyweb.model import Ending, Every, JobId, JobSpec, Never, Outcome, Run, RunId, RunState, Schedule, TriggerType
 from spyweb.ops.op import CATALOGUE
 from spyweb.ops.world import Call
-from spyweb.reload.swap import newcomer
+from spyweb.reload.swap import make_live_job
 from spyweb.runs.attempt import HostFor
 from spyweb.runs.claims import Start
 from spyweb.runs.live import LiveJob, LiveJobs
@@ -202,7 +202,7 @@ def make_job(name: str, source: bytes, schedule: Schedule | None = None, **setti
         id=JobId(name), name=name, path=f"jobs/{name}.lua", folder=f"jobs/{name}", schedule=schedule or Never()
     )
     spec = replace(spec, **settings)  # type: ignore[arg-type]  # a benchmark names real fields
-    return newcomer(JobFile(spec=spec, source=source, digest=name))
+    return make_live_job(JobFile(spec=spec, source=source, digest=name))
 
 
 def small_jobs(count: int, runs_per_second: int, source: bytes = TWO_OPS, prefix: str = "small") -> list[LiveJob]:

@@ -14,19 +14,19 @@ import structlog
 from spyweb.clock import Clock, RealClock
 from spyweb.daemon.build import Parts, Purpose, build, keep_history
 from spyweb.daemon.facts import init_facts
-from spyweb.daemon.proving import find_selector_problems
 from spyweb.errors import STORE_REFUSED, ConfigError, Problem, Refused
 from spyweb.extraction.pool import open_extractor
 from spyweb.lua.pool import open_pool
 from spyweb.lua.session import Code
 from spyweb.model import Ending, JobId, JobSpec, Run
-from spyweb.reload.swap import is_emptied, newcomer, verdict
+from spyweb.reload.proof import find_selector_problems, judge
+from spyweb.reload.settings_file import is_emptied
+from spyweb.reload.swap import make_live_job
 from spyweb.runs.claims import by_hand
 from spyweb.runs.live import code_of
 from spyweb.settings import Settings, examine_settings, load_settings
 from spyweb.settings.sections import FILE
 from spyweb.specs.discover import JobFile, Scan, scan
-from spyweb.specs.monitor_file import selector_problem
 from spyweb.specs.server_file import read_all
 from spyweb.specs.tree import EMPTY, read_source
 from spyweb.specs.watches import watches_of
@@ -86,7 +86,7 @@ async def run_once(
     async with foreground(settings) as parts:
         parts.store.events.watch(watches_of(each.spec for each in found.jobs.values()))  # for the next daemon
         watching = Watching(on_event, parts.clock)
-        live = newcomer(file)
+        live = make_live_job(file)
         parts.live.add(live)
         parts.live.link()
         await parts.runner.start_by_hand(live, by_hand(watching, debug=debug))
@@ -167,10 +167,10 @@ def tests_of(root: Path, spec: JobSpec) -> list[Code]:
 async def parse_selectors(specs: Sequence[JobSpec]) -> list[Problem]:
     async with open_extractor(RealClock()) as selectors:
         return [
-            selector_problem(spec, key, reason)
+            problem
             for spec in specs
             if spec.monitor
-            for key, reason in await find_selector_problems(selectors, spec.monitor)
+            for problem in await find_selector_problems(selectors.find_selector_problem, spec, spec.monitor)
         ]
 
 
@@ -180,5 +180,5 @@ async def compile_all(settings: Settings, found: Scan, specs: Sequence[JobSpec])
         codes += [code for spec in specs for code in tests_of(settings.root, spec)]
         codes += [Code(job=BROKEN, generation=0, chunk=path, source=source) for path, source in found.broken_lua]
         of_server, told = read_all(settings.root)
-        problems = [await verdict(pool.check(code), code) for code in [*codes, *of_server]]
-    return [*told, *(problem for problem in problems if problem)]
+        verdicts = [await judge(pool.check(code), code) for code in [*codes, *of_server]]
+    return [*told, *(verdict.problem for verdict in verdicts if verdict.problem)]

@@ -1,37 +1,19 @@
-"""What has to be proved of a monitor before a newer version of it lives: its files execute, its selectors parse."""
+"""Execute a monitor's files in the VM that its cycles will use, to prove them before a newer version lives."""
 
 from __future__ import annotations
 
-import asyncio
 import re
-from typing import Protocol
 
 from spyweb.daemon.build import Parts
 from spyweb.errors import PoolError, ScriptError
 from spyweb.lua.session import Code, Host, Request
-from spyweb.model import Ending, JobSpec, Monitor, Outcome, RunId
+from spyweb.model import Ending, JobSpec, Outcome, RunId
 from spyweb.ops.host import RunHost
 from spyweb.ops.world import Call
 
 LIMIT_MS = 30_000  # a file that takes longer to load would hold up every other change
 
 _WHERE = re.compile(r"(?s)(?P<file>[^\n]*?):(?P<line>\d+): (?P<reason>.*)")
-
-
-class Selectors(Protocol):
-    """Who can parse CSS selectors (extraction/pool.py)."""
-
-    async def find_selector_problem(self, selector: str, *, of_field: bool = False) -> str | None: ...
-
-
-async def find_selector_problems(selectors: Selectors, monitor: Monitor) -> list[tuple[str, str]]:
-    """The key and what is wrong there, for every selector that does not parse."""
-    find = selectors.find_selector_problem
-    of_fields = (find(field.selector, of_field=True) for field in monitor.fields)
-    of_items, *found = await asyncio.gather(find(monitor.selector), *of_fields)
-    problems = [("selector", of_items)] if of_items else []
-    named = zip(monitor.fields, found, strict=True)
-    return problems + [("fields", f"{field.name}: {problem}") for field, problem in named if problem]
 
 
 async def execute(parts: Parts, spec: JobSpec, code: Code) -> None:

@@ -20,7 +20,6 @@ from spyweb.clock import Clock, RealClock
 from spyweb.daemon.build import Parts, Purpose, build, keep_history, owned_tasks
 from spyweb.daemon.loop_watch import watch_loop
 from spyweb.daemon.options import Options
-from spyweb.daemon.proving import execute, find_selector_problems
 from spyweb.daemon.report import report_start, show
 from spyweb.daemon.retention import SteadyTime
 from spyweb.daemon.server import Server, open_server
@@ -31,7 +30,7 @@ from spyweb.daemon.threads import prepare_threads
 from spyweb.errors import STORE_REFUSED, LockHeld, NoAccess, Refused
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId
-from spyweb.reload.swap import Parts as ReloadParts
+from spyweb.reload.settings_file import SettingsFile
 from spyweb.reload.swap import Reloader
 from spyweb.reload.watch import Watcher
 from spyweb.runs.triggers import Triggers
@@ -140,10 +139,10 @@ def free_port(host: str) -> int:
 def assemble(parts: Parts, options: Options, server: Server) -> Daemon:
     clock, live, runs = parts.clock, parts.live, parts.store.runs
     scheduler = Scheduler(timers=ApschedulerTimers(clock), live=live, runner=parts.runner, runs=runs, clock=clock)
-    reloader = open_reloader(parts, options, scheduler)
+    reloader = open_reloader(parts, options, scheduler, server)
     live.on_linked(lambda: keep_history(parts, reloader.settings))
     stop = asyncio.Event()
-    catch_signals(stop, partial(wake, reloader, server))
+    catch_signals(stop, reloader.wake)
     return Daemon(
         parts=parts,
         scheduler=scheduler,
@@ -156,21 +155,19 @@ def assemble(parts: Parts, options: Options, server: Server) -> Daemon:
     )
 
 
-def open_reloader(parts: Parts, options: Options, scheduler: Scheduler) -> Reloader:
-    """What keeps the jobs what the files say."""
-    needs = ReloadParts(
+def open_reloader(parts: Parts, options: Options, scheduler: Scheduler, server: Server) -> Reloader:
+    """Build what keeps the jobs and the server what the files say."""
+    read = partial(read_settings, options, parts.settings)
+    return Reloader(
         root=options.root,
+        settings_file=SettingsFile(options.root, read, parts.settings),
         live=parts.live,
-        prover=parts.pool,
-        execute=partial(execute, parts),
-        modules=parts.world.sources,
-        schedule=scheduler,
-        read_settings=partial(read_settings, options, parts.settings),
-        forget=parts.runner.forget,
+        scheduler=scheduler,
+        runner=parts.runner,
+        prover=server.prover,
+        server=server.reloader,
         clock=parts.clock,
-        find_selector_problems=partial(find_selector_problems, parts.extractor),
     )
-    return Reloader(needs, parts.settings)
 
 
 def open_office(parts: Parts, options: Options, scheduler: Scheduler, reloader: Reloader, server: Server) -> Office:
@@ -190,12 +187,6 @@ def open_office(parts: Parts, options: Options, scheduler: Scheduler, reloader: 
         vitals=partial(vitals, parts, scheduler, server, parts.clock.monotonic()),
         vms_of=parts.pool.loads_of,
     )
-
-
-def wake(reloader: Reloader, server: Server) -> None:
-    """Files have changed, or may have."""
-    reloader.wake()
-    server.reloader.wake()
 
 
 def server_url(settings: Settings) -> str | None:
@@ -234,7 +225,6 @@ async def keep_files(lock: Lock, private: PrivateSocket) -> None:
 async def load_jobs(daemon: Daemon) -> None:
     """The files as they are now, then what an earlier daemon left open."""
     runs = daemon.parts.store.runs
-    await daemon.server.reloader.look()
     left_open = await runs.open()
     await daemon.reloader.load(await runs.cursors())
     latest = await runs.latest()
@@ -258,15 +248,13 @@ def tune_interpreter() -> None:
 def start_background(daemon: Daemon, tasks: TaskGroup) -> list[asyncio.Task[None]]:
     settings, clock, store = daemon.parts.settings, daemon.parts.clock, daemon.parts.store
     sweep_s = settings.state.sweep_interval_ms / 1000
-    changed = partial(wake, daemon.reloader, daemon.server)
-    watcher = Watcher(settings.root, [settings.daemon.data_dir], changed, clock)
+    watcher = Watcher(settings.root, [settings.daemon.data_dir], daemon.reloader.wake, clock)
     daemon.scheduler.start()
     ended_ms = [job.last.ended_ms for job in daemon.parts.live if job.last and job.last.ended_ms]
     steady = SteadyTime(clock, max(ended_ms, default=None))
     return [
         tasks.create_task(watcher.watch(), name="watch files"),
         tasks.create_task(daemon.reloader.keep_up(), name="reload"),
-        tasks.create_task(daemon.server.reloader.keep_up(), name="reload the server"),
         tasks.create_task(daemon.scheduler.watch_the_clock(), name="watch the clock"),
         tasks.create_task(daemon.triggers.deliver(), name="hand out changes"),
         tasks.create_task(daemon.parts.courier.deliver(), name="deliver messages"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import structlog
 
 from spyweb.daemon.build import Parts, note_line
+from spyweb.daemon.proving import execute
 from spyweb.endpoints.endpoints import Around, Endpoints
 from spyweb.errors import Problem
 from spyweb.logs import JobLogs
@@ -17,6 +18,7 @@ from spyweb.lua.session import Code, Host
 from spyweb.model import RunId
 from spyweb.ops.host import RunHost
 from spyweb.ops.world import Call
+from spyweb.reload.proof import Prover
 from spyweb.reload.server import ServerReloader
 from spyweb.specs.server_file import FOLDER, SERVER
 from spyweb.web.app import Site
@@ -35,6 +37,7 @@ class Server:
 
     endpoints: Endpoints
     reloader: ServerReloader
+    prover: Prover  # the same for the jobs
     connections: ConnectionLimiter
 
     @property
@@ -60,15 +63,23 @@ async def open_server(stack: AsyncExitStack, parts: Parts) -> Server:
         )
     )
     stack.push_async_callback(endpoints.close, 0)
+    prover = Prover(
+        pool=parts.pool,
+        sources=parts.world.sources,
+        execute=partial(execute, parts),
+        find_selector_problem=parts.extractor.find_selector_problem,
+        clock=clock,
+    )
     reloader = ServerReloader(
         root=root,
         endpoints=endpoints,
-        machine=parts.pool,
-        modules=parts.world.sources,
-        clock=clock,
+        prover=prover,
+        pool=parts.pool,
+        sources=parts.world.sources,
         workers=parts.settings.daemon.workers,
     )
-    return Server(endpoints=endpoints, reloader=reloader, connections=ConnectionLimiter(tcp_limits(), clock))
+    connections = ConnectionLimiter(tcp_limits(), clock)
+    return Server(endpoints=endpoints, reloader=reloader, prover=prover, connections=connections)
 
 
 def host_for(parts: Parts, lines: JobLogs, code: Code, run: RunId) -> Host:

@@ -37,7 +37,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "monitor/stages/fetch", "monitor/hooks",
     ),
     "tests/unit/monitor/test_iterate.py": ("monitor/carry_out",),
-    "tests/unit/reload/test_swap.py": ("reload/modules",),
+    "tests/unit/reload/test_swap.py": ("reload/settings_file",),
     "tests/unit/lua/test_pool.py": ("lua/process", "lua/session", "lua/staff"),
     # A command is a thin layer: each is typed for real, with and without a daemon.
     "tests/integration/test_cli_offline.py": ("cli/offline", "cli/options", "cli/project", "cli/steer"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Host, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId
@@ -22,7 +23,7 @@ _ENDINGS = {
 }
 
 
-class FakeMachine:
+class FakeMachine(Pool):
     def __init__(self) -> None:
         self.story: list[str] = []
         self.requests: list[Request] = []
@@ -61,6 +62,9 @@ class FakeMachine:
 
     def discard(self, job: JobId, generation: int) -> None:
         self.discarded.append((job, generation))
+
+    def keep_spares(self, code: Code, count: int) -> None:
+        self.story.append(f"keep {count} spares of {code.job}")
 
 
 class FakeMonitors:

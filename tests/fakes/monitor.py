@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import inspect
 from asyncio import Future, Task, TaskGroup, get_running_loop
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -110,8 +110,9 @@ class FakeVms(FakeMachine):
     def new_id(self) -> RunId:
         return RunId(next(self._ids))
 
-    def holding(self, code: Code) -> AbstractContextManager[None]:
-        return nullcontext()
+    @contextmanager
+    def holding(self, code: Code) -> Iterator[None]:
+        yield
 
     async def run(self, request: Request, host: Host) -> Ending:
         if request.procedure != "cycle":

@@ -17,7 +17,7 @@ from aiohttp import web
 from spyweb.clock import RealClock
 from spyweb.daemon.build import Parts, Purpose, build
 from spyweb.model import Ending, JobId, Run
-from spyweb.reload.swap import newcomer
+from spyweb.reload.swap import make_live_job
 from spyweb.runs.claims import by_hand
 from spyweb.runs.live import LiveJob
 from spyweb.settings import load_settings
@@ -113,7 +113,7 @@ class MonitorProject:
     def load(self) -> LiveJob:
         found = scan(self.root, load_settings(self.root, environ={}, flags={}))
         assert not found.problems, found.problems
-        job = newcomer(found.jobs[JobId(self.name)])
+        job = make_live_job(found.jobs[JobId(self.name)])
         self.parts.live.add(job)
         return job
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.daemon.proving import find_selector_problems, refuse_failure
+from spyweb.daemon.proving import refuse_failure
 from spyweb.errors import PoolError, Problem, ScriptError
 from spyweb.lua.session import Code
-from spyweb.model import Ending, Failure, Field, JobId, Monitor, Outcome
+from spyweb.model import Ending, Failure, JobId, Outcome
 
 CODE = Code(job=JobId("w"), generation=1, chunk="jobs/w/hooks.lua", source=b"x = 1")
 
@@ -46,28 +46,3 @@ def test_a_failure_without_a_place_is_that_of_the_first_file() -> None:
 def test_a_worker_that_died_says_nothing_about_the_files(outcome: Outcome) -> None:
     with pytest.raises(PoolError, match="was not executed to its end: its worker died"):
         refuse_failure(CODE, Ending(outcome=outcome, reason="its worker died"))
-
-
-class Selectors:
-    async def find_selector_problem(self, selector: str, *, of_field: bool = False) -> str | None:
-        return "no CSS" if "[" in selector or (not selector and not of_field) else None
-
-
-@pytest.mark.parametrize(
-    ("selector", "fields", "problems"),
-    [
-        ("li", {"a": "", "b": "a"}, []),
-        ("li[", {"a": ""}, [("selector", "no CSS")]),
-        (
-            "li[",
-            {"a": "", "b": "x[", "c": "y["},
-            [("selector", "no CSS"), ("fields", "b: no CSS"), ("fields", "c: no CSS")],
-        ),
-    ],
-)
-async def test_every_selector_that_does_not_parse_is_told_with_its_key(
-    selector: str, fields: dict[str, str], problems: list[tuple[str, str]]
-) -> None:
-    found = tuple(Field(name=name, selector=inner) for name, inner in fields.items())
-    monitor = Monitor(urls=("https://a.b",), selector=selector, fields=found)
-    assert await find_selector_problems(Selectors(), monitor) == problems

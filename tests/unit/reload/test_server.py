@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
 from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from spyweb.errors import PoolError, ScriptError
+from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code
-from spyweb.model import JobId
+from spyweb.model import JobId, JobSpec
 from spyweb.ops.sources import Sources
+from spyweb.reload.proof import Prover
 from spyweb.reload.server import SPARES, ServerReloader
-from spyweb.reload.swap import PATIENCE
 from spyweb.specs.server_file import SERVER
 from tests.fakes.clock import FakeClock
 from tests.fakes.endpoints import Served, make_served, say_hello
 from tests.fakes.rights import bound_by_file_modes, needs_linux
 
 
-@dataclass(slots=True)
-class Machine:
-    """What compiles: all but what holds the word BROKEN."""
+class Machine(Pool):
+    """Compiles all but what holds the word BROKEN."""
 
-    story: list[str] = field(default_factory=list)
-    kept: asyncio.Event = field(default_factory=asyncio.Event)
-    is_without_workers: bool = False
-
-    async def until_kept(self, times: int) -> None:
-        while len(self.story) < times:
-            self.kept.clear()
-            await self.kept.wait()
+    def __init__(self) -> None:
+        self.story: list[str] = []
+        self.is_without_workers = False
 
     async def check(self, code: Code) -> None:
         if self.is_without_workers:
@@ -44,7 +38,6 @@ class Machine:
     def keep_spares(self, code: Code, count: int) -> None:
         assert count == SPARES
         self.story.append(f"keep {code.job} {code.generation}")
-        self.kept.set()
 
     def retire(self, job: JobId, older_than: int) -> None:
         self.story.append(f"retire {job} {older_than}")
@@ -82,6 +75,14 @@ class World:
 Making = Callable[[int], World]
 
 
+async def refuse_to_execute(_spec: JobSpec, code: Code) -> None:
+    raise AssertionError(code.chunk)
+
+
+async def find_no_problem(selector: str, *, of_field: bool = False) -> str | None:
+    raise AssertionError(selector, of_field)
+
+
 @pytest.fixture
 async def make(tmp_path: Path) -> AsyncIterator[Making]:
     async with TaskGroup() as tasks:
@@ -93,9 +94,15 @@ async def make(tmp_path: Path) -> AsyncIterator[Making]:
             reloader = ServerReloader(
                 root=tmp_path,
                 endpoints=served.endpoints,
-                machine=machine,
-                modules=sources,
-                clock=clock,
+                prover=Prover(
+                    pool=machine,
+                    sources=sources,
+                    execute=refuse_to_execute,
+                    find_selector_problem=find_no_problem,
+                    clock=clock,
+                ),
+                pool=machine,
+                sources=sources,
                 workers=workers,
             )
             return World(tmp_path, served, machine, sources, reloader)
@@ -188,27 +195,12 @@ async def test_a_module_that_is_gone_or_come_makes_a_new_version(world: World) -
     assert world.machine.story == ["keep /server 1", "keep /server 2"]
 
 
-async def test_it_looks_when_it_is_woken_and_now_and_then(world: World) -> None:
-    keeping = asyncio.create_task(world.reloader.keep_up())
+async def test_a_version_that_no_worker_could_be_had_for_is_to_be_looked_at_again(world: World) -> None:
+    world.machine.is_without_workers = True
     (world.root / "server").mkdir()
     (world.root / "server/init.lua").write_text("one")
-    world.reloader.wake()
-    await world.machine.until_kept(1)
-    (world.root / "server/init.lua").write_text("two")
-    await world.served.clock.turn(60)
-    await world.machine.until_kept(2)
-    keeping.cancel()
-
-
-async def test_a_version_that_no_worker_could_be_had_for_is_soon_tried_again(world: World) -> None:
-    world.machine.is_without_workers = True
-    await world.save("server/init.lua", "one")
+    assert not await world.reloader.look()
     assert world.problem == "server/init.lua: no processes left"
-    keeping = asyncio.create_task(world.reloader.keep_up())
     world.machine.is_without_workers = False
-
-    await world.served.clock.turn(PATIENCE)
-
-    async with asyncio.timeout(10):
-        await world.machine.until_kept(1)
-    keeping.cancel()
+    assert await world.reloader.look()
+    assert (world.source(), world.problem) == (b"one", "")

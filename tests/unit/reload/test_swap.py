@@ -14,14 +14,20 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from spyweb.endpoints.endpoints import Endpoints
 from spyweb.errors import PoolError, ScriptError, StoreError
 from spyweb.lua.session import Code
-from spyweb.model import JobId, JobSpec, Monitor
+from spyweb.model import JobId, JobSpec
 from spyweb.ops.sources import Sources
-from spyweb.reload.swap import EXECUTION_PATIENCE, PATIENCE, Parts, Reloader
+from spyweb.reload import proof
+from spyweb.reload.proof import Prover
+from spyweb.reload.server import ServerReloader
+from spyweb.reload.settings_file import SettingsFile
+from spyweb.reload.swap import RESCAN_S, RETRY_S, Reloader
 from spyweb.runs.live import LiveJob
 from spyweb.settings import Settings, load_settings
 from tests.fakes.changes import refuse
+from tests.fakes.endpoints import make_served, say_hello
 from tests.fakes.rights import bound_by_file_modes, needs_linux
 from tests.fakes.town import Town, town
 
@@ -36,6 +42,7 @@ class World:
     town: Town
     reloader: Reloader
     sources: Sources
+    endpoints: Endpoints
     executed: list[Code] = field(default_factory=list)
     refusals: dict[str, str] = field(default_factory=dict)  # chunk → why it can't be executed
     lost: bool = False  # whether a refusal says nothing about the files
@@ -68,8 +75,8 @@ class World:
         return sorted(job.id for job in self.town.live)
 
 
-async def find_selector_problems(monitor: Monitor) -> list[tuple[str, str]]:
-    return [("selector", f"no CSS: {monitor.selector}")] if "[" in monitor.selector else []
+async def find_selector_problem(selector: str, *, of_field: bool = False) -> str | None:
+    return f"no CSS: {selector}" if "[" in selector and not of_field else None
 
 
 @asynccontextmanager
@@ -81,20 +88,29 @@ async def world(root: Path, jobs: Mapping[str, str]) -> AsyncIterator[World]:
         async def execute(spec: JobSpec, code: Code) -> None:
             await w.execute(spec, code)
 
-        parts = Parts(
-            root=root,
-            live=t.live,
-            prover=t.machine,
+        def read_settings() -> Settings:
+            return load_settings(root, environ={}, flags={})
+
+        prover = Prover(
+            pool=t.machine,
+            sources=sources,
             execute=execute,
-            modules=sources,
-            schedule=t.scheduler,
-            read_settings=lambda: load_settings(root, environ={}, flags={}),
-            forget=t.runner.forget,
+            find_selector_problem=find_selector_problem,
             clock=t.clock,
-            find_selector_problems=find_selector_problems,
         )
-        reloader = Reloader(parts, parts.read_settings())
-        w = World(root=root, town=t, reloader=reloader, sources=sources)
+        endpoints = make_served(say_hello, t.tasks, t.clock).endpoints
+        endpoints.version = None
+        reloader = Reloader(
+            root=root,
+            settings_file=SettingsFile(root, read_settings, read_settings()),
+            live=t.live,
+            scheduler=t.scheduler,
+            runner=t.runner,
+            prover=prover,
+            server=ServerReloader(root=root, endpoints=endpoints, prover=prover, pool=t.machine, sources=sources),
+            clock=t.clock,
+        )
+        w = World(root=root, town=t, reloader=reloader, sources=sources, endpoints=endpoints)
         for name, text in jobs.items():
             w.save(f"jobs/{name}.lua", text)
         await reloader.load({})
@@ -486,7 +502,7 @@ async def test_files_that_failed_are_executed_again_when_something_changes_or_af
         w.save("lib/tools.lua", "return 2\n")
         await w.look()
         assert len(w.executed) == 2
-        await w.town.clock.turn(EXECUTION_PATIENCE + 1)
+        await w.town.clock.turn(proof.RETRY_S + 1)
         w.refusals.clear()
         await w.look()
         assert w.names() == ["watch"]
@@ -500,7 +516,7 @@ async def test_a_file_that_no_worker_could_be_had_for_is_soon_tried_again(tmp_pa
         await w.look()
         assert [problem.reason for problem in w.reloader.broken[JobId("hello")]] == ["no processes left"]
         w.town.machine.broken.clear()
-        await w.town.clock.turn(PATIENCE)
+        await w.town.clock.turn(RETRY_S)
         async with asyncio.timeout(10):
             while not w.names():
                 await asyncio.to_thread(lambda: None)
@@ -516,7 +532,7 @@ async def test_files_whose_worker_was_lost_are_soon_executed_again(tmp_path: Pat
         await w.look()
         assert [problem.reason for problem in w.reloader.broken[JobId("watch")]] == ["its worker died"]
         w.refusals.clear()
-        await w.town.clock.turn(PATIENCE)
+        await w.town.clock.turn(RETRY_S)
         while not w.names():
             await asyncio.to_thread(lambda: None)
         keeping.cancel()
@@ -717,3 +733,34 @@ async def test_hooks_that_can_not_be_executed_are_told_with_what_is_doubtful_abo
         assert [str(each) for each in w.job("watch").warnings] == [
             'jobs/w/hooks.lua:2: nobody defines htp_get; did you mean "http_get"?'
         ]
+
+
+async def test_the_server_is_looked_at_too_when_something_changed_and_now_and_then(tmp_path: Path) -> None:
+    async with world(tmp_path, {}) as w:
+        keeping = w.town.tasks.create_task(w.reloader.keep_up())
+        w.save("server/init.lua", "one")
+        w.reloader.wake()
+        await until_served(w, b"one")
+        w.save("server/init.lua", "two")
+        await until_served(w, b"two", turning_s=RESCAN_S)
+        keeping.cancel()
+
+
+async def test_a_server_that_no_worker_could_be_had_for_is_soon_tried_again(tmp_path: Path) -> None:
+    async with world(tmp_path, {}) as w:
+        w.town.machine.broken["server/init.lua"] = lambda: PoolError("no processes left")
+        w.save("server/init.lua", "one")
+        keeping = w.town.tasks.create_task(w.reloader.keep_up())
+        await w.look()
+        assert str(w.endpoints.problem) == "server/init.lua: no processes left"
+        w.town.machine.broken.clear()
+        await w.town.clock.turn(RETRY_S)
+        await until_served(w, b"one")
+        keeping.cancel()
+
+
+async def until_served(w: World, source: bytes, turning_s: float = 0) -> None:
+    async with asyncio.timeout(10):
+        while w.endpoints.version is None or w.endpoints.version.code.source != source:
+            await w.town.clock.turn(turning_s)
+            await asyncio.to_thread(lambda: None)

@@ -1,11 +1,15 @@
+"""What is proved before a newer version lives; test_swap.py and test_server.py show what comes of it."""
+
 from __future__ import annotations
 
 import asyncio
 
 import pytest
 
-from spyweb.reload.few import few_at_once
+from spyweb.model import Field, Monitor
+from spyweb.reload.proof import bounded_gather, find_selector_problems
 from tests.fakes.clock import FakeClock
+from tests.fakes.town import make_spec
 
 
 async def test_each_is_answered_in_its_place_whatever_ends_first() -> None:
@@ -15,7 +19,7 @@ async def test_each_is_answered_in_its_place_whatever_ends_first() -> None:
         await gates[index]
         return f"answer {index}"
 
-    asked = asyncio.ensure_future(few_at_once(3, wait, [0, 1, 2]))
+    asked = asyncio.ensure_future(bounded_gather(3, wait, [0, 1, 2]))
     for index in (2, 0, 1):
         gates[index].set_result(None)
 
@@ -31,7 +35,7 @@ async def test_no_more_than_so_many_are_under_way() -> None:
         return thing
 
     clock = FakeClock()
-    asked = asyncio.ensure_future(few_at_once(3, wait, range(5)))
+    asked = asyncio.ensure_future(bounded_gather(3, wait, range(5)))
     for begun in (3, 4, 5):
         await clock.turn()
         assert len(under_way) == begun
@@ -46,7 +50,7 @@ async def test_nothing_is_asked_of_nothing() -> None:
     async def fail(_thing: object) -> None:
         raise AssertionError
 
-    assert await few_at_once(3, fail, []) == []
+    assert await bounded_gather(3, fail, []) == []
 
 
 async def test_what_one_raises_is_raised() -> None:
@@ -54,7 +58,7 @@ async def test_what_one_raises_is_raised() -> None:
         raise ValueError(thing)
 
     with pytest.raises(ValueError, match="1"):
-        await few_at_once(1, fail, [1, 2])
+        await bounded_gather(1, fail, [1, 2])
 
 
 async def test_what_one_raises_ends_the_others() -> None:
@@ -67,6 +71,31 @@ async def test_what_one_raises_ends_the_others() -> None:
         await asyncio.get_running_loop().create_future()
 
     with pytest.raises(ValueError, match="2"):
-        await few_at_once(2, fail_second, [1, 2, 3])
+        await bounded_gather(2, fail_second, [1, 2, 3])
     assert begun == [1, 2]
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def find_selector_problem(selector: str, *, of_field: bool = False) -> str | None:
+    return "no CSS" if "[" in selector or (not selector and not of_field) else None
+
+
+@pytest.mark.parametrize(
+    ("selector", "fields", "problems"),
+    [
+        ("li", {"a": "", "b": "a"}, []),
+        ("li[", {"a": ""}, [("selector", "no CSS")]),
+        (
+            "li[",
+            {"a": "", "b": "x[", "c": "y["},
+            [("selector", "no CSS"), ("fields", "b: no CSS"), ("fields", "c: no CSS")],
+        ),
+    ],
+)
+async def test_every_selector_that_does_not_parse_is_told_with_its_key(
+    selector: str, fields: dict[str, str], problems: list[tuple[str, str]]
+) -> None:
+    found = tuple(Field(name=name, selector=inner) for name, inner in fields.items())
+    monitor = Monitor(urls=("https://a.b",), selector=selector, fields=found)
+    told = await find_selector_problems(find_selector_problem, make_spec(monitor=monitor), monitor)
+    assert [(problem.key, problem.reason) for problem in told] == problems

@@ -1,0 +1,190 @@
+"""Prove that files work before a newer version lives: they compile, their selectors parse, a monitor's hooks load.
+
+Nothing here changes what lives.  A proof comes to a problem, or to none; where a worker was lost over it nothing is
+known about the files, and the proof is to be tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+from spyweb.clock import Clock
+from spyweb.errors import OpError, PoolError, Problem, ScriptError
+from spyweb.lua.pool import Pool
+from spyweb.lua.session import Code
+from spyweb.model import JobId, JobSpec, Monitor
+from spyweb.ops.sources import Sources
+from spyweb.runs.live import LiveJob, code_of
+from spyweb.specs.discover import JobFile
+from spyweb.specs.linting.luau import with_hint
+from spyweb.specs.monitor_file import selector_problem
+
+RETRY_S = 600.0  # seconds before files that failed are executed again, if nothing about them changes
+PROOFS_AT_ONCE = 16  # more of them make no start faster, and leave more memory behind
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a proof has found."""
+
+    problem: Problem | None = None
+    is_final: bool = True  # not where a worker was lost, which says nothing about the files
+
+
+@dataclass(frozen=True, slots=True)
+class FailedExecution:
+    """Files that were executed and failed."""
+
+    file: JobFile
+    generation: int
+    verdict: Verdict
+    at: float  # by the monotonic clock
+
+
+class FindSelectorProblem(Protocol):
+    """The extractor's question whether a CSS selector parses; the answer is what is wrong with it."""
+
+    async def __call__(self, selector: str, *, of_field: bool = False) -> str | None: ...
+
+
+class Prover:
+    """Proves jobs' files and modules with the workers that will run them.
+
+    `execute` loads a monitor's files in the VM of the generation it is given; it raises ScriptError when one of them
+    fails, PoolError when a worker was lost over it.
+    """
+
+    def __init__(
+        self,
+        *,
+        pool: Pool,
+        sources: Sources,
+        execute: Callable[[JobSpec, Code], Awaitable[None]],
+        find_selector_problem: FindSelectorProblem,
+        clock: Clock,
+    ) -> None:
+        self._pool = pool
+        self._sources = sources
+        self._execute = execute
+        self._find_selector_problem = find_selector_problem
+        self._clock = clock
+        self._failed: dict[JobId, FailedExecution] = {}
+
+    async def compile(self, code: Code) -> Verdict:
+        """Compile the files in a scratch VM."""
+        return await judge(self._pool.check(code), code)
+
+    async def compile_all(self, codes: Sequence[Code]) -> list[Verdict]:
+        return await bounded_gather(PROOFS_AT_ONCE, self.compile, codes)
+
+    async def find_selector_problems(self, spec: JobSpec) -> list[Problem]:
+        monitor = spec.monitor
+        return await find_selector_problems(self._find_selector_problem, spec, monitor) if monitor else []
+
+    def find_changed_modules(self, jobs: Iterable[LiveJob]) -> dict[JobId, list[str]]:
+        """Return which modules each job loaded have changed on disk since.  Reads files: call it in a thread."""
+        changed = {job.id: self._sources.changed(job.id, job.code.generation) for job in jobs}
+        return {job: paths for job, paths in changed.items() if paths}
+
+    def read_modules(self, user: Code, paths: Iterable[str]) -> list[Code | Problem]:
+        """Return these modules as code to be proved in the name of what loads them; one that is gone is left out.
+
+        A module that may not be loaded is a problem.  Reads files: call it in a thread.
+        """
+        found: list[Code | Problem] = []
+        for path in paths:
+            try:
+                source = self._sources.read(path)
+            except OpError as error:
+                found.append(Problem(path, None, None, str(error).removeprefix(path).lstrip(": ")))
+                continue
+            if source is not None:
+                found.append(replace(user, chunk=path, source=source))
+        return found
+
+    async def execute(self, file: JobFile, generation: int) -> Verdict:
+        """Load a monitor's files in the VM that the cycles of this generation will use.
+
+        Files that failed before are not loaded again while nothing about them changes: those that are slow to fail must
+        not hold up every look at the disk.
+        """
+        job = file.spec.id
+        failed = self._failed.pop(job, None)
+        if failed and await self._would_fail_again(failed, file):
+            self._failed[job] = failed
+            return failed.verdict
+        code = code_of(file, generation)
+        verdict = await judge(self._execute(file.spec, code), code)
+        if verdict.problem:
+            self._pool.discard(job, generation)
+            self._failed[job] = FailedExecution(file, generation, verdict, self._clock.monotonic())
+        return verdict
+
+    def has_failed(self, job: JobId, generation: int) -> bool:
+        """Return whether this very generation was executed and failed, and is thus used up."""
+        failed = self._failed.get(job)
+        return failed is not None and failed.generation == generation
+
+    async def _would_fail_again(self, failed: FailedExecution, file: JobFile) -> bool:
+        patience = RETRY_S if failed.verdict.is_final else 0
+        is_same = failed.file == file and self._clock.monotonic() - failed.at < patience
+        if is_same and not await asyncio.to_thread(self._sources.changed, file.spec.id, failed.generation):
+            return True
+        self._sources.forget(file.spec.id, failed.generation)
+        return False
+
+    def retire(self, code: Code, newer: int) -> None:
+        """Drop the VMs of this and earlier generations once no run is left in them; `newer` is the first that stays."""
+        self._pool.retire(code.job, newer)
+        self._sources.forget(code.job, code.generation)
+
+
+async def judge(proof: Awaitable[None], code: Code) -> Verdict:
+    """Turn what a proof of this code raises into a verdict."""
+    try:
+        await proof
+    except ScriptError as error:
+        return Verdict(await asyncio.to_thread(with_hint, error.problem, code.source_of(error.problem.file)))
+    except PoolError as error:
+        return Verdict(Problem(code.chunk, None, None, str(error)), is_final=False)
+    return Verdict()
+
+
+async def find_selector_problems(find: FindSelectorProblem, spec: JobSpec, monitor: Monitor) -> list[Problem]:
+    """Ask about every selector of a monitor; those that do not parse are problems of its file."""
+    of_items, *of_fields = await asyncio.gather(
+        find(monitor.selector), *(find(field.selector, of_field=True) for field in monitor.fields)
+    )
+    problems = [selector_problem(spec, "selector", of_items)] if of_items else []
+    for field, problem in zip(monitor.fields, of_fields, strict=True):
+        if problem:
+            problems.append(selector_problem(spec, "fields", f"{field.name}: {problem}"))
+    return problems
+
+
+async def bounded_gather(count: int, call: Callable[[T], Awaitable[R]], things: Sequence[T]) -> list[R]:
+    """Call this for each thing, `count` at a time, and return the results in the order of the things.
+
+    There are as many tasks as calls under way: a task for each thing, and a semaphore, would leave half a kilobyte
+    behind for every job that is loaded.  Where a call raises, no more are begun.
+    """
+    found: dict[int, R] = {}
+    left = iter(enumerate(things))
+
+    async def work() -> None:
+        for index, thing in left:
+            found[index] = await call(thing)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(count, len(things))):
+                group.create_task(work())
+    except ExceptionGroup as several:
+        raise several.exceptions[0] from None
+    return [found[index] for index in range(len(things))]
