@@ -22,7 +22,7 @@ import structlog
 
 from benchmarks.processes import cpu_seconds, family
 from spyweb.clock import RealClock
-from spyweb.daemon.build import Parts, Purpose, build, hosts
+from spyweb.daemon.build import Purpose, Runtime, build, hosts
 from spyweb.daemon.options import Options
 from spyweb.daemon.serve import Daemon, assemble, read_settings, tune_interpreter
 from spyweb.daemon.server import open_server
@@ -103,7 +103,7 @@ class Crowd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    parts: Parts
+    parts: Runtime
     daemon: Daemon
     lateness: Lateness
     host_for: HostFor

@@ -18,7 +18,7 @@ from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import Output, complete_job, root_of
 from spyweb.cli.output import Format, Meter
 from spyweb.errors import NoAccess
-from spyweb.testing.results import Report, Result, report_to_builtins
+from spyweb.testing.results import CaseResult, Report, report_to_builtins
 
 SERVER = "server"
 
@@ -50,14 +50,14 @@ def lua_tests(
 
     Every global function test_... of their Lua files, disabled or not, each in a VM and with a database of its own.
     """
-    from spyweb.daemon.testing import Wish, run_tests  # every other command does without the machine room
+    from spyweb.daemon.testing import Selection, run_tests  # every other command does without the machine room
 
     output.hush_parts()
-    wish = Wish(job=job, pattern=pattern, virtual_time=virtual_time)
+    selection = Selection(job=job, pattern=pattern, virtual_time=virtual_time)
     with output.meter("testing") as meter, ended_as_by_ctrl_c():
         screen = Screen(meter=meter, is_silent=form is Format.JSON)
         try:
-            report = asyncio.run(run_tests(root_of(context), wish, screen))
+            report = asyncio.run(run_tests(root_of(context), selection, screen))
         except KeyboardInterrupt:
             report = Report(results=screen.seen, is_whole=False)
     try:
@@ -96,12 +96,12 @@ class Screen:
 
     meter: Meter
     is_silent: bool = False
-    seen: list[Result] = field(default_factory=list)
+    seen: list[CaseResult] = field(default_factory=list)
 
     def found(self, suite: str, tests: int) -> None:
         self.meter.expect(tests)
 
-    def ended(self, result: Result) -> None:
+    def ended(self, result: CaseResult) -> None:
         self.seen.append(result)
         self.meter.advance()
         if not self.is_silent:
@@ -109,7 +109,7 @@ class Screen:
             output.show_verdict("ok" if result.passed else "failed", f"{title_of(result)}{took}")
 
 
-def title_of(result: Result) -> str:
+def title_of(result: CaseResult) -> str:
     return f"{result.suite}: {result.test}" if result.test else f"{result.suite} does not load"
 
 
@@ -124,7 +124,7 @@ def show_report(report: Report, form: Format) -> None:
     output.say(f"\ntest result: {word}. {report.passed} passed; {report.failed} failed; {end}")
 
 
-def show_failure(result: Result) -> None:
+def show_failure(result: CaseResult) -> None:
     output.say(f"\n---- {title_of(result)} ----\n{result.why}")
     for line in result.output:
         output.say(f"{line.level}: {line.text}")

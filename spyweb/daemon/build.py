@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import structlog
 
 from spyweb.clock import Clock
-from spyweb.daemon.facts import init_facts
+from spyweb.daemon.engine_info import engine_info
 from spyweb.errors import StoreCorrupt, StoreIncomplete
 from spyweb.extraction.page import Extractor
 from spyweb.extraction.pool import Pool as Extraction
@@ -57,7 +57,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Runtime:
     """What runs need, whether a daemon starts them or a person in the foreground."""
 
     settings: Settings
@@ -263,7 +263,7 @@ class Purpose:
     echo: bool = True  # a script's lines go to the daemon's log too
 
 
-async def build(stack: AsyncExitStack, settings: Settings, clock: Clock, purpose: Purpose) -> Parts:
+async def build(stack: AsyncExitStack, settings: Settings, clock: Clock, purpose: Purpose) -> Runtime:
     """Everything below the scheduler."""
     marker = Marker(settings.daemon.data_dir, settings.store.path, clock)
     store = await open_or_repair(settings, clock, marker, repair=purpose.repair)
@@ -272,14 +272,14 @@ async def build(stack: AsyncExitStack, settings: Settings, clock: Clock, purpose
     stack.callback(note_user_db, settings, marker)
     world = await open_world(stack, settings, clock, store, partial(note_user_db, settings, marker))
     job_logs = await stack.enter_async_context(JobLogs(settings.root, clock))
-    init = init_facts(settings, purpose.server_url)
+    init = engine_info(settings, purpose.server_url)
     pool = await stack.enter_async_context(open_pool(clock=clock, workers=purpose.workers, init=init))
     tasks = await stack.enter_async_context(owned_tasks())
     live = LiveJobs()
     extractor = await stack.enter_async_context(open_extractor(clock))
     monitors = Monitors(means_of(world, extractor, settings), pool)
     around = surround(world, pool, monitors, live, hosts(world, job_logs, echo=purpose.echo))
-    return Parts(
+    return Runtime(
         settings=settings,
         clock=clock,
         store=store,
@@ -294,7 +294,7 @@ async def build(stack: AsyncExitStack, settings: Settings, clock: Clock, purpose
     )
 
 
-def keep_history(parts: Parts, settings: Settings) -> None:
+def keep_history(parts: Runtime, settings: Settings) -> None:
     """Of which values past versions are kept, as the settings and the jobs now have it."""
     rules = history_rules(settings.state.history, (job.spec for job in parts.live))
     parts.store.values.keep_history(rules)

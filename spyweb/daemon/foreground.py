@@ -12,8 +12,8 @@ from pathlib import Path
 import structlog
 
 from spyweb.clock import Clock, RealClock
-from spyweb.daemon.build import Parts, Purpose, build, keep_history
-from spyweb.daemon.facts import init_facts
+from spyweb.daemon.build import Purpose, Runtime, build, keep_history
+from spyweb.daemon.engine_info import engine_info
 from spyweb.errors import STORE_REFUSED, ConfigError, Problem, Refused
 from spyweb.extraction.pool import open_extractor
 from spyweb.lua.pool import open_pool
@@ -42,7 +42,7 @@ BROKEN = JobId("-")  # of files whose settings are wrong too: whose they are is 
 
 
 @dataclass(slots=True)
-class Watching:
+class RunRelay:
     """An observer that hands each event on at once."""
 
     on_event: Callable[[RunEvent], None]
@@ -85,7 +85,7 @@ async def run_once(
     file = find_file(found, job)
     async with foreground(settings) as parts:
         parts.store.events.watch(watches_of(each.spec for each in found.jobs.values()))  # for the next daemon
-        watching = Watching(on_event, parts.clock)
+        watching = RunRelay(on_event, parts.clock)
         live = make_live_job(file)
         parts.live.add(live)
         parts.live.link()
@@ -95,7 +95,7 @@ async def run_once(
         return over
 
 
-async def send_messages(parts: Parts, job: JobId, on_sending: Callable[[int], None]) -> None:
+async def send_messages(parts: Runtime, job: JobId, on_sending: Callable[[int], None]) -> None:
     """What does not arrive in time, or what the store does not take, is left for the daemon."""
     try:
         count = len(await parts.courier.due(job))
@@ -107,7 +107,7 @@ async def send_messages(parts: Parts, job: JobId, on_sending: Callable[[int], No
 
 
 @asynccontextmanager
-async def foreground(settings: Settings) -> AsyncIterator[Parts]:
+async def foreground(settings: Settings) -> AsyncIterator[Runtime]:
     clock = RealClock()
     async with AsyncExitStack() as stack:
         stack.enter_context(hold_lock(settings.daemon.data_dir, root=settings.root, clock=clock))
@@ -175,7 +175,7 @@ async def parse_selectors(specs: Sequence[JobSpec]) -> list[Problem]:
 
 
 async def compile_all(settings: Settings, found: Scan, specs: Sequence[JobSpec]) -> list[Problem]:
-    async with open_pool(clock=RealClock(), workers=1, init=init_facts(settings, None)) as pool:
+    async with open_pool(clock=RealClock(), workers=1, init=engine_info(settings, None)) as pool:
         codes = [code for file in found.jobs.values() for code in each_alone(code_of(file, 0))]
         codes += [code for spec in specs for code in tests_of(settings.root, spec)]
         codes += [Code(job=BROKEN, generation=0, chunk=path, source=source) for path, source in found.broken_lua]

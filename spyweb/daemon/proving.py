@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from spyweb.daemon.build import Parts
+from spyweb.daemon.build import Runtime
 from spyweb.errors import PoolError, ScriptError
 from spyweb.lua.session import Code, Host, Request
 from spyweb.model import Ending, JobSpec, Outcome, RunId
@@ -16,7 +16,7 @@ LIMIT_MS = 30_000  # a file that takes longer to load would hold up every other 
 _WHERE = re.compile(r"(?s)(?P<file>[^\n]*?):(?P<line>\d+): (?P<reason>.*)")
 
 
-async def execute(parts: Parts, spec: JobSpec, code: Code) -> None:
+async def execute(parts: Runtime, spec: JobSpec, code: Code) -> None:
     """Raises ScriptError when a file fails, PoolError when it could not be tried to the end."""
     call = parts.pool.new_id()
     request = Request(
@@ -33,7 +33,7 @@ async def execute(parts: Parts, spec: JobSpec, code: Code) -> None:
     refuse_failure(code, ending)
 
 
-def host_of(parts: Parts, spec: JobSpec, code: Code, call: RunId) -> Host:
+def host_of(parts: Runtime, spec: JobSpec, code: Code, call: RunId) -> Host:
     """What the files log goes where the job's runs log."""
 
     def job_log(level: str, text: bytes) -> None:

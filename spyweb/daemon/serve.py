@@ -17,7 +17,7 @@ import structlog
 
 from spyweb import __version__, logs, notify
 from spyweb.clock import Clock, RealClock
-from spyweb.daemon.build import Parts, Purpose, build, keep_history, owned_tasks
+from spyweb.daemon.build import Purpose, Runtime, build, keep_history, owned_tasks
 from spyweb.daemon.loop_watch import watch_loop
 from spyweb.daemon.options import Options
 from spyweb.daemon.report import report_start, show
@@ -59,7 +59,7 @@ GARBAGE = 20_000  # objects between two looks for cycles, of which a run leaves 
 class Daemon:
     """The parts that only a daemon has, beside those that every run needs."""
 
-    parts: Parts
+    parts: Runtime
     scheduler: Scheduler
     triggers: Triggers
     reloader: Reloader
@@ -136,7 +136,7 @@ def free_port(host: str) -> int:
         return int(probe.getsockname()[1])
 
 
-def assemble(parts: Parts, options: Options, server: Server) -> Daemon:
+def assemble(parts: Runtime, options: Options, server: Server) -> Daemon:
     clock, live, runs = parts.clock, parts.live, parts.store.runs
     scheduler = Scheduler(timers=ApschedulerTimers(clock), live=live, runner=parts.runner, runs=runs, clock=clock)
     reloader = open_reloader(parts, options, scheduler, server)
@@ -155,7 +155,7 @@ def assemble(parts: Parts, options: Options, server: Server) -> Daemon:
     )
 
 
-def open_reloader(parts: Parts, options: Options, scheduler: Scheduler, server: Server) -> Reloader:
+def open_reloader(parts: Runtime, options: Options, scheduler: Scheduler, server: Server) -> Reloader:
     """Build what keeps the jobs and the server what the files say."""
     read = partial(read_settings, options, parts.settings)
     return Reloader(
@@ -170,7 +170,7 @@ def open_reloader(parts: Parts, options: Options, scheduler: Scheduler, server: 
     )
 
 
-def open_office(parts: Parts, options: Options, scheduler: Scheduler, reloader: Reloader, server: Server) -> Office:
+def open_office(parts: Runtime, options: Options, scheduler: Scheduler, reloader: Reloader, server: Server) -> Office:
     """What answers the command line and the HTTP door."""
     return Office(
         root=options.root,
@@ -290,7 +290,7 @@ async def wind_down(daemon: Daemon) -> None:
     log.info("stopped")
 
 
-def vitals(parts: Parts, scheduler: Scheduler, server: Server, started: float) -> Vitals:
+def vitals(parts: Runtime, scheduler: Scheduler, server: Server, started: float) -> Vitals:
     return Vitals(
         version=__version__,
         pid=os.getpid(),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from spyweb.daemon.build import Parts, note_line
+from spyweb.daemon.build import Runtime, note_line
 from spyweb.daemon.proving import execute
 from spyweb.endpoints.endpoints import Around, Endpoints
 from spyweb.errors import Problem
@@ -48,7 +48,7 @@ class Server:
         return Site(endpoints=self.endpoints, ui=root / UI_FOLDER)
 
 
-async def open_server(stack: AsyncExitStack, parts: Parts) -> Server:
+async def open_server(stack: AsyncExitStack, parts: Runtime) -> Server:
     """Answers nothing until its reloader has looked at the disk."""
     root, clock = parts.settings.root, parts.clock
     lines = await stack.enter_async_context(JobLogs(root, clock, LOG))
@@ -82,7 +82,7 @@ async def open_server(stack: AsyncExitStack, parts: Parts) -> Server:
     return Server(endpoints=endpoints, reloader=reloader, prover=prover, connections=connections)
 
 
-def host_for(parts: Parts, lines: JobLogs, code: Code, run: RunId) -> Host:
+def host_for(parts: Runtime, lines: JobLogs, code: Code, run: RunId) -> Host:
     call = Call(
         world=parts.world,
         job=SERVER,

@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 
 from spyweb.clock import Clock, RealClock
-from spyweb.daemon.facts import init_facts
-from spyweb.daemon.testing_host import LateHost
-from spyweb.daemon.testing_world import Worlds, open_worlds
+from spyweb.daemon.engine_info import engine_info
+from spyweb.daemon.testing_host import LazyHost
+from spyweb.daemon.testing_world import WorldFactory, open_world_factory
 from spyweb.errors import Refused
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.lua.session import Host
@@ -27,13 +27,13 @@ from spyweb.ops.world import Call, JobLog, World
 from spyweb.settings import Settings, load_settings
 from spyweb.specs.discover import scan
 from spyweb.testing.clock import VirtualClock
-from spyweb.testing.results import LOADING, Report, Result
-from spyweb.testing.run import Around, Bench, Watch, run_suites
+from spyweb.testing.results import LOADING, CaseResult, Report
+from spyweb.testing.run import Around, Progress, SuiteEnvironment, run_suites
 from spyweb.testing.suites import Suite, find_suites
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Selection:
     """Which tests, and how."""
 
     job: str | None = None  # name or id of one, or "server"; None: all
@@ -41,84 +41,88 @@ class Wish:
     virtual_time: bool = False
 
 
-async def run_tests(root: Path, wish: Wish, watch: Watch) -> Report:
+async def run_tests(root: Path, selection: Selection, progress: Progress) -> Report:
     """Raises Refused when there is nothing to run, ConfigError when the settings are wrong."""
     clock = RealClock()
     began = clock.monotonic()
     settings = load_settings(root, environ=os.environ, flags={})
-    found = find_suites(root, scan(root, settings), wish.job)
-    broken = [Result(suite=title, test=LOADING, passed=False, reason=reason) for title, reason in found.broken]
+    found = find_suites(root, scan(root, settings), selection.job)
+    broken = [CaseResult(suite=title, test=LOADING, passed=False, reason=reason) for title, reason in found.broken]
     for result in broken:
-        watch.ended(result)
-    results = await _run(settings, clock, found.suites, wish, watch) if found.suites else []
+        progress.ended(result)
+    results = await _run(settings, clock, found.suites, selection, progress) if found.suites else []
     if not broken and not results:
-        raise Refused(no_tests(wish))
+        raise Refused(no_tests(selection))
     return Report(results=[*broken, *results], duration_ms=(clock.monotonic() - began) * 1000)
 
 
-def no_tests(wish: Wish) -> str:
-    of = f" of {wish.job}" if wish.job else ""
-    if wish.pattern:
-        return f"no test{of} has {wish.pattern!r} in its name"
+def no_tests(selection: Selection) -> str:
+    of = f" of {selection.job}" if selection.job else ""
+    if selection.pattern:
+        return f"no test{of} has {selection.pattern!r} in its name"
     return f"there are no tests{of}: a test is a global function test_…, in a job's Lua files or its tests.lua"
 
 
-async def _run(settings: Settings, clock: Clock, suites: Sequence[Suite], wish: Wish, watch: Watch) -> list[Result]:
-    init = init_facts(settings, None)
+async def _run(
+    settings: Settings, clock: Clock, suites: Sequence[Suite], selection: Selection, progress: Progress
+) -> list[CaseResult]:
+    init = engine_info(settings, None)
     async with (
         open_pool(clock=clock, workers=settings.daemon.workers, init=init) as pool,
-        open_worlds(settings, clock) as worlds,
+        open_world_factory(settings, clock) as worlds,
     ):
-        benches = Benches(pool=pool, worlds=worlds, clock=clock, virtual_time=wish.virtual_time)
-        around = Around(machine=pool, clock=clock, open_bench=benches.open, watch=watch)
-        return await run_suites(around, suites, wish.pattern)
+        environments = Environments(pool=pool, worlds=worlds, clock=clock, virtual_time=selection.virtual_time)
+        around = Around(machine=pool, clock=clock, open_environment=environments.open, progress=progress)
+        return await run_suites(around, suites, selection.pattern)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Benches:
+class Environments:
     """Where suites run."""
 
     pool: Pool
-    worlds: Worlds
+    worlds: WorldFactory
     clock: Clock
     virtual_time: bool
 
-    def open(self, suite: Suite) -> AbstractAsyncContextManager[Bench]:
+    def open(self, suite: Suite) -> AbstractAsyncContextManager[SuiteEnvironment]:
         return self._of_server(suite) if suite.server else self._of_job(suite)
 
     @asynccontextmanager
-    async def _of_job(self, suite: Suite) -> AsyncIterator[Bench]:
+    async def _of_job(self, suite: Suite) -> AsyncIterator[SuiteEnvironment]:
         async with TaskGroup() as tasks:
-            yield JobBench(self, suite, tasks)
+            yield JobEnvironment(self, suite, tasks)
 
     @asynccontextmanager
-    async def _of_server(self, suite: Suite) -> AsyncIterator[Bench]:
-        from spyweb.daemon.testing_server import open_server_bench  # few projects have one, and it imports much
+    async def _of_server(self, suite: Suite) -> AsyncIterator[SuiteEnvironment]:
+        from spyweb.daemon.testing_server import open_server_environment  # few projects have one, and it imports much
 
-        opening = open_server_bench(suite, self.pool, self.worlds, self.test_clock(), is_virtual=self.virtual_time)
-        async with opening as bench:
-            yield bench
+        opening = open_server_environment(
+            suite, self.pool, self.worlds, self.test_clock(), is_virtual=self.virtual_time
+        )
+        async with opening as environment:
+            yield environment
 
     def test_clock(self) -> Clock:
         return VirtualClock(self.clock) if self.virtual_time else self.clock
 
 
-class JobBench:
+class JobEnvironment:
     """Every test has a database of its own."""
 
-    def __init__(self, benches: Benches, suite: Suite, tasks: TaskGroup) -> None:
-        self._benches = benches
+    def __init__(self, environments: Environments, suite: Suite, tasks: TaskGroup) -> None:
+        self._environments = environments
         self._suite = suite
         self._tasks = tasks
 
     @property
     def options(self) -> Mapping[str, object]:
-        return {"virtual_time": self._benches.virtual_time}
+        return {"virtual_time": self._environments.virtual_time}
 
     @asynccontextmanager
     async def host(self, run: RunId, log: JobLog) -> AsyncIterator[Host]:
-        opening = self._benches.worlds.open(self._benches.test_clock())
-        host = LateHost(opening, partial(host_in, suite=self._suite, run=run, log=log), log, self._tasks)
+        opening = self._environments.worlds.open(self._environments.test_clock())
+        host = LazyHost(opening, partial(host_in, suite=self._suite, run=run, log=log), log, self._tasks)
         try:
             yield host
         finally:

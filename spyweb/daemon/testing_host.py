@@ -13,7 +13,7 @@ from spyweb.ops.answer import Results
 from spyweb.ops.world import JobLog, World
 
 
-class LateHost:
+class LazyHost:
     """`opening` gives the world, `host_in` a Host in it."""
 
     def __init__(

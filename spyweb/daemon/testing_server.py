@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from spyweb.clock import Clock
-from spyweb.daemon.testing_world import Worlds
+from spyweb.daemon.testing_world import WorldFactory
 from spyweb.endpoints.endpoints import Around, Endpoints, Version
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Host
@@ -21,7 +21,7 @@ from spyweb.settings import Settings
 from spyweb.specs.discover import scan
 from spyweb.specs.server_file import FOLDER, SERVER, code_of_server
 from spyweb.store.protocol import Records
-from spyweb.testing.run import Bench
+from spyweb.testing.run import SuiteEnvironment
 from spyweb.testing.suites import Suite
 from spyweb.views.jobs import JobFacts, JobView, find_job, unknown_job, view_job
 from spyweb.views.records import RecordView, view_record
@@ -67,7 +67,7 @@ class Shelf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerBench:
+class ServerEnvironment:
     """All tests and handlers have one database."""
 
     world: World
@@ -89,9 +89,9 @@ class ServerBench:
 
 
 @asynccontextmanager
-async def open_server_bench(
-    suite: Suite, pool: Pool, worlds: Worlds, clock: Clock, *, is_virtual: bool
-) -> AsyncIterator[Bench]:
+async def open_server_environment(
+    suite: Suite, pool: Pool, worlds: WorldFactory, clock: Clock, *, is_virtual: bool
+) -> AsyncIterator[SuiteEnvironment]:
     """Raises ScriptError when server/init.lua does not compile, Refused when there is no port."""
     assert suite.server is not None
     code = code_of_server(suite.server, 1)
@@ -104,7 +104,7 @@ async def open_server_bench(
             open_endpoints(pool, own, ear, code, worlds.clock) as endpoints,
             serve_project(shelf, endpoints, worlds.settings.root) as listening,
         ):
-            yield ServerBench(world=own, port=listening.port, is_virtual=is_virtual, ear=ear)
+            yield ServerEnvironment(world=own, port=listening.port, is_virtual=is_virtual, ear=ear)
 
 
 async def shelf_of(settings: Settings, world: World) -> Shelf:

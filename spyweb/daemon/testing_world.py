@@ -1,4 +1,4 @@
-"""Worlds that leave nothing behind: each has databases of its own, copies of one that is up to date."""
+"""WorldFactory that leave nothing behind: each has databases of its own, copies of one that is up to date."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ DURABILITY = Durability.NORMAL  # nothing of it is to outlive the test
 
 
 @asynccontextmanager
-async def open_worlds(settings: Settings, clock: Clock) -> AsyncIterator[Worlds]:
+async def open_world_factory(settings: Settings, clock: Clock) -> AsyncIterator[WorldFactory]:
     with TemporaryDirectory(prefix="spyweb-test-", ignore_cleanup_errors=True) as folder:
         async with AsyncExitStack() as stack:
             spawner = SqlSpawner()
             stack.callback(spawner.close)
-            yield Worlds(settings, clock, Path(folder), LateHttp(settings.http, clock, stack), spawner)
+            yield WorldFactory(settings, clock, Path(folder), LazyHttp(settings.http, clock, stack), spawner)
 
 
-class LateHttp:
+class LazyHttp:
     """The network, for whoever asks: most tests do not, and aiohttp takes 0.3 s of CPU to import."""
 
     def __init__(self, settings: HttpSettings, clock: Clock, stack: AsyncExitStack) -> None:
@@ -67,7 +67,7 @@ class LateHttp:
             return self._client
 
 
-class Worlds:
+class WorldFactory:
     """Makes them: without a desktop, and with the network and the project's files as they are."""
 
     def __init__(self, settings: Settings, clock: Clock, folder: Path, http: Http, spawner: SqlSpawner) -> None:

@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingLines:
     """What waits to be written to one file."""
 
     lines: list[bytes] = field(default_factory=list)
@@ -50,7 +50,7 @@ class JobLogs:
         self._root = root
         self._clock = clock
         self._name = name
-        self._pending: dict[str, Pending] = {}
+        self._pending: dict[str, PendingLines] = {}
         self._size = 0  # of what waits and of what is being written
         self._due = Event()
         self._timer: Handle | None = None
@@ -77,7 +77,7 @@ class JobLogs:
         if self._closing:
             return
         line = self._stamped(level, text)
-        pending = self._pending.setdefault(folder, Pending())
+        pending = self._pending.setdefault(folder, PendingLines())
         if pending.size + len(line) > PENDING_PER_JOB or self._size + len(line) > PENDING:
             pending.dropped += 1
         else:
@@ -132,7 +132,7 @@ class JobLogs:
             if not written.done():
                 written.set_result(None)
 
-    def _batch(self, pending: Pending) -> bytes:
+    def _batch(self, pending: PendingLines) -> bytes:
         if pending.dropped:
             told = f"{pending.dropped} lines were dropped here: they came faster than they could be written"
             pending.lines.append(self._stamped("warn", told))

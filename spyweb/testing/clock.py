@@ -9,7 +9,7 @@ from spyweb.clock import Clock, Handle
 
 
 @dataclass(slots=True, eq=False)
-class Timer:
+class VirtualTimer:
     due: float  # monotonic seconds
     callback: Callable[[], object]
     handle: Handle | None = None
@@ -32,7 +32,7 @@ class VirtualClock:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._ahead_s = 0.0
-        self._timers: list[Timer] = []
+        self._timers: list[VirtualTimer] = []
 
     def now_ms(self) -> int:
         return self._clock.now_ms() + int(self._ahead_s * 1000)
@@ -47,12 +47,12 @@ class VirtualClock:
         await self._clock.sleep(0)
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Handle:
-        timer = Timer(self.monotonic() + seconds, callback)
+        timer = VirtualTimer(self.monotonic() + seconds, callback)
         timer.handle = self._clock.call_later(seconds, timer.fire)
         self._timers = [each for each in self._timers if not each.is_over]
         self._timers.append(timer)
         return timer
 
-    def _passed(self) -> list[Timer]:
+    def _passed(self) -> list[VirtualTimer]:
         due = (timer for timer in self._timers if not timer.is_over and timer.due <= self.monotonic())
         return sorted(due, key=lambda timer: timer.due)

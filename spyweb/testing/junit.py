@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from spyweb.testing.results import Report, Result
+from spyweb.testing.results import CaseResult, Report
 
 NO_NAME = "(its files)"  # of a test case: what failed was to load them
 _PLACE = re.compile(r"(?P<file>[^\n:]+\.lua):(?P<line>\d+):")
@@ -23,14 +23,14 @@ def to_junit(report: Report) -> bytes:
     return xml + b"\n"
 
 
-def _add_suite(root: Element, title: str, results: list[Result]) -> None:
+def _add_suite(root: Element, title: str, results: list[CaseResult]) -> None:
     took_ms = sum(result.duration_ms for result in results)
     suite = SubElement(root, "testsuite", {"name": _clean(title), "skipped": "0", **_counts(results, took_ms)})
     for result in results:
         _add_case(suite, result)
 
 
-def _counts(results: Sequence[Result], took_ms: float) -> dict[str, str]:
+def _counts(results: Sequence[CaseResult], took_ms: float) -> dict[str, str]:
     errors = sum(not each.test for each in results)
     return {
         "tests": str(len(results)),
@@ -40,7 +40,7 @@ def _counts(results: Sequence[Result], took_ms: float) -> dict[str, str]:
     }
 
 
-def _add_case(suite: Element, result: Result) -> None:
+def _add_case(suite: Element, result: CaseResult) -> None:
     case = SubElement(suite, "testcase", classname=_clean(result.suite), name=_clean(result.test or NO_NAME))
     case.set("time", _seconds(result.duration_ms))
     if not result.passed:

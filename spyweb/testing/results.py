@@ -12,7 +12,7 @@ LOADING = ""  # in place of a test's name: its files did not load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class CaseResult:
     """One test, or the loading of a suite that came to nothing."""
 
     suite: str
@@ -30,12 +30,12 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    results: Sequence[Result]  # by suite, then by name
+    results: Sequence[CaseResult]  # by suite, then by name
     duration_ms: float = 0.0
     is_whole: bool = True  # not interrupted
 
     @property
-    def failures(self) -> list[Result]:
+    def failures(self) -> list[CaseResult]:
         return [result for result in self.results if not result.passed]
 
     @property
@@ -57,7 +57,7 @@ def report_to_builtins(report: Report) -> Mapping[str, object]:
     }
 
 
-def _result_to_builtins(result: Result) -> Mapping[str, object]:
+def _result_to_builtins(result: CaseResult) -> Mapping[str, object]:
     return {
         "suite": result.suite,
         "test": result.test or None,
@@ -70,7 +70,7 @@ def _result_to_builtins(result: Result) -> Mapping[str, object]:
 
 
 @dataclass(slots=True)
-class Heard:
+class OutputBuffer:
     """What one test logs and prints: as much as somebody could read."""
 
     lines: list[LogLine] = field(default_factory=list)

@@ -15,7 +15,7 @@ from spyweb.lua.session import Code, Host, Request
 from spyweb.model import Ending, JobId, Outcome, RunId
 from spyweb.ops.world import JobLog
 from spyweb.specs.linting.luau import with_hint
-from spyweb.testing.results import LOADING, Heard, Result
+from spyweb.testing.results import LOADING, CaseResult, OutputBuffer
 from spyweb.testing.suites import Suite
 from spyweb.views.jobs import log_line
 
@@ -38,7 +38,7 @@ class Machine(Protocol):
     def retire(self, job: JobId, older_than: int) -> None: ...
 
 
-class Bench(Protocol):
+class SuiteEnvironment(Protocol):
     """Where the tests of one suite run."""
 
     @property
@@ -49,12 +49,12 @@ class Bench(Protocol):
         """What answers the ops of one test, for as long as it takes."""
 
 
-class Watch(Protocol):
+class Progress(Protocol):
     """Who is told as it goes."""
 
     def found(self, suite: str, tests: int) -> None: ...
 
-    def ended(self, result: Result) -> None: ...
+    def ended(self, result: CaseResult) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +63,15 @@ class Around:
 
     machine: Machine
     clock: Clock
-    open_bench: Callable[[Suite], AbstractAsyncContextManager[Bench]]
-    watch: Watch
+    open_environment: Callable[[Suite], AbstractAsyncContextManager[SuiteEnvironment]]
+    progress: Progress
 
 
-async def run_suites(around: Around, suites: Sequence[Suite], pattern: str) -> list[Result]:
+async def run_suites(around: Around, suites: Sequence[Suite], pattern: str) -> list[CaseResult]:
     """Those tests whose name holds the pattern, in the order of the suites."""
     free = Semaphore(AT_ONCE)
 
-    async def in_turn(suite: Suite) -> list[Result]:
+    async def in_turn(suite: Suite) -> list[CaseResult]:
         async with free:
             return await run_suite(around, suite, pattern.encode("utf-8", "surrogateescape"))
 
@@ -80,24 +80,24 @@ async def run_suites(around: Around, suites: Sequence[Suite], pattern: str) -> l
     return [result for task in running for result in task.result()]
 
 
-async def run_suite(around: Around, suite: Suite, pattern: bytes) -> list[Result]:
+async def run_suite(around: Around, suite: Suite, pattern: bytes) -> list[CaseResult]:
     try:
-        async with around.open_bench(suite) as bench:
-            return await _run_all(_Course(around, suite, bench), pattern)
+        async with around.open_environment(suite) as environment:
+            return await _run_all(_Course(around, suite, environment), pattern)
     except SpywebError as error:
-        failure = Result(suite=suite.title, test=LOADING, passed=False, reason=str(error))
-        around.watch.ended(failure)
+        failure = CaseResult(suite=suite.title, test=LOADING, passed=False, reason=str(error))
+        around.progress.ended(failure)
         return [failure]
 
 
-async def _run_all(course: _Course, pattern: bytes) -> list[Result]:
+async def _run_all(course: _Course, pattern: bytes) -> list[CaseResult]:
     around, suite = course.around, course.suite
     found = await course.find()
-    if isinstance(found, Result):
-        around.watch.ended(found)
+    if isinstance(found, CaseResult):
+        around.progress.ended(found)
         return [found]
     names = [name for name in found if pattern in name]
-    around.watch.found(suite.title, len(names))
+    around.progress.found(suite.title, len(names))
     if len(names) > 1:
         around.machine.keep_spares(suite.code, min(SPARES, len(names)))
     try:
@@ -112,22 +112,24 @@ class _Course:
 
     around: Around
     suite: Suite
-    bench: Bench
+    environment: SuiteEnvironment
 
-    async def find(self) -> list[bytes] | Result:
+    async def find(self) -> list[bytes] | CaseResult:
         """The names of its tests, sorted; or why its files do not load."""
         ending, result = await self._perform(LOADING, self.suite.finding, Procedure.TESTS)
         if result.passed:
             return list(cast("Sequence[bytes]", ending.result or ()))
         return replace(result, reason=await self._explained(result.reason))
 
-    async def run(self, name: bytes) -> Result:
+    async def run(self, name: bytes) -> CaseResult:
         shown = name.decode("utf-8", "backslashreplace")
         _, result = await self._perform(shown, self.suite.code, Procedure.TEST, name)
-        self.around.watch.ended(result)
+        self.around.progress.ended(result)
         return result
 
-    async def _perform(self, test: str, code: Code, procedure: Procedure, *arguments: object) -> tuple[Ending, Result]:
+    async def _perform(
+        self, test: str, code: Code, procedure: Procedure, *arguments: object
+    ) -> tuple[Ending, CaseResult]:
         """Once more, and from the beginning, when another's test took the worker down."""
         for _ in range(TRIES):
             ending, result = await self._try(test, code, procedure, *arguments)
@@ -135,33 +137,33 @@ class _Course:
                 break
         return ending, result
 
-    async def _try(self, test: str, code: Code, procedure: Procedure, *arguments: object) -> tuple[Ending, Result]:
+    async def _try(self, test: str, code: Code, procedure: Procedure, *arguments: object) -> tuple[Ending, CaseResult]:
         machine, clock = self.around.machine, self.around.clock
-        run, heard = machine.new_id(), Heard()
+        run, output = machine.new_id(), OutputBuffer()
 
         def note(level: str, text: bytes) -> None:
-            heard.add(log_line(level, text, clock.now_ms()))
+            output.add(log_line(level, text, clock.now_ms()))
 
         request = self._request(run, code, procedure, *arguments)
-        async with self.bench.host(run, note) as host:
+        async with self.environment.host(run, note) as host:
             began = clock.monotonic()
             try:
                 ending = await machine.run_fresh(request, host)
             except PoolError as error:
                 ending = Ending(outcome=Outcome.FAILED, reason=str(error))
             duration_ms = (clock.monotonic() - began) * 1000
-        return ending, Result(
+        return ending, CaseResult(
             suite=self.suite.title,
             test=test,
             passed=ending.outcome is Outcome.SUCCESS,
             duration_ms=duration_ms,
             reason=ending.reason,
             traceback=ending.traceback,
-            output=heard.all(),
+            output=output.all(),
         )
 
     def _request(self, run: RunId, code: Code, procedure: Procedure, *arguments: object) -> Request:
-        options = {**self.bench.options, "ctx": ctx_for(self.suite, run, self.around.clock.now_ms())}
+        options = {**self.environment.options, "ctx": ctx_for(self.suite, run, self.around.clock.now_ms())}
         return Request(
             run=run,
             code=code,

@@ -43,12 +43,12 @@ class Suite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundSuites:
     suites: tuple[Suite, ...] = ()
     broken: tuple[tuple[str, str], ...] = ()  # title and reason of those whose files don't load
 
 
-def find_suites(root: Path, scanned: Scan, wanted: str | None) -> Found:
+def find_suites(root: Path, scanned: Scan, wanted: str | None) -> FoundSuites:
     """Those of one job, by name or id, of the `server`, or all.  Raises Refused when there is no such job."""
     if wanted is None:
         return joined([*_every_job(root, scanned), *_server(root)])
@@ -63,9 +63,9 @@ def find_suites(root: Path, scanned: Scan, wanted: str | None) -> Found:
     return joined(named)
 
 
-def joined(found: Iterable[Suite | tuple[str, str]]) -> Found:
+def joined(found: Iterable[Suite | tuple[str, str]]) -> FoundSuites:
     listed = list(found)
-    return Found(
+    return FoundSuites(
         suites=tuple(each for each in listed if isinstance(each, Suite)),
         broken=tuple(each for each in listed if not isinstance(each, Suite)),
     )

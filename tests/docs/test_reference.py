@@ -10,7 +10,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from lupa.lua54 import LuaRuntime
 
-from spyweb.daemon.facts import init_facts
+from spyweb.daemon.engine_info import engine_info
 from spyweb.errors import FetchError
 from spyweb.lua.endings import as_text
 from spyweb.lua.hooks import HOOKS
@@ -104,7 +104,7 @@ SEEN_BY_SCRIPTS: dict[str, Callable[[], Iterable[str]]] = {
     "Telemetry": lambda: ["map", *msgspec.msgpack.decode(PACKED, type=list[dict[str, object]])[0]],
     "Stage": lambda: Stage(name="fetch", error="no").shown(),
     "Ctx": lambda: [*ctx_of(RUN), *BY_LUA],
-    "Engine": lambda: init_facts(load_settings(ROOT, environ={}, flags={}), "http://a.b").engine,
+    "Engine": lambda: engine_info(load_settings(ROOT, environ={}, flags={}), "http://a.b").engine,
     "ServerRequest": lambda: (asked_of(make_mocked_request("POST", "/api/v/x"), PRIVATE, b"x") or {}).keys() - OF_US,
 }
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from aiohttp import web
 
 from spyweb.clock import RealClock
-from spyweb.daemon.build import Parts, Purpose, build
+from spyweb.daemon.build import Purpose, Runtime, build
 from spyweb.model import Ending, JobId, Run
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.claims import by_hand
@@ -84,7 +84,7 @@ class Observer:
 @dataclass(slots=True)
 class MonitorProject:
     root: Path
-    parts: Parts
+    parts: Runtime
     site: Site
     name: str = "shop"  # of the job that the test is about
     lines: list[str] = field(default_factory=list)  # of the last run

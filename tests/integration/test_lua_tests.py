@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.daemon.testing import Wish, run_tests
+from spyweb.daemon.testing import Selection, run_tests
 from spyweb.errors import ConfigError, Refused
 from spyweb.reference.tables import STATE
-from spyweb.testing.results import Report, Result
+from spyweb.testing.results import CaseResult, Report
 from tests.fakes.project import eventually
 
 MONITOR = 'name = "The Shop"\nurl = "https://example.org"\nselector = "li"\nfields = ["title:a"]\nenabled = false\n'
 
 
 @dataclass
-class Watch:
+class Progress:
     counts: dict[str, int] = field(default_factory=dict)
 
     def found(self, suite: str, tests: int) -> None:
         self.counts[suite] = tests
 
-    def ended(self, result: Result) -> None:
+    def ended(self, result: CaseResult) -> None:
         pass
 
 
@@ -49,7 +49,7 @@ class Lab:
                 self.save(f"jobs/shop/{name}.lua", text)
 
     async def run(self, job: str | None = None, pattern: str = "", *, virtual: bool = False) -> Report:
-        return await run_tests(self.root, Wish(job=job, pattern=pattern, virtual_time=virtual), Watch())
+        return await run_tests(self.root, Selection(job=job, pattern=pattern, virtual_time=virtual), Progress())
 
     async def outcomes(self, job: str | None = None, *, virtual: bool = False) -> dict[str, str]:
         """What went wrong with each test."""

@@ -15,12 +15,12 @@ from spyweb.cli.exits import ExitCode
 from spyweb.cli.output import Format, Meter
 from spyweb.cli.test import Screen, as_ctrl_c, code_for, complete_suite, ended_as_by_ctrl_c, show_report, write_junit
 from spyweb.errors import NoAccess
-from spyweb.testing.results import Report, Result
+from spyweb.testing.results import CaseResult, Report
 from spyweb.views.jobs import LogLine
 from tests.fakes.command import spyweb
 
-PASSED = Result(suite="shop", test="test_price", passed=True, duration_ms=1.25)
-FAILED = Result(
+PASSED = CaseResult(suite="shop", test="test_price", passed=True, duration_ms=1.25)
+FAILED = CaseResult(
     suite="shop",
     test="test_total",
     passed=False,
@@ -29,7 +29,7 @@ FAILED = Result(
     traceback="stack traceback:\n\tjobs/shop/tests.lua:7: in function 'test_total'",
     output=[LogLine(level="info", text="fetched\x1b[31m", at_ms=1)],
 )
-BROKEN = Result(suite="typo", test="", passed=False, reason="jobs/typo.lua:1: no")
+BROKEN = CaseResult(suite="typo", test="", passed=False, reason="jobs/typo.lua:1: no")
 
 
 def test_each_test_is_a_line_as_it_ends(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from spyweb.daemon.testing_host import LateHost
+from spyweb.daemon.testing_host import LazyHost
 from spyweb.errors import OpError, StoreError
 from spyweb.ops.world import World
 
@@ -36,11 +36,11 @@ class Town:
     def log(self, level: str, text: bytes) -> None:
         self.lines.append(f"{level}: {text.decode()}")
 
-    def host(self, tasks: TaskGroup) -> LateHost:
-        return LateHost(self.world(), lambda _: Echo(self), self.log, tasks)
+    def host(self, tasks: TaskGroup) -> LazyHost:
+        return LazyHost(self.world(), lambda _: Echo(self), self.log, tasks)
 
 
-async def ask(host: LateHost) -> None:
+async def ask(host: LazyHost) -> None:
     await host.op("first", [])
 
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.testing.junit import to_junit
-from spyweb.testing.results import Report, Result
+from spyweb.testing.results import CaseResult, Report
 from spyweb.views.jobs import LogLine
 
-FAILED = Result(
+FAILED = CaseResult(
     suite="shop",
     test="test_total",
     passed=False,
@@ -18,11 +18,11 @@ FAILED = Result(
     traceback="stack traceback:\n\tjobs/shop/tests.lua:7: in function 'test_total'",
     output=[LogLine(level="info", text="fetched <3>", at_ms=1)],
 )
-PASSED = Result(suite="shop", test="test_price", passed=True, duration_ms=2)
-BROKEN = Result(suite="typo", test="", passed=False, reason="jobs/typo.lua:1: syntax error near '+'")
+PASSED = CaseResult(suite="shop", test="test_price", passed=True, duration_ms=2)
+BROKEN = CaseResult(suite="typo", test="", passed=False, reason="jobs/typo.lua:1: syntax error near '+'")
 
 
-def parsed(*results: Result) -> ElementTree.Element:
+def parsed(*results: CaseResult) -> ElementTree.Element:
     return ElementTree.fromstring(to_junit(Report(results=results, duration_ms=20)))
 
 
@@ -64,7 +64,7 @@ def test_a_test_that_passed_has_nothing_in_it() -> None:
 
 @given(st.text(), st.text(), st.text())
 def test_whatever_a_script_says_the_file_is_xml(name: str, reason: str, logged: str) -> None:
-    result = Result(
+    result = CaseResult(
         suite="a",
         test=f"test_{name}",
         passed=False,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from spyweb.testing.results import MOST_LINES, Heard, Report, Result, report_to_builtins
+from spyweb.testing.results import MOST_LINES, CaseResult, OutputBuffer, Report, report_to_builtins
 from spyweb.views.jobs import LogLine
 
 
@@ -11,9 +11,9 @@ def line(text: str) -> LogLine:
 def test_a_report_counts_what_passed_and_what_failed() -> None:
     report = Report(
         results=[
-            Result(suite="a", test="test_x", passed=True),
-            Result(suite="a", test="test_y", passed=False),
-            Result(suite="b", test="", passed=False),
+            CaseResult(suite="a", test="test_x", passed=True),
+            CaseResult(suite="a", test="test_y", passed=False),
+            CaseResult(suite="b", test="", passed=False),
         ]
     )
     assert (report.passed, report.failed) == (1, 2)
@@ -21,13 +21,13 @@ def test_a_report_counts_what_passed_and_what_failed() -> None:
 
 
 def test_why_a_test_failed_is_told_once() -> None:
-    short = Result(
+    short = CaseResult(
         suite="a", test="test_x", passed=False, reason="a.lua:1: no", traceback="stack traceback:\n\ta.lua:1"
     )
-    long = Result(
+    long = CaseResult(
         suite="a", test="test_x", passed=False, reason="a.lua:1: no", traceback="a.lua:1: no\n  left: 1\nstack"
     )
-    bare = Result(suite="a", test="test_x", passed=False, reason="timed out")
+    bare = CaseResult(suite="a", test="test_x", passed=False, reason="timed out")
 
     assert short.why == "a.lua:1: no\nstack traceback:\n\ta.lua:1"
     assert long.why == "a.lua:1: no\n  left: 1\nstack"
@@ -36,7 +36,7 @@ def test_why_a_test_failed_is_told_once() -> None:
 
 def test_in_json_a_suite_that_does_not_load_has_no_test() -> None:
     told = report_to_builtins(
-        Report(results=[Result(suite="a", test="", passed=False, reason="no")], duration_ms=1.23456)
+        Report(results=[CaseResult(suite="a", test="", passed=False, reason="no")], duration_ms=1.23456)
     )
     assert told == {
         "passed": 0,
@@ -57,7 +57,7 @@ def test_in_json_a_suite_that_does_not_load_has_no_test() -> None:
 
 
 def test_what_a_test_logs_is_kept_as_far_as_somebody_could_read_it() -> None:
-    heard = Heard()
+    heard = OutputBuffer()
     for number in range(MOST_LINES + 500):
         heard.add(line(str(number)))
 

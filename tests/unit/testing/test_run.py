@@ -11,8 +11,8 @@ from spyweb.errors import PoolError, Refused, ScriptError
 from spyweb.lua.session import Code, Host, Request
 from spyweb.model import Ending, Failure, JobId, Outcome, RunId
 from spyweb.ops.world import JobLog
-from spyweb.testing.results import Result
-from spyweb.testing.run import AT_ONCE, TRIES, Around, Bench, ctx_for, run_suites
+from spyweb.testing.results import CaseResult
+from spyweb.testing.run import AT_ONCE, TRIES, Around, SuiteEnvironment, ctx_for, run_suites
 from spyweb.testing.suites import Suite
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import GUILTY, LOST, SUCCESS
@@ -90,24 +90,28 @@ class PlainBench:
 
 
 @dataclass
-class Watch:
+class Progress:
     counts: dict[str, int] = field(default_factory=dict)
-    seen: list[Result] = field(default_factory=list)
+    seen: list[CaseResult] = field(default_factory=list)
 
     def found(self, suite: str, tests: int) -> None:
         self.counts[suite] = tests
 
-    def ended(self, result: Result) -> None:
+    def ended(self, result: CaseResult) -> None:
         self.seen.append(result)
 
 
 @asynccontextmanager
-async def plain_bench(suite: Suite) -> AsyncIterator[Bench]:
+async def plain_environment(suite: Suite) -> AsyncIterator[SuiteEnvironment]:
     yield PlainBench()
 
 
-async def run(machine: Machine, *suites: Suite, pattern: str = "", watch: Watch | None = None) -> list[Result]:
-    around = Around(machine=machine, clock=FakeClock(), open_bench=plain_bench, watch=watch or Watch())
+async def run(
+    machine: Machine, *suites: Suite, pattern: str = "", progress: Progress | None = None
+) -> list[CaseResult]:
+    around = Around(
+        machine=machine, clock=FakeClock(), open_environment=plain_environment, progress=progress or Progress()
+    )
     return await run_suites(around, suites, pattern)
 
 
@@ -132,24 +136,24 @@ async def test_suites_run_side_by_side_but_not_too_many() -> None:
 
 
 async def test_only_tests_with_the_pattern_in_their_name_run() -> None:
-    machine, watch = Machine({"shop": [b"test_price", b"test_title"]}), Watch()
+    machine, progress = Machine({"shop": [b"test_price", b"test_title"]}), Progress()
 
-    results = await run(machine, suite(), pattern="pri", watch=watch)
+    results = await run(machine, suite(), pattern="pri", progress=progress)
 
     assert [result.test for result in results] == ["test_price"]
-    assert watch.counts == {"shop": 1}
+    assert progress.counts == {"shop": 1}
 
 
 async def test_a_failed_test_says_why_and_what_it_logged_and_the_next_one_runs() -> None:
     machine = Machine({"shop": [b"test_a", b"test_b"]}, play=lambda name, _: FAILED if name == "test_a" else SUCCESS)
-    watch = Watch()
+    progress = Progress()
 
-    first, second = await run(machine, suite(), watch=watch)
+    first, second = await run(machine, suite(), progress=progress)
 
     assert (first.passed, first.reason, first.traceback) == (False, "a.lua:1: no", "stack traceback:")
     assert [line.text for line in first.output] == ["heard"]
     assert second.passed
-    assert watch.seen == [first, second]
+    assert progress.seen == [first, second]
 
 
 async def test_files_that_do_not_load_are_one_failure() -> None:
@@ -214,17 +218,17 @@ async def test_a_bench_that_can_not_be_made_is_one_failure() -> None:
         raise Refused("no port is free")
 
     @asynccontextmanager
-    async def no_bench(suite: Suite) -> AsyncIterator[Bench]:
+    async def no_environment(suite: Suite) -> AsyncIterator[SuiteEnvironment]:
         await refuse()
         yield PlainBench()
 
-    watch = Watch()
-    around = Around(machine=Machine({}), clock=FakeClock(), open_bench=no_bench, watch=watch)
+    progress = Progress()
+    around = Around(machine=Machine({}), clock=FakeClock(), open_environment=no_environment, progress=progress)
 
     (result,) = await run_suites(around, [suite()], "")
 
     assert (result.test, result.passed, result.reason) == ("", False, "no port is free")
-    assert watch.seen == [result]
+    assert progress.seen == [result]
 
 
 async def test_a_test_runs_with_its_jobs_limits_and_its_benchs_options() -> None:

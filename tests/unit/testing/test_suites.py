@@ -8,7 +8,7 @@ from spyweb.errors import Refused
 from spyweb.model import Isolation
 from spyweb.settings import load_settings
 from spyweb.specs.discover import scan
-from spyweb.testing.suites import Found, find_suites
+from spyweb.testing.suites import FoundSuites, find_suites
 from tests.fakes.rights import bound_by_file_modes, needs_linux
 
 MONITOR = 'name = "The Shop"\nurl = "https://example.org"\nselector = "li"\nfields = ["title:a"]\n'
@@ -30,7 +30,7 @@ def save(root: Path, **files: str) -> None:
         path.write_text(text)
 
 
-def found(root: Path, wanted: str | None = None) -> Found:
+def found(root: Path, wanted: str | None = None) -> FoundSuites:
     return find_suites(root, scan(root, load_settings(root, environ={}, flags={})), wanted)
 
 
@@ -134,7 +134,7 @@ def test_the_servers_tests_need_both_files(project: Path) -> None:
     with pytest.raises(Refused, match="there is neither"):
         found(project, "server")
     save(project, server__init_lua="x = 1")
-    assert found(project) == Found()
+    assert found(project) == FoundSuites()
     with pytest.raises(Refused, match=r"there is server/init\.lua"):
         found(project, "server")
 

@@ -12,7 +12,7 @@ from spyweb.ops.environment import visible_environment
 from spyweb.settings import Settings
 
 
-def init_facts(settings: Settings, server_url: str | None) -> InitFacts:
+def engine_info(settings: Settings, server_url: str | None) -> InitFacts:
     engine: dict[str, object] = {
         "os": platform.system().lower(),
         "arch": platform.machine(),
