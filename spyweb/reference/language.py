@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spyweb.reference.entries import Family, function
-from spyweb.specs.linting import absent
+from spyweb.specs.linting.checks import ABSENT_FAMILIES
 
 PLAIN = "Only a wrong type of argument raises."
 
@@ -138,5 +138,5 @@ TESTS = Family(
 )
 
 FAMILIES = (LOG, JSON, TABLES, STATE, LUAU, BITS, TESTS)
-ABSENT = tuple(name.decode() for name in absent.FAMILIES)  # they raise, whatever is asked of them
+ABSENT = tuple(name.decode() for name in ABSENT_FAMILIES)  # they raise, whatever is asked of them
 METHODS = ("get", "post", "put", "patch", "delete", "all")  # tables of the server's handlers

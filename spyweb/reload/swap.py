@@ -26,7 +26,7 @@ from spyweb.runs.run import Runner
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.settings import Settings
 from spyweb.specs.discover import JobFile, Scan, scan
-from spyweb.specs.linting.linting import Linter
+from spyweb.specs.linting.linter import Linter
 
 log = structlog.get_logger()
 

@@ -22,7 +22,7 @@ from spyweb.settings.sections import FILE
 from spyweb.settings.tables import Table
 from spyweb.specs.block import code_of_file, read_block
 from spyweb.specs.follow import find_cycles
-from spyweb.specs.linting.linting import (
+from spyweb.specs.linting.linter import (
     Doubts,
     Linter,
     doubts_of_hooks,

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from spyweb.specs.linting.lua_names import GLOBALS, INSTEAD, KEYWORDS, MEMBERS
-from spyweb.specs.linting.words import LuaText, line_at
+from spyweb.specs.linting.lua_text import LuaText, line_at
+from spyweb.specs.linting.names import GLOBALS, INSTEAD, KEYWORDS, MEMBERS
 
 ReadModule = Callable[[bytes], bytes | None]  # the source of a module by its name
 

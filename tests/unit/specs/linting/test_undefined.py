@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spyweb.specs.linting.lua_names import SERVER
+from spyweb.specs.linting.lua_text import LuaText
+from spyweb.specs.linting.names import SERVER
 from spyweb.specs.linting.undefined import FEW, find_undefined
-from spyweb.specs.linting.words import LuaText
 from tests.fakes.growth import LINEAR, growth
 from tests.fakes.repository import ROOT
 

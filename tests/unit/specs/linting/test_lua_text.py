@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.specs.linting.words import TEXT, line_at, words_of
+from spyweb.specs.linting.lua_text import TEXT, line_at, words_of
 from tests.fakes.growth import LINEAR, growth
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spyweb.specs.linting.idle import find_idle
-from spyweb.specs.linting.words import LuaText
+from spyweb.specs.linting.checks import find_idle
+from spyweb.specs.linting.lua_text import LuaText
 from tests.fakes.growth import LINEAR, growth
 
 NOTHING = "a run of this file does nothing: it only defines"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.specs.linting.calls_run import find_own_call
+from spyweb.specs.linting.checks import find_own_call
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,10 @@ from spyweb.errors import OpError, Problem
 from spyweb.lua.hooks import HOOKS
 from spyweb.ops.sources import Sources, candidates_of
 from spyweb.specs.block import OPENING, Block, find_misplaced_block, find_nearly_a_mark
-from spyweb.specs.linting.absent import find_absent
-from spyweb.specs.linting.calls_run import find_own_call
-from spyweb.specs.linting.idle import CALLED, find_idle
-from spyweb.specs.linting.lua_names import SERVER
+from spyweb.specs.linting.checks import CALLED, find_absent, find_idle, find_own_call
+from spyweb.specs.linting.lua_text import LuaText, line_at
+from spyweb.specs.linting.names import SERVER
 from spyweb.specs.linting.undefined import CLOSE, ReadModule, find_undefined
-from spyweb.specs.linting.words import LuaText, line_at
 
 File = tuple[str, bytes]  # path and source
 Doubts = Callable[[ReadModule], Iterable[Problem]]

@@ -6,7 +6,7 @@ from spyweb.lua import wire
 from spyweb.lua.worker.values import Told
 from spyweb.lua.worker.vm import VM, compile_parts, init_of
 from spyweb.ops.catalog import names
-from spyweb.specs.linting.lua_names import GLOBALS, INSTEAD, MEMBERS
+from spyweb.specs.linting.names import GLOBALS, INSTEAD, MEMBERS
 from tests.fakes.vm import FakeCallbacks
 
 LIST = b"""

@@ -7,7 +7,7 @@ import pytest
 from spyweb.errors import Problem
 from spyweb.ops.sources import Sources
 from spyweb.specs.block import Block, read_block
-from spyweb.specs.linting.linting import Linter, doubts_of_hooks, doubts_of_script, doubts_of_server, read_module
+from spyweb.specs.linting.linter import Linter, doubts_of_hooks, doubts_of_script, doubts_of_server, read_module
 
 NOWHERE = Path("/nowhere")
 

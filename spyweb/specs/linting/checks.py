@@ -1,0 +1,144 @@
+"""Find what a Lua file does in vain: a family that is not there, a call of its own `run`, a run that does nothing.
+
+Guesses from the file's words, for warnings: nothing is run, and a text that is not Lua gives no answer.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from spyweb.specs.linting.lua_text import TEXT, LuaText, line_at, words_of
+from spyweb.specs.linting.names import KEYWORDS
+
+_OPENERS = (b"function", b"if", b"do", b"repeat")
+_CLOSERS = (b"end", b"until")
+
+ABSENT_FAMILIES = (b"cdp", b"task", b"workflow", b"exec", b"cmd", b"file", b"template")
+
+_USE_LIKE = re.compile(rb"\b(?:" + b"|".join(ABSENT_FAMILIES) + rb")\s*[.:({\"'\[]")
+_USES = (b".", b":", b"(", b"{", TEXT)
+_MEMBERS = (b".", b":")
+_NOTHING = (b"", 0)
+
+
+def find_absent(source: bytes) -> list[tuple[int, str]]:
+    """The first use of each, with its line: `cdp.open`, `exec`."""
+    if not _USE_LIKE.search(source):
+        return []
+    own: set[bytes] = set()
+    used: dict[bytes, tuple[int, str]] = {}
+    words = [_NOTHING, *words_of(source), _NOTHING, _NOTHING]
+    for (before, _), (word, offset), (after, _), (member, _) in zip(
+        words, words[1:], words[2:], words[3:], strict=False
+    ):
+        if word not in ABSENT_FAMILIES or before in _MEMBERS:
+            continue
+        if _defines_family(before, after):
+            own.add(word)
+        elif after in _USES:
+            name = b"%s.%s" % (word, member) if after in _MEMBERS else word
+            used.setdefault(word, (line_at(source, offset), name.decode("utf-8", "replace")))
+    return [use for family, use in used.items() if family not in own]
+
+
+def _defines_family(before: bytes, after: bytes) -> bool:
+    """A variable, a function, a loop's variable or a parameter of that name."""
+    if before in (b"local", b"function", b"for") or after in (b"=", b"in"):
+        return True
+    return before in (b"(", b",") and after in (b")", b",")
+
+
+_CALL_LIKE = re.compile(rb"\brun\s*[({\"'\[]")
+_CALL_ARGUMENTS = (b"(", b"{", TEXT)
+
+
+def find_own_call(source: bytes) -> int | None:
+    """The line on which the chunk calls the `run` that it defines."""
+    if len(_CALL_LIKE.findall(source)) < 2 and b"run =" not in source:  # the definition looks like a call too
+        return None
+    defined, call, depth = False, None, 0
+    trail = (b"", b"", b"", 0)  # the two words before, the word and its offset
+    for after, after_offset in words_of(source):
+        first, before, word, offset = trail
+        if word == b"run":
+            defined = defined or _defines_run(first, before, after, depth)
+            if call is None and depth == 0 and after in _CALL_ARGUMENTS and before not in (b".", b":"):
+                call = offset
+        depth += (after in _OPENERS) - (after in _CLOSERS)
+        trail = (before, word, after, after_offset)
+    return line_at(source, call) if defined and call is not None else None
+
+
+def _defines_run(first: bytes, before: bytes, after: bytes, depth: int) -> bool:
+    """`function run` or `run =`, at the top and not local."""
+    if before == b"function":
+        return depth == 1 and first != b"local"
+    return depth == 0 and after == b"=" and before not in (b".", b":", b"local")
+
+
+CALLED = ("run", "on_state", "on_success", "on_error", "on_finally")  # globals that spyweb calls
+_SHOWN = 3  # names
+_SHOWN_LENGTH = 40  # characters of each
+
+_COMPUTED = re.compile(rb"\b_(?:G|ENV)\b")
+_TOKEN = re.compile(rb"[A-Za-z_]\w*+|\d[\w.]*+|\"\"|[^\s\w]")
+_WORD = re.compile(rb"[A-Za-z_]")
+_ARGUMENTS = (b"(", b"{", b'""')
+_ENDS_A_VALUE = (b")", b"]", b'""')
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    line: int  # of the first definition
+    reason: str
+
+
+def find_idle(text: LuaText) -> Idle | None:
+    """Return why a run of the script would do nothing, or None where it does something or that can't be told."""
+    code = text.code
+    names = _definitions(code) if not _COMPUTED.search(code) else {}
+    if not names or any(name.decode() in CALLED and not found.is_local for name, found in names.items()):
+        return None
+    shown = [name.decode()[:_SHOWN_LENGTH] for name in list(names)[:_SHOWN]]
+    told = ", ".join(shown) + (", …" if len(names) > _SHOWN else "")
+    wish = "the global function run, and this one is local" if b"run" in names else "the global function run(ctx)"
+    line = line_at(code, next(iter(names.values())).offset)
+    return Idle(line, f"a run of this file does nothing: it only defines {told}; spyweb calls {wish}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    offset: int
+    is_local: bool
+
+
+def _definitions(code: bytes) -> dict[bytes, _Definition]:
+    """Return the names that are defined outside all functions, where nothing else is done; no names where it is."""
+    names: dict[bytes, _Definition] = {}
+    blocks: list[bool] = []  # whether each that is open is a function
+    first = before = b""
+    functions = braces = defines = 0
+    for token in _TOKEN.finditer(code):
+        word = token[0]
+        if functions == 0:
+            if word == b"return" or (word in _ARGUMENTS and _is_callable(before)):
+                return {}
+            if word == b"=" and braces == 0 and _WORD.match(before) and first not in (b".", b":"):
+                names.setdefault(before, _Definition(token.start(), first == b"local"))
+            braces += (word == b"{") - (word == b"}")
+            defines += word == b"{"
+        elif functions == 1 and before == b"function" and _WORD.match(word):
+            names.setdefault(word, _Definition(token.start(), first == b"local"))
+        if word in _OPENERS:
+            blocks.append(word == b"function")
+            functions += blocks[-1]
+            defines += blocks[-1]
+        elif word in _CLOSERS and blocks:
+            functions -= blocks.pop()
+        first, before = before, word
+    return names if defines else {}
+
+
+def _is_callable(before: bytes) -> bool:
+    return before in _ENDS_A_VALUE or (bool(_WORD.match(before)) and before not in KEYWORDS)
