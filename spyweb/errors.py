@@ -40,7 +40,7 @@ class SpywebError(Exception):
 
 
 class ExitCode(IntEnum):
-    """How a process of spyweb ends."""
+    """The exit codes of spyweb's commands."""
 
     OK = 0
     FAILED = 1  # a job, test or check failed

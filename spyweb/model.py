@@ -47,14 +47,14 @@ Value: TypeAlias = "Null | bool | int | float | bytes | list[Value] | dict[Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryRule:
-    """Which past versions of the entries of a namespace are kept, beside the current ones."""
+    """The rule on which past versions of a namespace's entries are kept, beside the current ones."""
 
     versions: int | None = None  # at most so many of each key, at least 1
     age_ms: int | None = None  # those replaced or deleted since so long
 
 
 class Start(StrEnum):
-    """When a job that has no cursor yet is first due."""
+    """The moment at which a job that has no cursor yet is first due."""
 
     NOW = "now"
     INTERVAL = "interval"
@@ -66,7 +66,7 @@ class Isolation(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What happens when a job is due while a run of it is in flight."""
+    """The rule for a job that is due while a run of it is in flight."""
 
     SKIP = "skip"
     QUEUE = "queue"  # at most QUEUE_LIMIT wait
@@ -75,7 +75,7 @@ class Overlap(StrEnum):
 
 
 class MisfirePolicy(StrEnum):
-    """What happens to due times that passed while nothing could run."""
+    """The rule for due times that passed while nothing could run."""
 
     ONCE = "once"  # the last of them runs, the others are recorded
     SKIP = "skip"
@@ -89,7 +89,7 @@ class Backoff(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How a run, or a due time that did not run, ended."""
+    """The end of a run, or of a due time that did not run."""
 
     SUCCESS = "success"
     FAILED = "failed"
@@ -111,7 +111,7 @@ class Failure(StrEnum):
 
 
 class ChangeKind(StrEnum):
-    """What happened to a stored value."""
+    """A kind of change of a stored value."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -156,7 +156,7 @@ class At:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Never:
-    """Only triggers and by hand."""
+    """A schedule without due times: only triggers and people start the job."""
 
 
 Schedule = Every | Cron | At | Never
@@ -198,7 +198,7 @@ class On:
 
 
 class Rotation(StrEnum):
-    """Which proxy the next request takes."""
+    """The rule by which the next request's proxy is chosen."""
 
     ROUND_ROBIN = "RoundRobin"
     STICKY = "Sticky"  # one for each worker, for as long as the job's version lives
@@ -206,21 +206,21 @@ class Rotation(StrEnum):
 
 
 class OnHookError(StrEnum):
-    """What an error in a hook does to its cycle."""
+    """The effect of a hook's error on its cycle."""
 
     SKIP = "skip"  # it is logged, and the cycle goes on as if the hook were absent
     FAIL = "fail"
 
 
 class OnStoreError(StrEnum):
-    """What a script learns of a call of `store_*`, or of positional `state.*`, that the store could not carry out."""
+    """The answer to a call of `store_*`, or of positional `state.*`, that the store could not carry out."""
 
     LOG = "log"  # it gives nil or its default; the run is marked
     RAISE = "raise"  # it is an error of the script, and the run is marked
 
 
 class OnEmpty(StrEnum):
-    """What becomes of a monitor's run when it and those before it have not found what is expected."""
+    """The outcome of a monitor's run when it and those before it have not found what is expected."""
 
     WARN = "warn"
     FAIL = "fail"
@@ -258,7 +258,7 @@ class Notification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Monitor:
-    """What a monitor job watches, and what it does with what it finds."""
+    """The settings of a monitor job: the pages it watches, and what is done with what it finds there."""
 
     urls: tuple[str, ...]  # at least one
     is_queue: bool = False  # written as `urls`: each is fetched once; a single `url` is fetched by every worker
@@ -312,7 +312,7 @@ class JobSpec:
 
 
 class Cursor(Struct, frozen=True, kw_only=True):
-    """How far a job's schedule has been dealt with."""
+    """The moment up to which a job's schedule has been dealt with, as it is stored."""
 
     job: JobId
     due_ms: int  # the last due time dealt with: run, or recorded with a reason
@@ -350,7 +350,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 class Ending(Struct, frozen=True, kw_only=True):
-    """How one attempt ended, as its worker, or the loss of it, told."""
+    """The end of one attempt, as its worker told it, or as the loss of the worker implies."""
 
     outcome: Outcome
     failure: Failure | None = None

@@ -1,1 +1,1 @@
-"""What scripts can call and are called with: one list, for editors and for the reference."""
+"""The generated documentation of everything that scripts can call, or are called with."""

@@ -100,7 +100,7 @@ def result(notation: str) -> Result:
 
 
 def _halves(rest: str) -> tuple[str, str]:
-    """What is in the parentheses, and what follows the colon behind them."""
+    """Split a signature into what is in its parentheses, and what follows the colon behind them."""
     depth = 1
     for at, sign in enumerate(rest):
         depth += (sign in _OPEN) - (sign in _CLOSED)
@@ -110,7 +110,7 @@ def _halves(rest: str) -> tuple[str, str]:
 
 
 def split(text: str) -> Iterator[str]:
-    """At its commas, but for those within brackets."""
+    """Split a text at its commas, but not at those within brackets."""
     depth, begun = 0, 0
     for at, sign in enumerate(text):
         depth += (sign in _OPEN) - (sign in _CLOSED)

@@ -12,7 +12,7 @@ JUST_LOGGED = "logged, and nothing else: the cycle is over"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """Of a monitor job."""
+    """A hook of a monitor job, as the reference shows it."""
 
     call: Function
     returns: str = "nothing is taken back"

@@ -161,7 +161,7 @@ def _kind(kind: str) -> str:
 
 
 def results_of(operation: Operation) -> tuple[Result, ...]:
-    """As its handler is annotated."""
+    """Return the results of an op, as its handler is annotated."""
     hint = get_type_hints(operation.handler)["return"]
     if get_origin(hint) is Answer:
         (hint,) = get_args(hint)

@@ -44,7 +44,7 @@ def _names(names: str) -> list[str]:
 
 
 def families() -> Mapping[str, Sequence[Family]]:
-    """By name; ops and other functions may share one."""
+    """Return the families by name; ops and other functions may share one."""
     found: dict[str, list[Family]] = {}
     for family in (*ops.families(), *language.FAMILIES):
         found.setdefault(family.name, []).append(family)

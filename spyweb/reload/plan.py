@@ -1,4 +1,4 @@
-"""What has to happen so that the live jobs are what the files say.  Pure."""
+"""Compare the live jobs with the files, and plan what has to happen so that they agree.  Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spyweb.specs.discover import JobFile, Scan
 
 @dataclass(slots=True)
 class Plan:
-    """Live jobs and files, side by side."""
+    """The things to be done with live jobs and files."""
 
     new: list[JobFile] = field(default_factory=list)
     recoded: list[tuple[LiveJob, JobFile]] = field(default_factory=list)  # a newer version, a fresh VM
@@ -26,11 +26,11 @@ class Plan:
         return not (self.new or self.recoded or self.respecified or self.gone)
 
     def files(self) -> list[JobFile]:
-        """Those that hold something that does not live yet."""
+        """Return the files that hold something that does not live yet."""
         return [*self.new, *(file for _, file in self.recoded), *(file for _, file in self.respecified)]
 
     def without(self, jobs: Collection[JobId]) -> Plan:
-        """As if these jobs had not changed."""
+        """Return the plan as if these jobs had not changed."""
         return replace(
             self,
             new=[file for file in self.new if file.spec.id not in jobs],
@@ -39,7 +39,7 @@ class Plan:
         )
 
     def executing(self) -> Plan:
-        """The part of it whose files have to be executed before they live."""
+        """Return the part of the plan whose files have to be executed before they live."""
         return Plan(
             new=[file for file in self.new if must_execute(file)],
             recoded=[(job, file) for job, file in self.recoded if must_execute(file)],
@@ -75,7 +75,7 @@ def plan(live: LiveJobs, files: Mapping[JobId, JobFile], broken: Iterable[JobId]
 
 
 def whose(live: Iterable[LiveJob], found: Scan) -> dict[JobId, Sequence[Problem]]:
-    """What is wrong, by job.
+    """Return the problems by job.
 
     A file that is wrong may not tell its job's name any more: then it is that of the live job that came from it.
     """
@@ -96,7 +96,7 @@ def whose(live: Iterable[LiveJob], found: Scan) -> dict[JobId, Sequence[Problem]
 
 
 def not_loaded(live: LiveJobs, broken: Iterable[JobId], unsure: Iterable[str]) -> frozenset[str]:
-    """The jobs that are there and of which no version lives, and the files that might be such a job's."""
+    """Return the jobs that have a file and no live version, and the files that might be such a job's."""
     places = {place for job in live for place in _places(job)}
     files = {path for path in unsure if path.rstrip("/") not in places}
     return frozenset(files | {job for job in broken if live.find(job) is None})

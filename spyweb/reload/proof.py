@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a proof has found."""
+    """The result of a proof."""
 
     problem: Problem | None = None
     is_final: bool = True  # not where a worker was lost, which says nothing about the files

@@ -36,7 +36,7 @@ RETRY_S = 5.0  # seconds before what the store refused, or no worker could be ha
 
 @dataclass(slots=True)
 class Look:
-    """What one look at the disk has found so far."""
+    """The findings of one look at the disk, so far."""
 
     found: Scan
     stale: Mapping[JobId, Sequence[str]]  # modules that have changed since the job loaded them

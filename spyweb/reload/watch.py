@@ -1,4 +1,4 @@
-"""Tells of changes in the project's files: the only module that knows watchfiles."""
+"""Watch the project's files for changes: the only module that knows watchfiles."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Watcher:
             tasks.create_task(self._watch_folders(), name="watch the project's folders")
 
     def _folders(self) -> Folders:
-        """Without those that may not be looked at; none while the root is gone, which its own watch tells."""
+        """Return the root's folders that can be looked at; none while the root is gone, which its own watch tells."""
         folders = {}
         with suppress(OSError):
             for path in filter(self._is_watched, self._root.iterdir()):
@@ -80,7 +80,7 @@ class Watcher:
                 await self._clock.sleep(PAUSE)
 
     async def _watch_this_root(self) -> None:
-        """Ends when another folder has taken the root's place."""
+        """Watch the root until another folder has taken its place."""
         root, stop = inode_of(self._root), asyncio.Event()
         async with aclosing(self._changes(self._root, recursive=False, stop=stop)) as bursts:
             async for burst in bursts:
@@ -91,11 +91,14 @@ class Watcher:
                     stop.set()
 
     def _touches_a_folder(self, burst: set[FileChange]) -> bool:
-        """Where one is removed and made anew it often has the old one's inode, and one may be closed or opened."""
+        """Return whether a watched folder itself has changed.
+
+        One that is removed and made anew often has the old one's inode, and one may be closed or opened.
+        """
         return any(Path(path) in self._watched for _, path in burst)
 
     async def _watch_folders(self) -> None:
-        """One that can't be watched is left out for a pause: it must not blind the watch to all the others."""
+        """Watch the folders; one that can't be watched is left out for a pause and does not blind the others."""
         left_out: set[Path] = set()
         while True:
             try:
@@ -106,7 +109,7 @@ class Watcher:
                 left_out |= (named_in(str(fault), self._watched) - left_out) or set(self._watched)
 
     async def _watch_these_folders(self, left_out: set[Path]) -> None:
-        """Ends when one of them is new, gone or another one, and with some left out, after a pause."""
+        """Watch them until one is new, gone or another one; with some left out, for a pause at most."""
         self._folders_changed = stop = asyncio.Event()
         self._watched = folders = self._folders()
         pause = self._clock.call_later(PAUSE, stop.set) if left_out else None
@@ -121,7 +124,7 @@ class Watcher:
                 pause.cancel()
 
     def _tell_fault(self, fault: Exception) -> None:
-        """The rescan that a change brings is all that sees what happens until the watch begins again."""
+        """Log a fault once, and report a change: until the watch begins again only rescans see what happens."""
         reason = str(fault)
         if reason not in self._warned_of:
             self._warned_of.add(reason)
@@ -131,7 +134,7 @@ class Watcher:
     async def _changes(
         self, *paths: Path, recursive: bool = True, stop: asyncio.Event
     ) -> AsyncGenerator[set[FileChange], None]:
-        """Each burst of changes, and an empty one once the watch has begun: something may have changed before."""
+        """Yield each burst of changes, and an empty one once the watch has begun: something may have changed before."""
         if not paths:
             await stop.wait()
             return
@@ -164,7 +167,7 @@ def inode_of(path: Path) -> Inode:
 
 
 def is_text(name: str) -> bool:
-    """Not so for a name that isn't UTF-8, which watchfiles can't be given."""
+    """Return whether the name is UTF-8: watchfiles can't be given any other."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -173,5 +176,5 @@ def is_text(name: str) -> bool:
 
 
 def named_in(reason: str, folders: Iterable[Path]) -> set[Path]:
-    """Those below which the file lies that watchfiles complains of: it tells so in words only."""
+    """Return the folders around the file that watchfiles complains of: it names that in words only."""
     return {folder for folder in folders if f'"{folder}/' in reason or f'"{folder}"' in reason}

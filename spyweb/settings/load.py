@@ -121,7 +121,7 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
 
 
 def section_keys() -> Mapping[str, Mapping[str, Schema]]:
-    """What every key of every section takes."""
+    """Return the JSON schema of every key of every section."""
     sections = _Sections(Table(), {}, {}, [])
     _settings(Path(), sections, {})
     return sections.schemas()

@@ -1,4 +1,4 @@
-"""Which of many names somebody may have meant.
+"""Guess which of many names somebody may have meant.
 
 To compare one name with another costs the product of their lengths, and a project may have ten thousand jobs: so only
 those are compared that come near it in the alphabet, by their beginning or by their end.

@@ -32,7 +32,7 @@ class Tell(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where values come from, and how a problem with one of them is told."""
+    """A table that values come from, and how a problem with one of them is told."""
 
     values: Mapping[str, object]
     problem: Tell
@@ -86,7 +86,7 @@ class Reading:
             self._problems.append(source.problem(str(error), key))
 
     def has(self, key: str) -> bool:
-        """Whether any source says something of it, right or wrong."""
+        """Return whether any source has the key, right or wrong."""
         return key in self._given
 
     def below(self, key: str) -> Reading:
@@ -100,7 +100,7 @@ class Reading:
         return inner
 
     def raw(self, key: str) -> object:
-        """What the strongest source says of it, as it stands there; None when none does."""
+        """Return the value of the strongest source as it stands there; None when no source has the key."""
         return next((source.values[key] for source in self._sources if key in source.values), None)
 
     def refuse(self, reason: str, key: str) -> None:
@@ -117,7 +117,7 @@ class Reading:
         (self._warnings if source.forgiving else self._problems).append(source.problem(reason, key))
 
     def _teller(self, key: str) -> Source:
-        """Who has the key; else the job's own file."""
+        """Return who tells of a problem with the key: the source that has it, else the job's own file."""
         having = (source for source in self._sources if key in source.values)
         own = (source for source in self._sources if source.forgiving)
         return next(having, None) or next(own, None) or self._sources[0]
@@ -134,7 +134,7 @@ class Reading:
             told.extend(source.problem(unknown(kind, key, self.asked), key) for key in unasked)
 
     def schema(self) -> Mapping[str, Schema]:
-        """What every key that was asked for takes."""
+        """Return the JSON schema of every key that was asked for."""
         return {key: _schema_of(asked) for key, asked in self.asked.items()}
 
 

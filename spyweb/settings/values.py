@@ -1,5 +1,5 @@
-"""What a setting's value may be.  Each reader gives the value in spyweb's own terms, or raises ValueError saying what
-was expected."""
+"""Read settings' values: each reader gives the value in spyweb's own terms, or raises ValueError saying what was
+expected."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def choice(names: list[str]) -> str:
 
 @shaped({"type": "object", "propertyNames": {"pattern": NAMESPACE}, "additionalProperties": _HISTORY}, dict)
 def history(value: object) -> Mapping[str, HistoryRule]:
-    """Of each namespace that keeps past versions: how many of a key, or for how long."""
+    """Read `[state.history]`: for each namespace that keeps past versions how many of a key, or for how long."""
     if not isinstance(value, dict):
         raise wrong("a table of namespaces", value)
     rules: dict[str, HistoryRule] = {}
@@ -178,7 +178,7 @@ def _namespace(name: str) -> str:
 
 @shaped(_HISTORY)
 def history_rule(value: object) -> HistoryRule:
-    """How many past versions of a key are kept, or for how long."""
+    """Read how many past versions of a key are kept, or for how long."""
     try:
         if isinstance(value, str):
             return HistoryRule(age_ms=duration(1000)(value))
@@ -196,7 +196,7 @@ def timezone(value: object) -> str:
 
 
 def _meant_zone(name: str) -> str:
-    """Of a city, the zone that ends so; an abbreviation such as CEST is like others that mean another zone."""
+    """Return the zone that ends with this city; an abbreviation such as CEST is like others that mean another zone."""
     known = sorted(available_timezones())
     lowered = name.strip().lower().replace(" ", "_")
     same = [zone for zone in known if lowered in (zone.lower(), zone.rpartition("/")[2].lower())]

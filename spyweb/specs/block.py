@@ -29,7 +29,7 @@ _NEARLY_A_MARK = re.compile(rb"^[ \t]*+-{2,}+[ \t]*+/{2,}+[ \t]*+job[ \t]*+\r?$"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """What a file says of its job; an empty table when it has no block."""
+    """The settings block of a file; its table is empty where there is none."""
 
     table: Table
     start: int = 0  # offsets in the file, of what is between the markers
@@ -72,7 +72,7 @@ def _line_of(found: re.Match[bytes] | None, source: bytes) -> int | None:
 
 
 def _leading_comments(source: bytes) -> Iterator[tuple[int, int]]:
-    """Where each comment of one line begins and ends, up to the first code."""
+    """Yield where each comment of one line begins and ends, up to the first code."""
     shebang = _SHEBANG.match(source)
     position = shebang.end() if shebang else 0
     while comment := _COMMENT.match(source, position):

@@ -1,4 +1,4 @@
-"""What jobs the project's files describe.  Reads files and runs nothing; whatever they hold, it does not raise.
+"""Find the jobs that the project's files describe.  Reads files and runs nothing; no content makes it raise.
 
 A job that is wrong does not hinder the others: it is among `broken`, so that an older version of it can run on.
 """
@@ -55,13 +55,13 @@ class JobFile:
 
     @property
     def has_hooks(self) -> bool:
-        """Whether it is a monitor with Lua: one without needs no VM."""
+        """Return whether this is a monitor with Lua; one without needs no VM."""
         return self.spec.monitor is not None and bool(self.source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """Everything that the files say."""
+    """Everything that the project's files say."""
 
     jobs: Mapping[JobId, JobFile]
     broken: Mapping[JobId, Sequence[Problem]]  # the file is there, and wrong
@@ -75,7 +75,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """What wants to be a job."""
+    """A file that looks like a job, with all that is wrong with it."""
 
     id: JobId
     file: str
@@ -88,7 +88,7 @@ class _Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Context:
-    """What all files are read with."""
+    """The settings and notes that all files of one scan are read with."""
 
     root: Path
     daemon: DaemonSettings
@@ -141,7 +141,7 @@ def _doubts_of_server(context: _Context) -> Sequence[Problem]:
 
 
 def _overrides(tables: Mapping[str, Table], notes: Notes) -> dict[JobId, Table]:
-    """The sections by id; they may be headed with a job's name as well."""
+    """Return the `[jobs.ID]` sections by id; they may be headed with a job's name as well."""
     found: dict[JobId, Table] = {}
     for name, table in tables.items():
         if found.setdefault(job_id(name), table) is not table:
@@ -181,7 +181,7 @@ def _monitor(place: Place, context: _Context) -> _Candidate:
 
 
 def _listed(context: _Context) -> list[_Candidate]:
-    """The jobs of jobs.toml."""
+    """Return the jobs of jobs.toml."""
     table = read_list(context.root)
     if isinstance(table, Problem):
         context.notes.refused.append(table)
@@ -197,7 +197,7 @@ def _listed(context: _Context) -> list[_Candidate]:
 
 
 def _watching(table: Table, place: Place, context: _Context) -> _Candidate:
-    """A monitor, with its Lua files."""
+    """Read a monitor's settings and its Lua files."""
     draft = _draft(table, place, context)
     read = [(path, read_source(context.root, path)) for path in place.hooks]
     sources = tuple((path, source) for path, source in read if not isinstance(source, Problem))
@@ -224,7 +224,7 @@ def _unread(job: JobId, problem: Problem, *sources: tuple[str, bytes]) -> _Candi
 
 
 def _guess_id(source: bytes, place: Place) -> JobId:
-    """A broken block may still show the name, and with it which running job the file belongs to."""
+    """Return the id that a broken block still shows: it tells which running job the file belongs to."""
     named = _NAME_LINE.search(source, 0, _HEAD)
     return job_id(named[1].decode("utf-8", "replace") if named else place.name)
 
@@ -235,7 +235,10 @@ def _id_of(block: Table, place: Place) -> JobId:
 
 
 def _doubts_of_conditions(draft: Draft, code: bytes) -> Iterator[Problem]:
-    """A guess from the text: a module, or `_G`, may define it all the same, but then somewhere the name is written."""
+    """Yield the conditions that the file never names.
+
+    A module, or `_G`, may define one all the same, but then its name is written somewhere.
+    """
     conditions = list(dict.fromkeys(on.when for on in draft.spec.on if on.when))
     written = set(re.findall(rb"\w++", code)) if conditions else set()
     for name in conditions:
@@ -318,7 +321,10 @@ def _result(candidates: Sequence[_Candidate], groups: Mapping[JobId, Sequence[_C
 
 
 def _unsure(candidates: Iterable[_Candidate], refused: Iterable[Problem]) -> dict[str, list[Problem]]:
-    """A file that is wrong may have had another name a moment ago; in jobs.toml, only a job without a name may."""
+    """Return the problems of files that may be any job's, by file.
+
+    A file that is wrong may have had another name a moment ago; in jobs.toml, only a job without a name may.
+    """
     unsure = {problem.file: [problem] for problem in refused}
     for each in candidates:
         if each.problems and (each.file != LIST or not each.id):

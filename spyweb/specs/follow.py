@@ -1,4 +1,4 @@
-"""Who starts after whom: cycles among jobs that name each other in `after`.  Pure."""
+"""Find cycles among jobs that name each other in `after`.  Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from spyweb.model import JobId
 
 
 def find_cycles(follows: Mapping[JobId, Sequence[JobId]]) -> list[list[JobId]]:
-    """Cycles, each in order: so many that without their jobs none is left.
+    """Return cycles, each in order: so many that without their jobs none is left.
 
     A walk along the links, with a stack of its own because a chain may be thousands of jobs long.  A link between two
     jobs that are in cycles already adds none: jobs that all name each other would be in millions.

@@ -1,4 +1,4 @@
-"""Of which stored values past versions are kept.  Pure."""
+"""Join the rules on which past versions of stored values are kept.  Pure."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from spyweb.store.protocol import HistoryRules, job_namespace
 
 
 def history_rules(configured: HistoryRules, specs: Iterable[JobSpec]) -> HistoryRules:
-    """What `[state.history]` says, and of each job what it says itself of its own values."""
+    """Return the rules of `[state.history]`, and of each job the rule that it sets for its own values."""
     return {**configured, **{job_namespace(spec.id): spec.history for spec in specs if spec.history}}

@@ -54,7 +54,7 @@ _STATUS: Schema = {
 
 
 def take_monitor(read: Reading, on_hook_error: OnHookError) -> Monitor | None:
-    """None when something that it can't do without is missing or wrong: then there are problems."""
+    """Take a monitor's settings; None, with problems, where something that it needs is missing or wrong."""
     urls, is_queue = _take_urls(read)
     selector = read.take("selector", _selector, None)
     fields = read.take("fields", _fields, None)
@@ -87,7 +87,7 @@ def take_monitor(read: Reading, on_hook_error: OnHookError) -> Monitor | None:
 
 
 def selector_problem(spec: JobSpec, key: str, reason: str) -> Problem:
-    """What an extractor has found of the selectors of a monitor, told with the file and line where they stand."""
+    """Return what an extractor found wrong with a selector, as a problem with the file and line where it stands."""
     place = spec.monitor.places.get(key) if spec.monitor else None
     return replace(place or Problem(spec.path, None, key, ""), reason=reason)
 
@@ -177,7 +177,7 @@ def _selector(value: object) -> str:
 
 @shaped(_URL)
 def _url(value: object) -> str:
-    """What a hook fetches may have a scheme of its own, so any will do."""
+    """Read an address of any scheme: a hook that fetches may have a scheme of its own."""
     return absolute_url(value, ())
 
 
@@ -205,7 +205,7 @@ def _several(value: object, what: str, read: Callable[[object], str]) -> tuple[s
 
 
 def absolute_url(value: object, schemes: Collection[str]) -> str:
-    """With one of these schemes, or with any when there are none.  Raises ValueError."""
+    """Check that an address is absolute and has one of these schemes, or any when none is given; raise ValueError."""
     url = one_line(value).strip()
     shown = url if len(url) <= 80 else f"{url[:77]}..."
     try:
@@ -240,7 +240,7 @@ def _fields(value: object) -> tuple[Field, ...]:
 
 
 def read_field(value: object) -> Field:
-    """Raises ValueError with what was expected."""
+    """Read one field of a monitor; raise ValueError with what was expected."""
     if isinstance(value, str):
         return _shorthand(value)
     if not isinstance(value, Mapping):

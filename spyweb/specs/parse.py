@@ -1,4 +1,4 @@
-"""From a job's settings block and config.toml to its spec, or to everything that is wrong with it.
+"""Parse a job's settings block and config.toml into its spec, or into everything that is wrong with it.
 
 Precedence: `[jobs.ID]` in config.toml > the file's own block > `[defaults]` in config.toml > built-in.
 """
@@ -91,7 +91,7 @@ _MISFIRE_LIMIT, _RETRIES = whole(1, 10_000), whole(0, 1_000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a job lives, relative to the project root, and what it is called when it does not say."""
+    """A job's file and folder, relative to the project root, and its name where it gives none."""
 
     file: str
     folder: str  # empty: it follows from the id
@@ -102,7 +102,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What a file and the settings say of a job.  With problems, the spec is no more than a guess at its id."""
+    """A job as its file and the settings describe it.  With problems, the spec is no more than a guess at its id."""
 
     spec: JobSpec
     problems: list[Problem]
@@ -110,20 +110,20 @@ class Draft:
     sources: tuple[Source, ...]
 
     def problem(self, reason: str, key: str) -> Problem:
-        """A problem with a key, told of the strongest source that has it."""
+        """Return a problem with a key, blamed on the strongest source that has it."""
         source = next((source for source in self.sources if key in source.values), None)
         return source.problem(reason, key) if source else Problem(self.spec.path, None, key, reason)
 
 
 def job_id(name: str) -> JobId:
-    """Each character lower-cased if alphanumeric, else `_`; the ends trimmed.  May be empty."""
+    """Return the id that a name gives: lower case, `_` for what is not alphanumeric, no `_` at the ends; or ""."""
     if _PLAIN_ID.fullmatch(name):
         return JobId(name)
     return JobId("".join(char.lower() if char.isalnum() else "_" for char in name).strip("_"))
 
 
 def parse_job(block: Table, place: Place, *, override: Table, defaults: Table, daemon: DaemonSettings) -> Draft:
-    """Everything but what depends on other jobs: whether those in `after` exist."""
+    """Parse a job's own settings; whether the jobs in `after` exist is checked by discover.py."""
     problems: list[Problem] = []
     warnings: list[Problem] = []
     sources = tuple(_sources(override, block, defaults, problems, forgiving=place.is_monitor))
@@ -136,7 +136,7 @@ def parse_job(block: Table, place: Place, *, override: Table, defaults: Table, d
 
 
 def job_keys(*, is_monitor: bool) -> Mapping[str, Schema]:
-    """What every key of a job takes."""
+    """Return the JSON schema of every key that a job takes."""
     reading = Reading([Source.of(Table())], [])
     place = Place(file="", folder="", name="", is_monitor=is_monitor)
     _spec(reading, place, DaemonSettings(data_dir=Path()))
@@ -144,7 +144,7 @@ def job_keys(*, is_monitor: bool) -> Mapping[str, Schema]:
 
 
 def usable_defaults(defaults: Table, daemon: DaemonSettings) -> tuple[Table, list[Problem]]:
-    """`[defaults]` without the keys that are wrong: told once, they must not stop every job."""
+    """Return `[defaults]` without the keys that are wrong, and their problems: they must not stop every job."""
     place = Place(file=defaults.file, folder="", name="defaults")
     nothing = Table(file=defaults.file)
     problems = parse_job(nothing, place, override=nothing, defaults=defaults, daemon=daemon).problems
@@ -157,8 +157,11 @@ def usable_defaults(defaults: Table, daemon: DaemonSettings) -> tuple[Table, lis
 def _sources(
     override: Table, block: Table, defaults: Table, problems: list[Problem], *, forgiving: bool
 ) -> Iterator[Source]:
-    """The strongest first.  A schedule, or an address, hides those of weaker sources, whichever key it uses; a job that
-    follows another has no schedule by default."""
+    """Yield the sources of settings, the strongest first.
+
+    A schedule, or an address, hides those of weaker sources, whichever key it uses; a job that follows another has no
+    schedule by default.
+    """
     follows = any(key in table.values for table in (override, block) for key in ("after", "on"))
     hidden: set[str] = set()
     for table in (override, block, defaults):
@@ -217,7 +220,7 @@ def _spec(read: Reading, place: Place, daemon: DaemonSettings) -> JobSpec:
 
 
 def _take_on(read: Reading, place: Place) -> tuple[On, ...]:
-    """A monitor has no place for a condition; its before_fetch sees the change in ctx.trigger, and can say no."""
+    """Take `on`; a monitor may have no condition: its before_fetch sees the change in ctx.trigger, and can say no."""
     on: tuple[On, ...] = read.take("on", read_on, NO_CHANGES)
     if place.is_monitor and any(each.when for each in on):
         read.refuse("'when' is for script jobs: let before_fetch look at ctx.trigger, and return nil", "on")
@@ -233,7 +236,7 @@ def _take_name(read: Reading, place: Place) -> str:
 
 @lru_cache(maxsize=4096)
 def _shared(value: Setting) -> Setting:
-    """The same object for equal values: most of ten thousand jobs have most settings in common."""
+    """Return one object for equal values: most of ten thousand jobs have most settings in common."""
     return value
 
 

@@ -41,7 +41,7 @@ def find_files(root: Path) -> Iterator[tuple[str, bytes] | Problem]:
 
 
 def read_all(root: Path) -> tuple[list[Code], list[Problem]]:
-    """What of them can be compiled, and what can't even be read."""
+    """Return the server's files that can be compiled, and the problems of those that can't be read."""
     found = list(find_files(root))
     sources = [each for each in found if not isinstance(each, Problem)]
     codes = [Code(job=SERVER, generation=0, chunk=path, source=source) for path, source in sources]

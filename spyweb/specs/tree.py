@@ -1,4 +1,4 @@
-"""Which files are jobs, and their source.  Knows names, links and rights; not what a file holds."""
+"""Find the files that are jobs, and read them.  Knows names, links and rights, not what a file means."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NEARLY_SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What was met on the way."""
+    """Problems and doubts met while the files were looked for."""
 
     problems: list[Problem] = field(default_factory=list)
     refused: list[Problem] = field(default_factory=list)  # what is there, and may well be a job
@@ -68,7 +68,7 @@ def has_list(root: Path) -> bool:
 
 
 def is_there(path: Path) -> bool:
-    """Also where nobody may look: who reads it says so."""
+    """Return whether there is a file, also where nobody may look: whoever reads it says so."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -79,8 +79,7 @@ def is_there(path: Path) -> bool:
 
 
 def read_source(root: Path, file: str) -> bytes | Problem:
-    """What a Lua loader may be given: no byte order mark, and a `#!` line made a comment, so that lines keep their
-    numbers."""
+    """Return a file as a Lua loader may be given it: without byte order mark, with a `#!` line made a comment."""
     source = _read_text(root, file)
     if isinstance(source, Problem):
         return source
@@ -111,7 +110,7 @@ def read_toml(root: Path, file: str) -> Table | Problem:
 
 
 def _read_text(root: Path, file: str) -> bytes | Problem:
-    """What a file holds, less a byte order mark."""
+    """Return what a file holds, without byte order mark."""
     try:
         content = _read(os.path.join(root, file))
     except OSError as error:

@@ -23,7 +23,7 @@ _NOTHING = (b"", 0)
 
 
 def find_absent(source: bytes) -> list[tuple[int, str]]:
-    """The first use of each, with its line: `cdp.open`, `exec`."""
+    """Return the first use of each family that is not there, with its line: `cdp.open`, `exec`."""
     if not _USE_LIKE.search(source):
         return []
     own: set[bytes] = set()
@@ -43,7 +43,7 @@ def find_absent(source: bytes) -> list[tuple[int, str]]:
 
 
 def _defines_family(before: bytes, after: bytes) -> bool:
-    """A variable, a function, a loop's variable or a parameter of that name."""
+    """Return whether a variable, a function, a loop's variable or a parameter of that name begins here."""
     if before in (b"local", b"function", b"for") or after in (b"=", b"in"):
         return True
     return before in (b"(", b",") and after in (b")", b",")
@@ -54,7 +54,7 @@ _CALL_ARGUMENTS = (b"(", b"{", TEXT)
 
 
 def find_own_call(source: bytes) -> int | None:
-    """The line on which the chunk calls the `run` that it defines."""
+    """Return the line on which the chunk calls the `run` that it defines: it would run twice."""
     if len(_CALL_LIKE.findall(source)) < 2 and b"run =" not in source:  # the definition looks like a call too
         return None
     defined, call, depth = False, None, 0
@@ -71,7 +71,7 @@ def find_own_call(source: bytes) -> int | None:
 
 
 def _defines_run(first: bytes, before: bytes, after: bytes, depth: int) -> bool:
-    """`function run` or `run =`, at the top and not local."""
+    """Return whether this is `function run` or `run =`, at the top and not local."""
     if before == b"function":
         return depth == 1 and first != b"local"
     return depth == 0 and after == b"=" and before not in (b".", b":", b"local")

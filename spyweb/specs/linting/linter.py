@@ -1,4 +1,4 @@
-"""What is doubtful about a job's Lua files: each a warning with file and line, of what would be ignored in silence.
+"""Warn of what is doubtful in a job's Lua files, with file and line: it would be ignored in silence.
 
 Guesses from the text: nothing is run, nothing is refused, and where one can't be sure nothing is said.
 """
@@ -28,7 +28,7 @@ _NO_BLOCK = "a settings block has no effect here: a monitor's settings are in co
 
 
 class Linter:
-    """What was found in each job's files, kept from one scan to the next: few files change between them.
+    """Keeps what was found in each job's files from one scan to the next: few files change between them.
 
     One that is deferred keeps no scan waiting: what it has not looked at yet it looks at in `finish`.
     """
@@ -92,7 +92,7 @@ def doubts_of_script(file: File, block: Block, read: ReadModule) -> Iterator[Pro
 
 
 def doubts_of_hooks(files: Sequence[File], read: ReadModule) -> Iterator[Problem]:
-    """What is doubtful about a monitor's Lua files, which share a VM."""
+    """Yield what is doubtful about a monitor's Lua files, which share a VM."""
     texts = {path: LuaText(source) for path, source in files}
     for path, text in texts.items():
         if line := find_misplaced_block(text.source):

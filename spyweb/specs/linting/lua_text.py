@@ -1,4 +1,4 @@
-"""The words of a Lua file, for guesses about what it does: nothing is run.  Any text is fine."""
+"""Split a Lua file into words, for guesses about what it does: nothing is run.  Any text is fine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TOKEN = re.compile(
 
 
 def words_of(source: bytes) -> Iterator[tuple[bytes, int]]:
-    """Each word or sign with its offset; no comments."""
+    """Yield each word or sign with its offset, without comments."""
     position = 0
     while token := _TOKEN.match(source, position):
         position = token.end()
@@ -56,7 +56,7 @@ class LuaText:
 
     @cached_property
     def code(self) -> bytes:
-        """As many lines, without comments and labels, and with `""` for each string."""
+        """The source without comments and labels, with `""` for each string, on as many lines."""
         return _code_of(self.source)
 
 

@@ -74,7 +74,7 @@ def _tokens_to(source: str, line: int) -> _Sentence:
 
 
 def _suspects(tokens: _Sentence, line: int) -> list[int]:
-    """What the line holds, then the last token before it."""
+    """Return the indexes of the line's tokens, then that of the last token before it."""
     on_line = [at for at, token in enumerate(tokens) if token.line == line]
     after_line = len(tokens) - (tokens[-1].line > line) if tokens else 0
     first = on_line[0] if on_line else after_line
@@ -178,7 +178,7 @@ def _in_parameters(tokens: _Sentence, at: int) -> bool:
 
 
 def _opening(tokens: _Sentence, at: int) -> int:
-    """Where the bracket was opened that this token closes or is in; -1 when that is far away."""
+    """Return where the bracket was opened that this token closes or is in; -1 when that is far away."""
     depth = 0
     for index in range(at - 1, max(at - _FAR, -1), -1):
         text = tokens[index].text
@@ -189,7 +189,7 @@ def _opening(tokens: _Sentence, at: int) -> int:
 
 
 def _opens_parameters(tokens: _Sentence, at: int) -> bool:
-    """Whether the parenthesis follows `function`, or `function` and a name."""
+    """Return whether the parenthesis follows `function`, or `function` and a name."""
     if at < 0 or tokens[at].text != "(":
         return False
     at -= 1

@@ -112,7 +112,7 @@ def _first_uses(code: bytes, names: Collection[bytes]) -> list[tuple[int, bytes]
 
 
 def _is_asked_for(code: bytes, use: re.Match[bytes]) -> bool:
-    """Whether the script looks if there is such a name, and takes nothing from it here."""
+    """Return whether the script only asks here if there is such a name, and takes nothing from it."""
     if _AFTER_A_USE.match(code, use.end()):
         return False
     before = _BEFORE.search(code, max(0, use.start() - _BYTES_BEFORE), use.start())
