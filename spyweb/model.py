@@ -322,7 +322,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """One execution of a job, or a stretch of due times that did not run and why."""
+    """One execution of a job, or a range of due times that did not run and why."""
 
     id: RunId
     job: JobId
@@ -345,8 +345,8 @@ class Run(Struct, frozen=True, kw_only=True):
     items_new: int | None = None
     note: str = ""  # what else a person should know of it, in a line
     generation: int = 0
-    last_due_ms: int | None = None  # a stretch: due_ms is its first due time, this its last
-    count: int = 1  # a stretch: how many due times
+    last_due_ms: int | None = None  # a skipped range: due_ms is its first due time, this its last
+    count: int = 1  # a skipped range: how many due times
 
 
 class Ending(Struct, frozen=True, kw_only=True):

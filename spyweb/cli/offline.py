@@ -195,7 +195,7 @@ def _paused(spec: JobSpec, cursor: Cursor | None, now_ms: int, *, paused: bool) 
     """A job that no daemon has seen yet gets its first cursor."""
     seen = Welcome(cursor=cursor) if cursor else welcome(spec, None, now_ms, SPREAD_MS)
     changed = replace(dismissed(seen.cursor, now_ms), paused=paused)
-    return Change(cursors=[changed], stretches=seen.stretches)
+    return Change(cursors=[changed], skipped=seen.skipped)
 
 
 async def _known(store: Store) -> Known:

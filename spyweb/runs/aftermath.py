@@ -8,7 +8,7 @@ from spyweb.model import Ending, Failure, JobId, Outcome, Retry, Run, RunState, 
 from spyweb.runs.cause import cause_of, depth_of, event_of, is_caused
 from spyweb.runs.live import LiveJob
 from spyweb.runs.retry import retry_delay_ms
-from spyweb.store.protocol import Change, NewRun, Stretch
+from spyweb.store.protocol import Change, NewRun, SkippedRange
 
 
 def losses(run: Run) -> int:
@@ -81,12 +81,12 @@ def what_follows(run: Run, ending: Ending, jobs: Iterable[LiveJob], now_ms: int)
     waiting = [job for job in jobs if _waits_for(job, run.job, ending.outcome)]
     return Change(
         new=_starts(run, ending, [job for job in waiting if not job.cursor.paused]),
-        stretches=[_passed_over(job, run, now_ms) for job in waiting if job.cursor.paused],
+        skipped=[_passed_over(job, run, now_ms) for job in waiting if job.cursor.paused],
     )
 
 
-def _passed_over(job: LiveJob, run: Run, now_ms: int) -> Stretch:
-    return Stretch(
+def _passed_over(job: LiveJob, run: Run, now_ms: int) -> SkippedRange:
+    return SkippedRange(
         job=job.id,
         outcome=Outcome.PAUSED,
         first_due_ms=now_ms,

@@ -15,7 +15,7 @@ from spyweb.runs.lineup import may_start_at_once, queued
 from spyweb.runs.live import LiveJob
 from spyweb.runs.overlap import QUEUE_LIMIT, Admission, admit
 from spyweb.runs.records import skip_of
-from spyweb.store.protocol import NewRun, Stretch
+from spyweb.store.protocol import NewRun, SkippedRange
 
 
 class Start(Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class Due:
     starts: Sequence[Start]
     cursor: Cursor | None = None  # where it moves
     expects: Cursor | None = None  # where it is on record
-    stretches: Sequence[Stretch] = ()  # what will not run
+    skipped: Sequence[SkippedRange] = ()  # what will not run
 
 
 class Claim(Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     replaces: bool = False  # once it is claimed, what runs and what waits makes way
 
 
-def admit_due(due: Due, now_ms: int, claims: list[Claim], skipped: list[Stretch]) -> None:
+def admit_due(due: Due, now_ms: int, claims: list[Claim], skipped: list[SkippedRange]) -> None:
     """Add each start to what is claimed or to what is skipped."""
     job, waiting = due.job, queued(due.job)
     for wish in due.starts:

@@ -10,7 +10,7 @@ import msgspec
 from spyweb.lua.wire import Foreign
 from spyweb.model import Ending, Outcome, Run, RunId, TriggerType
 from spyweb.runs.cause import event_of
-from spyweb.store.protocol import End, NewRun, Stretch
+from spyweb.store.protocol import End, NewRun, SkippedRange
 
 MAX_DEPTH = 32  # of a result that is shown
 RESULT_KEPT = 200  # characters of a result that stay on record
@@ -54,9 +54,9 @@ def unbegun(reason: str) -> Ending:
     return Ending(outcome=Outcome.SKIPPED, reason=reason)
 
 
-def skip_of(new: NewRun, now_ms: int, reason: str) -> Stretch:
+def skip_of(new: NewRun, now_ms: int, reason: str) -> SkippedRange:
     due_ms = now_ms if new.due_ms is None else new.due_ms
-    return Stretch(
+    return SkippedRange(
         job=new.job,
         outcome=Outcome.SKIPPED,
         first_due_ms=due_ms,

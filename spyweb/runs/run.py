@@ -30,7 +30,7 @@ from spyweb.runs.live import Delay, LiveJob
 from spyweb.runs.overlap import Admission, admit
 from spyweb.runs.records import end_of, run_of, unbegun
 from spyweb.stalls import Work, work_for
-from spyweb.store.protocol import Begin, Change, End, NewRun, Stretch
+from spyweb.store.protocol import Begin, Change, End, NewRun, SkippedRange
 
 log = structlog.get_logger()
 
@@ -64,27 +64,27 @@ class Runner:
         starts: Sequence[Start],
         *,
         cursor: Cursor | None = None,
-        stretches: Sequence[Stretch] = (),
+        skipped: Sequence[SkippedRange] = (),
     ) -> Future[list[RunId | None]]:
         """Claim these starts; in the same commit the cursor moves, and what will not run is recorded.
 
         Gives the id of each claimed run, None for one that was claimed before; skipped starts have none.
         """
-        return self.start_due([Due(job=job, starts=starts, cursor=cursor, stretches=stretches)])
+        return self.start_due([Due(job=job, starts=starts, cursor=cursor, skipped=skipped)])
 
     def start_due(self, due: Sequence[Due]) -> Future[list[RunId | None]]:
         """As `start`, for several jobs in one commit: all of it is claimed or none."""
         now_ms = self._clock.now_ms()
         claims: list[Claim] = []
-        skipped: list[Stretch] = []
+        skipped: list[SkippedRange] = []
         for each in due:
-            skipped += each.stretches
+            skipped += each.skipped
             admit_due(each, now_ms, claims, skipped)
         change = Change(
             expects=[each.expects for each in due if each.expects],
             cursors=[each.cursor for each in due if each.cursor],
             new=[claim.new for claim in claims],
-            stretches=skipped,
+            skipped=skipped,
         )
         return self._record(change, claims)
 
@@ -197,7 +197,7 @@ class Runner:
                 ending = replace(ending, storage_errors=host.storage_errors, note=notes, cpu_ms=cpu_ms)
             follow = Change() if observer else self._followers(job, run, ending)
             end = end_of(run, ending, self._clock.now_ms())
-            is_awaited = bool(observer or follow.new or follow.stretches or job.waiting or caused or self._stopping)
+            is_awaited = bool(observer or follow.new or follow.skipped or job.waiting or caused or self._stopping)
             ids = await self._conclude(end, follow, is_awaited=is_awaited)
         finally:
             self._leave(job, run)

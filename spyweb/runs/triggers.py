@@ -25,7 +25,7 @@ from spyweb.runs.lineup import room_for_caused
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.run import Runner
 from spyweb.specs.watches import concerns, scope_of, watches_of
-from spyweb.store.protocol import Change, ChangeEvent, Store, Stretch
+from spyweb.store.protocol import Change, ChangeEvent, SkippedRange, Store
 
 log = structlog.get_logger()
 
@@ -77,11 +77,11 @@ class Handout:
     behind: dict[JobId, int]
     starts: list[tuple[LiveJob, Trigger]] = field(default_factory=list)
     delivered: list[int] = field(default_factory=list)
-    stretches: list[Stretch] = field(default_factory=list)
+    skipped: list[SkippedRange] = field(default_factory=list)
     passed: list[tuple[int, JobId]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.starts or self.delivered or self.stretches)
+        return bool(self.starts or self.delivered or self.skipped)
 
     def give(self, job: LiveJob, event: ChangeEvent, matched: Sequence[On]) -> None:
         self.starts.append((job, trigger_of(event, matched)))
@@ -90,7 +90,7 @@ class Handout:
 
     def pass_over(self, job: LiveJob, event: ChangeEvent) -> None:
         """The job is paused.  That is noted with the change, which may be looked at again because of other jobs."""
-        self.stretches.append(passed_over(job, event, Outcome.PAUSED, "a change while the job was paused"))
+        self.skipped.append(passed_over(job, event, Outcome.PAUSED, "a change while the job was paused"))
         self.passed.append((event.id, job.id))
 
 
@@ -179,7 +179,7 @@ class Triggers:
                 handout.delivered.append(event.id)
         last = page[-1].id
         if handout:
-            change = Change(delivered=handout.delivered, stretches=handout.stretches, passed=handout.passed)
+            change = Change(delivered=handout.delivered, skipped=handout.skipped, passed=handout.passed)
             await self._runner.start_for_events(handout.starts, change)
         self._progress = Progress(
             max(self._progress.frontier, last), caught_up(handout.behind, rooms, last, self._progress.frontier)
@@ -218,7 +218,7 @@ class Triggers:
         scope, key = scope_of(event.namespace), event.key.decode("utf-8", "backslashreplace")
         log.error("jobs that start each other were stopped", depth=MOST_DEPTH, chain=names, scope=scope, key=key)
         reason = f"the last of {MOST_DEPTH} changes that led to each other"
-        handout.stretches += [passed_over(job, event, Outcome.SKIPPED, reason) for job, _ in concerned]
+        handout.skipped += [passed_over(job, event, Outcome.SKIPPED, reason) for job, _ in concerned]
         handout.delivered.append(event.id)
 
     async def _chain(self, event: ChangeEvent) -> list[str]:
@@ -240,9 +240,9 @@ def caught_up(behind: Mapping[JobId, int], rooms: Mapping[JobId, int], last: int
     return {job: first for job, first in moved.items() if first <= max(frontier, last)}
 
 
-def passed_over(job: LiveJob, event: ChangeEvent, outcome: Outcome, reason: str) -> Stretch:
+def passed_over(job: LiveJob, event: ChangeEvent, outcome: Outcome, reason: str) -> SkippedRange:
     """For the record: this change starts no run."""
-    return Stretch(
+    return SkippedRange(
         job=job.id,
         outcome=outcome,
         first_due_ms=event.at_ms,

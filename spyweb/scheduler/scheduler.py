@@ -24,7 +24,7 @@ from spyweb.runs.claims import Due, Start
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.run import Runner
 from spyweb.scheduler.timers import Timers
-from spyweb.schedules.cursor import dismissed, moved_to, stretch_of, waits_for_the_past, welcome
+from spyweb.schedules.cursor import dismissed, moved_to, skipped_of, waits_for_the_past, welcome
 from spyweb.schedules.due import SPREAD_MS, Settlement, jittered, next_due, schedule_text, settle
 from spyweb.store.protocol import Change, Runs
 
@@ -122,8 +122,8 @@ class Scheduler:
         job.cursor = moved_to(before, settlement.cursor_ms)
         several = len(settlement.runs) > 1
         starts = [Start(trigger=SCHEDULED, due_ms=due_ms, patient=several) for due_ms in settlement.runs]
-        missed = [stretch_of(job.id, Outcome.MISSED, stretch, now_ms, stretch.reason) for stretch in settlement.missed]
-        due = Due(job=job, starts=starts, cursor=job.cursor, expects=job.recorded, stretches=missed)
+        missed = [skipped_of(job.id, Outcome.MISSED, stretch, now_ms, stretch.reason) for stretch in settlement.missed]
+        due = Due(job=job, starts=starts, cursor=job.cursor, expects=job.recorded, skipped=missed)
         self._fired.append(_Fired(due, before))
 
     def _claim(self) -> None:
@@ -228,8 +228,8 @@ class Scheduler:
         count = known.count(None)
         spread_ms = SPREAD_MS if count > FEW else count * CATCH_UP_MS
         welcomes = [welcome(job.spec, cursor, now_ms, spread_ms) for job, cursor in zip(jobs, known, strict=True)]
-        stretches = [stretch for each in welcomes for stretch in each.stretches]
-        await self._runs.record(Change(cursors=[each.cursor for each in welcomes], stretches=stretches))
+        skipped = [stretch for each in welcomes for stretch in each.skipped]
+        await self._runs.record(Change(cursors=[each.cursor for each in welcomes], skipped=skipped))
         for job, before, each in zip(jobs, known, welcomes, strict=True):
             job.reached_ms = _reached_ms(job, before or each.cursor, each.cursor)
             job.cursor = job.recorded = each.cursor

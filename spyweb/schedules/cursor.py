@@ -17,7 +17,7 @@ from spyweb.schedules.due import (
     schedule_text,
     stretch_until,
 )
-from spyweb.store.protocol import Stretch
+from spyweb.store.protocol import SkippedRange
 
 AWAY, EDITED = "paused, disabled or absent", "due under the schedule before the edit"
 REPEATED_MS = 600_000  # times of a cron that a clock set back by no more than this shows again: they stay dealt with
@@ -28,7 +28,7 @@ class Welcome:
     """Where a job's schedule goes on, and what is put on record for the time before."""
 
     cursor: Cursor
-    stretches: tuple[Stretch, ...] = ()
+    skipped: tuple[SkippedRange, ...] = ()
 
 
 def welcome(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) -> Welcome:
@@ -93,17 +93,17 @@ def _first_seen(spec: JobSpec, now_ms: int, spread_ms: int) -> Welcome:
     past = _past(spec, now_ms)
     for stretch in past:
         cursor = replace(cursor, due_ms=stretch.last_due_ms)
-    return Welcome(cursor=cursor, stretches=past)
+    return Welcome(cursor=cursor, skipped=past)
 
 
 def _after_absence(spec: JobSpec, known: Cursor, now_ms: int) -> Welcome:
     edited = _after_edit(spec, known, now_ms, Outcome.PAUSED, AWAY) if _is_edited(spec, known) else None
     cursor = replace(edited.cursor if edited else known, idle_since_ms=None)
     absent = stretch_until(spec.schedule, cursor.due_ms, now_ms)
-    before = edited.stretches if edited else ()
+    before = edited.skipped if edited else ()
     return Welcome(
         cursor=replace(cursor, due_ms=absent.last_ms) if absent else cursor,
-        stretches=(*before, *_stretches(spec, Outcome.PAUSED, absent, now_ms, AWAY)),
+        skipped=(*before, *_skipped(spec, Outcome.PAUSED, absent, now_ms, AWAY)),
     )
 
 
@@ -123,7 +123,7 @@ def _after_edit(
     following_ms = next_due(spec.schedule, cursor.due_ms)  # from there on the new schedule answers
     until_ms = now_ms if following_ms is None else min(now_ms, following_ms - 1)
     unrun = stretch_until(earlier, known.due_ms, until_ms)
-    return Welcome(cursor=cursor, stretches=(*_past(spec, now_ms), *_stretches(spec, outcome, unrun, now_ms, reason)))
+    return Welcome(cursor=cursor, skipped=(*_past(spec, now_ms), *_skipped(spec, outcome, unrun, now_ms, reason)))
 
 
 def _earlier(known: Cursor) -> Schedule:
@@ -134,17 +134,17 @@ def _earlier(known: Cursor) -> Schedule:
         return Never()
 
 
-def _past(spec: JobSpec, now_ms: int) -> tuple[Stretch, ...]:
+def _past(spec: JobSpec, now_ms: int) -> tuple[SkippedRange, ...]:
     past = already_past(spec.schedule, now_ms)
-    return _stretches(spec, Outcome.MISSED, past, now_ms, past.reason if past else "")
+    return _skipped(spec, Outcome.MISSED, past, now_ms, past.reason if past else "")
 
 
-def _stretches(spec: JobSpec, outcome: Outcome, due: Missed | None, now_ms: int, reason: str) -> tuple[Stretch, ...]:
-    return (stretch_of(spec.id, outcome, due, now_ms, reason),) if due else ()
+def _skipped(spec: JobSpec, outcome: Outcome, due: Missed | None, now_ms: int, reason: str) -> tuple[SkippedRange, ...]:
+    return (skipped_of(spec.id, outcome, due, now_ms, reason),) if due else ()
 
 
-def stretch_of(job: JobId, outcome: Outcome, due: Missed, at_ms: int, reason: str) -> Stretch:
-    return Stretch(
+def skipped_of(job: JobId, outcome: Outcome, due: Missed, at_ms: int, reason: str) -> SkippedRange:
+    return SkippedRange(
         job=job,
         outcome=outcome,
         first_due_ms=due.first_ms,

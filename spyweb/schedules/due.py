@@ -223,7 +223,7 @@ def _in_grace(spec: JobSpec, due_ms: int, now_ms: int, kept_since_ms: int) -> bo
 def _before(spec: JobSpec, cursor_ms: int, stretch: Missed, runs: Sequence[int]) -> Missed | None:
     """What is left of the stretch before the runs.
 
-    The reasons name no moments: the store joins neighbouring stretches that have the same one.
+    The reasons name no moments: the store joins neighbouring ranges that have the same one.
     """
     if not runs:
         is_late = spec.misfire.grace_ms is not None

@@ -96,9 +96,9 @@ __all__ = [
     "Records",
     "Replacement",
     "Runs",
+    "SkippedRange",
     "Store",
     "StoreStats",
-    "Stretch",
     "Target",
     "Transform",
     "ValueStats",
@@ -187,10 +187,10 @@ class End(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class SkippedRange:
     """Due times, or changes of state, that start no run, and why.
 
-    One row for a whole stretch: it lengthens the newest row of its job when that has its outcome and reason.
+    They take one row: the newest row of their job grows by them when it has their outcome and reason.
     """
 
     job: JobId
@@ -212,7 +212,7 @@ class Change(Struct, frozen=True, kw_only=True):
     new: Sequence[NewRun] = ()
     begin: Sequence[Begin] = ()
     end: Sequence[End] = ()
-    stretches: Sequence[Stretch] = ()
+    skipped: Sequence[SkippedRange] = ()
     passed: Sequence[tuple[int, JobId]] = ()  # change events that start no run of this job, though of others
     delivered: Sequence[int] = ()  # ids of change events that start no more runs
 
@@ -250,7 +250,7 @@ class Runs(Protocol):
     def record(self, change: Change) -> Future[list[RunId | None]]:
         """Commit a change; gives the id of each of `change.new`, None where (job, due_ms, attempt) stood.
 
-        Refused with CursorMoved where a cursor is not as `expects` says.  Applied in this order: end, begin, stretches,
+        Refused with CursorMoved where a cursor is not as `expects` says.  Applied in this order: end, begin, skipped,
         new, cursors, passed, delivered.  A run ends once: what comes later is ignored, and what follows it (`follows`)
         is not recorded, its id None.  The locks of a run that ends are released.  A delivered change event is pending
         no more, and gone as soon as no run that it started is open.
@@ -265,7 +265,7 @@ class Runs(Protocol):
         """Newest first."""
 
     def latest(self) -> Future[dict[JobId, Run]]:
-        """The newest ended run of each job that really ran (not a stretch)."""
+        """The newest ended run of each job that really ran (not a skipped range)."""
 
     async def prune(self, *, keep: int, older_than_ms: int) -> int:
         """Delete ended rows beyond `keep` a job, or ended before the moment; gives how many.

@@ -6,7 +6,7 @@ from asyncio import Future
 
 from spyweb.errors import SpywebError, StoreError
 from spyweb.model import Cursor, JobId, Outcome, Run, RunId, RunState
-from spyweb.store.protocol import Change, End, NewRun, Store, Stretch
+from spyweb.store.protocol import Change, End, NewRun, SkippedRange, Store
 
 PRICES = JobId("prices")
 NEWS = JobId("news")
@@ -40,10 +40,10 @@ def make_end(run: RunId, *, ended_ms: int = 2000, outcome: Outcome = Outcome.SUC
     return End(run=run, ended_ms=ended_ms, outcome=outcome)
 
 
-def make_stretch(
+def make_skipped(
     job: JobId = PRICES, *, first: int = 1000, last: int = 3000, count: int = 3, reason: str = "the daemon was down"
-) -> Stretch:
-    return Stretch(
+) -> SkippedRange:
+    return SkippedRange(
         job=job,
         outcome=Outcome.MISSED,
         first_due_ms=first,

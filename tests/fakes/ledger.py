@@ -13,7 +13,7 @@ from pathlib import Path
 @dataclass(frozen=True, slots=True)
 class Row:
     due_ms: int
-    last_due_ms: int | None  # of a stretch
+    last_due_ms: int | None  # of a skipped range
     count: int
     state: str
     outcome: str | None

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from spyweb.errors import StoreError
 from spyweb.model import Cursor, Failure, JobId, Outcome, RunId, RunState
 from spyweb.store.memory.memory import MemoryStore
-from spyweb.store.protocol import Begin, Change, Durability, End, Entries, NewRun, Store, Stretch
+from spyweb.store.protocol import Begin, Change, Durability, End, Entries, NewRun, SkippedRange, Store
 from spyweb.store.sqlite.store import open_store
 from tests.fakes.clock import FakeClock
 
@@ -192,8 +192,8 @@ new_runs = st.builds(
     started_ms=some_due,
     generation=st.integers(0, 3),
 )
-stretches = st.builds(
-    Stretch,
+skipped = st.builds(
+    SkippedRange,
     job=jobs,
     outcome=st.sampled_from([Outcome.MISSED, Outcome.PAUSED]),
     first_due_ms=due,
@@ -222,7 +222,7 @@ changes = st.builds(
     new=st.lists(new_runs, max_size=3),
     begin=st.lists(st.builds(Begin, run=runs, started_ms=due, generation=due), max_size=2),
     end=st.lists(endings, max_size=3),
-    stretches=st.lists(stretches, max_size=2),
+    skipped=st.lists(skipped, max_size=2),
 )
 prunings = st.tuples(st.integers(0, 3), due)
 

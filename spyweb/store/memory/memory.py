@@ -20,7 +20,7 @@ from spyweb.store.memory.memory_locks import MemoryLocks
 from spyweb.store.memory.memory_outbox import MemoryOutbox
 from spyweb.store.memory.memory_records import MemoryRecords
 from spyweb.store.memory.memory_values import MemoryEntries, MemoryValues, Table
-from spyweb.store.protocol import NO_HISTORY, Begin, Change, End, HistoryRules, NewRun, StoreStats, Stretch
+from spyweb.store.protocol import NO_HISTORY, Begin, Change, End, HistoryRules, NewRun, SkippedRange, StoreStats
 from spyweb.store.sqlite.deliveries import NO_RUN
 
 
@@ -56,9 +56,9 @@ class MemoryRuns:
         ended = {end.run for end in change.end if self._end(end)}
         for begin in change.begin:
             self._begin(begin)
-        for stretch in change.stretches:
+        for stretch in change.skipped:
             if stretch.follows is None or stretch.follows in ended:
-                self._stretch(stretch)
+                self._skip(stretch)
         added = [self._add(run) if run.follows is None or run.follows in ended else None for run in change.new]
         self._cursors |= {cursor.job: cursor for cursor in change.cursors}
         self._locks.ended(end.run for end in change.end)
@@ -89,9 +89,9 @@ class MemoryRuns:
             started = replace(run, started_ms=begin.started_ms, generation=begin.generation)
             self._put(replace(started, state=RunState.RUNNING))
 
-    def _stretch(self, stretch: Stretch) -> None:
+    def _skip(self, stretch: SkippedRange) -> None:
         newest = self._runs.get(self._newest.get(stretch.job, RunId(0)))
-        if newest and is_same_stretch(newest, stretch):
+        if newest and is_same_range(newest, stretch):
             self._put(lengthen(newest, stretch))
             return
         self._put(
@@ -179,13 +179,13 @@ class MemoryRuns:
         return self._desk.read(self._list, job, limit, before)
 
 
-def is_same_stretch(run: Run, stretch: Stretch) -> bool:
+def is_same_range(run: Run, stretch: SkippedRange) -> bool:
     if run.last_due_ms is None or run.trigger != {"type": stretch.trigger.value}:
         return False
     return (run.outcome, run.reason) == (stretch.outcome, stretch.reason)
 
 
-def lengthen(run: Run, stretch: Stretch) -> Run:
+def lengthen(run: Run, stretch: SkippedRange) -> Run:
     first = stretch.first_due_ms if run.due_ms is None else run.due_ms
     last = stretch.last_due_ms if run.last_due_ms is None else run.last_due_ms
     return replace(

@@ -11,7 +11,7 @@ import msgspec
 
 from spyweb.errors import CursorMoved
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState
-from spyweb.store.protocol import Change, End, NewRun, Stretch
+from spyweb.store.protocol import Change, End, NewRun, SkippedRange
 from spyweb.store.sqlite.deliveries import NO_RUN, deliver, end_if_over, note_started
 from spyweb.store.sqlite.locks import release_run
 
@@ -35,12 +35,12 @@ END_RUN = """
 NEWEST_ROW = """
     SELECT id, outcome, reason, "trigger", last_due_ms FROM run WHERE job = ? ORDER BY id DESC LIMIT 1
 """
-LENGTHEN_STRETCH = """
+LENGTHEN_SKIPPED = """
     UPDATE run SET
         due_ms = min(due_ms, ?2), last_due_ms = max(last_due_ms, ?3), count = count + ?4, ended_ms = ?5
     WHERE id = ?1
 """
-ADD_STRETCH = """
+ADD_SKIPPED = """
     INSERT INTO run (job, state, attempt, due_ms, "trigger", ended_ms, outcome, reason, last_due_ms, count)
     VALUES (?, 'ended', 1, ?, ?, ?, ?, ?, ?, ?)
 """
@@ -63,9 +63,9 @@ def record(connection: sqlite3.Connection, change: Change) -> list[RunId | None]
     ended = record_ends(connection, change)
     for begin in change.begin:
         connection.execute(BEGIN_RUN, (begin.started_ms, begin.generation, begin.run))
-    for stretch in change.stretches:
-        if stretch.follows is None or stretch.follows in ended:
-            record_stretch(connection, stretch)
+    for skipped in change.skipped:
+        if skipped.follows is None or skipped.follows in ended:
+            record_skipped(connection, skipped)
     added = [add_run(connection, run) if run.follows is None or run.follows in ended else None for run in change.new]
     if change.cursors:
         connection.executemany(SET_CURSOR, map(row_of_cursor, change.cursors))
@@ -89,7 +89,7 @@ def expect_cursors(connection: sqlite3.Connection, expected: Sequence[Cursor]) -
 
 def record_ends(connection: sqlite3.Connection, change: Change) -> frozenset[RunId]:
     """Give the runs whose end applied, where something is to follow one."""
-    followers: Sequence[NewRun | Stretch] = (*change.new, *change.stretches)
+    followers: Sequence[NewRun | SkippedRange] = (*change.new, *change.skipped)
     if any(each.follows is not None for each in followers):
         return frozenset(end.run for end in change.end if connection.execute(END_RUN, row_of_end(end)).rowcount == 1)
     if change.end:
@@ -127,15 +127,15 @@ def row_of_end(end: End) -> tuple[str | int | None, ...]:
     )  # fmt: skip
 
 
-def record_stretch(connection: sqlite3.Connection, stretch: Stretch) -> None:
-    first, last, count, at_ms = stretch.first_due_ms, stretch.last_due_ms, stretch.count, stretch.at_ms
-    outcome, reason = stretch.outcome.value, storable(stretch.reason)
-    trigger = encode_trigger({"type": stretch.trigger.value}).decode()
-    newest = connection.execute(NEWEST_ROW, (stretch.job,)).fetchone()
+def record_skipped(connection: sqlite3.Connection, skipped: SkippedRange) -> None:
+    first, last, count, at_ms = skipped.first_due_ms, skipped.last_due_ms, skipped.count, skipped.at_ms
+    outcome, reason = skipped.outcome.value, storable(skipped.reason)
+    trigger = encode_trigger({"type": skipped.trigger.value}).decode()
+    newest = connection.execute(NEWEST_ROW, (skipped.job,)).fetchone()
     if newest and newest[1:4] == (outcome, reason, trigger) and newest[4] is not None:
-        connection.execute(LENGTHEN_STRETCH, (newest[0], first, last, count, at_ms))
+        connection.execute(LENGTHEN_SKIPPED, (newest[0], first, last, count, at_ms))
     else:
-        connection.execute(ADD_STRETCH, (stretch.job, first, trigger, at_ms, outcome, reason, last, count))
+        connection.execute(ADD_SKIPPED, (skipped.job, first, trigger, at_ms, outcome, reason, last, count))
 
 
 def row_of_cursor(cursor: Cursor) -> tuple[str | int | None, ...]:

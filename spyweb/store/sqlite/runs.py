@@ -68,7 +68,7 @@ class SqliteRuns:
 
 
 def kind_of(change: Change) -> Kind:
-    writes = len(change.end) + len(change.begin) + len(change.stretches) + len(change.new) + len(change.cursors)
+    writes = len(change.end) + len(change.begin) + len(change.skipped) + len(change.new) + len(change.cursors)
     writes += 2 * len(change.delivered) + len(change.passed)
     if writes > 1:
         return Kind.SEVERAL

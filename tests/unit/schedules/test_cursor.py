@@ -25,7 +25,7 @@ def test_a_job_first_seen_alone_is_due_at_once() -> None:
 
 def test_an_at_in_the_past_is_recorded() -> None:
     seen = welcome(make_spec(schedule=At(at_ms=NOW - 5)), None, NOW, 0)
-    assert [(stretch.outcome, stretch.count) for stretch in seen.stretches] == [(Outcome.MISSED, 1)]
+    assert [(stretch.outcome, stretch.count) for stretch in seen.skipped] == [(Outcome.MISSED, 1)]
     assert seen.cursor.due_ms == NOW - 5
 
 
@@ -52,7 +52,7 @@ def test_a_cursor_in_the_future_is_taken_back_to_now_unless_its_times_have_names
 
 def test_a_job_that_was_away_while_the_clock_was_set_back_goes_on_from_now() -> None:
     back = welcome(make_spec(), cursor(NOW + 60 * MINUTE, idle_since_ms=NOW + 61 * MINUTE), NOW, 0)
-    assert (back.cursor.due_ms, back.cursor.idle_since_ms, back.stretches) == (NOW, None, ())
+    assert (back.cursor.due_ms, back.cursor.idle_since_ms, back.skipped) == (NOW, None, ())
 
 
 def test_a_disabled_job_is_idle_from_the_first_time_it_is_seen_so() -> None:
@@ -63,7 +63,7 @@ def test_a_disabled_job_is_idle_from_the_first_time_it_is_seen_so() -> None:
 
 def test_the_due_times_of_an_absence_are_one_paused_stretch() -> None:
     back = welcome(make_spec(), cursor(idle_since_ms=NOW), NOW + 5 * MINUTE + 1, 0)
-    assert [(s.outcome, s.first_due_ms, s.last_due_ms, s.count) for s in back.stretches] == [
+    assert [(s.outcome, s.first_due_ms, s.last_due_ms, s.count) for s in back.skipped] == [
         (Outcome.PAUSED, NOW + MINUTE, NOW + 5 * MINUTE, 5)
     ]
     assert (back.cursor.due_ms, back.cursor.idle_since_ms) == (NOW + 5 * MINUTE, None)
@@ -72,7 +72,7 @@ def test_the_due_times_of_an_absence_are_one_paused_stretch() -> None:
 def test_the_due_times_of_an_absence_with_an_edit_are_on_record_too() -> None:
     edited = make_spec(schedule=Every(period_ms=2 * MINUTE))
     back = welcome(edited, cursor(idle_since_ms=NOW), NOW + 10 * MINUTE, 0)
-    assert [(s.outcome, s.first_due_ms, s.last_due_ms, s.count, s.reason) for s in back.stretches] == [
+    assert [(s.outcome, s.first_due_ms, s.last_due_ms, s.count, s.reason) for s in back.skipped] == [
         (Outcome.PAUSED, NOW + MINUTE, NOW + 9 * MINUTE, 9, AWAY),
         (Outcome.PAUSED, NOW + 10 * MINUTE, NOW + 10 * MINUTE, 1, AWAY),
     ]
@@ -82,7 +82,7 @@ def test_the_due_times_of_an_absence_with_an_edit_are_on_record_too() -> None:
 def test_an_edit_while_nothing_ran_records_what_the_earlier_schedule_missed() -> None:
     edited = make_spec(schedule=Cron(expression="0 * * * *", timezone="UTC"))
     found = welcome(edited, cursor(), NOW + 3 * MINUTE + 1, 0)
-    assert [(s.outcome, s.count) for s in found.stretches] == [(Outcome.MISSED, 3)]
+    assert [(s.outcome, s.count) for s in found.skipped] == [(Outcome.MISSED, 3)]
     assert next_due(edited.schedule, found.cursor.due_ms) == NOW + 60 * MINUTE
 
 
@@ -97,9 +97,9 @@ def test_an_edit_to_an_at_that_is_past_is_recorded(idle_since_ms: int | None) ->
     """By the time that somebody has saved the file."""
     edited = make_spec(schedule=At(at_ms=NOW + 1_000))
     found = welcome(edited, cursor(idle_since_ms=idle_since_ms), NOW + 1_001, 0)
-    assert [(s.outcome, s.first_due_ms) for s in found.stretches] == [(Outcome.MISSED, NOW + 1_000)]
+    assert [(s.outcome, s.first_due_ms) for s in found.skipped] == [(Outcome.MISSED, NOW + 1_000)]
     assert next_due(edited.schedule, found.cursor.due_ms) is None
-    assert welcome(edited, found.cursor, NOW + 2 * MINUTE, 0).stretches == ()
+    assert welcome(edited, found.cursor, NOW + 2 * MINUTE, 0).skipped == ()
 
 
 @pytest.mark.parametrize("idle_since_ms", [None, NOW])
@@ -110,14 +110,14 @@ def test_an_edit_of_a_schedule_that_nobody_can_read_any_more_begins_now(
     """A time zone that this machine's data does not have, say."""
     known = cursor(schedule=unknown, idle_since_ms=idle_since_ms)
     found = welcome(make_spec(schedule=Cron(expression="* * * * *", timezone="UTC")), known, NOW + MINUTE + 1, 0)
-    assert (found.cursor.due_ms, found.stretches) == (NOW + MINUTE, ())
+    assert (found.cursor.due_ms, found.skipped) == (NOW + MINUTE, ())
 
 
 def test_no_due_time_is_accounted_for_under_both_schedules() -> None:
     edited = make_spec(schedule=Every(period_ms=2 * MINUTE))
     found = welcome(edited, cursor(), NOW + 3 * MINUTE, 0)
     assert next_due(edited.schedule, found.cursor.due_ms) == NOW + 3 * MINUTE
-    assert [(s.first_due_ms, s.last_due_ms) for s in found.stretches] == [(NOW + MINUTE, NOW + 2 * MINUTE)]
+    assert [(s.first_due_ms, s.last_due_ms) for s in found.skipped] == [(NOW + MINUTE, NOW + 2 * MINUTE)]
 
 
 def test_a_paused_job_stays_where_it_is() -> None:

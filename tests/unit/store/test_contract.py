@@ -15,7 +15,7 @@ from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState, 
 from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import GLOBAL, Begin, Change, End, NewRun, Store, job_namespace
 from spyweb.store.sqlite.store import open_store
-from tests.fakes.changes import NEWS, PRICES, make_cursor, make_end, make_run, make_stretch, run_once, start_run, tell
+from tests.fakes.changes import NEWS, PRICES, make_cursor, make_end, make_run, make_skipped, run_once, start_run, tell
 from tests.fakes.clock import FakeClock
 
 LARGEST = (1 << 63) - 1
@@ -261,7 +261,7 @@ async def test_runs_without_a_due_time_never_clash(store: Store) -> None:
 
 
 async def test_a_stretch_claims_nothing(store: Store) -> None:
-    await store.runs.record(Change(stretches=[make_stretch(first=1000, last=1000, count=1)]))
+    await store.runs.record(Change(skipped=[make_skipped(first=1000, last=1000, count=1)]))
 
     assert await store.runs.record(Change(new=[make_run(due_ms=1000)])) == [2]
 
@@ -290,14 +290,14 @@ async def test_what_follows_a_run_is_recorded_with_an_end_that_applied_alone(sto
     assert None not in (first, second)
 
     late = [structs.replace(retry, attempt=3), dependent, make_run(NEWS, due_ms=7000)]
-    passed_over = replace(make_stretch(NEWS), follows=run)
-    again = Change(end=[make_end(run, outcome=Outcome.LOST)], new=late, stretches=[passed_over])
+    passed_over = replace(make_skipped(NEWS), follows=run)
+    again = Change(end=[make_end(run, outcome=Outcome.LOST)], new=late, skipped=[passed_over])
     ids = await store.runs.record(again)
 
     assert ids[:2] == [None, None]
     assert ids[2] is not None, "it follows nothing"
     assert [each.id for each in await store.runs.open()] == [first, second, ids[2]]
-    assert [each.id for each in await store.runs.list()] == [ids[2], second, first, run], "no stretch"
+    assert [each.id for each in await store.runs.list()] == [ids[2], second, first, run], "no skipped range"
 
 
 async def test_a_claim_is_refused_as_a_whole_where_a_cursor_is_not_as_it_expects(store: Store) -> None:
@@ -322,7 +322,7 @@ async def test_open_runs_are_those_that_have_not_ended_oldest_first(store: Store
     running = await start_run(store)
     await run_once(store, NEWS)
     waiting = (await store.runs.record(Change(new=[make_run(NEWS, due_ms=5000, state=RunState.WAITING)])))[0]
-    await store.runs.record(Change(stretches=[make_stretch()]))
+    await store.runs.record(Change(skipped=[make_skipped()]))
 
     assert [run.id for run in await store.runs.open()] == [running, waiting]
 
@@ -342,7 +342,7 @@ async def test_a_list_is_newest_first_and_can_be_paged(store: Store) -> None:
 async def test_the_latest_of_a_job_has_really_run_and_ended(store: Store) -> None:
     await run_once(store, PRICES, due_ms=1000)
     latest = await run_once(store, PRICES, due_ms=2000)
-    await store.runs.record(Change(stretches=[make_stretch(PRICES), make_stretch(NEWS)]))
+    await store.runs.record(Change(skipped=[make_skipped(PRICES), make_skipped(NEWS)]))
     await start_run(store, PRICES, due_ms=9000)
     other = await run_once(store, JobId("archive"))
 
@@ -350,9 +350,9 @@ async def test_the_latest_of_a_job_has_really_run_and_ended(store: Store) -> Non
 
 
 async def test_a_stretch_of_the_same_reason_lengthens_the_newest_row(store: Store) -> None:
-    await store.runs.record(Change(stretches=[make_stretch(first=1000, last=3000, count=3)]))
-    await store.runs.record(Change(stretches=[make_stretch(NEWS)]))
-    await store.runs.record(Change(stretches=[make_stretch(first=4000, last=5000, count=2)]))
+    await store.runs.record(Change(skipped=[make_skipped(first=1000, last=3000, count=3)]))
+    await store.runs.record(Change(skipped=[make_skipped(NEWS)]))
+    await store.runs.record(Change(skipped=[make_skipped(first=4000, last=5000, count=2)]))
 
     (told,) = await store.runs.list(PRICES)
     assert (told.due_ms, told.last_due_ms, told.count, told.ended_ms) == (1000, 5000, 5, 5500)
@@ -360,19 +360,19 @@ async def test_a_stretch_of_the_same_reason_lengthens_the_newest_row(store: Stor
 
 
 async def test_a_stretch_of_another_trigger_begins_anew(store: Store) -> None:
-    stretch = make_stretch(first=1000, last=3000, count=3)
-    await store.runs.record(Change(stretches=[stretch]))
-    await store.runs.record(Change(stretches=[replace(stretch, trigger=TriggerType.STATE)]))
+    skipped = make_skipped(first=1000, last=3000, count=3)
+    await store.runs.record(Change(skipped=[skipped]))
+    await store.runs.record(Change(skipped=[replace(skipped, trigger=TriggerType.STATE)]))
 
     assert [run.trigger["type"] for run in await store.runs.list()] == ["state", "schedule"]
 
 
 async def test_a_stretch_begins_anew_after_another_reason_or_a_run(store: Store) -> None:
-    await store.runs.record(Change(stretches=[make_stretch()]))
-    await store.runs.record(Change(stretches=[make_stretch(first=4000, last=5000, reason="paused")]))
-    await store.runs.record(Change(stretches=[make_stretch(first=6000, last=6000, count=1)]))
+    await store.runs.record(Change(skipped=[make_skipped()]))
+    await store.runs.record(Change(skipped=[make_skipped(first=4000, last=5000, reason="paused")]))
+    await store.runs.record(Change(skipped=[make_skipped(first=6000, last=6000, count=1)]))
     await run_once(store, due_ms=7000)
-    await store.runs.record(Change(stretches=[make_stretch(first=8000, last=8000, count=1)]))
+    await store.runs.record(Change(skipped=[make_skipped(first=8000, last=8000, count=1)]))
 
     assert tell(await store.runs.list()) == [
         "5 prices missed",
@@ -384,7 +384,7 @@ async def test_a_stretch_begins_anew_after_another_reason_or_a_run(store: Store)
 
 
 async def test_in_one_change_what_was_missed_comes_before_what_starts(store: Store) -> None:
-    await store.runs.record(Change(new=[make_run(due_ms=4000)], stretches=[make_stretch(first=1000, last=3000)]))
+    await store.runs.record(Change(new=[make_run(due_ms=4000)], skipped=[make_skipped(first=1000, last=3000)]))
 
     assert tell(await store.runs.list()) == ["2 prices running", "1 prices missed x3"]
 

@@ -8,7 +8,7 @@ from spyweb.model import RunId
 from spyweb.store.protocol import Begin, Change
 from spyweb.store.sqlite.batch import Kind
 from spyweb.store.sqlite.runs import kind_of
-from tests.fakes.changes import make_cursor, make_end, make_run, make_stretch
+from tests.fakes.changes import make_cursor, make_end, make_run, make_skipped
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from tests.fakes.changes import make_cursor, make_end, make_run, make_stretch
     [
         (Change(end=[make_end(RunId(1))]), Kind.WRITE),
         (Change(begin=[Begin(run=RunId(1), started_ms=1)]), Kind.WRITE),
-        (Change(stretches=[make_stretch()]), Kind.WRITE),
+        (Change(skipped=[make_skipped()]), Kind.WRITE),
         (Change(new=[make_run()], cursors=[make_cursor()]), Kind.SEVERAL),
         (Change(new=[make_run(), make_run()]), Kind.SEVERAL),
     ],
