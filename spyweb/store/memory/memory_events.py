@@ -12,10 +12,10 @@ from spyweb.model import JobId, RunId
 from spyweb.store.crypto.sealing import PLAIN
 from spyweb.store.memory.memory_desk import Desk
 from spyweb.store.protocol import ChangeEvent, Origin, Watch
+from spyweb.store.sqlite.changes import ChangeNote
 from spyweb.store.sqlite.changes import Desk as Matter
-from spyweb.store.sqlite.changes import Noted
-from spyweb.store.sqlite.following import Followers, event_of
-from spyweb.store.sqlite.watching import Watches
+from spyweb.store.sqlite.following import Subscribers, event_of
+from spyweb.store.sqlite.watching import Subscriptions
 
 
 class MemoryEvents:
@@ -26,11 +26,11 @@ class MemoryEvents:
         self._delivered: set[int] = set()  # kept for the runs that they started
         self._last_id = 0
         self._callbacks: list[Callable[[], None]] = []
-        self.watches = Watches()
-        self._followers = Followers()
+        self.subscriptions = Subscriptions()
+        self._subscribers = Subscribers()
 
     def watch(self, watches: Sequence[Watch]) -> None:
-        self.watches = Watches(watches)
+        self.subscriptions = Subscriptions(watches)
 
     def pending(self, limit: int = 1000, *, after: int = 0) -> Future[list[ChangeEvent]]:
         return self._desk.read(self._pending, limit, after)
@@ -42,19 +42,19 @@ class MemoryEvents:
         self._callbacks.append(callback)
 
     def follow(self, watch: Watch, hear: Callable[[ChangeEvent], None]) -> Callable[[], None]:
-        return self._followers.add(watch, hear)
+        return self._subscribers.add(watch, hear)
 
-    def add(self, namespace: str, key: bytes, noted: Sequence[Noted], origin: Origin) -> None:
+    def add(self, namespace: str, key: bytes, noted: Sequence[ChangeNote], origin: Origin) -> None:
         matter = Matter(PLAIN, namespace, key, self._desk.clock.now_ms())
-        wanted = self.watches.of_key(namespace, key)
+        wanted = self.subscriptions.of_key(namespace, key)
         told = [note for note in noted if note.kind in wanted]
         for note in told:
             self._last_id += 1
             self._events[self._last_id] = replace(event_of(matter, note, origin), id=self._last_id)
-        hearing = self._followers.hearing(namespace)
-        if hearing:
-            hearing.note(matter, noted, origin)
-            self._desk.later(partial(self._followers.tell, hearing))
+        notices = self._subscribers.notices(namespace)
+        if notices:
+            notices.note(matter, noted, origin)
+            self._desk.later(partial(self._subscribers.tell, notices))
         if told:
             for callback in self._callbacks:
                 self._desk.later(callback)

@@ -34,8 +34,8 @@ from spyweb.store.protocol import (
     ValueStats,
 )
 from spyweb.store.sqlite.bounds import size_of_row, size_of_value, within
+from spyweb.store.sqlite.changes import ChangeNote, Effect, Row, decide, entry_of, is_live, renewed
 from spyweb.store.sqlite.changes import Desk as Matter
-from spyweb.store.sqlite.changes import Effect, Noted, Row, decide, entry_of, is_live, renewed
 from spyweb.store.sqlite.entries import put_sum
 from spyweb.store.sqlite.transfer import Fate, Loading, fate_of, in_both, loaded_row
 
@@ -221,7 +221,7 @@ class MemoryValues:
         expired.sort(key=lambda item: item[1].expires_ms or 0)
         for place, row in expired[: limit_of(limit)]:
             self._table.put(place, None)
-            self._table.leave_trail(place, Effect(None, notes=(Noted(ChangeKind.EXPIRED, row, None),)), NOBODY)
+            self._table.leave_trail(place, Effect(None, notes=(ChangeNote(ChangeKind.EXPIRED, row, None),)), NOBODY)
         return len(expired[: limit_of(limit)])
 
     def _history(self, place: Place, limit: int | None, largest: int | None) -> list[Entry]:

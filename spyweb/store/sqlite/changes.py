@@ -26,7 +26,7 @@ class Row(NamedTuple):
     rowid: int = 0  # in the order of creation; 0: not given yet
 
 
-class Noted(NamedTuple):
+class ChangeNote(NamedTuple):
     """A change that watchers may want to hear of."""
 
     kind: ChangeKind
@@ -42,7 +42,7 @@ class Effect:
     changes: bool = False
     row: Row | None = None  # where it changes: the row from now on; None: there is none
     replaced: Row | None = None  # the live row that is no more
-    notes: Sequence[Noted] = ()
+    notes: Sequence[ChangeNote] = ()
 
 
 def is_live(row: Row, now_ms: int) -> bool:
@@ -71,16 +71,16 @@ class Desk(NamedTuple):
 def decide(desk: Desk, row: Row | None, change: Transform, last_version: int = 0) -> Effect:
     """`last_version`: of an entry that is gone but has a history."""
     live = row if row and is_live(row, desk.now_ms) else None
-    expired = (Noted(ChangeKind.EXPIRED, row, None),) if row and not live else ()
+    expired = (ChangeNote(ChangeKind.EXPIRED, row, None),) if row and not live else ()
     decision = decide_on(desk, live, change)
     match decision:
         case Put():
             written = write(desk, live, decision, row.version if row else last_version)
             kind = ChangeKind.UPDATED if live else ChangeKind.CREATED
-            return Effect(decision.result, True, written, live, (*expired, Noted(kind, live, written)))
+            return Effect(decision.result, True, written, live, (*expired, ChangeNote(kind, live, written)))
         case Drop():
             told = live or decision.always_tell
-            deleted = (Noted(ChangeKind.DELETED, live, None),) if told else ()
+            deleted = (ChangeNote(ChangeKind.DELETED, live, None),) if told else ()
             return Effect(decision.result, row is not None, None, live, (*expired, *deleted))
         case Leave():
             return Effect(decision.result)

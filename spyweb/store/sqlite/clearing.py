@@ -16,13 +16,13 @@ from spyweb.store.crypto.sealing import Codec
 from spyweb.store.patterns import Pattern
 from spyweb.store.protocol import ChangeKind, HistoryRule, HistoryRules, Origin
 from spyweb.store.sqlite.batch import Kind, Lane
-from spyweb.store.sqlite.changes import Desk, Effect, Noted
+from spyweb.store.sqlite.changes import ChangeNote, Desk, Effect
 from spyweb.store.sqlite.events import SqliteEvents
-from spyweb.store.sqlite.following import Hearing
+from spyweb.store.sqlite.following import Notices
 from spyweb.store.sqlite.locks import SqliteLocks, sweep_locks
 from spyweb.store.sqlite.recording import Trail, find_row, leave_trail
 from spyweb.store.sqlite.scanning import Stretch, select
-from spyweb.store.sqlite.watching import Wanted, Watches, kinds_wanted
+from spyweb.store.sqlite.watching import Subscriptions, Wanted, kinds_wanted
 
 SLICE = 200  # rows looked at, or deleted, in one op
 SLICE_S = 0.01  # seconds; the row that reaches it is the last of its slice
@@ -48,11 +48,11 @@ class Clearing(NamedTuple):
     watches: Sequence[Wanted]
     history: HistoryRule | None
     origin: Origin
-    hearing: Hearing | None
+    notices: Notices | None
 
     @property
     def leaves_trail(self) -> bool:
-        return bool(self.watches or self.history or self.hearing)
+        return bool(self.watches or self.history or self.notices)
 
 
 class Cleared(NamedTuple):
@@ -86,8 +86,8 @@ async def clear_all(clear_from: Callable[[bytes], Future[Cleared]], first: Futur
 
 def clear(connection: sqlite3.Connection, clearing: Clearing) -> Cleared:
     """One slice."""
-    if clearing.hearing:
-        clearing.hearing.begin()
+    if clearing.notices:
+        clearing.notices.begin()
     stretch = Stretch(clearing.namespace, clearing.pattern.prefix, clearing.now_ms, clearing.least)
     rows = select(connection, "rowid, key", stretch, f"ORDER BY key LIMIT {SLICE}").fetchall()
     looked_at = deleted = 0
@@ -103,7 +103,7 @@ def clear(connection: sqlite3.Connection, clearing: Clearing) -> Cleared:
 
 
 def clear_row(connection: sqlite3.Connection, clearing: Clearing, key: bytes) -> None:
-    trail = Trail(kinds_wanted(clearing.watches, key), clearing.history, clearing.origin, clearing.hearing)
+    trail = Trail(kinds_wanted(clearing.watches, key), clearing.history, clearing.origin, clearing.notices)
     desk = Desk(clearing.codec, clearing.namespace, key, clearing.now_ms)
     leave_trail_of_end(connection, desk, ChangeKind.DELETED, trail)
 
@@ -111,7 +111,7 @@ def clear_row(connection: sqlite3.Connection, clearing: Clearing, key: bytes) ->
 def leave_trail_of_end(connection: sqlite3.Connection, desk: Desk, kind: ChangeKind, trail: Trail) -> None:
     """Of an entry that is about to be deleted.  One by one: the values of a slice may not fit into memory together."""
     row = find_row(connection, desk.namespace, desk.key)
-    leave_trail(connection, desk, Effect(None, replaced=row, notes=(Noted(kind, row, None),)), trail)
+    leave_trail(connection, desk, Effect(None, replaced=row, notes=(ChangeNote(kind, row, None),)), trail)
 
 
 class Sweeper:
@@ -138,9 +138,9 @@ class Sweeper:
         return deleted
 
     async def _slice(self, size: int) -> Swept:
-        hearing = self._events.followers.hearing_all()
-        arguments = (self._codec, self._events.watches, hearing, self._clock, size)
-        after = self._events.after(is_kept=True, hearing=hearing)
+        notices = self._events.subscribers.all_notices()
+        arguments = (self._codec, self._events.subscriptions, notices, self._clock, size)
+        after = self._events.after(is_kept=True, notices=notices)
         return await self._writer.submit(Kind.SEVERAL, delete_expired, *arguments, after=after)
 
     async def _forget(self) -> None:
@@ -152,16 +152,21 @@ class Sweeper:
 
 
 def delete_expired(
-    connection: sqlite3.Connection, codec: Codec, watches: Watches, hearing: Hearing | None, clock: Clock, size: int
+    connection: sqlite3.Connection,
+    codec: Codec,
+    subscriptions: Subscriptions,
+    notices: Notices | None,
+    clock: Clock,
+    size: int,
 ) -> Swept:
-    if hearing:
-        hearing.begin()
+    if notices:
+        notices.begin()
     now_ms, deleted = clock.now_ms(), 0
     rows = connection.execute(EXPIRED, (now_ms, size)).fetchall()
     for rowid, namespace, key in in_time(clock, rows):
-        wanted = watches.of_key(namespace, key)
-        if ChangeKind.EXPIRED in wanted or hearing:
-            desk, trail = Desk(codec, namespace, key, now_ms), Trail(wanted, hearing=hearing)
+        wanted = subscriptions.of_key(namespace, key)
+        if ChangeKind.EXPIRED in wanted or notices:
+            desk, trail = Desk(codec, namespace, key, now_ms), Trail(wanted, notices=notices)
             leave_trail_of_end(connection, desk, ChangeKind.EXPIRED, trail)
         connection.execute(DELETE_ROW, (rowid,))
         deleted += 1

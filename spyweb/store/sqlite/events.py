@@ -13,8 +13,8 @@ from spyweb.store.crypto.sealing import Codec, Place
 from spyweb.store.encoding import Cell, Column
 from spyweb.store.protocol import ChangeEvent, ChangeKind, Origin, Watch
 from spyweb.store.sqlite.batch import Kind, Lane
-from spyweb.store.sqlite.following import Followers, Hearing
-from spyweb.store.sqlite.watching import Watches
+from spyweb.store.sqlite.following import Notices, Subscribers
+from spyweb.store.sqlite.watching import Subscriptions
 
 COLUMNS = """
     id, namespace, key, kind, old_version, old_type, old_value, new_version, new_type, new_value,
@@ -37,16 +37,16 @@ class SqliteEvents:
         self._writer = writer
         self._codec = codec
         self._callbacks: list[Callable[[], None]] = []
-        self.watches = Watches()
-        self.followers = Followers()
+        self.subscriptions = Subscriptions()
+        self.subscribers = Subscribers()
 
     def watch(self, watches: Sequence[Watch]) -> None:
-        self.watches = Watches(watches)
+        self.subscriptions = Subscriptions(watches)
 
     @property
     def is_quiet(self) -> bool:
         """Nobody is to be told of anything."""
-        return self.watches.is_empty and self.followers.is_empty
+        return self.subscriptions.is_empty and self.subscribers.is_empty
 
     def pending(self, limit: int = 1000, *, after: int = 0) -> Future[list[ChangeEvent]]:
         return self._writer.submit(Kind.READ, find_pending, self._codec, limit, after)
@@ -58,20 +58,20 @@ class SqliteEvents:
         self._callbacks.append(callback)
 
     def follow(self, watch: Watch, hear: Callable[[ChangeEvent], None]) -> Callable[[], None]:
-        return self.followers.add(watch, hear)
+        return self.subscribers.add(watch, hear)
 
     def tell(self) -> None:
         for callback in self._callbacks:
             callback()
 
-    def after(self, *, is_kept: bool, hearing: Hearing | None) -> Callable[[], None] | None:
+    def after(self, *, is_kept: bool, notices: Notices | None) -> Callable[[], None] | None:
         """What is to be done on the loop once a write is committed."""
-        if hearing is None:
+        if notices is None:
             return self.tell if is_kept else None
-        return partial(self._tell_all, is_kept, hearing)
+        return partial(self._tell_all, is_kept, notices)
 
-    def _tell_all(self, is_kept: bool, hearing: Hearing) -> None:
-        self.followers.tell(hearing)
+    def _tell_all(self, is_kept: bool, notices: Notices) -> None:
+        self.subscribers.tell(notices)
         if is_kept:
             self.tell()
 

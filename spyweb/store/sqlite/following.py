@@ -8,16 +8,16 @@ from typing import NamedTuple
 from spyweb.errors import StoreError
 from spyweb.model import Value
 from spyweb.store.protocol import ChangeEvent, Origin, Watch
-from spyweb.store.sqlite.changes import Desk, Noted, Row, entry_of
-from spyweb.store.sqlite.watching import Watches
+from spyweb.store.sqlite.changes import ChangeNote, Desk, Row, entry_of
+from spyweb.store.sqlite.watching import Subscriptions
 
-Hear = Callable[[ChangeEvent], None]
+Listen = Callable[[ChangeEvent], None]
 
 
-class Hearing:
-    """What followers are to hear of one op, gathered on the store's thread."""
+class Notices:
+    """What subscribers are to hear of one op, gathered on the store's thread."""
 
-    def __init__(self, watches: Watches) -> None:
+    def __init__(self, watches: Subscriptions) -> None:
         self._watches = watches
         self.events: list[ChangeEvent] = []
 
@@ -25,55 +25,55 @@ class Hearing:
         """An op may be tried again: what it did the first time has not happened."""
         self.events.clear()
 
-    def note(self, desk: Desk, notes: Sequence[Noted], origin: Origin) -> None:
+    def note(self, desk: Desk, notes: Sequence[ChangeNote], origin: Origin) -> None:
         kinds = self._watches.of_key(desk.namespace, desk.key)
         self.events += [event_of(desk, noted, origin) for noted in notes if noted.kind in kinds]
 
 
-class Follower(NamedTuple):
+class Subscriber(NamedTuple):
     watch: Watch
-    watches: Watches  # of that one
-    hear: Hear
+    watches: Subscriptions  # of that one
+    hear: Listen
 
 
-class Followers:
+class Subscribers:
     def __init__(self) -> None:
-        self._followers: dict[object, Follower] = {}
-        self._watches = Watches()
+        self._subscribers: dict[object, Subscriber] = {}
+        self._watches = Subscriptions()
 
     @property
     def is_empty(self) -> bool:
-        return not self._followers
+        return not self._subscribers
 
-    def add(self, watch: Watch, hear: Hear) -> Callable[[], None]:
+    def add(self, watch: Watch, hear: Listen) -> Callable[[], None]:
         """Gives the way to stop."""
         mark = object()
-        self._followers[mark] = Follower(watch, Watches([watch]), hear)
+        self._subscribers[mark] = Subscriber(watch, Subscriptions([watch]), hear)
         self._look_again()
         return lambda: self._remove(mark)
 
-    def hearing(self, namespace: str) -> Hearing | None:
+    def notices(self, namespace: str) -> Notices | None:
         """For an op on this namespace; None when nobody listens."""
-        return Hearing(self._watches) if self._watches.of_namespace(namespace) else None
+        return Notices(self._watches) if self._watches.of_namespace(namespace) else None
 
-    def hearing_all(self) -> Hearing | None:
-        return Hearing(self._watches) if self._followers else None
+    def all_notices(self) -> Notices | None:
+        return Notices(self._watches) if self._subscribers else None
 
-    def tell(self, hearing: Hearing) -> None:
-        for event in hearing.events:
-            for follower in list(self._followers.values()):
-                if event.kind in follower.watches.of_key(event.namespace, event.key):
-                    follower.hear(event)
+    def tell(self, notices: Notices) -> None:
+        for event in notices.events:
+            for subscriber in list(self._subscribers.values()):
+                if event.kind in subscriber.watches.of_key(event.namespace, event.key):
+                    subscriber.hear(event)
 
     def _remove(self, mark: object) -> None:
-        self._followers.pop(mark, None)
+        self._subscribers.pop(mark, None)
         self._look_again()
 
     def _look_again(self) -> None:
-        self._watches = Watches([follower.watch for follower in self._followers.values()])
+        self._watches = Subscriptions([subscriber.watch for subscriber in self._subscribers.values()])
 
 
-def event_of(desk: Desk, noted: Noted, origin: Origin) -> ChangeEvent:
+def event_of(desk: Desk, noted: ChangeNote, origin: Origin) -> ChangeEvent:
     """Without a number: it is in no outbox."""
     latest = noted.new or noted.old
     return ChangeEvent(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from spyweb.store.protocol import NOBODY, ChangeKind, HistoryRule, Origin, Transform
 from spyweb.store.sqlite.batch import Kind
-from spyweb.store.sqlite.changes import Desk, Effect, Noted, Row, decide
-from spyweb.store.sqlite.following import Hearing
+from spyweb.store.sqlite.changes import ChangeNote, Desk, Effect, Row, decide
+from spyweb.store.sqlite.following import Notices
 
 COLUMNS = "type, value, expires_ms, version, created_ms, updated_ms, entry.rowid"
 FIND = f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND key = ?"
@@ -45,7 +45,7 @@ class Trail:
     wanted: frozenset[ChangeKind] = frozenset()
     history: HistoryRule | None = None
     origin: Origin = NOBODY
-    hearing: Hearing | None = None
+    notices: Notices | None = None
 
     @property
     def kind(self) -> Kind:
@@ -61,8 +61,8 @@ def find_row(connection: sqlite3.Connection, namespace: str, key: bytes) -> Row 
 
 
 def transform(connection: sqlite3.Connection, desk: Desk, change: Transform, trail: Trail) -> object:
-    if trail.hearing:
-        trail.hearing.begin()
+    if trail.notices:
+        trail.notices.begin()
     row = find_row(connection, desk.namespace, desk.key)
     last_version = find_last_version(connection, desk) if row is None and trail.history else 0
     effect = decide(desk, row, change, last_version)
@@ -93,8 +93,8 @@ def leave_trail(connection: sqlite3.Connection, desk: Desk, effect: Effect, trai
     for noted in effect.notes:
         if noted.kind in trail.wanted:
             note(connection, desk, noted, trail.origin)
-    if trail.hearing:
-        trail.hearing.note(desk, effect.notes, trail.origin)
+    if trail.notices:
+        trail.notices.note(desk, effect.notes, trail.origin)
 
 
 def archive(connection: sqlite3.Connection, desk: Desk, row: Row, rule: HistoryRule) -> None:
@@ -108,7 +108,7 @@ def find_last_version(connection: sqlite3.Connection, desk: Desk) -> int:
     return connection.execute(LAST_VERSION, (desk.namespace, desk.key)).fetchone()[0] or 0
 
 
-def note(connection: sqlite3.Connection, desk: Desk, noted: Noted, origin: Origin) -> None:
+def note(connection: sqlite3.Connection, desk: Desk, noted: ChangeNote, origin: Origin) -> None:
     old, new = side_of(noted.old), side_of(noted.new)
     who = (origin.job, origin.run, origin.depth)
     connection.execute(NOTE, (desk.namespace, desk.key, noted.kind.value, *old, *new, desk.now_ms, *who))

@@ -89,8 +89,8 @@ def expect_cursors(connection: sqlite3.Connection, expected: Sequence[Cursor]) -
 
 def record_ends(connection: sqlite3.Connection, change: Change) -> frozenset[RunId]:
     """Give the runs whose end applied, where something is to follow one."""
-    followers: Sequence[NewRun | SkippedRange] = (*change.new, *change.skipped)
-    if any(each.follows is not None for each in followers):
+    follow_ups: Sequence[NewRun | SkippedRange] = (*change.new, *change.skipped)
+    if any(each.follows is not None for each in follow_ups):
         return frozenset(end.run for end in change.end if connection.execute(END_RUN, row_of_end(end)).rowcount == 1)
     if change.end:
         # Statements that give nothing are handed over all at once: 15 take half as long.

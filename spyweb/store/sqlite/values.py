@@ -69,7 +69,7 @@ class SqliteValues:
             change,
             trail,
             subject=(namespace, key),
-            after=self._events.after(is_kept=bool(trail.wanted), hearing=trail.hearing),
+            after=self._events.after(is_kept=bool(trail.wanted), notices=trail.notices),
         )
 
     def _change(self, namespace: str, key: bytes, change: Transform) -> Future[object]:
@@ -106,11 +106,11 @@ class SqliteValues:
         return self._lanes.writer.loop.create_task(clearing.clear_all(clear_from, first))
 
     def _clear_from(self, namespace: str, pattern: Pattern, origin: Origin, least: bytes) -> Future[Cleared]:
-        watches, rule = self._events.watches.of_namespace(namespace), self._history.get(namespace)
-        hearing = self._events.followers.hearing(namespace)
+        watches, rule = self._events.subscriptions.of_namespace(namespace), self._history.get(namespace)
+        notices = self._events.subscribers.notices(namespace)
         clock = self._clock
-        wanted = Clearing(self._codec, namespace, pattern, least, clock, clock.now_ms(), watches, rule, origin, hearing)
-        after = self._events.after(is_kept=bool(watches), hearing=hearing)
+        wanted = Clearing(self._codec, namespace, pattern, least, clock, clock.now_ms(), watches, rule, origin, notices)
+        after = self._events.after(is_kept=bool(watches), notices=notices)
         return self._lanes.writer.submit(Kind.SEVERAL, clearing.clear, wanted, subject=namespace, after=after)
 
     def namespaces(self, prefix: str = "", *, largest: int | None = None) -> Future[list[str]]:
@@ -160,6 +160,6 @@ class SqliteValues:
     def trail(self, namespace: str, key: bytes, origin: Origin) -> Trail:
         if not self._history and self._events.is_quiet:
             return NO_TRAIL
-        wanted, rule = self._events.watches.of_key(namespace, key), self._history.get(namespace)
-        hearing = self._events.followers.hearing(namespace)
-        return Trail(wanted, rule, origin, hearing) if wanted or rule or hearing else NO_TRAIL
+        wanted, rule = self._events.subscriptions.of_key(namespace, key), self._history.get(namespace)
+        notices = self._events.subscribers.notices(namespace)
+        return Trail(wanted, rule, origin, notices) if wanted or rule or notices else NO_TRAIL

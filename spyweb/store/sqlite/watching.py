@@ -14,7 +14,7 @@ class Wanted(NamedTuple):
     kinds: frozenset[ChangeKind]
 
 
-class Watches:
+class Subscriptions:
     """Never changes once made, so that any thread may ask it."""
 
     def __init__(self, watches: Sequence[Watch] = ()) -> None:

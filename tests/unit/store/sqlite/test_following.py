@@ -11,9 +11,9 @@ import pytest
 from spyweb.model import JobId, RunId
 from spyweb.store.crypto.sealing import PLAIN
 from spyweb.store.protocol import ChangeEvent, ChangeKind, Origin, Store, Watch
-from spyweb.store.sqlite.changes import Desk, Noted, Row
-from spyweb.store.sqlite.following import Hearing
-from spyweb.store.sqlite.watching import Watches
+from spyweb.store.sqlite.changes import ChangeNote, Desk, Row
+from spyweb.store.sqlite.following import Notices
+from spyweb.store.sqlite.watching import Subscriptions
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KINDS, adding, dropping, opened, put, putting, until_told
 
@@ -142,9 +142,9 @@ async def test_the_outbox_keeps_what_it_is_told_to_beside(store: Store) -> None:
 
 
 def test_an_op_that_is_tried_again_is_heard_once() -> None:
-    hearing = Hearing(Watches([Watch(namespace="state")]))
+    notices = Notices(Subscriptions([Watch(namespace="state")]))
     row = Row("i", 1, None, 1, 5, 5)
     for _ in range(2):
-        hearing.begin()
-        hearing.note(Desk(PLAIN, "state", b"a", 5), [Noted(ChangeKind.CREATED, None, row)], Origin())
-    assert told(hearing.events) == ["created state a None 1"]
+        notices.begin()
+        notices.note(Desk(PLAIN, "state", b"a", 5), [ChangeNote(ChangeKind.CREATED, None, row)], Origin())
+    assert told(notices.events) == ["created state a None 1"]
