@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spyweb.ops import files, http, notify, sql, state, state_locks, store, system, tls
-from spyweb.ops.op import CATALOGUE, Operation
+from spyweb.ops.op import CATALOGUE, Operation, OpFamily
 
-FAMILIES = (files, http, notify, sql, state, state_locks, store, system, tls)
+MODULES = (store, state, state_locks, http, tls, files, sql, notify, system)  # in the order of the reference
 
 
 def names() -> list[str]:
-    """The names that a worker is told of, private ones (`_…`) included."""
+    """Return the names that a worker is told of, private ones (`_…`) included."""
     return sorted(CATALOGUE)
 
 
 def operations() -> Mapping[str, Operation]:
     return CATALOGUE
+
+
+def families() -> dict[OpFamily, list[Operation]]:
+    """Return the public ops by family, in the order of the reference."""
+    found: dict[OpFamily, list[Operation]] = {}
+    for module in MODULES:
+        of_module = [each for each in CATALOGUE.values() if each.handler.__module__ == module.__name__]
+        found.setdefault(module.FAMILY, []).extend(each for each in of_module if not each.name.startswith("_"))
+    return found

@@ -13,8 +13,14 @@ from typing import TypeVar
 from spyweb.errors import OpError
 from spyweb.ops.arguments import Text
 from spyweb.ops.jail import BINARY_KINDS, TEXT_KINDS, Forbidden, complaint, places_of
-from spyweb.ops.op import op
+from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
+
+FAMILY = OpFamily(
+    name="files",
+    errors="A name that leads out of the folder, another ending, a file larger than the job's memory, a full disk "
+    "raise.",
+)
 
 T = TypeVar("T")
 

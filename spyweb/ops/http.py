@@ -27,8 +27,16 @@ from spyweb.ops.network.request import (
     parse_url,
     with_defaults,
 )
-from spyweb.ops.op import op
+from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
+
+LUA_HEADERS = "table<string, string|number>"
+LUA_RESULTS = "HttpResponse? response, HttpError? error"
+
+FAMILY = OpFamily(
+    name="HTTP",
+    errors="Whatever goes wrong on the way gives nil and an `HttpError`; only a wrong type of argument raises.",
+)
 
 FORM = b"application/x-www-form-urlencoded"
 CONTENT_TYPE = b"content-type"
@@ -50,13 +58,13 @@ class Wanted:
     largest: int | None = None
 
 
-@op
+@op(types=f"(url: string, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
 async def http_get(call: Call, url: Text, headers: Table | None = None) -> Outcome:
     """Fetch an address.  Gives a response, or nil and an error."""
     return await _fetch(call, Wanted(url=url, headers=_headers(headers, "http_get", 2)))
 
 
-@op
+@op(types=f"(url: string, body: string|number, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
 async def http_post(call: Call, url: Text, body: Text, headers: Table | None = None) -> Outcome:
     """Post a body.  Gives a response, or nil and an error.
 
@@ -66,7 +74,7 @@ async def http_post(call: Call, url: Text, body: Text, headers: Table | None = N
     return await _fetch(call, Wanted(url=url, method=b"POST", body=body, headers=_with_type(given, FORM)))
 
 
-@op
+@op(types=f"(options: HttpOptions): {LUA_RESULTS}")
 async def http_request(call: Call, options: Table) -> Outcome:
     """Make a request of any kind.  Gives a response, or nil and an error.
 
@@ -75,7 +83,7 @@ async def http_request(call: Call, options: Table) -> Outcome:
     return await _fetch(call, wanted_from(options))
 
 
-@op
+@op(types=f"(url: string, fields: table<string, string|number|HttpFile>, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
 async def http_multipart(call: Call, url: Text, fields: Table, headers: Table | None = None) -> Outcome:
     """Post a form with files.  Gives a response, or nil and an error.
 

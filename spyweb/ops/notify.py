@@ -5,6 +5,7 @@ from __future__ import annotations
 from spyweb.ops.arguments import Number, Text
 from spyweb.ops.notify_desktop import LONGEST_TIMEOUT_MS
 from spyweb.ops.op import op
+from spyweb.ops.system import FAMILY as FAMILY
 from spyweb.ops.world import Call
 
 

@@ -1,7 +1,8 @@
 """The decorator that turns a function into an op, and the one catalogue that it fills.
 
 An op is `async def name(call: Call, key: Text, value: Text | None = None) -> …`: its name, signature and docstring are
-the argument checks, the error texts and the reference.  It returns a value, a tuple of several, or is annotated
+the argument checks, the error texts and the reference.  Where Lua's types say more than Python's, the decorator is
+given them too.  It returns a value, a tuple of several, or is annotated
 `-> None` and gives nothing.  An op that only hands on a future of the store is a plain `def` returning a Pending, such
 as an Answer: that saves a task for each call.
 """
@@ -34,6 +35,22 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpFamily:
+    """Ops that belong together; each module of ops has its own as FAMILY."""
+
+    name: str
+    errors: str  # what becomes of what goes wrong, for the reference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LuaTypes:
+    """The types of an op as editors and the reference show them, in LuaLS's words."""
+
+    signature: str = ""  # `(key: string, ttl?: number): boolean ok`; empty: as the Python signature tells
+    overloads: tuple[str, ...] = ()  # other ways to call it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One op, as everything else sees it."""
 
@@ -42,6 +59,7 @@ class Operation:
     handler: Callable[..., object]
     gives_nothing: bool
     doc: str
+    types: LuaTypes
     reads: tuple[Read, ...]
     ready: frozenset[tuple[type, ...]]  # the types of arguments that need no reading: those of most calls
 
@@ -77,25 +95,34 @@ CATALOGUE: dict[str, Operation] = {}
 
 
 @overload
-def op(named: Handler) -> Handler: ...
+def op(handler: Handler, /) -> Handler: ...
 @overload
-def op(named: str) -> Callable[[Handler], Handler]: ...
-def op(named: Handler | str) -> Handler | Callable[[Handler], Handler]:
-    """Register an op, under the function's own name or (`@op("state.set")`) another."""
-    if not isinstance(named, str):
-        return _register(named.__name__, named)
-    return lambda handler: _register(named, handler)
+def op(
+    handler: None = None, /, *, name: str = "", types: str = "", overloads: tuple[str, ...] = ()
+) -> Callable[[Handler], Handler]: ...
+def op(
+    handler: Handler | None = None, /, *, name: str = "", types: str = "", overloads: tuple[str, ...] = ()
+) -> Handler | Callable[[Handler], Handler]:
+    """Register an op, under the function's own name or another (`@op(name="state.set")`).
+
+    `types` is its signature in LuaLS's words, where Python's tells too little; `overloads` are other ways to call it.
+    """
+
+    def register(handler: Handler) -> Handler:
+        operation = describe(name or handler.__name__, handler, LuaTypes(signature=types, overloads=overloads))
+        if operation.name in CATALOGUE:
+            raise TypeError(f"there are two ops named {operation.name}")
+        CATALOGUE[operation.name] = operation
+        return handler
+
+    return register if handler is None else register(handler)
 
 
-def _register(name: str, handler: Handler) -> Handler:
-    if name in CATALOGUE:
-        raise TypeError(f"there are two ops named {name}")
-    CATALOGUE[name] = describe(name, handler)
-    return handler
+NO_TYPES = LuaTypes()
 
 
-def describe(name: str, handler: Callable[..., object]) -> Operation:
-    """What a function says about itself as an op."""
+def describe(name: str, handler: Callable[..., object], types: LuaTypes = NO_TYPES) -> Operation:
+    """Read an op's parameters, results and words off its function."""
     hints = get_type_hints(handler, include_extras=True)
     parameters = tuple(
         _parameter(parameter, hints[parameter.name])
@@ -107,6 +134,7 @@ def describe(name: str, handler: Callable[..., object]) -> Operation:
         handler=handler,
         gives_nothing=hints["return"] is type(None),
         doc=inspect.getdoc(handler) or "",
+        types=types,
         reads=tuple(parameter.read for parameter in parameters),
         ready=_ready(parameters),
     )

@@ -182,14 +182,14 @@ def as_they_are(results: object) -> Results:
 
 
 def positional(
-    name: str, *, failure: object, writes: bool = False
+    name: str, *, failure: object, writes: bool = False, types: str, overloads: tuple[str, ...] = ()
 ) -> Callable[[Callable[Concatenate[Here, P], Asked[T]]], Callable[Concatenate[Call, P], Awaitable[Results]]]:
-    """Make an op of a function that asks the store."""
+    """Make an op of a function that asks the store; `types` and `overloads` as those of `op`."""
 
     def decorate(
         handler: Callable[Concatenate[Here, P], Asked[T]],
     ) -> Callable[Concatenate[Call, P], Awaitable[Results]]:
-        @op(name)
+        @op(name=name, types=types, overloads=overloads)
         @wraps(handler)
         def begin(call: Call, /, *arguments: P.args, **named: P.kwargs) -> Awaitable[Results]:
             here = new_tuple(Here, (call, name, failure))

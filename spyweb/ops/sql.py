@@ -11,19 +11,23 @@ from collections.abc import Sequence
 from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.ops.arguments import INTEGER_LIMIT, Table, Text, type_name
-from spyweb.ops.op import op
+from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
 from spyweb.settings.units import format_duration
 from spyweb.store.user_sql.connection import MOST_PARAMETERS, Answered, Parameter, Row, Statement
 
+HEADERS = "table<string, string|number>"
 
-@op
+FAMILY = OpFamily(name="SQL", errors="Whatever SQLite refuses raises, with its message.")
+
+
+@op(types=f"(sql: string, params?: any[]): {HEADERS}[] rows")
 async def db_query(call: Call, sql: Text, params: Table | None = None) -> list[Row]:
     """Carry out one SQL statement of any kind and give its rows, each a table by column; NULL columns are absent."""
     return list((await _ask(call, "db_query", sql, params, wants_rows=True)).rows)
 
 
-@op
+@op(types="(sql: string, params?: any[]): integer changed")
 async def db_exec(call: Call, sql: Text, params: Table | None = None) -> int:
     """Carry out one SQL statement and give the number of rows that it inserted, updated or deleted."""
     return (await _ask(call, "db_exec", sql, params, wants_rows=False)).changed

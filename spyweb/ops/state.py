@@ -11,17 +11,29 @@ from spyweb.errors import StoreError
 from spyweb.ops import scopes
 from spyweb.ops.answer import Results
 from spyweb.ops.arguments import Int, Number, Table, Text, Value
-from spyweb.ops.op import op
+from spyweb.ops.op import OpFamily, op
 from spyweb.ops.positional import Asked, Failed, Here, KeyOrTable, as_one, as_they_are, positional
 from spyweb.ops.rules import sloth
 from spyweb.ops.rules.expiry import remaining
 from spyweb.ops.world import Call
 from spyweb.store.protocol import Entry, ValueStats
 
+FAMILY = OpFamily(
+    name="state",
+    errors="What can't be done gives false, nil, -1 or 0 (for `state.list_length`), and a text with the key and the "
+    "reason. With a table first it raises a table `{code, message}`.",
+)
+
 IN_MEMORY = ":memory:"  # what a store without a file calls its path
 
 
-@positional("state.set", failure=False, writes=True)
+@positional(
+    "state.set",
+    failure=False,
+    writes=True,
+    types="(key: string, value: any, ttl?: number): boolean ok, string? message",
+    overloads=("fun(options: {scope: string, key: string, value: any, ttl?: number}): StateChange",),
+)
 def put(here: Here, key: KeyOrTable, value: Value, ttl: Number | None = None) -> Asked[object]:
     """Keep a value, for good or for `ttl` seconds; whatever expiry the key had is replaced.
 
@@ -32,7 +44,12 @@ def put(here: Here, key: KeyOrTable, value: Value, ttl: Number | None = None) ->
     return _put(here, key, value, ttl)
 
 
-@positional("state.set_with_ttl", failure=False, writes=True)
+@positional(
+    "state.set_with_ttl",
+    failure=False,
+    writes=True,
+    types="(key: string, value: any, ttl: number): boolean ok, string? message",
+)
 def put_with_ttl(here: Here, key: Text, value: Value, ttl: Number) -> Asked[object]:
     """Keep a value for `ttl` seconds."""
     return _put(here, key, value, ttl)
@@ -44,7 +61,12 @@ def _put(here: Here, key: bytes, value: object, ttl: float | None) -> Asked[obje
     return here.change(key, sloth.put(subject, kept, here.expiry(subject, ttl)))
 
 
-@positional("state.get", failure=None)
+@positional(
+    "state.get",
+    failure=None,
+    types="(key: string, default?: any): any value, string? message",
+    overloads=("fun(options: {scope: string, key: string}): any",),
+)
 def get(here: Here, key: KeyOrTable, default: Value = None) -> Asked[Entry | None]:
     """The value of a key, or the default.
 
@@ -56,14 +78,20 @@ def get(here: Here, key: KeyOrTable, default: Value = None) -> Asked[Entry | Non
     return here.read(key, lambda entry: (entry.value if entry else default,))
 
 
-@positional("state.exists", failure=False)
+@positional("state.exists", failure=False, types="(key: string): boolean exists, string? message")
 def exists(here: Here, key: Text) -> Asked[Entry | None]:
     """Whether there is such a key."""
     here.subject(key)
     return here.read(key, lambda entry: (entry is not None,))
 
 
-@positional("state.delete", failure=False, writes=True)
+@positional(
+    "state.delete",
+    failure=False,
+    writes=True,
+    types="(key: string): boolean ok, string? message",
+    overloads=("fun(options: {scope: string, key: string}): any",),
+)
 def delete(here: Here, key: KeyOrTable) -> Asked[object]:
     """Forget a key; true even when there was none.
 
@@ -75,7 +103,7 @@ def delete(here: Here, key: KeyOrTable) -> Asked[object]:
     return here.change(key, sloth.delete())
 
 
-@positional("state.clear", failure=False, writes=True)
+@positional("state.clear", failure=False, writes=True, types="(pattern?: string): boolean ok, string? message")
 def clear(here: Here, pattern: Text = b"*") -> Asked[int]:
     """Forget every key that matches, or all of them; never locks, and nothing of store_* or of scopes.
 
@@ -85,7 +113,12 @@ def clear(here: Here, pattern: Text = b"*") -> Asked[int]:
     return Asked(values.clear(here.namespace, here.pattern(pattern), origin=here.call.origin), lambda _: (True,))
 
 
-@positional("state.keys", failure=None)
+@positional(
+    "state.keys",
+    failure=None,
+    types="(pattern?: string): string[]? keys, string? message",
+    overloads=("fun(options: {scope: string, pattern?: string}): string[]",),
+)
 def keys(here: Here, pattern: KeyOrTable = b"*") -> Asked[list[bytes]]:
     """All keys that match, sorted; `*` is any run of characters, `?` one.
 
@@ -99,7 +132,12 @@ def keys(here: Here, pattern: KeyOrTable = b"*") -> Asked[list[bytes]]:
     return Asked(values.keys(here.namespace, here.pattern(pattern), largest=here.largest), as_one)
 
 
-@positional("state.list", failure=None)
+@positional(
+    "state.list",
+    failure=None,
+    types="(prefix?: string): table<string, any>? values, string? message",
+    overloads=("fun(options: {scope: string}): any[]",),
+)
 def list_items(here: Here, prefix: KeyOrTable = b"") -> Asked[object]:
     """A table of the keys that begin so, each with its value.
 
@@ -114,13 +152,13 @@ def _map_of(items: Iterator[tuple[bytes, Entry]]) -> dict[bytes, object]:
     return {key: entry.value for key, entry in items}
 
 
-@positional("state.list_groups", failure=None)
+@positional("state.list_groups", failure=None, types="(): {groups: string[]} scopes")
 def list_groups(here: Here) -> Asked[list[str]]:
     """All scopes that hold something: `{groups = {...}}`, sorted."""
     return scopes.list_groups(here)
 
 
-@positional("state.update", failure=None, writes=True)
+@positional("state.update", failure=None, writes=True, types="(options: StateUpdate): StateChange change")
 def update(here: Here, options: Table) -> Asked[object]:
     """Apply `ops` to the value of `key` in `scope`, all in one step; gives `{old_value, new_value, errors?}`.
 
@@ -129,7 +167,9 @@ def update(here: Here, options: Table) -> Asked[object]:
     return scopes.update(here, options)
 
 
-@positional("state.set_ttl", failure=False, writes=True)
+@positional(
+    "state.set_ttl", failure=False, writes=True, types="(key: string, seconds: number): boolean ok, string? message"
+)
 def set_ttl(here: Here, key: Text, seconds: Number) -> Asked[bool]:
     """Let a key end in so many seconds; never, for zero and less."""
     subject = here.subject(key)
@@ -138,34 +178,51 @@ def set_ttl(here: Here, key: Text, seconds: Number) -> Asked[bool]:
     return Asked(source, lambda is_there: (True,) if is_there else subject.refusal("there is no such key"))
 
 
-@positional("state.get_ttl", failure=-1)
+@positional("state.get_ttl", failure=-1, types="(key: string): integer seconds, string? message")
 def get_ttl(here: Here, key: Text) -> Asked[Entry | None]:
     """Seconds that a key has left, rounded up; -1 when it never ends, -2 when it is not there."""
     here.subject(key)
     return here.read(key, lambda entry: (remaining(entry, here.now_ms),))
 
 
-@positional("state.increment", failure=None, writes=True)
+@positional(
+    "state.increment", failure=None, writes=True, types="(key: string, delta?: number): number? sum, string? message"
+)
 def increment(here: Here, key: Text, delta: Number = 1) -> Asked[object]:
     """Add to a number, atomically, and give the sum; a missing key counts as 0."""
     subject = here.subject(key)
     return here.change(key, sloth.increment(subject, delta))
 
 
-@positional("state.decrement", failure=None, writes=True)
+@positional(
+    "state.decrement",
+    failure=None,
+    writes=True,
+    types="(key: string, delta?: number): number? difference, string? message",
+)
 def decrement(here: Here, key: Text, delta: Number = 1) -> Asked[object]:
     """Subtract from a number, atomically, and give the difference; a missing key counts as 0."""
     subject = here.subject(key)
     return here.change(key, sloth.increment(subject, -delta))
 
 
-@positional("state.append", failure=-1, writes=True)
+@positional(
+    "state.append",
+    failure=-1,
+    writes=True,
+    types="(key: string, value: string|number): integer? length, string? message",
+)
 def append(here: Here, key: Text, value: Text) -> Asked[object]:
     """Add to the end of a text, and give its length in bytes; a missing key is an empty text."""
     return here.change(key, sloth.append(here.subject(key), value))
 
 
-@positional("state.compare_swap", failure=False, writes=True)
+@positional(
+    "state.compare_swap",
+    failure=False,
+    writes=True,
+    types="(key: string, old: any, new: any): boolean swapped, string? message",
+)
 def compare_swap(here: Here, key: Text, old: Value, new: Value) -> Asked[object]:
     """Put `new` in the place of `old`, if that is what is there, and say whether it was.
 
@@ -177,27 +234,31 @@ def compare_swap(here: Here, key: Text, old: Value, new: Value) -> Asked[object]
     return here.change(key, sloth.compare_swap(subject, expected, kept))
 
 
-@positional("state.list_push", failure=-1, writes=True)
+@positional(
+    "state.list_push", failure=-1, writes=True, types="(key: string, item: any): integer? length, string? message"
+)
 def list_push(here: Here, key: Text, item: Value) -> Asked[object]:
     """Add to the end of a list, and give its length; a missing key is an empty list."""
     subject = here.subject(key)
     return here.change(key, sloth.list_push(subject, here.item(subject, item, 2)))
 
 
-@positional("state.list_pop", failure=None, writes=True)
+@positional("state.list_pop", failure=None, writes=True, types="(key: string): any item, string? message")
 def list_pop(here: Here, key: Text) -> Asked[object]:
     """Take the last item of a list away and give it; nil when there is none."""
     return here.change(key, sloth.list_pop(here.subject(key)))
 
 
-@positional("state.list_length", failure=0)
+@positional("state.list_length", failure=0, types="(key: string): integer length, string? message")
 def list_length(here: Here, key: Text) -> Asked[Entry | None]:
     """How many items a list has; none for a missing key."""
     subject = here.subject(key)
     return here.read(key, lambda entry: sloth.list_length(subject, entry))
 
 
-@positional("state.history", failure=None)
+@positional(
+    "state.history", failure=None, types="(key: string, count?: integer): StateVersion[]? versions, string? message"
+)
 def history(here: Here, key: Text, count: Int | None = None) -> Asked[list[Entry]]:
     """The versions of a key, newest first: an array of `{version, value, updated_at}`.
 
@@ -213,7 +274,7 @@ def _version(entry: Entry) -> dict[str, object]:
     return {"version": entry.version, "value": entry.value, "updated_at": entry.updated_ms / 1000}
 
 
-@positional("state.get_version", failure=None)
+@positional("state.get_version", failure=None, types="(key: string, version: integer): any value, string? message")
 def get_version(here: Here, key: Text, version: Int) -> Asked[Entry | None]:
     """The value that a key had in that version; nil when it is not kept."""
     here.subject(key)
@@ -221,7 +282,7 @@ def get_version(here: Here, key: Text, version: Int) -> Asked[Entry | None]:
     return Asked(source, lambda entry: (entry.value if entry else None,))
 
 
-@op("state.rollback")
+@op(name="state.rollback", types="(key: string, version: integer): boolean ok, string? message")
 async def rollback(call: Call, key: Text, version: Int) -> Results:
     """Put the value back that a key had in that version, as a newer version and without an expiry."""
     here = Here(call, "state.rollback", False)
@@ -238,7 +299,7 @@ async def rollback(call: Call, key: Text, version: Int) -> Results:
         return here.trouble(error)
 
 
-@positional("state.stats", failure=None)
+@positional("state.stats", failure=None, types="(): StateStats? stats, string? message")
 def stats(here: Here) -> Asked[ValueStats]:
     """What there is of stored values, and how long the functions of `state` took since start."""
     return Asked(here.call.world.store.values.stats(here.namespace), lambda found: (_stats(here, found),))

@@ -13,11 +13,13 @@ from spyweb.errors import OpError, StoreError
 from spyweb.ops.answer import Results
 from spyweb.ops.arguments import Mismatch, Text, Value, parse_number, read_number
 from spyweb.ops.lines import Wish
-from spyweb.ops.op import op
+from spyweb.ops.op import OpFamily, op
 from spyweb.ops.positional import Failed, Here
 from spyweb.ops.rules.values import shown
 from spyweb.ops.world import Call
 from spyweb.store.protocol import Held
+
+FAMILY = OpFamily(name="locks", errors="A lock that is not to be had gives false and a text that names its holder.")
 
 DEFAULT_TIMEOUT = 30
 LONGEST_TIMEOUT = 366 * 86_400.0  # seconds: more than any run lasts; keeps infinity away from the timers
@@ -31,7 +33,11 @@ class Terms:
     timeout: float  # seconds; NaN is for `_wish` to refuse, which knows the lock
 
 
-@op("state.try_lock")
+@op(
+    name="state.try_lock",
+    types="(name: string, holder?: string, ttl?: number): boolean ok, string? message",
+    overloads=("fun(name: string, ttl?: number): boolean, string?",),
+)
 async def try_lock(call: Call, name: Text, holder: Value = None, ttl: Value = None) -> Results:
     """Take a lock if it is free: true, or false and who has it.  `ttl` seconds are how long it outlasts a crash."""
     here = Here(call, "state.try_lock", False)
@@ -45,7 +51,11 @@ async def try_lock(call: Call, name: Text, holder: Value = None, ttl: Value = No
     return (True,) if held is None else (False, _refusal(here, held))
 
 
-@op("state.lock")
+@op(
+    name="state.lock",
+    types="(name: string, holder?: string, timeout?: number): boolean ok, string? message",
+    overloads=("fun(name: string, timeout?: number): boolean, string?",),
+)
 async def lock(call: Call, name: Text, holder: Value = None, timeout: Value = None) -> Results:
     """Take a lock: true, or false and who has it.
 
@@ -69,7 +79,7 @@ async def _lock(call: Call, wish: Wish, terms: Terms) -> Held | None:
     return await call.world.locks.take(wish)
 
 
-@op("state.unlock")
+@op(name="state.unlock", types="(name: string, holder?: string): boolean ok, string? message")
 async def unlock(call: Call, name: Text, holder: Text | None = None) -> Results:
     """Give a lock back: true, or false and a text when somebody else has it, or nobody."""
     here = Here(call, "state.unlock", False)
@@ -85,7 +95,7 @@ async def unlock(call: Call, name: Text, holder: Text | None = None) -> Results:
     return (True,)
 
 
-@op("state.is_locked")
+@op(name="state.is_locked", types="(name: string): boolean is_locked, string? holder")
 async def is_locked(call: Call, name: Text) -> Results:
     """Whether somebody has a lock, and who."""
     here = Here(call, "state.is_locked", False)

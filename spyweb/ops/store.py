@@ -19,9 +19,15 @@ from spyweb.logs.refusals import tell_refusal
 from spyweb.model import OnStoreError
 from spyweb.ops.answer import NOTHING, Answer, Results
 from spyweb.ops.arguments import Int, Text
-from spyweb.ops.op import op
+from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
 from spyweb.store.protocol import GLOBAL, Entries, Origin
+
+FAMILY = OpFamily(
+    name="stored values",
+    errors="A failing disk is logged and marks the run (`success, 3 storage errors`), `store_get` gives nil and "
+    "`global_store_incr` its default.",
+)
 
 LOGGED_PER_RUN = 10  # failures; a loop over a full disk must not fill the log as well
 
@@ -31,7 +37,7 @@ Kept = TypeVar("Kept")
 log = structlog.get_logger()
 
 
-@op
+@op(types="(key: string|number, value: string|number)")
 def store_set(call: Call, key: Text, value: Text) -> Answer[None]:
     """Keep a text, or a number as its text, under a key of this job's own, of at most 4 KB."""
     source = (
@@ -42,14 +48,14 @@ def store_set(call: Call, key: Text, value: Text) -> Answer[None]:
     return _ask(call, "store_set", NOTHING, source)
 
 
-@op
+@op(types="(key: string|number): string? value")
 def store_get(call: Call, key: Text) -> Answer[bytes | None]:
     """The text under a key of this job's own, or nil."""
     source = _entries(call, key).get(call.namespace, key)
     return _ask(call, "store_get", NIL, source)
 
 
-@op
+@op(types="(key: string|number)")
 def store_delete(call: Call, key: Text) -> Answer[None]:
     """Forget a key of this job's own; a missing one is fine."""
     source = (
@@ -58,28 +64,28 @@ def store_delete(call: Call, key: Text) -> Answer[None]:
     return _ask(call, "store_delete", NOTHING, source)
 
 
-@op
+@op(types="(key: string|number, value: string|number)")
 def global_store_set(call: Call, key: Text, value: Text) -> Answer[None]:
     """Keep a text, or a number as its text, under a key that all jobs share, of at most 4 KB."""
     source = _entries(call, key).set(GLOBAL, key, value, origin=call.origin)
     return _ask(call, "global_store_set", NOTHING, source)
 
 
-@op
+@op(types="(key: string|number): string? value")
 def global_store_get(call: Call, key: Text) -> Answer[bytes | None]:
     """The text under a key that all jobs share, or nil."""
     source = _entries(call, key).get(GLOBAL, key)
     return _ask(call, "global_store_get", NIL, source)
 
 
-@op
+@op(types="(key: string|number)")
 def global_store_delete(call: Call, key: Text) -> Answer[None]:
     """Forget a key that all jobs share; a missing one is fine."""
     source = _entries(call, key).delete(GLOBAL, key, origin=call.origin)
     return _ask(call, "global_store_delete", NOTHING, source)
 
 
-@op
+@op(types="(key: string|number, default: integer, delta: integer): integer sum")
 def global_store_incr(call: Call, key: Text, default: Int, delta: Int) -> Answer[int]:
     """Add to a number that all jobs share, atomically, and give the sum.
 

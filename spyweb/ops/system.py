@@ -6,9 +6,11 @@ import math
 
 from spyweb.errors import OpError
 from spyweb.ops.arguments import Number, Text
-from spyweb.ops.op import op
+from spyweb.ops.op import OpFamily, op
 from spyweb.ops.sources import candidates_of
 from spyweb.ops.world import Call
+
+FAMILY = OpFamily(name="time and desktop", errors="Only a wrong type of argument raises.")
 
 LONGEST_SLEEP_MS = 366 * 86_400_000  # more than any run lasts; keeps infinity away from the timers
 
@@ -21,7 +23,7 @@ async def sleep(call: Call, ms: Number) -> None:
     await call.world.clock.sleep(min(max(ms, 0), LONGEST_SLEEP_MS) / 1000)
 
 
-@op("_require")
+@op(name="_require")
 async def require(call: Call, name: Text) -> tuple[str | None, bytes | None]:
     """The path and the text of a module; nil for `state` without a file, which is the built-in one."""
     module = await call.world.sources.find(call.job, call.generation, call.folder, name)

@@ -12,8 +12,10 @@ from spyweb.errors import FetchError
 from spyweb.limits import HOST
 from spyweb.ops.arguments import Int, Text
 from spyweb.ops.network.certificate import read_certificate
-from spyweb.ops.op import op
+from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
+
+FAMILY = OpFamily(name="TLS", errors="Gives nil and a message.")
 
 HTTPS = 443
 HIGHEST_PORT = 65_535
@@ -21,7 +23,7 @@ HIGHEST_PORT = 65_535
 Outcome: TypeAlias = tuple[dict[str, object] | None, str | None]  # a certificate, or why there is none
 
 
-@op
+@op(types="(host: string, port?: integer): Certificate? certificate, string? message")
 async def tls_probe(call: Call, host: Text, port: Int = HTTPS) -> Outcome:
     """Look at the certificate of a TLS server, trusted or not.  Gives a table, or nil and a message."""
     try:

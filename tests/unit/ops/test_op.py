@@ -75,7 +75,7 @@ def test_the_first_wrong_argument_is_the_one_named() -> None:
 
 def test_a_function_becomes_an_op_under_its_own_name_or_another(catalogue: dict[str, Operation]) -> None:
     assert op(greet) is greet
-    assert op("state.greet")(greet) is greet
+    assert op(name="state.greet")(greet) is greet
     assert {name: operation.name for name, operation in catalogue.items()} == {
         "greet": "greet",
         "state.greet": "state.greet",
