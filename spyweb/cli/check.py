@@ -15,13 +15,13 @@ from spyweb.cli.output import Format
 from spyweb.errors import Problem
 
 
-class What(StrEnum):
+class CheckScope(StrEnum):
     CONFIG = "config"
 
 
 def check(
     context: typer.Context,
-    what: Annotated[What | None, typer.Argument(help="`check config` is the same as `check`.")] = None,
+    what: Annotated[CheckScope | None, typer.Argument(help="`check config` is the same as `check`.")] = None,
     form: Output = Format.TABLE,
 ) -> ExitCode:
     """Find what is wrong in the project's files.

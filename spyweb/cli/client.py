@@ -33,7 +33,7 @@ T = TypeVar("T")
 Body = bytes | Iterable[bytes] | None
 
 
-class Page(msgspec.Struct):
+class RecordsPage(msgspec.Struct):
     records: list[RecordView]
 
 
@@ -50,7 +50,7 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def find_daemon(data_dir: Path) -> Daemon | None:
+def find_daemon(data_dir: Path) -> DaemonClient | None:
     """The daemon that listens there; None when none does.  Raises NoAccess when it is somebody else's."""
     try:
         path = find_socket(data_dir)
@@ -64,10 +64,10 @@ def find_daemon(data_dir: Path) -> Daemon | None:
         if isinstance(error, BlockingIOError):
             raise Refused(f"{data_dir}: {BUSY}") from error
         raise Refused(f"{data_dir}: its daemon can't be reached: {error.strerror or error}") from error
-    return Daemon(path)
+    return DaemonClient(path)
 
 
-class Daemon:
+class DaemonClient:
     """A running daemon."""
 
     def __init__(self, path: Path) -> None:
@@ -86,7 +86,9 @@ class Daemon:
         return self.ask("GET", _with_query("/api/runs", job=job, limit=limit, before=before), list[Run])
 
     def records(self, job: JobId, *, limit: int, before_ns: int | None) -> list[RecordView]:
-        return self.ask("GET", _with_query("/api/records", job_id=job, limit=limit, after=before_ns), Page).records
+        return self.ask(
+            "GET", _with_query("/api/records", job_id=job, limit=limit, after=before_ns), RecordsPage
+        ).records
 
     def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]:
         return self.ask("GET", _with_query("/api/outbox", job=job, limit=limit), list[MessageView])

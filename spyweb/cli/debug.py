@@ -13,7 +13,7 @@ from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import JobName, Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import open_project
-from spyweb.cli.run import Screen, run_watched, show_json_lines
+from spyweb.cli.run import RunScreen, run_watched, show_json_lines
 from spyweb.settings.units import format_duration
 from spyweb.views.jobs import LogLine, RunEnded
 
@@ -30,7 +30,7 @@ def debug(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> 
     return run_watched(open_project(root_of(context)), job, watch, debug=True)
 
 
-class DebugScreen(Screen):
+class DebugScreen(RunScreen):
     """A run as it goes; times count from the first line."""
 
     def __init__(self) -> None:

@@ -20,15 +20,15 @@ from spyweb.cli.output import Format
 from spyweb.errors import NoAccess, Refused, legible
 
 
-class Kind(StrEnum):
+class ProjectKind(StrEnum):
     SCRIPTS = "scripts"
     MONITOR = "monitor"
 
 
 COMMON = {"config.toml": "config.toml", ".gitignore": "gitignore"}
-TEMPLATES: Mapping[Kind, Mapping[str, str]] = {
-    Kind.SCRIPTS: {**COMMON, "jobs/hello.lua": "hello.lua", "jobs/check-site.lua": "check-site.lua"},
-    Kind.MONITOR: {
+TEMPLATES: Mapping[ProjectKind, Mapping[str, str]] = {
+    ProjectKind.SCRIPTS: {**COMMON, "jobs/hello.lua": "hello.lua", "jobs/check-site.lua": "check-site.lua"},
+    ProjectKind.MONITOR: {
         **COMMON,
         "jobs/page/config.toml": "monitor.toml",
         "jobs/page/hooks.lua": "hooks.lua",
@@ -36,13 +36,13 @@ TEMPLATES: Mapping[Kind, Mapping[str, str]] = {
     },
 }  # where each file goes, and its name in the template
 FOR_EDITORS = (".luarc.json", "spyweb.d.lua", ".taplo.toml", ".schema-job.json", ".schema-config.json")
-FIRST = {Kind.SCRIPTS: "hello", Kind.MONITOR: "page"}  # the job to begin with
+FIRST = {ProjectKind.SCRIPTS: "hello", ProjectKind.MONITOR: "page"}  # the job to begin with
 
 
 def init(
     context: typer.Context,
     directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="Made if it is absent.")] = Path(),
-    template: Annotated[Kind, typer.Option(help="Two scripts, or a monitor of a page.")] = Kind.SCRIPTS,
+    template: Annotated[ProjectKind, typer.Option(help="Two scripts, or a monitor of a page.")] = ProjectKind.SCRIPTS,
     form: Output = Format.TABLE,
 ) -> None:
     """Make a small working project.

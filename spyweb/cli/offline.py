@@ -36,14 +36,14 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class RecordedJobs:
     """What the database says of the jobs."""
 
     cursors: dict[JobId, Cursor]
     latest: dict[JobId, Run]
 
 
-class Offline:
+class OfflineProject:
     """The files and the database.  Reading never takes the lock; changing something does."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
@@ -97,10 +97,10 @@ class Offline:
     def _scanned(self) -> Scan:
         return scan(self._settings.root, self._settings)
 
-    def _known(self) -> Known:
-        return self.read(_known, Known(cursors={}, latest={}))
+    def _known(self) -> RecordedJobs:
+        return self.read(_known, RecordedJobs(cursors={}, latest={}))
 
-    def _facts(self, spec: JobSpec, known: Known) -> JobFacts:
+    def _facts(self, spec: JobSpec, known: RecordedJobs) -> JobFacts:
         return JobFacts(
             warnings=self._scanned.jobs[spec.id].warnings,
             cursor=known.cursors.get(spec.id),
@@ -108,7 +108,7 @@ class Offline:
             last=known.latest.get(spec.id),
         )
 
-    def _upcoming(self, spec: JobSpec, known: Known) -> Iterator[int]:
+    def _upcoming(self, spec: JobSpec, known: RecordedJobs) -> Iterator[int]:
         """What would be due from now on if a daemon started now."""
         cursor = known.cursors.get(spec.id)
         if not spec.enabled or (cursor and cursor.paused):
@@ -198,8 +198,8 @@ def _paused(spec: JobSpec, cursor: Cursor | None, now_ms: int, *, paused: bool) 
     return Change(cursors=[changed], skipped=seen.skipped)
 
 
-async def _known(store: Store) -> Known:
-    return Known(cursors=await store.runs.cursors(), latest=await store.runs.latest())
+async def _known(store: Store) -> RecordedJobs:
+    return RecordedJobs(cursors=await store.runs.cursors(), latest=await store.runs.latest())
 
 
 def _specs(scanned: Scan) -> list[JobSpec]:

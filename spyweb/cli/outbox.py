@@ -11,7 +11,7 @@ from spyweb.cli import output
 from spyweb.cli.jobs import rounded, until
 from spyweb.cli.options import MaybeJob, Output, root_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Source, open_project
+from spyweb.cli.project import ProjectSource, open_project
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.views.jobs import find_job
@@ -42,12 +42,12 @@ def outbox(
         _retry(source, retry, form)
 
 
-def _chosen(source: Source, name: str | None) -> JobId | None:
+def _chosen(source: ProjectSource, name: str | None) -> JobId | None:
     """A job that is gone may still have messages."""
     return (find_job(source.jobs(), name) or JobId(name)) if name else None
 
 
-def _retry(source: Source, which: str, form: Format) -> None:
+def _retry(source: ProjectSource, which: str, form: Format) -> None:
     if which != ALL and not (which.isascii() and which.isdigit() and 0 < int(which) < 1 << 63):
         raise Refused(f"--retry {which[:80]!r}: expected a message's id, or {ALL}")
     retried = source.retry_messages(None if which == ALL else int(which))

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from spyweb.cli.client import Daemon, find_daemon
+from spyweb.cli.client import DaemonClient, find_daemon
 from spyweb.clock import RealClock
 from spyweb.errors import Problem, Refused
 from spyweb.model import JobId, Run, RunId
@@ -18,10 +18,10 @@ from spyweb.views.outbox import MessageView
 from spyweb.views.records import RecordView
 
 if TYPE_CHECKING:
-    from spyweb.cli.offline import Offline
+    from spyweb.cli.offline import OfflineProject
 
 
-class Source(Protocol):
+class ProjectSource(Protocol):
     """Where a command's answer comes from."""
 
     def jobs(self) -> list[JobView]: ...
@@ -52,21 +52,21 @@ class Project:
         return self.settings.root
 
     @cached_property
-    def offline(self) -> Offline:
+    def offline(self) -> OfflineProject:
         """Its files and its database, which take their time to import: only where no daemon answers."""
-        from spyweb.cli.offline import Offline
+        from spyweb.cli.offline import OfflineProject
 
-        return Offline(self.settings, self.clock)
+        return OfflineProject(self.settings, self.clock)
 
     def refuse_strangers(self) -> None:
         """Raises NoAccess, with whose it is, when the data directory is somebody else's."""
         if error := no_access(self.settings.daemon.data_dir):
             raise error
 
-    def find_daemon(self) -> Daemon | None:
+    def find_daemon(self) -> DaemonClient | None:
         return find_daemon(self.settings.daemon.data_dir)
 
-    def source(self) -> Source:
+    def source(self) -> ProjectSource:
         return self.find_daemon() or self.offline
 
 

@@ -15,7 +15,7 @@ import typer
 
 from spyweb.cli import output
 from spyweb.cli.options import MOST_ROWS, JobName, root_of
-from spyweb.cli.project import Source, open_project
+from spyweb.cli.project import ProjectSource, open_project
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.settings.units import parse_duration
@@ -58,11 +58,11 @@ def records(
             show_records(found, timezone, project.clock.now_ms())
 
 
-def _since(source: Source, job: str, since_ms: int) -> Iterator[RecordView]:
+def _since(source: ProjectSource, job: str, since_ms: int) -> Iterator[RecordView]:
     return takewhile(lambda view: view.timestamp >= since_ms * NS_IN_MS, _pages(source, job))
 
 
-def _pages(source: Source, name: str) -> Iterator[RecordView]:
+def _pages(source: ProjectSource, name: str) -> Iterator[RecordView]:
     """Page by page, until nobody asks for more or there is none.  A job that is gone still has its records."""
     jobs = source.jobs()
     job = find_job(jobs, name)

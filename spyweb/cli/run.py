@@ -35,7 +35,7 @@ def run(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> Ex
     Shows its log, its result and how long it took.  Where a daemon has the project, it is the one that runs the job.
     The run is recorded as manual and moves no schedule.
     """
-    return run_watched(open_project(root_of(context)), job, show_json_lines if form is Format.JSON else Screen())
+    return run_watched(open_project(root_of(context)), job, show_json_lines if form is Format.JSON else RunScreen())
 
 
 def run_watched(project: Project, name_or_id: str, watch: Watcher, *, debug: bool = False) -> ExitCode:
@@ -65,7 +65,7 @@ def show_json_lines(event: RunEvent) -> None:
     output.show_json_line(event_to_json(event))
 
 
-class Screen:
+class RunScreen:
     """A run as it goes, for people."""
 
     def __call__(self, event: RunEvent) -> None:

@@ -11,7 +11,7 @@ import typer
 from spyweb.cli import output
 from spyweb.cli.options import MOST_ROWS, MaybeJob, Output, root_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Source, open_project
+from spyweb.cli.project import ProjectSource, open_project
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run
 from spyweb.settings.units import format_duration
@@ -40,12 +40,12 @@ def runs(
         show_runs(found, project.settings.daemon.timezone, project.clock.now_ms())
 
 
-def _matching(source: Source, job: str | None, outcome: Outcome | None, count: int) -> Iterator[Run]:
+def _matching(source: ProjectSource, job: str | None, outcome: Outcome | None, count: int) -> Iterator[Run]:
     found = _pages(source, job, PAGE if outcome else min(count, PAGE))
     return (run for run in found if outcome in (None, run.outcome))
 
 
-def _pages(source: Source, name: str | None, limit: int) -> Iterator[Run]:
+def _pages(source: ProjectSource, name: str | None, limit: int) -> Iterator[Run]:
     """Page by page, until nobody asks for more or there is none.  A job that is gone still has its history."""
     jobs = source.jobs() if name else []
     job = find_job(jobs, name) if name else None

@@ -22,21 +22,21 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 OF_THE_MACHINE = {"daemon.timezone", "daemon.workers", "timezone"}  # so their defaults differ
 
 
-class Kind(StrEnum):
+class SchemaKind(StrEnum):
     JOB = "job"
     CONFIG = "config"
 
 
 def schema(
     kind: Annotated[
-        Kind, typer.Argument(metavar="[job|config]", help="`job`: a monitor's config.toml, and jobs.toml.")
-    ] = Kind.JOB,
+        SchemaKind, typer.Argument(metavar="[job|config]", help="`job`: a monitor's config.toml, and jobs.toml.")
+    ] = SchemaKind.JOB,
 ) -> None:
     """Print a JSON Schema of the files of settings.
 
     For editors: `job` is about a monitor's config.toml and about jobs.toml, `config` about the project's config.toml.
     """
-    output.show_json(job_schema() if kind is Kind.JOB else config_schema())
+    output.show_json(job_schema() if kind is SchemaKind.JOB else config_schema())
 
 
 def job_schema() -> Schema:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.client import Daemon
+from spyweb.cli.client import DaemonClient
 from spyweb.cli.options import JobName, Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, find_in, open_project
@@ -15,7 +15,7 @@ from spyweb.errors import Refused
 from spyweb.model import JobId
 
 if TYPE_CHECKING:
-    from spyweb.cli.offline import Offline
+    from spyweb.cli.offline import OfflineProject
 
 
 def trigger(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> None:
@@ -56,7 +56,7 @@ def resume(context: typer.Context, job: JobName, form: Output = Format.TABLE) ->
     _tell(chosen, form, paused=False)
 
 
-def _door(project: Project, job: str) -> tuple[Daemon | Offline, JobId]:
+def _door(project: Project, job: str) -> tuple[DaemonClient | OfflineProject, JobId]:
     """The daemon; without one the database, under the lock."""
     daemon = project.find_daemon()
     if daemon:

@@ -28,7 +28,7 @@ from spyweb.model import JobId, Run, RunId
 from spyweb.monitor.course import Means
 from spyweb.monitor.monitors import Monitors
 from spyweb.ops.disk import Files
-from spyweb.ops.host import RunHost
+from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.network.client import open_client
 from spyweb.ops.notify_desktop import Desktop
@@ -172,7 +172,7 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             on_store_error=job.spec.on_store_error,
             log=job_log,
         )
-        return RunHost(call, job_log)
+        return OpDispatcher(call, job_log)
 
     return host_for
 

@@ -8,7 +8,7 @@ from spyweb.daemon.build import Runtime
 from spyweb.errors import PoolError, ScriptError
 from spyweb.lua.session import Code, Host, Request
 from spyweb.model import Ending, JobSpec, Outcome, RunId
-from spyweb.ops.host import RunHost
+from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.world import Call
 
 LIMIT_MS = 30_000  # a file that takes longer to load would hold up every other change
@@ -50,7 +50,7 @@ def host_of(parts: Runtime, spec: JobSpec, code: Code, call: RunId) -> Host:
         agent=spec.agent,
         on_store_error=spec.on_store_error,
     )
-    return RunHost(world, job_log)
+    return OpDispatcher(world, job_log)
 
 
 def refuse_failure(code: Code, ending: Ending) -> None:

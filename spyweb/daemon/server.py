@@ -16,7 +16,7 @@ from spyweb.errors import Problem
 from spyweb.logs import JobLogs
 from spyweb.lua.session import Code, Host
 from spyweb.model import RunId
-from spyweb.ops.host import RunHost
+from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.world import Call
 from spyweb.reload.proof import Prover
 from spyweb.reload.server import ServerReloader
@@ -91,7 +91,7 @@ def host_for(parts: Runtime, lines: JobLogs, code: Code, run: RunId) -> Host:
         folder=FOLDER,
         memory_limit=code.memory_limit,
     )
-    return RunHost(call, partial(write_line, lines, run))
+    return OpDispatcher(call, partial(write_line, lines, run))
 
 
 def write_line(lines: JobLogs, run: RunId, level: str, text: bytes) -> None:

@@ -22,7 +22,7 @@ from spyweb.errors import Refused
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.lua.session import Host
 from spyweb.model import RunId
-from spyweb.ops.host import RunHost
+from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.world import Call, JobLog, World
 from spyweb.settings import Settings, load_settings
 from spyweb.specs.discover import scan
@@ -139,4 +139,4 @@ def host_in(world: World, *, suite: Suite, run: RunId, log: JobLog) -> Host:
         memory_limit=suite.code.memory_limit,
         agent=suite.agent,
     )
-    return RunHost(call, log)
+    return OpDispatcher(call, log)

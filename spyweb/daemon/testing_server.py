@@ -14,7 +14,7 @@ from spyweb.endpoints.endpoints import Around, Endpoints, Version
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Host
 from spyweb.model import JobId, JobSpec, RunId
-from spyweb.ops.host import RunHost
+from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.network.client import open_client
 from spyweb.ops.world import Call, JobLog, World, unheard
 from spyweb.settings import Settings
@@ -137,4 +137,4 @@ async def open_endpoints(pool: Pool, world: World, ear: Ear, code: Code, clock: 
 
 
 def host_in(world: World, run: RunId, log: JobLog) -> Host:
-    return RunHost(Call(world=world, job=SERVER, run=run, generation=1, folder=FOLDER), log)
+    return OpDispatcher(Call(world=world, job=SERVER, run=run, generation=1, folder=FOLDER), log)

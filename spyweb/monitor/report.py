@@ -11,7 +11,7 @@ import structlog
 from spyweb.monitor.course import Course, CycleFailed
 from spyweb.monitor.expectations import expects
 from spyweb.monitor.rules.texts import fields_json
-from spyweb.ops.jail import Forbidden, Place, reason_of
+from spyweb.ops.jail import FilePlace, Forbidden, reason_of
 
 log = structlog.get_logger()
 
@@ -27,7 +27,7 @@ async def save_files(course: Course) -> list[str]:
     }
     try:
         for name, data in contents.items():
-            await asyncio.to_thread(course.means.files.overwrite, Place(folder, (name,)), data)
+            await asyncio.to_thread(course.means.files.overwrite, FilePlace(folder, (name,)), data)
     except (Forbidden, OSError) as error:
         log.warning("debug files not written", job=job, reason=reason_of(error))
         return []

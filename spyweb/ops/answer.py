@@ -15,7 +15,7 @@ Results = Sequence[object]
 NOTHING: Results = ()
 
 
-class Answer(Pending, Generic[Source]):
+class StoreAnswer(Pending, Generic[Source]):
     """A future of the store's, seen as the results of an op: `settle` makes them of it, and of what else it needs to
     know, once somebody asks.
 

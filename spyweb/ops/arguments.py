@@ -34,7 +34,7 @@ class Mismatch(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ArgumentReader:
     """One kind of argument."""
 
     kind: str  # for the reference
@@ -163,14 +163,14 @@ def read_value(value: object) -> object:
     return value
 
 
-Text = Annotated[bytes, Reader("string", "string", read_text, (bytes,))]
-Int = Annotated[int, Reader("integer", "number", read_integer, (int,))]
-Number = Annotated[int | float, Reader("number", "number", read_number, (int, float))]
-Table = Annotated[dict[object, object], Reader("table", "table", read_table)]
-Value = Annotated[object, Reader("value", "value", read_value, (bytes, int, float, bool))]
+Text = Annotated[bytes, ArgumentReader("string", "string", read_text, (bytes,))]
+Int = Annotated[int, ArgumentReader("integer", "number", read_integer, (int,))]
+Number = Annotated[int | float, ArgumentReader("number", "number", read_number, (int, float))]
+Table = Annotated[dict[object, object], ArgumentReader("table", "table", read_table)]
+Value = Annotated[object, ArgumentReader("value", "value", read_value, (bytes, int, float, bool))]
 
 
-def reader_of(annotation: object) -> Reader:
+def reader_of(annotation: object) -> ArgumentReader:
     """The Reader behind one of the aliases above, or behind `Alias | None`."""
     if get_origin(annotation) in (Union, types.UnionType):
         alternatives = [part for part in get_args(annotation) if part is not types.NoneType]
@@ -178,6 +178,6 @@ def reader_of(annotation: object) -> Reader:
             return reader_of(alternatives[0])
     if get_origin(annotation) is Annotated:
         for extra in get_args(annotation)[1:]:
-            if isinstance(extra, Reader):
+            if isinstance(extra, ArgumentReader):
                 return extra
     raise TypeError(f"an op's parameter can't be a {annotation}")

@@ -18,7 +18,7 @@ from spyweb.clock import Clock
 from spyweb.logs.files import write_whole
 from spyweb.logs.job import NAME as LOG_NAME
 from spyweb.model import MIB
-from spyweb.ops.jail import SHARED, Forbidden, Place, Spot, entered, leads_to
+from spyweb.ops.jail import SHARED, FilePlace, Forbidden, OpenFilePlace, entered, leads_to
 from spyweb.ops.rotation import is_full, rotate
 
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW  # NONBLOCK: opening a FIFO would wait for a writer
@@ -37,7 +37,7 @@ class Files:
         self._clock = clock
         self._locks = tuple(Lock() for _ in range(LOCKS))
 
-    def read(self, place: Place, limit: int) -> bytes | None:
+    def read(self, place: FilePlace, limit: int) -> bytes | None:
         """What a file holds; None when there is none.  Raises Forbidden, OSError."""
         try:
             with entered(self._root, place) as spot, opened(spot, READ) as file:
@@ -45,7 +45,7 @@ class Files:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def append(self, place: Place, content: bytes) -> None:
+    def append(self, place: FilePlace, content: bytes) -> None:
         """All of it, or an OSError and none.  Raises Forbidden."""
         with entered(self._root, place, make=True) as spot, self._turn(spot):
             self._refuse_log(place, spot)
@@ -57,7 +57,7 @@ class Files:
             with opened(spot, APPEND) as file:
                 write_whole(file, content)
 
-    def overwrite(self, place: Place, content: bytes) -> None:
+    def overwrite(self, place: FilePlace, content: bytes) -> None:
         """Raises Forbidden, OSError.  Where the file has another name, that one keeps the old file."""
         with entered(self._root, place, make=True) as spot, self._turn(spot):
             self._refuse_log(place, spot)
@@ -72,11 +72,11 @@ class Files:
                 raise
             os.fsync(spot.folder)
 
-    def _refuse_log(self, place: Place, spot: Spot) -> None:
-        if place.folder != SHARED and leads_to(self._root, spot, Place(place.folder, (LOG_NAME,))):
+    def _refuse_log(self, place: FilePlace, spot: OpenFilePlace) -> None:
+        if place.folder != SHARED and leads_to(self._root, spot, FilePlace(place.folder, (LOG_NAME,))):
             raise Forbidden("it is the job's log, which spyweb alone writes")
 
-    def _turn(self, spot: Spot) -> Lock:
+    def _turn(self, spot: OpenFilePlace) -> Lock:
         return self._locks[hash(spot.path) % LOCKS]
 
 
@@ -93,7 +93,7 @@ def _read_at_most(file: int, limit: int) -> bytes:
 
 
 @contextmanager
-def opened(spot: Spot, flags: int) -> Iterator[int]:
+def opened(spot: OpenFilePlace, flags: int) -> Iterator[int]:
     """A plain file that has no other name.  Raises Forbidden, OSError."""
     file = os.open(spot.name, flags, MODE, dir_fd=spot.folder)
     try:
@@ -106,7 +106,7 @@ def opened(spot: Spot, flags: int) -> Iterator[int]:
         os.close(file)
 
 
-def _refuse_others(spot: Spot) -> None:
+def _refuse_others(spot: OpenFilePlace) -> None:
     """A folder or device is not replaced by a file."""
     with suppress(FileNotFoundError):
         _check_plain(os.stat(spot.name, dir_fd=spot.folder, follow_symlinks=False))

@@ -46,7 +46,7 @@ Outcome: TypeAlias = tuple[dict[str, object] | None, dict[str, object] | None]  
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RequestOptions:
     """A request as a script wrote it: types checked, contents not yet."""
 
     url: bytes
@@ -61,7 +61,7 @@ class Wanted:
 @op(types=f"(url: string, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
 async def http_get(call: Call, url: Text, headers: Table | None = None) -> Outcome:
     """Fetch an address.  Gives a response, or nil and an error."""
-    return await _fetch(call, Wanted(url=url, headers=_headers(headers, "http_get", 2)))
+    return await _fetch(call, RequestOptions(url=url, headers=_headers(headers, "http_get", 2)))
 
 
 @op(types=f"(url: string, body: string|number, headers?: {LUA_HEADERS}): {LUA_RESULTS}")
@@ -71,7 +71,7 @@ async def http_post(call: Call, url: Text, body: Text, headers: Table | None = N
     Without another content type among the headers it is a form.
     """
     given = _headers(headers, "http_post", 3)
-    return await _fetch(call, Wanted(url=url, method=b"POST", body=body, headers=_with_type(given, FORM)))
+    return await _fetch(call, RequestOptions(url=url, method=b"POST", body=body, headers=_with_type(given, FORM)))
 
 
 @op(types=f"(options: HttpOptions): {LUA_RESULTS}")
@@ -99,18 +99,18 @@ async def http_multipart(call: Call, url: Text, fields: Table, headers: Table | 
     except FetchError as error:
         return _failed(error)
     others = {name: value for name, value in given.items() if name.lower() != CONTENT_TYPE}
-    wanted = Wanted(url=url, method=b"POST", body=body, headers={**others, CONTENT_TYPE: kind})
+    wanted = RequestOptions(url=url, method=b"POST", body=body, headers={**others, CONTENT_TYPE: kind})
     return await _fetch(call, wanted)
 
 
-async def _fetch(call: Call, wanted: Wanted) -> Outcome:
+async def _fetch(call: Call, wanted: RequestOptions) -> Outcome:
     try:
         return _response(await call.world.http.fetch(_build(call, wanted))), None
     except FetchError as error:
         return _failed(error)
 
 
-def _build(call: Call, wanted: Wanted) -> Fetch:
+def _build(call: Call, wanted: RequestOptions) -> Fetch:
     """Raises FetchError."""
     settings = call.world.http.settings
     largest = settings.max_body_size if wanted.largest is None else wanted.largest
@@ -143,13 +143,13 @@ def _failed(error: FetchError) -> Outcome:
     return None, failure
 
 
-def wanted_from(options: Mapping[object, object]) -> Wanted:
+def wanted_from(options: Mapping[object, object]) -> RequestOptions:
     """What the one table of http_request asks for.  Raises OpError."""
     url = _text_option(options, b"url")
     if url is None:
         raise _bad("http_request", 1, "field 'url': string expected, got nil")
     megabytes = _positive_option(options, b"max_body_size")
-    return Wanted(
+    return RequestOptions(
         url=url,
         method=_text_option(options, b"method") or b"GET",
         body=_text_option(options, b"body"),

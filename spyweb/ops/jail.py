@@ -35,7 +35,7 @@ class Forbidden(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilePlace:
     """Where a name leads: a folder of the project, and the steps from there; the last one is the file."""
 
     folder: str  # relative to the project root
@@ -43,7 +43,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class OpenFilePlace:
     """A file's name in a folder that is open."""
 
     folder: int  # its descriptor
@@ -51,7 +51,7 @@ class Spot:
     path: str  # all of it, resolved: two names of one file have one
 
 
-def places_of(folder: str, name: bytes, kinds: frozenset[str]) -> tuple[Place, Place]:
+def places_of(folder: str, name: bytes, kinds: frozenset[str]) -> tuple[FilePlace, FilePlace]:
     """Where a name is written, and where else it is looked for: the same, when it means the shared folder.
 
     Raises Forbidden.
@@ -59,9 +59,9 @@ def places_of(folder: str, name: bytes, kinds: frozenset[str]) -> tuple[Place, P
     steps = steps_of(name)
     _check_kind(steps[-1], kinds)
     if steps[0] == SHARED and len(steps) > 1:
-        shared = Place(SHARED, steps[1:])
+        shared = FilePlace(SHARED, steps[1:])
         return shared, shared
-    return Place(folder, steps), Place(SHARED, steps)
+    return FilePlace(folder, steps), FilePlace(SHARED, steps)
 
 
 def steps_of(name: bytes) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def _check_kind(name: str, kinds: frozenset[str]) -> None:
 
 
 @contextmanager
-def entered(root: Path, place: Place, *, make: bool = False) -> Iterator[Spot]:
+def entered(root: Path, place: FilePlace, *, make: bool = False) -> Iterator[OpenFilePlace]:
     """The folder of the file, opened; with `make`, made where it is missing.
 
     Raises Forbidden for a link that leaves, FileNotFoundError or NotADirectoryError for a folder that is not there.
@@ -111,12 +111,12 @@ def entered(root: Path, place: Place, *, make: bool = False) -> Iterator[Spot]:
     try:
         for step in steps[:-1]:
             folder = _step_down(folder, step, make)
-        yield Spot(folder=folder, name=steps[-1], path="/".join(steps))
+        yield OpenFilePlace(folder=folder, name=steps[-1], path="/".join(steps))
     finally:
         os.close(folder)
 
 
-def leads_to(root: Path, spot: Spot, place: Place) -> bool:
+def leads_to(root: Path, spot: OpenFilePlace, place: FilePlace) -> bool:
     """Whether this is the file that a name leads to, also where the file system ignores case."""
     try:
         steps = _resolved(Path(os.path.realpath(root)), place)
@@ -125,7 +125,7 @@ def leads_to(root: Path, spot: Spot, place: Place) -> bool:
     return spot.path.casefold() == "/".join(steps).casefold()
 
 
-def _resolved(top: Path, place: Place) -> Sequence[str]:
+def _resolved(top: Path, place: FilePlace) -> Sequence[str]:
     """The steps from the top, after every link."""
     jail = Path(os.path.realpath(top / place.folder))
     file = Path(os.path.realpath(jail.joinpath(*place.steps)))

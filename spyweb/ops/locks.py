@@ -14,7 +14,7 @@ import structlog
 from spyweb.clock import Clock, Handle
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import RunId
-from spyweb.ops.lines import Line, Wish
+from spyweb.ops.lock_queue import LockQueue, LockRequest
 from spyweb.store.protocol import Held, Locks
 
 log = structlog.get_logger()
@@ -31,14 +31,14 @@ class LockKeeper:
     def __init__(self, locks: Locks, clock: Clock) -> None:
         self._locks = locks
         self._clock = clock
-        self._lines: dict[bytes, Line] = {}
+        self._lines: dict[bytes, LockQueue] = {}
         self._living: set[RunId] = set()  # runs that have asked for a lock
         self._leases: dict[RunId, int] = {}  # the shortest lease of each run that has had a lock
         self._renewal: Handle | None = None
         locks.believe(self._living.__contains__)
         locks.on_released(self._released)
 
-    async def take(self, wish: Wish) -> Held | None:
+    async def take(self, wish: LockRequest) -> Held | None:
         """None: it is yours.  Otherwise who has it, or is about to."""
         if wish.name in self._lines:
             held = await self._holder_or_next(wish.name)
@@ -46,13 +46,13 @@ class LockKeeper:
                 return held
         return await self.acquire(wish)
 
-    async def wait(self, wish: Wish, patience: float) -> Held | None:
+    async def wait(self, wish: LockRequest, patience: float) -> Held | None:
         """As `take`, once it is free; gives up after so many seconds, and at once where a run would wait for itself."""
         if wish.name in self._lines:
             held = await self._locks.holder(wish.name)
             if held and held.run == wish.run:
                 return held
-        line = self._lines.setdefault(wish.name, Line(self))
+        line = self._lines.setdefault(wish.name, LockQueue(self))
         waiter = line.join(wish)
         timer = self._clock.call_later(patience, lambda: line.lose_patience(waiter))
         try:
@@ -81,14 +81,14 @@ class LockKeeper:
             self._renewal.cancel()
             self._renewal = None
 
-    def acquire(self, wish: Wish) -> Future[Held | None]:
+    def acquire(self, wish: LockRequest) -> Future[Held | None]:
         """Ask the store, past any line."""
         self._living.add(wish.run)
         answer = self._locks.acquire(wish.name, wish.holder, wish.run, wish.lease_ms)
         answer.add_done_callback(lambda answer: self._keep_alive(wish, answer))
         return answer
 
-    def give_back(self, wish: Wish) -> None:
+    def give_back(self, wish: LockRequest) -> None:
         self._locks.release(wish.name, wish.holder).add_done_callback(_note_failure)
 
     def call_when_expired(self, held: Held, callback: Callable[[], object]) -> Handle:
@@ -98,7 +98,7 @@ class LockKeeper:
             delay = min(delay, max(SHORTEST_RECHECK, (held.expires_ms - self._clock.now_ms()) / 1000))
         return self._clock.call_later(delay, callback)
 
-    def _leave(self, name: bytes, line: Line) -> None:
+    def _leave(self, name: bytes, line: LockQueue) -> None:
         if line.first is None and self._lines.get(name) is line:
             del self._lines[name]
 
@@ -110,7 +110,7 @@ class LockKeeper:
             return held
         return self._as_if_held(line.first.wish)
 
-    def _as_if_held(self, wish: Wish) -> Held:
+    def _as_if_held(self, wish: LockRequest) -> Held:
         now = self._clock.now_ms()
         return Held(
             name=wish.name,
@@ -128,7 +128,7 @@ class LockKeeper:
 
     # Leases
 
-    def _keep_alive(self, wish: Wish, answer: Future[Held | None]) -> None:
+    def _keep_alive(self, wish: LockRequest, answer: Future[Held | None]) -> None:
         if answer.cancelled() or answer.exception() or answer.result() or wish.run not in self._living:
             return
         shortest = min(self._leases.values(), default=None)

@@ -19,7 +19,7 @@ from spyweb.lua.session import Pending
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL, Value
 from spyweb.ops.answer import Results
-from spyweb.ops.arguments import Reader, read_text
+from spyweb.ops.arguments import ArgumentReader, read_text
 from spyweb.ops.op import op
 from spyweb.ops.rules.expiry import expiry_of
 from spyweb.ops.rules.payload import prepare_fields
@@ -50,13 +50,13 @@ def read_key(value: object) -> bytes | Fields:
     return read_text(value)
 
 
-KeyOrTable = Annotated[bytes | Fields, Reader("string", "string", read_key, (bytes,))]
+KeyOrTable = Annotated[bytes | Fields, ArgumentReader("string", "string", read_key, (bytes,))]
 
 
 new_tuple = tuple.__new__  # half of what a NamedTuple's own takes, for each op
 
 
-class Failed(Exception):
+class CallFailed(Exception):
     """The call ends here, with these results."""
 
     def __init__(self, results: Results) -> None:
@@ -64,12 +64,12 @@ class Failed(Exception):
         self.results = results
 
 
-class Asked(Pending, Generic[T]):
+class StoreQuestion(Pending, Generic[T]):
     """What the store was asked, and what its answer means to the script."""
 
     __slots__ = ("_refusal", "_results", "began", "here")
 
-    here: Here  # who asked; told by whoever hands it on
+    here: PositionalCall  # who asked; told by whoever hands it on
     began: float  # when, in seconds
 
     def __init__(
@@ -96,7 +96,7 @@ class Asked(Pending, Generic[T]):
             return trouble
 
 
-class Here(NamedTuple):
+class PositionalCall(NamedTuple):
     """One call of a positional function."""
 
     call: Call
@@ -121,13 +121,13 @@ class Here(NamedTuple):
         limits = self.call.world.state
         subject = new_tuple(Subject, (self.function, key, self.failure, limits.max_value_bytes))
         if len(key) > limits.max_key_bytes:
-            raise Failed(subject.refusal(f"{len(key)} bytes are over the limit of {limits.max_key_bytes}"))
+            raise CallFailed(subject.refusal(f"{len(key)} bytes are over the limit of {limits.max_key_bytes}"))
         return subject
 
     def pattern(self, pattern: bytes) -> bytes:
         """Raises Failed for a pattern that is too long."""
         if (reason := excess(pattern)) is not None:
-            raise Failed((self.failure, f"{self.function}: {reason}"))
+            raise CallFailed((self.failure, f"{self.function}: {reason}"))
         return pattern
 
     def item(self, subject: Subject, given: object, position: int) -> Value:
@@ -137,20 +137,20 @@ class Here(NamedTuple):
         try:
             return value_from_lua(given)
         except Unstorable as problem:
-            raise Failed(subject.refusal(str(problem))) from None
+            raise CallFailed(subject.refusal(str(problem))) from None
 
     def value(self, subject: Subject, given: object, position: int) -> Value:
         """What is to be kept under a key; raises as `item` does."""
         value = self.item(subject, given, position)
         if value is NULL:
-            raise Failed(subject.refusal("JSON's null can only be kept inside a table"))
+            raise CallFailed(subject.refusal("JSON's null can only be kept inside a table"))
         return value
 
     def expiry(self, subject: Subject, ttl: float | None) -> int | None:
         try:
             return expiry_of(ttl, self.now_ms)
         except Unstorable as problem:
-            raise Failed(subject.refusal(str(problem))) from None
+            raise CallFailed(subject.refusal(str(problem))) from None
 
     def trouble(self, error: StoreError) -> Results:
         """The store failed, or was asked for too much."""
@@ -161,14 +161,14 @@ class Here(NamedTuple):
     def reason(self, error: StoreError) -> str:
         return f"{error}, which is this job's memory limit" if isinstance(error, TooLarge) else str(error)
 
-    def change(self, key: bytes, transform: Transform) -> Asked[object]:
+    def change(self, key: bytes, transform: Transform) -> StoreQuestion[object]:
         """Apply a rule, whose result is what the script gets."""
         call = self.call
         source = call.world.store.values.transform(call.state_namespace, key, transform, origin=call.origin)
-        return Asked(source, as_they_are)
+        return StoreQuestion(source, as_they_are)
 
-    def read(self, key: bytes, results: Callable[[Entry | None], Results]) -> Asked[Entry | None]:
-        return Asked(self.call.world.store.values.read(self.namespace, key), results)
+    def read(self, key: bytes, results: Callable[[Entry | None], Results]) -> StoreQuestion[Entry | None]:
+        return StoreQuestion(self.call.world.store.values.read(self.namespace, key), results)
 
 
 def as_one(found: object) -> Results:
@@ -183,16 +183,18 @@ def as_they_are(results: object) -> Results:
 
 def positional(
     name: str, *, failure: object, writes: bool = False, types: str, overloads: tuple[str, ...] = ()
-) -> Callable[[Callable[Concatenate[Here, P], Asked[T]]], Callable[Concatenate[Call, P], Awaitable[Results]]]:
+) -> Callable[
+    [Callable[Concatenate[PositionalCall, P], StoreQuestion[T]]], Callable[Concatenate[Call, P], Awaitable[Results]]
+]:
     """Make an op of a function that asks the store; `types` and `overloads` as those of `op`."""
 
     def decorate(
-        handler: Callable[Concatenate[Here, P], Asked[T]],
+        handler: Callable[Concatenate[PositionalCall, P], StoreQuestion[T]],
     ) -> Callable[Concatenate[Call, P], Awaitable[Results]]:
         @op(name=name, types=types, overloads=overloads)
         @wraps(handler)
         def begin(call: Call, /, *arguments: P.args, **named: P.kwargs) -> Awaitable[Results]:
-            here = new_tuple(Here, (call, name, failure))
+            here = new_tuple(PositionalCall, (call, name, failure))
             world = call.world
             if writes:
                 world.metrics.state.writes += 1
@@ -203,16 +205,16 @@ def positional(
                 if _are_large(arguments):
                     return begin_with_large(here, began, arguments)
                 asked = handler(here, *arguments, **named)
-            except Failed as failed:
+            except CallFailed as failed:
                 return _done(failed.results)
             asked.here, asked.began = here, began
             return asked
 
-        async def begin_with_large(here: Here, began: float, arguments: Sequence[object]) -> Results:
+        async def begin_with_large(here: PositionalCall, began: float, arguments: Sequence[object]) -> Results:
             prepared = await asyncio.to_thread(_prepare, arguments)
             try:
                 asked = handler(here, *prepared)  # type: ignore[arg-type, call-arg]
-            except Failed as failed:
+            except CallFailed as failed:
                 return failed.results
             asked.here, asked.began = here, began
             return await asked

@@ -13,11 +13,11 @@ from typing import TypeVar
 from spyweb.errors import StoreError
 from spyweb.model import Value
 from spyweb.ops.answer import Results
-from spyweb.ops.positional import Asked, Fields, Here, as_one
+from spyweb.ops.positional import Fields, PositionalCall, StoreQuestion, as_one
 from spyweb.ops.rules import updates
 from spyweb.ops.rules.expiry import expiry_of
 from spyweb.ops.rules.payload import Payload
-from spyweb.ops.rules.updates import Problem, Update
+from spyweb.ops.rules.updates import Update, UpdateError
 from spyweb.ops.rules.values import Unstorable, result_of, shown
 from spyweb.store.protocol import KEEP, SCOPES, Drop, Entry, Order, Put, Transform, scope_namespace
 
@@ -25,23 +25,23 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class There:
+class ScopedCall:
     """One call of a table-first function."""
 
-    here: Here
+    here: PositionalCall
     payload: Payload
 
     @property
     def namespace(self) -> str:
         return scope_namespace(self.payload.scope())
 
-    def ask(self, source: Future[T], results: Callable[[T], Results]) -> Asked[T]:
-        return Asked(source, results, self.refuse)
+    def ask(self, source: Future[T], results: Callable[[T], Results]) -> StoreQuestion[T]:
+        return StoreQuestion(source, results, self.refuse)
 
     def refuse(self, error: StoreError) -> Results:
         raise self.payload.refusal(self.payload.code, self.here.reason(error))
 
-    def change(self, transform: Transform) -> Asked[object]:
+    def change(self, transform: Transform) -> StoreQuestion[object]:
         call, key = self.here.call, self.payload.key()
         source = call.world.store.values.transform(self.namespace, key, transform, origin=call.origin)
         return self.ask(source, lambda result: (result,))
@@ -53,7 +53,7 @@ class There:
             raise self.payload.malformed(str(problem)) from None
 
 
-def there(here: Here, code: str, fields: Fields) -> There:
+def there(here: PositionalCall, code: str, fields: Fields) -> ScopedCall:
     """`code` is iii's for what goes wrong in this function."""
     limits = here.call.world.state
     payload = Payload(
@@ -63,10 +63,10 @@ def there(here: Here, code: str, fields: Fields) -> There:
         longest=limits.max_key_bytes,
         largest=limits.max_value_bytes,
     )
-    return There(here, payload)
+    return ScopedCall(here, payload)
 
 
-def put(here: Here, fields: Fields) -> Asked[object]:
+def put(here: PositionalCall, fields: Fields) -> StoreQuestion[object]:
     call = there(here, "SET_ERROR", fields)
     value, expires_ms = call.payload.value(), call.expiry()
     return call.change(lambda entry: Put(value, expires_ms, change_of(entry, value)))
@@ -77,19 +77,19 @@ def change_of(entry: Entry | None, value: Value) -> dict[str, object]:
     return {"old_value": result_of(entry.value if entry else None), "new_value": result_of(value)}
 
 
-def get(here: Here, fields: Fields) -> Asked[Entry | None]:
+def get(here: PositionalCall, fields: Fields) -> StoreQuestion[Entry | None]:
     call = there(here, "GET_ERROR", fields)
     source = here.call.world.store.values.read(call.namespace, call.payload.key())
     return call.ask(source, lambda entry: (result_of(entry.value if entry else None),))
 
 
-def delete(here: Here, fields: Fields) -> Asked[object]:
+def delete(here: PositionalCall, fields: Fields) -> StoreQuestion[object]:
     """Watchers hear of it even when there was nothing."""
     call = there(here, "DELETE_ERROR", fields)
     return call.change(lambda entry: Drop(result_of(entry.value if entry else None), always_tell=True))
 
 
-def update(here: Here, fields: Fields) -> Asked[object]:
+def update(here: PositionalCall, fields: Fields) -> StoreQuestion[object]:
     call = there(here, "UPDATE_ERROR", fields)
     ops = call.payload.updates()
 
@@ -112,11 +112,11 @@ def _apply(payload: Payload, entry: Entry | None, ops: Sequence[Update]) -> Put:
     return Put(updated.value, KEEP, result)
 
 
-def _told(problem: Problem) -> dict[str, object]:
+def _told(problem: UpdateError) -> dict[str, object]:
     return {"op_index": problem.op_index, "code": problem.code, "message": problem.message}
 
 
-def list_values(here: Here, fields: Fields) -> Asked[object]:
+def list_values(here: PositionalCall, fields: Fields) -> StoreQuestion[object]:
     """In the order of their creation."""
     call, values = there(here, "LIST_ERROR", fields), here.call.world.store.values
     source: Future[object] = values.gather(call.namespace, b"", _array_of, order=Order.CREATED, largest=here.largest)
@@ -127,14 +127,14 @@ def _array_of(items: Iterator[tuple[bytes, Entry]]) -> list[object]:
     return [entry.value for _, entry in items]
 
 
-def keys(here: Here, fields: Fields) -> Asked[list[bytes]]:
+def keys(here: PositionalCall, fields: Fields) -> StoreQuestion[list[bytes]]:
     call = there(here, "LIST_ERROR", fields)
     values = here.call.world.store.values
     source = values.keys(call.namespace, call.payload.pattern(), largest=here.largest)
     return call.ask(source, as_one)
 
 
-def list_groups(here: Here) -> Asked[list[str]]:
+def list_groups(here: PositionalCall) -> StoreQuestion[list[str]]:
     call = there(here, "LIST_GROUPS_ERROR", {})
     source = here.call.world.store.values.namespaces(SCOPES, largest=here.largest)
     return call.ask(source, lambda names: ({"groups": [name.removeprefix(SCOPES) for name in names]},))

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from spyweb.errors import OpError, StoreError
 from spyweb.ops.answer import Results
 from spyweb.ops.arguments import Mismatch, Text, Value, parse_number, read_number
-from spyweb.ops.lines import Wish
+from spyweb.ops.lock_queue import LockRequest
 from spyweb.ops.op import OpFamily, op
-from spyweb.ops.positional import Failed, Here
+from spyweb.ops.positional import CallFailed, PositionalCall
 from spyweb.ops.rules.values import shown
 from spyweb.ops.world import Call
 from spyweb.store.protocol import Held
@@ -26,7 +26,7 @@ LONGEST_TIMEOUT = 366 * 86_400.0  # seconds: more than any run lasts; keeps infi
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LockTerms:
     """What the arguments after a lock's name come to."""
 
     holder: bytes | None  # None: the run itself
@@ -40,11 +40,11 @@ class Terms:
 )
 async def try_lock(call: Call, name: Text, holder: Value = None, ttl: Value = None) -> Results:
     """Take a lock if it is free: true, or false and who has it.  `ttl` seconds are how long it outlasts a crash."""
-    here = Here(call, "state.try_lock", False)
+    here = PositionalCall(call, "state.try_lock", False)
     try:
         wish = _wish(here, name, terms_of(here.function, holder, ttl))
         held = await call.world.locks.take(wish)
-    except Failed as failed:
+    except CallFailed as failed:
         return failed.results
     except StoreError as error:
         return here.trouble(error)
@@ -62,18 +62,18 @@ async def lock(call: Call, name: Text, holder: Value = None, timeout: Value = No
     Without a holder it waits for the lock, up to `timeout` seconds.  With one it doesn't wait, and a lock that is not
     to be had is logged as well.
     """
-    here = Here(call, "state.lock", False)
+    here = PositionalCall(call, "state.lock", False)
     try:
         terms = terms_of(here.function, holder, timeout)
         held = await _lock(call, _wish(here, name, terms), terms)
-    except Failed as failed:
+    except CallFailed as failed:
         return failed.results
     except StoreError as error:
         return here.trouble(error)
     return (True,) if held is None else (False, _complain(here, terms, held))
 
 
-async def _lock(call: Call, wish: Wish, terms: Terms) -> Held | None:
+async def _lock(call: Call, wish: LockRequest, terms: LockTerms) -> Held | None:
     if terms.holder is None:
         return await call.world.locks.wait(wish, terms.timeout)
     return await call.world.locks.take(wish)
@@ -82,7 +82,7 @@ async def _lock(call: Call, wish: Wish, terms: Terms) -> Held | None:
 @op(name="state.unlock", types="(name: string, holder?: string): boolean ok, string? message")
 async def unlock(call: Call, name: Text, holder: Text | None = None) -> Results:
     """Give a lock back: true, or false and a text when somebody else has it, or nobody."""
-    here = Here(call, "state.unlock", False)
+    here = PositionalCall(call, "state.unlock", False)
     own = _own_name(call) if holder is None else holder
     try:
         held = await call.world.store.locks.release(name, own)
@@ -98,7 +98,7 @@ async def unlock(call: Call, name: Text, holder: Text | None = None) -> Results:
 @op(name="state.is_locked", types="(name: string): boolean is_locked, string? holder")
 async def is_locked(call: Call, name: Text) -> Results:
     """Whether somebody has a lock, and who."""
-    here = Here(call, "state.is_locked", False)
+    here = PositionalCall(call, "state.is_locked", False)
     try:
         held = await call.world.store.locks.holder(name)
     except StoreError as error:
@@ -106,13 +106,13 @@ async def is_locked(call: Call, name: Text) -> Results:
     return (False, None) if held is None else (True, held.holder)
 
 
-def terms_of(function: str, holder: object, timeout: object) -> Terms:
+def terms_of(function: str, holder: object, timeout: object) -> LockTerms:
     """A number is a timeout, and so is a numeric text alone; any other text is a holder.  Raises OpError."""
     if holder is None:
-        return Terms(None, _seconds(function, 3, timeout))
+        return LockTerms(None, _seconds(function, 3, timeout))
     if isinstance(holder, bytes) and (timeout is not None or parse_number(holder) is None):
-        return Terms(holder, _seconds(function, 3, timeout))
-    return Terms(None, _seconds(function, 2, holder))
+        return LockTerms(holder, _seconds(function, 3, timeout))
+    return LockTerms(None, _seconds(function, 2, holder))
 
 
 def _seconds(function: str, position: int, given: object) -> float:
@@ -125,24 +125,24 @@ def _seconds(function: str, position: int, given: object) -> float:
     return seconds if math.isnan(seconds) else min(max(float(seconds), 0.0), LONGEST_TIMEOUT)
 
 
-def _wish(here: Here, name: bytes, terms: Terms) -> Wish:
+def _wish(here: PositionalCall, name: bytes, terms: LockTerms) -> LockRequest:
     """Raises Failed for names that are too long, and a timeout that is no number."""
     if math.isnan(terms.timeout):
-        raise Failed((False, f"{here.function}: lock '{shown(name)}': the timeout is NaN"))
+        raise CallFailed((False, f"{here.function}: lock '{shown(name)}': the timeout is NaN"))
     holder = _own_name(here.call) if terms.holder is None else terms.holder
     limit = here.call.world.state.max_key_bytes
     for text in (name, terms.holder or b""):
         if len(text) > limit:
             reason = f"lock '{shown(text)}': {len(text)} bytes are over the limit of {limit}"
-            raise Failed((False, f"{here.function}: {reason}"))
-    return Wish(name=name, holder=holder, run=here.call.run, lease_ms=math.ceil(terms.timeout * 1000))
+            raise CallFailed((False, f"{here.function}: {reason}"))
+    return LockRequest(name=name, holder=holder, run=here.call.run, lease_ms=math.ceil(terms.timeout * 1000))
 
 
 def _own_name(call: Call) -> bytes:
     return f"{call.job}#{call.run}".encode()
 
 
-def _complain(here: Here, terms: Terms, held: Held) -> str:
+def _complain(here: PositionalCall, terms: LockTerms, held: Held) -> str:
     """A script that names a holder may well not look at what it is given: it is told in other ways too."""
     reason = _refusal(here, held)
     if terms.holder is not None:
@@ -152,7 +152,7 @@ def _complain(here: Here, terms: Terms, held: Held) -> str:
     return reason
 
 
-def _refusal(here: Here, held: Held) -> str:
+def _refusal(here: PositionalCall, held: Held) -> str:
     if held.run == here.call.run and here.function != "state.unlock":
         return f"{here.function}: lock '{shown(held.name)}' is held by this run already, as '{shown(held.holder)}'"
     return f"{here.function}: lock '{shown(held.name)}' is held by '{shown(held.holder)}'"

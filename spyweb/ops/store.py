@@ -17,7 +17,7 @@ from spyweb.errors import OpError, StoreError
 from spyweb.limits import KEY, too_large
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import OnStoreError
-from spyweb.ops.answer import NOTHING, Answer, Results
+from spyweb.ops.answer import NOTHING, Results, StoreAnswer
 from spyweb.ops.arguments import Int, Text
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
@@ -38,7 +38,7 @@ log = structlog.get_logger()
 
 
 @op(types="(key: string|number, value: string|number)")
-def store_set(call: Call, key: Text, value: Text) -> Answer[None]:
+def store_set(call: Call, key: Text, value: Text) -> StoreAnswer[None]:
     """Keep a text, or a number as its text, under a key of this job's own, of at most 4 KB."""
     source = (
         call.world.store.entries.set(call.namespace, key, value, origin=call.origin)
@@ -49,14 +49,14 @@ def store_set(call: Call, key: Text, value: Text) -> Answer[None]:
 
 
 @op(types="(key: string|number): string? value")
-def store_get(call: Call, key: Text) -> Answer[bytes | None]:
+def store_get(call: Call, key: Text) -> StoreAnswer[bytes | None]:
     """The text under a key of this job's own, or nil."""
     source = _entries(call, key).get(call.namespace, key)
     return _ask(call, "store_get", NIL, source)
 
 
 @op(types="(key: string|number)")
-def store_delete(call: Call, key: Text) -> Answer[None]:
+def store_delete(call: Call, key: Text) -> StoreAnswer[None]:
     """Forget a key of this job's own; a missing one is fine."""
     source = (
         call.world.store.entries.delete(call.namespace, key, origin=call.origin) if len(key) <= KEY else _refused(key)
@@ -65,28 +65,28 @@ def store_delete(call: Call, key: Text) -> Answer[None]:
 
 
 @op(types="(key: string|number, value: string|number)")
-def global_store_set(call: Call, key: Text, value: Text) -> Answer[None]:
+def global_store_set(call: Call, key: Text, value: Text) -> StoreAnswer[None]:
     """Keep a text, or a number as its text, under a key that all jobs share, of at most 4 KB."""
     source = _entries(call, key).set(GLOBAL, key, value, origin=call.origin)
     return _ask(call, "global_store_set", NOTHING, source)
 
 
 @op(types="(key: string|number): string? value")
-def global_store_get(call: Call, key: Text) -> Answer[bytes | None]:
+def global_store_get(call: Call, key: Text) -> StoreAnswer[bytes | None]:
     """The text under a key that all jobs share, or nil."""
     source = _entries(call, key).get(GLOBAL, key)
     return _ask(call, "global_store_get", NIL, source)
 
 
 @op(types="(key: string|number)")
-def global_store_delete(call: Call, key: Text) -> Answer[None]:
+def global_store_delete(call: Call, key: Text) -> StoreAnswer[None]:
     """Forget a key that all jobs share; a missing one is fine."""
     source = _entries(call, key).delete(GLOBAL, key, origin=call.origin)
     return _ask(call, "global_store_delete", NOTHING, source)
 
 
 @op(types="(key: string|number, default: integer, delta: integer): integer sum")
-def global_store_incr(call: Call, key: Text, default: Int, delta: Int) -> Answer[int]:
+def global_store_incr(call: Call, key: Text, default: Int, delta: Int) -> StoreAnswer[int]:
     """Add to a number that all jobs share, atomically, and give the sum.
 
     A missing key, or a text that is not a whole number, counts as `default`.  When the sum leaves 64 bits, nothing is
@@ -129,9 +129,9 @@ def _refused(key: bytes) -> Future[Any]:
     return refused
 
 
-def _ask(call: Call, name: str, otherwise: Results, source: Future[Kept]) -> Answer[Kept]:
+def _ask(call: Call, name: str, otherwise: Results, source: Future[Kept]) -> StoreAnswer[Kept]:
     """What the store was asked; `otherwise` is what a failure gives."""
-    return Answer(source, _settle, call, name, otherwise)
+    return StoreAnswer(source, _settle, call, name, otherwise)
 
 
 def _settle(source: Future[Kept], call: Call, name: str, otherwise: Results) -> Results:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from spyweb import __version__
 from spyweb.reference import hooks, language, ops, tables
-from spyweb.reference.entries import Argument, Function, Table
+from spyweb.reference.entries import Argument, Function, TableType
 
 FIRST_LINE = "---@meta _"  # no module: nobody can require it
 NO_BODY = "end"
@@ -36,7 +36,7 @@ def _depth(each: Function) -> int:
     return each.name.count(".")
 
 
-def _table(table: Table) -> str:
+def _table(table: TableType) -> str:
     fields = (_field(field) for field in table.fields)
     return _lines([*_comment(table.text), f"---@class {table.name}", *fields])
 

@@ -31,7 +31,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ResultType:
     type: str
     name: str = ""
 
@@ -40,7 +40,7 @@ class Result:
 class Function:
     name: str
     arguments: tuple[Argument, ...]
-    results: tuple[Result, ...]
+    results: tuple[ResultType, ...]
     text: str
     waits: bool = False  # suspends the script
     overloads: tuple[str, ...] = ()  # other ways to call it, as LuaLS types
@@ -60,7 +60,7 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class TableType:
     """A table with known fields."""
 
     name: str
@@ -83,9 +83,9 @@ def function(signature: str, text: str, *, waits: bool = False, overloads: tuple
     )
 
 
-def table(name: str, text: str, *fields: tuple[str, str]) -> Table:
+def table(name: str, text: str, *fields: tuple[str, str]) -> TableType:
     """Each field as `name: type` and what it is."""
-    return Table(name=name, text=text, fields=tuple(argument(*field) for field in fields))
+    return TableType(name=name, text=text, fields=tuple(argument(*field) for field in fields))
 
 
 def argument(notation: str, text: str = "") -> Argument:
@@ -94,9 +94,9 @@ def argument(notation: str, text: str = "") -> Argument:
     return Argument(name.removesuffix("?"), kind.strip() or "any", name.endswith("?"), text)
 
 
-def result(notation: str) -> Result:
+def result(notation: str) -> ResultType:
     named = _NAMED_RESULT.fullmatch(notation)
-    return Result(named["type"], named["name"]) if named else Result(notation)
+    return ResultType(named["type"], named["name"]) if named else ResultType(notation)
 
 
 def _halves(rest: str) -> tuple[str, str]:

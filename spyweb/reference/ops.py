@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Union, get_args, get_origin, get_type_hints
 
 from spyweb.ops import catalog
-from spyweb.ops.answer import Answer
+from spyweb.ops.answer import StoreAnswer
 from spyweb.ops.op import Operation
-from spyweb.reference.entries import Argument, Family, Function, Result, function, in_one_line
+from spyweb.reference.entries import Argument, Family, Function, ResultType, function, in_one_line
 
 _SIMPLE: Mapping[object, str] = {
     bytes: "string",
@@ -48,16 +48,16 @@ def _kind(kind: str) -> str:
     return "any" if kind == "value" else kind
 
 
-def results_of(operation: Operation) -> tuple[Result, ...]:
+def results_of(operation: Operation) -> tuple[ResultType, ...]:
     """Return the results of an op, as its handler is annotated."""
     hint = get_type_hints(operation.handler)["return"]
-    if get_origin(hint) is Answer:
+    if get_origin(hint) is StoreAnswer:
         (hint,) = get_args(hint)
     if hint in (None, type(None)):
         return ()
     if get_origin(hint) is tuple and Ellipsis not in get_args(hint):
-        return tuple(Result(type_of(each)) for each in get_args(hint))
-    return (Result(type_of(hint)),)
+        return tuple(ResultType(type_of(each)) for each in get_args(hint))
+    return (ResultType(type_of(hint)),)
 
 
 def type_of(hint: object) -> str:

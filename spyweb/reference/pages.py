@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from spyweb.reference import hooks, language, ops, tables
-from spyweb.reference.entries import Family, Function, Table
+from spyweb.reference.entries import Family, Function, TableType
 from spyweb.reference.hooks import Hook
 
 PAGES = ("docs/reference/lua.md", "docs/reference/hooks.md")
@@ -78,7 +78,7 @@ def table_part(name: str) -> str:
     return f"`{found.name}`: {_uncapitalised(found.text)}\n\n{_grid(('field', 'type', ''), _field_rows(found))}"
 
 
-def _field_rows(table: Table) -> list[tuple[str, str, str]]:
+def _field_rows(table: TableType) -> list[tuple[str, str, str]]:
     return [(f"`{field.shown}`", f"`{field.type}`", field.text) for field in table.fields]
 
 

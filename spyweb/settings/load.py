@@ -15,7 +15,7 @@ from spyweb.errors import ConfigError, Problem
 from spyweb.files import open_regular
 from spyweb.limits import PROJECT_FILE
 from spyweb.model import MIB, OnStoreError
-from spyweb.settings.reading import Reading, Source, unknown
+from spyweb.settings.reading import Reading, SettingsSource, unknown
 from spyweb.settings.sections import (
     DATABASE,
     FILE,
@@ -40,7 +40,7 @@ from spyweb.settings.sections import (
     StoreSettings,
 )
 from spyweb.settings.shapes import TEXT, Schema, shaped
-from spyweb.settings.tables import Table, parse_table
+from spyweb.settings.tables import TomlTable, parse_table
 from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS, format_size
 from spyweb.settings.values import (
     boolean,
@@ -122,31 +122,31 @@ def _settings(root: Path, sections: _Sections, environ: Mapping[str, str]) -> Se
 
 def section_keys() -> Mapping[str, Mapping[str, Schema]]:
     """Return the JSON schema of every key of every section."""
-    sections = _Sections(Table(), {}, {}, [])
+    sections = _Sections(TomlTable(), {}, {}, [])
     _settings(Path(), sections, {})
     return sections.schemas()
 
 
-def _read_file(root: Path, problems: list[Problem]) -> Table:
+def _read_file(root: Path, problems: list[Problem]) -> TomlTable:
     try:
         content = read_file(root)
         text = content.decode("utf-8-sig").replace("\r\n", "\n") if len(content) <= PROJECT_FILE else ""
     except FileNotFoundError:
-        return Table(file=FILE)
+        return TomlTable(file=FILE)
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         problems.append(Problem(FILE, line, None, "is not UTF-8 text"))
-        return Table(file=FILE)
+        return TomlTable(file=FILE)
     except OSError as error:
         problems.append(Problem(FILE, None, None, f"can't be read: {error.strerror}"))
-        return Table(file=FILE)
+        return TomlTable(file=FILE)
     if len(content) > PROJECT_FILE:
         problems.append(Problem(FILE, None, None, f"is larger than {format_size(PROJECT_FILE)}"))
     table = parse_table(text, FILE)
-    if isinstance(table, Table):
+    if isinstance(table, TomlTable):
         return table
     problems.append(table)
-    return Table(file=FILE)
+    return TomlTable(file=FILE)
 
 
 def read_file(root: Path) -> bytes:
@@ -159,7 +159,7 @@ class _Sections:
     """The file's tables, each under its flags and variables."""
 
     def __init__(
-        self, file: Table, environ: Mapping[str, str], flags: Mapping[str, object], problems: list[Problem]
+        self, file: TomlTable, environ: Mapping[str, str], flags: Mapping[str, object], problems: list[Problem]
     ) -> None:
         self._file = file
         self._problems = problems
@@ -173,17 +173,17 @@ class _Sections:
 
     def read(self, section: str) -> Reading:
         sources = [source for name, source in self._stronger if name == section]
-        reading = Reading([*sources, Source.of(self.table(section))], self._problems)
+        reading = Reading([*sources, SettingsSource.of(self.table(section))], self._problems)
         self._readings[section] = reading
         return reading
 
     def schemas(self) -> Mapping[str, Mapping[str, Schema]]:
         return {section: reading.schema() for section, reading in self._readings.items()}
 
-    def table(self, *path: str) -> Table:
+    def table(self, *path: str) -> TomlTable:
         return self._file.table(*path)
 
-    def finish(self) -> Mapping[str, Table]:
+    def finish(self) -> Mapping[str, TomlTable]:
         """Report what nobody asked for; gives the tables under [jobs]."""
         for reading in self._readings.values():
             reading.finish()
@@ -194,7 +194,7 @@ class _Sections:
         return {name: jobs.table(name) for name, value in jobs.values.items() if isinstance(value, Mapping)}
 
 
-def _flag_sources(flags: Mapping[str, object]) -> list[tuple[str, Source]]:
+def _flag_sources(flags: Mapping[str, object]) -> list[tuple[str, SettingsSource]]:
     sources = []
     for flag, value in flags.items():
         section, key = _FLAGS[flag]
@@ -205,7 +205,7 @@ def _flag_sources(flags: Mapping[str, object]) -> list[tuple[str, Source]]:
     return sources
 
 
-def _variable_sources(environ: Mapping[str, str]) -> list[tuple[str, Source]]:
+def _variable_sources(environ: Mapping[str, str]) -> list[tuple[str, SettingsSource]]:
     return [
         (section, _named(key, _from_text(variable, environ[variable].strip()), "environment", variable))
         for variable, (section, key) in _VARIABLES.items()
@@ -213,8 +213,8 @@ def _variable_sources(environ: Mapping[str, str]) -> list[tuple[str, Source]]:
     ]
 
 
-def _named(key: str, value: object, origin: str, name: str) -> Source:
-    return Source({key: value}, lambda reason, *_keys: Problem(origin, None, name, reason))
+def _named(key: str, value: object, origin: str, name: str) -> SettingsSource:
+    return SettingsSource({key: value}, lambda reason, *_keys: Problem(origin, None, name, reason))
 
 
 def _from_text(variable: str, value: str) -> object:

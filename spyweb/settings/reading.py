@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from spyweb.errors import Problem
 from spyweb.settings.nearest import LONGEST, Names
 from spyweb.settings.shapes import Schema
-from spyweb.settings.tables import Table
+from spyweb.settings.tables import TomlTable
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class Tell(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SettingsSource:
     """A table that values come from, and how a problem with one of them is told."""
 
     values: Mapping[str, object]
@@ -39,16 +39,18 @@ class Source:
     forgiving: bool = False  # a key that nobody knows is a warning here, not an error
 
     @staticmethod
-    def of(table: Table, *, forgiving: bool = False) -> Source:
-        return Source(table.values, table.problem, forgiving)
+    def of(table: TomlTable, *, forgiving: bool = False) -> SettingsSource:
+        return SettingsSource(table.values, table.problem, forgiving)
 
-    def below(self, key: str) -> Source:
+    def below(self, key: str) -> SettingsSource:
         """The table under a key; an empty one where there is none."""
         values = self.values.get(key)
-        return Source(values if isinstance(values, Mapping) else {}, partial(_tell_below, self, key), self.forgiving)
+        return SettingsSource(
+            values if isinstance(values, Mapping) else {}, partial(_tell_below, self, key), self.forgiving
+        )
 
 
-def _tell_below(source: Source, key: str, reason: str, *keys: str) -> Problem:
+def _tell_below(source: SettingsSource, key: str, reason: str, *keys: str) -> Problem:
     return source.problem(reason, key, *keys)
 
 
@@ -59,7 +61,7 @@ class Reading:
     """One pass over the sources.  A value that is wrong in any source is a problem, even where a stronger one wins."""
 
     def __init__(
-        self, sources: Sequence[Source], problems: list[Problem], warnings: list[Problem] | None = None
+        self, sources: Sequence[SettingsSource], problems: list[Problem], warnings: list[Problem] | None = None
     ) -> None:
         self._sources = sources
         self._problems = problems
@@ -79,7 +81,7 @@ class Reading:
                 self._try(source, key, read, found)
         return found[0] if found else default
 
-    def _try(self, source: Source, key: str, read: Callable[[object], T], found: list[T]) -> None:
+    def _try(self, source: SettingsSource, key: str, read: Callable[[object], T], found: list[T]) -> None:
         try:
             found.append(read(source.values[key]))
         except ValueError as error:
@@ -116,7 +118,7 @@ class Reading:
         source = self._teller(key)
         (self._warnings if source.forgiving else self._problems).append(source.problem(reason, key))
 
-    def _teller(self, key: str) -> Source:
+    def _teller(self, key: str) -> SettingsSource:
         """Return who tells of a problem with the key: the source that has it, else the job's own file."""
         having = (source for source in self._sources if key in source.values)
         own = (source for source in self._sources if source.forgiving)

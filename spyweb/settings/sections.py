@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spyweb import __version__
 from spyweb.model import MIB, HistoryRule, OnStoreError
-from spyweb.settings.tables import Table
+from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
 
 FILE = "config.toml"
@@ -120,5 +120,5 @@ class Settings:
     records: RecordsSettings = field(default_factory=RecordsSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
-    defaults: Table = field(default_factory=lambda: Table(file=FILE, path=("defaults",)))
-    jobs: Mapping[str, Table] = field(default_factory=dict)
+    defaults: TomlTable = field(default_factory=lambda: TomlTable(file=FILE, path=("defaults",)))
+    jobs: Mapping[str, TomlTable] = field(default_factory=dict)

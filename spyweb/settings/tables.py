@@ -48,7 +48,7 @@ class _Text:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class TomlTable:
     """One TOML table: its values, and the text that it came from."""
 
     values: Mapping[str, object] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Table:
         path = (*self.path, *keys)
         return next((lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in lines), None)
 
-    def tables(self, key: str) -> list[Table]:
+    def tables(self, key: str) -> list[TomlTable]:
         """The tables of an array, `[[key]]`; what is none of them is left out."""
         values = self.values.get(key)
         found = enumerate(values if isinstance(values, list) else [], 1)
@@ -77,10 +77,10 @@ class Table:
             if isinstance(inner, Mapping)
         ]
 
-    def with_values(self, values: Mapping[str, object]) -> Table:
+    def with_values(self, values: Mapping[str, object]) -> TomlTable:
         return replace(self, values=values)
 
-    def table(self, *keys: str) -> Table:
+    def table(self, *keys: str) -> TomlTable:
         """The table below; an empty one when there is none."""
         values: object = self.values
         for key in keys:
@@ -90,7 +90,7 @@ class Table:
         return replace(self, values=inner, path=path)
 
 
-def parse_table(text: str, file: str, first_line: int = 1) -> Table | Problem:
+def parse_table(text: str, file: str, first_line: int = 1) -> TomlTable | Problem:
     """The whole text as a table, or the one problem that keeps it from being read."""
     if problem := _long_key(text, file, first_line):
         return problem
@@ -104,7 +104,7 @@ def parse_table(text: str, file: str, first_line: int = 1) -> Table | Problem:
         return Problem(file, first_line, None, "not valid TOML: nested too deep")
     except ValueError as error:  # a number of thousands of digits
         return Problem(file, first_line, None, f"not valid TOML: {error}")
-    return Table(values=values, file=file, text=_Text(text, first_line))
+    return TomlTable(values=values, file=file, text=_Text(text, first_line))
 
 
 @lru_cache(maxsize=512)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from spyweb.errors import Problem
-from spyweb.settings.tables import Table, parse_table
+from spyweb.settings.tables import TomlTable, parse_table
 
 OPENING = "-- /// job"
 LONGEST_BLOCK = 65_536  # bytes
@@ -31,7 +31,7 @@ _NEARLY_A_MARK = re.compile(rb"^[ \t]*+-{2,}+[ \t]*+/{2,}+[ \t]*+job[ \t]*+\r?$"
 class Block:
     """The settings block of a file; its table is empty where there is none."""
 
-    table: Table
+    table: TomlTable
     start: int = 0  # offsets in the file, of what is between the markers
     end: int = 0
 
@@ -49,7 +49,7 @@ def read_block(source: bytes, file: str) -> Block | Problem:
             kind = marker[1].decode("utf-8", "replace")[:40]
             return Problem(file, line, None, f'"-- /// {kind}" begins no block; expected "{OPENING}"')
         return _read_content(source, end, file, line)
-    return Block(table=Table(file=file))
+    return Block(table=TomlTable(file=file))
 
 
 def find_misplaced_block(source: bytes, start: int = 0) -> int | None:

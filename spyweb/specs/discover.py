@@ -19,7 +19,7 @@ from spyweb.settings import DaemonSettings, Settings
 from spyweb.settings.nearest import Names
 from spyweb.settings.reading import nearest, unknown
 from spyweb.settings.sections import FILE
-from spyweb.settings.tables import Table
+from spyweb.settings.tables import TomlTable
 from spyweb.specs.block import code_of_file, read_block
 from spyweb.specs.follow import find_cycles
 from spyweb.specs.linting.linter import (
@@ -30,7 +30,7 @@ from spyweb.specs.linting.linter import (
     doubts_of_server,
     read_module,
 )
-from spyweb.specs.parse import Draft, Place, job_id, parse_job, usable_defaults
+from spyweb.specs.parse import JobDraft, JobPlace, job_id, parse_job, usable_defaults
 from spyweb.specs.server_file import FOLDER as SERVER_FOLDER
 from spyweb.specs.server_file import INIT, ServerFile, find_server
 from spyweb.specs.tree import LIST, Notes, find_job_files, read_list, read_source, read_toml
@@ -39,7 +39,7 @@ _JOBS = "jobs"  # the only key of jobs.toml
 _NAME_LINE = re.compile(rb"^[ \t]*(?:--[ \t]*)?name[ \t]*=[ \t]*[\"']([^\"'\r\n]*)[\"']", re.MULTILINE)
 _HEAD = 4_096  # bytes in which the name of a broken block is looked for
 _TOLD = 8  # jobs of a cycle, before it is cut short
-_NOTHING = Table(file=FILE)
+_NOTHING = TomlTable(file=FILE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class _Candidate:
 
     id: JobId
     file: str
-    draft: Draft | None  # None: its settings could not even be read
+    draft: JobDraft | None  # None: its settings could not even be read
     problems: list[Problem]
     sources: tuple[tuple[str, bytes], ...] = ()  # path and source of its Lua files
     digest: str = ""
@@ -92,13 +92,13 @@ class _Context:
 
     root: Path
     daemon: DaemonSettings
-    defaults: Table
-    overrides: Mapping[JobId, Table]
+    defaults: TomlTable
+    overrides: Mapping[JobId, TomlTable]
     notes: Notes
     modules: Sources
     linter: Linter
 
-    def doubts(self, place: Place, draft: Draft, texts: Sequence[bytes], doubts: Doubts) -> tuple[Problem, ...]:
+    def doubts(self, place: JobPlace, draft: JobDraft, texts: Sequence[bytes], doubts: Doubts) -> tuple[Problem, ...]:
         """Return what is doubtful about a job's files; a module is found as its `require` finds it."""
         read = partial(read_module, self.modules, draft.spec.folder)
         return self.linter.look(place.file, _digest(*texts).encode(), doubts, read)
@@ -140,20 +140,20 @@ def _doubts_of_server(context: _Context) -> Sequence[Problem]:
     return context.linter.look(INIT, _digest(found.source).encode(), partial(doubts_of_server, files), read)
 
 
-def _overrides(tables: Mapping[str, Table], notes: Notes) -> dict[JobId, Table]:
+def _overrides(tables: Mapping[str, TomlTable], notes: Notes) -> dict[JobId, TomlTable]:
     """Return the `[jobs.ID]` sections by id; they may be headed with a job's name as well."""
-    found: dict[JobId, Table] = {}
+    found: dict[JobId, TomlTable] = {}
     for name, table in tables.items():
         if found.setdefault(job_id(name), table) is not table:
             notes.problems.append(table.problem(f"a second section for the job {job_id(name)}"))
     return found
 
 
-def _candidate(place: Place, context: _Context) -> _Candidate:
+def _candidate(place: JobPlace, context: _Context) -> _Candidate:
     return _monitor(place, context) if place.is_monitor else _script(place, context)
 
 
-def _script(place: Place, context: _Context) -> _Candidate:
+def _script(place: JobPlace, context: _Context) -> _Candidate:
     source = read_source(context.root, place.file)
     if isinstance(source, Problem):
         return _unread(job_id(place.name), source)
@@ -173,7 +173,7 @@ def _script(place: Place, context: _Context) -> _Candidate:
     )
 
 
-def _monitor(place: Place, context: _Context) -> _Candidate:
+def _monitor(place: JobPlace, context: _Context) -> _Candidate:
     table = read_toml(context.root, place.file)
     if isinstance(table, Problem):
         return _unread(job_id(place.name), table)
@@ -192,11 +192,11 @@ def _listed(context: _Context) -> list[_Candidate]:
         context.notes.refused.append(table.problem("expected tables, each headed [[jobs]]", _JOBS))
     strangers = (key for key in table.values if key != _JOBS)
     context.notes.warnings.extend(table.problem(unknown("key", key, [_JOBS]), key) for key in strangers)
-    place = Place(file=LIST, folder="", name="", is_monitor=True)
+    place = JobPlace(file=LIST, folder="", name="", is_monitor=True)
     return [_watching(inner, place, context) for inner in found]
 
 
-def _watching(table: Table, place: Place, context: _Context) -> _Candidate:
+def _watching(table: TomlTable, place: JobPlace, context: _Context) -> _Candidate:
     """Read a monitor's settings and its Lua files."""
     draft = _draft(table, place, context)
     read = [(path, read_source(context.root, path)) for path in place.hooks]
@@ -214,7 +214,7 @@ def _watching(table: Table, place: Place, context: _Context) -> _Candidate:
     )
 
 
-def _draft(own: Table, place: Place, context: _Context) -> Draft:
+def _draft(own: TomlTable, place: JobPlace, context: _Context) -> JobDraft:
     override = context.overrides.get(_id_of(own, place), _NOTHING)
     return parse_job(own, place, override=override, defaults=context.defaults, daemon=context.daemon)
 
@@ -223,18 +223,18 @@ def _unread(job: JobId, problem: Problem, *sources: tuple[str, bytes]) -> _Candi
     return _Candidate(id=job, file=problem.file, draft=None, problems=[problem], sources=sources)
 
 
-def _guess_id(source: bytes, place: Place) -> JobId:
+def _guess_id(source: bytes, place: JobPlace) -> JobId:
     """Return the id that a broken block still shows: it tells which running job the file belongs to."""
     named = _NAME_LINE.search(source, 0, _HEAD)
     return job_id(named[1].decode("utf-8", "replace") if named else place.name)
 
 
-def _id_of(block: Table, place: Place) -> JobId:
+def _id_of(block: TomlTable, place: JobPlace) -> JobId:
     name = block.values.get("name", place.name)
     return job_id(name.strip() if isinstance(name, str) else place.name)
 
 
-def _doubts_of_conditions(draft: Draft, code: bytes) -> Iterator[Problem]:
+def _doubts_of_conditions(draft: JobDraft, code: bytes) -> Iterator[Problem]:
     """Yield the conditions that the file never names.
 
     A module, or `_G`, may define one all the same, but then its name is written somewhere.
@@ -285,14 +285,14 @@ def _refuse_cycles(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
         refused.update(cycle)
 
 
-def _drafts(groups: Mapping[JobId, Sequence[_Candidate]]) -> Iterator[tuple[Draft, list[Problem]]]:
+def _drafts(groups: Mapping[JobId, Sequence[_Candidate]]) -> Iterator[tuple[JobDraft, list[Problem]]]:
     for group in groups.values():
         for candidate in group:
             if candidate.draft:
                 yield candidate.draft, candidate.problems
 
 
-def _warn_of_unused(overrides: Mapping[JobId, Table], groups: Mapping[JobId, object], notes: Notes) -> None:
+def _warn_of_unused(overrides: Mapping[JobId, TomlTable], groups: Mapping[JobId, object], notes: Notes) -> None:
     names = Names(groups)
     for job, table in overrides.items():
         if job not in groups:

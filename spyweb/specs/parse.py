@@ -38,10 +38,10 @@ from spyweb.model import (
     Start,
 )
 from spyweb.schedules.cron import cron_after, parse_cron
-from spyweb.settings.reading import Reading, Source, unknown
+from spyweb.settings.reading import Reading, SettingsSource, unknown
 from spyweb.settings.sections import SHORTEST_PERIOD_MS, DaemonSettings
 from spyweb.settings.shapes import NOT_BLANK, Schema, one_or_many, shaped, table_of
-from spyweb.settings.tables import Table
+from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import MINUTE_MS, SECOND_MS
 from spyweb.settings.values import (
     boolean,
@@ -90,7 +90,7 @@ _MISFIRE_LIMIT, _RETRIES = whole(1, 10_000), whole(0, 1_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class JobPlace:
     """A job's file and folder, relative to the project root, and its name where it gives none."""
 
     file: str
@@ -101,13 +101,13 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class JobDraft:
     """A job as its file and the settings describe it.  With problems, the spec is no more than a guess at its id."""
 
     spec: JobSpec
     problems: list[Problem]
     warnings: list[Problem]
-    sources: tuple[Source, ...]
+    sources: tuple[SettingsSource, ...]
 
     def problem(self, reason: str, key: str) -> Problem:
         """Return a problem with a key, blamed on the strongest source that has it."""
@@ -122,7 +122,9 @@ def job_id(name: str) -> JobId:
     return JobId("".join(char.lower() if char.isalnum() else "_" for char in name).strip("_"))
 
 
-def parse_job(block: Table, place: Place, *, override: Table, defaults: Table, daemon: DaemonSettings) -> Draft:
+def parse_job(
+    block: TomlTable, place: JobPlace, *, override: TomlTable, defaults: TomlTable, daemon: DaemonSettings
+) -> JobDraft:
     """Parse a job's own settings; whether the jobs in `after` exist is checked by discover.py."""
     problems: list[Problem] = []
     warnings: list[Problem] = []
@@ -132,21 +134,21 @@ def parse_job(block: Table, place: Place, *, override: Table, defaults: Table, d
     reading.finish()
     if not spec.id and spec.name:
         problems.append(block.problem(f"the name {spec.name!r} holds no letter or digit, so it gives no id", "name"))
-    return Draft(spec=spec, problems=problems, warnings=warnings, sources=sources)
+    return JobDraft(spec=spec, problems=problems, warnings=warnings, sources=sources)
 
 
 def job_keys(*, is_monitor: bool) -> Mapping[str, Schema]:
     """Return the JSON schema of every key that a job takes."""
-    reading = Reading([Source.of(Table())], [])
-    place = Place(file="", folder="", name="", is_monitor=is_monitor)
+    reading = Reading([SettingsSource.of(TomlTable())], [])
+    place = JobPlace(file="", folder="", name="", is_monitor=is_monitor)
     _spec(reading, place, DaemonSettings(data_dir=Path()))
     return reading.schema()
 
 
-def usable_defaults(defaults: Table, daemon: DaemonSettings) -> tuple[Table, list[Problem]]:
+def usable_defaults(defaults: TomlTable, daemon: DaemonSettings) -> tuple[TomlTable, list[Problem]]:
     """Return `[defaults]` without the keys that are wrong, and their problems: they must not stop every job."""
-    place = Place(file=defaults.file, folder="", name="defaults")
-    nothing = Table(file=defaults.file)
+    place = JobPlace(file=defaults.file, folder="", name="defaults")
+    nothing = TomlTable(file=defaults.file)
     problems = parse_job(nothing, place, override=nothing, defaults=defaults, daemon=daemon).problems
     depth = len(defaults.path)
     bad = {(problem.key or "").split(".")[depth] for problem in problems}
@@ -155,8 +157,8 @@ def usable_defaults(defaults: Table, daemon: DaemonSettings) -> tuple[Table, lis
 
 
 def _sources(
-    override: Table, block: Table, defaults: Table, problems: list[Problem], *, forgiving: bool
-) -> Iterator[Source]:
+    override: TomlTable, block: TomlTable, defaults: TomlTable, problems: list[Problem], *, forgiving: bool
+) -> Iterator[SettingsSource]:
     """Yield the sources of settings, the strongest first.
 
     A schedule, or an address, hides those of weaker sources, whichever key it uses; a job that follows another has no
@@ -179,14 +181,14 @@ def _sources(
                 hidden.update(group)
 
 
-def _source(table: Table, hidden: set[str], *, forgiving: bool) -> Source:
+def _source(table: TomlTable, hidden: set[str], *, forgiving: bool) -> SettingsSource:
     if hidden.isdisjoint(table.values):
-        return Source.of(table, forgiving=forgiving)
+        return SettingsSource.of(table, forgiving=forgiving)
     kept = {key: value for key, value in table.values.items() if key not in hidden}
-    return Source(kept, table.problem, forgiving)
+    return SettingsSource(kept, table.problem, forgiving)
 
 
-def _spec(read: Reading, place: Place, daemon: DaemonSettings) -> JobSpec:
+def _spec(read: Reading, place: JobPlace, daemon: DaemonSettings) -> JobSpec:
     name = _take_name(read, place)
     after = read.take("after", _after, NO_JOBS)
     on = _take_on(read, place)
@@ -219,7 +221,7 @@ def _spec(read: Reading, place: Place, daemon: DaemonSettings) -> JobSpec:
     )
 
 
-def _take_on(read: Reading, place: Place) -> tuple[On, ...]:
+def _take_on(read: Reading, place: JobPlace) -> tuple[On, ...]:
     """Take `on`; a monitor may have no condition: its before_fetch sees the change in ctx.trigger, and can say no."""
     on: tuple[On, ...] = read.take("on", read_on, NO_CHANGES)
     if place.is_monitor and any(each.when for each in on):
@@ -227,7 +229,7 @@ def _take_on(read: Reading, place: Place) -> tuple[On, ...]:
     return on
 
 
-def _take_name(read: Reading, place: Place) -> str:
+def _take_name(read: Reading, place: JobPlace) -> str:
     name = read.take("name", _name, place.name)
     if place.is_monitor and not read.has("name"):
         read.refuse("is required", "name")

@@ -11,9 +11,9 @@ from pathlib import Path
 from spyweb.errors import Problem, legible
 from spyweb.files import open_regular
 from spyweb.limits import PROJECT_FILE
-from spyweb.settings.tables import Table, parse_table
+from spyweb.settings.tables import TomlTable, parse_table
 from spyweb.settings.units import format_size
-from spyweb.specs.parse import FOLDER, Place
+from spyweb.specs.parse import FOLDER, JobPlace
 
 LIST = "jobs.toml"
 SUFFIX = ".lua"
@@ -45,7 +45,7 @@ class Notes:
     ignored: list[Problem] = field(default_factory=list)
 
 
-def find_job_files(root: Path, notes: Notes) -> Iterator[Place]:
+def find_job_files(root: Path, notes: Notes) -> Iterator[JobPlace]:
     """Every file below jobs/ that wants to be a job, in the order of their names."""
     if not is_there(root / FOLDER):
         if not has_list(root):
@@ -88,10 +88,10 @@ def read_source(root: Path, file: str) -> bytes | Problem:
     return b"--" + source if source.startswith(b"#") else source
 
 
-def read_list(root: Path) -> Table | Problem:
+def read_list(root: Path) -> TomlTable | Problem:
     """The jobs of one file; no table where there is no such file."""
     if not has_list(root):
-        return Table(file=LIST)
+        return TomlTable(file=LIST)
     try:
         _refuse_leaving(root / LIST, os.path.realpath(root) + os.sep)
     except OSError as error:
@@ -99,7 +99,7 @@ def read_list(root: Path) -> Table | Problem:
     return read_toml(root, LIST)
 
 
-def read_toml(root: Path, file: str) -> Table | Problem:
+def read_toml(root: Path, file: str) -> TomlTable | Problem:
     source = _read_text(root, file)
     if isinstance(source, Problem):
         return source
@@ -133,7 +133,7 @@ def _read(path: str) -> bytes:
         return file.read(min(os.fstat(file.fileno()).st_size, PROJECT_FILE) + 1)
 
 
-def _job_file(entry: os.DirEntry[str], inside: str, notes: Notes) -> Iterator[Place]:
+def _job_file(entry: os.DirEntry[str], inside: str, notes: Notes) -> Iterator[JobPlace]:
     name, shown = entry.name, f"{FOLDER}/{legible(entry.name)}"
     if name.startswith("."):
         notes.ignored.append(Problem(shown, None, None, "its name begins with a dot"))
@@ -151,15 +151,15 @@ def _job_file(entry: os.DirEntry[str], inside: str, notes: Notes) -> Iterator[Pl
         yield found
 
 
-def _single_file(name: str, notes: Notes) -> Place | None:
+def _single_file(name: str, notes: Notes) -> JobPlace | None:
     if not name.endswith(SUFFIX):
         _note_no_job(f"{FOLDER}/{legible(name)}", "is not a .lua file", _meant_file(name), notes)
         return None
     stem = name.removesuffix(SUFFIX)
-    return Place(file=f"{FOLDER}/{name}", folder=f"{FOLDER}/{stem}", name=stem)
+    return JobPlace(file=f"{FOLDER}/{name}", folder=f"{FOLDER}/{stem}", name=stem)
 
 
-def _folder_job(entry: os.DirEntry[str], inside: str, notes: Notes) -> Place | None:
+def _folder_job(entry: os.DirEntry[str], inside: str, notes: Notes) -> JobPlace | None:
     shown = f"{FOLDER}/{legible(entry.name)}"
     held = {inner.name: inner for inner in os.scandir(entry.path)}
     own = [held[name] for name in (SCRIPT, MONITOR) if name in held]
@@ -217,9 +217,9 @@ def _is_nearly_settings(name: str) -> bool:
     return name.lower() in _NEARLY_SETTINGS or bool(get_close_matches(name.lower()[:80], [MONITOR], cutoff=0.85))
 
 
-def _place_in(folder: str, file: str, held: Mapping[str, object]) -> Place:
+def _place_in(folder: str, file: str, held: Mapping[str, object]) -> JobPlace:
     is_monitor = file == MONITOR
-    return Place(
+    return JobPlace(
         file=f"{folder}/{file}",
         folder=folder,
         name=folder.removeprefix(f"{FOLDER}/"),

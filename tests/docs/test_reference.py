@@ -22,7 +22,7 @@ from spyweb.ops import http
 from spyweb.ops.network.request import Response
 from spyweb.reference import hooks, language, ops, tables
 from spyweb.reference.definitions import definitions
-from spyweb.reference.entries import Table
+from spyweb.reference.entries import TableType
 from spyweb.reference.pages import PAGES, parts_of, renewed
 from spyweb.runs.records import ctx_of
 from spyweb.settings import load_settings
@@ -111,7 +111,7 @@ SEEN_BY_SCRIPTS: dict[str, Callable[[], Iterable[str]]] = {
 
 @pytest.mark.parametrize("name", SEEN_BY_SCRIPTS)
 def test_a_table_has_the_fields_that_scripts_see(name: str) -> None:
-    found: Table = next(each for each in tables.TABLES if each.name == name)
+    found: TableType = next(each for each in tables.TABLES if each.name == name)
     assert {field.name for field in found.fields} == set(SEEN_BY_SCRIPTS[name]())
 
 

@@ -14,9 +14,9 @@ from spyweb.ops.network.request import clean_headers
 from spyweb.schedules.cron import ALIASES, parse_cron
 from spyweb.settings import load_settings
 from spyweb.settings.reading import Reading
-from spyweb.settings.tables import Table
+from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import parse_duration
-from spyweb.specs.parse import ANY, RUN_OUTCOMES, Place, job_keys, parse_job
+from spyweb.specs.parse import ANY, RUN_OUTCOMES, JobPlace, job_keys, parse_job
 from tests.fakes.repository import code_words, read
 
 T = TypeVar("T")
@@ -64,8 +64,8 @@ def test_every_setting_of_the_daemon_is_documented(asked: set[str], tmp_path: Pa
 def test_every_setting_of_a_job_is_documented(asked: set[str], tmp_path: Path) -> None:
     daemon = load_settings(tmp_path, environ={}, flags={}).daemon
     asked.clear()
-    nothing = Table(file="jobs/a.lua")
-    place = Place(file="jobs/a.lua", folder="jobs/a", name="a")
+    nothing = TomlTable(file="jobs/a.lua")
+    place = JobPlace(file="jobs/a.lua", folder="jobs/a", name="a")
     parse_job(nothing, place, override=nothing, defaults=nothing, daemon=daemon)
     assert asked == documented("Job settings").keys()
 

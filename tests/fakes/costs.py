@@ -25,7 +25,7 @@ from spyweb.errors import FetchError, SpywebError
 from spyweb.logs.render import printable
 from spyweb.ops import catalog
 from spyweb.ops.arguments import parse_number
-from spyweb.ops.host import RunHost
+from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.network.client import open_client
 from spyweb.ops.network.request import Fetch, Http
 from spyweb.ops.op import Operation
@@ -124,7 +124,7 @@ class HurriedClock(FakeClock):
         await asyncio.sleep(0)
 
 
-def op_cases(host: RunHost) -> Iterator[Case]:
+def op_cases(host: OpDispatcher) -> Iterator[Case]:
     for operation in catalog.operations().values():
         for position, parameter in enumerate(operation.parameters):
             for what, make in arguments_for(parameter.kind):
@@ -163,7 +163,7 @@ def update_at(update: bytes, text: Text, n: int) -> Table:
     return {b"scope": b"s", b"key": b"k", b"ops": [{b"type": update, b"path": text(n), b"value": 1, b"by": 1}]}
 
 
-def op_case(host: RunHost, operation: Operation, position: int, what: str, make: Make) -> Case:
+def op_case(host: OpDispatcher, operation: Operation, position: int, what: str, make: Make) -> Case:
     async def at(n: int) -> None:
         arguments = [USUAL.get(each.name, USUAL[each.kind]) for each in operation.parameters]
         arguments[position] = make(n)
@@ -390,7 +390,7 @@ async def main(folder: Path) -> None:
         serve_tcp(FakeDesk(), host="127.0.0.1", port=0, api_key=None) as listening,
     ):
         for case in chain(
-            op_cases(RunHost(call, call.log)),
+            op_cases(OpDispatcher(call, call.log)),
             reader_cases(),
             file_cases(folder / "project"),
             answer_cases(http, server),

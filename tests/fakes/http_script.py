@@ -10,7 +10,7 @@ from typing import cast
 from spyweb.clock import RealClock
 from spyweb.model import MIB
 from spyweb.ops import catalog
-from spyweb.ops.host import RunHost
+from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.network.client import open_client
 from spyweb.ops.network.resolver import Lookup, ask_system
 from spyweb.settings import HttpSettings
@@ -23,7 +23,7 @@ Fields = dict[str, object]
 class Script:
     """Calls ops as a script would."""
 
-    def __init__(self, host: RunHost) -> None:
+    def __init__(self, host: OpDispatcher) -> None:
         self._host = host
 
     async def ask(self, op: str, *arguments: object) -> Fields:
@@ -49,7 +49,7 @@ async def open_script(
     assert "http_get" in catalog.names()
     async with open_client(settings or HttpSettings(), RealClock(), lookup=lookup, tls=tls) as client:
         call = make_call(make_world(http=client), memory_limit=memory_limit)
-        yield Script(RunHost(call, lambda level, text: None))
+        yield Script(OpDispatcher(call, lambda level, text: None))
 
 
 def body_of(response: Fields) -> bytes:

@@ -12,7 +12,7 @@ from spyweb.clock import Clock
 from spyweb.errors import FetchError
 from spyweb.model import JobId, RunId
 from spyweb.ops.disk import Files
-from spyweb.ops.host import RunHost
+from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.network.request import Fetch, Http, Response
 from spyweb.ops.sources import Sources
@@ -94,7 +94,7 @@ def make_call(world: World | None = None, job: JobId = PRICES, **changes: object
 
 async def ask(call: Call, name: str, *arguments: object) -> Sequence[object]:
     """What the script gets of an op."""
-    return list(await RunHost(call, call.log).op(name, arguments))
+    return list(await OpDispatcher(call, call.log).op(name, arguments))
 
 
 def table(**fields: object) -> dict[object, object]:

@@ -70,7 +70,7 @@ class Project:
             assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
-    def desk(self) -> client.Daemon:
+    def desk(self) -> client.DaemonClient:
         """The running daemon's socket, without starting a command for each question."""
         found = client.find_daemon(self.root / "data")
         assert found

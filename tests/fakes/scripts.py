@@ -15,7 +15,7 @@ from spyweb.lua.wire import Why
 from spyweb.model import Ending, JobId, Outcome, RunId, RunState
 from spyweb.ops import catalog
 from spyweb.ops.disk import Files
-from spyweb.ops.host import RunHost
+from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
@@ -78,9 +78,9 @@ class Scripts:
         arguments = ({"job": job}, False)
         return Request(run=run, code=code, timeout_ms=timeout_ms, cpu_limit_ms=10_000, arguments=arguments)
 
-    def host(self, run: RunId, job: str, agent: str) -> RunHost:
+    def host(self, run: RunId, job: str, agent: str) -> OpDispatcher:
         call = Call(world=self.world, job=JobId(job), run=run, generation=1, folder=f"jobs/{job}", agent=agent)
-        return RunHost(call, self._note)
+        return OpDispatcher(call, self._note)
 
     def _note(self, level: str, text: bytes) -> None:
         self.lines.append((level, text.decode("utf-8", "replace")))

@@ -14,7 +14,7 @@ from typing import IO
 
 import pytest
 
-from spyweb.cli.client import Daemon, find_daemon
+from spyweb.cli.client import DaemonClient, find_daemon
 from spyweb.model import JobId
 
 pytestmark = pytest.mark.slow
@@ -57,7 +57,7 @@ def process(command: list[str], errors: IO[str] | int = subprocess.PIPE) -> Iter
             started.kill()
 
 
-def wait_for_daemon(root: Path) -> Daemon:
+def wait_for_daemon(root: Path) -> DaemonClient:
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         daemon = find_daemon(root / "data")

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pytest
 
-from spyweb.cli.client import Daemon, find_daemon
+from spyweb.cli.client import DaemonClient, find_daemon
 from spyweb.errors import NoAccess, Refused
 from spyweb.model import JobId, RunId
 from spyweb.views.jobs import RunEvent
@@ -25,7 +25,7 @@ from tests.fakes.door import let_in
 T = TypeVar("T")
 
 
-async def ask(desk: FakeDesk, data_dir: Path, question: Callable[[Daemon], T]) -> T:
+async def ask(desk: FakeDesk, data_dir: Path, question: Callable[[DaemonClient], T]) -> T:
     """Ask from a thread, as another process would, while the loop answers."""
     async with serve_socket(desk, data_dir):
         daemon = find_daemon(data_dir)
@@ -38,8 +38,8 @@ async def ask(desk: FakeDesk, data_dir: Path, question: Callable[[Daemon], T]) -
 
 async def test_every_answer_comes_back_as_it_was_given(tmp_path: Path) -> None:
     desk = FakeDesk()
-    assert await ask(desk, tmp_path, Daemon.jobs) == three_jobs()
-    assert await ask(desk, tmp_path, Daemon.health) == await desk.health()
+    assert await ask(desk, tmp_path, DaemonClient.jobs) == three_jobs()
+    assert await ask(desk, tmp_path, DaemonClient.health) == await desk.health()
     assert await ask(desk, tmp_path, lambda daemon: daemon.runs(None, limit=9, before=None)) == three_runs()
     assert await ask(desk, tmp_path, lambda daemon: daemon.runs(BACKUP, limit=9, before=RunId(2))) == []
     due = await ask(desk, tmp_path, lambda daemon: daemon.next_runs(PRICES, 3))
@@ -138,7 +138,7 @@ def test_the_socket_of_a_killed_daemon_is_no_daemon(tmp_path: Path) -> None:
 
 
 @contextmanager
-def impostor(data_dir: Path, answer: bytes) -> Iterator[Daemon]:
+def impostor(data_dir: Path, answer: bytes) -> Iterator[DaemonClient]:
     """Something that answers every connection with these bytes."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(data_dir / "spyweb.sock"))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from spyweb.model import JobId
 from spyweb.ops import catalog
-from spyweb.ops.host import RunHost
+from spyweb.ops.dispatcher import OpDispatcher
 from tests.fakes.ops import BACKUP, PRICES, make_call, make_world
 
 assert catalog.names()
@@ -41,5 +41,5 @@ async def follow(steps: list[tuple[JobId, str, bytes, bytes] | tuple[JobId, str,
             model.pop(place, None)
         else:
             expected = [model.get(place)]
-        host = RunHost(make_call(world, job), lambda level, text: None)
+        host = OpDispatcher(make_call(world, job), lambda level, text: None)
         assert list(await host.op(name, [key, *value])) == expected

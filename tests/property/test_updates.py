@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spyweb.model import NULL, Value
-from spyweb.ops.rules.updates import Kind, Update, apply
+from spyweb.ops.rules.updates import Update, UpdateKind, apply
 
 NAMES = [b"a", b"b", b"1"]
 texts = st.sampled_from([b"", b"x", b"text"])
@@ -26,8 +26,8 @@ paths = st.lists(st.sampled_from(NAMES), max_size=3).map(tuple)
 @st.composite
 def updates(draw: st.DrawFn) -> Update:
     if draw(st.booleans()):
-        return Update(kind=Kind.APPEND, path=draw(paths), value=draw(texts))
-    kind = draw(st.sampled_from(Kind))
+        return Update(kind=UpdateKind.APPEND, path=draw(paths), value=draw(texts))
+    kind = draw(st.sampled_from(UpdateKind))
     return Update(kind=kind, path=draw(paths), value=draw(values), by=draw(st.integers(-2, 2)))
 
 

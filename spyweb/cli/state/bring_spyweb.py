@@ -11,7 +11,7 @@ from pathlib import Path
 
 from spyweb.cli import output
 from spyweb.cli.project import Project
-from spyweb.cli.state.source import State
+from spyweb.cli.state.source import StateSource
 from spyweb.monitor.stages.keep import hash_of
 from spyweb.settings.sections import USER_DB
 from spyweb.store.interchange.foreign_spyweb import OldProject, OldRecord, copy_tables
@@ -25,7 +25,7 @@ class Bringing:
     """An old project on its way here."""
 
     project: Project
-    state: State
+    state: StateSource
     old: OldProject
 
     def plan(self) -> dict[str, object]:

@@ -11,7 +11,7 @@ from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import open_project
-from spyweb.cli.state.options import Key, Place, StateOutput, Yes, agree, as_bytes, placed, spelt
+from spyweb.cli.state.options import Key, StateOutput, StatePlace, Yes, agree, as_bytes, placed, spelt
 from spyweb.cli.state.source import find_state
 from spyweb.errors import Refused
 from spyweb.model import NULL, JobId, Value
@@ -28,7 +28,7 @@ Pattern = Annotated[str, typer.Argument(metavar="PATTERN", help="Which keys: * i
 @placed
 def set_entry(  # noqa: PLR0913 - each parameter is an option
     context: typer.Context,
-    place: Place,
+    place: StatePlace,
     key: Key,
     value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON, or text that is not JSON.")],
     string: Annotated[bool, typer.Option("--string", help="VALUE is text, whatever it looks like.")] = False,
@@ -47,7 +47,7 @@ def set_entry(  # noqa: PLR0913 - each parameter is an option
 
 @placed
 def delete(
-    context: typer.Context, place: Place, key: Key, yes: Yes = False, form: StateOutput = Format.TABLE
+    context: typer.Context, place: StatePlace, key: Key, yes: Yes = False, form: StateOutput = Format.TABLE
 ) -> ExitCode:
     """Delete an entry."""
     if not agree(f"Delete {spelt(key)} of {place.namespace}?", yes=yes):
@@ -59,7 +59,11 @@ def delete(
 
 @placed
 def clear(
-    context: typer.Context, place: Place, pattern: Pattern = "*", yes: Yes = False, form: StateOutput = Format.TABLE
+    context: typer.Context,
+    place: StatePlace,
+    pattern: Pattern = "*",
+    yes: Yes = False,
+    form: StateOutput = Format.TABLE,
 ) -> ExitCode:
     """Delete all entries, or those whose keys match.
 
@@ -78,7 +82,7 @@ def clear(
 @placed
 def rollback(
     context: typer.Context,
-    place: Place,
+    place: StatePlace,
     key: Key,
     version: Annotated[
         int, typer.Argument(metavar="VERSION", min=1, max=LARGEST, help="As `spyweb state history` shows it.")

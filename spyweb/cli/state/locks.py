@@ -20,13 +20,13 @@ from spyweb.errors import Refused
 from spyweb.store.interchange.value_json import to_plain
 
 
-class What(StrEnum):
+class LockAction(StrEnum):
     BREAK = "break"
 
 
 def locks(
     context: typer.Context,
-    what: Annotated[What | None, typer.Argument(metavar="break", help="`break NAME` takes a lock away.")] = None,
+    what: Annotated[LockAction | None, typer.Argument(metavar="break", help="`break NAME` takes a lock away.")] = None,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The lock's name.", show_default=False)] = "",
     yes: Yes = False,
     form: StateOutput = Format.TABLE,

@@ -11,7 +11,7 @@ from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import MOST_ROWS
 from spyweb.cli.output import Format
 from spyweb.cli.state import render
-from spyweb.cli.state.options import Key, Place, StateOutput, as_bytes, placed, spelt
+from spyweb.cli.state.options import Key, StateOutput, StatePlace, as_bytes, placed, spelt
 from spyweb.store.interchange.value_json import TypeName
 from spyweb.views.jobs import to_json
 from spyweb.views.state import bytes_of
@@ -22,7 +22,7 @@ Prefix = Annotated[str, typer.Argument(metavar="PREFIX", help="Only keys that be
 @placed
 def list_entries(
     context: typer.Context,
-    place: Place,
+    place: StatePlace,
     prefix: Prefix = "",
     count: Annotated[int | None, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="At most so many.")] = None,
     form: StateOutput = Format.TABLE,
@@ -40,7 +40,7 @@ def list_entries(
 
 
 @placed
-def show(context: typer.Context, place: Place, key: Key, form: StateOutput = Format.TABLE) -> ExitCode:
+def show(context: typer.Context, place: StatePlace, key: Key, form: StateOutput = Format.TABLE) -> ExitCode:
     """Show all that is known of an entry."""
     entry = place.state().entry(place.namespace, as_bytes(key))
     if entry is None:
@@ -53,7 +53,7 @@ def show(context: typer.Context, place: Place, key: Key, form: StateOutput = For
 
 
 @placed
-def get(context: typer.Context, place: Place, key: Key, form: StateOutput = Format.TABLE) -> ExitCode:
+def get(context: typer.Context, place: StatePlace, key: Key, form: StateOutput = Format.TABLE) -> ExitCode:
     """Print an entry's value, for other programs.
 
     A string as it is, anything else as JSON.  Exit code 1 when there is no such key.
@@ -71,7 +71,7 @@ def get(context: typer.Context, place: Place, key: Key, form: StateOutput = Form
 
 
 @placed
-def stats(context: typer.Context, place: Place, form: StateOutput = Format.TABLE) -> None:
+def stats(context: typer.Context, place: StatePlace, form: StateOutput = Format.TABLE) -> None:
     """Count entries and locks, and measure them.
 
     Of all namespaces, unless one is chosen.
@@ -86,7 +86,7 @@ def stats(context: typer.Context, place: Place, form: StateOutput = Format.TABLE
 @placed
 def history(
     context: typer.Context,
-    place: Place,
+    place: StatePlace,
     key: Key,
     count: Annotated[int | None, typer.Option("-n", metavar="N", min=1, max=MOST_ROWS, help="At most so many.")] = None,
     form: StateOutput = Format.TABLE,
@@ -105,6 +105,6 @@ def history(
     output.show_table(render.HISTORY_HEADER, rows, empty=empty, cut=("value",))
 
 
-def missing(place: Place, key: str) -> ExitCode:
+def missing(place: StatePlace, key: str) -> ExitCode:
     output.complain(f"there is no key {spelt(key)} in {place.namespace}")
     return ExitCode.FAILED

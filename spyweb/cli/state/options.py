@@ -16,7 +16,7 @@ from spyweb.cli.options import complete_job, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, open_project
 from spyweb.cli.state.render import one_line
-from spyweb.cli.state.source import State, find_state
+from spyweb.cli.state.source import StateSource, find_state
 from spyweb.errors import Refused
 from spyweb.model import JobId
 from spyweb.store.protocol import GLOBAL, STATE, agent_namespace, job_namespace, scope_namespace
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class StatePlace:
     """A project, and whose entries in it are meant."""
 
     project: Project
@@ -46,7 +46,7 @@ class Place:
         """store_* and global_store_* keep text alone."""
         return self.namespace == GLOBAL or self.namespace.startswith(job_namespace(JobId("")))
 
-    def state(self) -> State:
+    def state(self) -> StateSource:
         return find_state(self.project)
 
 
@@ -70,7 +70,7 @@ Agent = Annotated[str | None, typer.Option("--agent", metavar="NAME", help="The 
 Shared = Annotated[bool, typer.Option("--global", help="The global_store_* keys.")]
 
 
-def placed(command: Callable[Concatenate[typer.Context, Place, P], R]) -> Callable[..., R]:
+def placed(command: Callable[Concatenate[typer.Context, StatePlace, P], R]) -> Callable[..., R]:
     """Give a command the four options that say whose entries are meant: it is handed one Place."""
 
     @wraps(command)
@@ -99,15 +99,15 @@ _CHOICES = {
 }
 
 
-def find_place(context: typer.Context, chosen: dict[str, object]) -> Place:
+def find_place(context: typer.Context, chosen: dict[str, object]) -> StatePlace:
     """Raises Refused when more than one is chosen."""
     project = open_project(root_of(context))
     given = {name: value for name, value in chosen.items() if value not in (None, False)}
     if len(given) > 1:
         raise Refused("--job, --scope, --agent and --global exclude each other")
     for name, value in given.items():
-        return Place(project=project, chosen=_namespace(project, name, str(value)))
-    return Place(project=project, chosen=None)
+        return StatePlace(project=project, chosen=_namespace(project, name, str(value)))
+    return StatePlace(project=project, chosen=None)
 
 
 def _namespace(project: Project, choice: str, name: str) -> str:

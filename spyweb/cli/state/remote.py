@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from spyweb.cli.client import Daemon
+from spyweb.cli.client import DaemonClient
 from spyweb.errors import Refused
 from spyweb.model import JobId, Value
 from spyweb.store.interchange.lines import item_line, parse_item
@@ -22,7 +22,7 @@ END = b'{"end":'  # how the line begins that tells how many there were
 
 
 class RemoteState:
-    def __init__(self, daemon: Daemon) -> None:
+    def __init__(self, daemon: DaemonClient) -> None:
         self._daemon = daemon
 
     def entries(self, namespace: str, prefix: bytes, limit: int | None) -> list[EntryView]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class State(Protocol):
+class StateSource(Protocol):
     """StateDesk for a command, which blocks."""
 
     def entries(self, namespace: str, prefix: bytes, limit: int | None) -> list[EntryView]: ...
@@ -57,7 +57,7 @@ class State(Protocol):
     def move(self, old: str, new: str) -> Moved: ...
 
 
-def find_state(project: Project) -> State:
+def find_state(project: Project) -> StateSource:
     daemon = project.find_daemon()
     if daemon:
         return RemoteState(daemon)

@@ -20,8 +20,8 @@ from spyweb.cli.output import Format
 from spyweb.cli.project import Project, open_project
 from spyweb.cli.state.bring_spyweb import Bringing
 from spyweb.cli.state.change import entries, tell
-from spyweb.cli.state.options import Agent, Place, StateOutput, Yes, agree, placed
-from spyweb.cli.state.source import State, find_state
+from spyweb.cli.state.options import Agent, StateOutput, StatePlace, Yes, agree, placed
+from spyweb.cli.state.source import StateSource, find_state
 from spyweb.errors import Refused
 from spyweb.store.interchange.foreign import read_sloth
 from spyweb.store.interchange.foreign_spyweb import read_spyweb
@@ -33,7 +33,7 @@ PIPE = "-"
 PRIVATE = 0o600
 
 
-class Origin(StrEnum):
+class ImportFormat(StrEnum):
     """Whose file it is."""
 
     SLOTH = "sloth"
@@ -43,7 +43,7 @@ class Origin(StrEnum):
 @placed
 def export(
     context: typer.Context,
-    place: Place,
+    place: StatePlace,
     file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - is stdout.")],
     form: StateOutput = Format.TABLE,
 ) -> None:
@@ -72,7 +72,7 @@ def import_file(  # noqa: PLR0913 - each parameter is an option
     context: typer.Context,
     file: Annotated[str, typer.Argument(metavar="FILE", help="What an export wrote; - is stdin.")],
     origin: Annotated[
-        Origin | None, typer.Option("--from", help="FILE is the SQLite database of another program.")
+        ImportFormat | None, typer.Option("--from", help="FILE is the SQLite database of another program.")
     ] = None,
     agent: Agent = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would come to.")] = False,
@@ -83,10 +83,10 @@ def import_file(  # noqa: PLR0913 - each parameter is an option
 
     Entries with the same key are replaced, others stay.
     """
-    if agent is not None and origin is not Origin.SLOTH:
+    if agent is not None and origin is not ImportFormat.SLOTH:
         raise Refused("--agent goes with --from sloth: other files say themselves where each entry belongs")
     project = open_project(root_of(context))
-    if origin is Origin.SPYWEB:
+    if origin is ImportFormat.SPYWEB:
         return bring_spyweb(project, Path(file), form, dry_run=dry_run, yes=yes)
     items, expired = read(file, origin, agent or "local", project.clock.now_ms())
     state = find_state(project)
@@ -112,10 +112,10 @@ def bring_spyweb(project: Project, file: Path, form: Format, *, dry_run: bool, y
     return ExitCode.OK
 
 
-def read(file: str, origin: Origin | None, agent: str, now_ms: int) -> tuple[list[Item], int]:
+def read(file: str, origin: ImportFormat | None, agent: str, now_ms: int) -> tuple[list[Item], int]:
     """The entries, and how many were left out because they have expired.  Raises Refused."""
     match origin:
-        case Origin.SLOTH:
+        case ImportFormat.SLOTH:
             found = read_sloth(Path(file), agent_namespace(agent), now_ms)
             return list(found.items), found.expired
         case _:
@@ -135,7 +135,7 @@ def read_lines(file: str) -> list[Item]:
         raise Refused(f"{name}: {error.strerror}") from error
 
 
-def load(state: State, items: list[Item], *, dry_run: bool, yes: bool) -> Imported | None:
+def load(state: StateSource, items: list[Item], *, dry_run: bool, yes: bool) -> Imported | None:
     """None: whoever was asked said no."""
     if dry_run or not yes:
         planned = _load(state, items, dry_run=True)
@@ -146,7 +146,7 @@ def load(state: State, items: list[Item], *, dry_run: bool, yes: bool) -> Import
     return _load(state, items, dry_run=False)
 
 
-def _load(state: State, items: list[Item], *, dry_run: bool) -> Imported:
+def _load(state: StateSource, items: list[Item], *, dry_run: bool) -> Imported:
     with output.progress("check" if dry_run else "import", len(items)) as further:
         return state.load(items, dry_run=dry_run, each=lambda _: further(1))
 

@@ -12,7 +12,7 @@ from spyweb.cli import output
 from spyweb.cli.output import Format
 from spyweb.cli.state import render
 from spyweb.cli.state.change import Pattern
-from spyweb.cli.state.options import Place, StateOutput, as_bytes, placed
+from spyweb.cli.state.options import StateOutput, StatePlace, as_bytes, placed
 from spyweb.cli.state.remote import RemoteState
 from spyweb.errors import Refused
 from spyweb.views.jobs import to_json
@@ -20,7 +20,7 @@ from spyweb.views.state import ChangeView
 
 
 @placed
-def watch(context: typer.Context, place: Place, pattern: Pattern = "*", form: StateOutput = Format.TABLE) -> None:
+def watch(context: typer.Context, place: StatePlace, pattern: Pattern = "*", form: StateOutput = Format.TABLE) -> None:
     """Show changes as they happen, until Ctrl-C.
 
     Of all namespaces, unless one is chosen.  Needs a daemon.
@@ -32,7 +32,7 @@ def watch(context: typer.Context, place: Place, pattern: Pattern = "*", form: St
     RemoteState(daemon).watch(place.chosen, as_bytes(pattern), each, lambda: _note(place))
 
 
-def _note(place: Place) -> None:
+def _note(place: StatePlace) -> None:
     output.note(f"watching {place.chosen or 'all namespaces'}: Ctrl-C ends it")
 
 

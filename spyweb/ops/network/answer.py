@@ -133,7 +133,7 @@ def in_one_line(message: str) -> str:
     return (message or "bad response").splitlines()[0].rstrip(":")
 
 
-class Answer(aiohttp.ClientResponse):
+class HttpResponse(aiohttp.ClientResponse):
     @cached_property  # aiohttp asks for them often
     def headers(self) -> CIMultiDictProxy[str]:  # aiohttp follows what it finds there
         headers = super().headers

@@ -28,7 +28,7 @@ from spyweb.errors import FetchError
 from spyweb.limits import HEADER_BLOCK, HEADERS
 from spyweb.model import MIB
 from spyweb.ops.network.addresses import is_public, private_reason, private_target
-from spyweb.ops.network.answer import Answer, Incoming
+from spyweb.ops.network.answer import HttpResponse, Incoming
 from spyweb.ops.network.decoding import STEP, Decoder
 from spyweb.ops.network.failures import translated
 from spyweb.ops.network.probe import Prober
@@ -280,7 +280,7 @@ def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aio
     connector._factory = partial(reader, loop=asyncio.get_running_loop())  # aiohttp leaves no other way in
     return aiohttp.ClientSession(
         connector=connector,
-        response_class=Answer,
+        response_class=HttpResponse,
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"User-Agent": settings.user_agent},
         skip_auto_headers=("Content-Type",),

@@ -1,7 +1,7 @@
 """Names to addresses, through the system's resolver, so that hosts whose name servers hang can't starve the others.
 
 getaddrinfo can't be interrupted: each lookup has a daemon thread of its own, which may stay stuck long after the
-lookup was given up, and their number is limited.  One host has at most one lookup in flight, shared by all who ask.
+lookup was given up, and their number is limited.  One host has at most one lookup under way, shared by all who ask.
 A host that has answered before may use threads that a new one may not, and a new one threads that hosts known to be
 slow may not.  Answers are kept for a while, failures for a short one.
 """
@@ -30,7 +30,7 @@ PATIENCE_S = 2.0  # a host that takes longer is slow
 GIVE_UP_S = 10.0
 
 
-class Standing(IntEnum):
+class Priority(IntEnum):
     """What is known of a host; the value is how many threads may be busy for a lookup of it to begin."""
 
     SLOW = 32
@@ -48,14 +48,14 @@ Lookup = Callable[[str], tuple[Address, ...]]  # in a thread; raises OSError
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Resolution:
     addresses: tuple[Address, ...] = ()
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    answer: Answer
+class CachedResolution:
+    answer: Resolution
     until: float
 
 
@@ -69,15 +69,15 @@ def ask_system(host: str) -> tuple[Address, ...]:
     return tuple(dict.fromkeys(Address(family, str(address[0])) for family, _, _, _, address in found))
 
 
-class Flight:
+class HostLookup:
     """A lookup of one host: waiting for a thread, or in one."""
 
     def __init__(self, host: str) -> None:
         self.host = host
-        self.asked: Future[Answer] = asyncio.get_running_loop().create_future()
+        self.asked: Future[Resolution] = asyncio.get_running_loop().create_future()
         self.began_at: float | None = None
 
-    def finish(self, answer: Answer) -> None:
+    def finish(self, answer: Resolution) -> None:
         if not self.asked.done():
             self.asked.set_result(answer)
 
@@ -88,10 +88,10 @@ class Resolver(AbstractResolver):
     def __init__(self, clock: Clock, lookup: Lookup = ask_system) -> None:
         self._clock = clock
         self._lookup = lookup
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
-        self._standing: OrderedDict[str, Standing] = OrderedDict()
-        self._flights: dict[str, Flight] = {}
-        self._waiting: dict[Standing, deque[Flight]] = {each: deque() for each in reversed(Standing)}
+        self._kept: OrderedDict[str, CachedResolution] = OrderedDict()
+        self._standing: OrderedDict[str, Priority] = OrderedDict()
+        self._lookups: dict[str, HostLookup] = {}
+        self._waiting: dict[Priority, deque[HostLookup]] = {each: deque() for each in reversed(Priority)}
         self._busy = 0
 
     @property
@@ -117,33 +117,33 @@ class Resolver(AbstractResolver):
 
     async def close(self) -> None:
         """Whoever waits is told; threads that are stuck end with the process."""
-        for flight in self._flights.values():
-            flight.finish(Answer(error="the daemon is stopping"))
+        for lookup in self._lookups.values():
+            lookup.finish(Resolution(error="the daemon is stopping"))
         for queue in self._waiting.values():
             queue.clear()
 
-    async def _answer(self, host: str) -> Answer:
+    async def _answer(self, host: str) -> Resolution:
         if host.rstrip(".").rpartition(".")[2] == "localhost":
-            return Answer(LOCALHOST)
+            return Resolution(LOCALHOST)
         if len(host) > HOST or not host.isascii():
-            return Answer(error="not a host name")
+            return Resolution(error="not a host name")
         kept = self._kept.get(host)
         if kept is not None and kept.until > self._clock.monotonic():
             return kept.answer
         return await self._fly(host)
 
-    async def _fly(self, host: str) -> Answer:
-        """Wait for the flight of this host, which may be under way; it outlives whoever stops waiting."""
-        flight = self._flights.get(host)
-        if flight is None:
-            flight = self._flights[host] = Flight(host)
-            self._waiting[self._standing.get(host, Standing.NEW)].append(flight)
+    async def _fly(self, host: str) -> Resolution:
+        """Wait for the lookup of this host, which may be under way; it outlives whoever stops waiting."""
+        lookup = self._lookups.get(host)
+        if lookup is None:
+            lookup = self._lookups[host] = HostLookup(host)
+            self._waiting[self._standing.get(host, Priority.NEW)].append(lookup)
             self._begin_waiting()
-        elif flight.asked.done():  # given up, its thread still stuck
-            flight.asked = asyncio.get_running_loop().create_future()
-        deadline = self._clock.call_later(GIVE_UP_S, lambda: self._give_up(flight))
+        elif lookup.asked.done():  # given up, its thread still stuck
+            lookup.asked = asyncio.get_running_loop().create_future()
+        deadline = self._clock.call_later(GIVE_UP_S, lambda: self._give_up(lookup))
         try:
-            return await asyncio.shield(flight.asked)
+            return await asyncio.shield(lookup.asked)
         finally:
             deadline.cancel()
 
@@ -153,56 +153,56 @@ class Resolver(AbstractResolver):
             while queue and self._busy < standing:
                 self._begin(queue.popleft())
 
-    def _begin(self, flight: Flight) -> None:
-        flight.began_at = self._clock.monotonic()
+    def _begin(self, lookup: HostLookup) -> None:
+        lookup.began_at = self._clock.monotonic()
         self._busy += 1
         loop = asyncio.get_running_loop()
-        thread = threading.Thread(target=self._work, args=(loop, flight), name=f"lookup {flight.host}", daemon=True)
+        thread = threading.Thread(target=self._work, args=(loop, lookup), name=f"lookup {lookup.host}", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # the system has no thread left
-            loop.call_soon(self._land, flight, Answer(error=str(error)))
+            loop.call_soon(self._finish, lookup, Resolution(error=str(error)))
 
-    def _work(self, loop: AbstractEventLoop, flight: Flight) -> None:
+    def _work(self, loop: AbstractEventLoop, lookup: HostLookup) -> None:
         """In the thread."""
         try:
-            answer = Answer(self._lookup(flight.host)[:ADDRESSES])
+            answer = Resolution(self._lookup(lookup.host)[:ADDRESSES])
         except OSError as error:
-            answer = Answer(error=error.strerror or str(error))
+            answer = Resolution(error=error.strerror or str(error))
         with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile: nobody waits any more
-            loop.call_soon_threadsafe(self._land, flight, answer)
+            loop.call_soon_threadsafe(self._finish, lookup, answer)
 
-    def _land(self, flight: Flight, answer: Answer) -> None:
+    def _finish(self, lookup: HostLookup, answer: Resolution) -> None:
         self._busy -= 1
-        self._flights.pop(flight.host, None)
-        took = self._clock.monotonic() - (flight.began_at or 0)
-        self._note(flight.host, Standing.SLOW if took > PATIENCE_S else Standing.PROVEN)
-        self._keep(flight.host, answer)
-        flight.finish(answer)
+        self._lookups.pop(lookup.host, None)
+        took = self._clock.monotonic() - (lookup.began_at or 0)
+        self._note(lookup.host, Priority.SLOW if took > PATIENCE_S else Priority.PROVEN)
+        self._keep(lookup.host, answer)
+        lookup.finish(answer)
         self._begin_waiting()
 
-    def _give_up(self, flight: Flight) -> None:
-        """Tell all who wait; a flight that has not begun is called off, one that has keeps its thread."""
-        answer = Answer(error=f"no answer within {GIVE_UP_S:.0f} s")
-        if flight.began_at is None:
-            self._flights.pop(flight.host, None)
+    def _give_up(self, lookup: HostLookup) -> None:
+        """Tell all who wait; a lookup that has not begun is called off, one that has keeps its thread."""
+        answer = Resolution(error=f"no answer within {GIVE_UP_S:.0f} s")
+        if lookup.began_at is None:
+            self._lookups.pop(lookup.host, None)
             for queue in self._waiting.values():
                 with contextlib.suppress(ValueError):
-                    queue.remove(flight)
+                    queue.remove(lookup)
         else:
-            self._note(flight.host, Standing.SLOW)
-            self._keep(flight.host, answer)
-        flight.finish(answer)
+            self._note(lookup.host, Priority.SLOW)
+            self._keep(lookup.host, answer)
+        lookup.finish(answer)
 
-    def _note(self, host: str, standing: Standing) -> None:
+    def _note(self, host: str, standing: Priority) -> None:
         self._standing[host] = standing
         self._standing.move_to_end(host)
         if len(self._standing) > MOST_KEPT:
             self._standing.popitem(last=False)
 
-    def _keep(self, host: str, answer: Answer) -> None:
+    def _keep(self, host: str, answer: Resolution) -> None:
         lasts = KEEP_S if answer.error is None else KEEP_FAILURE_S
-        self._kept[host] = Kept(answer, self._clock.monotonic() + lasts)
+        self._kept[host] = CachedResolution(answer, self._clock.monotonic() + lasts)
         self._kept.move_to_end(host)
         if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)

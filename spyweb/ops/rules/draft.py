@@ -15,7 +15,7 @@ from spyweb.store.collisions import COLLIDE, FREE, Places, have_colliding_number
 Holder = TypeVar("Holder", Object, list[Value])
 
 
-class Draft:
+class EditedValue:
     def __init__(self) -> None:
         self._own: dict[int, Object | list[Value]] = {}  # made here, by identity: it is kept, so that is unique
         self._places: dict[int, Places] = {}  # of large tables that are merged into, likewise

@@ -10,7 +10,7 @@ from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import Value
 from spyweb.ops.arguments import Mismatch, read_number, read_text, type_name
 from spyweb.ops.rules.paths import Path
-from spyweb.ops.rules.updates import Kind, Update
+from spyweb.ops.rules.updates import Update, UpdateKind
 from spyweb.ops.rules.values import Unstorable, fits, integral, prepared, shown, size_of, value_from_lua
 from spyweb.store.patterns import excess
 
@@ -19,10 +19,10 @@ TOO_LARGE = "VALUE_TOO_LARGE"
 MOST_OPS = 10_000  # of one update: to read and apply them takes some 40 ms, in which nobody else writes
 
 _VALUES = frozenset({b"value", b"data"})
-_REACH_DEEPER = frozenset({Kind.MERGE, Kind.APPEND})  # their path may be an array of segments
-_NEED_A_VALUE = frozenset({Kind.MERGE, Kind.APPEND})
-_COUNT = frozenset({Kind.INCREMENT, Kind.DECREMENT})
-_KINDS = {kind.value.encode(): kind for kind in Kind}
+_REACH_DEEPER = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})  # their path may be an array of segments
+_NEED_A_VALUE = frozenset({UpdateKind.MERGE, UpdateKind.APPEND})
+_COUNT = frozenset({UpdateKind.INCREMENT, UpdateKind.DECREMENT})
+_KINDS = {kind.value.encode(): kind for kind in UpdateKind}
 
 
 class Malformed(Exception):
@@ -174,11 +174,11 @@ def _read_update(fields: object) -> Update:
     return Update(kind=kind, path=path) if given is None else Update(kind=kind, path=path, value=value_from_lua(given))
 
 
-def _kind(given: object) -> Kind:
+def _kind(given: object) -> UpdateKind:
     kind = _KINDS.get(given) if isinstance(given, bytes) else None
     if kind is None:
         name = shown(given) if isinstance(given, bytes) else type_name(given)
-        raise Malformed(f"field 'type': one of {', '.join(Kind)} expected, got {name}")
+        raise Malformed(f"field 'type': one of {', '.join(UpdateKind)} expected, got {name}")
     return kind
 
 
@@ -187,7 +187,7 @@ def _is_nothing(given: object) -> bool:
     return is_sentinel or given is None or given in (b"", {})
 
 
-def _path(kind: Kind, given: object) -> Path:
+def _path(kind: UpdateKind, given: object) -> Path:
     """No segment, for the root, where it is left out, null, "" or empty."""
     if type(given) is bytes and given:
         return (given,)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from spyweb.model import NULL, Value
-from spyweb.ops.rules.draft import Draft
+from spyweb.ops.rules.draft import EditedValue
 from spyweb.ops.rules.paths import (
     FORBIDDEN,
     Object,
@@ -34,7 +34,7 @@ MOST_MERGED_KEYS = 1024
 DEEPEST_MERGE = 16
 
 
-class Kind(StrEnum):
+class UpdateKind(StrEnum):
     SET = "set"
     MERGE = "merge"
     INCREMENT = "increment"
@@ -46,14 +46,14 @@ class Kind(StrEnum):
 class Update(Struct, frozen=True, kw_only=True):  # made for each op: a dataclass takes three times as long
     """One op, of the right shape; whether it can be done is seen when it meets a value."""
 
-    kind: Kind
+    kind: UpdateKind
     path: Path = ()
     value: Value = NULL
     by: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class UpdateError:
     op_index: int  # from 0
     code: str
     message: str
@@ -62,22 +62,22 @@ class Problem:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Updated:
     value: Value
-    problems: Sequence[Problem]
+    problems: Sequence[UpdateError]
 
 
 def apply(root: Value, updates: Sequence[Update]) -> Updated:
     """What a value becomes; a missing one at least `{}`.  Raises Unstorable."""
-    draft, problems = Draft(), []
+    draft, problems = EditedValue(), []
     for index, update in enumerate(updates):
         try:
             check_path(update.kind, update.path)
             root = _STEPS[update.kind](draft, root, update)
         except Rejected as rejected:
-            problems.append(Problem(op_index=index, code=rejected.code, message=str(rejected)))
+            problems.append(UpdateError(op_index=index, code=rejected.code, message=str(rejected)))
     return Updated(value={} if root is None else draft.finished(root), problems=problems)
 
 
-def _set(draft: Draft, root: Value, update: Update) -> Value:
+def _set(draft: EditedValue, root: Value, update: Update) -> Value:
     if not update.path:
         return update.value
     target = draft.own(object_at_root("set", root))
@@ -85,7 +85,7 @@ def _set(draft: Draft, root: Value, update: Update) -> Value:
     return target
 
 
-def _merge(draft: Draft, root: Value, update: Update) -> Value:
+def _merge(draft: EditedValue, root: Value, update: Update) -> Value:
     value = update.value
     if not isinstance(value, dict):
         raise Rejected("merge.value.not_an_object", f"only an object can be merged, not {kind_of(value)}")
@@ -97,7 +97,7 @@ def _merge(draft: Draft, root: Value, update: Update) -> Value:
     return _merged(draft, root, value) if isinstance(root, dict) else root  # as in iii: nothing happens or is said
 
 
-def _merge_below(draft: Draft, target: Object, path: Path, value: Object) -> Object:
+def _merge_below(draft: EditedValue, target: Object, path: Path, value: Object) -> Object:
     inner = object_in(target, path[0])
     merged = _merge_below(draft, inner, path[1:], value) if path[1:] else _merged(draft, inner, value)
     target = draft.own(target)
@@ -105,7 +105,7 @@ def _merge_below(draft: Draft, target: Object, path: Path, value: Object) -> Obj
     return target
 
 
-def _merged(draft: Draft, target: Object, value: Object) -> Object:
+def _merged(draft: EditedValue, target: Object, value: Object) -> Object:
     if any(key in target and not has_key(target, key) for key in value if key in ALIKE):
         raise Rejected("merge.value.mixed_keys", "a table can't have the keys 1 and true, or 0 and false, at once")
     target = draft.own(target)
@@ -136,8 +136,8 @@ def _check_names(value: Object) -> None:
             raise Rejected("merge.value.proto_polluted", f"a key can't be '{shown(key)}'")
 
 
-def _add(draft: Draft, root: Value, update: Update) -> Value:
-    by = update.by if update.kind is Kind.INCREMENT else -update.by
+def _add(draft: EditedValue, root: Value, update: Update) -> Value:
+    by = update.by if update.kind is UpdateKind.INCREMENT else -update.by
     if not update.path:
         return _sum(root, by, update)
     target = object_at_root(update.kind, root)
@@ -158,13 +158,13 @@ def _sum(number: Value, by: int, update: Update) -> Value:
     return total
 
 
-def _append(draft: Draft, root: Value, update: Update) -> Value:
+def _append(draft: EditedValue, root: Value, update: Update) -> Value:
     if not update.path:
         return _appended(draft, root, update)
     return _append_below(draft, object_at_root("append", root), update.path, update)
 
 
-def _append_below(draft: Draft, target: Object, path: Path, update: Update) -> Object:
+def _append_below(draft: EditedValue, target: Object, path: Path, update: Update) -> Object:
     """What is rejected at its end has changed nothing on the way there."""
     if path[1:]:
         below: Value = _append_below(draft, object_in(target, path[0]), path[1:], update)
@@ -175,7 +175,7 @@ def _append_below(draft: Draft, target: Object, path: Path, update: Update) -> O
     return target
 
 
-def _appended(draft: Draft, target: Value, update: Update) -> Value:
+def _appended(draft: EditedValue, target: Value, update: Update) -> Value:
     """A string begins a string, anything else a list; but below a longer path what is missing begins as a list."""
     value = update.value
     if target is None or target is NULL:
@@ -191,7 +191,7 @@ def _appended(draft: Draft, target: Value, update: Update) -> Value:
     raise Rejected("append.type_mismatch", f"{spelled(update.path)}: {reason}")
 
 
-def _remove(draft: Draft, root: Value, update: Update) -> Value:
+def _remove(draft: EditedValue, root: Value, update: Update) -> Value:
     if not update.path:
         return NULL
     target = object_at_root("remove", root)
@@ -203,11 +203,11 @@ def _remove(draft: Draft, root: Value, update: Update) -> Value:
     return target
 
 
-_STEPS: Mapping[Kind, Callable[[Draft, Value, Update], Value]] = {
-    Kind.SET: _set,
-    Kind.MERGE: _merge,
-    Kind.INCREMENT: _add,
-    Kind.DECREMENT: _add,
-    Kind.APPEND: _append,
-    Kind.REMOVE: _remove,
+_STEPS: Mapping[UpdateKind, Callable[[EditedValue, Value, Update], Value]] = {
+    UpdateKind.SET: _set,
+    UpdateKind.MERGE: _merge,
+    UpdateKind.INCREMENT: _add,
+    UpdateKind.DECREMENT: _add,
+    UpdateKind.APPEND: _append,
+    UpdateKind.REMOVE: _remove,
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spyweb.cli.run import Screen
+from spyweb.cli.run import RunScreen
 from spyweb.model import Failure, JobId, Outcome, RunId
 from spyweb.views.jobs import RunEnded
 
@@ -31,5 +31,5 @@ def test_the_end_of_a_run_says_what_there_is_to_say(
     changes: dict[str, Any], lines: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = {"job": JobId("prices"), "run": RunId(1), "outcome": Outcome.SUCCESS, "duration_ms": 12}
-    Screen()(RunEnded(**{**given, **changes}))
+    RunScreen()(RunEnded(**{**given, **changes}))
     assert capsys.readouterr().out.splitlines() == lines

@@ -10,10 +10,10 @@ import pytest
 
 from spyweb.ops import disk, rotation
 from spyweb.ops.disk import Files
-from spyweb.ops.jail import Forbidden, Place
+from spyweb.ops.jail import FilePlace, Forbidden
 from tests.fakes.clock import FakeClock
 
-HERE = Place("jobs/prices", ("data.csv",))
+HERE = FilePlace("jobs/prices", ("data.csv",))
 LIMIT = 1000
 
 
@@ -38,7 +38,7 @@ def test_what_is_appended_is_read_again(files: Files) -> None:
 
 def test_a_file_where_a_folder_is_meant_is_no_file(files: Files) -> None:
     files.append(HERE, b"x")
-    assert files.read(Place("jobs/prices", ("data.csv", "x.csv")), LIMIT) is None
+    assert files.read(FilePlace("jobs/prices", ("data.csv", "x.csv")), LIMIT) is None
 
 
 def test_nothing_larger_than_the_limit_is_read(files: Files, file: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_job_does_not_write_its_own_log(files: Files, file: Path, name: str) -
     log.write_bytes(b"what happened")
     (file.parent / "link.log").symlink_to(log)
     (file.parent / "sub").symlink_to(".")
-    place = Place("jobs/prices", tuple(name.split("/")))
+    place = FilePlace("jobs/prices", tuple(name.split("/")))
 
     for write in (files.append, files.overwrite):
         with pytest.raises(Forbidden, match="it is the job's log, which spyweb alone writes"):
@@ -203,17 +203,17 @@ def test_a_log_that_is_a_link_is_not_written_where_it_leads_either(files: Files,
     (file.parent / "hooks.log").symlink_to("kept.log")
 
     with pytest.raises(Forbidden, match="it is the job's log"):
-        files.append(Place("jobs/prices", ("kept.log",)), b"x")
+        files.append(FilePlace("jobs/prices", ("kept.log",)), b"x")
 
 
 def test_a_job_reads_its_own_log(files: Files, file: Path) -> None:
     (file.parent / "hooks.log").write_bytes(b"what happened")
 
-    assert files.read(Place("jobs/prices", ("hooks.log",)), LIMIT) == b"what happened"
+    assert files.read(FilePlace("jobs/prices", ("hooks.log",)), LIMIT) == b"what happened"
 
 
-@pytest.mark.parametrize("place", [Place("jobs/prices", ("old", "hooks.log")), Place("shared", ("hooks.log",))])
-def test_a_file_of_that_name_elsewhere_is_one_like_any_other(files: Files, place: Place) -> None:
+@pytest.mark.parametrize("place", [FilePlace("jobs/prices", ("old", "hooks.log")), FilePlace("shared", ("hooks.log",))])
+def test_a_file_of_that_name_elsewhere_is_one_like_any_other(files: Files, place: FilePlace) -> None:
     files.append(place, b"x")
     files.overwrite(place, b"y")
 

@@ -11,7 +11,7 @@ from spyweb.errors import FetchError, OpError
 from spyweb.model import MIB
 from spyweb.ops import catalog
 from spyweb.ops import http as http_module
-from spyweb.ops.host import RunHost
+from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.network.multipart import Part, encode_parts
 from spyweb.ops.network.request import Fetch
 from spyweb.settings import HttpSettings
@@ -23,7 +23,7 @@ assert catalog.names()
 
 async def ask(http: FakeHttp, name: str, *arguments: object) -> list[object]:
     call = make_call(make_world(http=http))
-    return list(await RunHost(call, lambda level, text: None).op(name, arguments))
+    return list(await OpDispatcher(call, lambda level, text: None).op(name, arguments))
 
 
 async def asked(name: str, *arguments: object, settings: HttpSettings | None = None) -> Fetch:
@@ -250,5 +250,5 @@ async def test_an_option_of_a_wrong_type_raises(field: bytes, value: object, rea
 async def test_the_body_is_never_larger_than_the_vm() -> None:
     http = FakeHttp(answers={"http://example.com/": make_response()})
     call = make_call(make_world(http=http), memory_limit=MIB)
-    await RunHost(call, lambda level, text: None).op("http_get", [URL_TEXT])
+    await OpDispatcher(call, lambda level, text: None).op("http_get", [URL_TEXT])
     assert http.asked[0].largest == MIB

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.ops.jail import BINARY_KINDS, TEXT_KINDS, Forbidden, Place, complaint, entered, places_of, steps_of
+from spyweb.ops.jail import BINARY_KINDS, TEXT_KINDS, FilePlace, Forbidden, complaint, entered, places_of, steps_of
 
 FOLDER = "jobs/prices"
 
@@ -17,14 +17,17 @@ def refusal(name: bytes) -> str:
 
 
 def test_a_name_is_looked_for_in_the_jobs_folder_and_then_in_the_shared_one() -> None:
-    assert places_of(FOLDER, b"a/b.csv", TEXT_KINDS) == (Place(FOLDER, ("a", "b.csv")), Place("shared", ("a", "b.csv")))
+    assert places_of(FOLDER, b"a/b.csv", TEXT_KINDS) == (
+        FilePlace(FOLDER, ("a", "b.csv")),
+        FilePlace("shared", ("a", "b.csv")),
+    )
 
 
 def test_a_name_that_begins_with_shared_means_the_shared_folder_alone() -> None:
-    shared = Place("shared", ("a.csv",))
+    shared = FilePlace("shared", ("a.csv",))
     assert places_of(FOLDER, b"shared/a.csv", TEXT_KINDS) == (shared, shared)
     assert places_of(FOLDER, b"./shared//a.csv", TEXT_KINDS) == (shared, shared)
-    assert places_of(FOLDER, b"shared.csv", TEXT_KINDS)[0] == Place(FOLDER, ("shared.csv",))
+    assert places_of(FOLDER, b"shared.csv", TEXT_KINDS)[0] == FilePlace(FOLDER, ("shared.csv",))
 
 
 def test_empty_steps_and_dots_are_nothing() -> None:
@@ -72,7 +75,7 @@ def test_kinds_ignore_case_and_binary_reads_know_more_of_them() -> None:
 
 
 def test_the_folder_is_made_only_where_it_is_wanted(tmp_path: Path) -> None:
-    place = Place(FOLDER, ("deep", "a.csv"))
+    place = FilePlace(FOLDER, ("deep", "a.csv"))
     with pytest.raises(FileNotFoundError), entered(tmp_path, place):
         pass
     with entered(tmp_path, place, make=True) as spot:
@@ -83,7 +86,7 @@ def test_the_folder_is_made_only_where_it_is_wanted(tmp_path: Path) -> None:
 def test_a_link_that_stays_inside_is_followed(tmp_path: Path) -> None:
     (tmp_path / FOLDER / "real").mkdir(parents=True)
     (tmp_path / FOLDER / "alias").symlink_to("real")
-    with entered(tmp_path, Place(FOLDER, ("alias", "a.csv"))) as spot:
+    with entered(tmp_path, FilePlace(FOLDER, ("alias", "a.csv"))) as spot:
         assert spot.path == "jobs/prices/real/a.csv"
 
 
@@ -92,7 +95,10 @@ def test_a_link_that_leaves_the_jobs_folder_is_refused(tmp_path: Path, target: s
     (tmp_path / FOLDER).mkdir(parents=True)
     (tmp_path / "jobs/other").mkdir()
     (tmp_path / FOLDER / "out").symlink_to(target)
-    with pytest.raises(Forbidden, match="it leads out of jobs/prices"), entered(tmp_path, Place(FOLDER, ("out", "a"))):
+    with (
+        pytest.raises(Forbidden, match="it leads out of jobs/prices"),
+        entered(tmp_path, FilePlace(FOLDER, ("out", "a"))),
+    ):
         pass
 
 
@@ -101,7 +107,7 @@ def test_a_jobs_folder_that_is_linked_out_of_the_project_is_refused(tmp_path: Pa
     (tmp_path / "project" / FOLDER).symlink_to(tmp_path)
     with (
         pytest.raises(Forbidden, match="jobs/prices leads out of the project"),
-        entered(tmp_path / "project", Place(FOLDER, ("a.csv",))),
+        entered(tmp_path / "project", FilePlace(FOLDER, ("a.csv",))),
     ):
         pass
 
@@ -122,16 +128,16 @@ def test_a_link_that_is_put_there_after_the_look_is_refused(tmp_path: Path, monk
     monkeypatch.setattr(os.path, "realpath", look_then_swap)
     with (
         pytest.raises(Forbidden, match="a link was put there"),
-        entered(tmp_path, Place(FOLDER, ("sub", "a.csv"))),
+        entered(tmp_path, FilePlace(FOLDER, ("sub", "a.csv"))),
     ):
         pass
 
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    with entered(tmp_path, Place(FOLDER, ("a", "b", "c.csv")), make=True):
+    with entered(tmp_path, FilePlace(FOLDER, ("a", "b", "c.csv")), make=True):
         pass
-    with pytest.raises(FileNotFoundError), entered(tmp_path, Place(FOLDER, ("a", "x", "c.csv"))):
+    with pytest.raises(FileNotFoundError), entered(tmp_path, FilePlace(FOLDER, ("a", "x", "c.csv"))):
         pass
     assert len(os.listdir("/proc/self/fd")) == before
 

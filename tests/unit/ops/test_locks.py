@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from spyweb.errors import StoreClosed
 from spyweb.model import JobId, Outcome, RunId, RunState
-from spyweb.ops.lines import Wish
+from spyweb.ops.lock_queue import LockRequest
 from spyweb.ops.locks import LONGEST_RECHECK, LockKeeper
 from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import Change, End, Held, NewRun
@@ -34,8 +34,8 @@ class Square:
         assert run is not None
         return run
 
-    def wish(self, run: int, name: bytes = b"door", lease_ms: int = LEASE_MS) -> Wish:
-        return Wish(name=name, holder=b"a#%d" % run, run=RunId(run), lease_ms=lease_ms)
+    def wish(self, run: int, name: bytes = b"door", lease_ms: int = LEASE_MS) -> LockRequest:
+        return LockRequest(name=name, holder=b"a#%d" % run, run=RunId(run), lease_ms=lease_ms)
 
     async def waits(
         self, run: int, patience: float = 60, name: bytes = b"door", lease_ms: int = LEASE_MS
@@ -157,7 +157,9 @@ async def test_a_run_that_waits_for_itself_behind_others_fails_at_once_too(squar
 
 
 async def test_a_run_waits_for_itself_whatever_it_calls_itself(square: Square) -> None:
-    assert await square.keeper.take(Wish(name=b"door", holder=b"task-9", run=RunId(1), lease_ms=LEASE_MS)) is None
+    assert (
+        await square.keeper.take(LockRequest(name=b"door", holder=b"task-9", run=RunId(1), lease_ms=LEASE_MS)) is None
+    )
     await square.waits(1)
     assert square.story == ["1 lost to task-9"]
 

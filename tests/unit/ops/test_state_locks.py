@@ -9,7 +9,7 @@ import pytest
 from spyweb.errors import OpError
 from spyweb.model import RunId
 from spyweb.ops import catalog
-from spyweb.ops.state_locks import LONGEST_TIMEOUT, Terms, terms_of
+from spyweb.ops.state_locks import LONGEST_TIMEOUT, LockTerms, terms_of
 from spyweb.ops.world import Call, World
 from spyweb.settings import StateSettings
 from spyweb.store.memory.memory import MemoryStore
@@ -22,23 +22,23 @@ assert catalog.names()
 @pytest.mark.parametrize(
     ("holder", "timeout", "terms"),
     [
-        (None, None, Terms(None, 30)),
-        (60, None, Terms(None, 60)),
-        (0.5, None, Terms(None, 0.5)),
-        (60, 5, Terms(None, 60)),
-        (None, 5, Terms(None, 5)),
-        (b"60", None, Terms(None, 60)),
-        (b" 1.5 ", None, Terms(None, 1.5)),
-        (b"task-9", None, Terms(b"task-9", 30)),
-        (b"task-9", 300, Terms(b"task-9", 300)),
-        (b"task-9", b"300", Terms(b"task-9", 300)),
-        (b"60", 300, Terms(b"60", 300)),
-        (b"", None, Terms(b"", 30)),
-        (-5, None, Terms(None, 0)),
-        (math.inf, None, Terms(None, LONGEST_TIMEOUT)),
+        (None, None, LockTerms(None, 30)),
+        (60, None, LockTerms(None, 60)),
+        (0.5, None, LockTerms(None, 0.5)),
+        (60, 5, LockTerms(None, 60)),
+        (None, 5, LockTerms(None, 5)),
+        (b"60", None, LockTerms(None, 60)),
+        (b" 1.5 ", None, LockTerms(None, 1.5)),
+        (b"task-9", None, LockTerms(b"task-9", 30)),
+        (b"task-9", 300, LockTerms(b"task-9", 300)),
+        (b"task-9", b"300", LockTerms(b"task-9", 300)),
+        (b"60", 300, LockTerms(b"60", 300)),
+        (b"", None, LockTerms(b"", 30)),
+        (-5, None, LockTerms(None, 0)),
+        (math.inf, None, LockTerms(None, LONGEST_TIMEOUT)),
     ],
 )
-def test_what_follows_the_name_is_told_apart_by_its_type(holder: object, timeout: object, terms: Terms) -> None:
+def test_what_follows_the_name_is_told_apart_by_its_type(holder: object, timeout: object, terms: LockTerms) -> None:
     assert terms_of("state.lock", holder, timeout) == terms
 
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from spyweb.errors import OpError
 from spyweb.model import OnStoreError
-from spyweb.ops.host import RunHost
+from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.op import CATALOGUE
 from spyweb.ops.state import put as _state_is_there  # noqa: F401 - registers the op
 from spyweb.ops.store import LOGGED_PER_RUN, global_store_incr
@@ -24,7 +24,7 @@ LARGEST = 2**63 - 1
 
 
 async def ask(call: Call, name: str, *arguments: object) -> list[object]:
-    return list(await RunHost(call, lambda level, text: None).op(name, arguments))
+    return list(await OpDispatcher(call, lambda level, text: None).op(name, arguments))
 
 
 async def test_what_is_set_is_got_byte_for_byte() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import OpError
-from spyweb.ops.host import RunHost
+from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.system import sleep
 from spyweb.ops.world import Call
 from tests.fakes.clock import FakeClock
@@ -15,7 +15,7 @@ from tests.fakes.ops import make_call, make_world
 
 
 async def ask(call: Call, name: str, *arguments: object) -> list[object]:
-    return list(await RunHost(call, lambda level, text: None).op(name, arguments))
+    return list(await OpDispatcher(call, lambda level, text: None).op(name, arguments))
 
 
 @pytest.mark.parametrize(("ms", "seconds"), [(1500, 1.5), (b"250", 0.25), (0.5, 0.0005)])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.reference.entries import Argument, Result, argument, function, in_one_line, result, split, table
+from spyweb.reference.entries import Argument, ResultType, argument, function, in_one_line, result, split, table
 
 
 def test_a_signature_is_taken_apart() -> None:
@@ -10,7 +10,7 @@ def test_a_signature_is_taken_apart() -> None:
 
     assert found.name == "json_encode"
     assert found.arguments == (Argument("value", "any"), Argument("empty_as_array", "boolean", optional=True))
-    assert found.results == (Result("string", "text"),)
+    assert found.results == (ResultType("string", "text"),)
     assert found.usage == "json_encode(value, empty_as_array?)"
 
 
@@ -18,7 +18,7 @@ def test_types_may_hold_commas_and_parentheses() -> None:
     found = function("f(a: table<string, integer>, b: fun(x: any): (any, any)): {a: any, b: any}, string? why", "")
 
     assert [each.type for each in found.arguments] == ["table<string, integer>", "fun(x: any): (any, any)"]
-    assert found.results == (Result("{a: any, b: any}"), Result("string?", "why"))
+    assert found.results == (ResultType("{a: any, b: any}"), ResultType("string?", "why"))
 
 
 def test_a_function_may_take_and_give_nothing() -> None:
@@ -45,8 +45,8 @@ def test_any_number_of_arguments_is_three_dots() -> None:
 
 
 def test_only_a_last_word_is_a_results_name() -> None:
-    assert result("any ...") == Result("any ...")
-    assert result('"a"|"b" which') == Result('"a"|"b"', "which")
+    assert result("any ...") == ResultType("any ...")
+    assert result('"a"|"b" which') == ResultType('"a"|"b"', "which")
 
 
 def test_a_list_is_split_at_its_own_commas() -> None:

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from spyweb.ops import catalog
-from spyweb.ops.answer import Answer
+from spyweb.ops.answer import StoreAnswer
 from spyweb.ops.arguments import Int, Text, Value
 from spyweb.ops.op import describe
-from spyweb.reference.entries import Argument, Result
+from spyweb.reference.entries import Argument, ResultType
 from spyweb.reference.ops import families, function_of
 
 
@@ -19,7 +19,7 @@ async def newcomer(call: Call, name: Text, count: Int = 1, extra: Value = None) 
     return None, 1
 
 
-def at_once(call: Call, name: Text) -> Answer[None]:
+def at_once(call: Call, name: Text) -> StoreAnswer[None]:
     """Does something at once."""
     raise NotImplementedError
 
@@ -34,7 +34,7 @@ def test_a_new_op_tells_its_types_itself() -> None:
         Argument("count", "integer", optional=True),
         Argument("extra", "any", optional=True),
     )
-    assert found.results == (Result("string?"), Result("integer"))
+    assert found.results == (ResultType("string?"), ResultType("integer"))
     assert found.waits
 
 

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from spyweb.errors import Problem
-from spyweb.settings.reading import Reading, Source, nearest
+from spyweb.settings.reading import Reading, SettingsSource, nearest
 from spyweb.settings.values import duration, text, whole
 
 
-def source(name: str, **values: object) -> Source:
-    return Source(values, lambda reason, *keys: Problem(name, None, ".".join(keys), reason))
+def source(name: str, **values: object) -> SettingsSource:
+    return SettingsSource(values, lambda reason, *keys: Problem(name, None, ".".join(keys), reason))
 
 
 def test_the_strongest_source_wins() -> None:
@@ -47,8 +47,8 @@ def test_the_nearest_name_ignores_case() -> None:
     assert nearest("TimeOut", ["timeout"]) == '; did you mean "timeout"?'
 
 
-def forgiving(**values: object) -> Source:
-    return Source(values, lambda reason, *keys: Problem("own", None, ".".join(keys), reason), forgiving=True)
+def forgiving(**values: object) -> SettingsSource:
+    return SettingsSource(values, lambda reason, *keys: Problem("own", None, ".".join(keys), reason), forgiving=True)
 
 
 def test_what_nobody_takes_is_a_warning_where_the_source_forgives_it() -> None:

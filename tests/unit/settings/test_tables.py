@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from spyweb.errors import Problem
-from spyweb.settings.tables import Table, _loads, parse_table
+from spyweb.settings.tables import TomlTable, _loads, parse_table
 from tests.fakes.growth import LINEAR, growth
 
 TEXT = '''\
@@ -32,9 +32,9 @@ tags = [
 '''
 
 
-def table(text: str, first_line: int = 1) -> Table:
+def table(text: str, first_line: int = 1) -> TomlTable:
     parsed = parse_table(text, "config.toml", first_line)
-    assert isinstance(parsed, Table)
+    assert isinstance(parsed, TomlTable)
     return parsed
 
 
@@ -185,7 +185,7 @@ def test_dots_that_are_in_no_key_are_none_of_its_parts(text: str) -> None:
 def test_reading_costs_no_more_than_the_length_of_the_text(text_of: Callable[[int], str]) -> None:
     def read(text: str) -> None:
         parsed = parse_table(text, "config.toml")
-        if isinstance(parsed, Table):
+        if isinstance(parsed, TomlTable):
             parsed.line_of("x")
 
     assert growth(read, text_of, 1_000) < LINEAR

@@ -23,14 +23,14 @@ from spyweb.model import (
     Webhook,
 )
 from spyweb.settings import DaemonSettings
-from spyweb.settings.tables import Table, parse_table
+from spyweb.settings.tables import TomlTable, parse_table
 from spyweb.specs.monitor_file import absolute_url, read_field, selector_problem
-from spyweb.specs.parse import Draft, Place, parse_job
+from spyweb.specs.parse import JobDraft, JobPlace, parse_job
 from tests.fakes.growth import LINEAR, growth
 
-PLACE = Place(file="jobs/w/config.toml", folder="jobs/w", name="w", is_monitor=True)
+PLACE = JobPlace(file="jobs/w/config.toml", folder="jobs/w", name="w", is_monitor=True)
 DAEMON = DaemonSettings(data_dir=Path("/data"), default_interval_ms=77_000)
-NOTHING = Table(file="config.toml")
+NOTHING = TomlTable(file="config.toml")
 OWN = {"name": '"Watch"', "url": '"https://example.com/a"', "selector": '".item"', "fields": '["title:h2"]'}
 
 
@@ -39,18 +39,18 @@ def text_of(**changed: str | None) -> str:
     return "".join(f"{key} = {value}\n" for key, value in keys.items() if value is not None)
 
 
-def table(text: str, file: str = PLACE.file, *path: str) -> Table:
+def table(text: str, file: str = PLACE.file, *path: str) -> TomlTable:
     parsed = parse_table(text, file)
-    assert isinstance(parsed, Table)
+    assert isinstance(parsed, TomlTable)
     return parsed.table(*path)
 
 
-def draft(more: str | None = "", override: str | None = "", **changed: str | None) -> Draft:
+def draft(more: str | None = "", override: str | None = "", **changed: str | None) -> JobDraft:
     return parse_job(
         table(text_of(**changed) + (more or "")),
         PLACE,
         override=table(f"[jobs.watch]\n{override}", "config.toml", "jobs", "watch"),
-        defaults=Table(file="config.toml", path=("defaults",)),
+        defaults=TomlTable(file="config.toml", path=("defaults",)),
         daemon=DAEMON,
     )
 

@@ -27,21 +27,21 @@ from spyweb.model import (
     Start,
 )
 from spyweb.settings import DaemonSettings
-from spyweb.settings.tables import Table, parse_table
-from spyweb.specs.parse import Draft, Place, job_id, parse_job, usable_defaults
+from spyweb.settings.tables import TomlTable, parse_table
+from spyweb.specs.parse import JobDraft, JobPlace, job_id, parse_job, usable_defaults
 
-PLACE = Place(file="jobs/My Job.lua", folder="jobs/My Job", name="My Job")
+PLACE = JobPlace(file="jobs/My Job.lua", folder="jobs/My Job", name="My Job")
 DAEMON = DaemonSettings(data_dir=Path("/data"), timezone="Europe/Berlin", default_interval_ms=77_000)
 EXAMPLE = Path(__file__).parents[3] / "config.example.toml"
 
 
-def table(text: str, file: str, *path: str) -> Table:
+def table(text: str, file: str, *path: str) -> TomlTable:
     parsed = parse_table(text, file)
-    assert isinstance(parsed, Table)
+    assert isinstance(parsed, TomlTable)
     return parsed.table(*path)
 
 
-def draft(block: str = "", override: str = "", defaults: str = "") -> Draft:
+def draft(block: str = "", override: str = "", defaults: str = "") -> JobDraft:
     return parse_job(
         table(block, PLACE.file),
         PLACE,
@@ -325,8 +325,8 @@ def test_the_defaults_that_the_example_shows_are_the_built_in_ones() -> None:
     examples = {
         key: shown.pop(key) for key in ("cron", "at", "timezone", "history", "on_store_error")
     }  # what is not set by default
-    defaults = Table(values=shown, file="config.toml")
-    found = parse_job(table("", PLACE.file), PLACE, override=Table(), defaults=defaults, daemon=DAEMON)
+    defaults = TomlTable(values=shown, file="config.toml")
+    found = parse_job(table("", PLACE.file), PLACE, override=TomlTable(), defaults=defaults, daemon=DAEMON)
 
     assert (examples["cron"], examples["history"]) == ("*/5 * * * *", 20)
     assert found.problems == []

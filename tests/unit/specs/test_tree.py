@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import Problem
-from spyweb.specs.parse import Place
+from spyweb.specs.parse import JobPlace
 from spyweb.specs.tree import Notes, find_job_files, read_source
 
 
@@ -17,9 +17,9 @@ def test_jobs_come_in_the_order_of_their_names(tmp_path: Path) -> None:
     notes = Notes()
 
     assert list(find_job_files(tmp_path, notes)) == [
-        Place(file="jobs/a.lua", folder="jobs/a", name="a"),
-        Place(file="jobs/b/init.lua", folder="jobs/b", name="b"),
-        Place(file="jobs/c.lua", folder="jobs/c", name="c"),
+        JobPlace(file="jobs/a.lua", folder="jobs/a", name="a"),
+        JobPlace(file="jobs/b/init.lua", folder="jobs/b", name="b"),
+        JobPlace(file="jobs/c.lua", folder="jobs/c", name="c"),
     ]
     assert notes == Notes()
 

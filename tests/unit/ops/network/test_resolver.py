@@ -22,8 +22,8 @@ from spyweb.ops.network.resolver import (
     NUMERIC,
     PATIENCE_S,
     Address,
+    Priority,
     Resolver,
-    Standing,
     ask_system,
 )
 from tests.fakes.clock import FakeClock
@@ -224,7 +224,7 @@ async def test_new_hosts_leave_threads_for_proven_ones(world: World) -> None:
     world.clock.advance(KEEP_S + 1)
     world.names.quick.add("new.test")
     async with asyncio.TaskGroup() as group:
-        hanging = ask_for(world, group, *(f"bad{number}.test" for number in range(Standing.NEW)))
+        hanging = ask_for(world, group, *(f"bad{number}.test" for number in range(Priority.NEW)))
         await world.clock.turn()
         (waiting,) = ask_for(world, group, "new.test")
         await world.clock.turn()
@@ -238,7 +238,7 @@ async def test_new_hosts_leave_threads_for_proven_ones(world: World) -> None:
 
 
 async def test_hosts_known_to_be_slow_leave_threads_for_the_others(world: World) -> None:
-    slow = [f"slow{number}.test" for number in range(Standing.SLOW + 1)]
+    slow = [f"slow{number}.test" for number in range(Priority.SLOW + 1)]
     async with asyncio.TaskGroup() as group:
         tasks = ask_for(world, group, *slow)
         await world.clock.turn(PATIENCE_S + 1)
@@ -250,17 +250,17 @@ async def test_hosts_known_to_be_slow_leave_threads_for_the_others(world: World)
     async with asyncio.TaskGroup() as group:
         tasks = ask_for(world, group, *slow)
         await world.clock.turn()
-        assert world.resolver.busy == Standing.SLOW
+        assert world.resolver.busy == Priority.SLOW
         (new,) = ask_for(world, group, "new.test")
         await world.clock.turn()
-        assert world.resolver.busy == Standing.SLOW + 1
+        assert world.resolver.busy == Priority.SLOW + 1
         for task in (*tasks, new):
             task.cancel()
 
 
 async def test_a_lookup_that_never_began_is_called_off_in_time(world: World) -> None:
     async with asyncio.TaskGroup() as group:
-        hanging = ask_for(world, group, *(f"bad{number}.test" for number in range(Standing.NEW)))
+        hanging = ask_for(world, group, *(f"bad{number}.test" for number in range(Priority.NEW)))
         await world.clock.turn(5)
         failing = group.create_task(fails(world, "new.test"))
         await world.clock.turn()

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from spyweb.ops.rules.draft import Draft
+from spyweb.ops.rules.draft import EditedValue
 from spyweb.ops.rules.paths import Object
 
 
 def test_a_holder_is_copied_before_its_first_change_and_not_again() -> None:
-    draft = Draft()
+    draft = EditedValue()
     read: Object = {b"a": [1]}
 
     own = draft.own(read)
@@ -17,7 +17,7 @@ def test_a_holder_is_copied_before_its_first_change_and_not_again() -> None:
 
 
 def test_a_text_grows_without_being_copied_and_is_a_text_in_the_end() -> None:
-    draft = Draft()
+    draft = EditedValue()
     read: Object = {b"t": b"one", b"n": 1}
     own = draft.own(read)
     grown = draft.extended(b"one", b", two")

@@ -9,7 +9,7 @@ from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL
 from spyweb.ops.rules.payload import Payload
-from spyweb.ops.rules.updates import Kind, Update
+from spyweb.ops.rules.updates import Update, UpdateKind
 
 NULL_OF_LUA = Foreign(Ext.NULL, "table")
 EMPTY_ARRAY = Foreign(Ext.EMPTY_ARRAY, "table")
@@ -91,23 +91,23 @@ def test_a_number_must_be_one() -> None:
 @pytest.mark.parametrize(
     ("fields", "update"),
     [
-        ({b"type": b"set", b"path": b"a", b"value": 1}, Update(kind=Kind.SET, path=(b"a",), value=1)),
-        ({b"type": b"set"}, Update(kind=Kind.SET, path=(), value=NULL)),
-        ({b"type": b"set", b"path": b"", b"value": EMPTY_ARRAY}, Update(kind=Kind.SET, path=(), value=[])),
-        ({b"type": b"set", b"path": 5, b"value": 1}, Update(kind=Kind.SET, path=(b"5",), value=1)),
-        ({b"type": b"merge", b"value": {}}, Update(kind=Kind.MERGE, path=(), value={})),
+        ({b"type": b"set", b"path": b"a", b"value": 1}, Update(kind=UpdateKind.SET, path=(b"a",), value=1)),
+        ({b"type": b"set"}, Update(kind=UpdateKind.SET, path=(), value=NULL)),
+        ({b"type": b"set", b"path": b"", b"value": EMPTY_ARRAY}, Update(kind=UpdateKind.SET, path=(), value=[])),
+        ({b"type": b"set", b"path": 5, b"value": 1}, Update(kind=UpdateKind.SET, path=(b"5",), value=1)),
+        ({b"type": b"merge", b"value": {}}, Update(kind=UpdateKind.MERGE, path=(), value={})),
         (
             {b"type": b"merge", b"path": [b"a.b", b"c"], b"value": 1},
-            Update(kind=Kind.MERGE, path=(b"a.b", b"c"), value=1),
+            Update(kind=UpdateKind.MERGE, path=(b"a.b", b"c"), value=1),
         ),
-        ({b"type": b"merge", b"path": {}, b"value": {}}, Update(kind=Kind.MERGE, path=(), value={})),
-        ({b"type": b"append", b"path": NULL_OF_LUA, b"value": 1}, Update(kind=Kind.APPEND, path=(), value=1)),
-        ({b"type": b"append", b"path": EMPTY_ARRAY, b"value": 1}, Update(kind=Kind.APPEND, path=(), value=1)),
-        ({b"type": b"append", b"value": NULL_OF_LUA}, Update(kind=Kind.APPEND, path=(), value=NULL)),
-        ({b"type": b"increment", b"path": b"n", b"by": 2.0}, Update(kind=Kind.INCREMENT, path=(b"n",), by=2)),
-        ({b"type": b"decrement", b"by": -3}, Update(kind=Kind.DECREMENT, path=(), by=-3)),
-        ({b"type": b"remove", b"path": b"a"}, Update(kind=Kind.REMOVE, path=(b"a",))),
-        ({b"type": b"remove"}, Update(kind=Kind.REMOVE, path=())),
+        ({b"type": b"merge", b"path": {}, b"value": {}}, Update(kind=UpdateKind.MERGE, path=(), value={})),
+        ({b"type": b"append", b"path": NULL_OF_LUA, b"value": 1}, Update(kind=UpdateKind.APPEND, path=(), value=1)),
+        ({b"type": b"append", b"path": EMPTY_ARRAY, b"value": 1}, Update(kind=UpdateKind.APPEND, path=(), value=1)),
+        ({b"type": b"append", b"value": NULL_OF_LUA}, Update(kind=UpdateKind.APPEND, path=(), value=NULL)),
+        ({b"type": b"increment", b"path": b"n", b"by": 2.0}, Update(kind=UpdateKind.INCREMENT, path=(b"n",), by=2)),
+        ({b"type": b"decrement", b"by": -3}, Update(kind=UpdateKind.DECREMENT, path=(), by=-3)),
+        ({b"type": b"remove", b"path": b"a"}, Update(kind=UpdateKind.REMOVE, path=(b"a",))),
+        ({b"type": b"remove"}, Update(kind=UpdateKind.REMOVE, path=())),
     ],
 )
 def test_an_op_is_read_and_without_a_path_it_is_the_roots(fields: object, update: Update) -> None:

@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from spyweb.model import NULL, Value, ValueKey
-from spyweb.ops.rules.updates import DEEPEST_MERGE, MOST_MERGED_KEYS, Kind, Update, apply
+from spyweb.ops.rules.updates import DEEPEST_MERGE, MOST_MERGED_KEYS, Update, UpdateKind, apply
 from spyweb.ops.rules.values import Unstorable
 from spyweb.store.collisions import have_colliding_numbers
 from tests.fakes.collisions import colliding_numbers
@@ -18,7 +18,7 @@ MISSING: Value = None
 
 
 def op(kind: str, *path: bytes, value: Value = NULL, by: int = 0) -> Update:
-    return Update(kind=Kind(kind), path=path, value=value, by=by)
+    return Update(kind=UpdateKind(kind), path=path, value=value, by=by)
 
 
 def outcome(root: Value, *updates: Update) -> tuple[Value, list[str]]:
@@ -205,7 +205,7 @@ def test_a_failed_op_is_reported_with_its_own_index_and_does_not_stop_the_others
     assert updated.problems[1].message == "'n': a number can't be appended to a number"
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(UpdateKind))
 @pytest.mark.parametrize(
     ("segment", "code"),
     [
@@ -215,7 +215,7 @@ def test_a_failed_op_is_reported_with_its_own_index_and_does_not_stop_the_others
         (b"prototype", "proto_polluted"),
     ],
 )
-def test_every_op_checks_its_path(kind: Kind, segment: bytes, code: str) -> None:
+def test_every_op_checks_its_path(kind: UpdateKind, segment: bytes, code: str) -> None:
     assert outcome({}, op(kind, segment, value={}, by=1)) == ({}, [f"{kind}.path.{code}"])
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from spyweb.model import NULL, Value
 from spyweb.ops.rules.paths import MOST_SEGMENTS
-from spyweb.ops.rules.updates import Kind, Update, apply
+from spyweb.ops.rules.updates import Update, UpdateKind, apply
 from spyweb.store.interchange.value_json import (
     MAX_DEPTH,
     TypeName,
@@ -114,7 +114,7 @@ def test_as_deep_as_scripts_can_build_comes_out_and_goes_back_in() -> None:
     for _ in range(64):
         item = {b"\xff": item}
     path = tuple(b"%d" % number for number in range(MOST_SEGMENTS))
-    deepest = apply(None, [Update(kind=Kind.APPEND, path=path, value=item)])
+    deepest = apply(None, [Update(kind=UpdateKind.APPEND, path=path, value=item)])
     assert not deepest.problems
     assert decode_value(encode_value(deepest.value)) == deepest.value
 

@@ -24,7 +24,7 @@ from spyweb.stalls import Work, work_for
 log = structlog.get_logger()
 
 
-class RunHost:
+class OpDispatcher:
     """The Host of one run."""
 
     def __init__(self, call: Call, job_log: JobLog) -> None:

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from spyweb.errors import OpError, Refused
-from spyweb.ops import host as host_module
-from spyweb.ops.answer import Answer
+from spyweb.ops import dispatcher as host_module
+from spyweb.ops.answer import StoreAnswer
 from spyweb.ops.arguments import Text
-from spyweb.ops.host import RunHost
+from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.op import Operation, describe
 from spyweb.ops.world import Call
 from tests.fakes.ops import make_call
@@ -45,14 +45,14 @@ async def bug(call: Call) -> None:
     raise LookupError("secret detail")
 
 
-def early_bug(call: Call) -> Answer[None]:
+def early_bug(call: Call) -> StoreAnswer[None]:
     raise LookupError("secret detail")
 
 
-def quick(call: Call) -> Answer[bytes]:
+def quick(call: Call) -> StoreAnswer[bytes]:
     source: Future[bytes] = asyncio.get_running_loop().create_future()
     source.set_result(b"at once")
-    return Answer(source, lambda source: (source.result(),))
+    return StoreAnswer(source, lambda source: (source.result(),))
 
 
 def wrong(call: Call) -> int:
@@ -67,8 +67,8 @@ def catalogue(monkeypatch: pytest.MonkeyPatch) -> dict[str, Operation]:
     return ops
 
 
-def make_host(call: Call | None = None) -> RunHost:
-    return RunHost(call or make_call(), lambda level, text: LINES.append((level, text)))
+def make_host(call: Call | None = None) -> OpDispatcher:
+    return OpDispatcher(call or make_call(), lambda level, text: LINES.append((level, text)))
 
 
 async def test_results_are_a_sequence_of_one_of_several_or_of_none() -> None:
@@ -80,7 +80,7 @@ async def test_results_are_a_sequence_of_one_of_several_or_of_none() -> None:
 
 async def test_an_answer_is_handed_on_as_it_is() -> None:
     answer = make_host().op("quick", [])
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, StoreAnswer)
     assert answer.source.done()
     assert answer.result() == (b"at once",)
 
@@ -151,7 +151,7 @@ async def test_an_op_that_holds_the_loop_is_told_with_its_run_before_and_after_i
         await asyncio.sleep(0)
         hands.compute(1.0)
 
-    def slow_at_once(call: Call) -> Answer[bytes]:
+    def slow_at_once(call: Call) -> StoreAnswer[bytes]:
         hands.compute(2.0)
         return quick(call)
 

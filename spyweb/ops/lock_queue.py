@@ -19,7 +19,7 @@ from spyweb.store.protocol import Held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class LockRequest:
     """A lock that a run would like to have."""
 
     name: bytes
@@ -28,51 +28,51 @@ class Wish:
     lease_ms: int
 
 
-class Desk(Protocol):
+class LockBackend(Protocol):
     """What a line asks of the keeper."""
 
-    def acquire(self, wish: Wish) -> Future[Held | None]: ...
+    def acquire(self, wish: LockRequest) -> Future[Held | None]: ...
 
-    def give_back(self, wish: Wish) -> None:
+    def give_back(self, wish: LockRequest) -> None:
         """It was acquired for somebody who is gone."""
 
     def call_when_expired(self, held: Held, callback: Callable[[], object]) -> Handle: ...
 
 
 @dataclass(slots=True, eq=False)
-class Waiter:
-    wish: Wish
+class LockWaiter:
+    wish: LockRequest
     served: Future[bool]  # True: the lock is its own; False: it gave up
     is_late: bool = False  # its patience has ended
 
 
-class Line:
-    def __init__(self, desk: Desk) -> None:
+class LockQueue:
+    def __init__(self, desk: LockBackend) -> None:
         self._desk = desk
-        self._waiters: deque[Waiter] = deque()
-        self._asking: Waiter | None = None  # for whom the store is being asked
+        self._waiters: deque[LockWaiter] = deque()
+        self._asking: LockWaiter | None = None  # for whom the store is being asked
         self._again = False  # the lock may have become free meanwhile
         self._recheck: Handle | None = None
         self.held: Held | None = None  # who has it, as far as was heard
 
     @property
-    def first(self) -> Waiter | None:
+    def first(self) -> LockWaiter | None:
         return self._waiters[0] if self._waiters else None
 
-    def join(self, wish: Wish) -> Waiter:
-        waiter = Waiter(wish, get_running_loop().create_future())
+    def join(self, wish: LockRequest) -> LockWaiter:
+        waiter = LockWaiter(wish, get_running_loop().create_future())
         self._waiters.append(waiter)
         if self.first is waiter:
             self.ask()
         return waiter
 
-    def leave(self, waiter: Waiter) -> None:
+    def leave(self, waiter: LockWaiter) -> None:
         if waiter in self._waiters:
             self._waiters.remove(waiter)
         if not self._waiters:
             self._stop_rechecking()
 
-    def lose_patience(self, waiter: Waiter) -> None:
+    def lose_patience(self, waiter: LockWaiter) -> None:
         """It gives up; but where the store is being asked for it, that answer still counts."""
         waiter.is_late = True
         if self._asking is not waiter:
@@ -96,7 +96,7 @@ class Line:
         while self._waiters and self._waiters[0].served.done():
             self._waiters.popleft()
 
-    def _answered(self, waiter: Waiter, answer: Future[Held | None]) -> None:
+    def _answered(self, waiter: LockWaiter, answer: Future[Held | None]) -> None:
         self._asking = None
         error = answer.exception()
         if error is not None:
@@ -106,14 +106,14 @@ class Line:
         else:
             self._refused(waiter, held)
 
-    def _acquired(self, waiter: Waiter) -> None:
+    def _acquired(self, waiter: LockWaiter) -> None:
         self.held = None
         if waiter.served.done():
             self._desk.give_back(waiter.wish)  # which has the next one ask
         else:
             self._dismiss(waiter, served=True)
 
-    def _refused(self, waiter: Waiter, held: Held) -> None:
+    def _refused(self, waiter: LockWaiter, held: Held) -> None:
         self.held = held
         if waiter.is_late or held.run == waiter.wish.run:
             self._dismiss(waiter, served=False)
@@ -122,14 +122,14 @@ class Line:
         elif self.first:
             self._recheck = self._desk.call_when_expired(held, self.ask)
 
-    def _fail(self, waiter: Waiter, error: BaseException) -> None:
+    def _fail(self, waiter: LockWaiter, error: BaseException) -> None:
         """The store's trouble is told to whoever asked; the next one may fare better."""
         self.leave(waiter)
         if not waiter.served.done():
             waiter.served.set_exception(error)
         self.ask()
 
-    def _dismiss(self, waiter: Waiter, *, served: bool) -> None:
+    def _dismiss(self, waiter: LockWaiter, *, served: bool) -> None:
         self.leave(waiter)
         if not waiter.served.done():
             waiter.served.set_result(served)

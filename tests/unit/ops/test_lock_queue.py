@@ -9,7 +9,7 @@ import pytest
 from spyweb.clock import Handle
 from spyweb.errors import StoreError
 from spyweb.model import RunId
-from spyweb.ops.lines import Line, Wish
+from spyweb.ops.lock_queue import LockQueue, LockRequest
 from spyweb.store.protocol import Held
 from tests.fakes.clock import FakeClock, settle
 
@@ -19,15 +19,15 @@ class FakeDesk:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.asked: list[tuple[Wish, Future[Held | None]]] = []
+        self.asked: list[tuple[LockRequest, Future[Held | None]]] = []
         self.given_back: list[int] = []
 
-    def acquire(self, wish: Wish) -> Future[Held | None]:
+    def acquire(self, wish: LockRequest) -> Future[Held | None]:
         future: Future[Held | None] = asyncio.get_running_loop().create_future()
         self.asked.append((wish, future))
         return future
 
-    def give_back(self, wish: Wish) -> None:
+    def give_back(self, wish: LockRequest) -> None:
         self.given_back.append(wish.run)
 
     def call_when_expired(self, held: Held, callback: Callable[[], object]) -> Handle:
@@ -47,8 +47,8 @@ def desk() -> FakeDesk:
     return FakeDesk()
 
 
-def wish(run: int) -> Wish:
-    return Wish(name=b"door", holder=b"%d" % run, run=RunId(run), lease_ms=1)
+def wish(run: int) -> LockRequest:
+    return LockRequest(name=b"door", holder=b"%d" % run, run=RunId(run), lease_ms=1)
 
 
 def held_by(run: int) -> Held:
@@ -56,7 +56,7 @@ def held_by(run: int) -> Held:
 
 
 async def test_only_the_first_is_asked_for_and_one_question_at_a_time(desk: FakeDesk) -> None:
-    line = Line(desk)
+    line = LockQueue(desk)
     line.join(wish(1))
     line.join(wish(2))
     line.ask()
@@ -65,7 +65,7 @@ async def test_only_the_first_is_asked_for_and_one_question_at_a_time(desk: Fake
 
 
 async def test_when_it_may_have_become_free_meanwhile_the_question_is_put_again(desk: FakeDesk) -> None:
-    line = Line(desk)
+    line = LockQueue(desk)
     line.join(wish(1))
     line.ask()
     await desk.answer(held_by(9))
@@ -77,7 +77,7 @@ async def test_when_it_may_have_become_free_meanwhile_the_question_is_put_again(
 
 
 async def test_the_next_one_moves_up_and_waits_to_be_told(desk: FakeDesk) -> None:
-    line = Line(desk)
+    line = LockQueue(desk)
     first, second = line.join(wish(1)), line.join(wish(2))
     await desk.answer(None)
     assert first.served.result() is True
@@ -88,7 +88,7 @@ async def test_the_next_one_moves_up_and_waits_to_be_told(desk: FakeDesk) -> Non
 
 
 async def test_who_lost_patience_while_being_asked_for_still_gets_it(desk: FakeDesk) -> None:
-    line = Line(desk)
+    line = LockQueue(desk)
     waiter = line.join(wish(1))
     line.lose_patience(waiter)
     assert not waiter.served.done()
@@ -97,7 +97,7 @@ async def test_who_lost_patience_while_being_asked_for_still_gets_it(desk: FakeD
 
 
 async def test_who_lost_patience_goes_and_the_next_one_is_asked_for(desk: FakeDesk) -> None:
-    line = Line(desk)
+    line = LockQueue(desk)
     first, second = line.join(wish(1)), line.join(wish(2))
     line.lose_patience(first)
     await desk.answer(held_by(9))
@@ -111,7 +111,7 @@ async def test_who_lost_patience_goes_and_the_next_one_is_asked_for(desk: FakeDe
 
 
 async def test_a_lock_for_somebody_who_is_gone_is_given_back(desk: FakeDesk) -> None:
-    line = Line(desk)
+    line = LockQueue(desk)
     waiter = line.join(wish(1))
     waiter.served.cancel()
     await desk.answer(None)
@@ -119,7 +119,7 @@ async def test_a_lock_for_somebody_who_is_gone_is_given_back(desk: FakeDesk) -> 
 
 
 async def test_those_who_are_gone_are_passed_over(desk: FakeDesk) -> None:
-    line = Line(desk)
+    line = LockQueue(desk)
     line.join(wish(1))
     line.join(wish(2)).served.cancel()
     line.join(wish(3))
@@ -129,7 +129,7 @@ async def test_those_who_are_gone_are_passed_over(desk: FakeDesk) -> None:
 
 
 async def test_an_error_goes_to_whoever_was_asked_for_and_the_next_one_tries(desk: FakeDesk) -> None:
-    line = Line(desk)
+    line = LockQueue(desk)
     first, _ = line.join(wish(1)), line.join(wish(2))
     await desk.answer(StoreError("no room"))
     assert isinstance(first.served.exception(), StoreError)
@@ -137,7 +137,7 @@ async def test_an_error_goes_to_whoever_was_asked_for_and_the_next_one_tries(des
 
 
 async def test_leaving_twice_is_fine_and_an_empty_line_asks_nothing(desk: FakeDesk) -> None:
-    line = Line(desk)
+    line = LockQueue(desk)
     waiter = line.join(wish(1))
     await desk.answer(held_by(9))
     line.leave(waiter)
