@@ -55,7 +55,7 @@ def lua_tests(
     output.hush_parts()
     selection = Selection(job=job, pattern=pattern, virtual_time=virtual_time)
     with output.meter("testing") as meter, ended_as_by_ctrl_c():
-        screen = TestScreen(meter=meter, is_silent=form is Format.JSON)
+        screen = SuiteScreen(meter=meter, is_silent=form is Format.JSON)
         try:
             report = asyncio.run(run_tests(root_of(context), selection, screen))
         except KeyboardInterrupt:
@@ -91,7 +91,7 @@ def code_for(report: Report) -> ExitCode:
 
 
 @dataclass(slots=True, kw_only=True)
-class TestScreen:
+class SuiteScreen:
     """A line for each test as it ends."""
 
     meter: Meter

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from spyweb.errors import Problem
+from spyweb.lua.result import show_value
 from spyweb.model import (
     At,
     Cron,
@@ -32,7 +33,6 @@ from spyweb.model import (
     RunId,
     Schedule,
 )
-from spyweb.runs.records import show_value
 from spyweb.settings.nearest import nearest_name
 from spyweb.settings.units import format_duration
 

@@ -14,7 +14,7 @@ from spyweb.cli import output
 from spyweb.cli.exits import ExitCode
 from spyweb.cli.output import Format, Meter
 from spyweb.cli.test import (
-    TestScreen,
+    SuiteScreen,
     as_ctrl_c,
     code_for,
     complete_suite,
@@ -42,7 +42,7 @@ BROKEN = CaseResult(suite="typo", test="", passed=False, reason="jobs/typo.lua:1
 
 def test_each_test_is_a_line_as_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
     moves: list[tuple[int, int]] = []
-    screen = TestScreen(meter=Meter(lambda total, done: moves.append((total, done))))
+    screen = SuiteScreen(meter=Meter(lambda total, done: moves.append((total, done))))
 
     screen.found("shop", 2)
     for result in (PASSED, FAILED, BROKEN):
@@ -64,7 +64,7 @@ def test_in_a_pipe_there_is_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_for_programs_nothing_is_shown_before_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    TestScreen(meter=Meter(), is_silent=True).ended(FAILED)
+    SuiteScreen(meter=Meter(), is_silent=True).ended(FAILED)
     assert capsys.readouterr().out == ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 from spyweb.errors import Problem
 from spyweb.logs.job import NAME
-from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import (
     After,
     At,
@@ -27,7 +25,6 @@ from spyweb.model import (
     RunState,
     Schedule,
 )
-from spyweb.runs.records import result_text, show_value
 from spyweb.views.jobs import (
     LOG_NAME,
     JobFacts,
@@ -178,50 +175,6 @@ def test_the_log_shown_is_the_log_written() -> None:
 
 def test_a_log_line_that_is_no_text_is_shown_all_the_same() -> None:
     assert log_line("info", b"a\xffb", NOW_MS).text == "a\ufffdb"
-
-
-# -- values ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (b"gr\xc3\xbcn", "grün"),
-        (b"\xff", "\ufffd"),
-        ({b"a": [1, True, None]}, {"a": [1, True, None]}),
-        ({1: b"x", 2.5: b"y"}, {"1": "x", "2.5": "y"}),
-        (Foreign(Ext.FOREIGN, "function"), "<function>"),
-        (Foreign(Ext.NULL, ""), "<null>"),
-        (math.inf, "inf"),
-        (-(1 << 63), -(1 << 63)),
-        (object(), "<object>"),
-    ],
-)
-def test_what_a_script_returned_is_shown_as_json_can_hold_it(value: object, shown: object) -> None:
-    assert show_value(value) == shown
-    to_json(shown)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, ""),
-        (b"open: not asking", "open: not asking"),
-        (7, "7"),
-        ({b"a": [1, 2]}, '{"a":[1,2]}'),
-        (b"x" * 200, "x" * 200),
-        (b"x" * 201, "x" * 199 + "…"),
-    ],
-)
-def test_the_beginning_of_a_result_stays_on_record(value: object, text: str) -> None:
-    assert result_text(value) == text
-
-
-def test_a_very_deep_result_is_cut_instead_of_overflowing() -> None:
-    deep: object = b"end"
-    for _ in range(10_000):
-        deep = [deep]
-    assert b'"..."' in to_json(show_value(deep))
 
 
 # -- JSON -----------------------------------------------------------------------------------------------------
