@@ -22,13 +22,13 @@ def version(form: Output = Format.TABLE) -> None:
 
 
 def update() -> ExitCode:
-    """Not part of this program: says how to update instead."""
+    """Say how to update: this program does not do it itself."""
     output.complain("`update` is not part of this program: update spyweb the way it was installed")
     return ExitCode.USAGE
 
 
 def profile() -> ExitCode:
-    """Not part of this program: says so."""
+    """Say that this program has no profiler."""
     output.complain("`profile` is not part of this program: there is no browser in it, and so no profile of one")
     return ExitCode.USAGE
 

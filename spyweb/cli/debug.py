@@ -88,7 +88,7 @@ def _no_items(found: Found) -> str:
 
 
 def _stage_rows(stages: Sequence[Found]) -> list[list[str]]:
-    """Up to the store, where a debug run ends."""
+    """Return a row for each stage up to the store, where a debug run ends."""
     names = [stage["name"] for stage in stages]
     return [_stage_row(stage) for stage in stages[: names.index("before_store") + 1]]
 

@@ -1,4 +1,4 @@
-"""Which error means which exit code."""
+"""Map errors to exit codes."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _last_cells(last: LastRun | None, now_ms: int) -> tuple[str, str]:
 
 
 def describe_last(last: LastRun) -> str:
-    """What a job's list says of its latest run: what asks for attention goes first."""
+    """Return what the list of jobs says of the latest run: what asks for attention goes first."""
     details = describe_details(replace(last, note=""))
     return "; ".join(filter(None, (describe_storage_errors(last.storage_errors), last.note, details)))
 
@@ -100,12 +100,12 @@ def until(ms: int) -> str:
 
 
 def since(ms: int) -> str:
-    """As `rounded`; of what is over a minute old nobody wants the seconds."""
+    """Return an age as `rounded` does, but without seconds when it is over a minute."""
     return rounded(ms if ms < _MINUTE else ms // _MINUTE * _MINUTE)
 
 
 def rounded(ms: int) -> str:
-    """To what a person reads at a glance: nobody wants the milliseconds of next week."""
+    """Round a duration to what a person reads at a glance: nobody wants the milliseconds of next week."""
     ms = max(0, ms)
     grain = next(size for limit, size in _GRAINS if ms < limit)
     return format_duration(ms // grain * grain)

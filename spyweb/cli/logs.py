@@ -55,7 +55,7 @@ def logs(
 
 
 def _trouble(view: JobView) -> str:
-    """What the script could not log by itself: why its file is not taken, or why its latest run failed."""
+    """Return what the script could not log by itself: why its file is not taken, or why its latest run failed."""
     if view.error:
         return f"its file is not taken as it is: {view.error}"
     last = view.last

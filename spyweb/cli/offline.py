@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedJobs:
-    """What the database says of the jobs."""
+    """The jobs as the database knows them."""
 
     cursors: dict[JobId, Cursor]
     latest: dict[JobId, Run]
@@ -62,7 +62,7 @@ class OfflineProject:
         return sorted(self._scanned.warnings, key=lambda warning: (warning.file, warning.line or 0))
 
     def hash_fields(self) -> dict[JobId, tuple[str, ...]]:
-        """By which fields each monitor job tells whether an item is new; none: by all."""
+        """Return by which fields each monitor job tells whether an item is new; none stands for all."""
         return {spec.id: spec.monitor.hash_fields for spec in _specs(self._scanned) if spec.monitor}
 
     def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
@@ -109,7 +109,7 @@ class OfflineProject:
         )
 
     def _upcoming(self, spec: JobSpec, known: RecordedJobs) -> Iterator[int]:
-        """What would be due from now on if a daemon started now."""
+        """Yield what would be due from now on if a daemon started now."""
         cursor = known.cursors.get(spec.id)
         if not spec.enabled or (cursor and cursor.paused):
             return iter(())
@@ -143,13 +143,14 @@ class OfflineProject:
         return Marker(self._settings.daemon.data_dir, self._settings.store.path, self._clock)
 
     def key(self) -> bytes | None:
-        """What values are encrypted with; None: they are not.  Raises StoreError or NoAccess."""
+        """Return the key that values are encrypted with, or None.  Raises StoreError or NoAccess."""
         key_file = self._settings.store.key_file
         return find_key(key_file, self._settings.root, os.environ) if key_file else None
 
     def change_values(self, ask: Callable[[Store], Awaitable[T]]) -> T:
-        """As `write`, with what the jobs say of stored values: which past versions are kept, which changes start a
-        job once a daemon runs."""
+        """Change stored values as `write` does, with the jobs' rules on history and on changes that start a job once a
+        daemon runs.
+        """
         specs = _specs(self._scanned)
 
         def change(store: Store) -> Awaitable[T]:

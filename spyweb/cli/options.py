@@ -1,4 +1,4 @@
-"""What several commands take, declared once."""
+"""The options that several commands take, declared once."""
 
 from __future__ import annotations
 

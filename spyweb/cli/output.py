@@ -70,7 +70,7 @@ class _Outlet(io.FileIO):
 
 
 def prepare() -> None:
-    """What the terminal can't show is spelt out rather than an error; what can't be written raises Unwritable."""
+    """Spell out what the terminal can't show, rather than fail; what can't be written at all raises Unwritable."""
     sys.stdout, sys.stderr = _prepared(sys.stdout), _prepared(sys.stderr)
 
 
@@ -106,14 +106,14 @@ def _tell_unwritable(error: Unwritable) -> ExitCode:
 
 
 def _drop(error: Unwritable) -> None:
-    """What is left in the buffer would be written once more at the interpreter's end."""
+    """Drop what is left in the buffer: it would be written once more at the interpreter's end."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, error.descriptor)
     os.close(nothing)
 
 
 def hush_parts() -> None:
-    """What the daemon's parts log when a command runs them is not the answer: only errors, on stderr."""
+    """Log only errors, on stderr: what the daemon's parts log when a command runs them is not the answer."""
     from spyweb.logs import set_up  # structlog takes 40 ms to import: only commands that run those parts pay
 
     set_up(quiet=2, stream=sys.stderr)
@@ -149,14 +149,14 @@ def show_json_line(line: bytes) -> None:
 
 
 def moment(ms: int, timezone: str) -> str:
-    """To the second."""
+    """Return a moment as text, to the second."""
     from spyweb.views.jobs import describe_moment
 
     return describe_moment(ms // 1000 * 1000, timezone)
 
 
 def row_moment(ms: int, timezone: str, now_ms: int) -> str:
-    """To the second: in a row on a terminal without what goes without saying, elsewhere whole."""
+    """Return a moment for a row: on a terminal without what goes without saying, elsewhere whole."""
     from spyweb.views.jobs import describe_briefly
 
     return describe_briefly(ms, timezone, now_ms) if sys.stdout.isatty() else moment(ms, timezone)
@@ -208,7 +208,7 @@ def meter(label: str) -> Iterator[Meter]:
 
 
 class Meter:
-    """How many there are, and how many are done."""
+    """A progress bar: how many there are, and how many are done."""
 
     def __init__(self, show: Callable[[int, int], None] = lambda total, done: None) -> None:
         self._show = show
@@ -318,7 +318,7 @@ def _fit(columns: dict[int, list[str]], cut: Sequence[int], spare: Sequence[int]
 
 
 def _cut(text: str, columns: int) -> str:
-    """As `shortened`, on a terminal, where a letter may take two columns."""
+    """Shorten a text as `shortened` does, on a terminal, where a letter may take two columns."""
     from rich.cells import cell_len, set_cell_size
 
     return text if cell_len(text) <= columns else set_cell_size(text, columns - 3).rstrip() + "..."

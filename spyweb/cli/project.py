@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class ProjectSource(Protocol):
-    """Where a command's answer comes from."""
+    """The daemon, or the project's files, as commands ask them."""
 
     def jobs(self) -> list[JobView]: ...
 
     def warnings(self) -> list[Problem]:
-        """What is doubtful in the project's files."""
+        """Return what is doubtful in the project's files."""
 
     def next_runs(self, job: JobId | None, count: int) -> list[NextRun]: ...
 
@@ -53,13 +53,13 @@ class Project:
 
     @cached_property
     def offline(self) -> OfflineProject:
-        """Its files and its database, which take their time to import: only where no daemon answers."""
+        """The files and the database, imported only where no daemon answers: that takes its time."""
         from spyweb.cli.offline import OfflineProject
 
         return OfflineProject(self.settings, self.clock)
 
     def refuse_strangers(self) -> None:
-        """Raises NoAccess, with whose it is, when the data directory is somebody else's."""
+        """Raise NoAccess, with whose it is, when the data directory is somebody else's."""
         if error := no_access(self.settings.daemon.data_dir):
             raise error
 
@@ -71,14 +71,14 @@ class Project:
 
 
 def open_project(root: Path) -> Project:
-    """Raises ConfigError when its config.toml is wrong, NoAccess when this user may not even look."""
+    """Open the project.  Raises ConfigError when its config.toml is wrong, NoAccess where this user may not look."""
     if not os.access(root, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         raise refusal(root, user_name(root.stat().st_uid))
     return Project(load_settings(root, environ=os.environ, flags={}), RealClock())
 
 
 def find_in(views: list[JobView], name_or_id: str) -> JobId:
-    """Raises Refused, with the nearest name, when there is no such job."""
+    """Return the job of this name or id.  Raises Refused, with the nearest name, when there is none."""
     job = find_job(views, name_or_id)
     if job is None:
         raise Refused(no_such_job(views, name_or_id))

@@ -100,7 +100,7 @@ def _row(view: RecordView, names: Sequence[str], timezone: str, now_ms: int) -> 
 
 
 def field_names(found: Sequence[RecordView]) -> list[str]:
-    """Of all records, each in the place where it first stood."""
+    """Return the field names of all records, each in the place where it first stood."""
     return list(dict.fromkeys(name for view in found for name in view.fields))
 
 

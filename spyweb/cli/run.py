@@ -49,7 +49,7 @@ def run_watched(project: Project, name_or_id: str, watch: Watcher, *, debug: boo
 
 
 def _run_here(project: Project, name_or_id: str, watch: Watcher, debug: bool) -> RunEnded:
-    """Without a daemon: with workers and a store of its own, under the lock."""
+    """Run a job without a daemon: with workers and a store of this process, under the lock."""
     from spyweb.daemon.foreground import run_once  # every other command does without the machine room
 
     output.hush_parts()

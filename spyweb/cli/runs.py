@@ -78,7 +78,7 @@ def _row(run: Run, timezone: str, now_ms: int) -> tuple[str, ...]:
 
 
 def _outcome(run: Run, timezone: str, now_ms: int) -> str:
-    """How it ended, and all that there is to say of it."""
+    """Return how a run ended, and all that there is to say of it."""
     outcome, details = describe_outcome(run, run.state), describe_details(run)
     if run.count > 1 and run.last_due_ms is not None:
         details += f" ({run.count} due times, the last {output.row_moment(run.last_due_ms, timezone, now_ms)})"

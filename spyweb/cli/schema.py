@@ -40,7 +40,7 @@ def schema(
 
 
 def job_schema() -> Schema:
-    """Of a monitor's file, and of the file that lists several."""
+    """Return the schema of a monitor's file, and of the file that lists several."""
     keys = _explained(job_keys(is_monitor=True), JOB)
     one_address = {"anyOf": [{"required": [key]} for key in ADDRESSES]}
     monitor = {**table_of(keys, *REQUIRED), "allOf": [one_address, *_one_schedule()]}
@@ -56,7 +56,7 @@ def job_schema() -> Schema:
 
 
 def config_schema() -> Schema:
-    """Of the project's own settings."""
+    """Return the schema of the project's own settings."""
     sections = {
         section: table_of(_explained(keys, SETTINGS, f"{section}.")) for section, keys in section_keys().items()
     }
@@ -71,7 +71,7 @@ def config_schema() -> Schema:
 
 
 def _overrides(*, is_monitor: bool) -> Schema:
-    """What can be set from outside a job's own file: all but its name."""
+    """Return the keys that can be set from outside a job's own file: all but its name."""
     keys = _explained(job_keys(is_monitor=is_monitor), JOB)
     return {**table_of({key: value for key, value in keys.items() if key != "name"}), "allOf": _one_schedule()}
 
@@ -82,7 +82,7 @@ def _one_schedule() -> list[Schema]:
 
 
 def _explained(keys: Mapping[str, Schema], words: Mapping[str, str], prefix: str = "") -> dict[str, Schema]:
-    """With a word about each key, and without the defaults that are not the same everywhere."""
+    """Add a word about each key, and drop the defaults that are not the same everywhere."""
     return {key: _explain(value, words, prefix + key) for key, value in keys.items()}
 
 

@@ -33,7 +33,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,200}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """What differs from one installation to the next."""
+    """The settings of a unit that differ from one installation to the next."""
 
     program: tuple[str, ...]  # the spyweb to start
     root: Path
@@ -88,7 +88,7 @@ def _service(unit: Unit) -> list[str]:
 
 
 def _confinement(unit: Unit) -> list[str]:
-    """What works for a user's own systemd too."""
+    """Return the directives that confine the service and work for a user's own systemd too."""
     return [
         "# Rights.  Workers give up nearly all of theirs by themselves; this bounds the daemon.",
         "NoNewPrivileges=yes",
@@ -136,17 +136,17 @@ def _any_below(paths: Sequence[Path], places: Sequence[Path]) -> bool:
 
 
 def _plain(path: Path) -> str:
-    """For a setting that takes the rest of its line as it is."""
+    """Escape a value for a directive that takes the rest of its line as it is."""
     return _one_line(str(path)).replace("%", "%%")
 
 
 def _argument(word: str) -> str:
-    """For a command, where `$` begins a variable; in other settings it is itself."""
+    """Escape a word of a command, where `$` begins a variable; elsewhere it is itself."""
     return _quoted(word).replace("$", "$$")
 
 
 def _quoted(word: str) -> str:
-    """For a setting that is split into words."""
+    """Escape a value for a directive that is split into words."""
     escaped = _one_line(word).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return escaped if re.fullmatch(r"[\w@%+=:,./-]+", escaped, re.ASCII) else f'"{escaped}"'
 
@@ -223,7 +223,7 @@ def _program(interpreter: Path) -> tuple[str, ...]:
 
 
 def whose(root: Path, environment: Mapping[str, str]) -> str:
-    """Who the service runs as: whoever asks; for root the user behind sudo, else the owner of the project."""
+    """Return the user that the service runs as: whoever asks; for root, sudo's user or the project's owner."""
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid()).pw_name
     if behind_sudo := environment.get("SUDO_USER"):

@@ -79,7 +79,7 @@ def ended_as_by_ctrl_c() -> Iterator[None]:
 
 
 def as_ctrl_c(number: int, frame: FrameType | None) -> None:
-    """What asyncio does at Ctrl-C: it cancels what runs, where an exception could strike any line of any task."""
+    """Cancel what runs, as asyncio does at Ctrl-C: an exception could strike any line of any task."""
     handler = signal.getsignal(signal.SIGINT)
     (handler if callable(handler) else signal.default_int_handler)(number, frame)
 

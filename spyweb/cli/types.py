@@ -42,7 +42,7 @@ def types(
 
 
 def write(path: Path, text: str) -> None:
-    """Raises Refused where that file is something else, NoAccess where it can't be written."""
+    """Write the definitions.  Raises Refused where that file is something else, NoAccess where it can't be written."""
     from spyweb.reference.definitions import FIRST_LINE
 
     try:

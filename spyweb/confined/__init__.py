@@ -1,1 +1,1 @@
-"""What the processes that work for the daemon have in common: no rights, few variables, and no life after it."""
+"""The processes that work for the daemon without rights, with few variables, and no longer than it lives."""

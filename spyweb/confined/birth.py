@@ -1,4 +1,4 @@
-"""How such a process is started, and how its end is told."""
+"""Start such a process, and tell how it ended."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def give_up_rights() -> list[str]:
-    """What is in force from now on, and what could not be, for people."""
+    """Give up this process's rights; return what is in force from now on, and what could not be, for people."""
     limits = _limit_resources()
     if sys.platform != "linux":
         return [*limits, f"no system-call filter and no Landlock: {sys.platform} has none"]
@@ -92,7 +92,7 @@ def give_up_rights() -> list[str]:
 
 
 def forbid_programs_and_network() -> list[str]:
-    """For a process that must open files: no program, TCP connection or other process is in its reach any more.
+    """Forbid programs, TCP and other processes to a process that must still open files.
 
     What is in force from now on, and what could not be, for people.
     """
@@ -171,7 +171,7 @@ def _filter_system_calls() -> str:
 
 
 class _Check(NamedTuple):
-    """Of the lower half of an argument, which is all that the calls checked so look at."""
+    """A check of the lower half of an argument, which is all that the calls checked so look at."""
 
     argument: int
     test: int

@@ -26,7 +26,7 @@ _MOST_CAPABILITIES = 64
 
 
 def become_nobody() -> str:
-    """What came of it, for people."""
+    """Change to a user without rights; return what came of it, for people."""
     if sys.platform != "linux":
         return f"the daemon's own user: {sys.platform} has no capabilities"
     libc = ctypes.CDLL(None, use_errno=True)
@@ -45,7 +45,7 @@ def become_nobody() -> str:
 
 
 def _capabilities(libc: ctypes.CDLL) -> int:
-    """Those that are permitted, as bits; none where they can't be asked for."""
+    """Return the permitted capabilities as bits; none where they can't be asked for."""
     sets = ctypes.create_string_buffer(struct.calcsize(_SETS))
     if libc.capget(_HEADER, sets):
         return 0
@@ -54,7 +54,7 @@ def _capabilities(libc: ctypes.CDLL) -> int:
 
 
 def _change_user(held: int) -> str:
-    """Not where the daemon, which has the same rights, could not end it any more."""
+    """Change the user, but not where the daemon, which has the same rights, could then not end it any more."""
     needed = 1 << _CAP_KILL | 1 << _CAP_SETGID | 1 << _CAP_SETUID
     if held & needed != needed:
         return "still root (no right to change the user, or to end other users' processes)"

@@ -1,4 +1,4 @@
-"""How a value that a script passes becomes the argument that an op expects, and the error text when it can't.
+"""Turn the values that a script passes into the arguments that an op expects, or into Lua's error text.
 
 An op names its parameters' types with the aliases below; `reader_of` turns such an annotation into a Reader, once.
 Values of scripts are bytes, int, float, bool, None, list, dict and wire.Foreign; they are converted as Lua's own C
@@ -44,7 +44,7 @@ class ArgumentReader:
 
 
 def type_name(value: object) -> str:
-    """What Lua's `type` would say."""
+    """Return what Lua's `type` would say of a value."""
     match value:
         case None:
             return "nil"

@@ -38,7 +38,7 @@ class Files:
         self._locks = tuple(Lock() for _ in range(LOCKS))
 
     def read(self, place: FilePlace, limit: int) -> bytes | None:
-        """What a file holds; None when there is none.  Raises Forbidden, OSError."""
+        """Return what a file holds, or None when there is none.  Raises Forbidden, OSError."""
         try:
             with entered(self._root, place) as spot, opened(spot, READ) as file:
                 return _read_at_most(file, limit)
@@ -58,7 +58,10 @@ class Files:
                 write_whole(file, content)
 
     def overwrite(self, place: FilePlace, content: bytes) -> None:
-        """Raises Forbidden, OSError.  Where the file has another name, that one keeps the old file."""
+        """Write a file anew.
+
+        Raises Forbidden, OSError.  Where the file has another name too, that name keeps the old file.
+        """
         with entered(self._root, place, make=True) as spot, self._turn(spot):
             self._refuse_log(place, spot)
             _refuse_others(spot)

@@ -35,12 +35,12 @@ class OpDispatcher:
 
     @property
     def storage_errors(self) -> int:
-        """How many of this run's store_* calls failed and carried on."""
+        """The number of this run's store_* calls that failed and carried on."""
         return self._call.tally.storage_errors
 
     @property
     def sql_cpu_ms(self) -> int:
-        """How much of a processor this run's SQL has taken."""
+        """The processor time that this run's SQL has taken, in milliseconds."""
         return round(self._call.tally.sql_cpu_s * 1000)
 
     def log(self, level: str, text: bytes) -> None:
@@ -83,7 +83,7 @@ class OpDispatcher:
         return Work(f"op {name}", self._call.job, self._call.run, self._call.generation)
 
     def _refusal(self, operation: Operation, error: Exception) -> OpError:
-        """What the script is told."""
+        """Return the error that the script is told."""
         self._metrics.errors[operation.name] += 1
         if isinstance(error, OpError):
             return error

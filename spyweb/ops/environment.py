@@ -1,4 +1,4 @@
-"""What scripts see of the daemon's environment through env_get: SPYWEB_* and nothing else."""
+"""Let scripts see SPYWEB_* of the daemon's environment through env_get, and nothing else."""
 
 from __future__ import annotations
 

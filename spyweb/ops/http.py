@@ -111,7 +111,7 @@ async def _fetch(call: Call, wanted: RequestOptions) -> Outcome:
 
 
 def _build(call: Call, wanted: RequestOptions) -> Fetch:
-    """Raises FetchError."""
+    """Build the request.  Raises FetchError."""
     settings = call.world.http.settings
     largest = settings.max_body_size if wanted.largest is None else wanted.largest
     return Fetch(
@@ -144,7 +144,7 @@ def _failed(error: FetchError) -> Outcome:
 
 
 def wanted_from(options: Mapping[object, object]) -> RequestOptions:
-    """What the one table of http_request asks for.  Raises OpError."""
+    """Read the one table that http_request takes.  Raises OpError."""
     url = _text_option(options, b"url")
     if url is None:
         raise _bad("http_request", 1, "field 'url': string expected, got nil")

@@ -36,7 +36,7 @@ class Forbidden(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """Where a name leads: a folder of the project, and the steps from there; the last one is the file."""
+    """A folder of the project and the steps from there that a name spells; the last step is the file."""
 
     folder: str  # relative to the project root
     steps: tuple[str, ...]
@@ -52,7 +52,7 @@ class OpenFilePlace:
 
 
 def places_of(folder: str, name: bytes, kinds: frozenset[str]) -> tuple[FilePlace, FilePlace]:
-    """Where a name is written, and where else it is looked for: the same, when it means the shared folder.
+    """Return where a name is written, and where else it is looked for; the same twice when it means the shared folder.
 
     Raises Forbidden.
     """
@@ -117,7 +117,7 @@ def entered(root: Path, place: FilePlace, *, make: bool = False) -> Iterator[Ope
 
 
 def leads_to(root: Path, spot: OpenFilePlace, place: FilePlace) -> bool:
-    """Whether this is the file that a name leads to, also where the file system ignores case."""
+    """Return whether this is the file that a name leads to, also where the file system ignores case."""
     try:
         steps = _resolved(Path(os.path.realpath(root)), place)
     except Forbidden:
@@ -152,7 +152,7 @@ def _step_down(folder: int, step: str, make: bool) -> int:
 
 
 def reason_of(error: Exception) -> str:
-    """What went wrong with a file, as a script is told."""
+    """Return what went wrong with a file, as a script is told."""
     if isinstance(error, OSError):
         if error.errno == errno.ELOOP:
             return PUT_THERE

@@ -29,12 +29,12 @@ class LockRequest:
 
 
 class LockBackend(Protocol):
-    """What a line asks of the keeper."""
+    """The part of the lock keeper that a queue calls."""
 
     def acquire(self, wish: LockRequest) -> Future[Held | None]: ...
 
     def give_back(self, wish: LockRequest) -> None:
-        """It was acquired for somebody who is gone."""
+        """Release a lock that was acquired for somebody who is gone."""
 
     def call_when_expired(self, held: Held, callback: Callable[[], object]) -> Handle: ...
 
@@ -73,7 +73,7 @@ class LockQueue:
             self._stop_rechecking()
 
     def lose_patience(self, waiter: LockWaiter) -> None:
-        """It gives up; but where the store is being asked for it, that answer still counts."""
+        """Let a waiter give up; where the store is being asked for it, that answer still counts."""
         waiter.is_late = True
         if self._asking is not waiter:
             self._dismiss(waiter, served=False)

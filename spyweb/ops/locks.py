@@ -1,4 +1,4 @@
-"""Who waits for which lock, in memory and holding nothing else up; and the leases of those who have one.
+"""Queue those who wait for a lock, in memory and holding nothing else up; renew the leases of those who have one.
 
 The store says who has a lock, and frees the locks of a run in the transaction that ends it.  Here is what it can't
 know: which runs live, so that their locks don't expire, and who is next in line.  A newcomer never gets past a line.
@@ -39,7 +39,7 @@ class LockKeeper:
         locks.on_released(self._released)
 
     async def take(self, wish: LockRequest) -> Held | None:
-        """None: it is yours.  Otherwise who has it, or is about to."""
+        """Take a lock at once.  Returns None when it is yours, otherwise who has it, or is about to."""
         if wish.name in self._lines:
             held = await self._holder_or_next(wish.name)
             if held:
@@ -47,7 +47,9 @@ class LockKeeper:
         return await self.acquire(wish)
 
     async def wait(self, wish: LockRequest, patience: float) -> Held | None:
-        """As `take`, once it is free; gives up after so many seconds, and at once where a run would wait for itself."""
+        """Wait for a lock, at most `patience` seconds, and not at all where a run would wait for itself; returns as
+        `take`.
+        """
         if wish.name in self._lines:
             held = await self._locks.holder(wish.name)
             if held and held.run == wish.run:
@@ -64,12 +66,12 @@ class LockKeeper:
         return None if is_served else line.held or await self.take(wish)
 
     def release(self, run: RunId) -> None:
-        """Its locks are free once all that it has asked for is done."""
+        """Free a run's locks once all that it has asked for is done."""
         if run in self._living:
             self._locks.release_run(run).add_done_callback(_note_failure)
 
     def run_ended(self, run: RunId) -> None:
-        """Its end is committed, and so its locks are free."""
+        """Forget a run whose end is committed: with that its locks were freed."""
         self._living.discard(run)
         self._leases.pop(run, None)
         if not self._leases:
@@ -103,7 +105,7 @@ class LockKeeper:
             del self._lines[name]
 
     async def _holder_or_next(self, name: bytes) -> Held | None:
-        """None where it is free and nobody is in line."""
+        """Return who has the lock or is next in line; None where it is free and nobody waits."""
         held = await self._locks.holder(name)
         line = self._lines.get(name)
         if held or line is None or line.first is None:

@@ -34,7 +34,7 @@ Arguments = Callable[[str, str, int], Sequence[str]]  # of (title, body, timeout
 
 
 class Desktop:
-    """Where notifications are shown; without a desktop nowhere, which is logged once."""
+    """Shows notifications on the desktop; without a desktop it shows none, and logs so once."""
 
     def __init__(self, environ: Mapping[str, str], platform: str = sys.platform) -> None:
         self._environ = environ
@@ -87,7 +87,7 @@ def mac_arguments(title: str, body: str, timeout_ms: int) -> Sequence[str]:
 
 
 def plain(text: str, longest: int) -> str:
-    """What a process can be given as an argument: no NUL and no half of a surrogate pair, and not too much."""
+    """Return the text as a process can be given it: no NUL, no half of a surrogate pair, and not too much."""
     whole = text.replace("\0", "").encode("utf-8", "replace").decode()
     return whole if len(whole) <= longest else whole[: longest - 1] + "…"
 

@@ -79,7 +79,7 @@ class Operation:
         return self.handler(call, *values)
 
     def _convert(self, given: Sequence[object]) -> list[object]:
-        """The same once more, for arguments that were left out, or to say which one is wrong."""
+        """Convert the arguments once more, to fill in those that were left out, or to say which one is wrong."""
         values = []
         for position, parameter in enumerate(self.parameters):
             omitted = position >= len(given)

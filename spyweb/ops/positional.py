@@ -1,4 +1,4 @@
-"""How positional functions of `state` are made: timed, counted, and not raising for what a key holds or a disk does.
+"""Make ops of the positional functions of `state`: timed, counted, and not raising for what a key holds or a disk does.
 
 They give their failure value and a text instead.  Only an argument of the wrong type raises, and a store that fails
 where the settings say so.  They are plain functions
@@ -65,7 +65,7 @@ class CallFailed(Exception):
 
 
 class StoreQuestion(Pending, Generic[T]):
-    """What the store was asked, and what its answer means to the script."""
+    """A question to the store, and what its answer means to the script."""
 
     __slots__ = ("_refusal", "_results", "began", "here")
 
@@ -117,7 +117,7 @@ class PositionalCall(NamedTuple):
         return self.call.memory_limit
 
     def subject(self, key: bytes) -> Subject:
-        """Raises Failed for a key that is too long."""
+        """Return what an error of this call names.  Raises CallFailed for a key that is too long."""
         limits = self.call.world.state
         subject = new_tuple(Subject, (self.function, key, self.failure, limits.max_value_bytes))
         if len(key) > limits.max_key_bytes:
@@ -125,13 +125,13 @@ class PositionalCall(NamedTuple):
         return subject
 
     def pattern(self, pattern: bytes) -> bytes:
-        """Raises Failed for a pattern that is too long."""
+        """Check a pattern.  Raises CallFailed for one that is too long."""
         if (reason := excess(pattern)) is not None:
             raise CallFailed((self.failure, f"{self.function}: {reason}"))
         return pattern
 
     def item(self, subject: Subject, given: object, position: int) -> Value:
-        """What is to be kept inside a table; raises OpError for nil, Failed for what can't be kept."""
+        """Convert what is to be kept inside a table.  Raises OpError for nil, CallFailed for what can't be kept."""
         if given is None:
             raise OpError(f"bad argument #{position} to '{self.function}' (value expected, got nil)")
         try:
@@ -140,7 +140,7 @@ class PositionalCall(NamedTuple):
             raise CallFailed(subject.refusal(str(problem))) from None
 
     def value(self, subject: Subject, given: object, position: int) -> Value:
-        """What is to be kept under a key; raises as `item` does."""
+        """Convert what is to be kept under a key.  Raises as `item` does."""
         value = self.item(subject, given, position)
         if value is NULL:
             raise CallFailed(subject.refusal("JSON's null can only be kept inside a table"))
@@ -225,7 +225,7 @@ def positional(
 
 
 def _are_large(arguments: Sequence[object]) -> bool:
-    """Whether to convert them would hold the loop: a table may have hundreds of thousands of values."""
+    """Return whether to convert them would hold the loop: a table may have hundreds of thousands of values."""
     return not _TABLES.isdisjoint(map(type, arguments)) and len(wire.pack(arguments)) > CONVERTED_AT_ONCE
 
 

@@ -20,7 +20,7 @@ FIRST = ("", 0)  # comes before any
 
 
 def is_full(size: int, more: int) -> bool:
-    """Whether so many bytes more do not belong into a file of this size.  An empty one takes anything."""
+    """Return whether so many bytes more do not belong into a file of this size; an empty file takes anything."""
     return size > 0 and size + more > MAX_BYTES
 
 
@@ -36,7 +36,7 @@ def rotate(folder: int, name: str, now_ms: int) -> None:
 
 
 def name_aside(names: list[str], name: str, now_ms: int) -> str:
-    """What the file is called from now on: a name that comes after those of the others, whatever the clock says."""
+    """Return the name that a full file gets: one that comes after those of the others, whatever the clock says."""
     stem, _, kind = name.rpartition(".")
     stamp, number = f"{datetime.fromtimestamp(now_ms // 1000, UTC):%Y%m%d-%H%M%S}", 1
     last = max((place_in_line(found, name) or FIRST for found in names), default=FIRST)
@@ -46,7 +46,7 @@ def name_aside(names: list[str], name: str, now_ms: int) -> str:
 
 
 def kept_aside(names: list[str], name: str) -> list[str]:
-    """Those of the names that were put aside for this one, oldest first."""
+    """Return the names that were put aside for this file, oldest first."""
     places = {found: place for found in names if (place := place_in_line(found, name))}
     return sorted(places, key=places.__getitem__)
 

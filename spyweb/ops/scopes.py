@@ -73,7 +73,7 @@ def put(here: PositionalCall, fields: Fields) -> StoreQuestion[object]:
 
 
 def change_of(entry: Entry | None, value: Value) -> dict[str, object]:
-    """What a write gives; nil stands for nothing there, and for JSON's null at the top."""
+    """Return what a write gives; nil stands for nothing there, and for JSON's null at the top."""
     return {"old_value": result_of(entry.value if entry else None), "new_value": result_of(value)}
 
 

@@ -36,7 +36,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What looking through the candidates came to."""
+    """The result of looking through the candidates for a module."""
 
     seen: Dependencies
     module: Module | None = None
@@ -44,7 +44,7 @@ class Search:
 
 
 def digest_of(source: bytes) -> str:
-    """What `dependencies` keeps of a file, to compare a later content with."""
+    """Return what `dependencies` keeps of a file, to compare a later content with."""
     return hashlib.blake2b(source, digest_size=16).hexdigest()
 
 
@@ -99,7 +99,7 @@ class Sources:
         return Search(seen=seen)
 
     def read(self, path: str) -> bytes | None:
-        """What a file holds, None when there is none.  Raises OpError when it is refused."""
+        """Return what a file holds, or None when there is none.  Raises OpError when it is refused."""
         try:
             inside = (self._root / path).resolve(strict=True)
             if not inside.is_relative_to(self._root):
@@ -117,7 +117,7 @@ class Sources:
 
 
 def candidates_of(folder: str, name: bytes) -> Iterator[PurePosixPath]:
-    """Where a module may be, in order: the job's folder before the root, NAME.lua before NAME/init.lua."""
+    """Yield where a module may be, in order: the job's folder before the root, NAME.lua before NAME/init.lua."""
     parts = _parts_of(name)
     for place in dict.fromkeys((PurePosixPath(folder), PurePosixPath())):
         yield place.joinpath(*parts[:-1], parts[-1] + ".lua")

@@ -27,7 +27,7 @@ LONGEST_TIMEOUT = 366 * 86_400.0  # seconds: more than any run lasts; keeps infi
 
 @dataclass(frozen=True, slots=True)
 class LockTerms:
-    """What the arguments after a lock's name come to."""
+    """The arguments after a lock's name, as they are meant."""
 
     holder: bytes | None  # None: the run itself
     timeout: float  # seconds; NaN is for `_wish` to refuse, which knows the lock
@@ -126,7 +126,7 @@ def _seconds(function: str, position: int, given: object) -> float:
 
 
 def _wish(here: PositionalCall, name: bytes, terms: LockTerms) -> LockRequest:
-    """Raises Failed for names that are too long, and a timeout that is no number."""
+    """Build the request for a lock.  Raises CallFailed for names that are too long, and a timeout that is no number."""
     if math.isnan(terms.timeout):
         raise CallFailed((False, f"{here.function}: lock '{shown(name)}': the timeout is NaN"))
     holder = _own_name(here.call) if terms.holder is None else terms.holder

@@ -130,7 +130,7 @@ def _refused(key: bytes) -> Future[Any]:
 
 
 def _ask(call: Call, name: str, otherwise: Results, source: Future[Kept]) -> StoreAnswer[Kept]:
-    """What the store was asked; `otherwise` is what a failure gives."""
+    """Return the question to the store; `otherwise` is what a failure gives."""
     return StoreAnswer(source, _settle, call, name, otherwise)
 
 
@@ -154,6 +154,6 @@ def count_failure(call: Call, name: str, error: StoreError) -> None:
 
 
 def raise_if_wanted(call: Call, name: str, error: StoreError) -> None:
-    """Raises OpError where a failure is to be an error of the script."""
+    """Raise OpError where a failure is to be an error of the script."""
     if (call.on_store_error or call.world.on_store_error) is OnStoreError.RAISE:
         raise OpError(f"{name}: {error}")

@@ -1,4 +1,4 @@
-"""How long ops take, as percentiles since start, in a few numbers whatever happens."""
+"""Keep how long ops take, as percentiles since start, in a few numbers whatever happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an op may reach: the World, built once by the daemon, and the Call, which says who is asking."""
+"""The World, which is all that ops may reach, built once by the daemon; and the Call, which says who is asking."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ JobLog = Callable[[str, bytes], None]  # level, text
 
 
 def unheard(level: str, text: bytes) -> None:
-    """Where lines go before there is a log."""
+    """Drop a line: where lines go before there is a log."""
 
 
 @dataclass(slots=True)
 class StateMetrics:
-    """What state.stats() tells."""
+    """The counters that state.stats() shows."""
 
     reads: int = 0
     writes: int = 0
@@ -79,14 +79,14 @@ class World:
         self.sql.run_ended(run)
 
     def call_ended(self, run: RunId) -> None:
-        """As `run_ended`, of what has no row whose end would free its locks: a request, a load, a test."""
+        """Tell of the end of a call without a row, which frees its locks: of a request, a load or a test."""
         self.locks.release(run)
         self.run_ended(run)
 
 
 @dataclass(slots=True)
 class Tally:
-    """What is counted for one run while it lasts."""
+    """The counters of one run while it lasts."""
 
     storage_errors: int = 0
     sql_cpu_s: float = 0.0  # of db_query and db_exec

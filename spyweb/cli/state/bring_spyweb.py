@@ -1,4 +1,4 @@
-"""What `spyweb state import --from spyweb` brings beside stored keys: records, with what was seen, and scripts' tables.
+"""Import what SpyWeb keeps beside stored keys: records, with what was seen, and scripts' tables.
 
 Doing it again changes nothing: a record that is here already is left as it is, and so is a table.
 """

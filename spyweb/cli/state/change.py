@@ -128,7 +128,7 @@ def parse_value(text: str) -> Value:
 
 
 def parse_ttl(text: str) -> int | None:
-    """None: for ever.  Raises Refused."""
+    """Read a time to live; None is for ever.  Raises Refused."""
     if not text:
         return None
     try:
@@ -146,7 +146,7 @@ def records(count: int) -> str:
 
 
 def tell_of(key: str, form: Format, what: str, **fields: object) -> None:
-    """What became of a key."""
+    """Tell what became of a key."""
     tell(form, f"{spelt(key)} {what}", {"key": to_plain(as_bytes(key)), **fields})
 
 

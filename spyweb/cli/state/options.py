@@ -1,4 +1,4 @@
-"""What the commands about stored values take: whose entries, in what form, and whether to ask."""
+"""The options of the commands about stored values: whose entries, in what form, and whether to ask."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ _CHOICES = {
 
 
 def find_place(context: typer.Context, chosen: dict[str, object]) -> StatePlace:
-    """Raises Refused when more than one is chosen."""
+    """Return the namespace that was chosen.  Raises Refused when more than one is."""
     project = open_project(root_of(context))
     given = {name: value for name, value in chosen.items() if value not in (None, False)}
     if len(given) > 1:
@@ -127,17 +127,17 @@ def _namespace(project: Project, choice: str, name: str) -> str:
 
 
 def as_bytes(argument: str) -> bytes:
-    """What was typed, also when it is not UTF-8."""
+    """Return what was typed as bytes, also when it is not UTF-8."""
     return os.fsencode(argument)
 
 
 def spelt(argument: str) -> str:
-    """The same for people."""
+    """Return bytes as people are shown them."""
     return one_line(as_bytes(argument).decode("utf-8", "backslashreplace"))
 
 
 def agree(question: str, *, yes: bool) -> bool:
-    """Whether to go on.  Raises Refused where nobody can be asked."""
+    """Ask whether to go on.  Raises Refused where nobody can be asked."""
     if yes or output.confirm(question):
         return True
     output.note("nothing was changed")

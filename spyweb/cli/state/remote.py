@@ -80,7 +80,7 @@ class RemoteState:
     def watch(
         self, namespace: str | None, pattern: bytes, each: Callable[[ChangeView], None], began: Callable[[], None]
     ) -> None:
-        """Until the daemon ends, which raises Refused."""
+        """Yield changes until the daemon ends, which raises Refused."""
         lines = self._daemon.lines(_of("watch", namespace=namespace, pattern=pattern), timeout=None)
         next(lines, None)
         began()
@@ -94,7 +94,7 @@ class RemoteState:
         return self._daemon.ask(method, target, dict[str, kind], timeout=None)[field]  # type: ignore[valid-type]
 
     def _whole(self, target: str) -> Iterator[bytes]:
-        """Raises Refused when the stream was cut off: it would look like one that is over."""
+        """Yield the lines of a stream.  Raises Refused when it was cut off: it would look like one that is over."""
         for line in self._daemon.lines(target, timeout=None):
             if line.startswith(END):
                 return

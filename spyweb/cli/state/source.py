@@ -1,4 +1,4 @@
-"""Where stored values are asked for: the daemon that has the project; without one its database.
+"""Find who answers for stored values: the daemon that has the project, or without one its database.
 
 Reading the database takes no lock.  Changing it does, so that nothing is changed behind a daemon that can't be reached.
 """

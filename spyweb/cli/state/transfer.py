@@ -123,7 +123,7 @@ def read(file: str, origin: ImportFormat | None, agent: str, now_ms: int) -> tup
 
 
 def read_lines(file: str) -> list[Item]:
-    """Raises Refused with the line that is no entry."""
+    """Read exported entries.  Raises Refused with the line that is no entry."""
     reader = LineReader()
     name = "stdin" if file == PIPE else file
     try:
@@ -136,7 +136,7 @@ def read_lines(file: str) -> list[Item]:
 
 
 def load(state: StateSource, items: list[Item], *, dry_run: bool, yes: bool) -> Imported | None:
-    """None: whoever was asked said no."""
+    """Load entries; None when whoever was asked said no."""
     if dry_run or not yes:
         planned = _load(state, items, dry_run=True)
         if dry_run:

@@ -1,4 +1,4 @@
-"""Which addresses belong to the public internet: the rest is what `[http] deny_private` keeps scripts away from."""
+"""Tell the addresses of the public internet from those that `[http] deny_private` keeps scripts away from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def is_public(address: str) -> bool:
-    """Whether a literal address, as it is about to be connected to, is one of the public internet."""
+    """Return whether a literal address, as it is about to be connected to, is one of the public internet."""
     plain = ip_address(address.partition("%")[0])
     if isinstance(plain, IPv4Address):
         return _is_public_v4(plain)
@@ -21,7 +21,7 @@ def is_public(address: str) -> bool:
 
 
 def is_literal(host: str) -> bool:
-    """Whether it is an address already, and no name."""
+    """Return whether a host is an address already, and no name."""
     try:
         ip_address(host.partition("%")[0])
     except ValueError:

@@ -32,7 +32,7 @@ _NO_UTF8 = re.compile("[\udc80-\udcff]")  # what aiohttp makes of such bytes
 
 
 class Incoming(ResponseHandler):
-    """What a server sends, within bounds: of a head, of the answers before the answer, of chunks.
+    """Reads what a server sends, within bounds: of a head, of the answers before the answer, of chunks.
 
     A head is read before what came together with it.  Else bytes behind the end of an answer, such as the body of a
     204, or more than the Content-Length says, would have all of it refused, the status too.  So they just have the
@@ -117,7 +117,7 @@ class Incoming(ResponseHandler):
             self.transport.close()
 
     def _tell_reader(self) -> None:
-        """What can't be read ends the body: aiohttp would let whoever reads it wait for the rest."""
+        """End the body where it can't be read: aiohttp would let whoever reads it wait for the rest."""
         error, body = self.exception(), self._payload
         if isinstance(error, HttpProcessingError) and body is not None and not body.is_eof():
             body.set_exception(FetchError("http", in_one_line(error.message)))
@@ -148,7 +148,7 @@ def with_location(headers: CIMultiDictProxy[str], location: str) -> CIMultiDictP
 
 
 def led_to(base: URL, location: str) -> str:
-    """Where a redirect leads, as browsers have it: a byte that is no UTF-8 is escaped, and the query stays as it is."""
+    """The address that a redirect leads to, as browsers have it: no UTF-8 is escaped, and the query stays as it is."""
     size = len(location.encode("utf-8", "surrogateescape"))
     if size > LOCATION:
         return REFUSED + too_large("a Location", size, LOCATION)

@@ -1,4 +1,4 @@
-"""What a server's certificate says, and the handshake that gets to see it whatever is wrong with it."""
+"""Fetch and read a server's certificate, with a handshake that succeeds whatever is wrong with it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Certificate:
 
 
 def trusting_context() -> ssl.SSLContext:
-    """It is the certificate that is wanted, whoever vouches for it: nothing is sent over such a connection."""
+    """Return a TLS context that trusts anybody: only the certificate is wanted, and nothing is sent over it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -49,7 +49,7 @@ def read_certificate(der: bytes, now_ms: int) -> Certificate:
 
 
 def colons(number: int) -> str:
-    """Its bytes, as certificates show them; one below 0, which no serial should be, as it stands."""
+    """Return a TLS context that trusts anybody: only the certificate is wanted, and nothing is sent."""
     if number < 0:
         return f"-{colons(-number)}"
     return number.to_bytes(max(1, (number.bit_length() + 7) // 8), "big").hex(":").upper()

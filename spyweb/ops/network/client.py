@@ -95,7 +95,7 @@ class HttpClient:
         )
 
     async def certificate(self, host: str, port: int) -> bytes:
-        """What a TLS server shows, in DER, whoever vouches for it.  Raises FetchError."""
+        """Return what a TLS server shows, in DER, whoever vouches for it.  Raises FetchError."""
         timeout_s = self._settings.timeout_ms / 1000
         try:
             async with asyncio.timeout(timeout_s):
@@ -115,7 +115,7 @@ class HttpClient:
                 yield response
 
     async def _trust(self) -> ssl.SSLContext:
-        """Also where no TLS is asked for: a redirect may lead there."""
+        """Return the TLS context, also where no TLS is asked for: a redirect may lead there."""
         if self._tls is None:
             self._tls = await asyncio.to_thread(machine_trust)
         return self._tls
@@ -123,7 +123,8 @@ class HttpClient:
 
 @cache
 def machine_trust() -> ssl.SSLContext:
-    """What aiohttp would use.  It would read the certificates at its import, twice: each time 35 ms and 1 MB.
+    """Return the TLS context that aiohttp would make, made here once: it would read the certificates at its import,
+    twice.
 
     But for a key exchange with numbers of the server's choice, which may be so long that one handshake, which is done
     on the loop, takes a second.
@@ -229,7 +230,7 @@ def most_connections() -> int:
 
 
 def hops_of(fetch: Fetch, settings: HttpSettings) -> Sequence[Hop]:
-    """What is done at each hop, the first one and those that redirects lead to."""
+    """Return what is done at each hop, the first one and those that redirects lead to."""
 
     async def leave_behind(wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         if wanted.method != fetch.method:  # a redirect has made it a GET
@@ -240,7 +241,7 @@ def hops_of(fetch: Fetch, settings: HttpSettings) -> Sequence[Hop]:
         return await send(wanted)
 
     async def ask_again(wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        """It may go over the connection of the hop before, which the server has just closed without a word.
+        """Ask a second time where the connection of the hop before was used, which the server may just have closed.
 
         aiohttp asks once more as well, but only once over all hops.
         """
@@ -258,7 +259,7 @@ def hops_of(fetch: Fetch, settings: HttpSettings) -> Sequence[Hop]:
 async def refuse_private_names(
     wanted: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """What a proxy is told to connect to, as far as it can be known here."""
+    """Refuse what a proxy is told to connect to, as far as it can be known here to be private."""
     if wanted.proxy is not None and (reason := private_target(wanted.url.raw_host or "")):
         raise FetchError("connect", f"could not connect to {wanted.url.raw_host}: {reason}")
     return await send(wanted)
@@ -295,7 +296,7 @@ def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aio
 
 
 def socks_door(settings: HttpSettings, resolver: Resolver) -> SocksDoor:
-    """How to reach the world through a SOCKS proxy: a session for one request, so that nothing of it is kept."""
+    """Open a session through a SOCKS proxy for one request, so that nothing of it is kept."""
     room = asyncio.Semaphore(MOST_THROUGH_SOCKS)
 
     @asynccontextmanager

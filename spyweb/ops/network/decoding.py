@@ -37,7 +37,7 @@ class Stream(Protocol):
 
     @property
     def unused_data(self) -> bytes:
-        """What came after its end."""
+        """The bytes that came after the end of the compressed data."""
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
         """As soon as the output is as long as that, the rest waits for the next call, which may bring no data."""
@@ -78,7 +78,7 @@ def _gzip(first: int) -> Stream:
 
 
 def _deflate(first: int) -> Stream:
-    """With or without its header, as browsers take it."""
+    """Inflate a body with or without the zlib header, as browsers take it."""
     return ZlibStream(zlib.MAX_WBITS if first & 0xF == CM_DEFLATE else -zlib.MAX_WBITS)
 
 
@@ -97,7 +97,7 @@ COMPRESSIONS = frozenset(STREAMS) | {"compress", "x-compress", "bzip2", "x-bzip2
 
 
 class Decoder:
-    """Of one body, by its Content-Encoding headers.  A body that never comes may have any."""
+    """Decodes one body by its Content-Encoding headers; a body that never comes may have any."""
 
     def __init__(self, headers: Sequence[str]) -> None:
         names = [name.strip().lower() for name in ",".join(headers).split(",", ENCODINGS)]
@@ -108,7 +108,7 @@ class Decoder:
         self._over = False  # all that may still come is refuse
 
     def decode(self, data: bytes) -> Iterator[bytes]:
-        """What these bytes stand for, step by step.  Raises FetchError."""
+        """Yield what these bytes stand for, step by step.  Raises FetchError."""
         if self._is_too_much:
             raise FetchError("http", f"the body has more than {ENCODINGS} content-encodings")
         if not self._encoding:

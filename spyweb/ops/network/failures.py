@@ -1,4 +1,4 @@
-"""What can go wrong on the way to another machine, in the words that scripts know: the `kind` of an error."""
+"""Translate what goes wrong on the way to another machine into the words that scripts know: the `kind` of an error."""
 
 from __future__ import annotations
 

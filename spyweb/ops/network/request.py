@@ -33,7 +33,7 @@ _OURS = frozenset({"content-length", "transfer-encoding", "expect"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
-    """What is asked for."""
+    """A request to be sent."""
 
     url: URL
     timeout_s: float  # for all of it: connecting, redirects, the body where it is to come whole
@@ -48,7 +48,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What came back: any status, once as much has come as was asked for."""
+    """A reply of any status, once as much of it has come as was asked for."""
 
     status: int
     body: bytes
@@ -58,16 +58,16 @@ class Response:
 
 
 class Http(Protocol):
-    """Whoever can carry a Fetch out."""
+    """The HTTP client as ops and monitors see it."""
 
     @property
     def settings(self) -> HttpSettings: ...
 
     async def fetch(self, fetch: Fetch) -> Response:
-        """Raises FetchError."""
+        """Send a request and read the reply.  Raises FetchError."""
 
     async def certificate(self, host: str, port: int) -> bytes:
-        """What a TLS server shows, in DER, whoever vouches for it.  Raises FetchError."""
+        """Return what a TLS server shows, in DER, whoever vouches for it.  Raises FetchError."""
 
 
 def parse_url(text: bytes) -> URL:
@@ -82,7 +82,7 @@ def parse_proxy(text: bytes) -> URL:
 
 
 def as_written(url: URL, text: str) -> URL:
-    """With the query as it stands in the text: yarl undoes escapes that a signature may be over."""
+    """Return the address with its query as it stands: yarl undoes escapes that a signature may be over."""
     _, mark, query = text.partition("#")[0].partition("?")
     if not mark:
         return url
@@ -117,7 +117,7 @@ def _parse(text: bytes, kind: str, what: str, schemes: Sequence[str]) -> URL:
 
 
 def parse_method(text: bytes) -> str:
-    """Raises FetchError."""
+    """Check an HTTP method.  Raises FetchError."""
     method = text[: METHOD + 1].upper()
     if len(method) > METHOD or not _TOKEN.fullmatch(method) or method == b"CONNECT":
         raise FetchError("http", "bad method")

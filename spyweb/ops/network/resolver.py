@@ -31,7 +31,7 @@ GIVE_UP_S = 10.0
 
 
 class Priority(IntEnum):
-    """What is known of a host; the value is how many threads may be busy for a lookup of it to begin."""
+    """The order in which hosts are looked up, by their record; the value is how many threads may then be busy."""
 
     SLOW = 32
     NEW = 192
@@ -96,7 +96,7 @@ class Resolver(AbstractResolver):
 
     @property
     def busy(self) -> int:
-        """How many threads are in a lookup, stuck ones included."""
+        """The number of threads that are in a lookup, stuck ones included."""
         return self._busy
 
     async def resolve(
@@ -116,7 +116,7 @@ class Resolver(AbstractResolver):
         return found
 
     async def close(self) -> None:
-        """Whoever waits is told; threads that are stuck end with the process."""
+        """Tell all who wait; threads that are stuck end with the process."""
         for lookup in self._lookups.values():
             lookup.finish(Resolution(error="the daemon is stopping"))
         for queue in self._waiting.values():

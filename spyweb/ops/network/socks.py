@@ -90,7 +90,7 @@ class SocksConnector(aiohttp.TCPConnector):
         return ProxyType.SOCKS4 if self._proxy.scheme.startswith("socks4") else ProxyType.SOCKS5
 
     async def _address(self) -> str:
-        """Of the proxy itself.  Raises FetchError."""
+        """Return the address of the proxy itself.  Raises FetchError."""
         host = self._proxy.raw_host or ""
         try:
             found = [host] if is_literal(host) else [each["host"] for each in await self._names.resolve(host)]

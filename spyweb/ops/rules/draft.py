@@ -55,7 +55,7 @@ class EditedValue:
         return cast(bytes, growing)
 
     def finished(self, root: Value) -> Value:
-        """Raises Unstorable."""
+        """Return the edited value.  Raises Unstorable."""
         for number in self._fewer:
             if have_colliding_numbers(cast(Object, self._own[number])):
                 raise Unstorable(f"{COLLIDE} can't be stored")

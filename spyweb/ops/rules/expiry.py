@@ -1,4 +1,4 @@
-"""When what is kept ends: seconds as scripts give them, epoch milliseconds inside."""
+"""Reckon when an entry ends: seconds as scripts give them, epoch milliseconds inside."""
 
 from __future__ import annotations
 

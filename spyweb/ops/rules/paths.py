@@ -1,4 +1,4 @@
-"""Where in a value an update op works: a path of literal field names.  Dots never separate; no segment is the root."""
+"""Follow the path of an update op into a value: literal field names, where dots never separate and none is the root."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Rejected(Exception):
 
 
 def check_path(op: str, path: Path) -> None:
-    """Raises Rejected."""
+    """Check the depth and the segments of a path.  Raises Rejected."""
     if len(path) > MOST_SEGMENTS:
         raise Rejected(f"{op}.path.too_deep", f"a path of {len(path)} segments; at most {MOST_SEGMENTS}")
     for segment in path:
@@ -41,7 +41,7 @@ def check_path(op: str, path: Path) -> None:
 
 
 def object_at_root(op: str, root: Value) -> Object:
-    """What a field op works on; a missing root is an empty object.  Raises Rejected."""
+    """Return the object that a field op works on; a missing root is an empty one.  Raises Rejected."""
     if root is None:
         return {}
     if not isinstance(root, dict):
@@ -61,7 +61,7 @@ def put_field(target: Object, segment: bytes, value: Value) -> None:
 
 
 def field_of(target: Object, segment: bytes) -> Value:
-    """None where there is no such field."""
+    """Return the field of an object, or None where there is none."""
     return target.get(key_of(target, segment))
 
 
@@ -72,5 +72,5 @@ def object_in(target: Object, segment: bytes) -> Object:
 
 
 def spelled(path: Sequence[bytes]) -> str:
-    """For error texts."""
+    """Return a path as error texts show it."""
     return "the value" if not path else "'" + ".".join(map(shown, path)) + "'"

@@ -1,4 +1,4 @@
-"""What positional state.* does to one entry: each rule gives a Transform, whose `result` is what the script gets.
+"""The rules of positional state.* for one entry: each gives a Transform, whose `result` is what the script gets.
 
 A rule never raises for what is stored: it gives the function's failure value and a reason, and leaves the entry alone.
 """
@@ -18,7 +18,7 @@ Results = tuple[object, ...]
 
 
 class Subject(NamedTuple):
-    """Which function was called on which key: what an error names."""
+    """The function and the key of a call: what an error names."""
 
     function: str
     key: bytes
@@ -55,7 +55,7 @@ def delete() -> Transform:
 
 
 def compare_swap(subject: Subject, old: Value, new: Value) -> Transform:
-    """None, for nil, is what a missing key holds."""
+    """Swap a value for another; None stands for a missing key."""
 
     def change(entry: Entry | None) -> Put | Leave:
         if not are_equal(entry.value if entry else None, old):
@@ -107,7 +107,7 @@ def added(number: int | float, delta: int | float) -> int | float | None:
 
 
 def append(subject: Subject, text: bytes) -> Transform:
-    """Gives the length in bytes."""
+    """Append to a text; the result is its length in bytes."""
 
     def change(entry: Entry | None) -> Put | Leave:
         value = entry.value if entry else b""
@@ -119,7 +119,7 @@ def append(subject: Subject, text: bytes) -> Transform:
 
 
 def list_push(subject: Subject, item: Value) -> Transform:
-    """Gives the length."""
+    """Append to a list; the result is its length."""
 
     def change(entry: Entry | None) -> Put | Leave:
         items = list_in(entry)
@@ -148,7 +148,7 @@ def list_length(subject: Subject, entry: Entry | None) -> Results:
 
 
 def list_in(entry: Entry | None) -> list[Value] | None:
-    """What is missing and `{}` are empty lists."""
+    """Return the list that an entry holds; a missing entry and `{}` are empty lists."""
     value = entry.value if entry else []
     if isinstance(value, dict) and not value:
         return []

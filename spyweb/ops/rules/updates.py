@@ -66,7 +66,7 @@ class Updated:
 
 
 def apply(root: Value, updates: Sequence[Update]) -> Updated:
-    """What a value becomes; a missing one at least `{}`.  Raises Unstorable."""
+    """Return what a value becomes; a missing one at least `{}`.  Raises Unstorable."""
     draft, problems = EditedValue(), []
     for index, update in enumerate(updates):
         try:
@@ -165,7 +165,7 @@ def _append(draft: EditedValue, root: Value, update: Update) -> Value:
 
 
 def _append_below(draft: EditedValue, target: Object, path: Path, update: Update) -> Object:
-    """What is rejected at its end has changed nothing on the way there."""
+    """Append at the end of a path; what is rejected there has changed nothing on the way."""
     if path[1:]:
         below: Value = _append_below(draft, object_in(target, path[0]), path[1:], update)
     else:

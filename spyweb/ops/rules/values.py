@@ -1,4 +1,4 @@
-"""What a script may keep as a value: from what crossed out of Lua to a Value of the model, and back.
+"""Turn what crossed out of Lua into a Value of the model, and back.
 
 A Value is what comes back as it was written, except that a float that is integral within 64 bits becomes the integer.
 """
@@ -32,7 +32,7 @@ class Unstorable(Exception):
         self.path = path
 
     def inside(self, key: object) -> Unstorable:
-        """The same, seen from the table around it."""
+        """Return the reason as seen from the table around the value."""
         return Unstorable(self.reason, _step(key) + self.path)
 
 
@@ -41,13 +41,16 @@ def _step(key: object) -> str:
 
 
 def shown(text: bytes) -> str:
-    """For people."""
+    """Return a text as people are shown it."""
     decoded = text.decode("utf-8", "backslashreplace")
     return decoded if len(decoded) <= SHOWN else f"{decoded[:SHOWN]}..."
 
 
 def value_from_lua(given: object) -> Value:
-    """Raises Unstorable.  A table may be given back as it is: whoever gave it must not change it any more."""
+    """Return what a script may keep.
+
+    Raises Unstorable.  A table may be given back as it is: whoever gave it must not change it any more.
+    """
     kind = type(given)
     if kind in _AS_THEY_ARE:
         return given  # type: ignore[return-value]
@@ -89,7 +92,7 @@ def prepared(given: object) -> object:
 
 
 def _list_from_lua(given: list[object]) -> list[Value]:
-    """It may be long, and this is the loop's time: where nothing is to convert it is not gone through one by one."""
+    """Convert a list; it may be long, so where nothing is to convert it is not gone through one by one."""
     if _AS_THEY_ARE.issuperset(map(type, given)):
         return given  # type: ignore[return-value]
     made: list[Value] = []
@@ -176,7 +179,7 @@ def are_equal(left: Value, right: Value) -> bool:
 
 
 def has_key(table: Mapping[ValueKey, Value], key: ValueKey) -> bool:
-    """Of that very kind: to Python 1 and true are one key, to Lua they are not."""
+    """Return whether there is a key of that very kind: to Python 1 and true are one key, to Lua they are not."""
     if key not in table:
         return False
     return key not in ALIKE or type(_known_key(table, key)) is type(key)
@@ -211,7 +214,7 @@ def _known_key(table: Mapping[ValueKey, Value], key: ValueKey) -> ValueKey:
 
 
 def kind_of(value: Value | bytearray) -> str:
-    """For error texts."""
+    """Return what error texts call a value."""
     match value:
         case None:
             return "nothing"
