@@ -49,7 +49,7 @@ def read_certificate(der: bytes, now_ms: int) -> Certificate:
 
 
 def colons(number: int) -> str:
-    """Return a TLS context that trusts anybody: only the certificate is wanted, and nothing is sent."""
+    """Return a serial number as certificates show it, byte by byte; one below 0, which none should be, as it stands."""
     if number < 0:
         return f"-{colons(-number)}"
     return number.to_bytes(max(1, (number.bit_length() + 7) // 8), "big").hex(":").upper()
