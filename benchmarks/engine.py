@@ -23,8 +23,7 @@ import structlog
 from benchmarks.processes import cpu_seconds, family
 from spyweb.clock import RealClock
 from spyweb.daemon.build import Purpose, Runtime, build, hosts
-from spyweb.daemon.options import Options
-from spyweb.daemon.serve import Daemon, assemble, read_settings, tune_interpreter
+from spyweb.daemon.serve import Daemon, Options, assemble, read_settings, tune_interpreter
 from spyweb.daemon.server import open_server
 from spyweb.lua.session import Request
 from spyweb.model import Ending, Every, JobId, JobSpec, Never, Outcome, Run, RunId, RunState, Schedule, TriggerType

@@ -2,7 +2,7 @@
 
 import sys
 
-from spyweb.daemon.loading import end_at_sigterm, ended_by_ctrl_c, outlive_hang_up
+from spyweb.daemon.signals import end_at_sigterm, ended_by_ctrl_c, outlive_hang_up
 
 end_at_sigterm()
 if "start" in sys.argv:  # it becomes the daemon

@@ -17,7 +17,7 @@ import typer
 
 from spyweb.cli.options import root_of
 from spyweb.cli.project import open_project
-from spyweb.daemon.loading import put_hang_up_off
+from spyweb.daemon.signals import put_hang_up_off
 
 LEVELS = (None, "warning", "error")  # -q, -qq
 

@@ -1,6 +1,6 @@
 """`python -m spyweb.daemon --root DIR --flags JSON`: the daemon's process.
 
-`spyweb start` becomes this one, so that neither typer nor rich stays in memory.
+`spyweb start` becomes this one, so that typer does not stay in memory.
 """
 
 from __future__ import annotations
@@ -8,15 +8,14 @@ from __future__ import annotations
 import faulthandler
 import sys
 
-from spyweb.daemon.lean import lean_imports
-from spyweb.daemon.loading import end_at_sigterm, ended_by_ctrl_c, outlive_hang_up
+from spyweb.daemon.signals import end_at_sigterm, ended_by_ctrl_c, outlive_hang_up
 from spyweb.daemon.streams import open_standard_streams
 
 open_standard_streams()
-faulthandler.enable()  # ended by SIGBUS or SIGSEGV, it says so on stderr
+faulthandler.enable()  # a process ended by SIGBUS or SIGSEGV says so on stderr
 end_at_sigterm()
 outlive_hang_up()
-with ended_by_ctrl_c(), lean_imports():
+with ended_by_ctrl_c():
     from spyweb.daemon.process import main
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The daemon as a process: its arguments, its loop, its exit code."""
+"""The daemon as a process: its arguments, its loop, its threads, its exit code."""
 
 from __future__ import annotations
 
@@ -8,38 +8,37 @@ import json
 import os
 import sys
 from asyncio import AbstractEventLoop
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from threading import Barrier
 
-from spyweb.daemon.options import Options
-from spyweb.daemon.serve import serve
+from spyweb.daemon.serve import Options, serve
 from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError, legible
 from spyweb.logs.journal import is_journal, with_priority
 from spyweb.logs.queued import queued_standard_streams
 
+THREADS = min(32, (os.cpu_count() or 1) + 4)  # as many as Python would start on demand
+
 
 def main(argv: Sequence[str]) -> int:
     with queued_standard_streams():
-        return _run(argv)
-
-
-def _run(argv: Sequence[str]) -> int:
-    try:
-        _loop_run(serve(read_options(argv)))
-    except ConfigError as error:
-        for problem in error.problems:
-            _complain(problem)
-        return ExitCode.USAGE
-    except SpywebError as error:
-        _complain(error)
-        return ExitCode.USAGE
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
+        try:
+            run(read_options(argv))
+        except ConfigError as error:
+            for problem in error.problems:
+                complain(problem)
+            return ExitCode.USAGE
+        except SpywebError as error:
+            complain(error)
+            return ExitCode.USAGE
+        except KeyboardInterrupt:
+            return ExitCode.INTERRUPTED
     return ExitCode.OK
 
 
-def _complain(reason: object) -> None:
+def complain(reason: object) -> None:
     line = f"spyweb: {reason}"
     sys.stderr.write(f"{with_priority(line, 'error') if is_journal(sys.stderr, os.environ) else line}\n")
 
@@ -49,32 +48,51 @@ def read_options(argv: Sequence[str]) -> Options:
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--flags", type=json.loads, default={})
     given = parser.parse_args(argv)
-    flags = dict(given.flags)
-    _refuse_unwatchable(given.root.absolute())
-    return Options(root=given.root.absolute(), repair=bool(flags.pop("repair", False)), flags=flags)
+    root, flags = given.root.absolute(), dict(given.flags)
+    if legible(root) != str(root):  # watchfiles takes text only
+        raise Refused(f"{legible(root)}: a daemon's folder needs a path that is UTF-8")
+    return Options(root=root, repair=bool(flags.pop("repair", False)), flags=flags)
 
 
-def _refuse_unwatchable(root: Path) -> None:
-    """watchfiles takes text only."""
-    shown = legible(root)
-    if shown != str(root):
-        raise Refused(f"{shown}: a daemon's folder needs a path that is UTF-8")
+def run(options: Options) -> None:
+    async def story() -> None:
+        await start_threads()
+        await serve(options)
 
-
-def _loop_run(story: Coroutine[object, object, None]) -> None:
-    runner = asyncio.Runner(loop_factory=_new_loop)
+    runner = asyncio.Runner(loop_factory=new_loop)
     try:
-        runner.run(story)
+        runner.run(story())
     finally:
         # Where no thread is left in which to wait for the others, the interpreter does it itself.
         with suppress(RuntimeError):
             runner.close()
 
 
-def _new_loop() -> AbstractEventLoop:
-    """uvloop's where it exists: half the CPU of asyncio's own loop for each op."""
+def new_loop() -> AbstractEventLoop:
+    """Make a loop of uvloop where it exists, since it takes half the processor time of asyncio's own."""
     try:
         import uvloop
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+async def start_threads() -> None:
+    """Start every thread in which the loop will have something waited for, while there is nothing to lose.
+
+    Later the system may have no thread left.  An executor that wants another one then raises a RuntimeError, and the
+    whole daemon ends with whoever asked for it.
+    """
+    loop = asyncio.get_running_loop()
+    executor = ThreadPoolExecutor(THREADS, thread_name_prefix="spyweb")
+    loop.set_default_executor(executor)
+    everybody = Barrier(THREADS)  # none is idle before all are there, so that each call starts one
+    try:
+        for waiting in [executor.submit(everybody.wait) for _ in range(THREADS)]:
+            waiting.result()
+    except RuntimeError as error:
+        everybody.abort()
+        raise Refused(f"the system lets the daemon have fewer than {THREADS} threads") from error
+    # uvloop has threads of its own for addresses, even where they are numbers.  libuv starts them when they are first
+    # needed, and aborts the process when it can't.
+    await loop.getaddrinfo("127.0.0.1", 0)

@@ -8,10 +8,11 @@ import os
 import socket
 import sys
 from asyncio import TaskGroup
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 import structlog
 
@@ -19,14 +20,12 @@ from spyweb import __version__, logs, notify
 from spyweb.clock import Clock, RealClock
 from spyweb.daemon.build import Purpose, Runtime, build, keep_history, owned_tasks
 from spyweb.daemon.loop_watch import watch_loop
-from spyweb.daemon.options import Options
 from spyweb.daemon.report import report_start, show
 from spyweb.daemon.retention import SteadyTime
 from spyweb.daemon.server import Server, open_server
 from spyweb.daemon.service import Office
 from spyweb.daemon.signals import catch_signals
 from spyweb.daemon.state_service import StateOffice
-from spyweb.daemon.threads import prepare_threads
 from spyweb.errors import STORE_REFUSED, LockHeld, NoAccess, Refused
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId
@@ -56,6 +55,15 @@ GARBAGE = 20_000  # objects between two looks for cycles, of which a run leaves 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the daemon is started with."""
+
+    root: Path
+    flags: Mapping[str, object] = field(default_factory=dict)  # settings given on the command line
+    repair: bool = False  # move a damaged database aside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Daemon:
     """The parts that only a daemon has, beside those that every run needs."""
 
@@ -71,7 +79,6 @@ class Daemon:
 
 async def serve(options: Options) -> None:
     """Run until told to stop.  Raises a SpywebError with one clear line when it can't start."""
-    await prepare_threads()
     descriptors.raise_limit()
     settings = read_settings(options)
     clock = RealClock()
@@ -142,7 +149,7 @@ def assemble(parts: Runtime, options: Options, server: Server) -> Daemon:
     reloader = open_reloader(parts, options, scheduler, server)
     live.on_linked(lambda: keep_history(parts, reloader.settings))
     stop = asyncio.Event()
-    catch_signals(stop, reloader.wake)
+    catch_signals(stop.set, reloader.wake)
     return Daemon(
         parts=parts,
         scheduler=scheduler,

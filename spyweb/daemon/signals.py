@@ -1,35 +1,103 @@
-"""What signals mean to the daemon."""
+"""What SIGINT, SIGTERM and SIGHUP do to the program: while it is loaded, and once the daemon serves.
+
+Loading takes a second on a busy machine, and there is nothing to take down yet.  These functions are called before
+anything else is imported.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 
-from spyweb.daemon.loading import has_terminal
+TERMINAL = "/dev/tty"  # each process has its own; one that has none, or has lost it, can't open it
+FIRST = 1  # the process id of a container's program: the kernel drops signals that it has no handler for
 
 
-def catch_signals(stop: asyncio.Event, look_again: Callable[[], None]) -> None:
-    """SIGTERM and Ctrl-C stop; a second one ends at once.
+@contextmanager
+def ended_by_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C end the process silently, as it ends programs that are not written in Python, and not as an exception
+    in the middle of an import."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:  # whoever started this one wants it to live on, as `nohup` and `&` do
+        yield
+        return
+    signal.signal(signal.SIGINT, _end if os.getpid() == FIRST else signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
-    SIGHUP looks at the files again, unless it says that the terminal is gone which the daemon was started on: that
-    stops it too.
+
+def end_at_sigterm() -> None:
+    """End at SIGTERM as any process does that does not catch it, also as the first process of a container."""
+    if os.getpid() == FIRST and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _end)
+
+
+def outlive_hang_up() -> None:
+    """Ignore SIGHUP, which asks a daemon to look at its files: one that is loading does so anyway.
+
+    It ends the process only where the terminal is gone on which it was started.
     """
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        had_terminal = has_terminal()
+
+        def hang_up(number: int, frame: FrameType | None) -> None:
+            if had_terminal and not has_terminal():
+                _end(number, frame)
+
+        signal.signal(signal.SIGHUP, hang_up)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+
+
+def put_hang_up_off() -> None:
+    """Block SIGHUP until the program that takes the place of this one calls `outlive_hang_up`: no handler of this one
+    outlasts it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+
+
+def catch_signals(ask_to_stop: Callable[[], None], look_again: Callable[[], None]) -> None:
+    """Have SIGTERM and Ctrl-C call `ask_to_stop` on the running loop; a second one ends the process at once.
+
+    SIGHUP calls `look_again`, unless it says that the terminal is gone on which the daemon was started: that stops it
+    too.
+    """
+    import asyncio  # the daemon has it by now; a command that is loaded does without
+
     loop = asyncio.get_running_loop()
     lives_with_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN  # nohup
+    is_stopping = False
 
-    def ask(number: int) -> None:
-        if stop.is_set():
+    def stop(number: int) -> None:
+        nonlocal is_stopping
+        if is_stopping:
             os._exit(128 + number)
-        stop.set()
+        is_stopping = True
+        ask_to_stop()
 
     def hang_up() -> None:
+        nonlocal is_stopping
         if lives_with_terminal and not has_terminal():
-            stop.set()
+            is_stopping = True
+            ask_to_stop()
         else:
             look_again()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ask, number)
+        loop.add_signal_handler(number, stop, number)
     loop.add_signal_handler(signal.SIGHUP, hang_up)
+
+
+def has_terminal() -> bool:
+    try:
+        os.close(os.open(TERMINAL, os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    os._exit(128 + number)

@@ -64,7 +64,7 @@ def type_of(path: Path) -> str:
 
 @cache
 def machine_types() -> mimetypes.MimeTypes:
-    """What this machine calls the types of files; not read before the first odd one (see daemon/lean.py)."""
+    """Return what this machine calls the types of files; it is read when the first odd one is asked for."""
     return mimetypes.MimeTypes(path for path in mimetypes.knownfiles if Path(path).is_file())
 
 

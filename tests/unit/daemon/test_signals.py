@@ -1,4 +1,5 @@
-"""Ctrl-C while a program is being imported, seen in a process of its own."""
+"""Signals while a program is being imported, each seen in a process of its own; tests/integration/test_cli_process.py
+sends them to a daemon that serves."""
 
 from __future__ import annotations
 
