@@ -9,7 +9,6 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,8 +21,10 @@ import structlog
 
 from benchmarks.processes import cpu_seconds, family
 from spyweb.clock import RealClock
-from spyweb.daemon.build import Purpose, Runtime, build, hosts
-from spyweb.daemon.serve import Daemon, Options, assemble, read_settings, tune_interpreter
+from spyweb.daemon.build import Daemon, assemble
+from spyweb.daemon.options import Options, read_settings
+from spyweb.daemon.runtime import Runtime, hosts, open_runtime
+from spyweb.daemon.serve import tune_interpreter
 from spyweb.daemon.server import open_server
 from spyweb.lua.session import Request
 from spyweb.model import Ending, Every, JobId, JobSpec, Never, Outcome, Run, RunId, RunState, Schedule, TriggerType
@@ -144,6 +145,7 @@ class Engine:
         """Put every job on its schedule, and start."""
         await self.daemon.scheduler.welcome(list(self.parts.live), {})
         tune_interpreter()
+        self.daemon.calls.start()
         self.daemon.scheduler.start()
 
     def cpu(self) -> float:
@@ -163,18 +165,17 @@ async def open_engine(
     settings = read_settings(options)
     settings.daemon.data_dir.mkdir(mode=0o700, exist_ok=True)
     async with AsyncExitStack() as stack:
-        parts = await build(stack, settings, RealClock(), Purpose(workers=workers, echo=False))
+        parts = await open_runtime(stack, settings, RealClock(), echo=False)
         lateness, plain = Lateness(), hosts(parts.world, parts.job_logs, echo=False)
         if is_timed:
             stack.enter_context(timed(parts.live, lateness))
         stack.enter_context(tuned())
         daemon = assemble(parts, options, await open_server(stack, parts))
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            asyncio.get_running_loop().remove_signal_handler(number)  # Ctrl-C ends a benchmark
         try:
             yield Engine(parts=parts, daemon=daemon, lateness=lateness, host_for=plain)
         finally:
             daemon.scheduler.stop()
+            daemon.calls.stop()
             await parts.runner.drain(1)
 
 

@@ -9,9 +9,10 @@ from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import open_project
+from spyweb.clock import RealClock
 from spyweb.errors import Refused
 from spyweb.settings.units import format_duration
-from spyweb.views.health import Health
+from spyweb.views.health import ChoreHealth, Health
 
 
 def health(context: typer.Context, form: Output = Format.TABLE) -> ExitCode:
@@ -45,8 +46,21 @@ def _show(health: Health) -> None:
             *[("not begun", f"{job}: {why}") for job, why in health.held_back.items()],
             ("event loop", _loop(health)),
             ("sandbox", ", ".join(health.rights) or "none"),
+            *[("chore", _chore(chore, RealClock().now_ms())) for chore in health.chores],
         ]
     )
+
+
+def _chore(chore: ChoreHealth, now_ms: int) -> str:
+    told = [f"{chore.name}: every {format_duration(round(chore.every_s * 1000))}"]
+    if chore.last_at_ms is not None:
+        ago = format_duration(max(0, now_ms - chore.last_at_ms) // 1000 * 1000)
+        told.append(f"the last {ago} ago took {chore.last_took_ms} ms")
+    if chore.next_at_ms is not None:
+        told.append(f"next in {format_duration(max(0, chore.next_at_ms - now_ms) // 1000 * 1000)}")
+    if chore.error:
+        told.append(f"failed: {chore.error}")
+    return "; ".join(told)
 
 
 def _ms(seconds: float) -> int:

@@ -12,8 +12,8 @@ from pathlib import Path
 import structlog
 
 from spyweb.clock import Clock, RealClock
-from spyweb.daemon.build import Purpose, Runtime, build, keep_history
 from spyweb.daemon.engine_info import engine_info
+from spyweb.daemon.runtime import Runtime, keep_history, open_runtime
 from spyweb.errors import STORE_REFUSED, ConfigError, Problem, Refused
 from spyweb.extraction.pool import open_extractor
 from spyweb.lua.pool import open_pool
@@ -83,25 +83,25 @@ async def run_once(
     settings = load_settings(root, environ=os.environ, flags=flags)
     found = scan(root, settings)
     file = find_file(found, job)
-    async with foreground(settings) as parts:
-        parts.store.events.watch(watches_of(each.spec for each in found.jobs.values()))  # for the next daemon
-        watching = RunRelay(on_event, parts.clock)
+    async with foreground(settings) as runtime:
+        runtime.store.events.watch(watches_of(each.spec for each in found.jobs.values()))  # for the next daemon
+        watching = RunRelay(on_event, runtime.clock)
         live = make_live_job(file)
-        parts.live.add(live)
-        parts.live.link()
-        await parts.runner.start_by_hand(live, by_hand(watching, debug=debug))
+        runtime.live.add(live)
+        runtime.live.link()
+        await runtime.runner.start_by_hand(live, by_hand(watching, debug=debug))
         over = await watching.over
-        await send_messages(parts, live.id, on_sending)
+        await send_messages(runtime, live.id, on_sending)
         return over
 
 
-async def send_messages(parts: Runtime, job: JobId, on_sending: Callable[[int], None]) -> None:
+async def send_messages(runtime: Runtime, job: JobId, on_sending: Callable[[int], None]) -> None:
     """What does not arrive in time, or what the store does not take, is left for the daemon."""
     try:
-        count = len(await parts.courier.due(job))
+        count = len(await runtime.courier.due(job))
         if count:
             on_sending(count)
-            await parts.courier.send_due(job, SENDING_S)
+            await runtime.courier.send_due(job, SENDING_S)
     except STORE_REFUSED as error:
         log.error("messages are left for the daemon", reason=str(error))
 
@@ -111,12 +111,13 @@ async def foreground(settings: Settings) -> AsyncIterator[Runtime]:
     clock = RealClock()
     async with AsyncExitStack() as stack:
         stack.enter_context(hold_lock(settings.daemon.data_dir, root=settings.root, clock=clock))
-        parts = await build(stack, settings, clock, Purpose(workers=1, echo=False))
-        parts.live.on_linked(lambda: keep_history(parts, settings))
+        settings = replace(settings, daemon=replace(settings.daemon, workers=1))
+        runtime = await open_runtime(stack, settings, clock, echo=False)
+        runtime.live.on_linked(lambda: keep_history(runtime.live, runtime.store, settings))
         try:
-            yield parts
+            yield runtime
         finally:
-            await parts.runner.drain(0)  # Ctrl-C: what runs is stopped, and recorded so
+            await runtime.runner.drain(0)  # Ctrl-C: what runs is stopped, and recorded so
 
 
 def find_file(found: Scan, job: str) -> JobFile:

@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Barrier
 
-from spyweb.daemon.serve import Options, serve
+from spyweb.daemon.options import Options
+from spyweb.daemon.serve import serve
 from spyweb.errors import ConfigError, ExitCode, Refused, SpywebError, legible
 from spyweb.logs.journal import is_journal, with_priority
 from spyweb.logs.queued import queued_standard_streams

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from spyweb.daemon.build import Runtime
+from spyweb.daemon.runtime import Runtime
 from spyweb.errors import PoolError, ScriptError
 from spyweb.lua.session import Code, Host, Request
 from spyweb.model import Ending, JobSpec, Outcome, RunId

@@ -1,12 +1,16 @@
-"""The time by which what is old is deleted: a clock that leaps does not count."""
+"""Delete what is old, by a clock that does not leap."""
 
 from __future__ import annotations
 
 from spyweb.clock import Clock
+from spyweb.outbox.courier import Courier
+from spyweb.settings import Settings
 from spyweb.settings.units import DAY_MS, HOUR_MS
+from spyweb.store.protocol import Store
 
 LEAP_MS = HOUR_MS  # forward; less is a clock that is set right
 BELIEVED_AFTER_MS = DAY_MS
+DEAD_KEPT_MS = 7 * DAY_MS  # messages that were given up, for whoever looks for them
 
 
 class SteadyTime:
@@ -33,3 +37,15 @@ class SteadyTime:
                 return steady_ms
         self._base_ms, self._since, self._ahead_since = now_ms, elapsed, None
         return now_ms
+
+
+async def prune(store: Store, courier: Courier, settings: Settings, now_ms: int) -> None:
+    """Keep the history, the records and the dead messages within their bounds."""
+    await store.runs.prune(keep=settings.runs.keep, older_than_ms=now_ms - settings.runs.keep_for_ms)
+    kept_for_ms = settings.records.keep_for_ms
+    await store.records.prune(
+        keep=settings.records.keep,
+        older_than_ms=None if kept_for_ms is None else now_ms - kept_for_ms,
+        unseen_since_ms=now_ms - settings.records.seen_for_ms,
+    )
+    await courier.prune(now_ms - DEAD_KEPT_MS)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import structlog
 
-from spyweb.daemon.build import Runtime, note_line
 from spyweb.daemon.proving import execute
+from spyweb.daemon.runtime import Runtime, note_line
 from spyweb.endpoints.endpoints import Around, Endpoints
 from spyweb.errors import Problem
 from spyweb.logs import JobLogs

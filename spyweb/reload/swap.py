@@ -30,7 +30,6 @@ from spyweb.specs.linting.linter import Linter
 
 log = structlog.get_logger()
 
-RESCAN_S = 60.0  # a safety net: some file systems tell of no change
 RETRY_S = 5.0  # seconds before what the store refused, or no worker could be had for, is tried again
 
 
@@ -218,11 +217,9 @@ class Reloader:
         self._changed.set()
 
     async def keep_up(self) -> None:
-        """Rescan whenever something changed, and now and then in any case."""
+        """Rescan whenever something changed, or may have."""
         while True:
-            timer = self.clock.call_later(RESCAN_S, self.wake)
             await self._changed.wait()
-            timer.cancel()
             self._changed.clear()
             try:
                 await self.rescan()

@@ -279,6 +279,7 @@ class Scheduler:
                 log.warning("the clock has jumped", by_ms=jump_ms)
                 async with self._one_at_a_time:
                     self._after_jump()
+                self._timers.clock_was_set()
 
     def _drift_ms(self) -> int:
         return self._clock.now_ms() - round(self._clock.monotonic() * 1000)

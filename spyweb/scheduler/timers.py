@@ -1,152 +1,104 @@
-"""Who wakes the scheduler.  APScheduler does the waking; this is the only module that knows it."""
+"""A timer for each job: who wakes the scheduler."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Any, Protocol
 
 import structlog
-from apscheduler.executors.base import BaseExecutor
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
-from apscheduler.schedulers.base import STATE_RUNNING
-from apscheduler.triggers.base import BaseTrigger
 
 from spyweb.clock import Clock
 from spyweb.model import JobId
+from spyweb.scheduler.calls import ScheduledCalls
 
 log = structlog.get_logger()
 
-TICK = 0.015  # seconds; what comes due meanwhile shares a commit, and so do its ops: docs/design/0010
-WAKE_AT_LEAST = 30.0  # seconds; wall clock and timers meet again where the clock has jumped
+TICK_MS = 15  # what comes due meanwhile shares a commit, and so do its ops: docs/design/0010
 SPARE = 1_000  # timers that were dropped or replaced may stay on the heap, besides as many as there are
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class Timers(Protocol):
-    """One for each job, set and dropped by its id."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def set(self, job: JobId, next_ms: Callable[[int], int | None], fire: Callable[[], None]) -> None:
-        """Call `fire` at `next_ms(now)`, which is always later than now, and so on; None: not any more.
-
-        Setting again replaces the timer.
-        """
-
-    def drop(self, job: JobId) -> None: ...
-
-    def after_firing(self, callback: Callable[[], None]) -> None:
-        """Call this at the end of each wake-up, when all that was due has fired."""
-
-    @property
-    def next_wake_ms(self) -> int | None:
-        """The earliest moment at which something is to fire; in the past when the timers are behind, but None once they
-        are stopped."""
-
-
-class _Asked(BaseTrigger):  # type: ignore[misc]  # apscheduler has no types
-    """Asks when it is due next."""
-
-    def __init__(self, next_ms: Callable[[int], int]) -> None:
-        self._next_ms = next_ms
-
-    def get_next_fire_time(self, _previous: datetime | None, now: datetime) -> datetime:
-        return _moment(self._next_ms(-(-(now - EPOCH) // timedelta(milliseconds=1))))
-
-
-def _moment(ms: int) -> datetime:
-    return EPOCH + timedelta(milliseconds=ms)
-
-
-class _Direct(BaseExecutor):  # type: ignore[misc]  # apscheduler has no types
-    """Calls straight through: a thread or a task per wake-up would cost more than the wake-up."""
-
-    def submit_job(self, job: Any, _run_times: Sequence[datetime]) -> None:
-        job.func()
-
-    def _do_submit_job(self, *_: object) -> None:
-        raise NotImplementedError
-
-
-class _Coarse(AsyncIOScheduler):  # type: ignore[misc]  # apscheduler has no types
-    """Wakes at most every TICK and at least every WAKE_AT_LEAST."""
-
-    def _start_timer(self, wait_seconds: float | None) -> None:
-        if self.state == STATE_RUNNING:  # not by a wake-up that was on its way when it was stopped
-            super()._start_timer(WAKE_AT_LEAST if wait_seconds is None else min(max(wait_seconds, TICK), WAKE_AT_LEAST))
+ALARM = "the jobs' timers"  # as APScheduler knows it
 
 
 @dataclass(slots=True, eq=False)
-class _Timer:
+class JobTimer:
     job: JobId
     next_ms: Callable[[int], int | None]
     fire: Callable[[], None]
     due_ms: int = 0
 
 
-class ApschedulerTimers:
-    """All timers on one heap, and one job of APScheduler, which wakes for the earliest of them.
+class Timers:
+    """All timers on one heap, and one scheduled call, the alarm, for the earliest of them.
 
-    With a job of APScheduler's for each timer a wake-up cost 25 us more, and a timer 1 KB.
+    A job of APScheduler's for each timer would make a wake-up cost three times as much, and a timer 1 KB.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, calls: ScheduledCalls, tick_ms: int = TICK_MS) -> None:
         self._clock = clock
-        self._timers: dict[JobId, _Timer] = {}
-        self._heap: list[tuple[int, int, _Timer]] = []  # with timers that were dropped or replaced since
+        self._calls = calls
+        self._tick_ms = tick_ms
+        self._timers: dict[JobId, JobTimer] = {}
+        self._heap: list[tuple[int, int, JobTimer]] = []  # with timers that were dropped or replaced since
         self._numbers = count()  # two timers are never compared
         self._after_firing: Callable[[], None] = _nothing
-        self._is_firing = False
+        self._is_running = False
         self._is_stopped = False
-        self._scheduler = _Coarse(timezone=UTC, executors={"default": _Direct()})
-        self._alarm = self._scheduler.add_job(
-            self._fire_due, _Asked(self._earliest_ms), misfire_grace_time=None, coalesce=True, max_instances=1_000_000
-        )
+        self._is_firing = False
+        self._alarm_ms: int | None = None  # what the alarm is set for
+        self._earliest_alarm_ms = 0
 
     def start(self) -> None:
-        self._scheduler.start()
+        self._is_running = True
+        self._set_alarm()
 
     def stop(self) -> None:
+        """Fire nothing more, at once: the alarm may be on its way."""
+        self._is_running = False
         self._is_stopped = True
-        if self._scheduler.running:
-            self._scheduler.pause()  # at once: a wake-up may be on its way, before the shutdown
-            self._scheduler.shutdown(wait=False)
 
     def set(self, job: JobId, next_ms: Callable[[int], int | None], fire: Callable[[], None]) -> None:
-        timer = self._timers[job] = _Timer(job, next_ms, fire)
-        earliest_ms = self.next_wake_ms
+        """Call `fire` at `next_ms(now)`, which is always later than now, and so on; None: not any more.
+
+        Setting again replaces the timer.
+        """
+        timer = self._timers[job] = JobTimer(job, next_ms, fire)
         self._arm(timer, self._clock.now_ms())
         if len(self._heap) > 2 * len(self._timers) + SPARE:
-            self._tidy()
-        is_first = job in self._timers and (earliest_ms is None or timer.due_ms < earliest_ms)
-        if is_first and self._scheduler.running and not self._is_firing:
-            self._alarm.modify(next_run_time=_moment(timer.due_ms))
+            self._heap = [(timer.due_ms, next(self._numbers), timer) for timer in self._timers.values()]
+            heapify(self._heap)
+        self._set_alarm()
 
     def drop(self, job: JobId) -> None:
         self._timers.pop(job, None)
 
     def after_firing(self, callback: Callable[[], None]) -> None:
+        """Call this at the end of each wake-up, when all that was due has fired."""
         self._after_firing = callback
+
+    def clock_was_set(self) -> None:
+        """Reckon from what the wall clock shows now, here and in all that is called every so often."""
+        self._earliest_alarm_ms = 0
+        self._set_alarm()
+        self._calls.clock_was_set()
 
     @property
     def next_wake_ms(self) -> int | None:
+        """The earliest moment at which something is to fire; in the past when the timers are behind, but None once they
+        are stopped."""
+        return None if self._is_stopped else self._earliest_ms()
+
+    def _earliest_ms(self) -> int | None:
         heap = self._heap
         while heap and not self._is_set(heap[0][2]):
             heappop(heap)
-        return heap[0][0] if heap and not self._is_stopped else None
+        return heap[0][0] if heap else None
 
-    def _is_set(self, timer: _Timer) -> bool:
-        """Neither dropped nor replaced."""
+    def _is_set(self, timer: JobTimer) -> bool:
+        """Say whether it was neither dropped nor replaced."""
         return self._timers.get(timer.job) is timer
 
-    def _arm(self, timer: _Timer, now_ms: int) -> None:
+    def _arm(self, timer: JobTimer, now_ms: int) -> None:
         due_ms = timer.next_ms(now_ms)
         if due_ms is None:
             del self._timers[timer.job]
@@ -154,26 +106,30 @@ class ApschedulerTimers:
         timer.due_ms = due_ms
         heappush(self._heap, (due_ms, next(self._numbers), timer))
 
-    def _tidy(self) -> None:
-        self._heap = [(timer.due_ms, next(self._numbers), timer) for timer in self._timers.values()]
-        heapify(self._heap)
-
-    def _earliest_ms(self, now_ms: int) -> int:
-        """Never None, which would end the alarm."""
-        earliest_ms = self.next_wake_ms
-        return max(now_ms + round(WAKE_AT_LEAST * 1000) if earliest_ms is None else earliest_ms, now_ms + 1)
+    def _set_alarm(self) -> None:
+        earliest_ms = self._earliest_ms()
+        if earliest_ms is None or self._is_firing or not self._is_running:
+            return
+        alarm_ms = max(earliest_ms, self._earliest_alarm_ms)
+        if self._alarm_ms is None or alarm_ms < self._alarm_ms:
+            self._alarm_ms = alarm_ms
+            self._calls.call_at(ALARM, alarm_ms, self._fire_due)
 
     def _fire_due(self) -> None:
-        now_ms = self._clock.now_ms()
+        if not self._is_running:
+            return
+        now_ms, self._alarm_ms = self._clock.now_ms(), None
         self._is_firing = True
         try:
             while (earliest_ms := self.next_wake_ms) is not None and earliest_ms <= now_ms:
                 self._fire(heappop(self._heap)[2], now_ms)
+            self._after_firing()
         finally:
             self._is_firing = False
-            self._after_firing()
+            self._earliest_alarm_ms = self._clock.now_ms() + self._tick_ms
+            self._set_alarm()
 
-    def _fire(self, timer: _Timer, now_ms: int) -> None:
+    def _fire(self, timer: JobTimer, now_ms: int) -> None:
         try:
             timer.fire()
         except Exception:

@@ -24,6 +24,18 @@ SCARCE_DESCRIPTORS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChoreHealth:
+    """What the daemon does every so often, and how it went the last time."""
+
+    name: str
+    every_s: float
+    last_at_ms: int | None = None  # None: not yet
+    last_took_ms: int | None = None
+    next_at_ms: int | None = None
+    error: str = ""  # why it failed, if it did
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Vitals:
     """What the daemon measures of itself."""
 
@@ -42,6 +54,7 @@ class Vitals:
     descriptors_left: int = 1 << 16  # that this process can still open
     loop: LoopStats = field(default_factory=LoopStats)
     held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs are not begun any more
+    chores: Sequence[ChoreHealth] = ()
     now_ms: int = 0
 
 
@@ -62,6 +75,7 @@ class Health:
     storage_errors: int
     loop: LoopStats = field(default_factory=LoopStats)
     held_back: Mapping[str, str] = field(default_factory=dict)  # job → why its runs are not begun any more
+    chores: Sequence[ChoreHealth] = ()
     warnings: Sequence[str] = ()  # what somebody should look at, though the daemon makes progress
 
 
@@ -135,6 +149,7 @@ def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int 
         storage_errors=vitals.storage_errors,
         loop=vitals.loop,
         held_back=vitals.held_back,
+        chores=vitals.chores,
         warnings=find_warnings(vitals, short_monitors),
     )
 

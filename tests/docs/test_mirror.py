@@ -41,6 +41,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/lua/test_pool.py": ("lua/process", "lua/session", "lua/staff"),
     # A command is a thin layer: each is typed for real, with and without a daemon.
     "tests/integration/test_cli_offline.py": ("cli/offline", "cli/options", "cli/project", "cli/steer"),
+    "tests/integration/test_cli_process.py": ("daemon/options",),
     "tests/integration/test_cli_online.py": ("cli/health",),
     "tests/integration/test_state_commands.py": (
         "cli/state/locks", "cli/state/look", "cli/state/options", "cli/state/rekey",
@@ -56,8 +57,8 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/cli/test_systemd.py": ("cli/service",),
     # The parts of the daemon only make sense joined, in a process.
     "tests/acceptance/test_daemon_life.py": (
-        "daemon/build", "daemon/engine_info",
-        "daemon/service",
+        "daemon/build", "daemon/databases", "daemon/engine_info",
+        "daemon/runtime", "daemon/service",
     ),
     "tests/acceptance/test_endpoints.py": ("daemon/server",),
     # What runs inside a worker is tested inside one.

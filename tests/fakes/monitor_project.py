@@ -15,7 +15,7 @@ from pathlib import Path
 from aiohttp import web
 
 from spyweb.clock import RealClock
-from spyweb.daemon.build import Purpose, Runtime, build
+from spyweb.daemon.runtime import Runtime, open_runtime
 from spyweb.model import Ending, JobId, Run
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.claims import by_hand
@@ -146,9 +146,9 @@ class MonitorProject:
 @asynccontextmanager
 async def open_project(root: Path) -> AsyncIterator[MonitorProject]:
     (root / "data").mkdir()
-    settings = load_settings(root, environ={}, flags={})
+    settings = load_settings(root, environ={}, flags={"workers": 1})
     async with AsyncExitStack() as stack:
         site = await stack.enter_async_context(open_site())
-        parts = await build(stack, settings, RealClock(), Purpose(workers=1, echo=False))
+        parts = await open_runtime(stack, settings, RealClock(), echo=False)
         yield MonitorProject(root, parts, site)
         await parts.runner.drain(0)

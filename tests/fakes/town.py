@@ -15,9 +15,9 @@ from spyweb.runs.run import Runner
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.stalls import StallRecorder
 from spyweb.store.memory.memory import MemoryStore
+from tests.fakes.calls import FakeTimers
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import FakeMachine, FakeMonitors
-from tests.fakes.timers import FakeTimers
 
 MINUTE_MS = 60_000
 

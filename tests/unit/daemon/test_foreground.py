@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from spyweb.daemon.build import Runtime
 from spyweb.daemon.foreground import send_messages
+from spyweb.daemon.runtime import Runtime
 from spyweb.errors import StoreError
 from spyweb.model import JobId
 from spyweb.outbox.courier import Courier

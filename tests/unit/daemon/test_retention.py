@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from spyweb.daemon.retention import SteadyTime
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from spyweb.daemon.retention import SteadyTime, prune
+from spyweb.model import Outcome, RunState
+from spyweb.outbox.courier import Courier
+from spyweb.settings import load_settings
 from spyweb.settings.units import DAY_MS
+from spyweb.store.memory.memory import MemoryStore
+from spyweb.store.protocol import Change, End, NewRun
+from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
 
 MONTH_S = 30 * 24 * 3600.0
@@ -59,3 +70,27 @@ async def test_an_hour_is_no_leap() -> None:
     steady = SteadyTime(clock)
     clock.jump(3600)
     assert steady.now_ms() == clock.now_ms()
+
+
+class FakeCourier:
+    async def prune(self, older_than_ms: int) -> int:
+        return older_than_ms
+
+
+@pytest.mark.parametrize(
+    ("runs", "left"), [("keep = 100", [4, 3, 2, 1]), ("keep = 2", [4, 3]), ('keep_for = "25m"', [4, 3])]
+)
+async def test_the_history_is_cut_to_what_the_settings_say(tmp_path: Path, runs: str, left: list[int]) -> None:
+    (tmp_path / "config.toml").write_text(f"[runs]\n{runs}\n")
+    settings = load_settings(tmp_path, environ={}, flags={})
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    for _ in range(4):
+        (run,) = await store.runs.record(Change(new=[NewRun(job=PRICES, state=RunState.RUNNING, trigger={})]))
+        assert run is not None
+        await store.runs.record(Change(end=[End(run=run, ended_ms=clock.now_ms(), outcome=Outcome.SUCCESS)]))
+        await clock.turn(600)
+
+    await prune(store, cast("Courier", FakeCourier()), settings, clock.now_ms())
+
+    assert [run.id for run in await store.runs.list(PRICES)] == left

@@ -23,7 +23,7 @@ from spyweb.reload import proof
 from spyweb.reload.proof import Prover
 from spyweb.reload.server import ServerReloader
 from spyweb.reload.settings_file import SettingsFile
-from spyweb.reload.swap import RESCAN_S, RETRY_S, Reloader
+from spyweb.reload.swap import RETRY_S, Reloader
 from spyweb.runs.live import LiveJob
 from spyweb.settings import Settings, load_settings
 from tests.fakes.changes import refuse
@@ -735,14 +735,15 @@ async def test_hooks_that_can_not_be_executed_are_told_with_what_is_doubtful_abo
         ]
 
 
-async def test_the_server_is_looked_at_too_when_something_changed_and_now_and_then(tmp_path: Path) -> None:
+async def test_the_server_is_looked_at_too_when_something_changed(tmp_path: Path) -> None:
     async with world(tmp_path, {}) as w:
         keeping = w.town.tasks.create_task(w.reloader.keep_up())
         w.save("server/init.lua", "one")
         w.reloader.wake()
         await until_served(w, b"one")
         w.save("server/init.lua", "two")
-        await until_served(w, b"two", turning_s=RESCAN_S)
+        w.reloader.wake()
+        await until_served(w, b"two")
         keeping.cancel()
 
 
@@ -759,8 +760,8 @@ async def test_a_server_that_no_worker_could_be_had_for_is_soon_tried_again(tmp_
         keeping.cancel()
 
 
-async def until_served(w: World, source: bytes, turning_s: float = 0) -> None:
+async def until_served(w: World, source: bytes) -> None:
     async with asyncio.timeout(10):
         while w.endpoints.version is None or w.endpoints.version.code.source != source:
-            await w.town.clock.turn(turning_s)
+            await w.town.clock.turn()
             await asyncio.to_thread(lambda: None)

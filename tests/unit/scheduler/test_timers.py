@@ -1,82 +1,142 @@
-"""What is set fires at its moment, and what is dropped never does.  On real time: the alarm is APScheduler's."""
+"""What is set fires at its moment, and what is dropped never does.  On the fake clock; test_calls.py has real time."""
 
 from __future__ import annotations
 
-import asyncio
+import pytest
+from structlog.testing import capture_logs
 
-from spyweb.clock import RealClock
 from spyweb.model import JobId
-from spyweb.scheduler.timers import ApschedulerTimers
+from spyweb.scheduler.timers import TICK_MS, Timers
+from tests.fakes.calls import FakeCalls
+from tests.fakes.clock import FakeClock
+
+PRICES, NEWS = JobId("prices"), JobId("news")
 
 
-async def test_the_timers_fire_at_the_moment_asked_for_and_stop_at_none() -> None:
-    timers, fired = ApschedulerTimers(RealClock()), asyncio.Event()
-    moments: list[int | None] = []
+class World:
+    """Timers, and who has fired when, in milliseconds."""
 
-    def next_ms(now_ms: int) -> int | None:
-        moments.append(None if fired.is_set() else now_ms + 20)
-        return moments[-1]
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.calls = FakeCalls(self.clock)
+        self.timers = Timers(self.clock, self.calls)
+        self.fired: list[tuple[JobId, int]] = []
+        self.began_ms = self.clock.now_ms()
+        self.calls.start()
 
-    timers.set(JobId("prices"), next_ms, fired.set)
-    timers.start()
-    await fired.wait()
-    await asyncio.sleep(0)
-    assert timers.next_wake_ms is None
-    timers.drop(JobId("prices"))
-    timers.stop()
+    def set(self, job: JobId, *moments_ms: int) -> None:
+        """Have a job fire at these moments, counted from the beginning."""
+        moments = iter(moments_ms)
 
+        def next_ms(_now_ms: int) -> int | None:
+            moment = next(moments, None)
+            return None if moment is None else self.began_ms + moment
 
-async def test_the_timers_fire_nothing_once_they_are_stopped() -> None:
-    timers, fired = ApschedulerTimers(RealClock()), asyncio.Event()
-    offsets = iter([-1000])
-    timers.set(JobId("prices"), lambda now_ms: now_ms + next(offsets, 60_000), fired.set)
-    timers.start()  # the first wake-up is on its way, and the job is due
-    timers.stop()
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert not fired.is_set()
+        self.timers.set(job, next_ms, lambda: self.fired.append((job, self.clock.now_ms() - self.began_ms)))
 
 
-async def test_the_timers_wake_for_an_earlier_one_that_comes_later() -> None:
-    timers, fired = ApschedulerTimers(RealClock()), asyncio.Event()
-    timers.start()
-    timers.set(JobId("tomorrow"), lambda now_ms: now_ms + 86_400_000, fired.clear)
-    timers.set(JobId("soon"), lambda now_ms: now_ms + 20 if not fired.is_set() else None, fired.set)
-    await fired.wait()
-    timers.stop()
+@pytest.fixture
+def world() -> World:
+    return World()
 
 
-async def test_the_timers_forget_what_was_dropped_or_set_anew() -> None:
-    timers, fired = ApschedulerTimers(RealClock()), asyncio.Event()
-    seen: list[str] = []
-    timers.set(JobId("dropped"), lambda now_ms: now_ms - 3, lambda: seen.append("dropped"))
-    timers.set(JobId("replaced"), lambda now_ms: now_ms - 2, lambda: seen.append("replaced"))
-    timers.set(JobId("replaced"), lambda now_ms: now_ms - 1 if not fired.is_set() else None, fired.set)
-    timers.drop(JobId("dropped"))
-    timers.start()
-    await fired.wait()
-    assert (seen, timers.next_wake_ms) == ([], None)
-    timers.stop()
+async def test_the_timers_fire_at_the_moments_asked_for_and_stop_at_none(world: World) -> None:
+    world.set(PRICES, 20, 100)
+    world.timers.start()
+    await world.clock.turn(60)
+    assert world.fired == [(PRICES, 20), (PRICES, 100)]
+    assert world.timers.next_wake_ms is None
+    world.timers.drop(PRICES)
 
 
-async def test_a_timer_that_raises_does_not_hold_up_the_others() -> None:
-    timers, fired = ApschedulerTimers(RealClock()), asyncio.Event()
+async def test_the_timers_fire_nothing_once_they_are_stopped(world: World) -> None:
+    world.set(PRICES, -1000)
+    world.timers.start()  # the first wake-up is on its way, and the job is due
+    world.timers.stop()
+    await world.clock.turn(1)
+    assert world.fired == []
 
+
+async def test_the_timers_wake_for_an_earlier_one_that_comes_later(world: World) -> None:
+    world.timers.start()
+    world.set(NEWS, 86_400_000)
+    world.set(PRICES, 20)
+    await world.clock.turn(1)
+    assert world.fired == [(PRICES, 20)]
+
+
+async def test_the_timers_wake_at_most_once_a_tick_and_fire_together_what_is_due_by_then(world: World) -> None:
+    wakes: list[int] = []
+    world.timers.after_firing(lambda: wakes.append(world.clock.now_ms() - world.began_ms))
+    world.set(PRICES, 100, 101, 116)
+    world.set(NEWS, 110)
+    world.timers.start()
+    await world.clock.turn(1)
+    assert wakes == [100, 100 + TICK_MS, 100 + 2 * TICK_MS]
+    assert world.fired == [(PRICES, 100), (PRICES, 115), (NEWS, 115), (PRICES, 130)]
+
+
+async def test_a_timer_that_is_set_while_others_fire_is_not_forgotten(world: World) -> None:
+    world.timers.after_firing(lambda: world.set(NEWS, 50) if len(world.fired) == 1 else None)
+    world.set(PRICES, 10)
+    world.timers.start()
+    await world.clock.turn(1)
+    assert world.fired == [(PRICES, 10), (NEWS, 50)]
+
+
+async def test_the_timers_forget_what_was_dropped_or_set_anew(world: World) -> None:
+    world.set(NEWS, -3)
+    world.set(PRICES, -2)
+    world.set(PRICES, -1)
+    world.timers.drop(NEWS)
+    world.timers.start()
+    await world.clock.turn(1)
+    assert (world.fired, world.timers.next_wake_ms) == ([(PRICES, 0)], None)
+
+
+async def test_a_timer_that_raises_does_not_hold_up_the_others(world: World) -> None:
     def fail() -> None:
         raise ValueError("a bug")
 
-    timers.set(JobId("faulty"), lambda now_ms: now_ms + (-1 if not fired.is_set() else 60_000), fail)
-    timers.set(JobId("sound"), lambda now_ms: now_ms if not fired.is_set() else None, fired.set)
-    timers.start()
-    await fired.wait()
-    assert timers.next_wake_ms is not None  # the faulty one is still to come
-    timers.stop()
-    assert timers.next_wake_ms is None  # and now it never is: nothing is late
+    offsets = iter([-1])
+    world.timers.set(NEWS, lambda now_ms: now_ms + next(offsets, 60_000), fail)
+    world.set(PRICES, 0)
+    with capture_logs() as lines:
+        world.timers.start()
+        await world.clock.turn(1)
+    assert [(line["event"], line["job"]) for line in lines] == [("a timer met a bug in spyweb", NEWS)]
+    assert world.fired == [(PRICES, 0)]
+    assert world.timers.next_wake_ms is not None  # the faulty one is still to come
+    world.timers.stop()
+    assert world.timers.next_wake_ms is None  # and now it never is: nothing is late
 
 
-async def test_the_timers_do_not_keep_what_was_set_anew_ever_again() -> None:
-    timers = ApschedulerTimers(RealClock())
+async def test_a_wake_up_whose_end_raises_does_not_end_the_timers(world: World) -> None:
+    def fail() -> None:
+        raise ValueError("a bug")
+
+    world.timers.after_firing(fail)
+    world.set(PRICES, 10, 50)
+    world.timers.start()
+    with pytest.raises(ValueError, match="a bug"):
+        await world.clock.turn(0.02)
+    world.timers.after_firing(lambda: None)
+    await world.clock.turn(1)
+    assert world.fired == [(PRICES, 10), (PRICES, 50)]
+
+
+async def test_a_clock_that_was_set_back_delays_nothing_once_that_is_known(world: World) -> None:
+    world.set(PRICES, 1000)
+    world.timers.start()
+    world.clock.jump(-3600)
+    world.set(PRICES, -3_599_000)
+    world.timers.clock_was_set()
+    await world.clock.turn(2)
+    assert [job for job, _ in world.fired] == [PRICES]
+
+
+def test_the_timers_do_not_keep_what_was_set_anew_ever_again(world: World) -> None:
     for _ in range(10_000):
-        timers.set(JobId("prices"), lambda now_ms: now_ms + 60_000, lambda: None)
+        world.timers.set(PRICES, lambda now_ms: now_ms + 60_000, lambda: None)
 
-    assert len(timers._heap) < 2_000
+    assert len(world.timers._heap) < 2_000

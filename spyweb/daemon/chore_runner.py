@@ -1,0 +1,77 @@
+"""Do chores every so often, and keep account of how they went."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Task
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import structlog
+
+from spyweb.clock import Clock
+from spyweb.errors import STORE_REFUSED
+from spyweb.logs.refusals import tell_refusal
+from spyweb.scheduler.calls import ScheduledCalls
+from spyweb.views.health import ChoreHealth
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chore:
+    """Something that is done every so often."""
+
+    name: str
+    every_s: float
+    do: Callable[[], Awaitable[object]]
+    why: str
+
+
+class ChoreRunner:
+    """A chore that fails is logged and done again at its next time.  It is never begun while it is still under way."""
+
+    def __init__(self, calls: ScheduledCalls, clock: Clock) -> None:
+        self._calls = calls
+        self._clock = clock
+        self._account: dict[str, ChoreHealth] = {}
+        self._under_way: set[Task[object]] = set()
+
+    def start(self, chores: Sequence[Chore]) -> None:
+        for chore in chores:
+            self._account[chore.name] = ChoreHealth(name=chore.name, every_s=chore.every_s)
+            self._calls.call_every(chore.name, chore.every_s, partial(self.run, chore))
+
+    async def stop(self) -> None:
+        """Begin no chore any more, and wait until those under way are cancelled."""
+        self._calls.stop()
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+
+    def health(self) -> list[ChoreHealth]:
+        return [replace(each, next_at_ms=self._calls.next_ms(each.name)) for each in self._account.values()]
+
+    async def run(self, chore: Chore) -> None:
+        """Do a chore once.  No error leaves it: this is the boundary of the daemon's background work."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._under_way.add(task)
+        began_ms, began, problem = self._clock.now_ms(), self._clock.monotonic(), ""
+        try:
+            await chore.do()
+        except STORE_REFUSED as error:  # a full or locked disk
+            problem = str(error) or type(error).__name__
+            tell_refusal("put off", error, chore=chore.name, by_s=chore.every_s)
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+            log.exception("a chore met a bug in spyweb", chore=chore.name)
+        finally:
+            self._under_way.discard(task)
+        self._account[chore.name] = ChoreHealth(
+            name=chore.name,
+            every_s=chore.every_s,
+            last_at_ms=began_ms,
+            last_took_ms=round((self._clock.monotonic() - began) * 1000),
+            error=problem,
+        )

@@ -1,0 +1,136 @@
+"""What a daemon does every so often beside running jobs: one table, and each chore that is more than a call."""
+
+from __future__ import annotations
+
+import structlog
+
+from spyweb.daemon.build import Daemon
+from spyweb.daemon.chore_runner import Chore
+from spyweb.daemon.retention import SteadyTime, prune
+from spyweb.errors import LockHeld, NoAccess
+from spyweb.notify import Notifier
+from spyweb.runs.live import LiveJobs
+from spyweb.scheduler.scheduler import Scheduler
+from spyweb.store.lock import Lock
+from spyweb.store.protocol import Store
+from spyweb.views.health import SCARCE_DESCRIPTORS, find_problems
+from spyweb.web import descriptors
+from spyweb.web.serve import PrivateSocket
+
+log = structlog.get_logger()
+
+STATUS_S = 10.0
+RESCAN_S = 60.0
+PRUNE_S = 600.0
+
+
+def list_chores(daemon: Daemon, lock: Lock, private: PrivateSocket) -> list[Chore]:
+    """List everything that a daemon does every so often.
+
+    Not here is what must not depend on the wall clock, by which APScheduler goes: looking whether that clock was set
+    (scheduler/scheduler.py) and whether the loop stands (daemon/loop_watch.py).  Nor are the pings of a worker and of
+    an extractor, which processes without a daemon have too.
+    """
+    runtime, reloader, notifier = daemon.runtime, daemon.reloader, daemon.notifier
+    store, live = runtime.store, runtime.live
+    ended_ms = [job.last.ended_ms for job in live if job.last and job.last.ended_ms]
+    steady = SteadyTime(runtime.clock, max(ended_ms, default=None))
+    progress = ProgressReport(notifier, daemon.scheduler, store, live)
+    scarcity = DescriptorWatch()
+
+    async def rescan() -> None:
+        reloader.wake()
+
+    async def restore() -> None:
+        await restore_files(lock, private)
+
+    async def cut() -> None:
+        await prune(store, runtime.courier, reloader.settings, steady.now_ms())
+
+    return [
+        Chore(
+            name="progress",
+            every_s=min(notifier.watchdog_interval_s or STATUS_S, STATUS_S),
+            do=progress.tell,
+            why="systemd shows the status, and restarts a daemon that makes no progress",
+        ),
+        Chore(
+            name="descriptors",
+            every_s=STATUS_S,
+            do=scarcity.look,
+            why="a daemon without any left can open neither files nor connections",
+        ),
+        Chore(
+            name="lock and socket",
+            every_s=STATUS_S,
+            do=restore,
+            why="somebody may have removed them: a second daemon could start, and no command would find this one",
+        ),
+        Chore(name="rescan", every_s=RESCAN_S, do=rescan, why="some file systems tell of no change"),
+        Chore(
+            name="sweep",
+            every_s=runtime.settings.state.sweep_interval_ms / 1000,
+            do=store.values.sweep,
+            why="entries that have expired are absent already: it gives their room back, and announces `expired`",
+        ),
+        Chore(
+            name="prune",
+            every_s=PRUNE_S,
+            do=cut,
+            why="the history, the records and the messages that were given up must not grow for ever",
+        ),
+    ]
+
+
+class ProgressReport:
+    """Tells systemd how the daemon fares, and feeds its watchdog while the scheduler and the writer make progress.
+
+    The loop does too, or nobody would call this.
+    """
+
+    def __init__(self, notifier: Notifier, scheduler: Scheduler, store: Store, live: LiveJobs) -> None:
+        self._notifier = notifier
+        self._scheduler = scheduler
+        self._store = store
+        self._live = live
+        self._logged: list[str] = []
+
+    async def tell(self) -> None:
+        problems = find_problems(self._scheduler.lag_ms, self._store.stats())
+        if problems and problems != self._logged:
+            log.error("no progress", problems=problems)
+        self._logged = problems
+        if problems:
+            self._notifier.status("; ".join(problems))
+        else:
+            self._notifier.watchdog()
+            self._notifier.status(status_line(self._live))
+
+
+def status_line(live: LiveJobs) -> str:
+    return f"{len(live)} jobs, {len(live.running())} running"
+
+
+class DescriptorWatch:
+    """Warns, once, when hardly any file descriptors are left."""
+
+    def __init__(self) -> None:
+        self._was_scarce = False
+
+    async def look(self) -> None:
+        left = descriptors.left()
+        is_scarce = left < SCARCE_DESCRIPTORS
+        if is_scarce and not self._was_scarce:
+            log.warning("hardly any file descriptors are left", left=left, allowed=descriptors.allowed())
+        self._was_scarce = is_scarce
+
+
+async def restore_files(lock: Lock, private: PrivateSocket) -> None:
+    """Make the lock file and the socket again where somebody has removed them."""
+    try:
+        if lock.restore():
+            log.warning("the lock file was removed, and is made again")
+        if await private.restore():
+            log.warning("the socket was removed, and is made again", path=str(private.path))
+    except (LockHeld, NoAccess, OSError) as error:
+        log.error("the lock file or the socket was removed, and can't be made again", reason=str(error))

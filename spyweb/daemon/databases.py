@@ -1,0 +1,94 @@
+"""Open the project's databases; move aside one that is damaged, where that was asked for."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import structlog
+
+from spyweb.clock import Clock
+from spyweb.errors import StoreCorrupt, StoreIncomplete
+from spyweb.settings import Settings
+from spyweb.settings.sections import USER_DB
+from spyweb.store.crypto.keys import find_key
+from spyweb.store.marker import Marker
+from spyweb.store.opening import open_any
+from spyweb.store.protocol import Durability, Store
+from spyweb.store.sqlite.damage import files_of, move_aside, size_of, wal_of
+from spyweb.store.sqlite.integrity import refuse_incomplete
+from spyweb.store.user_sql.connection import Opening
+from spyweb.store.user_sql.views import Engine
+
+log = structlog.get_logger()
+
+
+async def open_or_repair(settings: Settings, clock: Clock, marker: Marker, *, repair: bool) -> Store:
+    """Open the store.  Raises StoreCorrupt or StoreIncomplete where it can't be used and `repair` is not asked for."""
+    known = marker.known()
+    if known and known.open:
+        why = "the machine was started anew" if known.was_machine_down else "it was killed, or it crashed"
+        log.warning(
+            "the last spyweb ended without closing the database", pid=known.open.pid, since=known.open.since, why=why
+        )
+    while True:
+        try:
+            return await open_configured(settings, clock, marker)
+        except (StoreCorrupt, StoreIncomplete) as error:
+            if not repair:
+                raise
+            put_aside(error, marker)
+
+
+def put_aside(error: StoreCorrupt | StoreIncomplete, marker: Marker) -> None:
+    """Move aside what can't be used, and forget what is known of it, so that nobody is asked about it again."""
+    rest = error.rest if isinstance(error, StoreIncomplete) else files_of(error.path)
+    aside = move_aside(error.path, rest)
+    marker.forget()
+    if error.path in rest:
+        log.error("the damaged database is moved aside, a new one begins", reason=str(error), now=str(aside))
+    else:
+        log.error("the database goes on without its log", reason=str(error), log=str(wal_of(aside)))
+
+
+async def open_configured(settings: Settings, clock: Clock, marker: Marker) -> Store:
+    store, durability = settings.store, Durability(settings.store.durability)
+    is_new = not store.is_memory and not size_of(store.path)
+    if not store.is_memory:
+        refuse_incomplete(store.path, durability, marker.known())
+        refuse_incomplete(settings.daemon.data_dir / USER_DB, durability, marker.known_user_db())
+    opened = await open_any(
+        store.url,
+        clock=clock,
+        durability=durability,
+        key=store_key(settings),
+        history=settings.state.history,
+        marker=marker,
+    )
+    if is_new:
+        log.info("a new database begins", path=str(store.path))
+    return opened
+
+
+def store_key(settings: Settings) -> bytes | None:
+    """Return what values are encrypted with."""
+    key_file = settings.store.key_file
+    return find_key(key_file, settings.root, os.environ) if key_file else None
+
+
+def note_user_db(settings: Settings, marker: Marker) -> None:
+    """Remember that scripts have tables of their own, if they have."""
+    if not settings.store.is_memory and size_of(settings.daemon.data_dir / USER_DB):
+        marker.note_user_db()
+
+
+def user_db_opening(stack: AsyncExitStack, settings: Settings) -> Opening:
+    """Say where scripts' own tables are: beside the store's, or for a store in memory in a folder that goes with it."""
+    store, durability = settings.store, Durability(settings.store.durability)
+    if store.is_memory:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="spyweb-")))
+        return Opening(path=folder / USER_DB, engine=None, durability=durability)
+    engine = Engine(path=store.path, key=store_key(settings))
+    return Opening(path=settings.daemon.data_dir / USER_DB, engine=engine, durability=durability)

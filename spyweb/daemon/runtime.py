@@ -1,0 +1,216 @@
+"""What runs need, whether a daemon starts them or a person in the foreground: store, workers, runner, outbox, logs."""
+
+from __future__ import annotations
+
+import os
+import random
+from asyncio import TaskGroup
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from spyweb.clock import Clock
+from spyweb.daemon.databases import note_user_db, open_or_repair, user_db_opening
+from spyweb.daemon.engine_info import engine_info
+from spyweb.extraction.page import Extractor
+from spyweb.extraction.pool import Pool as Extraction
+from spyweb.extraction.pool import open_extractor
+from spyweb.limits import LOG_COPY
+from spyweb.logs import JobLogs
+from spyweb.logs.render import shorten
+from spyweb.lua.pool import Pool, open_pool
+from spyweb.model import JobId, Run, RunId
+from spyweb.monitor.course import Means
+from spyweb.monitor.monitors import Monitors
+from spyweb.ops.disk import Files
+from spyweb.ops.dispatcher import OpDispatcher
+from spyweb.ops.locks import LockKeeper
+from spyweb.ops.network.client import open_client
+from spyweb.ops.notify_desktop import Desktop
+from spyweb.ops.sources import Sources
+from spyweb.ops.world import Call, World
+from spyweb.outbox.courier import Courier
+from spyweb.outbox.send import Channels
+from spyweb.runs.attempt import CountingHost, HostFor, Observer, Surroundings
+from spyweb.runs.cause import depth_of
+from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.run import Runner
+from spyweb.settings import Settings
+from spyweb.specs.history import history_rules
+from spyweb.store.marker import Marker
+from spyweb.store.protocol import Store
+from spyweb.store.user_sql.user_db import UserDatabase
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """Everything below the scheduler, open and wired."""
+
+    settings: Settings
+    clock: Clock
+    store: Store
+    world: World
+    pool: Pool
+    live: LiveJobs
+    runner: Runner
+    courier: Courier
+    extractor: Extraction
+    job_logs: JobLogs
+    tasks: TaskGroup
+
+
+@asynccontextmanager
+async def owned_tasks() -> AsyncIterator[TaskGroup]:
+    """Open a task group that lets a lone error rise as it is: what ends a start is one clear line."""
+    try:
+        async with TaskGroup() as tasks:
+            yield tasks
+    except BaseExceptionGroup as errors:
+        if len(errors.exceptions) == 1:
+            raise errors.exceptions[0] from None
+        raise
+
+
+def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
+    """Return what makes the host of a run, which answers its ops and takes its log lines; with `echo` these go to the
+    daemon's own log too."""
+
+    def host_for(job: LiveJob, run: Run, observer: Observer | None) -> CountingHost:
+        def job_log(level: str, text: bytes) -> None:
+            if echo:
+                note_line(job.id, run.id, level, text)
+            if level != "print":
+                job_logs.write(job.spec.folder, level, text)
+            if observer:
+                observer.log(level, text)
+
+        call = Call(
+            world=world,
+            job=job.id,
+            run=run.id,
+            generation=run.generation or job.code.generation,
+            folder=job.spec.folder,
+            memory_limit=job.spec.memory_limit,
+            cpu_limit_ms=job.spec.cpu_limit_ms,
+            agent=job.spec.agent,
+            depth=depth_of(run.trigger),
+            on_store_error=job.spec.on_store_error,
+            log=job_log,
+        )
+        return OpDispatcher(call, job_log)
+
+    return host_for
+
+
+def note_line(job: JobId, run: RunId, level: str, text: bytes) -> None:
+    """Log a script's line in the daemon's own log: the beginning of it where hooks.log has the whole."""
+    line = text.decode("utf-8", "replace")
+    structlog_level = {"print": "info", "warn": "warning"}.get(level, level)
+    getattr(log, structlog_level)(line if level == "print" else shorten(line, LOG_COPY), job=job, run=run)
+
+
+async def open_world(
+    stack: AsyncExitStack, settings: Settings, clock: Clock, store: Store, note_sql: Callable[[], None]
+) -> World:
+    http = await stack.enter_async_context(open_client(settings.http, clock))
+    locks = LockKeeper(store.locks, clock)
+    stack.callback(locks.close)
+    sources = Sources(settings.root)
+    files = Files(settings.root, clock)
+    return World(
+        store=store,
+        clock=clock,
+        http=http,
+        sources=sources,
+        files=files,
+        locks=locks,
+        sql=await stack.enter_async_context(UserDatabase(user_db_opening(stack, settings), clock, note_begun=note_sql)),
+        desktop=Desktop(os.environ),
+        state=settings.state,
+        on_store_error=settings.store.on_error,
+    )
+
+
+def means_of(world: World, extractor: Extractor, settings: Settings) -> Means:
+    """What the cycles of monitor jobs lean on."""
+    return Means(
+        http=world.http,
+        extractor=extractor,
+        runs=world.store.runs,
+        records=world.store.records,
+        outbox=world.store.outbox,
+        clock=world.clock,
+        files=world.files,
+        timezone=settings.daemon.timezone,
+        random=random.random,
+    )
+
+
+def surround(world: World, pool: Pool, monitors: Monitors, live: LiveJobs, host_for: HostFor) -> Surroundings:
+    """What runs lean on."""
+    return Surroundings(
+        machine=pool,
+        monitors=monitors,
+        runs=world.store.runs,
+        events=world.store.events,
+        live=live,
+        clock=world.clock,
+        run_ended=world.run_ended,
+        host_for=host_for,
+        random=random.random,
+        stalls=world.stalls,
+    )
+
+
+async def open_runtime(
+    stack: AsyncExitStack,
+    settings: Settings,
+    clock: Clock,
+    *,
+    server_url: str | None = None,
+    repair: bool = False,
+    echo: bool = True,
+) -> Runtime:
+    """Open everything below the scheduler; the stack takes it down again in reverse.
+
+    `server_url` is where scripts reach the daemon's own server.  With `repair` a damaged database is moved aside, with
+    `echo` a script's lines go to the daemon's log too.
+    """
+    marker = Marker(settings.daemon.data_dir, settings.store.path, clock)
+    store = await open_or_repair(settings, clock, marker, repair=repair)
+    stack.push_async_callback(store.close)
+    note_user_db(settings, marker)
+    stack.callback(note_user_db, settings, marker)
+    world = await open_world(stack, settings, clock, store, partial(note_user_db, settings, marker))
+    job_logs = await stack.enter_async_context(JobLogs(settings.root, clock))
+    init = engine_info(settings, server_url)
+    pool = await stack.enter_async_context(open_pool(clock=clock, workers=settings.daemon.workers, init=init))
+    tasks = await stack.enter_async_context(owned_tasks())
+    live = LiveJobs()
+    extractor = await stack.enter_async_context(open_extractor(clock))
+    monitors = Monitors(means_of(world, extractor, settings), pool)
+    around = surround(world, pool, monitors, live, hosts(world, job_logs, echo=echo))
+    channels = Channels(http=world.http, desktop=world.desktop, clock=clock)
+    return Runtime(
+        settings=settings,
+        clock=clock,
+        store=store,
+        world=world,
+        pool=pool,
+        live=live,
+        runner=Runner(around, tasks),
+        courier=Courier(outbox=store.outbox, send=channels.send, clock=clock, random=random.random),
+        extractor=extractor,
+        job_logs=job_logs,
+        tasks=tasks,
+    )
+
+
+def keep_history(live: LiveJobs, store: Store, settings: Settings) -> None:
+    """Tell the store of which values it is to keep past versions, as the settings and the jobs now have it."""
+    store.values.keep_history(history_rules(settings.state.history, (job.spec for job in live)))
