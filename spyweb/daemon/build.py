@@ -15,8 +15,6 @@ from spyweb.daemon.loop_watch import watch_loop
 from spyweb.daemon.options import Options, read_settings, server_url
 from spyweb.daemon.runtime import Runtime, keep_history, open_runtime
 from spyweb.daemon.server import Server, open_server
-from spyweb.daemon.service import Office
-from spyweb.daemon.state_service import StateOffice
 from spyweb.model import JobId
 from spyweb.reload.settings_file import SettingsFile
 from spyweb.reload.swap import Reloader
@@ -24,6 +22,8 @@ from spyweb.runs.triggers import Triggers
 from spyweb.scheduler.calls import ScheduledCalls
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.scheduler.timers import Timers
+from spyweb.service.daemon import DaemonService
+from spyweb.service.state import StateService
 from spyweb.settings import Settings
 from spyweb.views.health import Vitals
 from spyweb.web import descriptors
@@ -40,7 +40,7 @@ class Daemon:
     reloader: Reloader
     server: Server
     chores: ChoreRunner
-    office: Office
+    service: DaemonService
     notifier: notify.Notifier
     stop: asyncio.Event  # set when the daemon is to end
 
@@ -69,7 +69,7 @@ def assemble(runtime: Runtime, options: Options, server: Server) -> Daemon:
     )
     live.on_linked(lambda: keep_history(live, store, reloader.settings))
     chores = ChoreRunner(calls, clock)
-    office = Office(
+    service = DaemonService(
         root=options.root,
         timezone=runtime.settings.daemon.timezone,
         live=live,
@@ -79,7 +79,7 @@ def assemble(runtime: Runtime, options: Options, server: Server) -> Daemon:
         runs_record=store.runs,
         found=store.records,
         courier=runtime.courier,
-        state=StateOffice(store=store, clock=clock, limits=runtime.settings.state),
+        state=StateService(store=store, clock=clock, limits=runtime.settings.state),
         clock=clock,
         vitals=partial(take_vitals, runtime, scheduler, server, chores, clock.monotonic()),
         vms_of=runtime.pool.loads_of,
@@ -92,7 +92,7 @@ def assemble(runtime: Runtime, options: Options, server: Server) -> Daemon:
         reloader=reloader,
         server=server,
         chores=chores,
-        office=office,
+        service=service,
         notifier=notify.from_environment(os.environ),
         stop=asyncio.Event(),
     )

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from spyweb import __version__
-from spyweb.daemon.service import Office
 from spyweb.logs import JobLine, StartReport, describe_start
 from spyweb.logs.output import wants_colour
 from spyweb.model import MIB, JobId, JobSpec
+from spyweb.service.daemon import DaemonService
 from spyweb.settings import Settings
 from spyweb.settings.units import format_duration
 from spyweb.views.jobs import JobState, JobView, zone_of
@@ -19,10 +19,10 @@ from spyweb.views.jobs import JobState, JobView, zone_of
 DEFAULTS = JobSpec(id=JobId("-"), name="-", path="", folder="")
 
 
-def report_start(office: Office, settings: Settings, url: str | None, rights: Sequence[str]) -> StartReport:
-    specs = {job.id: job.spec for job in office.live}
+def report_start(service: DaemonService, settings: Settings, url: str | None, rights: Sequence[str]) -> StartReport:
+    specs = {job.id: job.spec for job in service.live}
     zone = settings.daemon.timezone
-    views = office.jobs()
+    views = service.jobs()
     return StartReport(
         version=__version__,
         project=str(settings.root),
@@ -43,7 +43,7 @@ def report_start(office: Office, settings: Settings, url: str | None, rights: Se
             for view in views
             if view.id in specs
         ],
-        problems=[str(problem) for problem in office.reloader.problems],
+        problems=[str(problem) for problem in service.reloader.problems],
     )
 
 

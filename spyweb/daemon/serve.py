@@ -64,10 +64,10 @@ async def serve(options: Options) -> None:
 async def open_doors(stack: AsyncExitStack, daemon: Daemon) -> PrivateSocket:
     """Answer commands, on the private socket, and everybody over HTTP where the server is switched on."""
     settings, server = daemon.runtime.settings, daemon.server
-    private = await stack.enter_async_context(serve_socket(daemon.office, settings.daemon.data_dir))
+    private = await stack.enter_async_context(serve_socket(daemon.service, settings.daemon.data_dir))
     if settings.server.enabled:
         door = serve_tcp(
-            daemon.office,
+            daemon.service,
             host=settings.server.host,
             port=settings.server.port,
             api_key=settings.server.api_key,
@@ -139,7 +139,7 @@ def announce(daemon: Daemon) -> None:
     if not sys.stdout.isatty():
         log.info("started", version=__version__, jobs=len(live), url=url, rights=list(rights))
     elif settings.daemon.log_level in (LogLevel.DEBUG, LogLevel.INFO):
-        show(report_start(daemon.office, settings, url, rights))
+        show(report_start(daemon.service, settings, url, rights))
 
 
 async def wind_down(daemon: Daemon) -> None:

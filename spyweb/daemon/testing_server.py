@@ -10,7 +10,7 @@ from pathlib import Path
 
 from spyweb.clock import Clock
 from spyweb.daemon.testing_world import WorldFactory
-from spyweb.endpoints.endpoints import Around, Endpoints, Version
+from spyweb.endpoints.endpoints import Around, Endpoints, ServerVersion
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Host
 from spyweb.model import JobId, JobSpec, RunId
@@ -34,7 +34,7 @@ SPARES = 2  # VMs that are ready for the next requests
 
 
 @dataclass(slots=True)
-class Ear:
+class HandlerLog:
     """Who hears what handlers log: the test that runs now."""
 
     log: JobLog = unheard
@@ -47,7 +47,7 @@ class Ear:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelf:
+class ProjectCatalogue:
     """What the built-in addresses show: the project's jobs, none of which runs, and the tests' own records."""
 
     specs: Sequence[JobSpec]
@@ -73,7 +73,7 @@ class ServerEnvironment:
     world: World
     port: int
     is_virtual: bool
-    ear: Ear = field(default_factory=Ear)
+    handler_log: HandlerLog = field(default_factory=HandlerLog)
 
     @property
     def options(self) -> Mapping[str, object]:
@@ -81,7 +81,7 @@ class ServerEnvironment:
 
     @asynccontextmanager
     async def host(self, run: RunId, log: JobLog) -> AsyncIterator[Host]:
-        self.ear.log = log
+        self.handler_log.log = log
         try:
             yield host_in(self.world, run, log)
         finally:
@@ -98,36 +98,40 @@ async def open_server_environment(
     await pool.check(code)
     settings = replace(worlds.settings.http, deny_private=False)  # the server under test is on this machine
     async with worlds.open(clock) as world, open_client(settings, worlds.clock) as http:
-        ear, own = Ear(), replace(world, http=http)
-        shelf = await shelf_of(worlds.settings, own)
+        handler_log, own = HandlerLog(), replace(world, http=http)
+        catalogue = await read_catalogue(worlds.settings, own)
         async with (
-            open_endpoints(pool, own, ear, code, worlds.clock) as endpoints,
-            serve_project(shelf, endpoints, worlds.settings.root) as listening,
+            open_endpoints(pool, own, handler_log, code, worlds.clock) as endpoints,
+            serve_project(catalogue, endpoints, worlds.settings.root) as listening,
         ):
-            yield ServerEnvironment(world=own, port=listening.port, is_virtual=is_virtual, ear=ear)
+            yield ServerEnvironment(world=own, port=listening.port, is_virtual=is_virtual, handler_log=handler_log)
 
 
-async def shelf_of(settings: Settings, world: World) -> Shelf:
+async def read_catalogue(settings: Settings, world: World) -> ProjectCatalogue:
     scanned = await asyncio.to_thread(scan, settings.root, settings)
-    return Shelf(specs=[file.spec for file in scanned.jobs.values()], kept=world.store.records)
+    return ProjectCatalogue(specs=[file.spec for file in scanned.jobs.values()], kept=world.store.records)
 
 
-def serve_project(shelf: Shelf, endpoints: Endpoints, root: Path) -> AbstractAsyncContextManager[Listening]:
-    return serve_app(project_app(shelf, Site(endpoints=endpoints, ui=root / UI)), host=LOOPBACK, port=0)
+def serve_project(
+    catalogue: ProjectCatalogue, endpoints: Endpoints, root: Path
+) -> AbstractAsyncContextManager[Listening]:
+    return serve_app(project_app(catalogue, Site(endpoints=endpoints, ui=root / UI)), host=LOOPBACK, port=0)
 
 
 @asynccontextmanager
-async def open_endpoints(pool: Pool, world: World, ear: Ear, code: Code, clock: Clock) -> AsyncIterator[Endpoints]:
+async def open_endpoints(
+    pool: Pool, world: World, handler_log: HandlerLog, code: Code, clock: Clock
+) -> AsyncIterator[Endpoints]:
     endpoints = Endpoints(
         Around(
             machine=pool,
-            host_for=lambda _, run: host_in(world, run, ear.note_line),
+            host_for=lambda _, run: host_in(world, run, handler_log.note_line),
             run_ended=world.call_ended,
-            note_failure=ear.note_failure,
+            note_failure=handler_log.note_failure,
             clock=clock,
         )
     )
-    endpoints.version = Version(codes=[code])
+    endpoints.version = ServerVersion(codes=[code])
     pool.keep_spares(code, SPARES)
     try:
         yield endpoints

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Protocol
 
 from spyweb.clock import Clock
-from spyweb.endpoints.exchange import Answer, Exchange, Modules, answer_in
-from spyweb.endpoints.gate import Gate
+from spyweb.endpoints.exchange import EndpointAnswer, EndpointHost, Modules, answer_in
 from spyweb.endpoints.lanes import Lanes
+from spyweb.endpoints.limiter import ConcurrencyLimiter
 from spyweb.errors import PoolError, Problem
 from spyweb.lua.deadlines import Deadlines
 from spyweb.lua.patience import settle, within
@@ -30,9 +30,9 @@ AT_ONCE = 64  # requests in VMs, those whose answer has left included
 IN_LINE = 1024  # requests that wait for room
 PATIENCE_S = 10.0
 
-NOT_FOUND = Answer(404, b"Not Found")
-ERROR = Answer(500, b'{"error": "Internal Server Error"}', {b"Content-Type": b"application/json"})
-TOO_SLOW = Answer(500, b'{"error": "Script execution timed out"}', {b"Content-Type": b"application/json"})
+NOT_FOUND = EndpointAnswer(404, b"Not Found")
+ERROR = EndpointAnswer(500, b'{"error": "Internal Server Error"}', {b"Content-Type": b"application/json"})
+TOO_SLOW = EndpointAnswer(500, b'{"error": "Script execution timed out"}', {b"Content-Type": b"application/json"})
 
 
 class Machine(Protocol):
@@ -57,7 +57,7 @@ class Around:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
+class ServerVersion:
     """What answers: proved code, and the modules it has loaded so far."""
 
     codes: Sequence[Code]  # the same for each worker
@@ -70,23 +70,23 @@ class Version:
 
 class Endpoints:
     def __init__(self, around: Around) -> None:
-        self.version: Version | None = None  # None: there is nothing that could answer
+        self.version: ServerVersion | None = None  # None: there is nothing that could answer
         self.problem: Problem | None = None  # of the file now on disk, when it is not the version that answers
         self._around = around
-        self._gate = Gate(around.clock, room=AT_ONCE, line=IN_LINE, patience_s=PATIENCE_S)
+        self._limiter = ConcurrencyLimiter(around.clock, room=AT_ONCE, line=IN_LINE, patience_s=PATIENCE_S)
         self._limits = Deadlines(around.clock)  # for the answers
         self._running: dict[RunId, JobId] = {}
         self._lanes = Lanes(around.clock)
         self._is_closing = False
         self._idle: Future[None] = get_running_loop().create_future()  # since it is closing
 
-    async def answer(self, asked: Mapping[str, object]) -> Answer:
+    async def answer(self, asked: Mapping[str, object]) -> EndpointAnswer:
         """Answer a request, as lua/procedures.py describes it.  Raises PoolError when there is no room for it."""
-        if not self._gate.try_to_enter():
-            await self._gate.enter()
+        if not self._limiter.try_to_enter():
+            await self._limiter.enter()
         version = self.version
         if version is None or self._is_closing:
-            self._gate.leave()
+            self._limiter.leave()
             return self._without_version(asked)
         return await self._begin(version, asked).answered or ERROR
 
@@ -100,7 +100,7 @@ class Endpoints:
         if self._running:
             await self._idle
 
-    def _without_version(self, asked: Mapping[str, object]) -> Answer:
+    def _without_version(self, asked: Mapping[str, object]) -> EndpointAnswer:
         if self._is_closing:
             raise PoolError("the daemon stops")
         if self.problem is None:
@@ -108,14 +108,14 @@ class Endpoints:
         self._around.note_failure(_title(asked), str(self.problem))
         return ERROR
 
-    def _begin(self, version: Version, asked: Mapping[str, object]) -> Exchange:
+    def _begin(self, version: ServerVersion, asked: Mapping[str, object]) -> EndpointHost:
         """No task, and no future but that of the answer: what follows the run's end is called with it."""
         machine = self._around.machine
         run = machine.new_id()
         code = self._lanes.enter(version.codes, run)
         self._limits.add(run, LIMIT_S, partial(machine.cancel, run, Why.TIMEOUT))
         on_answer = partial(self._limits.drop, run, LIMIT_S)
-        exchange = Exchange(partial(self._around.host_for, code, run), version.modules, on_answer)
+        exchange = EndpointHost(partial(self._around.host_for, code, run), version.modules, on_answer)
         self._running[run] = code.job
         try:
             machine.start_fresh(_request(code, run, asked), exchange, partial(self._ended, run, asked, exchange))
@@ -124,7 +124,7 @@ class Endpoints:
             raise
         return exchange
 
-    def _ended(self, run: RunId, asked: Mapping[str, object], exchange: Exchange, ending: Ending) -> None:
+    def _ended(self, run: RunId, asked: Mapping[str, object], exchange: EndpointHost, ending: Ending) -> None:
         """At the VM's last step, long after the answer perhaps."""
         try:
             if ending.outcome is Outcome.SUCCESS:
@@ -135,11 +135,11 @@ class Endpoints:
         finally:
             self._leave(run, exchange)
 
-    def _leave(self, run: RunId, exchange: Exchange) -> None:
+    def _leave(self, run: RunId, exchange: EndpointHost) -> None:
         if not exchange.answered.done():
             exchange.answer(ERROR)
         self._lanes.leave(self._running.pop(run), run)
-        self._gate.leave()
+        self._limiter.leave()
         if exchange.has_asked:
             self._around.run_ended(run)
         if self._is_closing and not self._running:

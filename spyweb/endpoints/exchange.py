@@ -17,7 +17,7 @@ Results = Sequence[object]
 Modules = dict[bytes, Results]  # what `_require` gave, by name
 
 
-class Answer(Struct, frozen=True):
+class EndpointAnswer(Struct, frozen=True):
     """What a handler answered, with its headers as it put them."""
 
     status: int
@@ -28,7 +28,7 @@ class Answer(Struct, frozen=True):
 FAILED = None  # it has raised, and its run's end will say why
 
 
-class Exchange:
+class EndpointHost:
     """The Host of one request.
 
     `answered` is done as soon as the VM has answered.  What it loads with `require` comes from `modules` where it is
@@ -36,7 +36,7 @@ class Exchange:
     """
 
     def __init__(self, make_host: Callable[[], Host], modules: Modules, on_answer: Callable[[], None]) -> None:
-        self.answered: Future[Answer | None] = asyncio.get_running_loop().create_future()
+        self.answered: Future[EndpointAnswer | None] = asyncio.get_running_loop().create_future()
         self._make_host = make_host
         self._made: Host | None = None
         self._modules = modules
@@ -64,7 +64,7 @@ class Exchange:
     def log(self, level: str, text: bytes) -> None:
         self._host.log(level, text)
 
-    def answer(self, answer: Answer | None) -> None:
+    def answer(self, answer: EndpointAnswer | None) -> None:
         """The first one stands."""
         if not self.answered.done():
             self.answered.set_result(answer)
@@ -80,19 +80,19 @@ class Exchange:
         return self._modules.setdefault(name, results)
 
 
-def answer_in(result: object) -> Answer | None:
+def answer_in(result: object) -> EndpointAnswer | None:
     """The answer that a run gave as its result, if it gave one."""
     if not isinstance(result, list) or len(result) != 2:
         return None
     status, body = result
-    return Answer(status, body)
+    return EndpointAnswer(status, body)
 
 
-def _answer(arguments: Sequence[object]) -> Answer | None:
+def _answer(arguments: Sequence[object]) -> EndpointAnswer | None:
     if not arguments:
         return FAILED
     status, headers, body = arguments
-    return Answer(cast(int, status), cast(bytes, body), cast("dict[bytes, bytes]", headers or {}))
+    return EndpointAnswer(cast(int, status), cast(bytes, body), cast("dict[bytes, bytes]", headers or {}))
 
 
 def _done(results: Results) -> Future[Results]:

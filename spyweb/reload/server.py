@@ -12,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from spyweb.endpoints.endpoints import Endpoints, Version
+from spyweb.endpoints.endpoints import Endpoints, ServerVersion
 from spyweb.errors import Problem
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code
@@ -61,7 +61,7 @@ class ServerReloader:
             self._refuse(verdict.problem)
             return verdict.is_final
         others = [code_of_server(file, code.generation, lane) for lane in range(1, self._workers)]
-        self._swap(Version(codes=[code, *others]))
+        self._swap(ServerVersion(codes=[code, *others]))
         return True
 
     async def _prove(self, codes: Sequence[Code | Problem]) -> Verdict:
@@ -71,7 +71,7 @@ class ServerReloader:
                 return verdict
         return Verdict()
 
-    def _swap(self, version: Version) -> None:
+    def _swap(self, version: ServerVersion) -> None:
         self._sources.forget(SERVER, self._generation)
         self._generation = version.code.generation
         self._endpoints.version, self._endpoints.problem = version, None

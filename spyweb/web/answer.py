@@ -6,7 +6,7 @@ from aiohttp import web
 
 from spyweb.model import JobId
 from spyweb.views.jobs import to_json
-from spyweb.views.service import DESK
+from spyweb.web.keys import SERVICE
 
 MOST = (1 << 63) - 1  # the largest number that the store takes
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -47,10 +47,10 @@ def job_in_query(request: web.Request) -> JobId | None:
 
 
 def _find(request: web.Request, name_or_id: str) -> JobId:
-    desk = request.app[DESK]
-    job = desk.find(name_or_id)
+    service = request.app[SERVICE]
+    job = service.find(name_or_id)
     if job is None:
-        raise web.HTTPNotFound(text=desk.no_such_job(name_or_id))
+        raise web.HTTPNotFound(text=service.no_such_job(name_or_id))
     return job
 
 

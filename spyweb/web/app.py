@@ -8,13 +8,14 @@ from pathlib import Path
 from aiohttp import web
 
 from spyweb.endpoints.endpoints import Endpoints
-from spyweb.views.service import CATALOGUE, DESK, Catalogue, Desk
+from spyweb.service.daemon import DaemonService
 from spyweb.web import health, jobs, outbox, records, runs, state
 from spyweb.web.auth import Guard, guarded_by, require_key, require_loopback_host
-from spyweb.web.body import ROOM, Room
+from spyweb.web.body import BODY_MEMORY, BodyMemory
 from spyweb.web.endpoints import add_endpoints
 from spyweb.web.errors import answer_errors
-from spyweb.web.streams import OPEN_STREAMS, Streams
+from spyweb.web.keys import CATALOGUE, SERVICE, Catalogue
+from spyweb.web.streams import OPEN_STREAMS, OpenStreams
 from spyweb.web.ui import add_ui
 
 
@@ -26,10 +27,10 @@ class Site:
     ui: Path | None = None  # the folder; it may come and go
 
 
-def tcp_app(desk: Desk, api_key: str | None, site: Site | None = None) -> web.Application:
+def tcp_app(service: DaemonService, api_key: str | None, site: Site | None = None) -> web.Application:
     guard = require_key(api_key) if api_key else require_loopback_host
     app = web.Application(middlewares=[answer_errors, guarded_by(guard)])
-    app[DESK] = app[CATALOGUE] = desk
+    app[SERVICE] = app[CATALOGUE] = service
     app.add_routes(health.public_routes)
     _add_site(app, site or Site(), guard)
     return app
@@ -51,11 +52,11 @@ def _add_site(app: web.Application, site: Site, guard: Guard) -> None:
         add_ui(app, site.ui)
 
 
-def socket_app(desk: Desk) -> web.Application:
+def socket_app(service: DaemonService) -> web.Application:
     """Every command.  No key: the socket's mode lets nobody in but the daemon's own user."""
     app = web.Application(middlewares=[answer_errors])
-    app[DESK] = app[CATALOGUE] = desk
-    app[ROOM] = Room()
-    app[OPEN_STREAMS] = Streams()
+    app[SERVICE] = app[CATALOGUE] = service
+    app[BODY_MEMORY] = BodyMemory()
+    app[OPEN_STREAMS] = OpenStreams()
     app.add_routes([*health.routes, *jobs.routes, *records.routes, *outbox.routes, *runs.routes, *state.routes])
     return app

@@ -22,7 +22,7 @@ TURN_CHUNKS = 256  # ... or chunks: one costs as much as many bytes
 CLOCK = RealClock()
 
 
-class Room:
+class BodyMemory:
     """What all bodies together may take."""
 
     def __init__(self, most: int = MOST) -> None:
@@ -38,13 +38,13 @@ class Room:
         self._left += size
 
 
-ROOM = web.AppKey("room for bodies", Room)
+BODY_MEMORY = web.AppKey("room for bodies", BodyMemory)
 
 
 class Body:
     """One body; `close` it when it is not needed any more."""
 
-    def __init__(self, room: Room, largest: int = LARGEST, what: str = "a request's body") -> None:
+    def __init__(self, room: BodyMemory, largest: int = LARGEST, what: str = "a request's body") -> None:
         self._room = room
         self._largest = largest
         self._what = what

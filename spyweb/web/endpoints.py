@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from spyweb.endpoints.endpoints import NOT_FOUND, Endpoints
-from spyweb.endpoints.exchange import Answer
+from spyweb.endpoints.exchange import EndpointAnswer
 from spyweb.errors import PoolError
 from spyweb.stalls import Work, work_for
 from spyweb.web.answer import json_answer
 from spyweb.web.ask import PRIVATE, PUBLIC, asked_of
 from spyweb.web.auth import Guard
-from spyweb.web.body import Body, Room
+from spyweb.web.body import Body, BodyMemory
 from spyweb.web.errors import PATH_SHOWN, answer_for
 from spyweb.web.reply import reply
 
@@ -29,12 +29,12 @@ Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
-class Reception:
+class EndpointDispatcher:
     """Where requests for endpoints are taken."""
 
     endpoints: Endpoints
     guard: Guard
-    room: Room
+    room: BodyMemory
 
     async def private(self, request: web.Request) -> web.StreamResponse:
         return await self._answer(request, PRIVATE)
@@ -77,19 +77,19 @@ class Reception:
             busy.headers["Retry-After"] = str(AGAIN_S)
             return busy
 
-    def _ask(self, request: web.Request, prefix: str, body: bytes) -> Awaitable[Answer]:
+    def _ask(self, request: web.Request, prefix: str, body: bytes) -> Awaitable[EndpointAnswer]:
         asked = asked_of(request, prefix, body)
         return _find_nothing() if asked is None else self.endpoints.answer(asked)
 
 
-async def _find_nothing() -> Answer:
+async def _find_nothing() -> EndpointAnswer:
     return NOT_FOUND
 
 
-RECEPTION: web.AppKey[Reception] = web.AppKey("reception")
+DISPATCHER: web.AppKey[EndpointDispatcher] = web.AppKey("dispatcher")
 
 
 def add_endpoints(app: web.Application, endpoints: Endpoints, guard: Guard) -> None:
-    reception = app[RECEPTION] = Reception(endpoints, guard, Room())
-    app.router.add_route("*", PRIVATE + REST, reception.private)
-    app.router.add_route("*", PUBLIC + REST, reception.public)
+    dispatcher = app[DISPATCHER] = EndpointDispatcher(endpoints, guard, BodyMemory())
+    app.router.add_route("*", PRIVATE + REST, dispatcher.private)
+    app.router.add_route("*", PUBLIC + REST, dispatcher.public)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from aiohttp import web
 
 from spyweb.views.health import Health, summarize
-from spyweb.views.service import DESK
 from spyweb.web.answer import json_answer
+from spyweb.web.keys import SERVICE
 
 
 def _status(health: Health) -> int:
@@ -14,12 +14,12 @@ def _status(health: Health) -> int:
 
 
 async def probe(request: web.Request) -> web.Response:
-    health = await request.app[DESK].health()
+    health = await request.app[SERVICE].health()
     return json_answer(summarize(health), _status(health))
 
 
 async def examine(request: web.Request) -> web.Response:
-    return json_answer(await request.app[DESK].health())
+    return json_answer(await request.app[SERVICE].health())
 
 
 public_routes = [web.get("/healthz", probe)]

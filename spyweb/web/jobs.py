@@ -6,8 +6,8 @@ import asyncio
 
 from aiohttp import web
 
-from spyweb.views.service import CATALOGUE, DESK
 from spyweb.web.answer import job_in_path, job_in_query, json_answer, number_in_query
+from spyweb.web.keys import CATALOGUE, SERVICE
 from spyweb.web.tail import last_lines
 
 MAX_NEXT = 10_000
@@ -19,33 +19,33 @@ async def list_jobs(request: web.Request) -> web.Response:
 
 
 async def list_warnings(request: web.Request) -> web.Response:
-    return json_answer(request.app[DESK].warnings())
+    return json_answer(request.app[SERVICE].warnings())
 
 
 async def list_next(request: web.Request) -> web.Response:
     count = number_in_query(request, "count", 5, least=1, most=MAX_NEXT)
-    return json_answer(await request.app[DESK].next_runs(job_in_query(request), count))
+    return json_answer(await request.app[SERVICE].next_runs(job_in_query(request), count))
 
 
 async def trigger(request: web.Request) -> web.Response:
-    return json_answer({"run": await request.app[DESK].trigger(job_in_path(request))})
+    return json_answer({"run": await request.app[SERVICE].trigger(job_in_path(request))})
 
 
 async def pause(request: web.Request) -> web.Response:
     job = job_in_path(request)
-    await request.app[DESK].pause(job)
+    await request.app[SERVICE].pause(job)
     return json_answer({"job": job, "paused": True})
 
 
 async def resume(request: web.Request) -> web.Response:
     job = job_in_path(request)
-    await request.app[DESK].resume(job)
+    await request.app[SERVICE].resume(job)
     return json_answer({"job": job, "paused": False})
 
 
 async def read_log(request: web.Request) -> web.Response:
     lines = number_in_query(request, "lines", 50, least=1, most=MAX_LINES)
-    path = request.app[DESK].log_file(job_in_path(request))
+    path = request.app[SERVICE].log_file(job_in_path(request))
     return json_answer(await asyncio.to_thread(last_lines, path, lines))
 
 

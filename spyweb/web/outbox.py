@@ -5,23 +5,23 @@ from __future__ import annotations
 from aiohttp import web
 
 from spyweb.model import JobId
-from spyweb.views.service import DESK
 from spyweb.web.answer import MOST, json_answer, number_in_query
+from spyweb.web.keys import SERVICE
 
 MAX_LIMIT = 1_000
 
 
 async def list_messages(request: web.Request) -> web.Response:
     limit = number_in_query(request, "limit", 30, least=1, most=MAX_LIMIT)
-    desk, name = request.app[DESK], request.query.get("job")
-    job = (desk.find(name) or JobId(name)) if name else None  # one that is gone may have left some
-    return json_answer(await desk.messages(job, limit=limit))
+    service, name = request.app[SERVICE], request.query.get("job")
+    job = (service.find(name) or JobId(name)) if name else None  # one that is gone may have left some
+    return json_answer(await service.messages(job, limit=limit))
 
 
 async def retry_messages(request: web.Request) -> web.Response:
     """One by its id; without one all."""
     message = number_in_query(request, "id", 0, least=0, most=MOST) or None
-    return json_answer({"retried": await request.app[DESK].retry_messages(message)})
+    return json_answer({"retried": await request.app[SERVICE].retry_messages(message)})
 
 
 routes = [web.get("/api/outbox", list_messages), web.post("/api/outbox/retry", retry_messages)]

@@ -6,8 +6,8 @@ from aiohttp import web
 
 from spyweb.model import JobId
 from spyweb.views.records import by_job, flatten
-from spyweb.views.service import CATALOGUE
 from spyweb.web.answer import MOST, json_answer
+from spyweb.web.keys import CATALOGUE
 
 DEFAULT_LIMIT, MAX_LIMIT = 30, 1_000
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from aiohttp import web
 from multidict import CIMultiDict
 
-from spyweb.endpoints.exchange import Answer
+from spyweb.endpoints.exchange import EndpointAnswer
 from spyweb.web.answer import WholeAnswer
 
 TEXT, BINARY = "text/plain; charset=utf-8", "application/octet-stream"
@@ -25,7 +25,7 @@ _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _BREAKS = re.compile(rb"[\r\n\0]")
 
 
-def reply(answer: Answer) -> web.Response:
+def reply(answer: EndpointAnswer) -> web.Response:
     headers = CIMultiDict(sendable(answer.headers)) if answer.headers else CIMultiDict[str]()
     if answer.body and "Content-Type" not in headers:
         headers["Content-Type"] = TEXT if _is_text(answer.body) else BINARY

@@ -9,10 +9,11 @@ from aiohttp import web
 
 from spyweb.errors import SpywebError
 from spyweb.model import JobId, Run, RunId
+from spyweb.service.daemon import DaemonService
 from spyweb.views.jobs import RunEvent, event_to_json, to_json
-from spyweb.views.service import DESK, Desk
 from spyweb.web.answer import MOST, begin_lines, job_in_path, json_answer, number_in_query
 from spyweb.web.errors import describe
+from spyweb.web.keys import SERVICE
 from spyweb.web.streams import OPEN_STREAMS
 
 MAX_LIMIT = 1_000
@@ -23,16 +24,16 @@ async def list_runs(request: web.Request) -> web.Response:
     before = RunId(number_in_query(request, "before", 0, least=0, most=MOST)) or None
     name = request.query.get("job")
     if name is None:
-        return json_answer(await request.app[DESK].runs(None, limit=limit, before=before))
-    return json_answer(await _of_job(request.app[DESK], name, limit, before))
+        return json_answer(await request.app[SERVICE].runs(None, limit=limit, before=before))
+    return json_answer(await _of_job(request.app[SERVICE], name, limit, before))
 
 
-async def _of_job(desk: Desk, name: str, limit: int, before: RunId | None) -> list[Run]:
+async def _of_job(service: DaemonService, name: str, limit: int, before: RunId | None) -> list[Run]:
     """Of a job that is gone too, as long as it has a history."""
-    job = desk.find(name)
-    found = await desk.runs(job or JobId(name), limit=limit, before=before)
+    job = service.find(name)
+    found = await service.runs(job or JobId(name), limit=limit, before=before)
     if not (job or found or before):
-        raise web.HTTPNotFound(text=desk.no_such_job(name))
+        raise web.HTTPNotFound(text=service.no_such_job(name))
     return found
 
 
@@ -44,7 +45,7 @@ async def run_once(request: web.Request) -> web.StreamResponse:
 
 async def _watch_run(request: web.Request) -> web.StreamResponse:
     debug = "debug" in request.query
-    async with aclosing(request.app[DESK].run_once(job_in_path(request), debug=debug)) as events:
+    async with aclosing(request.app[SERVICE].run_once(job_in_path(request), debug=debug)) as events:
         first = await anext(events)
         response = await begin_lines(request)
         await _stream(response, first, events)

@@ -21,13 +21,13 @@ from spyweb.clock import RealClock
 from spyweb.errors import Refused
 from spyweb.limits import ADDRESS_PATH, PARAMETERS, too_large
 from spyweb.model import MIB
-from spyweb.views.service import Desk
+from spyweb.service.daemon import DaemonService
 from spyweb.web.address import claim_socket, find_socket, release_socket
 from spyweb.web.answer import json_answer
 from spyweb.web.app import Site, socket_app, tcp_app
 from spyweb.web.connections import ConnectionLimiter, LimitedHandler, PlainRequest
 from spyweb.web.descriptors import private_limits, tcp_limits
-from spyweb.web.endpoints import RECEPTION, Handle
+from spyweb.web.endpoints import DISPATCHER, Handle
 
 PATIENCE = 1.0  # seconds for answers under way when the door closes
 BACKLOG = 128
@@ -45,7 +45,7 @@ class Listening:
 
 @asynccontextmanager
 async def serve_tcp(
-    desk: Desk,
+    service: DaemonService,
     *,
     host: str,
     port: int,
@@ -56,7 +56,7 @@ async def serve_tcp(
     """Serve what is for everybody who may come in.  Raises Refused when it may not or can't listen there."""
     if not api_key:
         await _refuse_strangers(host)
-    app = tcp_app(desk, api_key, site)
+    app = tcp_app(service, api_key, site)
     async with serve_app(app, host=host, port=port, connections=connections) as listening:
         yield listening
 
@@ -114,14 +114,14 @@ class PrivateSocket:
 
 @asynccontextmanager
 async def serve_socket(
-    desk: Desk, data_dir: Path, connections: ConnectionLimiter | None = None
+    service: DaemonService, data_dir: Path, connections: ConnectionLimiter | None = None
 ) -> AsyncIterator[PrivateSocket]:
     """Serve every command on the socket of a data directory whose lock is held.
 
     A key stands in the address, percent-encoded: those of a command have up to 128 KB.
     """
     limiter = connections or ConnectionLimiter(private_limits(), RealClock())
-    async with _handlers(socket_app(desk), limiter, longest_line=MIB) as make_handler:
+    async with _handlers(socket_app(service), limiter, longest_line=MIB) as make_handler:
         opened = PrivateSocket(make_handler, data_dir)
         await opened.open()
         try:
@@ -179,9 +179,9 @@ def _refusing_long_paths(others: Handle) -> Handle:
 
 
 def _put_reception_first(app: web.Application, server: web.Server) -> None:
-    if RECEPTION in app:
+    if DISPATCHER in app:
         others = cast(Handle, server.request_handler)  # an AppRunner makes nothing but a web.Request
-        server.request_handler = cast(Any, app[RECEPTION].before(others))
+        server.request_handler = cast(Any, app[DISPATCHER].before(others))
 
 
 def _bind_private(path: Path) -> socket.socket:

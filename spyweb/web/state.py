@@ -16,17 +16,18 @@ from aiohttp import web
 from spyweb.errors import SpywebError
 from spyweb.limits import OP_ELEMENTS, SOCKET_BODY
 from spyweb.model import JobId, Value
+from spyweb.service.state import StateService
 from spyweb.settings.units import LONGEST_MS
 from spyweb.store.interchange.lines import BadLine, LineReader, find_namespace, item_line
 from spyweb.store.interchange.value_json import decode_value
 from spyweb.store.patterns import excess
 from spyweb.store.protocol import STATE, Item, NewRecord
 from spyweb.views.jobs import to_json
-from spyweb.views.service import DESK, StateDesk
 from spyweb.views.state import ChangeView, EntryView
 from spyweb.web.answer import MOST, begin_lines, json_answer, number_in_query
-from spyweb.web.body import ROOM, Body, pieces
+from spyweb.web.body import BODY_MEMORY, Body, pieces
 from spyweb.web.errors import describe
+from spyweb.web.keys import SERVICE
 from spyweb.web.query import bytes_in_query, text_in_query
 from spyweb.web.streams import OPEN_STREAMS
 
@@ -34,67 +35,67 @@ FLUSH = 1 << 16  # bytes of lines sent at a time
 BATCH = 1 << 18  # bytes of lines parsed at a time
 
 
-def desk_of(request: web.Request) -> StateDesk:
-    return request.app[DESK].state
+def state_of(request: web.Request) -> StateService:
+    return request.app[SERVICE].state
 
 
 async def list_entries(request: web.Request) -> web.StreamResponse:
     limit = number_in_query(request, "limit", 0, least=0, most=MOST) or None
-    entries = desk_of(request).entries(_namespace(request), bytes_in_query(request, "prefix", b""), limit)
+    entries = state_of(request).entries(_namespace(request), bytes_in_query(request, "prefix", b""), limit)
     return await _stream(request, (to_json(entry) + b"\n" async for entry in entries))
 
 
 async def read_entry(request: web.Request) -> web.Response:
-    return _found(await desk_of(request).entry(_namespace(request), bytes_in_query(request, "key")))
+    return _found(await state_of(request).entry(_namespace(request), bytes_in_query(request, "key")))
 
 
 async def put_entry(request: web.Request) -> web.Response:
     ttl_ms = number_in_query(request, "ttl_ms", 0, least=0, most=LONGEST_MS) or None
-    with closing(Body(request.app[ROOM], SOCKET_BODY)) as body:
+    with closing(Body(request.app[BODY_MEMORY], SOCKET_BODY)) as body:
         value = await asyncio.to_thread(_value, await body.read(request), _most_values(request))
-    created = await desk_of(request).put(_namespace(request), bytes_in_query(request, "key"), value, ttl_ms)
+    created = await state_of(request).put(_namespace(request), bytes_in_query(request, "key"), value, ttl_ms)
     return json_answer({"created": created})
 
 
 async def delete_entry(request: web.Request) -> web.Response:
-    return json_answer({"deleted": await desk_of(request).delete(_namespace(request), bytes_in_query(request, "key"))})
+    return json_answer({"deleted": await state_of(request).delete(_namespace(request), bytes_in_query(request, "key"))})
 
 
 async def count_entries(request: web.Request) -> web.Response:
     pattern = _pattern(request)
-    return json_answer({"count": await desk_of(request).count(_namespace(request), pattern)})
+    return json_answer({"count": await state_of(request).count(_namespace(request), pattern)})
 
 
 async def clear_entries(request: web.Request) -> web.Response:
     pattern = _pattern(request)
-    return json_answer({"deleted": await desk_of(request).clear(_namespace(request), pattern)})
+    return json_answer({"deleted": await state_of(request).clear(_namespace(request), pattern)})
 
 
 async def show_stats(request: web.Request) -> web.Response:
-    return json_answer(await desk_of(request).stats(_maybe_namespace(request)))
+    return json_answer(await state_of(request).stats(_maybe_namespace(request)))
 
 
 async def list_history(request: web.Request) -> web.Response:
     limit = number_in_query(request, "limit", 0, least=0, most=MOST) or None
-    return json_answer(await desk_of(request).history(_namespace(request), bytes_in_query(request, "key"), limit))
+    return json_answer(await state_of(request).history(_namespace(request), bytes_in_query(request, "key"), limit))
 
 
 async def roll_back(request: web.Request) -> web.Response:
     version = number_in_query(request, "version", 0, least=0, most=MOST)
-    created = await desk_of(request).rollback(_namespace(request), bytes_in_query(request, "key"), version)
+    created = await state_of(request).rollback(_namespace(request), bytes_in_query(request, "key"), version)
     return json_answer({"created": created})
 
 
 async def list_locks(request: web.Request) -> web.Response:
-    return json_answer(await desk_of(request).locks())
+    return json_answer(await state_of(request).locks())
 
 
 async def break_lock(request: web.Request) -> web.Response:
-    return json_answer({"broken": await desk_of(request).break_lock(bytes_in_query(request, "name"))})
+    return json_answer({"broken": await state_of(request).break_lock(bytes_in_query(request, "name"))})
 
 
 async def export_entries(request: web.Request) -> web.StreamResponse:
-    items = desk_of(request).export(_maybe_namespace(request))
+    items = state_of(request).export(_maybe_namespace(request))
     return await _stream(request, (item_line(item) async for item in items))
 
 
@@ -102,25 +103,25 @@ async def import_entries(request: web.Request) -> web.Response:
     """The body is what an export gave."""
     dry_run = text_in_query(request, "dry_run", "") == "true"
     items = await _read_items(request)
-    return json_answer(await desk_of(request).load(items, dry_run=dry_run))
+    return json_answer(await state_of(request).load(items, dry_run=dry_run))
 
 
 async def add_records(request: web.Request) -> web.Response:
     """The body is a JSON array of records that another program has found."""
-    with closing(Body(request.app[ROOM], SOCKET_BODY)) as body:
+    with closing(Body(request.app[BODY_MEMORY], SOCKET_BODY)) as body:
         records = await asyncio.to_thread(_records, await body.read(request))
     job = JobId(text_in_query(request, "job"))
-    return json_answer({"added": await desk_of(request).add_records(job, records)})
+    return json_answer({"added": await state_of(request).add_records(job, records)})
 
 
 async def move_entries(request: web.Request) -> web.Response:
     old, new = (_checked(text_in_query(request, name)) for name in ("old", "new"))
-    return json_answer(await desk_of(request).move(old, new))
+    return json_answer(await state_of(request).move(old, new))
 
 
 async def watch_changes(request: web.Request) -> web.StreamResponse:
     """Never ends by itself.  The first line is blank: from then on nothing is missed.  Others are a sign of life."""
-    changes = desk_of(request).watch(_maybe_namespace(request), _pattern(request))
+    changes = state_of(request).watch(_maybe_namespace(request), _pattern(request))
     with request.app[OPEN_STREAMS].one(request):
         return await _tell_changes(request, changes)
 
@@ -166,7 +167,7 @@ def _found(entry: EntryView | None) -> web.Response:
 
 def _most_values(request: web.Request) -> int:
     """How many values a value may hold: each of them takes a byte at least, or came from a script."""
-    return max(desk_of(request).limits.max_value_bytes, OP_ELEMENTS)
+    return max(state_of(request).limits.max_value_bytes, OP_ELEMENTS)
 
 
 def _records(body: bytes) -> list[NewRecord]:
@@ -202,7 +203,7 @@ def _read_batch(reader: LineReader, lines: list[bytes]) -> list[Item]:
 
 async def _line_batches(request: web.Request) -> AsyncGenerator[list[bytes], None]:
     """Yield the whole lines of a body; one may be as long as a body of another request."""
-    with closing(Body(request.app[ROOM], SOCKET_BODY, "a line")) as room:
+    with closing(Body(request.app[BODY_MEMORY], SOCKET_BODY, "a line")) as room:
         batch: list[bytes] = []
         rest: list[bytes] = []
         size = 0

@@ -11,7 +11,7 @@ from spyweb.errors import PoolError
 from spyweb.limits import STREAMS
 
 
-class Streams:
+class OpenStreams:
     def __init__(self, most: int = STREAMS) -> None:
         self._most = most
         self._open: list[web.Request] = []
@@ -28,4 +28,4 @@ class Streams:
             self._open.remove(request)
 
 
-OPEN_STREAMS = web.AppKey("answers that go on", Streams)
+OPEN_STREAMS = web.AppKey("answers that go on", OpenStreams)

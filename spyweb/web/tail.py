@@ -58,7 +58,7 @@ def _lines(data: bytes) -> list[str]:
     return [line.decode("utf-8", "replace") for line in lines]
 
 
-class Follower:
+class LogTail:
     """Reads what is added to a file, wherever rotation takes its name.  Close it."""
 
     def __init__(self, path: Path) -> None:
@@ -101,9 +101,9 @@ class Follower:
 
 async def follow(path: Path, clock: Clock, look_elsewhere: Callable[[], Sequence[str]] = tuple) -> AsyncIterator[str]:
     """Every line that is added from now on, and after what is there the lines that are found elsewhere."""
-    with closing(Follower(path)) as follower:
+    with closing(LogTail(path)) as tail:
         while True:
             elsewhere = look_elsewhere()
-            for line in (*follower.read_new(), *elsewhere):
+            for line in (*tail.read_new(), *elsewhere):
                 yield line
             await clock.sleep(INTERVAL)

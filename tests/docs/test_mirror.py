@@ -52,13 +52,13 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/integration/test_web_client.py": ("cli/client",),
     "tests/integration/test_lua_tests.py": ("daemon/testing_server", "daemon/testing_world"),
     "tests/docs/test_reference.py": ("reference/hooks", "reference/language", "reference/tables"),
-    "tests/integration/test_web_serve.py": ("views/service", "web/serve"),
+    "tests/integration/test_web_serve.py": ("web/keys", "web/serve"),
     "tests/unit/cli/test_main.py": ("cli/about",),
     "tests/unit/cli/test_systemd.py": ("cli/service",),
     # The parts of the daemon only make sense joined, in a process.
     "tests/acceptance/test_daemon_life.py": (
         "daemon/build", "daemon/databases", "daemon/engine_info",
-        "daemon/runtime", "daemon/service",
+        "daemon/runtime", "service/daemon",
     ),
     "tests/acceptance/test_endpoints.py": ("daemon/server",),
     # What runs inside a worker is tested inside one.

@@ -41,7 +41,7 @@ from spyweb.store.protocol import Durability
 from spyweb.web.serve import serve_tcp
 from tests.fakes.clock import FakeClock
 from tests.fakes.collisions import colliding_numbers
-from tests.fakes.desk import FakeDesk
+from tests.fakes.daemon_service import FakeDaemonService
 from tests.fakes.ops import make_call, make_world
 
 SMALL = 6_000
@@ -387,7 +387,7 @@ async def main(folder: Path) -> None:
         world.sql,
         open_client(HttpSettings(), RealClock()) as http,
         open_raw_server() as server,
-        serve_tcp(FakeDesk(), host="127.0.0.1", port=0, api_key=None) as listening,
+        serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0, api_key=None) as listening,
     ):
         for case in chain(
             op_cases(OpDispatcher(call, call.log)),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from spyweb.endpoints.endpoints import Around, Endpoints, Version
+from spyweb.endpoints.endpoints import Around, Endpoints, ServerVersion
 from spyweb.lua.session import Code, Host, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Outcome, RunId
@@ -107,8 +107,8 @@ class Served:
     failures: list[str] = field(default_factory=list)
 
 
-def version_of(source: bytes = b"", generation: int = 1) -> Version:
-    return Version(codes=[code_of_server(ServerFile(source), generation)])
+def version_of(source: bytes = b"", generation: int = 1) -> ServerVersion:
+    return ServerVersion(codes=[code_of_server(ServerFile(source), generation)])
 
 
 @asynccontextmanager

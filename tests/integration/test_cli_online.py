@@ -12,29 +12,29 @@ import pytest
 from spyweb.model import Failure, JobId, Outcome, RunId
 from spyweb.views.jobs import LogLine, RunEnded, RunEvent
 from tests.fakes.command import Answer, spyweb
-from tests.fakes.desk import NINTH, NOW_MS, PRICES, FakeDesk, make_run, make_vitals, refused
-from tests.fakes.door import open_door
+from tests.fakes.daemon_service import NINTH, NOW_MS, PRICES, FakeDaemonService, make_run, make_vitals, refused
+from tests.fakes.daemon_socket import serve_daemon_socket
 
-Project = tuple[Path, FakeDesk]
+Project = tuple[Path, FakeDaemonService]
 
 
 @contextmanager
-def project_of(root: Path, desk: FakeDesk) -> Iterator[Path]:
+def project_of(root: Path, service: FakeDaemonService) -> Iterator[Path]:
     (root / "data").mkdir(mode=0o700)
     (root / "config.toml").write_text('[daemon]\ntimezone = "Europe/Berlin"\n')
-    with open_door(desk, root / "data"):
+    with serve_daemon_socket(service, root / "data"):
         yield root
 
 
 @pytest.fixture
 def online(tmp_path: Path) -> Iterator[Project]:
-    desk = FakeDesk(root=tmp_path)
-    with project_of(tmp_path, desk) as root:
-        yield root, desk
+    service = FakeDaemonService(root=tmp_path)
+    with project_of(tmp_path, service) as root:
+        yield root, service
 
 
-def with_desk(desk: FakeDesk, root: Path, *words: str) -> Answer:
-    with project_of(root, desk):
+def with_service(service: FakeDaemonService, root: Path, *words: str) -> Answer:
+    with project_of(root, service):
         return spyweb(*words, root=root)
 
 
@@ -89,13 +89,13 @@ def test_runs_are_chosen_by_job_and_outcome_and_count(online: Project) -> None:
 
 def test_a_job_that_is_gone_keeps_its_history(tmp_path: Path) -> None:
     known = [make_run(n, job=JobId("gone")) for n in range(1_500, 0, -1)]
-    answer = with_desk(FakeDesk(known_runs=known), tmp_path, "runs", "gone", "-n", "2000", "-o", "json")
+    answer = with_service(FakeDaemonService(known_runs=known), tmp_path, "runs", "gone", "-n", "2000", "-o", "json")
     assert len(answer.json) == 1_500  # type: ignore[arg-type]
 
 
 def test_a_rare_outcome_is_looked_for_beyond_the_first_page(tmp_path: Path) -> None:
     many = [make_run(n, outcome=Outcome.FAILED if n == 7 else Outcome.SUCCESS) for n in range(2_500, 0, -1)]
-    answer = with_desk(FakeDesk(known_runs=many), tmp_path, "runs", "--outcome", "failed", "-o", "json")
+    answer = with_service(FakeDaemonService(known_runs=many), tmp_path, "runs", "--outcome", "failed", "-o", "json")
     assert [run["id"] for run in answer.json] == [7]  # type: ignore[attr-defined]
 
 
@@ -113,16 +113,16 @@ def test_trigger_says_which_run_starts(online: Project) -> None:
 
 
 def test_a_refused_trigger_is_one_line(tmp_path: Path) -> None:
-    answer = with_desk(FakeDesk(refusal=refused()), tmp_path, "trigger", "prices")
+    answer = with_service(FakeDaemonService(refusal=refused()), tmp_path, "trigger", "prices")
     assert answer == Answer(2, "", "spyweb: prices is running\n")
 
 
 def test_pause_and_resume_say_how_it_is_now(online: Project) -> None:
-    root, desk = online
+    root, service = online
     assert spyweb("pause", "Backup", root=root).out == "backup is paused\n"
     assert spyweb("resume", "backup", root=root).out == "backup is no longer paused\n"
     assert spyweb("pause", "backup", "-o", "json", root=root).json == {"job": "backup", "paused": True}
-    assert desk.story == ["pause backup", "resume backup", "pause backup"]
+    assert service.story == ["pause backup", "resume backup", "pause backup"]
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ def test_an_unknown_job_is_told_with_its_nearest(online: Project, words: list[st
 
 
 def test_logs_are_read_where_the_script_wrote_them(online: Project) -> None:
-    root, desk = online
+    root, service = online
     assert spyweb("logs", "prices", root=root) == Answer(0, "", "prices has not logged anything yet\n")
-    desk.log_file(PRICES).parent.mkdir(parents=True)
-    desk.log_file(PRICES).write_text("one\ntwo\nthree\n")
+    service.log_file(PRICES).parent.mkdir(parents=True)
+    service.log_file(PRICES).write_text("one\ntwo\nthree\n")
     assert spyweb("logs", "prices", "-n", "2", root=root).out == "two\nthree\n"
     assert spyweb("logs", "prices", "-n", "1", "-o", "json", root=root).json == ["three"]
 
@@ -173,7 +173,7 @@ def test_run_shows_the_log_the_result_and_the_time(online: Project) -> None:
 
 
 def test_a_failed_run_shows_its_traceback_and_exits_1(tmp_path: Path) -> None:
-    answer = with_desk(FakeDesk(events=[FAILED]), tmp_path, "run", "prices")
+    answer = with_service(FakeDaemonService(events=[FAILED]), tmp_path, "run", "prices")
     assert answer.code == 1
     assert answer.lines == [
         "jobs/prices.lua:3: no",
@@ -193,7 +193,7 @@ def test_debug_shows_when_within_the_run_and_all_that_is_known(tmp_path: Path) -
     events: list[RunEvent] = [
         LogLine(level="info", text=text, at_ms=NOW_MS + at) for text, at in (("a", 0), ("b", 1_500))
     ]
-    answer = with_desk(FakeDesk(events=[*events, FAILED]), tmp_path, "debug", "prices")
+    answer = with_service(FakeDaemonService(events=[*events, FAILED]), tmp_path, "debug", "prices")
     assert answer.code == 1
     assert answer.lines[:2] == ["+   0.000s info  a", "+   1.500s info  b"]
     assert dict(line.split(maxsplit=1) for line in answer.lines[-6:]) == {
@@ -207,7 +207,7 @@ def test_debug_shows_when_within_the_run_and_all_that_is_known(tmp_path: Path) -
 
 
 def test_a_stream_that_breaks_off_in_the_middle_of_a_run_is_told(tmp_path: Path) -> None:
-    answer = with_desk(FakeDesk(events=FakeDesk().events[:1]), tmp_path, "run", "prices")
+    answer = with_service(FakeDaemonService(events=FakeDaemonService().events[:1]), tmp_path, "run", "prices")
     assert answer.code == 2
     assert answer.err.startswith("spyweb: the daemon, which is still there, closed the connection before the run had")
 
@@ -226,9 +226,9 @@ def test_health_shows_what_the_daemon_measures_of_itself(online: Project) -> Non
 
 
 def test_a_daemon_that_stands_still_exits_1(tmp_path: Path) -> None:
-    answer = with_desk(FakeDesk(vitals=make_vitals(scheduler_lag_ms=60_000)), tmp_path, "health")
+    answer = with_service(FakeDaemonService(vitals=make_vitals(scheduler_lag_ms=60_000)), tmp_path, "health")
     assert (answer.code, answer.lines[0]) == (1, "failing the scheduler is 1m behind")
 
 
 def test_the_fake_run_is_the_ninth() -> None:
-    assert FakeDesk().next_id == NINTH
+    assert FakeDaemonService().next_id == NINTH

@@ -15,8 +15,8 @@ from spyweb.clock import RealClock
 from spyweb.model import HistoryRule
 from spyweb.store.lock import hold_lock
 from tests.fakes.command import Answer, spyweb
-from tests.fakes.desk import FakeDesk, make_state
-from tests.fakes.door import open_door
+from tests.fakes.daemon_service import FakeDaemonService, make_state
+from tests.fakes.daemon_socket import serve_daemon_socket
 
 CONFIG = """
 [daemon]
@@ -50,8 +50,8 @@ def state(request: pytest.FixtureRequest, root: Path) -> Iterator[State]:
     if request.param == "offline":
         yield run
         return
-    desk = FakeDesk(state=make_state(RealClock(), {"state": HistoryRule(versions=5)}))
-    with open_door(desk, root / "data"):
+    service = FakeDaemonService(state=make_state(RealClock(), {"state": HistoryRule(versions=5)}))
+    with serve_daemon_socket(service, root / "data"):
         yield run
 
 

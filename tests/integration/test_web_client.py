@@ -19,15 +19,24 @@ from spyweb.views.jobs import RunEvent
 from spyweb.web.connections import ConnectionLimiter, ConnectionLimits
 from spyweb.web.serve import serve_socket
 from tests.fakes.clock import FakeClock
-from tests.fakes.desk import BACKUP, NOW_MS, PRICES, FakeDesk, a_watched_run, refused, three_jobs, three_runs
-from tests.fakes.door import let_in
+from tests.fakes.daemon_service import (
+    BACKUP,
+    NOW_MS,
+    PRICES,
+    FakeDaemonService,
+    a_watched_run,
+    refused,
+    three_jobs,
+    three_runs,
+)
+from tests.fakes.daemon_socket import let_in
 
 T = TypeVar("T")
 
 
-async def ask(desk: FakeDesk, data_dir: Path, question: Callable[[DaemonClient], T]) -> T:
+async def ask(service: FakeDaemonService, data_dir: Path, question: Callable[[DaemonClient], T]) -> T:
     """Ask from a thread, as another process would, while the loop answers."""
-    async with serve_socket(desk, data_dir):
+    async with serve_socket(service, data_dir):
         daemon = find_daemon(data_dir)
         assert daemon is not None
         try:
@@ -37,65 +46,66 @@ async def ask(desk: FakeDesk, data_dir: Path, question: Callable[[DaemonClient],
 
 
 async def test_every_answer_comes_back_as_it_was_given(tmp_path: Path) -> None:
-    desk = FakeDesk()
-    assert await ask(desk, tmp_path, DaemonClient.jobs) == three_jobs()
-    assert await ask(desk, tmp_path, DaemonClient.health) == await desk.health()
-    assert await ask(desk, tmp_path, lambda daemon: daemon.runs(None, limit=9, before=None)) == three_runs()
-    assert await ask(desk, tmp_path, lambda daemon: daemon.runs(BACKUP, limit=9, before=RunId(2))) == []
-    due = await ask(desk, tmp_path, lambda daemon: daemon.next_runs(PRICES, 3))
+    service = FakeDaemonService()
+    assert await ask(service, tmp_path, DaemonClient.jobs) == three_jobs()
+    assert await ask(service, tmp_path, DaemonClient.health) == await service.health()
+    assert await ask(service, tmp_path, lambda daemon: daemon.runs(None, limit=9, before=None)) == three_runs()
+    assert await ask(service, tmp_path, lambda daemon: daemon.runs(BACKUP, limit=9, before=RunId(2))) == []
+    due = await ask(service, tmp_path, lambda daemon: daemon.next_runs(PRICES, 3))
     assert [run.due_ms - NOW_MS for run in due] == [30_000, 60_000, 90_000]
 
 
 async def test_what_a_command_asks_for_is_done(tmp_path: Path) -> None:
-    desk = FakeDesk()
-    assert await ask(desk, tmp_path, lambda daemon: daemon.trigger(PRICES)) == 9
-    await ask(desk, tmp_path, lambda daemon: daemon.pause(BACKUP))
-    await ask(desk, tmp_path, lambda daemon: daemon.resume(BACKUP))
-    assert desk.story == ["trigger prices", "pause backup", "resume backup"]
+    service = FakeDaemonService()
+    assert await ask(service, tmp_path, lambda daemon: daemon.trigger(PRICES)) == 9
+    await ask(service, tmp_path, lambda daemon: daemon.pause(BACKUP))
+    await ask(service, tmp_path, lambda daemon: daemon.resume(BACKUP))
+    assert service.story == ["trigger prices", "pause backup", "resume backup"]
 
 
 async def test_a_start_that_the_overlap_rule_drops_has_no_run(tmp_path: Path) -> None:
-    assert await ask(FakeDesk(next_id=None), tmp_path, lambda daemon: daemon.trigger(PRICES)) is None
+    assert await ask(FakeDaemonService(next_id=None), tmp_path, lambda daemon: daemon.trigger(PRICES)) is None
 
 
 async def test_a_job_whose_id_is_no_url_is_reached_all_the_same(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"no job is named 'a/\.\./ü\?b'"):
-        await ask(FakeDesk(), tmp_path, lambda daemon: daemon.pause(JobId("a/../ü?b")))
+        await ask(FakeDaemonService(), tmp_path, lambda daemon: daemon.pause(JobId("a/../ü?b")))
 
 
 async def test_a_watched_run_tells_each_event_and_gives_the_last(tmp_path: Path) -> None:
     seen: list[RunEvent] = []
-    ended = await ask(FakeDesk(), tmp_path, lambda daemon: daemon.run_once(PRICES, seen.append))
+    ended = await ask(FakeDaemonService(), tmp_path, lambda daemon: daemon.run_once(PRICES, seen.append))
     assert seen == a_watched_run()
     assert ended == seen[-1]
 
 
 @pytest.mark.parametrize(
-    "desk", [FakeDesk(refusal=refused()), FakeDesk(late_refusal=refused(), events=a_watched_run()[:2])]
+    "service",
+    [FakeDaemonService(refusal=refused()), FakeDaemonService(late_refusal=refused(), events=a_watched_run()[:2])],
 )
-async def test_a_refusal_before_or_within_a_run_is_raised_here(desk: FakeDesk, tmp_path: Path) -> None:
+async def test_a_refusal_before_or_within_a_run_is_raised_here(service: FakeDaemonService, tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"^prices is running$"):
-        await ask(desk, tmp_path, lambda daemon: daemon.run_once(PRICES, lambda event: None))
+        await ask(service, tmp_path, lambda daemon: daemon.run_once(PRICES, lambda event: None))
 
 
 async def test_a_stream_that_ends_before_the_run_does_is_told(tmp_path: Path) -> None:
-    desk = FakeDesk(events=a_watched_run()[:2])  # the stream ends without an end of the run
+    service = FakeDaemonService(events=a_watched_run()[:2])  # the stream ends without an end of the run
     with pytest.raises(Refused, match="closed the connection before the run had ended"):
-        await ask(desk, tmp_path, lambda daemon: daemon.run_once(PRICES, lambda event: None))
+        await ask(service, tmp_path, lambda daemon: daemon.run_once(PRICES, lambda event: None))
 
 
 async def test_a_daemon_that_ends_before_the_run_does_is_told(tmp_path: Path) -> None:
     def watch(event: RunEvent) -> None:
         (tmp_path / "spyweb.sock").unlink(missing_ok=True)
 
-    desk = FakeDesk(events=a_watched_run()[:2])
+    service = FakeDaemonService(events=a_watched_run()[:2])
     with pytest.raises(Refused, match="the daemon ended before the run had ended"):
-        await ask(desk, tmp_path, lambda daemon: daemon.run_once(PRICES, watch))
+        await ask(service, tmp_path, lambda daemon: daemon.run_once(PRICES, watch))
 
 
 async def test_a_connection_too_many_is_told(tmp_path: Path) -> None:
     full = ConnectionLimiter(ConnectionLimits(total=0, of_one_address=0), FakeClock())
-    async with serve_socket(FakeDesk(), tmp_path, full):
+    async with serve_socket(FakeDaemonService(), tmp_path, full):
         daemon = find_daemon(tmp_path)
         assert daemon is not None
         with pytest.raises(
@@ -111,7 +121,9 @@ async def test_what_is_refused_before_all_of_it_was_sent_is_told(
     monkeypatch.setattr("spyweb.web.state.SOCKET_BODY", 1 << 20)
     line = (bytes(100_000) for _ in range(200))
     with pytest.raises(Refused, match="a line may be 1 MB"):
-        await ask(FakeDesk(), tmp_path, lambda daemon: daemon.ask("POST", "/api/state/import", dict, body=line))
+        await ask(
+            FakeDaemonService(), tmp_path, lambda daemon: daemon.ask("POST", "/api/state/import", dict, body=line)
+        )
 
 
 def test_a_daemon_that_takes_no_connection_is_not_taken_for_one_that_is_gone(tmp_path: Path) -> None:

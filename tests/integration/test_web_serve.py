@@ -13,14 +13,14 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from spyweb.endpoints.exchange import Answer
+from spyweb.endpoints.exchange import EndpointAnswer
 from spyweb.errors import Refused
 from spyweb.web.address import LIMIT, find_socket
-from spyweb.web.body import Body, Room
+from spyweb.web.body import Body, BodyMemory
 from spyweb.web.errors import answer_errors
 from spyweb.web.reply import reply
 from spyweb.web.serve import serve_app, serve_socket, serve_tcp
-from tests.fakes.desk import FakeDesk
+from tests.fakes.daemon_service import FakeDaemonService
 
 
 async def get(url: str, socket_path: Path | None = None, *, key: str | None = None) -> int:
@@ -43,36 +43,36 @@ def mode_of(path: Path) -> int:
 
 
 async def test_port_0_gives_a_free_port_and_its_url() -> None:
-    async with serve_tcp(FakeDesk(), host="127.0.0.1", port=0, api_key=None) as listening:
+    async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0, api_key=None) as listening:
         assert listening.url == f"http://127.0.0.1:{listening.port}"
         assert await get(f"{listening.url}/healthz") == 200
 
 
 async def test_a_port_in_use_is_named_with_the_way_out() -> None:
-    async with serve_tcp(FakeDesk(), host="127.0.0.1", port=0, api_key=None) as first:
+    async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0, api_key=None) as first:
         expected = f"127.0.0.1:{first.port} is in use by another program: choose another with --port"
         with pytest.raises(Refused) as caught:
-            async with serve_tcp(FakeDesk(), host="127.0.0.1", port=first.port, api_key=None):
+            async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=first.port, api_key=None):
                 pass
     assert str(caught.value) == expected
 
 
 async def test_a_closed_door_gives_its_port_back() -> None:
-    async with serve_tcp(FakeDesk(), host="127.0.0.1", port=0, api_key=None) as first:
+    async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0, api_key=None) as first:
         pass
-    async with serve_tcp(FakeDesk(), host="127.0.0.1", port=first.port, api_key=None) as second:
+    async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=first.port, api_key=None) as second:
         assert await get(f"{second.url}/api/jobs") == 200
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "*"])
 async def test_without_a_key_only_loopback_is_listened_on(host: str) -> None:
     with pytest.raises(Refused, match="SPYWEB_API_KEY"):
-        async with serve_tcp(FakeDesk(), host=host, port=0, api_key=None):
+        async with serve_tcp(FakeDaemonService(), host=host, port=0, api_key=None):
             pass
 
 
 async def test_with_a_key_every_address_is_listened_on_and_the_url_can_be_reached() -> None:
-    async with serve_tcp(FakeDesk(), host="0.0.0.0", port=0, api_key="k") as listening:
+    async with serve_tcp(FakeDaemonService(), host="0.0.0.0", port=0, api_key="k") as listening:
         assert listening.url.startswith("http://127.0.0.1:")
         assert await get(f"{listening.url}/api/jobs") == 401
         assert await get(f"{listening.url}/api/jobs", key="k") == 200
@@ -89,7 +89,7 @@ async def test_with_a_key_every_address_is_listened_on_and_the_url_can_be_reache
 )
 async def test_an_address_that_can_not_be_is_told_with_the_way_out(host: str, words: str) -> None:
     with pytest.raises(Refused, match=rf"{words}.*--host"):
-        async with serve_tcp(FakeDesk(), host=host, port=0, api_key="k"):
+        async with serve_tcp(FakeDaemonService(), host=host, port=0, api_key="k"):
             pass
 
 
@@ -99,7 +99,7 @@ async def test_an_address_that_can_not_be_is_told_with_the_way_out(host: str, wo
 async def test_what_is_no_http_is_refused_without_a_line_in_the_log(
     sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serve_tcp(FakeDesk(), host="127.0.0.1", port=0, api_key=None) as listening:
+    async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0, api_key=None) as listening:
         reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)
         writer.write(sent)
         assert await reader.readline() == b"HTTP/1.0 400 Bad Request\r\n"
@@ -109,7 +109,7 @@ async def test_what_is_no_http_is_refused_without_a_line_in_the_log(
 
 async def test_a_body_that_is_not_what_its_headers_say_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
     async def take(request: web.Request) -> web.Response:
-        return web.Response(body=await Body(Room()).read(request))
+        return web.Response(body=await Body(BodyMemory()).read(request))
 
     app = web.Application(middlewares=[answer_errors])
     app.router.add_post("/", take)
@@ -127,7 +127,7 @@ async def test_an_answer_that_nobody_takes_goes_with_whoever_hung_up() -> None:
     gone = asyncio.Event()
 
     async def answer(request: web.Request) -> web.Response:
-        large = reply(Answer(200, bytes(20_000_000)))  # more than socket buffers hold
+        large = reply(EndpointAnswer(200, bytes(20_000_000)))  # more than socket buffers hold
         watching.append(weakref.ref(large, lambda _: gone.set()))
         return large
 
@@ -146,7 +146,7 @@ async def test_an_answer_that_nobody_takes_goes_with_whoever_hung_up() -> None:
 
 
 async def test_open_connections_do_not_hold_up_the_stop() -> None:
-    async with serve_tcp(FakeDesk(), host="127.0.0.1", port=0, api_key=None) as listening:
+    async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0, api_key=None) as listening:
         _, writer = await asyncio.open_connection("127.0.0.1", listening.port)
     writer.close()
     with pytest.raises(OSError, match="Connect"):
@@ -157,7 +157,7 @@ async def test_open_connections_do_not_hold_up_the_stop() -> None:
 
 
 async def test_the_socket_lets_in_its_user_alone_and_serves_every_command(tmp_path: Path) -> None:
-    async with serve_socket(FakeDesk(), tmp_path) as private:
+    async with serve_socket(FakeDaemonService(), tmp_path) as private:
         assert private.path == find_socket(tmp_path)
         assert mode_of(private.path) == 0o600
         assert await get("http://spyweb/api/runs", private.path) == 200
@@ -166,7 +166,7 @@ async def test_the_socket_lets_in_its_user_alone_and_serves_every_command(tmp_pa
 
 async def test_the_longest_key_of_a_command_fits_into_an_address_on_the_socket(tmp_path: Path) -> None:
     key = "%FF" * (128 << 10)
-    async with serve_socket(FakeDesk(), tmp_path) as private:
+    async with serve_socket(FakeDaemonService(), tmp_path) as private:
         reader, writer = await asyncio.open_unix_connection(str(private.path))
         writer.write(f"GET /api/state/entry?key={key} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
@@ -181,7 +181,7 @@ async def test_the_longest_key_of_a_command_fits_into_an_address_on_the_socket(t
     ],
 )
 async def test_an_address_that_would_hold_up_the_daemon_is_refused(tmp_path: Path, address: str, told: str) -> None:
-    async with serve_socket(FakeDesk(), tmp_path) as private:
+    async with serve_socket(FakeDaemonService(), tmp_path) as private:
         reader, writer = await asyncio.open_unix_connection(str(private.path))
         writer.write(f"GET {address} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         assert (await reader.read()).endswith(f'{{"error":"{told}"}}'.encode())
@@ -195,7 +195,7 @@ async def test_a_long_path_is_served_under_a_short_name(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     data_dir = tmp_path / ("d" * LIMIT)
     data_dir.mkdir()
-    async with serve_socket(FakeDesk(), data_dir) as private:
+    async with serve_socket(FakeDaemonService(), data_dir) as private:
         assert private.path.parent == runtime / "spyweb"
         assert mode_of(private.path) == 0o600
         assert await get("http://spyweb/healthz", find_socket(data_dir)) == 200
@@ -206,12 +206,12 @@ async def test_a_long_path_is_served_under_a_short_name(
 async def test_the_socket_of_a_killed_daemon_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(tmp_path / "spyweb.sock"))
-    async with serve_socket(FakeDesk(), tmp_path) as private:
+    async with serve_socket(FakeDaemonService(), tmp_path) as private:
         assert await get("http://spyweb/healthz", private.path) == 200
 
 
 async def test_a_socket_that_was_removed_is_made_again(tmp_path: Path) -> None:
-    async with serve_socket(FakeDesk(), tmp_path) as private:
+    async with serve_socket(FakeDaemonService(), tmp_path) as private:
         assert not await private.restore()
         (tmp_path / "spyweb.sock").unlink()
         assert await private.restore()
@@ -224,14 +224,14 @@ async def test_a_socket_that_was_removed_is_made_again(tmp_path: Path) -> None:
 async def test_whoever_stops_watching_closes_the_stream_without_a_line_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    desk = FakeDesk(events=FakeDesk().events * 20_000)  # more than socket buffers hold
-    async with serve_socket(desk, tmp_path) as private:
+    service = FakeDaemonService(events=FakeDaemonService().events * 20_000)  # more than socket buffers hold
+    async with serve_socket(service, tmp_path) as private:
         reader, writer = await asyncio.open_unix_connection(str(private.path))
         writer.write(b"POST /api/jobs/prices/run HTTP/1.1\r\nHost: x\r\n\r\n")
         await reader.readline()
         writer.transport.abort()
         async with asyncio.timeout(5):
-            await desk.closed.wait()
+            await service.closed.wait()
     assert caplog.text == ""
 
 
@@ -240,8 +240,8 @@ def test_both_doors_work_on_uvloop(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with (
-            serve_socket(FakeDesk(), tmp_path) as private,
-            serve_tcp(FakeDesk(), host="localhost", port=0, api_key=None) as listening,
+            serve_socket(FakeDaemonService(), tmp_path) as private,
+            serve_tcp(FakeDaemonService(), host="localhost", port=0, api_key=None) as listening,
         ):
             assert mode_of(private.path) == 0o600
             assert await get("http://spyweb/api/health", private.path) == 200

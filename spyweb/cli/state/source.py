@@ -18,13 +18,13 @@ from spyweb.store.protocol import Item, NewRecord, Store
 from spyweb.views.state import EntryView, Imported, LockView, Moved, StateStats
 
 if TYPE_CHECKING:
-    from spyweb.daemon.state_service import StateOffice
+    from spyweb.service.state import StateService
 
 T = TypeVar("T")
 
 
 class StateSource(Protocol):
-    """StateDesk for a command, which blocks."""
+    """StateService for a command, which blocks."""
 
     def entries(self, namespace: str, prefix: bytes, limit: int | None) -> list[EntryView]: ...
 
@@ -73,58 +73,58 @@ class LocalState:
         self._project = project
 
     def entries(self, namespace: str, prefix: bytes, limit: int | None) -> list[EntryView]:
-        return self._read(lambda office: _all(office.entries(namespace, prefix, limit)))
+        return self._read(lambda service: _all(service.entries(namespace, prefix, limit)))
 
     def entry(self, namespace: str, key: bytes) -> EntryView | None:
-        return self._read(lambda office: office.entry(namespace, key))
+        return self._read(lambda service: service.entry(namespace, key))
 
     def count(self, namespace: str, pattern: bytes) -> int:
-        return self._read(lambda office: office.count(namespace, pattern))
+        return self._read(lambda service: service.count(namespace, pattern))
 
     def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> bool:
-        return self._write(lambda office: office.put(namespace, key, value, ttl_ms))
+        return self._write(lambda service: service.put(namespace, key, value, ttl_ms))
 
     def delete(self, namespace: str, key: bytes) -> bool:
-        return self._write(lambda office: office.delete(namespace, key))
+        return self._write(lambda service: service.delete(namespace, key))
 
     def clear(self, namespace: str, pattern: bytes) -> int:
-        return self._write(lambda office: office.clear(namespace, pattern))
+        return self._write(lambda service: service.clear(namespace, pattern))
 
     def stats(self, namespace: str | None) -> StateStats:
-        found = self._read(lambda office: office.stats(namespace))
+        found = self._read(lambda service: service.stats(namespace))
         return replace(found, db_path=str(self._project.settings.store.path), backend="sqlite")
 
     def history(self, namespace: str, key: bytes, limit: int | None) -> list[EntryView]:
-        return self._read(lambda office: office.history(namespace, key, limit))
+        return self._read(lambda service: service.history(namespace, key, limit))
 
     def rollback(self, namespace: str, key: bytes, version: int) -> bool:
-        return self._write(lambda office: office.rollback(namespace, key, version))
+        return self._write(lambda service: service.rollback(namespace, key, version))
 
     def locks(self) -> list[LockView]:
-        return self._read(lambda office: office.locks())
+        return self._read(lambda service: service.locks())
 
     def break_lock(self, name: bytes) -> LockView | None:
-        return self._write(lambda office: office.break_lock(name))
+        return self._write(lambda service: service.break_lock(name))
 
     def export(self, namespace: str | None, each: Callable[[Item], None]) -> None:
-        self._read(lambda office: _tell(office.export(namespace), each))
+        self._read(lambda service: _tell(service.export(namespace), each))
 
     def load(self, items: Sequence[Item], *, dry_run: bool, each: Callable[[Item], None]) -> Imported:
         ask = self._read if dry_run else self._write
-        found = ask(lambda office: office.load(items, dry_run=dry_run))
+        found = ask(lambda service: service.load(items, dry_run=dry_run))
         for item in items:
             each(item)
         return found
 
     def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int:
-        return self._write(lambda office: office.add_records(job, records))
+        return self._write(lambda service: service.add_records(job, records))
 
     def move(self, old: str, new: str) -> Moved:
-        return self._write(lambda office: office.move(old, new))
+        return self._write(lambda service: service.move(old, new))
 
-    def _read(self, ask: Callable[[StateOffice], Awaitable[T]]) -> T:
+    def _read(self, ask: Callable[[StateService], Awaitable[T]]) -> T:
         async def answer(store: Store) -> tuple[T]:
-            return (await ask(self._office(store)),)
+            return (await ask(self._service(store)),)
 
         async def nothing_yet() -> tuple[T]:
             from spyweb.store.memory.memory import MemoryStore
@@ -134,13 +134,13 @@ class LocalState:
         found = self._project.offline.read(answer, None) or asyncio.run(nothing_yet())
         return found[0]
 
-    def _write(self, ask: Callable[[StateOffice], Awaitable[T]]) -> T:
-        return self._project.offline.change_values(lambda store: ask(self._office(store)))
+    def _write(self, ask: Callable[[StateService], Awaitable[T]]) -> T:
+        return self._project.offline.change_values(lambda store: ask(self._service(store)))
 
-    def _office(self, store: Store) -> StateOffice:
-        from spyweb.daemon.state_service import StateOffice  # where a daemon runs, it is the one that needs it
+    def _service(self, store: Store) -> StateService:
+        from spyweb.service.state import StateService  # where a daemon runs, it is the one that needs it
 
-        return StateOffice(store=store, clock=self._project.clock, limits=self._project.settings.state)
+        return StateService(store=store, clock=self._project.clock, limits=self._project.settings.state)
 
 
 async def _all(entries: AsyncIterator[EntryView]) -> list[EntryView]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from spyweb.cli.logs import POLL, SETTLED_MS, Failures
 from spyweb.errors import Refused
 from spyweb.model import Failure, Outcome, Run
-from tests.fakes.desk import NOW_MS, make_run
+from tests.fakes.daemon_service import NOW_MS, make_run
 
 LATER = NOW_MS + 60_000
 

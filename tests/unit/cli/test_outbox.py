@@ -14,8 +14,8 @@ from spyweb.views.outbox import view_message
 from tests.fakes.changes import NEWS, PRICES
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.command import spyweb
-from tests.fakes.desk import FakeDesk
-from tests.fakes.door import open_door
+from tests.fakes.daemon_service import FakeDaemonService
+from tests.fakes.daemon_socket import serve_daemon_socket
 from tests.fakes.findings import HOOK, message
 
 
@@ -77,8 +77,8 @@ def test_what_is_no_message_is_refused(project: Path, which: str) -> None:
 
 def test_a_running_daemon_is_asked(project: Path) -> None:
     waiting = Message(id=5, job=PRICES, target=HOOK, payload=b"{}", delivery="x", created_ms=START_MS, next_ms=START_MS)
-    desk = FakeDesk(unsent=[view_message(waiting)])
-    with open_door(desk, project / "data"):
+    service = FakeDaemonService(unsent=[view_message(waiting)])
+    with serve_daemon_socket(service, project / "data"):
         assert spyweb("outbox", "prices", root=project).table[0][0] == "5"
         assert spyweb("outbox", "--retry", "all", root=project).out == "1 message is sent again\n"
-    assert desk.story == ["retry None"]
+    assert service.story == ["retry None"]

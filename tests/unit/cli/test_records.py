@@ -20,8 +20,8 @@ from spyweb.store.sqlite.store import open_store
 from spyweb.views.records import RecordView, view_record
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.command import spyweb
-from tests.fakes.desk import PRICES, FakeDesk
-from tests.fakes.door import open_door
+from tests.fakes.daemon_service import PRICES, FakeDaemonService
+from tests.fakes.daemon_socket import serve_daemon_socket
 from tests.fakes.findings import item
 
 HOUR_MS = 3_600_000
@@ -147,8 +147,8 @@ def test_what_a_page_says_never_reaches_the_terminal_as_a_control_sequence(proje
 
 
 def test_a_running_daemon_is_asked_page_by_page(project: Path) -> None:
-    desk = FakeDesk(found=views(PAGE + 3))
-    with open_door(desk, project / "data"):
+    service = FakeDaemonService(found=views(PAGE + 3))
+    with serve_daemon_socket(service, project / "data"):
         answer = spyweb("records", "prices", "-n", str(PAGE + 10), "-o", "json", root=project)
 
     assert titles(answer.json) == [str(number) for number in reversed(range(PAGE + 3))]
@@ -156,25 +156,25 @@ def test_a_running_daemon_is_asked_page_by_page(project: Path) -> None:
 
 @pytest.mark.parametrize("count", [3, PAGE, PAGE + 3])
 def test_a_running_daemon_gives_all_records_of_a_job_that_is_gone(project: Path, count: int) -> None:
-    desk = FakeDesk(found=views(count, JobId("old")))
-    with open_door(desk, project / "data"):
+    service = FakeDaemonService(found=views(count, JobId("old")))
+    with serve_daemon_socket(service, project / "data"):
         answer = spyweb("records", "old", "-n", str(2 * PAGE), "-o", "json", root=project)
 
     assert titles(answer.json) == [str(number) for number in reversed(range(count))]
 
 
-class TellingDesk(FakeDesk):
+class TellingService(FakeDaemonService):
     async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
         self._note("records" if before_ns is None else "more records")
         return await super().records(job, limit=limit, before_ns=before_ns)
 
 
 def test_after_a_page_that_is_not_full_nobody_asks_for_more(project: Path) -> None:
-    desk = TellingDesk(found=views(PAGE + 3))
-    with open_door(desk, project / "data"):
+    service = TellingService(found=views(PAGE + 3))
+    with serve_daemon_socket(service, project / "data"):
         spyweb("records", "prices", "-n", str(2 * PAGE), root=project)
 
-    assert desk.story == ["records", "more records"]
+    assert service.story == ["records", "more records"]
 
 
 @pytest.mark.parametrize("title", ["a\rb", "a\r", "\r", "a\r\nb", "\n", '"\r"'])

@@ -6,7 +6,7 @@ import pytest
 
 from spyweb.cli.runs import show_runs
 from spyweb.model import Failure, Outcome, Run, RunState
-from tests.fakes.desk import NOW_MS, make_run
+from tests.fakes.daemon_service import NOW_MS, make_run
 from tests.fakes.terminal import open_terminal, shown_lines
 
 RETRY = {"type": "retry", "of": 1}

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from spyweb.endpoints.endpoints import AT_ONCE, ERROR, LIMIT_S, NOT_FOUND, PATIENCE_S, TOO_SLOW, Version
-from spyweb.endpoints.exchange import Answer
+from spyweb.endpoints.endpoints import AT_ONCE, ERROR, LIMIT_S, NOT_FOUND, PATIENCE_S, TOO_SLOW, ServerVersion
+from spyweb.endpoints.exchange import EndpointAnswer
 from spyweb.endpoints.lanes import LATE_S
 from spyweb.errors import PoolError, Problem
 from spyweb.lua.session import Host
@@ -22,7 +22,7 @@ SUCCESS = Ending(outcome=Outcome.SUCCESS)
 
 async def test_a_short_answer_is_the_runs_result() -> None:
     async with serve() as served:
-        assert await served.endpoints.answer(ASKED) == Answer(200, b"hello")
+        assert await served.endpoints.answer(ASKED) == EndpointAnswer(200, b"hello")
         assert served.machine.requests[0].arguments == (ASKED,)
         assert served.machine.requests[0].procedure == "request"
 
@@ -37,7 +37,7 @@ async def test_an_answer_leaves_before_the_run_ends_and_its_locks_go_with_the_ru
         return SUCCESS
 
     async with serve(handler) as served:
-        assert await served.endpoints.answer(ASKED) == Answer(201, b"made", {b"A": b"1"})
+        assert await served.endpoints.answer(ASKED) == EndpointAnswer(201, b"made", {b"A": b"1"})
         assert served.story == []
         go_on.set()
         await served.clock.turn()
@@ -93,10 +93,10 @@ async def test_a_broken_server_without_an_earlier_version_fails_and_says_why() -
 async def test_a_broken_save_leaves_the_earlier_version_answering() -> None:
     async with serve() as served:
         served.endpoints.problem = Problem("server/init.lua", 3, None, "unexpected symbol")
-        assert await served.endpoints.answer(ASKED) == Answer(200, b"hello")
+        assert await served.endpoints.answer(ASKED) == EndpointAnswer(200, b"hello")
 
 
-async def ask_often(served: Served, count: int) -> list[asyncio.Task[Answer]]:
+async def ask_often(served: Served, count: int) -> list[asyncio.Task[EndpointAnswer]]:
     asked = [asyncio.create_task(served.endpoints.answer(ASKED)) for _ in range(count)]
     await served.clock.turn()
     return asked
@@ -125,7 +125,7 @@ async def test_room_is_free_again_whatever_ended_a_request() -> None:
 async def test_requests_go_to_the_first_worker_until_it_no_longer_keeps_up() -> None:
     async with serve(hang) as served:
         first, second = lanes = [code_of_server(ServerFile(b""), 1, lane) for lane in range(2)]
-        served.endpoints.version = Version(codes=lanes)
+        served.endpoints.version = ServerVersion(codes=lanes)
         asked = await ask_often(served, 2)
         await served.clock.turn(LATE_S)
         asked += await ask_often(served, 1)

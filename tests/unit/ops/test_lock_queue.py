@@ -14,7 +14,7 @@ from spyweb.store.protocol import Held
 from tests.fakes.clock import FakeClock, settle
 
 
-class FakeDesk:
+class FakeDaemonService:
     """Answers when the test says so."""
 
     def __init__(self) -> None:
@@ -43,8 +43,8 @@ class FakeDesk:
 
 
 @pytest.fixture
-def desk() -> FakeDesk:
-    return FakeDesk()
+def desk() -> FakeDaemonService:
+    return FakeDaemonService()
 
 
 def wish(run: int) -> LockRequest:
@@ -55,7 +55,7 @@ def held_by(run: int) -> Held:
     return Held(name=b"door", holder=b"%d" % run, run=RunId(run), acquired_ms=0, expires_ms=1, lease_ms=1)
 
 
-async def test_only_the_first_is_asked_for_and_one_question_at_a_time(desk: FakeDesk) -> None:
+async def test_only_the_first_is_asked_for_and_one_question_at_a_time(desk: FakeDaemonService) -> None:
     line = LockQueue(desk)
     line.join(wish(1))
     line.join(wish(2))
@@ -64,7 +64,7 @@ async def test_only_the_first_is_asked_for_and_one_question_at_a_time(desk: Fake
     assert [asked.run for asked, _ in desk.asked] == [1]
 
 
-async def test_when_it_may_have_become_free_meanwhile_the_question_is_put_again(desk: FakeDesk) -> None:
+async def test_when_it_may_have_become_free_meanwhile_the_question_is_put_again(desk: FakeDaemonService) -> None:
     line = LockQueue(desk)
     line.join(wish(1))
     line.ask()
@@ -76,7 +76,7 @@ async def test_when_it_may_have_become_free_meanwhile_the_question_is_put_again(
     assert len(desk.asked) == 3, "its lease may have ended"
 
 
-async def test_the_next_one_moves_up_and_waits_to_be_told(desk: FakeDesk) -> None:
+async def test_the_next_one_moves_up_and_waits_to_be_told(desk: FakeDaemonService) -> None:
     line = LockQueue(desk)
     first, second = line.join(wish(1)), line.join(wish(2))
     await desk.answer(None)
@@ -87,7 +87,7 @@ async def test_the_next_one_moves_up_and_waits_to_be_told(desk: FakeDesk) -> Non
     assert desk.asked[-1][0].run == 2
 
 
-async def test_who_lost_patience_while_being_asked_for_still_gets_it(desk: FakeDesk) -> None:
+async def test_who_lost_patience_while_being_asked_for_still_gets_it(desk: FakeDaemonService) -> None:
     line = LockQueue(desk)
     waiter = line.join(wish(1))
     line.lose_patience(waiter)
@@ -96,7 +96,7 @@ async def test_who_lost_patience_while_being_asked_for_still_gets_it(desk: FakeD
     assert waiter.served.result() is True
 
 
-async def test_who_lost_patience_goes_and_the_next_one_is_asked_for(desk: FakeDesk) -> None:
+async def test_who_lost_patience_goes_and_the_next_one_is_asked_for(desk: FakeDaemonService) -> None:
     line = LockQueue(desk)
     first, second = line.join(wish(1)), line.join(wish(2))
     line.lose_patience(first)
@@ -110,7 +110,7 @@ async def test_who_lost_patience_goes_and_the_next_one_is_asked_for(desk: FakeDe
     assert desk.clock.pending == 0
 
 
-async def test_a_lock_for_somebody_who_is_gone_is_given_back(desk: FakeDesk) -> None:
+async def test_a_lock_for_somebody_who_is_gone_is_given_back(desk: FakeDaemonService) -> None:
     line = LockQueue(desk)
     waiter = line.join(wish(1))
     waiter.served.cancel()
@@ -118,7 +118,7 @@ async def test_a_lock_for_somebody_who_is_gone_is_given_back(desk: FakeDesk) -> 
     assert desk.given_back == [1]
 
 
-async def test_those_who_are_gone_are_passed_over(desk: FakeDesk) -> None:
+async def test_those_who_are_gone_are_passed_over(desk: FakeDaemonService) -> None:
     line = LockQueue(desk)
     line.join(wish(1))
     line.join(wish(2)).served.cancel()
@@ -128,7 +128,7 @@ async def test_those_who_are_gone_are_passed_over(desk: FakeDesk) -> None:
     assert desk.asked[-1][0].run == 3
 
 
-async def test_an_error_goes_to_whoever_was_asked_for_and_the_next_one_tries(desk: FakeDesk) -> None:
+async def test_an_error_goes_to_whoever_was_asked_for_and_the_next_one_tries(desk: FakeDaemonService) -> None:
     line = LockQueue(desk)
     first, _ = line.join(wish(1)), line.join(wish(2))
     await desk.answer(StoreError("no room"))
@@ -136,7 +136,7 @@ async def test_an_error_goes_to_whoever_was_asked_for_and_the_next_one_tries(des
     assert desk.asked[-1][0].run == 2
 
 
-async def test_leaving_twice_is_fine_and_an_empty_line_asks_nothing(desk: FakeDesk) -> None:
+async def test_leaving_twice_is_fine_and_an_empty_line_asks_nothing(desk: FakeDaemonService) -> None:
     line = LockQueue(desk)
     waiter = line.join(wish(1))
     await desk.answer(held_by(9))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from spyweb.model import HistoryRule, JobId
 from spyweb.specs.history import history_rules
-from tests.fakes.desk import make_spec
+from tests.fakes.daemon_service import make_spec
 
 MANY, WEEK = HistoryRule(versions=20), HistoryRule(age_ms=604_800_000)
 

@@ -17,7 +17,7 @@ from spyweb.views.health import (
     summarize,
     view_health,
 )
-from tests.fakes.desk import make_stats, make_vitals, three_states
+from tests.fakes.daemon_service import make_stats, make_vitals, three_states
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ from spyweb.views.jobs import (
     view_job,
     zone_of,
 )
-from tests.fakes.desk import NOW_MS, PRICES, a_watched_run, make_run, make_spec, three_jobs
+from tests.fakes.daemon_service import NOW_MS, PRICES, a_watched_run, make_run, make_spec, three_jobs
 
 NEWS = JobId("news")
 PAUSED = Cursor(job=PRICES, due_ms=NOW_MS, schedule="", paused=True)

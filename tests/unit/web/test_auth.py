@@ -7,14 +7,14 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from spyweb.web.app import tcp_app
 from spyweb.web.auth import _is_loopback_name, is_loopback
-from tests.fakes.desk import FakeDesk
+from tests.fakes.daemon_service import FakeDaemonService
 
 KEY = "clé-secrète"
 
 
 async def status_of(path: str, key: str | None, headers: dict[str, str]) -> tuple[int, object]:
     async with (
-        TestClient(TestServer(tcp_app(FakeDesk(), key))) as client,
+        TestClient(TestServer(tcp_app(FakeDaemonService(), key))) as client,
         client.get(path, headers=headers) as answer,
     ):
         return answer.status, await answer.json()

@@ -11,12 +11,12 @@ import pytest
 from aiohttp import web
 
 from spyweb.errors import PoolError
-from spyweb.web.body import LARGEST, ROOM, TURN_CHUNKS, Body, Room
+from spyweb.web.body import BODY_MEMORY, LARGEST, TURN_CHUNKS, Body, BodyMemory
 from tests.fakes.client import Client, client_of
 
 
 async def measure(request: web.Request) -> web.Response:
-    body = Body(request.app[ROOM])
+    body = Body(request.app[BODY_MEMORY])
     try:
         return web.Response(text=str(len(await body.read(request))))
     except PoolError as error:
@@ -28,7 +28,7 @@ async def measure(request: web.Request) -> web.Response:
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
     app = web.Application()
-    app[ROOM] = Room()
+    app[BODY_MEMORY] = BodyMemory()
     app.router.add_post("/", measure)
     async with client_of(app) as client:
         yield client
@@ -51,7 +51,7 @@ async def test_a_body_of_the_largest_size_is_read_and_a_byte_more_is_refused(
 
 
 async def test_all_bodies_together_have_only_so_much_room(client: Client) -> None:
-    room = client.app[ROOM]
+    room = client.app[BODY_MEMORY]
     for _ in range(3):
         async with client.post("/", data=b"x" * 1000) as answer:
             assert answer.status == 200
@@ -85,7 +85,7 @@ class Cut:
 async def test_what_has_come_of_a_body_that_is_cut_does_not_stay_with_its_error() -> None:
     """Errors and frames hold each other until the collector comes by, which in the daemon is seldom."""
     with pytest.raises(ConnectionResetError) as caught:
-        await Body(Room()).read(cast(web.Request, Cut()))
+        await Body(BodyMemory()).read(cast(web.Request, Cut()))
     assert [entry.locals["content"] for entry in caught.traceback if entry.name == "_read"] == [b""]
 
 
@@ -131,6 +131,6 @@ async def test_others_have_their_turn_while_a_body_is_read(client: Client) -> No
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
-    await Body(Room()).read(cast(web.Request, Full()))
+    await Body(BodyMemory()).read(cast(web.Request, Full()))
     counting.cancel()
     assert turns >= 5_000 // TURN_CHUNKS

@@ -10,7 +10,7 @@ from aiohttp import web
 from spyweb.errors import ConfigError, NoAccess, Problem, ScriptError, StoreClosed
 from spyweb.web.app import socket_app, tcp_app
 from tests.fakes.client import client_of, get_json
-from tests.fakes.desk import FakeDesk, refused
+from tests.fakes.daemon_service import FakeDaemonService, refused
 
 
 @pytest.mark.parametrize(
@@ -23,14 +23,14 @@ from tests.fakes.desk import FakeDesk, refused
         (refused(), 409, "refused"),
     ],
 )
-@pytest.mark.parametrize("make_app", [socket_app, lambda desk: tcp_app(desk, None)])
+@pytest.mark.parametrize("make_app", [socket_app, lambda service: tcp_app(service, None)])
 async def test_spywebs_errors_have_a_status_and_a_code(
-    error: Exception, status: int, code: str, make_app: Callable[[FakeDesk], web.Application]
+    error: Exception, status: int, code: str, make_app: Callable[[FakeDaemonService], web.Application]
 ) -> None:
-    async with client_of(make_app(FakeDesk(trouble=error))) as client:
+    async with client_of(make_app(FakeDaemonService(trouble=error))) as client:
         assert await get_json(client, "/api/jobs") == (status, {"error": str(error), "code": code})
 
 
 async def test_a_bug_is_told_to_nobody_but_the_log() -> None:
-    async with client_of(socket_app(FakeDesk(trouble=KeyError("the secret")))) as client:
+    async with client_of(socket_app(FakeDaemonService(trouble=KeyError("the secret")))) as client:
         assert await get_json(client, "/api/jobs") == (500, {"error": "Internal Server Error"})

@@ -10,11 +10,11 @@ import pytest
 from spyweb.views.health import Health
 from spyweb.web.app import socket_app, tcp_app
 from tests.fakes.client import client_of, get_json
-from tests.fakes.desk import FakeDesk, make_stats, make_vitals
+from tests.fakes.daemon_service import FakeDaemonService, make_stats, make_vitals
 
 
 async def test_the_probe_says_ok_without_names_or_paths() -> None:
-    async with client_of(tcp_app(FakeDesk(), "secret")) as client, client.get("/healthz") as answer:
+    async with client_of(tcp_app(FakeDaemonService(), "secret")) as client, client.get("/healthz") as answer:
         text = await answer.text()
     assert json.loads(text)["status"] == "ok"
     assert json.loads(text)["jobs"]["broken"] == 1
@@ -29,15 +29,15 @@ async def test_the_probe_says_ok_without_names_or_paths() -> None:
     ],
 )
 async def test_the_probe_fails_when_scheduler_or_writer_stand_still(vitals: object, problem: str) -> None:
-    desk = FakeDesk(vitals=vitals)  # type: ignore[arg-type]
-    async with client_of(tcp_app(desk, None)) as client:
+    service = FakeDaemonService(vitals=vitals)  # type: ignore[arg-type]
+    async with client_of(tcp_app(service, None)) as client:
         status, health = await get_json(client, "/healthz")
     assert isinstance(health, dict)
     assert (status, health["status"], health["problems"]) == (503, "failing", [problem])
 
 
 async def test_the_socket_gives_the_whole_picture_of_health() -> None:
-    async with client_of(socket_app(FakeDesk())) as client:
+    async with client_of(socket_app(FakeDaemonService())) as client:
         _, found = await get_json(client, "/api/health")
     health = msgspec.convert(found, Health)
     assert (health.workers[0].pid, health.quarantined) == (11, {"backup": "it crashed"})

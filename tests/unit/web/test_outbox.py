@@ -8,7 +8,7 @@ from spyweb.model import JobId
 from spyweb.views.outbox import MessageView
 from spyweb.web.app import socket_app, tcp_app
 from tests.fakes.client import client_of, get_json, post_json
-from tests.fakes.desk import BACKUP, NOW_MS, PRICES, FakeDesk
+from tests.fakes.daemon_service import BACKUP, NOW_MS, PRICES, FakeDaemonService
 
 
 def unsent(number: int, job: JobId = PRICES) -> MessageView:
@@ -26,8 +26,8 @@ def unsent(number: int, job: JobId = PRICES) -> MessageView:
 
 
 async def test_messages_are_listed_of_one_job_or_of_all() -> None:
-    desk = FakeDesk(unsent=[unsent(2, BACKUP), unsent(1)])
-    async with client_of(socket_app(desk)) as client:
+    service = FakeDaemonService(unsent=[unsent(2, BACKUP), unsent(1)])
+    async with client_of(socket_app(service)) as client:
         for query, ids in (("", [2, 1]), ("?job=Backup", [2]), ("?job=gone", []), ("?limit=1", [2])):
             _, answer = await get_json(client, f"/api/outbox{query}")
             assert [each["id"] for each in cast(list[dict[str, object]], answer)] == ids
@@ -35,13 +35,13 @@ async def test_messages_are_listed_of_one_job_or_of_all() -> None:
 
 
 async def test_one_or_all_are_sent_again() -> None:
-    desk = FakeDesk(unsent=[unsent(2), unsent(1)])
-    async with client_of(socket_app(desk)) as client:
+    service = FakeDaemonService(unsent=[unsent(2), unsent(1)])
+    async with client_of(socket_app(service)) as client:
         assert await post_json(client, "/api/outbox/retry?id=2") == (200, {"retried": [2]})
         assert await post_json(client, "/api/outbox/retry") == (200, {"retried": [2, 1]})
-    assert desk.story == ["retry 2", "retry None"]
+    assert service.story == ["retry 2", "retry None"]
 
 
 async def test_nobody_else_is_told() -> None:
-    async with client_of(tcp_app(FakeDesk(), None)) as client:
+    async with client_of(tcp_app(FakeDaemonService(), None)) as client:
         assert (await get_json(client, "/api/outbox"))[0] == 404

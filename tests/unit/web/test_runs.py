@@ -11,11 +11,11 @@ from spyweb.model import JobId, Run
 from spyweb.views.jobs import event_from_json
 from spyweb.web.app import socket_app
 from tests.fakes.client import client_of, get_json, post_json
-from tests.fakes.desk import FakeDesk, a_watched_run, make_run, refused, three_runs
+from tests.fakes.daemon_service import FakeDaemonService, a_watched_run, make_run, refused, three_runs
 
 
 async def test_runs_are_paged_and_chosen_by_job() -> None:
-    async with client_of(socket_app(FakeDesk())) as client:
+    async with client_of(socket_app(FakeDaemonService())) as client:
         _, every = await get_json(client, "/api/runs")
         _, page = await get_json(client, "/api/runs?limit=1&before=3")
         _, of_backup = await get_json(client, "/api/runs?job=Backup")
@@ -25,8 +25,8 @@ async def test_runs_are_paged_and_chosen_by_job() -> None:
 
 
 async def test_a_job_that_is_gone_keeps_its_history() -> None:
-    desk = FakeDesk(known_runs=[make_run(2, job=JobId("gone")), make_run(1, job=JobId("gone"))])
-    async with client_of(socket_app(desk)) as client:
+    service = FakeDaemonService(known_runs=[make_run(2, job=JobId("gone")), make_run(1, job=JobId("gone"))])
+    async with client_of(socket_app(service)) as client:
         _, found = await get_json(client, "/api/runs?job=gone")
         after_the_last = await get_json(client, "/api/runs?job=gone&before=1")
         unknown = await get_json(client, "/api/runs?job=prises")
@@ -36,22 +36,22 @@ async def test_a_job_that_is_gone_keeps_its_history() -> None:
 
 
 async def test_a_watched_run_is_streamed_line_by_line() -> None:
-    desk = FakeDesk()
-    async with client_of(socket_app(desk)) as client, client.post("/api/jobs/prices/run") as answer:
+    service = FakeDaemonService()
+    async with client_of(socket_app(service)) as client, client.post("/api/jobs/prices/run") as answer:
         lines = [line async for line in answer.content]
     assert [event_from_json(line) for line in lines] == a_watched_run()
-    assert desk.story == ["run prices", "closed"]
+    assert service.story == ["run prices", "closed"]
 
 
 async def test_a_run_refused_before_its_first_event_is_a_plain_error() -> None:
-    async with client_of(socket_app(FakeDesk(refusal=refused()))) as client:
+    async with client_of(socket_app(FakeDaemonService(refusal=refused()))) as client:
         answer = await post_json(client, "/api/jobs/prices/run")
     assert answer == (409, {"error": "prices is running", "code": "refused"})
 
 
 async def test_an_error_in_mid_stream_is_its_last_line() -> None:
-    desk = FakeDesk(late_refusal=StoreClosed())
-    async with client_of(socket_app(desk)) as client, client.post("/api/jobs/prices/run") as answer:
+    service = FakeDaemonService(late_refusal=StoreClosed())
+    async with client_of(socket_app(service)) as client, client.post("/api/jobs/prices/run") as answer:
         lines = [line async for line in answer.content]
     assert json.loads(lines[-1]) == {"event": "error", "error": "The store is closed.", "code": "store"}
-    assert desk.story[-1] == "closed"
+    assert service.story[-1] == "closed"

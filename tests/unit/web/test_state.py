@@ -11,7 +11,7 @@ import pytest
 from spyweb.model import HistoryRule
 from spyweb.web.app import socket_app, tcp_app
 from tests.fakes.client import Client, client_of, get_json, post_json
-from tests.fakes.desk import NOW_MS, FakeDesk, make_state
+from tests.fakes.daemon_service import NOW_MS, FakeDaemonService, make_state
 
 STATE = "/api/state"
 RULES = {"state": HistoryRule(versions=5)}
@@ -19,7 +19,7 @@ RULES = {"state": HistoryRule(versions=5)}
 
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
-    async with client_of(socket_app(FakeDesk(state=make_state(history=RULES)))) as client:
+    async with client_of(socket_app(FakeDaemonService(state=make_state(history=RULES)))) as client:
         yield client
 
 
@@ -230,7 +230,7 @@ async def test_a_body_or_a_line_over_the_limit_is_refused(client: Client, monkey
 
 
 async def test_tcp_serves_none_of_it() -> None:
-    async with client_of(tcp_app(FakeDesk(), None)) as client, client.get(f"{STATE}/entries") as answer:
+    async with client_of(tcp_app(FakeDaemonService(), None)) as client, client.get(f"{STATE}/entries") as answer:
         assert answer.status == 404
 
 

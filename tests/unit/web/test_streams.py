@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator
 import pytest
 
 from spyweb.web.app import socket_app
-from spyweb.web.streams import OPEN_STREAMS, Streams
+from spyweb.web.streams import OPEN_STREAMS, OpenStreams
 from tests.fakes.client import Client, client_of, get_json, post_json
-from tests.fakes.desk import FakeDesk
+from tests.fakes.daemon_service import FakeDaemonService
 
 
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
-    app = socket_app(FakeDesk())
-    app[OPEN_STREAMS] = Streams(most=1)
+    app = socket_app(FakeDaemonService())
+    app[OPEN_STREAMS] = OpenStreams(most=1)
     async with client_of(app) as client:
         yield client
 

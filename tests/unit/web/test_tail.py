@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import NoAccess
-from spyweb.web.tail import BLOCK, INTERVAL, Follower, follow, last_lines
+from spyweb.web.tail import BLOCK, INTERVAL, LogTail, follow, last_lines
 from tests.fakes.clock import FakeClock
 
 
@@ -20,11 +20,11 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def follower(log: Path) -> Iterator[Follower]:
+def tail(log: Path) -> Iterator[LogTail]:
     log.write_text("old\n")
-    follower = Follower(log)
-    yield follower
-    follower.close()
+    tail = LogTail(log)
+    yield tail
+    tail.close()
 
 
 def test_the_last_lines_come_oldest_first(log: Path) -> None:
@@ -76,53 +76,53 @@ def test_what_is_no_file_is_refused_and_not_waited_for(log: Path, make: Callable
     with pytest.raises(NoAccess, match=words):
         last_lines(log, 10)
     with pytest.raises(NoAccess, match=words):
-        Follower(log)
+        LogTail(log)
 
 
 def test_a_file_in_place_of_the_folder_leaves_no_lines(log: Path) -> None:
     log.touch()
     assert last_lines(log / "hooks.log", 10) == []
-    assert Follower(log / "hooks.log").read_new() == []
+    assert LogTail(log / "hooks.log").read_new() == []
 
 
-def test_only_what_is_added_is_followed(log: Path, follower: Follower) -> None:
-    assert follower.read_new() == []
+def test_only_what_is_added_is_followed(log: Path, tail: LogTail) -> None:
+    assert tail.read_new() == []
     with log.open("a") as file:
         file.write("new\n")
-    assert follower.read_new() == ["new"]
-    assert follower.read_new() == []
+    assert tail.read_new() == ["new"]
+    assert tail.read_new() == []
 
 
-def test_half_a_line_waits_for_its_end(log: Path, follower: Follower) -> None:
+def test_half_a_line_waits_for_its_end(log: Path, tail: LogTail) -> None:
     with log.open("a") as file:
         file.write("ha")
         file.flush()
-        assert follower.read_new() == []
+        assert tail.read_new() == []
         file.write("lf\nnext")
         file.flush()
-        assert follower.read_new() == ["half"]
+        assert tail.read_new() == ["half"]
 
 
-def test_rotation_loses_no_line(log: Path, follower: Follower) -> None:
+def test_rotation_loses_no_line(log: Path, tail: LogTail) -> None:
     with log.open("a") as file:
         file.write("last of the old\n")
     log.rename(log.with_suffix(".1"))
-    assert follower.read_new() == ["last of the old"]
+    assert tail.read_new() == ["last of the old"]
     log.write_text("first of the new\n")
-    assert follower.read_new() == ["first of the new"]
+    assert tail.read_new() == ["first of the new"]
 
 
-def test_a_file_that_was_cut_is_read_from_its_start(log: Path, follower: Follower) -> None:
+def test_a_file_that_was_cut_is_read_from_its_start(log: Path, tail: LogTail) -> None:
     log.write_text("a\n")
-    assert follower.read_new() == ["a"]
+    assert tail.read_new() == ["a"]
 
 
 def test_a_file_that_comes_later_is_followed_from_its_first_line(log: Path) -> None:
-    follower = Follower(log)
-    assert follower.read_new() == []
+    tail = LogTail(log)
+    assert tail.read_new() == []
     log.write_text("first\n")
-    assert follower.read_new() == ["first"]
-    follower.close()
+    assert tail.read_new() == ["first"]
+    tail.close()
 
 
 def append(path: Path, text: str) -> None:

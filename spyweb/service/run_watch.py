@@ -1,4 +1,4 @@
-"""Watching one run, line by line, over the socket."""
+"""RunWatcher one run, line by line, over the socket."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_BYTES = 16 * MIB  # of lines that wait; who reads more slowly than a script
 
 
 @dataclass(slots=True)
-class Watching:
+class RunWatcher:
     """An observer that hands on what it sees."""
 
     clock: Clock

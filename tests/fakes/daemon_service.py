@@ -1,23 +1,24 @@
-"""A desk with three known jobs, for tests of the HTTP door and the command line.
+"""A daemon service with three known jobs, for tests of the HTTP server and the command line.
 
 `prices` runs every 30 s and succeeded last time; `backup` is a paused cron job that failed; `typo` does not load.
-The desk tells its story: what it was asked to do, as short strings.
+It keeps a story: what it was asked to do, as short strings.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from msgspec import structs
 
 from spyweb.clock import Clock
-from spyweb.daemon.state_service import StateOffice
 from spyweb.errors import Problem, Refused, SpywebError
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import Cron, Cursor, Every, Failure, JobId, JobSpec, Outcome, Run, RunId, RunState
+from spyweb.service.daemon import DaemonService
+from spyweb.service.state import StateService
 from spyweb.settings import StateSettings
 from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import NO_HISTORY, HistoryRules, StoreStats
@@ -39,7 +40,6 @@ from spyweb.views.jobs import (
 )
 from spyweb.views.outbox import MessageView
 from spyweb.views.records import RecordView
-from spyweb.views.service import StateDesk
 from tests.fakes.clock import FakeClock
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
@@ -128,28 +128,42 @@ def a_watched_run() -> list[RunEvent]:
     ]
 
 
-def make_state(clock: Clock | None = None, history: HistoryRules = NO_HISTORY) -> StateOffice:
+def make_state(clock: Clock | None = None, history: HistoryRules = NO_HISTORY) -> StateService:
     """A real one, over a store in memory."""
     clock = clock or FakeClock()
     limits = StateSettings(max_value_bytes=1000, max_key_bytes=20)
-    return StateOffice(store=MemoryStore(clock, history=history), clock=clock, limits=limits)
+    return StateService(store=MemoryStore(clock, history=history), clock=clock, limits=limits)
 
 
-@dataclass
-class FakeDesk:
-    root: Path = field(default_factory=Path)
-    vitals: Vitals = field(default_factory=make_vitals)
-    events: list[RunEvent] = field(default_factory=a_watched_run)
-    known_runs: list[Run] = field(default_factory=three_runs)
-    found: list[RecordView] = field(default_factory=list)  # newest first
-    unsent: list[MessageView] = field(default_factory=list)  # newest first
-    refusal: SpywebError | None = None  # of everything that changes something
-    late_refusal: SpywebError | None = None  # of a watched run, after its events
-    trouble: Exception | None = None  # of every question
-    next_id: RunId | None = NINTH
-    story: list[str] = field(default_factory=list)
-    state: StateDesk = field(default_factory=make_state)
-    closed: asyncio.Event = field(default_factory=asyncio.Event)  # nobody watches the run any more
+class FakeDaemonService(DaemonService):
+    def __init__(
+        self,
+        *,
+        root: Path | None = None,
+        vitals: Vitals | None = None,
+        events: Sequence[RunEvent] = (),
+        known_runs: Sequence[Run] = (),
+        found: Sequence[RecordView] = (),
+        unsent: Sequence[MessageView] = (),
+        refusal: SpywebError | None = None,
+        late_refusal: SpywebError | None = None,
+        trouble: Exception | None = None,
+        next_id: RunId | None = NINTH,
+        state: StateService | None = None,
+    ) -> None:
+        self.root = root or Path()
+        self.state = state or make_state()
+        self.measured = vitals or make_vitals()
+        self.events = list(events) or a_watched_run()
+        self.known_runs = list(known_runs) or three_runs()
+        self.kept = found  # newest first
+        self.unsent = unsent  # newest first
+        self.refusal = refusal  # of everything that changes something
+        self.late_refusal = late_refusal  # of a watched run, after its events
+        self.trouble = trouble  # of every question
+        self.next_id = next_id
+        self.story: list[str] = []
+        self.closed = asyncio.Event()  # nobody watches the run any more
 
     def find(self, name_or_id: str) -> JobId | None:
         return find_job(three_jobs(), name_or_id)
@@ -172,14 +186,14 @@ class FakeDesk:
         return log_file(self.root, f"jobs/{job}")
 
     async def health(self) -> Health:
-        return view_health(self.vitals, three_states())
+        return view_health(self.measured, three_states())
 
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         chosen = [run for run in self.known_runs if job in (None, run.job) and (before is None or run.id < before)]
         return chosen[:limit]
 
     async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
-        wanted = (view for view in self.found if job in (None, view.job_id))
+        wanted = (view for view in self.kept if job in (None, view.job_id))
         return [view for view in wanted if before_ns is None or view.timestamp < before_ns][:limit]
 
     async def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]:

@@ -11,7 +11,7 @@ from spyweb.clock import Clock
 from spyweb.errors import PoolError
 
 
-class Gate:
+class ConcurrencyLimiter:
     def __init__(self, clock: Clock, *, room: int, line: int, patience_s: float) -> None:
         self._clock = clock
         self._free = room

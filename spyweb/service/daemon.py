@@ -1,4 +1,7 @@
-"""The Desk of a running daemon: answers from the live jobs, the runner, the scheduler and the store."""
+"""A running daemon as its clients see it: the HTTP server and, through it, the command line.
+
+It answers from the live jobs, the runner, the scheduler and the store, and hands out views, never a part of the daemon.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spyweb.clock import Clock
-from spyweb.daemon.run_watch import Watching
-from spyweb.daemon.state_service import StateOffice
 from spyweb.errors import Problem, Refused
 from spyweb.model import JobId, Run, RunId, TriggerType
 from spyweb.monitor.expectations import is_short
@@ -20,6 +21,8 @@ from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.run import Runner
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.schedules.due import earliest, upcoming
+from spyweb.service.run_watch import RunWatcher
+from spyweb.service.state import StateService
 from spyweb.store.protocol import Records, Runs
 from spyweb.views.health import Health, Vitals, view_health
 from spyweb.views.jobs import (
@@ -43,8 +46,8 @@ from spyweb.views.outbox import MessageView, view_message
 from spyweb.views.records import RecordView, view_record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Office:
+@dataclass(slots=True, kw_only=True)
+class DaemonService:
     root: Path
     timezone: str
     live: LiveJobs
@@ -54,7 +57,7 @@ class Office:
     runs_record: Runs
     found: Records
     courier: Courier
-    state: StateOffice
+    state: StateService
     clock: Clock
     vitals: Callable[[], Vitals]
     vms_of: Callable[[JobId], int]
@@ -63,6 +66,7 @@ class Office:
         return find_job((job.spec for job in self.live), name_or_id)
 
     def no_such_job(self, name_or_id: str) -> str:
+        """Say that there is no such job, and which may be meant."""
         broken = [broken_job(job, problems) for job, problems in self._broken()]
         return no_such_job(broken, name_or_id, [job.id for job in self.live])
 
@@ -72,6 +76,7 @@ class Office:
         return sorted([*views, *broken], key=lambda view: view.id)
 
     def warnings(self) -> list[Problem]:
+        """Return what is doubtful in the project's files."""
         return list(self.reloader.warnings)
 
     def _broken(self) -> Iterator[tuple[JobId, Sequence[Problem]]]:
@@ -96,6 +101,7 @@ class Office:
         return upcoming(job.spec, job.cursor.due_ms) if job.scheduled else iter(())
 
     async def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
+        """Return the next due times, of one job or of all together, earliest first."""
         jobs = list(self.live) if job is None else [self._live(job)]
         return await finish(self.clock, self._next_runs(jobs, count))
 
@@ -109,6 +115,7 @@ class Office:
         return shown
 
     def log_file(self, job: JobId) -> Path:
+        """Return where the job's script logs; the file need not exist."""
         return log_file(self.root, self._live(job).spec.folder)
 
     async def health(self) -> Health:
@@ -123,19 +130,27 @@ class Office:
             yield JobState.BROKEN
 
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
+        """Return runs, newest first."""
         return await self.runs_record.list(job, limit=limit, before=before)
 
     async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
+        """Return records, newest first, of one job or of all together."""
         found = await self.found.list(job, limit=limit, before_ns=before_ns)
         return [view_record(record) for record in found]
 
     async def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]:
+        """Return the messages that wait and those that were given up, newest first."""
         return [view_message(message) for message in await self.courier.unsent(job, limit)]
 
     async def retry_messages(self, message: int | None) -> list[int]:
+        """Send this message, or all, now; return their ids."""
         return await self.courier.retry(message)
 
     async def trigger(self, job: JobId) -> RunId | None:
+        """Start a run, or let it wait its turn; return None where the job's overlap rule drops it.
+
+        Raises Refused when it makes no sense now.
+        """
         start = Start(trigger={"type": TriggerType.MANUAL.value})
         return next(iter(await self.runner.start_by_hand(self._live(job), start)), None)
 
@@ -146,17 +161,22 @@ class Office:
         await self.scheduler.resume(self._live(job))
 
     async def run_once(self, job: JobId, *, debug: bool = False) -> AsyncGenerator[RunEvent, None]:
-        watching = Watching(self.clock)
-        start = by_hand(watching, debug=debug)
+        """Run a job by hand: yield its log lines as they come, then its end.  With `debug` a monitor job keeps nothing.
+
+        Raises Refused, before the first event, when it can't start.  Whoever stops watching closes the generator; the
+        run itself goes on.
+        """
+        watcher = RunWatcher(self.clock)
+        start = by_hand(watcher, debug=debug)
         await self.runner.start_by_hand(self._live(job), start)
         try:
             while True:
-                event = await watching.next()
+                event = await watcher.next()
                 yield event
                 if isinstance(event, RunEnded):
                     return
         finally:
-            watching.is_watched = False
+            watcher.is_watched = False
 
     def _live(self, job: JobId) -> LiveJob:
         found = self.live.find(job)

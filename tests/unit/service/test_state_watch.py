@@ -8,8 +8,8 @@ from contextlib import aclosing
 
 import pytest
 
-from spyweb.daemon.state_watch import HEARTBEAT, MOST_BYTES, MOST_WAITING, watch
 from spyweb.errors import Refused
+from spyweb.service.state_watch import HEARTBEAT, MOST_BYTES, MOST_WAITING, watch
 from spyweb.store.memory.memory import MemoryStore
 from spyweb.views.state import ChangeView
 from tests.fakes.clock import FakeClock

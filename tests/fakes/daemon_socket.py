@@ -1,4 +1,4 @@
-"""A daemon's socket with a fake desk behind it, served from a thread: for commands, which block."""
+"""A daemon's socket with a fake service behind it, served from a thread: for commands, which block."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from spyweb.views.service import Desk
+from spyweb.service.daemon import DaemonService
 from spyweb.web.serve import serve_socket
 
-PATIENCE = 10.0  # seconds; only a broken door needs any
+PATIENCE = 10.0  # seconds; only a broken server needs any
 
 
 async def let_in() -> None:
@@ -21,11 +21,11 @@ async def let_in() -> None:
 
 
 @contextmanager
-def open_door(desk: Desk, data_dir: Path) -> Iterator[None]:
+def serve_daemon_socket(service: DaemonService, data_dir: Path) -> Iterator[None]:
     opened, loop, stop = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
 
     async def serve() -> None:
-        async with serve_socket(desk, data_dir):
+        async with serve_socket(service, data_dir):
             opened.set()
             await stop.wait()
             await let_in()
@@ -34,7 +34,7 @@ def open_door(desk: Desk, data_dir: Path) -> Iterator[None]:
         loop.run_until_complete(serve())
         loop.close()
 
-    thread = threading.Thread(target=live, name="a daemon's door")
+    thread = threading.Thread(target=live, name="a daemon's socket")
     thread.start()
     try:
         assert opened.wait(PATIENCE)

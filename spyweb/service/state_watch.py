@@ -20,7 +20,7 @@ MOST_BYTES = 16 * MIB  # of the values in them
 
 
 @dataclass(slots=True)
-class Listener:
+class ChangeQueue:
     """What has been heard and not been told yet."""
 
     waiting: asyncio.Queue[tuple[ChangeView | None, int]] = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
@@ -46,18 +46,18 @@ async def watch(
     events: Events, clock: Clock, namespace: str | None, pattern: bytes
 ) -> AsyncGenerator[ChangeView | None, None]:
     """Raises Refused when changes come faster than they are taken."""
-    listener = Listener()
+    changes = ChangeQueue()
     wanted = Watch(namespace=namespace or "", is_prefix=namespace is None, key=pattern, kinds=frozenset(ChangeKind))
-    leave = events.follow(wanted, listener.hear)
+    leave = events.follow(wanted, changes.hear)
     try:
         yield None
-        while not listener.is_late:
-            beat = clock.call_later(HEARTBEAT, partial(listener.hear, None))
+        while not changes.is_late:
+            beat = clock.call_later(HEARTBEAT, partial(changes.hear, None))
             try:
-                change = await listener.next()
+                change = await changes.next()
             finally:
                 beat.cancel()
             yield change
-        raise Refused(f"changes come faster than they are taken: {listener.waiting.qsize()} are waiting")
+        raise Refused(f"changes come faster than they are taken: {changes.waiting.qsize()} are waiting")
     finally:
         leave()

@@ -1,4 +1,4 @@
-"""Stored values and locks as the command line and the HTTP door see them: over a store, wherever it is open.
+"""Stored values and locks as the command line and the HTTP server see them: over a store, wherever it is open.
 
 A running daemon has one for its socket; without a daemon a command makes one over the database that it opened itself.
 So both answer alike.
@@ -18,11 +18,11 @@ from itertools import islice
 from msgspec import structs
 
 from spyweb.clock import Clock
-from spyweb.daemon.state_watch import watch
 from spyweb.errors import Refused
 from spyweb.limits import KEY
 from spyweb.model import MIB, NULL, JobId, Value
 from spyweb.ops.rules.values import shown, size_of
+from spyweb.service.state_watch import watch
 from spyweb.settings import StateSettings
 from spyweb.store.interchange.lines import UNKNOWN_MS
 from spyweb.store.protocol import (
@@ -49,7 +49,7 @@ CHECKED = 50  # entries of an import looked up at a time; each may be a megabyte
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateOffice:
+class StateService:
     store: Store
     clock: Clock
     limits: StateSettings
@@ -124,14 +124,16 @@ class StateOffice:
         """All of them or none.  Raises Refused when one is beyond the limits."""
         now_ms = self.clock.now_ms()
         ready: list[Item] = []
-        fates: Counter[Fate] = Counter()
+        fates: Counter[ImportFate] = Counter()
         rest = iter(items)
         while chunk := list(islice(rest, CHECKED)):
             fates.update(await self._fates(chunk, now_ms))
             ready += [_dated(item, now_ms) for item in chunk]
         if not dry_run:
             await self.store.values.load(ready, replace=True)
-        return Imported(added=fates[Fate.ADDED], replaced=fates[Fate.REPLACED], expired=fates[Fate.EXPIRED])
+        return Imported(
+            added=fates[ImportFate.ADDED], replaced=fates[ImportFate.REPLACED], expired=fates[ImportFate.EXPIRED]
+        )
 
     async def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int:
         """Record what another program has found, and announce none of it; gives how many were new here."""
@@ -147,9 +149,14 @@ class StateOffice:
         return Moved(moved=moved, records=records)
 
     def watch(self, namespace: str | None, pattern: bytes) -> AsyncGenerator[ChangeView | None, None]:
+        """Yield each change of such a key after its commit.
+
+        The first None says that nothing is missed from then on; None again now and then lets whoever hands it on notice
+        when nobody is there any more.
+        """
         return watch(self.store.events, self.clock, namespace, pattern)
 
-    async def _fates(self, items: Sequence[Item], now_ms: int) -> Iterator[Fate]:
+    async def _fates(self, items: Sequence[Item], now_ms: int) -> Iterator[ImportFate]:
         """What is to become of them.  Raises Refused when one is beyond the limits."""
         await asyncio.to_thread(self._check_all, items)
         found = await asyncio.gather(*(self.store.values.read(item.namespace, item.key) for item in items))
@@ -182,7 +189,7 @@ def take_page(most: int, items: Iterator[tuple[bytes, Entry]]) -> list[tuple[byt
     return page
 
 
-class Fate(Enum):
+class ImportFate(Enum):
     """What becomes of an imported entry."""
 
     ADDED = 0
@@ -190,10 +197,10 @@ class Fate(Enum):
     EXPIRED = 2
 
 
-def _fate(now_ms: int, item: Item, found: Entry | None) -> Fate:
+def _fate(now_ms: int, item: Item, found: Entry | None) -> ImportFate:
     if item.entry.expires_ms is not None and item.entry.expires_ms <= now_ms:
-        return Fate.EXPIRED
-    return Fate.REPLACED if found else Fate.ADDED
+        return ImportFate.EXPIRED
+    return ImportFate.REPLACED if found else ImportFate.ADDED
 
 
 def _dated(item: Item, now_ms: int) -> Item:

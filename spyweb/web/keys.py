@@ -1,0 +1,28 @@
+"""What an app is built with, found by its handlers under these keys."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from aiohttp import web
+
+from spyweb.model import JobId
+from spyweb.service.daemon import DaemonService
+from spyweb.views.jobs import JobView
+from spyweb.views.records import RecordView
+
+
+class Catalogue(Protocol):
+    """The jobs and records of a project: of one that a daemon runs, or of one whose own tests run."""
+
+    def find(self, name_or_id: str) -> JobId | None: ...
+
+    def no_such_job(self, name_or_id: str) -> str: ...
+
+    def jobs(self) -> list[JobView]: ...
+
+    async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]: ...
+
+
+SERVICE = web.AppKey("service", DaemonService)
+CATALOGUE: web.AppKey[Catalogue] = web.AppKey("catalogue")  # the service itself, where there is one

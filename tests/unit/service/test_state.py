@@ -1,0 +1,185 @@
+"""Stored values and locks, over each kind of store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from spyweb.errors import Refused, StoreError
+from spyweb.model import NULL, HistoryRule, JobId, RunId, Value
+from spyweb.service.state import PAGE, PAGE_BYTES, StateService, take_page
+from spyweb.settings import StateSettings
+from spyweb.store.interchange.lines import UNKNOWN_MS
+from spyweb.store.protocol import Entry, Item
+from spyweb.views.state import Moved
+from tests.fakes import findings
+from tests.fakes.clock import START_MS, FakeClock
+from tests.fakes.stores import KINDS, opened
+
+RULES = {"state": HistoryRule(versions=3)}
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=KINDS)
+async def service(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[StateService]:
+    async with opened(request.param, tmp_path / "spyweb.db", clock, RULES) as store:
+        yield StateService(store=store, clock=clock, limits=StateSettings(max_value_bytes=100, max_key_bytes=10))
+
+
+def item(key: bytes, value: Value = 1, *, expires_ms: int | None = None, created_ms: int = UNKNOWN_MS) -> Item:
+    entry = Entry(value=value, version=1, created_ms=created_ms, updated_ms=created_ms, expires_ms=expires_ms)
+    return Item(namespace="state", key=key, entry=entry)
+
+
+async def keys(service: StateService, prefix: bytes = b"", limit: int | None = None) -> list[object]:
+    return [entry.key async for entry in service.entries("state", prefix, limit)]
+
+
+async def test_a_prefix_is_taken_literally_and_a_limit_counts(service: StateService) -> None:
+    for key in (b"a*1", b"ab", b"a*2", b"a?"):
+        await service.put("state", key, 1, None)
+    assert await keys(service, b"a*") == ["a*1", "a*2"]
+    assert await keys(service, b"a", 2) == ["a*1", "a*2"]
+    assert await keys(service, b"a?") == ["a?"]
+
+
+async def test_a_listing_goes_on_over_its_pages(service: StateService) -> None:
+    names = [f"{number:04}" for number in range(2 * PAGE + 10)]
+    await service.store.values.load([item(name.encode()) for name in names], replace=True)
+
+    assert await keys(service) == names
+    assert await keys(service, limit=PAGE) == names[:PAGE]
+    assert await keys(service, limit=PAGE + 5) == names[: PAGE + 5]
+    assert await keys(service, limit=0) == []
+
+
+async def test_a_page_ends_with_the_entry_that_makes_it_large(service: StateService) -> None:
+    large = item(b"large", b"x" * PAGE_BYTES)
+    await service.store.values.load([item(b"a"), large, item(b"z")], replace=True)
+
+    assert await keys(service) == ["a", "large", "z"]
+    assert [key for key, _ in take_page(9, iter([(b"l", large.entry), (b"z", large.entry)]))] == [b"l"]
+
+
+async def test_only_a_scope_keeps_null(service: StateService) -> None:
+    assert await service.put("scope:s", b"a", NULL, None)
+    for namespace in ("state", "state@web", "global", "job:a"):
+        with pytest.raises(Refused, match="a: only a scope can keep JSON's null"):
+            await service.put(namespace, b"a", NULL, None)
+        assert await service.entry(namespace, b"a") is None
+
+
+async def test_a_value_lives_as_long_as_it_is_told_to(service: StateService, clock: FakeClock) -> None:
+    await service.put("state", b"a", 1, 1_000)
+    found = await service.entry("state", b"a")
+    assert found is not None
+    assert found.expires_ms == START_MS + 1_000
+    clock.advance(1)
+    assert await service.entry("state", b"a") is None
+    assert await service.put("state", b"a", 1, None)
+
+
+@pytest.mark.parametrize(("key", "value"), [(b"k" * 11, 1), (b"k", b"x" * 101), (b"k", [b"x" * 99])])
+async def test_nothing_beyond_the_limits_is_written(service: StateService, key: bytes, value: Value) -> None:
+    with pytest.raises(Refused, match="over the limit of"):
+        await service.put("state", key, value, None)
+    with pytest.raises(Refused, match="over the limit of"):
+        await service.load([item(b"good"), item(key, value)], dry_run=False)
+    assert await keys(service) == []
+
+
+@pytest.mark.parametrize("namespace", ["global", "job:prices"])
+async def test_what_store_set_keeps_without_a_limit_is_imported_again(service: StateService, namespace: str) -> None:
+    key, value = b"k" * 11, b"x" * 101
+    await service.store.entries.set(namespace, key, value)
+    exported = [each async for each in service.export(None)]
+    await service.clear(namespace, b"*")
+
+    assert (await service.load(exported, dry_run=False)).added == 1
+    assert not await service.put(namespace, key, value, None)
+
+
+async def test_a_rollback_is_a_new_version_without_expiry(service: StateService) -> None:
+    await service.put("state", b"a", [1], 5_000)
+    await service.put("state", b"a", [2], 5_000)
+    assert not await service.rollback("state", b"a", 1)
+    found = await service.entry("state", b"a")
+    assert found is not None
+    assert (found.value, found.version, found.expires_ms) == ([1], 3, None)
+
+
+async def test_what_was_deleted_can_be_rolled_back(service: StateService) -> None:
+    await service.put("state", b"a", 1, None)
+    await service.delete("state", b"a")
+    assert await service.rollback("state", b"a", 1)
+    assert [entry.version for entry in await service.history("state", b"a", None)] == [2, 1]
+
+
+async def test_a_version_that_is_not_kept_is_refused(service: StateService) -> None:
+    with pytest.raises(Refused, match="a: version 7 is not kept"):
+        await service.rollback("state", b"a", 7)
+
+
+async def test_moments_that_a_line_left_out_are_now(service: StateService) -> None:
+    await service.load([item(b"a"), item(b"b", created_ms=5)], dry_run=False)
+    found = [entry async for entry in service.entries("state", b"", None)]
+    assert [(entry.created_ms, entry.updated_ms) for entry in found] == [(START_MS, START_MS), (5, 5)]
+
+
+async def test_an_import_counts_what_is_new_what_is_replaced_and_what_has_expired(service: StateService) -> None:
+    await service.put("state", b"k1", 0, None)
+    items = [item(b"k%d" % n) for n in range(450)] + [item(b"old", expires_ms=START_MS)]
+    for dry_run in (True, False):
+        found = await service.load(items, dry_run=dry_run)
+        assert (found.added, found.replaced, found.expired) == (449, 1, 1)
+    assert await service.count("state", b"*") == 450
+
+
+async def test_held_locks_are_listed_and_broken(service: StateService) -> None:
+    await service.store.locks.acquire(b"deploy", b"tick#3", RunId(3), 30_000)
+    (lock,) = await service.locks()
+    assert (lock.name, lock.holder, lock.run, lock.expires_ms) == ("deploy", "tick#3", 3, START_MS + 30_000)
+    assert await service.break_lock(b"deploy") == lock
+    assert await service.break_lock(b"deploy") is None
+    assert await service.store.locks.acquire(b"deploy", b"other", None, 1) is None
+
+
+async def test_a_move_is_all_or_nothing(service: StateService) -> None:
+    for namespace, key in [("job:a", b"x"), ("job:a", b"y"), ("job:b", b"y")]:
+        await service.put(namespace, key, b"1", None)
+    with pytest.raises(StoreError, match="both have the key 'y'"):
+        await service.move("job:a", "job:b")
+    assert await service.count("job:a", b"*") == 2
+    await service.delete("job:b", b"y")
+    assert await service.move("job:a", "job:b") == Moved(moved=2, records=0)
+    assert await service.count("job:a", b"*") == 0
+
+
+async def test_the_records_of_a_job_move_with_its_keys_and_are_no_news_to_it(service: StateService) -> None:
+    found, tea, cup = service.store.records, findings.item("tea"), findings.item("cup")
+    await found.add(JobId("a"), [tea, cup])
+    assert await service.move("job:a", "job:b") == Moved(moved=0, records=2)
+    assert await found.add(JobId("b"), [tea, cup]) == [None, None]
+    assert await service.move("state", "job:b") == Moved(moved=0, records=0)
+
+
+async def test_stats_tell_what_lives_and_what_is_still_to_be_removed(service: StateService, clock: FakeClock) -> None:
+    await service.put("state", b"a", 1, None)
+    await service.put("state", b"b", 1, 1_000)
+    clock.advance(2)
+    stats = await service.stats(None)
+    assert (stats.total_keys, stats.expired_keys, stats.active_locks) == (1, 1, 0)
+    assert stats.last_modified_ms == START_MS
+    assert stats.backend == ("memory" if stats.db_path == ":memory:" else "sqlite")
+
+
+async def test_a_key_of_store_set_has_a_limit_of_its_own(service: StateService) -> None:
+    assert await service.put("global", b"k" * 4096, b"v", None)
+    with pytest.raises(Refused, match="the key of 4097 bytes is over the limit of 4096"):
+        await service.put("global", b"k" * 4097, b"v", None)
