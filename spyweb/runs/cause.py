@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from spyweb.lua import wire
-from spyweb.model import On, Run, RunId, TriggerType
+from spyweb.model import ChangeKind, On, Run, RunId, TriggerType
 from spyweb.ops.rules.values import result_of
 from spyweb.specs.watches import scope_of
 from spyweb.store.interchange.value_json import to_plain
-from spyweb.store.protocol import ChangeEvent
+from spyweb.store.protocol import ChangeEvent, WantedChange
 
 Trigger = Mapping[str, object]
 Subject = tuple[str, str]
@@ -23,18 +23,18 @@ Subject = tuple[str, str]
 _STATE, _RETRY = TriggerType.STATE.value, TriggerType.RETRY.value  # asked for several times at each run
 
 
-def trigger_of(event: ChangeEvent, matched: Sequence[On]) -> Trigger:
-    """What is recorded of a run that this event starts."""
+def trigger_of(change: WantedChange, matched: Sequence[On]) -> Trigger:
+    """Return what is recorded of a run that this change starts."""
     trigger: dict[str, object] = {
         "type": TriggerType.STATE.value,
-        "event_type": _event_type(event),
-        "scope": scope_of(event.namespace),
-        "key": to_plain(event.key),
-        "event": event.id,
-        "depth": event.origin.depth + 1,
+        "event_type": _event_type(change.kind),
+        "scope": scope_of(change.namespace),
+        "key": to_plain(change.key),
+        "event": change.event,
+        "depth": change.origin.depth + 1,
     }
-    if event.origin.run is not None:
-        trigger["by"] = int(event.origin.run)
+    if change.origin.run is not None:
+        trigger["by"] = int(change.origin.run)
     conditions = _conditions(matched)
     return {**trigger, "when": conditions} if conditions else trigger
 
@@ -49,7 +49,7 @@ def told_to_lua(event: ChangeEvent) -> msgspec.Raw:
     """The event as the script sees it, packed."""
     told = {
         "type": TriggerType.STATE.value,
-        "event_type": _event_type(event),
+        "event_type": _event_type(event.kind),
         "scope": scope_of(event.namespace),
         "key": event.key,
         "old_value": result_of(event.old),
@@ -58,8 +58,8 @@ def told_to_lua(event: ChangeEvent) -> msgspec.Raw:
     return msgspec.Raw(wire.pack({name: value for name, value in told.items() if value is not None}))
 
 
-def _event_type(event: ChangeEvent) -> str:
-    return f"{TriggerType.STATE.value}:{event.kind.value}"
+def _event_type(kind: ChangeKind) -> str:
+    return f"{TriggerType.STATE.value}:{kind.value}"
 
 
 def cause_of(trigger: Trigger) -> Trigger | None:

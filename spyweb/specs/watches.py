@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 from spyweb.model import WRITTEN, ChangeKind, JobId, JobSpec, On
 from spyweb.settings.reading import nearest, unknown
 from spyweb.settings.shapes import TEXT, one_or_many, shaped, table_of
 from spyweb.settings.values import choice, text, wrong
 from spyweb.store.patterns import compile_pattern, excess
-from spyweb.store.protocol import GLOBAL, SCOPES, STATE, Watch, agent_namespace, job_namespace, scope_namespace
+from spyweb.store.protocol import (
+    GLOBAL,
+    SCOPES,
+    STATE,
+    WantedChange,
+    Watch,
+    agent_namespace,
+    job_namespace,
+    scope_namespace,
+)
 
 KEYS = ("scope", "key", "events", "when")
 KINDS = {kind.value: kind for kind in ChangeKind}
@@ -26,17 +34,6 @@ _RESERVED = frozenset(
         *("nil", "not", "or", "repeat", "return", "then", "true", "until", "while"),
     ]
 )
-
-
-class Changed(Protocol):
-    """What is asked of a change."""
-
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def key(self) -> bytes: ...
-    @property
-    def kind(self) -> ChangeKind: ...
 
 
 @shaped(one_or_many(table_of({"scope": TEXT, "key": TEXT, "events": _EVENTS, "when": TEXT})))
@@ -98,16 +95,16 @@ def _function(value: object) -> str:
     return name
 
 
-def watch_of(on: On) -> Watch:
-    return Watch(namespace=on.namespace, is_prefix=on.is_prefix, key=on.key, kinds=on.kinds)
-
-
 def watches_of(specs: Iterable[JobSpec]) -> list[Watch]:
-    """What the store has to keep for these jobs."""
-    return list(dict.fromkeys(watch_of(on) for spec in specs if spec.enabled for on in spec.on))
+    """Return what the store has to keep for these jobs."""
+    asked = [(spec.id, on) for spec in specs if spec.enabled for on in spec.on]
+    watches = [
+        Watch(job=job, namespace=on.namespace, is_prefix=on.is_prefix, key=on.key, kinds=on.kinds) for job, on in asked
+    ]
+    return list(dict.fromkeys(watches))
 
 
-def concerns(on: On, change: Changed) -> bool:
+def concerns(on: On, change: WantedChange) -> bool:
     in_scope = change.namespace.startswith(on.namespace) if on.is_prefix else change.namespace == on.namespace
     return in_scope and change.kind in on.kinds and compile_pattern(on.key).matches(change.key)
 

@@ -21,6 +21,7 @@ from spyweb.model import Cursor, Failure, HistoryRule, JobId, Outcome, Run, RunI
 from spyweb.store.outbox_protocol import Channel, Message, NewMessage, Outbox, Target
 from spyweb.store.records_protocol import NewRecord, Record, Records
 from spyweb.store.values_protocol import (
+    BEFORE_ALL,
     KEEP,
     NO_HISTORY,
     NOBODY,
@@ -44,17 +45,20 @@ from spyweb.store.values_protocol import (
     Locks,
     Order,
     Origin,
+    Position,
     Put,
     Replacement,
     Transform,
     Values,
     ValueStats,
+    WantedChange,
     Watch,
     agent_namespace,
     scope_namespace,
 )
 
 __all__ = [
+    "BEFORE_ALL",
     "GLOBAL",
     "KEEP",
     "NOBODY",
@@ -91,6 +95,7 @@ __all__ = [
     "Order",
     "Origin",
     "Outbox",
+    "Position",
     "Put",
     "Record",
     "Records",
@@ -103,6 +108,7 @@ __all__ = [
     "Transform",
     "ValueStats",
     "Values",
+    "WantedChange",
     "Watch",
     "agent_namespace",
     "job_namespace",
@@ -135,7 +141,7 @@ class NewRun(Struct, frozen=True, kw_only=True):
     start_after_ms: int | None = None
     started_ms: int | None = None
     generation: int = 0
-    event: int | None = None  # the change event that starts it
+    event: int | None = None  # the change event that starts it, which its job wanted
     follows: RunId | None = None  # a run that ends in the same change: recorded only if that end applies
 
 
@@ -213,8 +219,7 @@ class Change(Struct, frozen=True, kw_only=True):
     begin: Sequence[Begin] = ()
     end: Sequence[End] = ()
     skipped: Sequence[SkippedRange] = ()
-    passed: Sequence[tuple[int, JobId]] = ()  # change events that start no run of this job, though of others
-    delivered: Sequence[int] = ()  # ids of change events that start no more runs
+    dropped: Sequence[WantedChange] = ()  # changes that start no run of the job that wanted them
 
 
 class Entries(Protocol):
@@ -251,9 +256,9 @@ class Runs(Protocol):
         """Commit a change; gives the id of each of `change.new`, None where (job, due_ms, attempt) stood.
 
         Refused with CursorMoved where a cursor is not as `expects` says.  Applied in this order: end, begin, skipped,
-        new, cursors, passed, delivered.  A run ends once: what comes later is ignored, and what follows it (`follows`)
-        is not recorded, its id None.  The locks of a run that ends are released.  A delivered change event is pending
-        no more, and gone as soon as no run that it started is open.
+        new, cursors, dropped.  A run ends once: what comes later is ignored, and what follows it (`follows`) is not
+        recorded, its id None.  The locks of a run that ends are released.  A change event is gone as soon as each job
+        that wanted it has dropped it, or has no run for it that is open.
         """
 
     def cursors(self) -> Future[dict[JobId, Cursor]]: ...

@@ -300,12 +300,13 @@ class Locks(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Which changes are to be kept until they are delivered."""
+    """Which changes somebody wants to hear of."""
 
     namespace: str
     is_prefix: bool = False  # all namespaces that begin so: SCOPES for all scopes
     key: bytes = b"*"  # a pattern, as in Values.keys
     kinds: frozenset[ChangeKind] = field(default=WRITTEN)
+    job: JobId | None = None  # whose it is; None: of somebody who only listens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,28 +322,48 @@ class ChangeEvent:
     version: int  # after the change (of what was deleted or expired: its last; 0: there was nothing)
     at_ms: int
     origin: Origin
-    started: frozenset[JobId] = frozenset()  # jobs whose runs it has started already
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedChange:
+    """A change that a job has watched and that no run has been claimed for yet.  Its values are in the event."""
+
+    job: JobId
+    event: int
+    namespace: str
+    key: bytes
+    kind: ChangeKind
+    at_ms: int
+    origin: Origin
+
+
+Position = tuple[str, int]  # of a wanted change in their order: its job and its event
+BEFORE_ALL: Final = ("", 0)
 
 
 class Events(Protocol):
-    """The outbox: changes that somebody watches, written in the transaction of the change.
+    """The outbox: changes that jobs watch, written in the transaction of the change, once for each of these jobs.
 
-    They stay until they are delivered, see `Change.delivered`, and the runs that they started have ended.
+    A job has its part in a change until the run that is claimed for it (`NewRun.event`) has ended, or `Change.dropped`
+    says that there will be none; the event stays until no job has a part in it.
     """
 
-    def watch(self, watches: Sequence[Watch]) -> None:
-        """Keep these changes and no others, beginning with the writes asked for from now on."""
+    def watch(self, watches: Sequence[Watch], *, all_known: bool = False) -> None:
+        """Keep these changes for their jobs and no others, beginning with the writes asked for from now on.
 
-    def pending(self, limit: int = 1000, *, after: int = 0) -> Future[list[ChangeEvent]]:
-        """Not delivered yet and with a greater id than `after`, oldest first."""
+        `all_known`: there is no job whose watches are missing because its file can't be loaded.
+        """
+
+    def wanted(self, limit: int, *, after: Position = BEFORE_ALL) -> Future[list[WantedChange]]:
+        """Return changes that no run has been claimed for: sorted by job, those of each job oldest first."""
 
     def find(self, event: int) -> Future[ChangeEvent | None]:
-        """One that is pending, or delivered to runs that have not ended."""
+        """Return an event in which a job still has its part."""
 
     def on_committed(self, callback: Callable[[], None]) -> None:
         """Call this on the loop each time that there may be new events, after their commit."""
 
-    def follow(self, watch: Watch, hear: Callable[[ChangeEvent], None]) -> Callable[[], None]:
+    def follow(self, watch: Watch, listen: Callable[[ChangeEvent], None]) -> Callable[[], None]:
         """Call this on the loop with each such change after its commit; gives the way to stop.
 
         Nothing is kept for it: these events have no id, and come of writes asked for from now on.

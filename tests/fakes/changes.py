@@ -6,7 +6,7 @@ from asyncio import Future
 
 from spyweb.errors import SpywebError, StoreError
 from spyweb.model import Cursor, JobId, Outcome, Run, RunId, RunState
-from spyweb.store.protocol import Change, End, NewRun, SkippedRange, Store
+from spyweb.store.protocol import Change, ChangeEvent, End, NewRun, SkippedRange, Store, WantedChange
 
 PRICES = JobId("prices")
 NEWS = JobId("news")
@@ -69,3 +69,14 @@ async def run_once(store: Store, job: JobId = PRICES, *, due_ms: int = 1000, end
 def tell(runs: list[Run]) -> list[str]:
     """Runs as short strings, to be compared as a story."""
     return [f"{run.id} {run.job} {run.outcome or run.state}{f' x{run.count}' * (run.count > 1)}" for run in runs]
+
+
+async def waiting(store: Store) -> list[WantedChange]:
+    """The changes that wait to be handed out, in the order in which they happened."""
+    return sorted(await store.events.wanted(1000), key=lambda change: change.event)
+
+
+async def kept(store: Store) -> list[ChangeEvent]:
+    """Their events, each once."""
+    found = [await store.events.find(number) for number in dict.fromkeys(each.event for each in await waiting(store))]
+    return [event for event in found if event]

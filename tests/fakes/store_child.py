@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from spyweb.clock import RealClock
+from spyweb.model import JobId
 from spyweb.store.lock import hold_lock
 from spyweb.store.protocol import GLOBAL, SCOPES, Put, Store, Watch
 from spyweb.store.sqlite.store import open_store
@@ -48,7 +49,7 @@ async def write_for_ever(store: Store, name: str) -> None:
 async def write_watched(path: Path, name: str) -> None:
     """As a daemon that is killed before it could hand anything out."""
     store = await open_store(path, clock=RealClock())
-    store.events.watch([Watch(namespace=SCOPES, is_prefix=True)])
+    store.events.watch([Watch(job=JobId("orders"), namespace=SCOPES, is_prefix=True)])
     for number in itertools.count(1):
         key = f"{name}-{number}"
         await store.values.transform("scope:orders", key.encode(), lambda _: Put(b"\xff" * 10))

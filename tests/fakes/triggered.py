@@ -14,7 +14,8 @@ from spyweb.runs.live import LiveJob
 from spyweb.runs.triggers import Triggers
 from spyweb.specs.watches import read_on
 from spyweb.store.memory.memory import MemoryStore
-from spyweb.store.protocol import NOBODY, ChangeEvent, Drop, Origin, Put, scope_namespace
+from spyweb.store.protocol import NOBODY, ChangeEvent, Drop, Origin, Put, WantedChange, scope_namespace
+from tests.fakes.changes import waiting
 from tests.fakes.clock import FakeClock
 from tests.fakes.town import Town, make_job, town
 
@@ -41,6 +42,19 @@ def make_event(
         version=1,
         at_ms=1,
         origin=Origin(job=JobId("shop"), run=RunId(7), depth=depth),
+    )
+
+
+def make_wanted(key: bytes = b"42", *, namespace: str = "scope:orders", depth: int = 0) -> WantedChange:
+    event = make_event(key, namespace=namespace, depth=depth)
+    return WantedChange(
+        job=JobId("orders"),
+        event=event.id,
+        namespace=event.namespace,
+        key=event.key,
+        kind=event.kind,
+        at_ms=event.at_ms,
+        origin=event.origin,
     )
 
 
@@ -81,7 +95,8 @@ class TriggeredTown:
 
     async def left(self) -> list[str]:
         """The keys of changes that wait in the store."""
-        return [event.key.decode() for event in await self.town.store.events.pending()]
+        changes = await waiting(self.town.store)
+        return [key.decode() for key in {change.event: change.key for change in changes}.values()]
 
 
 def as_text(told: dict[str, object]) -> dict[str, object]:

@@ -15,9 +15,11 @@ import pytest
 from spyweb.model import Ending, Outcome
 from spyweb.settings import StateSettings
 from spyweb.specs.parse import job_id
-from spyweb.specs.watches import concerns, read_on, watch_of
+from spyweb.specs.watches import read_on, watches_of
 from spyweb.store.protocol import ChangeEvent, ChangeKind
+from tests.fakes.changes import kept
 from tests.fakes.scripts import Scripts, open_scripts
+from tests.fakes.town import make_spec
 
 CHECKS = """
 local function same(a, b, path)
@@ -615,10 +617,9 @@ async def test_rule_26_lua_user_shows_sql_the_callers_and_the_global_keys_and_ca
 
 async def watched(scripts: Scripts, on: object, script: str) -> list[ChangeEvent]:
     """What a trigger hears of a script's writes."""
-    (trigger,) = read_on(on)
-    scripts.store.events.watch([watch_of(trigger)])
+    scripts.store.events.watch(watches_of([make_spec(on=read_on(on))]))
     await check(scripts, script)
-    return [event for event in await scripts.store.events.pending() if concerns(trigger, event)]
+    return await kept(scripts.store)
 
 
 EVERY_FAMILY = """
@@ -650,7 +651,7 @@ async def test_rule_28_an_expiry_is_told_only_to_who_asked_for_it(
     on = {"scope": "orders"} if events is None else {"scope": "orders", "events": events}
     await watched(scripts, on, "state.set{scope = 'orders', key = 'k', value = 1, ttl = 0.01} sleep(20)")
     await scripts.store.values.sweep()
-    assert [event.kind.value for event in await scripts.store.events.pending()] == kinds
+    assert [event.kind.value for event in await kept(scripts.store)] == kinds
 
 
 async def test_rule_29_events_of_a_key_are_in_the_order_of_its_writes_and_know_their_depth(scripts: Scripts) -> None:

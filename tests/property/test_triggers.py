@@ -114,7 +114,7 @@ async def run_story(steps: list[Step]) -> None:
     recorded = {run.id: run for run in await world.store.runs.list(limit=10_000)}
     runs = [recorded[run] for run in world.started]
     assert set(recorded) == set(world.started)
-    assert await world.store.events.pending() == []
+    assert await world.store.events.wanted(1) == []
     assert await world.store.runs.open() == []
     for job in JOBS:
         check(world, job, [run for run in runs if run.job == job])

@@ -32,14 +32,15 @@ from spyweb.store.protocol import (
     Transform,
     Watch,
 )
+from tests.fakes.changes import NEWS, PRICES, kept
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.stores import AGED, LOGGED, RULES, all_items, opened
 from tests.fakes.values import values
 
 NAMESPACES = ["state", LOGGED, AGED, ""]
 WATCHES = [
-    Watch(namespace="scope:", is_prefix=True, key=b"*k*", kinds=WRITTEN | {ChangeKind.EXPIRED}),
-    Watch(namespace="state", key=b"?", kinds=frozenset({ChangeKind.DELETED})),
+    Watch(job=PRICES, namespace="scope:", is_prefix=True, key=b"*k*", kinds=WRITTEN | {ChangeKind.EXPIRED}),
+    Watch(job=NEWS, namespace="state", key=b"?", kinds=frozenset({ChangeKind.DELETED})),
 ]
 
 
@@ -82,7 +83,7 @@ class Sweep:
 
 
 @dataclasses.dataclass(frozen=True)
-class Deliver:
+class HandOut:
     events: list[int]
 
 
@@ -93,7 +94,7 @@ class Pass:
     seconds: int
 
 
-Step = Call | Write | Replace | Load | Sweep | Deliver | Pass
+Step = Call | Write | Replace | Load | Sweep | HandOut | Pass
 
 namespaces = st.sampled_from(NAMESPACES)
 keys = st.sampled_from([b"k", b"K", b"k\0", b"", b"\xff\xfe", b"ak"])
@@ -143,7 +144,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
     call("locks", "break_", names),
     st.builds(Load, st.lists(items, max_size=4), st.booleans()),
     st.builds(Sweep, st.one_of(st.none(), st.integers(0, 2))),
-    st.builds(Deliver, st.lists(st.integers(1, 12), max_size=3)),
+    st.builds(HandOut, st.lists(st.integers(1, 12), max_size=3)),
 )
 
 
@@ -189,8 +190,10 @@ async def result_of(store: Store, step: Step) -> object:
             return await store.values.load(step.items, replace=step.replace)
         case Sweep():
             return await store.values.sweep(step.limit)
-        case Deliver():
-            return await store.runs.record(Change(delivered=step.events))
+        case HandOut():
+            return await store.runs.record(
+                Change(dropped=[each for each in await store.events.wanted(100) if each.event in step.events])
+            )
     return None
 
 
@@ -201,7 +204,7 @@ def deciding(decision: Put | Drop | Leave) -> Transform:
 
 async def everything(store: Store) -> list[object]:
     found: list[object] = [await store.values.namespaces(), await store.locks.list()]
-    found += [repr(await store.events.pending()), [each async for each in store.values.export()]]
+    found += [repr(await kept(store)), [each async for each in store.values.export()]]
     for namespace in [*NAMESPACES, "moved"]:
         created = await all_items(store, namespace, order=Order.CREATED)
         found += [repr(created), await store.values.keys(namespace, b"*k*"), await all_items(store, namespace, b"k")]

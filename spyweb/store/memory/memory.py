@@ -21,7 +21,6 @@ from spyweb.store.memory.memory_outbox import MemoryOutbox
 from spyweb.store.memory.memory_records import MemoryRecords
 from spyweb.store.memory.memory_values import MemoryEntries, MemoryValues, Table
 from spyweb.store.protocol import NO_HISTORY, Begin, Change, End, HistoryRules, NewRun, SkippedRange, StoreStats
-from spyweb.store.sqlite.deliveries import NO_RUN
 
 
 class MemoryRuns:
@@ -62,12 +61,11 @@ class MemoryRuns:
         added = [self._add(run) if run.follows is None or run.follows in ended else None for run in change.new]
         self._cursors |= {cursor.job: cursor for cursor in change.cursors}
         self._locks.ended(end.run for end in change.end)
-        for event, job in change.passed:
-            self._events.note_started(event, job, NO_RUN)
-        self._events.deliver(change.delivered, self._open_runs.__contains__)
+        for wanted in change.dropped:
+            self._events.clear(wanted.event, wanted.job, None)
         for end in change.end:
-            if end.event is not None:
-                self._events.end_if_over(end.event, self._open_runs.__contains__)
+            if end.event is not None and end.run in self._runs:
+                self._events.clear(end.event, self._runs[end.run].job, end.run)
         return added
 
     def _expect(self, expected: Sequence[Cursor]) -> None:
@@ -125,7 +123,7 @@ class MemoryRuns:
         )
         self._put(run)
         if new.event is not None:
-            self._events.note_started(new.event, new.job, run.id)
+            self._events.claim(new.event, new.job, run.id)
         return run.id
 
     def _put(self, run: Run) -> None:

@@ -18,11 +18,10 @@ from spyweb.store.protocol import ChangeKind, HistoryRule, HistoryRules, Origin
 from spyweb.store.sqlite.batch import Kind, Lane
 from spyweb.store.sqlite.changes import ChangeNote, Desk, Effect
 from spyweb.store.sqlite.events import SqliteEvents
-from spyweb.store.sqlite.following import Notices
 from spyweb.store.sqlite.locks import SqliteLocks, sweep_locks
 from spyweb.store.sqlite.recording import Trail, find_row, leave_trail
 from spyweb.store.sqlite.scanning import Stretch, select
-from spyweb.store.sqlite.watching import Subscriptions, Wanted, kinds_wanted
+from spyweb.store.sqlite.subscriptions import Notices, Subscription, Subscriptions, jobs_by_kind
 
 SLICE = 200  # rows looked at, or deleted, in one op
 SLICE_S = 0.01  # seconds; the row that reaches it is the last of its slice
@@ -45,7 +44,7 @@ class Clearing(NamedTuple):
     least: bytes  # the first key that is looked at; begins as the pattern does
     clock: Clock
     now_ms: int
-    watches: Sequence[Wanted]
+    watches: Sequence[Subscription]
     history: HistoryRule | None
     origin: Origin
     notices: Notices | None
@@ -103,7 +102,7 @@ def clear(connection: sqlite3.Connection, clearing: Clearing) -> Cleared:
 
 
 def clear_row(connection: sqlite3.Connection, clearing: Clearing, key: bytes) -> None:
-    trail = Trail(kinds_wanted(clearing.watches, key), clearing.history, clearing.origin, clearing.notices)
+    trail = Trail(jobs_by_kind(clearing.watches, key), clearing.history, clearing.origin, clearing.notices)
     desk = Desk(clearing.codec, clearing.namespace, key, clearing.now_ms)
     leave_trail_of_end(connection, desk, ChangeKind.DELETED, trail)
 

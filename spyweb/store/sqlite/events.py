@@ -1,32 +1,67 @@
-"""The outbox of changes: written with the change, read here, deleted with the record of the run that they start."""
+"""The outbox of changes: an event for each that jobs watch, and a row of `wanted` for each of those jobs.
+
+Both are written in the transaction of the change.  The claim of a run puts its id into the job's row; the row goes with
+the end of the run, unless another attempt has taken its place there, and the event with the last of its rows.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from asyncio import Future
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from spyweb.errors import StoreError
 from spyweb.model import JobId, RunId, Value
 from spyweb.store.crypto.sealing import Codec, Place
 from spyweb.store.encoding import Cell, Column
-from spyweb.store.protocol import ChangeEvent, ChangeKind, Origin, Watch
+from spyweb.store.protocol import BEFORE_ALL, ChangeEvent, ChangeKind, Origin, Position, WantedChange, Watch
 from spyweb.store.sqlite.batch import Kind, Lane
-from spyweb.store.sqlite.following import Notices, Subscribers
-from spyweb.store.sqlite.watching import Subscriptions
+from spyweb.store.sqlite.changes import ChangeNote, Desk, Row
+from spyweb.store.sqlite.subscriptions import Notices, Subscribers, Subscriptions
 
-COLUMNS = """
-    id, namespace, key, kind, old_version, old_type, old_value, new_version, new_type, new_value,
-    at_ms, event.job, event.run, depth,
-    (SELECT group_concat(started.job, char(10)) FROM started WHERE started.event = event.id)
+NO_RUN = RunId(0)  # in the place of one that a change might have started; no run has this id
+
+ADD_EVENT = """
+    INSERT INTO event (
+        namespace, key, kind, old_version, old_type, old_value, new_version, new_type, new_value, at_ms, job, run, depth
+    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-PENDING = f"SELECT {COLUMNS} FROM event WHERE delivered = 0 AND id > ? ORDER BY id LIMIT ?"
-FIND = f"SELECT {COLUMNS} FROM event WHERE id = ?"
+ADD_WANTED = "INSERT OR IGNORE INTO wanted (event, job) VALUES (?, ?)"
+WANTED = """
+    SELECT wanted.job, event.id, namespace, key, kind, at_ms, event.job, event.run, depth
+    FROM wanted INDEXED BY wanted_waiting CROSS JOIN event ON event.id = wanted.event
+    WHERE wanted.run IS NULL AND wanted.job > '' AND (wanted.job, wanted.event) > (?, ?)
+    ORDER BY wanted.job, wanted.event LIMIT ?
+"""
+FIND = """
+    SELECT id, namespace, key, kind, old_version, old_type, old_value, new_version, new_type, new_value,
+        at_ms, job, run, depth
+    FROM event WHERE id = ?
+"""
+CLAIM = "UPDATE wanted SET run = ?3 WHERE event = ?1 AND job = ?2"
+JOB_OF_RUN = "SELECT job FROM run WHERE id = ?"
+# While it is not known who else wants the event, the row says that this job has had it.
+CLEAR = """
+    DELETE FROM wanted WHERE event = ?1 AND job = ?2 AND run = ?3
+        AND NOT EXISTS (SELECT 1 FROM wanted WHERE event = ?1 AND job = '')
+"""
+DELETE_UNWANTED = "DELETE FROM event WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM wanted WHERE event = ?1)"
 
+OF_NOBODY_KNOWN = """
+    SELECT event.id, namespace, key, kind FROM wanted INDEXED BY wanted_waiting JOIN event ON event.id = wanted.event
+    WHERE wanted.run IS NULL AND wanted.job = ''
+"""
+FORGET_HANDLED = """
+    DELETE FROM wanted WHERE event = ? AND (job = '' OR (
+        run IS NOT NULL AND NOT EXISTS (SELECT 1 FROM run WHERE run.id = wanted.run AND run.state <> 'ended')
+    ))
+"""
+
+WantedRow = tuple[str, int, str, bytes, str, int, str | None, int | None, int]
 EventRow = tuple[
     int, str, bytes, str, int | None, str | None, Column, int | None, str | None, Column,
-    int, str | None, int | None, int, str | None,
+    int, str | None, int | None, int,
 ]  # fmt: skip
 
 
@@ -37,19 +72,28 @@ class SqliteEvents:
         self._writer = writer
         self._codec = codec
         self._callbacks: list[Callable[[], None]] = []
-        self.subscriptions = Subscriptions()
+        self._all_known = False
+        self._has_unaddressed = True  # as far as is known: events from before migration 0006
+        self.subscriptions = Subscriptions()  # of jobs
         self.subscribers = Subscribers()
 
-    def watch(self, watches: Sequence[Watch]) -> None:
+    def watch(self, watches: Sequence[Watch], *, all_known: bool = True) -> None:
         self.subscriptions = Subscriptions(watches)
+        self._all_known = all_known
 
     @property
     def is_quiet(self) -> bool:
-        """Nobody is to be told of anything."""
+        """Whether nobody is to be told of anything."""
         return self.subscriptions.is_empty and self.subscribers.is_empty
 
-    def pending(self, limit: int = 1000, *, after: int = 0) -> Future[list[ChangeEvent]]:
-        return self._writer.submit(Kind.READ, find_pending, self._codec, limit, after)
+    def wanted(self, limit: int, *, after: Position = BEFORE_ALL) -> Future[list[WantedChange]]:
+        if self._has_unaddressed:
+            return self._writer.submit(Kind.SEVERAL, self._address_and_find, limit, after)
+        return self._writer.submit(Kind.READ, find_wanted, limit, after)
+
+    def _address_and_find(self, connection: sqlite3.Connection, limit: int, after: Position) -> list[WantedChange]:
+        self._has_unaddressed = address_events(connection, self.subscriptions, all_known=self._all_known)
+        return find_wanted(connection, limit, after)
 
     def find(self, event: int) -> Future[ChangeEvent | None]:
         return self._writer.submit(Kind.READ, find_event, self._codec, event)
@@ -57,27 +101,83 @@ class SqliteEvents:
     def on_committed(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
 
-    def follow(self, watch: Watch, hear: Callable[[ChangeEvent], None]) -> Callable[[], None]:
-        return self.subscribers.add(watch, hear)
-
-    def tell(self) -> None:
-        for callback in self._callbacks:
-            callback()
+    def follow(self, watch: Watch, listen: Callable[[ChangeEvent], None]) -> Callable[[], None]:
+        return self.subscribers.add(watch, listen)
 
     def after(self, *, is_kept: bool, notices: Notices | None) -> Callable[[], None] | None:
-        """What is to be done on the loop once a write is committed."""
+        """Return what is to be done on the loop once a write is committed."""
         if notices is None:
-            return self.tell if is_kept else None
+            return self._tell if is_kept else None
         return partial(self._tell_all, is_kept, notices)
 
     def _tell_all(self, is_kept: bool, notices: Notices) -> None:
         self.subscribers.tell(notices)
         if is_kept:
-            self.tell()
+            self._tell()
+
+    def _tell(self) -> None:
+        for callback in self._callbacks:
+            callback()
 
 
-def find_pending(connection: sqlite3.Connection, codec: Codec, limit: int, after: int) -> list[ChangeEvent]:
-    return [read_event(codec, row) for row in connection.execute(PENDING, (after, max(limit, 0)))]
+# On the thread of a connection
+
+
+def keep_event(
+    connection: sqlite3.Connection, desk: Desk, note: ChangeNote, origin: Origin, jobs: Iterable[JobId]
+) -> None:
+    """Write the event of a change, for these jobs."""
+    old, new = side_of(note.old), side_of(note.new)
+    who = (origin.job, origin.run, origin.depth)
+    row = (desk.namespace, desk.key, note.kind.value, *old, *new, desk.now_ms, *who)
+    event = connection.execute(ADD_EVENT, row).lastrowid
+    connection.executemany(ADD_WANTED, [(event, job) for job in jobs])
+
+
+def side_of(row: Row | None) -> tuple[object, ...]:
+    return (row.version, row.type, row.column) if row else (None, None, None)
+
+
+def claim_event(connection: sqlite3.Connection, event: int, job: JobId, run: RunId) -> None:
+    """Note the run that is claimed for a change that the job wants."""
+    connection.execute(CLAIM, (event, job, run))
+
+
+def drop_event(connection: sqlite3.Connection, event: int, job: JobId) -> None:
+    """Note that the job gets no run for this change."""
+    claim_event(connection, event, job, NO_RUN)
+    clear_event(connection, event, job, NO_RUN)
+
+
+def clear_after_run(connection: sqlite3.Connection, event: int, run: RunId) -> None:
+    """Note that a run has ended which a change had started."""
+    found = connection.execute(JOB_OF_RUN, (run,)).fetchone()
+    if found:
+        clear_event(connection, event, JobId(found[0]), run)
+
+
+def clear_event(connection: sqlite3.Connection, event: int, job: JobId, run: RunId) -> None:
+    connection.execute(CLEAR, (event, job, run))
+    connection.execute(DELETE_UNWANTED, (event,))
+
+
+def address_events(connection: sqlite3.Connection, subscriptions: Subscriptions, *, all_known: bool) -> bool:
+    """Give the events that an earlier spyweb left to be handed out to the jobs that ask for them now.
+
+    As long as not all jobs are known, it stays noted which of them have had an event.  False when there are none.
+    """
+    unaddressed = connection.execute(OF_NOBODY_KNOWN).fetchall()
+    for event, namespace, key, kind in unaddressed:
+        jobs = subscriptions.of_key(namespace, key).get(ChangeKind(kind), ())
+        connection.executemany(ADD_WANTED, [(event, job) for job in jobs])
+        if all_known:
+            connection.execute(FORGET_HANDLED, (event,))
+            connection.execute(DELETE_UNWANTED, (event,))
+    return bool(unaddressed)
+
+
+def find_wanted(connection: sqlite3.Connection, limit: int, after: Position) -> list[WantedChange]:
+    return [read_wanted(row) for row in connection.execute(WANTED, (*after, max(limit, 0)))]
 
 
 def find_event(connection: sqlite3.Connection, codec: Codec, event: int) -> ChangeEvent | None:
@@ -85,10 +185,23 @@ def find_event(connection: sqlite3.Connection, codec: Codec, event: int) -> Chan
     return read_event(codec, row) if row else None
 
 
+def read_wanted(row: WantedRow) -> WantedChange:
+    wanted_by, event, namespace, key, kind, at_ms, job, run, depth = row
+    return WantedChange(
+        job=JobId(wanted_by),
+        event=event,
+        namespace=namespace,
+        key=key,
+        kind=ChangeKind(kind),
+        at_ms=at_ms,
+        origin=read_origin(job, run, depth),
+    )
+
+
 def read_event(codec: Codec, row: EventRow) -> ChangeEvent:
     (
         number, namespace, key, kind, old_version, old_type, old_value, new_version, new_type, new_value,
-        at_ms, job, run, depth, started,
+        at_ms, job, run, depth,
     ) = row  # fmt: skip
     return ChangeEvent(
         id=number,
@@ -99,13 +212,16 @@ def read_event(codec: Codec, row: EventRow) -> ChangeEvent:
         new=read_side(codec, namespace, key, (new_version, new_type, new_value)),
         version=new_version or old_version or 0,
         at_ms=at_ms,
-        origin=Origin(job=None if job is None else JobId(job), run=None if run is None else RunId(run), depth=depth),
-        started=frozenset(map(JobId, started.split("\n"))) if started else frozenset(),
+        origin=read_origin(job, run, depth),
     )
 
 
+def read_origin(job: str | None, run: int | None, depth: int) -> Origin:
+    return Origin(job=None if job is None else JobId(job), run=None if run is None else RunId(run), depth=depth)
+
+
 def read_side(codec: Codec, namespace: str, key: bytes, side: tuple[int | None, str | None, Column]) -> Value:
-    """None also where it can't be read: one damaged value must not keep every other change from being handed out."""
+    """Return the value, or None where it can't be read: a damaged value must not keep a run from starting."""
     version, kind, column = side
     if version is None or kind is None:
         return None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from spyweb.store.protocol import NOBODY, ChangeKind, HistoryRule, Origin, Transform
+from spyweb.store.protocol import NOBODY, HistoryRule, Origin, Transform
 from spyweb.store.sqlite.batch import Kind
-from spyweb.store.sqlite.changes import ChangeNote, Desk, Effect, Row, decide
-from spyweb.store.sqlite.following import Notices
+from spyweb.store.sqlite.changes import Desk, Effect, Row, decide
+from spyweb.store.sqlite.events import keep_event
+from spyweb.store.sqlite.subscriptions import JobsByKind, Notices
 
 COLUMNS = "type, value, expires_ms, version, created_ms, updated_ms, entry.rowid"
 FIND = f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND key = ?"
@@ -31,18 +32,13 @@ FORGET_BEYOND = """
     )
 """
 LAST_VERSION = "SELECT max(version) FROM past WHERE namespace = ? AND key = ?"
-NOTE = """
-    INSERT INTO event (
-        namespace, key, kind, old_version, old_type, old_value, new_version, new_type, new_value, at_ms, job, run, depth
-    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
 
 
 @dataclass(frozen=True, slots=True)
 class Trail:
     """What a write leaves behind beside the entry."""
 
-    wanted: frozenset[ChangeKind] = frozenset()
+    wanted: JobsByKind = field(default_factory=dict)
     history: HistoryRule | None = None
     origin: Origin = NOBODY
     notices: Notices | None = None
@@ -91,8 +87,8 @@ def leave_trail(connection: sqlite3.Connection, desk: Desk, effect: Effect, trai
     if trail.history and effect.replaced:
         archive(connection, desk, effect.replaced, trail.history)
     for noted in effect.notes:
-        if noted.kind in trail.wanted:
-            note(connection, desk, noted, trail.origin)
+        if jobs := trail.wanted.get(noted.kind):
+            keep_event(connection, desk, noted, trail.origin, jobs)
     if trail.notices:
         trail.notices.note(desk, effect.notes, trail.origin)
 
@@ -106,13 +102,3 @@ def archive(connection: sqlite3.Connection, desk: Desk, row: Row, rule: HistoryR
 
 def find_last_version(connection: sqlite3.Connection, desk: Desk) -> int:
     return connection.execute(LAST_VERSION, (desk.namespace, desk.key)).fetchone()[0] or 0
-
-
-def note(connection: sqlite3.Connection, desk: Desk, noted: ChangeNote, origin: Origin) -> None:
-    old, new = side_of(noted.old), side_of(noted.new)
-    who = (origin.job, origin.run, origin.depth)
-    connection.execute(NOTE, (desk.namespace, desk.key, noted.kind.value, *old, *new, desk.now_ms, *who))
-
-
-def side_of(row: Row | None) -> tuple[object, ...]:
-    return (row.version, row.type, row.column) if row else (None, None, None)

@@ -12,7 +12,7 @@ import msgspec
 from spyweb.errors import CursorMoved
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState
 from spyweb.store.protocol import Change, End, NewRun, SkippedRange
-from spyweb.store.sqlite.deliveries import NO_RUN, deliver, end_if_over, note_started
+from spyweb.store.sqlite.events import claim_event, clear_after_run, drop_event
 from spyweb.store.sqlite.locks import release_run
 
 SET_CURSOR = """
@@ -69,12 +69,11 @@ def record(connection: sqlite3.Connection, change: Change) -> list[RunId | None]
     added = [add_run(connection, run) if run.follows is None or run.follows in ended else None for run in change.new]
     if change.cursors:
         connection.executemany(SET_CURSOR, map(row_of_cursor, change.cursors))
-    for event, job in change.passed:
-        note_started(connection, event, job, NO_RUN)
-    deliver(connection, change.delivered)
+    for wanted in change.dropped:
+        drop_event(connection, wanted.event, wanted.job)
     for end in change.end:
         if end.event is not None:
-            end_if_over(connection, end.event)
+            clear_after_run(connection, end.event, end.run)
     return added
 
 
@@ -115,7 +114,7 @@ def add_run(connection: sqlite3.Connection, run: NewRun) -> RunId | None:
     if added.rowcount != 1 or not added.lastrowid:
         return None
     if run.event is not None:
-        note_started(connection, run.event, run.job, RunId(added.lastrowid))
+        claim_event(connection, run.event, run.job, RunId(added.lastrowid))
     return RunId(added.lastrowid)
 
 

@@ -69,7 +69,7 @@ class SqliteRuns:
 
 def kind_of(change: Change) -> Kind:
     writes = len(change.end) + len(change.begin) + len(change.skipped) + len(change.new) + len(change.cursors)
-    writes += 2 * len(change.delivered) + len(change.passed)
+    writes += 2 * len(change.dropped)
     if writes > 1:
         return Kind.SEVERAL
     writes += sum(run.event is not None for run in change.new) + sum(end.event is not None for end in change.end)

@@ -11,6 +11,7 @@ from spyweb.ops.world import Call
 from spyweb.settings import StateSettings
 from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import SCOPES, ChangeKind, Watch
+from tests.fakes.changes import kept
 from tests.fakes.clock import FakeClock
 from tests.fakes.collisions import colliding_numbers
 from tests.fakes.ops import PRICES, ask, make_call, make_world, table
@@ -208,14 +209,14 @@ async def test_a_failing_store_can_not_list_groups() -> None:
 
 async def test_watchers_hear_of_every_write_even_of_a_delete_of_nothing() -> None:
     store = MemoryStore(FakeClock())
-    store.events.watch([Watch(namespace=SCOPES, is_prefix=True)])
+    store.events.watch([Watch(job=PRICES, namespace=SCOPES, is_prefix=True)])
     call = make_call(make_world(store=store), depth=2)
     await ask(call, "state.delete", at())
     await ask(call, "state.set", at(value=1))
     await ask(call, "state.set", at(value=1))
     await ask(call, "state.update", at(ops={}))
     await ask(call, "state.delete", at())
-    events = await store.events.pending()
+    events = await kept(store)
     created, updated, deleted = ChangeKind.CREATED, ChangeKind.UPDATED, ChangeKind.DELETED
     assert [(event.kind, event.old, event.new) for event in events] == [
         (deleted, None, None),

@@ -219,9 +219,9 @@ async def test_a_watched_write_says_whose_it_is(name: str, arguments: Sequence[o
     call = make_call(make_world(store=store), depth=3)
     await store.entries.set("job:prices", b"k", b"0")
     await store.entries.set("global", b"k", b"0")
-    store.events.watch([Watch(namespace="job:prices"), Watch(namespace="global")])
+    store.events.watch([Watch(job=PRICES, namespace=namespace) for namespace in ("job:prices", "global")])
     await ask(call, name, *arguments)
-    (event,) = await store.events.pending()
+    (event,) = await store.events.wanted(2)
     assert (event.origin.job, event.origin.run, event.origin.depth) == (PRICES, call.run, 3)
 
 

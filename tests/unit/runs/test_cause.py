@@ -17,14 +17,14 @@ from spyweb.runs.cause import (
     trigger_of,
 )
 from spyweb.specs.watches import read_on
-from tests.fakes.triggered import make_event
+from tests.fakes.triggered import make_event, make_wanted
 
 
 def make_run(trigger: dict[str, object]) -> Run:
     return Run(id=RunId(1), job=JobId("orders"), state=RunState.RUNNING, trigger=trigger)
 
 
-STATE = trigger_of(make_event(depth=2), read_on({"when": "f"}))
+STATE = trigger_of(make_wanted(depth=2), read_on({"when": "f"}))
 RETRY: dict[str, object] = {"type": "retry", "of": 1, "depth": 3, "cause": STATE}
 OTHER: dict[str, object] = {"type": "retry", "of": 1}
 
@@ -47,7 +47,7 @@ def test_other_runs_have_none(trigger: dict[str, object]) -> None:
 
 
 def test_the_record_is_plain_json_for_any_key() -> None:
-    trigger = trigger_of(make_event(b"\xff\0"), read_on({}))
+    trigger = trigger_of(make_wanted(b"\xff\0"), read_on({}))
 
     assert trigger["key"] == {"$base64": "/wA="}
     assert msgspec.json.decode(msgspec.json.encode(trigger)) == trigger

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import pytest
 
-from spyweb.model import WRITTEN, ChangeKind, On
-from spyweb.specs.watches import concerns, read_on, scope_of, watch_of
+from spyweb.model import WRITTEN, ChangeKind, JobId, On
+from spyweb.specs.watches import concerns, read_on, scope_of, watches_of
+from spyweb.store.protocol import WantedChange, Watch
+from tests.fakes.town import make_spec
+from tests.fakes.triggered import make_wanted
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
-    namespace: str
-    key: bytes = b"k"
-    kind: ChangeKind = ChangeKind.UPDATED
+def change(namespace: str, key: bytes = b"k", kind: ChangeKind = ChangeKind.UPDATED) -> WantedChange:
+    return replace(make_wanted(key, namespace=namespace), kind=kind)
 
 
 def on(**settings: object) -> On:
@@ -25,9 +25,9 @@ def on(**settings: object) -> On:
 def test_without_a_scope_every_scope_is_meant_and_nothing_else() -> None:
     trigger = on()
 
-    assert concerns(trigger, Changed("scope:orders"))
-    assert concerns(trigger, Changed("scope:"))
-    assert not any(concerns(trigger, Changed(name)) for name in ("state", "state@web", "global", "job:scope:x"))
+    assert concerns(trigger, change("scope:orders"))
+    assert concerns(trigger, change("scope:"))
+    assert not any(concerns(trigger, change(name)) for name in ("state", "state@web", "global", "job:scope:x"))
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_a_scope_is_one_of_scripts_unless_it_names_another_family(scope: str, na
     trigger = on(scope=scope)
 
     assert (trigger.namespace, trigger.is_prefix) == (namespace, False)
-    assert concerns(trigger, Changed(namespace))
-    assert not concerns(trigger, Changed(namespace + "x"))
+    assert concerns(trigger, change(namespace))
+    assert not concerns(trigger, change(namespace + "x"))
 
 
 @pytest.mark.parametrize(
@@ -68,22 +68,27 @@ def test_a_key_is_a_pattern_of_stars_and_question_marks(
 ) -> None:
     trigger = on(key=pattern)
 
-    assert all(concerns(trigger, Changed("scope:x", key)) for key in matching)
-    assert not any(concerns(trigger, Changed("scope:x", key)) for key in others)
+    assert all(concerns(trigger, change("scope:x", key)) for key in matching)
+    assert not any(concerns(trigger, change("scope:x", key)) for key in others)
 
 
 def test_an_expiry_counts_only_where_it_is_named() -> None:
     assert on().kinds == WRITTEN
-    assert not concerns(on(), Changed("scope:x", kind=ChangeKind.EXPIRED))
-    assert concerns(on(events="expired"), Changed("scope:x", kind=ChangeKind.EXPIRED))
+    assert not concerns(on(), change("scope:x", kind=ChangeKind.EXPIRED))
+    assert concerns(on(events="expired"), change("scope:x", kind=ChangeKind.EXPIRED))
 
 
-def test_what_the_store_is_to_watch_is_what_concerns_the_job() -> None:
-    watch = watch_of(on(scope="orders", key="a*", events=["deleted"]))
+def test_what_the_store_is_to_watch_is_what_concerns_each_enabled_job() -> None:
+    both = read_on([{"scope": "orders", "key": "a*", "events": ["deleted"]}, {}])
+    specs = [
+        make_spec("one", on=both + both[:1]),
+        make_spec("two", on=both[1:]),
+        make_spec("off", on=both, enabled=False),
+    ]
 
-    assert (watch.namespace, watch.is_prefix, watch.key, watch.kinds) == (
-        "scope:orders", False, b"a*", frozenset({ChangeKind.DELETED}),
-    )  # fmt: skip
+    orders = Watch(job=JobId("one"), namespace="scope:orders", key=b"a*", kinds=frozenset({ChangeKind.DELETED}))
+    everything = Watch(job=JobId("one"), namespace="scope:", is_prefix=True)
+    assert watches_of(specs) == [orders, everything, replace(everything, job=JobId("two"))]
 
 
 def test_scripts_and_people_know_a_scope_without_its_family() -> None:

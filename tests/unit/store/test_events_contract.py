@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spyweb.model import NULL, JobId, RunId, Value
 from spyweb.store.protocol import (
@@ -24,7 +25,7 @@ from spyweb.store.protocol import (
     job_namespace,
     scope_namespace,
 )
-from tests.fakes.changes import PRICES, make_run
+from tests.fakes.changes import NEWS, PRICES, kept, make_run, waiting
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KINDS, LOGGED, RULES, adding, dropping, opened, put, putting, until_told
 
@@ -43,27 +44,33 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
         yield store
 
 
+def watch(
+    namespace: str, key: bytes = b"*", kinds: frozenset[ChangeKind] = WRITTEN, *, is_prefix: bool = False
+) -> Watch:
+    return Watch(job=PRICES, namespace=namespace, key=key, kinds=kinds, is_prefix=is_prefix)
+
+
 def tell(events: list[ChangeEvent]) -> list[tuple[str, bytes, Value, Value]]:
     return [(event.kind.value, event.key, event.old, event.new) for event in events]
 
 
 async def pending(store: Store) -> list[tuple[str, bytes, Value, Value]]:
-    return tell(await store.events.pending())
+    return tell(await kept(store))
 
 
 async def test_without_a_watch_nothing_is_kept(store: Store) -> None:
     await put(store, b"k", 1, namespace=ORDERS)
 
-    assert await store.events.pending() == []
+    assert await kept(store) == []
 
 
 async def test_a_change_is_told_whole(store: Store, clock: FakeClock) -> None:
-    store.events.watch([Watch(namespace=ORDERS)])
+    store.events.watch([watch(namespace=ORDERS)])
     await put(store, b"k", [1], namespace=ORDERS)
     origin = Origin(job=JobId("a"), run=RunId(7), depth=3)
     await store.values.transform(ORDERS, b"k", putting({b"x": NULL}), origin=origin)
 
-    (_, event) = await store.events.pending()
+    (_, event) = await kept(store)
 
     assert event == ChangeEvent(
         id=event.id,
@@ -79,7 +86,7 @@ async def test_a_change_is_told_whole(store: Store, clock: FakeClock) -> None:
 
 
 async def test_changes_are_kept_in_their_order(store: Store) -> None:
-    store.events.watch([Watch(namespace=ORDERS)])
+    store.events.watch([watch(namespace=ORDERS)])
 
     for number in range(3):
         store.values.transform(ORDERS, b"k", putting(number))
@@ -89,7 +96,7 @@ async def test_changes_are_kept_in_their_order(store: Store) -> None:
     await store.values.transform(ORDERS, b"k", putting(NULL))
     await store.values.transform(ORDERS, b"k", putting(1))
 
-    events = await store.events.pending()
+    events = await kept(store)
     assert tell(events) == [
         ("created", b"k", None, 0),
         ("updated", b"k", 0, 1),
@@ -100,15 +107,33 @@ async def test_changes_are_kept_in_their_order(store: Store) -> None:
         ("updated", b"k", NULL, 1),
     ]
     assert [event.id for event in events] == sorted(event.id for event in events)
-    assert tell(await store.events.pending(2)) == tell(events)[:2]
-    assert tell(await store.events.pending(2, after=events[3].id)) == tell(events)[4:6]
+
+
+async def test_what_jobs_want_is_given_by_job_and_in_order_a_page_at_a_time(store: Store, clock: FakeClock) -> None:
+    store.events.watch([Watch(job=job, namespace=ORDERS, key=key) for job, key in [(PRICES, b"*"), (NEWS, b"b")]])
+    origin = Origin(job=JobId("a"), run=RunId(7), depth=3)
+    for key in (b"a", b"b", b"b"):
+        await store.values.transform(ORDERS, key, putting(1), origin=origin)
+
+    first = await store.events.wanted(2)
+    second = await store.events.wanted(2, after=(first[-1].job, first[-1].event))
+    third = await store.events.wanted(2, after=(second[-1].job, second[-1].event))
+    assert [(each.job, each.key, each.kind) for each in [*first, *second, *third]] == [
+        (NEWS, b"b", ChangeKind.CREATED),
+        (NEWS, b"b", ChangeKind.UPDATED),
+        (PRICES, b"a", ChangeKind.CREATED),
+        (PRICES, b"b", ChangeKind.CREATED),
+        (PRICES, b"b", ChangeKind.UPDATED),
+    ]
+    assert [each.event for each in second] == [1, 2]
+    assert {(each.namespace, each.at_ms, each.origin) for each in first} == {(ORDERS, clock.now_ms(), origin)}
 
 
 async def test_only_what_is_watched_is_kept(store: Store) -> None:
     store.events.watch(
         [
-            Watch(namespace=ORDERS, key=b"a*", kinds=frozenset({ChangeKind.CREATED})),
-            Watch(namespace=ORDERS, key=b"b", kinds=frozenset({ChangeKind.DELETED})),
+            watch(namespace=ORDERS, key=b"a*", kinds=frozenset({ChangeKind.CREATED})),
+            watch(namespace=ORDERS, key=b"b", kinds=frozenset({ChangeKind.DELETED})),
         ]
     )
     for key in [b"a1", b"b", b"c"]:
@@ -121,27 +146,36 @@ async def test_only_what_is_watched_is_kept(store: Store) -> None:
 
     store.events.watch([])
     await put(store, b"a2", 1, namespace=ORDERS)
-    assert len(await store.events.pending()) == 2
+    assert len(await kept(store)) == 2
 
 
 async def test_all_scopes_can_be_watched_and_nothing_beside_them(store: Store) -> None:
-    store.events.watch([Watch(namespace=SCOPES, is_prefix=True)])
+    store.events.watch([watch(namespace=SCOPES, is_prefix=True)])
     for namespace in [ORDERS, scope_namespace(""), "state", GLOBAL, job_namespace(PRICES)]:
         await put(store, b"k", 1, namespace=namespace)
 
-    assert [event.namespace for event in await store.events.pending()] == [ORDERS, "scope:"]
+    assert [event.namespace for event in await kept(store)] == [ORDERS, "scope:"]
 
 
 async def test_a_change_that_several_watch_is_kept_once(store: Store) -> None:
-    store.events.watch([Watch(namespace=SCOPES, is_prefix=True), Watch(namespace=ORDERS), Watch(namespace=ORDERS)])
+    store.events.watch([watch(namespace=SCOPES, is_prefix=True), watch(namespace=ORDERS), watch(namespace=ORDERS)])
     await put(store, b"k", 1, namespace=ORDERS)
 
-    assert len(await store.events.pending()) == 1
+    assert len(await kept(store)) == 1
+
+
+async def test_a_change_is_kept_for_those_that_watched_when_it_happened(store: Store) -> None:
+    store.events.watch([Watch(namespace=ORDERS, job=PRICES)])
+    await put(store, b"k", 1, namespace=ORDERS)
+    store.events.watch([Watch(namespace=ORDERS, job=NEWS)])
+    await put(store, b"k", 2, namespace=ORDERS)
+
+    assert [(each.job, each.event) for each in await waiting(store)] == [(PRICES, 1), (NEWS, 2)]
 
 
 async def test_texts_are_watched_like_values(store: Store) -> None:
     origin = Origin(job=PRICES, depth=2)
-    store.events.watch([Watch(namespace=GLOBAL)])
+    store.events.watch([watch(namespace=GLOBAL)])
     await store.entries.set(GLOBAL, b"k", b"5", origin=origin)
     await store.entries.increment(GLOBAL, b"k", 0, 1, origin=origin)
     await store.entries.expire(GLOBAL, b"k", 1 << 60)
@@ -153,11 +187,11 @@ async def test_texts_are_watched_like_values(store: Store) -> None:
         ("updated", b"k", b"5", b"6"),
         ("deleted", b"k", b"6", None),
     ]
-    assert {event.origin for event in await store.events.pending()} == {origin}
+    assert {event.origin for event in await kept(store)} == {origin}
 
 
 async def test_deleting_nothing_is_told_only_where_it_is_asked_for(store: Store) -> None:
-    store.events.watch([Watch(namespace=ORDERS)])
+    store.events.watch([watch(namespace=ORDERS)])
     await store.values.transform(ORDERS, b"k", lambda entry: Drop())
     assert await pending(store) == []
 
@@ -166,7 +200,7 @@ async def test_deleting_nothing_is_told_only_where_it_is_asked_for(store: Store)
 
 
 async def test_expiry_is_told_by_the_sweep_to_those_who_asked(store: Store, clock: FakeClock) -> None:
-    store.events.watch([Watch(namespace=ORDERS, kinds=EXPIRY), Watch(namespace="state")])
+    store.events.watch([watch(namespace=ORDERS, kinds=EXPIRY), watch(namespace="state")])
     soon = clock.now_ms() + 1
     await put(store, b"k", [1], namespace=ORDERS, expires_ms=soon)
     await put(store, b"k", 1, expires_ms=soon)
@@ -179,7 +213,7 @@ async def test_expiry_is_told_by_the_sweep_to_those_who_asked(store: Store, cloc
 
 
 async def test_expiry_is_told_by_a_write_over_it_too(store: Store, clock: FakeClock) -> None:
-    store.events.watch([Watch(namespace=ORDERS, kinds=EXPIRY)])
+    store.events.watch([watch(namespace=ORDERS, kinds=EXPIRY)])
     await put(store, b"k", 1, namespace=ORDERS, expires_ms=clock.now_ms())
     await store.values.transform(ORDERS, b"k", adding(5))
     await put(store, b"k", 2, namespace=ORDERS, expires_ms=clock.now_ms())
@@ -195,19 +229,19 @@ async def test_expiry_is_told_by_a_write_over_it_too(store: Store, clock: FakeCl
 
 
 async def test_clearing_tells_of_each_entry(store: Store) -> None:
-    store.events.watch([Watch(namespace=LOGGED, key=b"a?")])
+    store.events.watch([watch(namespace=LOGGED, key=b"a?")])
     for key in [b"a1", b"a2", b"b1"]:
         await put(store, key, key, namespace=LOGGED)
 
     assert await store.values.clear(LOGGED, b"*1", origin=Origin(depth=4)) == 2
 
     assert (await pending(store))[2:] == [("deleted", b"a1", b"a1", None)]
-    assert (await store.events.pending())[-1].origin == Origin(depth=4)
+    assert (await kept(store))[-1].origin == Origin(depth=4)
     assert len(await store.values.history(LOGGED, b"b1")) == 1
 
 
 async def test_what_is_refused_is_not_told(store: Store) -> None:
-    store.events.watch([Watch(namespace=ORDERS)])
+    store.events.watch([watch(namespace=ORDERS)])
     refused = store.values.transform(ORDERS, b"k", putting([float("nan")]))
     await put(store, b"other", 1, namespace=ORDERS)
 
@@ -215,32 +249,33 @@ async def test_what_is_refused_is_not_told(store: Store) -> None:
     assert await pending(store) == [("created", b"other", None, 1)]
 
 
-async def test_a_delivered_event_is_pending_no_more(store: Store) -> None:
-    store.events.watch([Watch(namespace=ORDERS)])
+async def test_a_change_that_was_handed_out_or_dropped_waits_no_more(store: Store) -> None:
+    store.events.watch([watch(namespace=ORDERS)])
     for number in range(3):
         await put(store, b"%d" % number, number, namespace=ORDERS)
-    first, second, _ = await store.events.pending()
+    first, second, _ = await waiting(store)
 
-    await store.runs.record(Change(new=[make_run()], delivered=[first.id, second.id]))
-    await store.runs.record(Change(delivered=[first.id]))
+    new = [replace(make_run(), event=first.event)]
+    await store.runs.record(Change(new=new, dropped=[second]))
+    await store.runs.record(Change(dropped=[second]))
 
     assert await pending(store) == [("created", b"2", None, 2)]
 
 
 async def test_an_id_is_never_given_twice(store: Store) -> None:
-    store.events.watch([Watch(namespace=ORDERS)])
+    store.events.watch([watch(namespace=ORDERS)])
     await put(store, b"a", 1, namespace=ORDERS)
-    (first,) = await store.events.pending()
-    await store.runs.record(Change(delivered=[first.id]))
+    (first,) = await waiting(store)
+    await store.runs.record(Change(dropped=[first]))
     await put(store, b"b", 1, namespace=ORDERS)
 
-    (second,) = await store.events.pending()
-    assert second.id > first.id
+    (second,) = await kept(store)
+    assert second.id > first.event
 
 
 async def test_somebody_is_told_after_the_commit(store: Store) -> None:
     rounds: list[int] = []
-    store.events.watch([Watch(namespace=ORDERS)])
+    store.events.watch([watch(namespace=ORDERS)])
     store.events.on_committed(lambda: rounds.append(1))
 
     await put(store, b"k", 1)
@@ -254,7 +289,7 @@ async def test_somebody_is_told_after_the_commit(store: Store) -> None:
 
 async def test_somebody_is_told_though_the_writer_has_gone(store: Store) -> None:
     told = asyncio.Event()
-    store.events.watch([Watch(namespace=ORDERS)])
+    store.events.watch([watch(namespace=ORDERS)])
     store.events.on_committed(told.set)
 
     first = store.values.transform("state", b"other", putting(1))
@@ -268,10 +303,10 @@ async def test_somebody_is_told_though_the_writer_has_gone(store: Store) -> None
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "sealed"])
-async def test_what_was_not_delivered_is_pending_after_a_restart(kind: str, tmp_path: Path) -> None:
+async def test_what_was_not_handed_out_waits_after_a_restart(kind: str, tmp_path: Path) -> None:
     clock = FakeClock()
     async with opened(kind, tmp_path / "spyweb.db", clock) as store:
-        store.events.watch([Watch(namespace=ORDERS)])
+        store.events.watch([watch(namespace=ORDERS)])
         await put(store, b"k", [1, b"\xff"], namespace=ORDERS)
 
     async with opened(kind, tmp_path / "spyweb.db", clock) as store:

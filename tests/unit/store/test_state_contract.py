@@ -748,7 +748,7 @@ async def test_a_closed_store_refuses_everything(store: Store) -> None:
         store.values.sweep(),
         store.locks.acquire(b"l", b"me", None, 1),
         store.locks.list(),
-        store.events.pending(),
+        store.events.wanted(1),
     ):
         with pytest.raises(StoreClosed):
             await asked

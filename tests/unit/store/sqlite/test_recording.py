@@ -12,7 +12,7 @@ from spyweb.model import Value
 from spyweb.store.protocol import Addition, Blind, Change, ChangeEvent, Drop, Entry, Leave, Put, Watch
 from spyweb.store.sqlite.batch import Kind
 from spyweb.store.sqlite.store import SqliteStore, open_store
-from tests.fakes.changes import make_end, start_run
+from tests.fakes.changes import PRICES, kept, make_end, start_run
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import LOGGED, RULES, adding, all_items, counting, look, put, until_told
 
@@ -102,7 +102,7 @@ async def test_counting_leaves_a_trail_where_one_is_wanted(store: SqliteStore) -
 
 
 async def test_a_transform_that_leaves_a_trail_has_a_savepoint(store: SqliteStore) -> None:
-    store.events.watch([Watch(namespace=LOGGED)])
+    store.events.watch([Watch(job=PRICES, namespace=LOGGED)])
     await put(store, b"k", 1, namespace=LOGGED)
     seen = await trace(store)
 
@@ -110,13 +110,14 @@ async def test_a_transform_that_leaves_a_trail_has_a_savepoint(store: SqliteStor
     await first
     await second
 
-    assert words(seen)[:7] == [
+    assert words(seen)[:8] == [
         "SAVEPOINT op",
         "SELECT type,",
         "UPDATE entry",
         "REPLACE INTO",
         "DELETE FROM",
         "INSERT INTO",
+        "INSERT OR",
         "RELEASE op",
     ]
 
@@ -164,7 +165,7 @@ async def test_a_damaged_value_is_told_with_its_key_and_can_be_written_over_and_
 
 async def test_a_change_of_a_damaged_value_is_told_without_it_and_holds_up_no_other(store: SqliteStore) -> None:
     heard: list[ChangeEvent] = []
-    store.events.watch([Watch(namespace=LOGGED)])
+    store.events.watch([Watch(job=PRICES, namespace=LOGGED)])
     store.events.follow(Watch(namespace=LOGGED), heard.append)
     await put(store, b"a", [1], namespace=LOGGED)
     await damage(store, LOGGED, b"a")
@@ -174,4 +175,4 @@ async def test_a_change_of_a_damaged_value_is_told_without_it_and_holds_up_no_ot
 
     changes = [(b"a", None, [1]), (b"a", None, 2), (b"b", None, 3)]
     assert [(event.key, event.old, event.new) for event in heard] == changes
-    assert [(event.key, event.old, event.new) for event in await store.events.pending()] == changes
+    assert [(event.key, event.old, event.new) for event in await kept(store)] == changes

@@ -16,6 +16,7 @@ from spyweb.store.sqlite import store as sqlite
 from spyweb.store.sqlite.damage import files_of
 from spyweb.store.sqlite.rotation import rotate_key
 from spyweb.store.sqlite.store import open_store
+from tests.fakes.changes import PRICES, kept
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KEY, LOGGED, RULES, all_items, look, put
 
@@ -36,7 +37,7 @@ async def open_with(path: Path, key: bytes | None, *, read_only: bool = False) -
 async def fill(path: Path, key: bytes | None) -> None:
     """Values, past versions, pending events, and a value that is deleted."""
     store = await open_with(path, key)
-    store.events.watch([Watch(namespace=LOGGED)])
+    store.events.watch([Watch(job=PRICES, namespace=LOGGED)])
     for number, value in enumerate(VALUES):
         await put(store, b"%d" % number, value, namespace=LOGGED)
         await put(store, b"%d" % number, [value], namespace=LOGGED)
@@ -53,7 +54,7 @@ async def check_all(path: Path, key: bytes | None) -> None:
         past = await store.values.version(LOGGED, b"%d" % number, 1)
         assert past
         assert past.value == value
-    assert [event.new for event in await store.events.pending()] == [new for each in VALUES for new in (each, [each])]
+    assert [event.new for event in await kept(store)] == [new for each in VALUES for new in (each, [each])]
     assert await store.entries.get("state", b"0") == SECRET
     await store.close()
 

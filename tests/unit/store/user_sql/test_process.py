@@ -171,7 +171,7 @@ async def main():
 asyncio.run(main())
 """
     daemon = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", script), stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]
+        *(sys.executable, "-c", script), stdout=subprocess.PIPE, cwd=Path(__file__).parents[4]
     )
     output, _ = await daemon.communicate()
     await asyncio.wait_for(asyncio.to_thread(wait_for_end, int(output)), 10)

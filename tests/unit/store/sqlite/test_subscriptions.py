@@ -12,8 +12,8 @@ from spyweb.model import JobId, RunId
 from spyweb.store.crypto.sealing import PLAIN
 from spyweb.store.protocol import ChangeEvent, ChangeKind, Origin, Store, Watch
 from spyweb.store.sqlite.changes import ChangeNote, Desk, Row
-from spyweb.store.sqlite.following import Notices
-from spyweb.store.sqlite.watching import Subscriptions
+from spyweb.store.sqlite.subscriptions import Notices, Subscriptions
+from tests.fakes.changes import PRICES, kept
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KINDS, adding, dropping, opened, put, putting, until_told
 
@@ -45,7 +45,7 @@ async def test_each_change_is_told_after_its_commit_in_order(store: Store) -> No
     await until_told()
     assert told(heard) == ["created state a None 1", "updated state a 1 2", "deleted state a 2 None"]
     assert [event.version for event in heard] == [1, 2, 2]
-    assert await store.events.pending() == []
+    assert await kept(store) == []
 
 
 async def test_only_what_was_asked_for_is_told(store: Store) -> None:
@@ -130,13 +130,13 @@ async def test_who_has_left_hears_nothing_more_and_others_do(store: Store) -> No
 async def test_the_outbox_keeps_what_it_is_told_to_beside(store: Store) -> None:
     calls: list[str] = []
     heard: list[ChangeEvent] = []
-    store.events.watch([Watch(namespace="state", key=b"a")])
+    store.events.watch([Watch(job=PRICES, namespace="state", key=b"a")])
     store.events.on_committed(lambda: calls.append("committed"))
     store.events.follow(Watch(namespace="state"), heard.append)
     await put(store, b"a", 1)
     await put(store, b"b", 1)
     await until_told()
-    assert [event.key for event in await store.events.pending()] == [b"a"]
+    assert [event.key for event in await kept(store)] == [b"a"]
     assert calls == ["committed"]
     assert told(heard) == ["created state a None 1", "created state b None 1"]
 

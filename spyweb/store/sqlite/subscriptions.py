@@ -1,0 +1,147 @@
+"""Who wants to hear of which changes: asked for each write, so it must cost nothing where nobody does.
+
+Jobs watch: a change is kept for them (events.py).  Subscribers listen: they are told from memory, after the commit, and
+nothing is written for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import NamedTuple
+
+from spyweb.errors import StoreError
+from spyweb.model import JobId, Value
+from spyweb.store.patterns import Pattern, compile_pattern
+from spyweb.store.protocol import ChangeEvent, ChangeKind, Origin, Watch
+from spyweb.store.sqlite.changes import ChangeNote, Desk, Row, entry_of
+
+JobsByKind = Mapping[ChangeKind, Set[JobId]]  # a kind that is not in it is watched by nobody
+
+
+class Subscription(NamedTuple):
+    pattern: Pattern
+    kinds: frozenset[ChangeKind]
+    job: JobId | None
+
+
+class Subscriptions:
+    """Watches, found by namespace.  Never changes once made, so that any thread may ask it."""
+
+    def __init__(self, watches: Sequence[Watch] = ()) -> None:
+        self._exact: dict[str, list[Subscription]] = {}
+        self._prefixes: dict[str, list[Subscription]] = {}
+        for watch in watches:
+            group = self._prefixes if watch.is_prefix else self._exact
+            subscription = Subscription(compile_pattern(watch.key), watch.kinds, watch.job)
+            group.setdefault(watch.namespace, []).append(subscription)
+        self.is_empty = not watches
+
+    def of_namespace(self, namespace: str) -> list[Subscription]:
+        if self.is_empty:
+            return []
+        found = list(self._exact.get(namespace, ()))
+        for prefix, subscriptions in self._prefixes.items():
+            if namespace.startswith(prefix):
+                found += subscriptions
+        return found
+
+    def of_key(self, namespace: str, key: bytes) -> JobsByKind:
+        return jobs_by_kind(self.of_namespace(namespace), key)
+
+
+def jobs_by_kind(subscriptions: Sequence[Subscription], key: bytes) -> JobsByKind:
+    """Return the kinds of change that these watch this key for, each with the jobs that do."""
+    found: dict[ChangeKind, set[JobId]] = {}
+    for subscription in subscriptions:
+        if subscription.pattern.matches(key):
+            for kind in subscription.kinds:
+                jobs = found.setdefault(kind, set())
+                if subscription.job is not None:
+                    jobs.add(subscription.job)
+    return found
+
+
+class Notices:
+    """What subscribers are to be told of one op, gathered on the store's thread."""
+
+    def __init__(self, subscriptions: Subscriptions) -> None:
+        self._subscriptions = subscriptions
+        self.events: list[ChangeEvent] = []
+
+    def begin(self) -> None:
+        """Forget what an earlier try of the op did: it has not happened."""
+        self.events.clear()
+
+    def note(self, desk: Desk, notes: Sequence[ChangeNote], origin: Origin) -> None:
+        kinds = self._subscriptions.of_key(desk.namespace, desk.key)
+        self.events += [event_of(desk, note, origin) for note in notes if note.kind in kinds]
+
+
+class Subscriber(NamedTuple):
+    watch: Watch
+    subscriptions: Subscriptions  # to that one
+    listen: Callable[[ChangeEvent], None]
+
+
+class Subscribers:
+    """Everybody who is told of changes as they happen."""
+
+    def __init__(self) -> None:
+        self._subscribers: dict[object, Subscriber] = {}
+        self._subscriptions = Subscriptions()  # of all together
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._subscribers
+
+    def add(self, watch: Watch, listen: Callable[[ChangeEvent], None]) -> Callable[[], None]:
+        """Return the function that ends it."""
+        mark = object()
+        self._subscribers[mark] = Subscriber(watch, Subscriptions([watch]), listen)
+        self._subscribe()
+        return lambda: self._remove(mark)
+
+    def _remove(self, mark: object) -> None:
+        self._subscribers.pop(mark, None)
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        self._subscriptions = Subscriptions([subscriber.watch for subscriber in self._subscribers.values()])
+
+    def notices(self, namespace: str) -> Notices | None:
+        """Begin the notices of an op on this namespace; None when nobody listens."""
+        return Notices(self._subscriptions) if self._subscriptions.of_namespace(namespace) else None
+
+    def all_notices(self) -> Notices | None:
+        """Begin the notices of an op on any namespace; None when nobody listens."""
+        return Notices(self._subscriptions) if self._subscribers else None
+
+    def tell(self, notices: Notices) -> None:
+        for event in notices.events:
+            for subscriber in list(self._subscribers.values()):
+                if event.kind in subscriber.subscriptions.of_key(event.namespace, event.key):
+                    subscriber.listen(event)
+
+
+def event_of(desk: Desk, note: ChangeNote, origin: Origin) -> ChangeEvent:
+    """Return the event that subscribers are told of: it has no number, since it is not kept."""
+    latest = note.new or note.old
+    return ChangeEvent(
+        id=0,
+        namespace=desk.namespace,
+        key=desk.key,
+        kind=note.kind,
+        old=_value(desk, note.old),
+        new=_value(desk, note.new),
+        version=latest.version if latest else 0,
+        at_ms=desk.now_ms,
+        origin=origin,
+    )
+
+
+def _value(desk: Desk, row: Row | None) -> Value:
+    """Return the row's value, or None where it can't be read: that it was written over is told all the same."""
+    try:
+        return entry_of(desk.codec, desk.namespace, desk.key, row).value if row else None
+    except StoreError:
+        return None
