@@ -23,9 +23,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "store/sqlite/transfer", "store/sqlite/values", "store/values_protocol",
     ),
     "tests/unit/store/test_locks_contract.py": ("store/sqlite/locks", "store/memory/memory_locks"),
-    "tests/unit/store/test_events_contract.py": (
-        "store/sqlite/events", "store/memory/memory_events", "store/sqlite/watching",
-    ),
+    "tests/unit/store/test_events_contract.py": ("store/memory/memory_events",),
     "tests/unit/store/test_records_contract.py": ("store/memory/memory_records", "store/records_protocol"),
     "tests/unit/store/test_outbox_contract.py": ("store/memory/memory_outbox", "store/outbox_protocol"),
     "tests/unit/store/sqlite/test_vault.py": ("store/sqlite/rotation",),
