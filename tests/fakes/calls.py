@@ -77,6 +77,9 @@ class FakeCalls(ScheduledCalls):
 
     def _due(self, name: str) -> None:
         order = self._orders[name]
+        if order.at_ms > self._clock.now_ms():  # the clock was set back meanwhile
+            self._arm(name)
+            return
         if order.every_s is None:
             del self._orders[name]
             order.call()
@@ -94,6 +97,6 @@ class FakeTimers(Timers):
     """Timers that fire at the very moment they are due."""
 
     def __init__(self, clock: FakeClock) -> None:
-        calls = FakeCalls(clock)
-        calls.start()
-        super().__init__(clock, calls, tick_ms=0)
+        self.calls = FakeCalls(clock)
+        self.calls.start()
+        super().__init__(clock, self.calls, tick_ms=0)

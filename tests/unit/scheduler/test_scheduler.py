@@ -13,6 +13,7 @@ from msgspec import structs
 from spyweb.errors import Refused, StoreError
 from spyweb.model import At, Cron, Every, JobId, Misfire, MisfirePolicy, Never, Overlap, Run, RunId, RunState, Start
 from spyweb.runs.live import LiveJob
+from spyweb.scheduler.scheduler import LOOK_AT_CLOCK_EVERY
 from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import Change, NewRun
 from tests.fakes.calls import FakeTimers
@@ -600,6 +601,24 @@ async def test_a_clock_that_jumps_back_is_noticed_within_five_seconds() -> None:
         await t.clock.turn(5)
         watching.cancel()
         assert len(await t.record()) > before
+
+
+async def test_a_clock_that_jumps_back_does_not_silence_what_the_daemon_does_every_so_often() -> None:
+    async with town() as t:
+        fed: list[int] = []
+
+        async def feed_the_watchdog() -> None:
+            fed.append(t.clock.now_ms())
+
+        watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+        t.timers.calls.call_every("watchdog", 10, feed_the_watchdog)
+        await t.clock.turn(12)
+        t.clock.jump(-HOUR)
+        await t.clock.turn(LOOK_AT_CLOCK_EVERY)
+        assert len(fed) == 2, "at once, as soon as it is noticed"
+        await t.clock.turn(20)
+        watching.cancel()
+        assert len(fed) == 4
 
 
 @pytest.mark.parametrize("schedule", [Every(period_ms=MINUTE_MS), FIVE_MINUTELY])
