@@ -1,7 +1,7 @@
-"""`spyweb test`: the project's tests in this process's own workers, on data that leaves nothing behind.
+"""Run the project's tests for `spyweb test`, in this process's own workers, on data that leaves nothing behind.
 
-Beside a running daemon as well: nothing here takes the lock or opens the project's database.  A test has a world only
-once it asks for something; what that world needs (aiohttp takes 0.3 s of CPU to import) is imported then.
+This works beside a running daemon: nothing here takes the lock or opens the project's database.  A test has a world
+only once it asks for something; what that world needs (aiohttp takes long to import) is imported then.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from __future__ import annotations
 import os
 from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from spyweb.clock import Clock, RealClock
 from spyweb.daemon.engine_info import engine_info
-from spyweb.daemon.testing_host import LazyHost
-from spyweb.daemon.testing_world import WorldFactory, open_world_factory
+from spyweb.daemon.testing_world import LazyHost, WorldFactory, open_world_factory
 from spyweb.errors import Refused
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.lua.session import Host
@@ -28,13 +27,13 @@ from spyweb.settings import Settings, load_settings
 from spyweb.specs.discover import scan
 from spyweb.testing.clock import VirtualClock
 from spyweb.testing.results import LOADING, CaseResult, Report
-from spyweb.testing.run import Around, Progress, SuiteEnvironment, run_suites
+from spyweb.testing.run import Progress, SuiteEnvironment, SuiteRunner
 from spyweb.testing.suites import Suite, find_suites
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which tests, and how."""
+    """Which tests are to run, and how."""
 
     job: str | None = None  # name or id of one, or "server"; None: all
     pattern: str = ""  # a part of a test's name
@@ -42,7 +41,7 @@ class Selection:
 
 
 async def run_tests(root: Path, selection: Selection, progress: Progress) -> Report:
-    """Raises Refused when there is nothing to run, ConfigError when the settings are wrong."""
+    """Run what is selected.  Raises Refused when there is nothing to run, ConfigError when the settings are wrong."""
     clock = RealClock()
     began = clock.monotonic()
     settings = load_settings(root, environ=os.environ, flags={})
@@ -72,34 +71,29 @@ async def _run(
         open_world_factory(settings, clock) as worlds,
     ):
         environments = Environments(pool=pool, worlds=worlds, clock=clock, virtual_time=selection.virtual_time)
-        around = Around(machine=pool, clock=clock, open_environment=environments.open, progress=progress)
-        return await run_suites(around, suites, selection.pattern)
+        runner = SuiteRunner(pool=pool, clock=clock, open_environment=environments.open, progress=progress)
+        return await runner.run(suites, selection.pattern)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environments:
-    """Where suites run."""
+    """Opens the environments in which suites run."""
 
     pool: Pool
     worlds: WorldFactory
     clock: Clock
     virtual_time: bool
 
-    def open(self, suite: Suite) -> AbstractAsyncContextManager[SuiteEnvironment]:
-        return self._of_server(suite) if suite.server else self._of_job(suite)
-
     @asynccontextmanager
-    async def _of_job(self, suite: Suite) -> AsyncIterator[SuiteEnvironment]:
-        async with TaskGroup() as tasks:
-            yield JobEnvironment(self, suite, tasks)
-
-    @asynccontextmanager
-    async def _of_server(self, suite: Suite) -> AsyncIterator[SuiteEnvironment]:
+    async def open(self, suite: Suite) -> AsyncIterator[SuiteEnvironment]:
+        if not suite.server:
+            async with TaskGroup() as tasks:
+                yield JobEnvironment(self, suite, tasks)
+            return
         from spyweb.daemon.testing_server import open_server_environment  # few projects have one, and it imports much
 
-        opening = open_server_environment(
-            suite, self.pool, self.worlds, self.test_clock(), is_virtual=self.virtual_time
-        )
+        clock = self.test_clock()
+        opening = open_server_environment(suite, self.pool, self.worlds, clock, is_virtual=self.virtual_time)
         async with opening as environment:
             yield environment
 
@@ -108,7 +102,7 @@ class Environments:
 
 
 class JobEnvironment:
-    """Every test has a database of its own."""
+    """Gives every test of a job a database of its own."""
 
     def __init__(self, environments: Environments, suite: Suite, tasks: TaskGroup) -> None:
         self._environments = environments

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from asyncio import Lock
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from asyncio import Future, Lock, Task, TaskGroup
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from spyweb.clock import Clock
+from spyweb.errors import OpError, SpywebError
+from spyweb.lua.session import Host
+from spyweb.ops.answer import Results
 from spyweb.ops.disk import Files
 from spyweb.ops.locks import LockKeeper
 from spyweb.ops.network.request import Fetch, Http, Response
 from spyweb.ops.sources import Sources
-from spyweb.ops.world import World
+from spyweb.ops.world import JobLog, World
 from spyweb.settings import HttpSettings, Settings
 from spyweb.settings.sections import DATABASE, USER_DB
 from spyweb.store.protocol import Durability
@@ -39,7 +42,7 @@ async def open_world_factory(settings: Settings, clock: Clock) -> AsyncIterator[
 
 
 class LazyHttp:
-    """The network, for whoever asks: most tests do not, and aiohttp takes 0.3 s of CPU to import."""
+    """Opens the network for the first test that asks for it: most do not, and aiohttp takes long to import."""
 
     def __init__(self, settings: HttpSettings, clock: Clock, stack: AsyncExitStack) -> None:
         self._settings = settings
@@ -68,7 +71,7 @@ class LazyHttp:
 
 
 class WorldFactory:
-    """Makes them: without a desktop, and with the network and the project's files as they are."""
+    """Makes worlds without a desktop, and with the network and the project's files as they are."""
 
     def __init__(self, settings: Settings, clock: Clock, folder: Path, http: Http, spawner: SqlSpawner) -> None:
         self.settings = settings
@@ -106,7 +109,7 @@ class WorldFactory:
 
     @asynccontextmanager
     async def _databases(self, clock: Clock) -> AsyncIterator[Path]:
-        """A folder with a copy of the template, which takes a tenth of the time of a new database."""
+        """Make a folder with a copy of the template, which is much quicker than a new database."""
         folder = self._folder / str(next(self._numbers))
         async with self._turn:
             template = await self._template(clock)
@@ -117,7 +120,7 @@ class WorldFactory:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     async def _template(self, clock: Clock) -> Path:
-        """A database that is up to date and empty."""
+        """Return a database that is up to date and empty."""
         path = self._folder / DATABASE
         if not path.exists():
             store = await open_store(path, clock=clock, durability=DURABILITY)
@@ -128,3 +131,64 @@ class WorldFactory:
 def _copy(template: Path, folder: Path) -> None:
     folder.mkdir()
     shutil.copyfile(template, folder / DATABASE)
+
+
+class LazyHost:
+    """Answers the ops of one test, in a world that is opened for the first of them.
+
+    `opening` gives the world, `host_in` a Host in it.
+    """
+
+    def __init__(
+        self,
+        opening: AbstractAsyncContextManager[World],
+        host_in: Callable[[World], Host],
+        log: JobLog,
+        tasks: TaskGroup,
+    ) -> None:
+        self._opening = opening
+        self._host_in = host_in
+        self._log = log
+        self._tasks = tasks
+        self._host: Host | None = None
+        self._made: Future[Host] = asyncio.get_running_loop().create_future()
+        self._is_over = asyncio.Event()
+        self._keeper: Task[None] | None = None
+
+    def log(self, level: str, text: bytes) -> None:
+        self._log(level, text)
+
+    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Results]:
+        return self._host.op(name, arguments) if self._host else self._first(name, arguments)
+
+    async def close(self) -> None:
+        """Close the world, if there is one: the test has ended."""
+        self._is_over.set()
+        if self._keeper:
+            await self._keeper
+
+    async def _first(self, name: str, arguments: Sequence[object]) -> Results:
+        if self._keeper is None:
+            self._keeper = self._tasks.create_task(self._keep(), name="the world of a test")
+        try:
+            host = await asyncio.shield(self._made)
+        except (SpywebError, OSError) as error:
+            raise OpError(f"{name}: there is no temporary database: {error}") from error
+        return await host.op(name, arguments)
+
+    async def _keep(self) -> None:
+        """Open the world and close it, in a task of its own, since it must be left where it was entered."""
+        try:
+            async with self._opening as world:
+                self._host = self._host_in(world)
+                self._made.set_result(self._host)
+                await self._is_over.wait()
+        except (SpywebError, OSError) as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if self._made.done():
+            self._log("error", f"the temporary database was not closed: {error}".encode("utf-8", "replace"))
+            return
+        self._made.set_exception(error)
+        self._made.exception()  # seen, even where the test has ended meanwhile

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
 from spyweb.errors import PoolError, Refused, ScriptError
+from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Host, Request
 from spyweb.model import Ending, Failure, JobId, Outcome, RunId
 from spyweb.ops.world import JobLog
 from spyweb.testing.results import CaseResult
-from spyweb.testing.run import AT_ONCE, TRIES, Around, SuiteEnvironment, ctx_for, run_suites
+from spyweb.testing.run import AT_ONCE, TRIES, SuiteEnvironment, SuiteRunner, ctx_for
 from spyweb.testing.suites import Suite
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import GUILTY, LOST, SUCCESS
@@ -81,7 +83,7 @@ class Logging:
         raise AssertionError(name)
 
 
-class PlainBench:
+class PlainEnvironment:
     options: Mapping[str, object] = {"virtual_time": True}
 
     @asynccontextmanager
@@ -103,16 +105,23 @@ class Progress:
 
 @asynccontextmanager
 async def plain_environment(suite: Suite) -> AsyncIterator[SuiteEnvironment]:
-    yield PlainBench()
+    yield PlainEnvironment()
+
+
+def runner(
+    machine: Machine,
+    progress: Progress,
+    open_environment: Callable[[Suite], AbstractAsyncContextManager[SuiteEnvironment]],
+) -> SuiteRunner:
+    return SuiteRunner(
+        pool=cast("Pool", machine), clock=FakeClock(), open_environment=open_environment, progress=progress
+    )
 
 
 async def run(
     machine: Machine, *suites: Suite, pattern: str = "", progress: Progress | None = None
 ) -> list[CaseResult]:
-    around = Around(
-        machine=machine, clock=FakeClock(), open_environment=plain_environment, progress=progress or Progress()
-    )
-    return await run_suites(around, suites, pattern)
+    return await runner(machine, progress or Progress(), plain_environment).run(suites, pattern)
 
 
 async def test_the_tests_of_a_suite_run_one_after_the_other_in_their_order() -> None:
@@ -213,25 +222,24 @@ async def test_a_test_for_which_no_worker_can_be_had_has_failed() -> None:
     assert (result.passed, result.reason) == (False, "no worker could be had")
 
 
-async def test_a_bench_that_can_not_be_made_is_one_failure() -> None:
+async def test_an_environment_that_can_not_be_made_is_one_failure() -> None:
     async def refuse() -> None:
         raise Refused("no port is free")
 
     @asynccontextmanager
     async def no_environment(suite: Suite) -> AsyncIterator[SuiteEnvironment]:
         await refuse()
-        yield PlainBench()
+        yield PlainEnvironment()
 
     progress = Progress()
-    around = Around(machine=Machine({}), clock=FakeClock(), open_environment=no_environment, progress=progress)
 
-    (result,) = await run_suites(around, [suite()], "")
+    (result,) = await runner(Machine({}), progress, no_environment).run([suite()], "")
 
     assert (result.test, result.passed, result.reason) == ("", False, "no port is free")
     assert progress.seen == [result]
 
 
-async def test_a_test_runs_with_its_jobs_limits_and_its_benchs_options() -> None:
+async def test_a_test_runs_with_its_jobs_limits_and_its_environments_options() -> None:
     machine = Machine({"shop": [b"test_a"]})
 
     await run(machine, suite(timeout_ms=7, cpu_limit_ms=5))

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from spyweb.daemon.testing_host import LazyHost
+from spyweb.daemon.testing_world import LazyHost
 from spyweb.errors import OpError, StoreError
 from spyweb.ops.world import World
 
