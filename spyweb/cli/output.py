@@ -114,7 +114,7 @@ def _drop(error: Unwritable) -> None:
 
 def hush_parts() -> None:
     """Log only errors, on stderr: what the daemon's parts log when a command runs them is not the answer."""
-    from spyweb.logs import set_up  # structlog takes 40 ms to import: only commands that run those parts pay
+    from spyweb.logs.output import set_up  # structlog takes long to import: only commands that run those parts pay
 
     set_up(quiet=2, stream=sys.stderr)
 

@@ -19,7 +19,7 @@ from spyweb.extraction.page import Extractor
 from spyweb.extraction.pool import Pool as Extraction
 from spyweb.extraction.pool import open_extractor
 from spyweb.limits import LOG_COPY
-from spyweb.logs import JobLogs
+from spyweb.logs.job import JobLogs
 from spyweb.logs.render import shorten
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.model import JobId, Run, RunId

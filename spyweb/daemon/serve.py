@@ -11,14 +11,15 @@ from contextlib import AsyncExitStack
 
 import structlog
 
-from spyweb import __version__, logs
+from spyweb import __version__
 from spyweb.clock import RealClock
+from spyweb.daemon.banner import report_start, show_banner
 from spyweb.daemon.build import Daemon, build_daemon
 from spyweb.daemon.chores import list_chores, status_line
 from spyweb.daemon.options import Options, read_settings, server_url
-from spyweb.daemon.report import report_start, show
 from spyweb.daemon.runtime import owned_tasks
 from spyweb.daemon.signals import catch_signals
+from spyweb.logs.output import set_up
 from spyweb.reload.watch import Watcher
 from spyweb.settings import LogLevel
 from spyweb.store.interchange.foreign_spyweb import DATA_FILE, describe_data_file
@@ -37,7 +38,7 @@ async def serve(options: Options) -> None:
     """Run until told to stop.  Raises a SpywebError with one clear line when it can't start."""
     descriptors.raise_limit()
     settings, clock = read_settings(options), RealClock()
-    logs.set_up(
+    set_up(
         level=settings.daemon.log_level,
         form=settings.daemon.log_format,
         clock=clock,
@@ -139,7 +140,7 @@ def announce(daemon: Daemon) -> None:
     if not sys.stdout.isatty():
         log.info("started", version=__version__, jobs=len(live), url=url, rights=list(rights))
     elif settings.daemon.log_level in (LogLevel.DEBUG, LogLevel.INFO):
-        show(report_start(daemon.service, settings, url, rights))
+        show_banner(report_start(daemon.service, settings, url, rights))
 
 
 async def wind_down(daemon: Daemon) -> None:

@@ -13,7 +13,7 @@ from spyweb.daemon.proving import execute
 from spyweb.daemon.runtime import Runtime, note_line
 from spyweb.endpoints.endpoints import Around, Endpoints
 from spyweb.errors import Problem
-from spyweb.logs import JobLogs
+from spyweb.logs.job import JobLogs
 from spyweb.lua.session import Code, Host
 from spyweb.model import RunId
 from spyweb.ops.dispatcher import OpDispatcher

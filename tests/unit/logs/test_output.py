@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from spyweb.logs import set_up
-from spyweb.logs.output import wants_colour
+from spyweb.logs.output import set_up, wants_colour
 from tests.fakes.clock import FakeClock
 
 

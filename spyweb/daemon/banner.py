@@ -1,16 +1,29 @@
-"""The first screen of `start`: what was found, what is in force, what runs next.  Pure: values in, lines out."""
+"""The first screen of `start`, for whoever sits at the terminal: what was found, what is in force, what runs next."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from spyweb import __version__
+from spyweb.logs.output import wants_colour
 from spyweb.logs.render import paint, printable
+from spyweb.model import MIB, JobId, JobSpec
+from spyweb.service.daemon import DaemonService
+from spyweb.settings import Settings
+from spyweb.settings.units import format_duration
+from spyweb.views.jobs import JobState, JobView, zone_of
 
 JOBS_SHOWN = 20
+LIMITS_SHOWN = 3
 BOLD, DIM, RED, YELLOW = "1", "2", "31", "33"
+
+DEFAULTS = JobSpec(id=JobId("-"), name="-", path="", folder="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +47,59 @@ class StartReport:
     rights: Sequence[str] = field(default=())  # what workers have given up
     jobs: Sequence[JobLine] = field(default=())
     problems: Sequence[str] = field(default=())
+
+
+def report_start(service: DaemonService, settings: Settings, url: str | None, rights: Sequence[str]) -> StartReport:
+    """Gather what there is to tell."""
+    specs = {job.id: job.spec for job in service.live}
+    zone = settings.daemon.timezone
+    views = service.jobs()
+    return StartReport(
+        version=__version__,
+        project=str(settings.root),
+        data_dir=str(settings.daemon.data_dir),
+        durability=settings.store.durability.value,
+        server=url,
+        workers=settings.daemon.workers,
+        limits=describe_limits(list(specs.values())),
+        rights=rights,
+        jobs=[
+            JobLine(
+                id=view.id,
+                schedule=view.schedule,
+                next_ms=view.next_due_ms,
+                timezone=zone_of(specs[view.id].schedule, zone),
+                note=note_of(view),
+            )
+            for view in views
+            if view.id in specs
+        ],
+        problems=[str(problem) for problem in service.reloader.problems],
+    )
+
+
+def describe_limits(specs: Sequence[JobSpec]) -> str:
+    """Return the limits in force, those of most jobs first."""
+    counted = Counter(limits_of(spec) for spec in specs or [DEFAULTS])
+    shown = [text for text, _ in counted.most_common(LIMITS_SHOWN)]
+    return "; or ".join(shown) + ("; and others" if len(counted) > LIMITS_SHOWN else "")
+
+
+def limits_of(spec: JobSpec) -> str:
+    cpu, wall = format_duration(spec.cpu_limit_ms), format_duration(spec.timeout_ms)
+    return f"{spec.memory_limit // MIB}MB a VM, {cpu} CPU and {wall} a run"
+
+
+def note_of(view: JobView) -> str:
+    if view.error:
+        return "the file on disk does not load: the version before it runs"
+    return view.state.value if view.state in (JobState.DISABLED, JobState.PAUSED) else ""
+
+
+def show_banner(report: StartReport) -> None:
+    lines = describe_start(report, colour=wants_colour(sys.stdout, os.environ))
+    sys.stdout.write("\n".join(lines) + "\n\n")
+    sys.stdout.flush()
 
 
 def describe_start(report: StartReport, *, colour: bool = False) -> list[str]:
