@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from spyweb.lua import wire
-from spyweb.lua.worker.vm import VM, compile_parts, init_of
+from spyweb.lua.worker.vm import VM, compile_lua_files, init_of
 from spyweb.ops import catalog
 from spyweb.reference.pages import parts_of
 from spyweb.reference.tables import ENGINE
@@ -45,7 +45,7 @@ def globals_of_a_vm() -> frozenset[str]:
     callbacks = FakeCallbacks()
     engine = dict.fromkeys(("os", "arch", "headless", "version", "lua_version", "storage", "server_url"), "x")
     init = {"ops": catalog.names(), "engine": engine, "env": {}}
-    vm = VM(compile_parts(), init_of(init), 64 << 20, callbacks, main_count=0)
+    vm = VM(compile_lua_files(), init_of(init), 64 << 20, callbacks, main_count=0)
     assert vm.compile(b"@names.lua", LIST_GLOBALS) is None
     vm.begin(1, "run", wire.pack([{}, True]))
     vm.start(1)

@@ -61,7 +61,8 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/acceptance/test_endpoints.py": ("daemon/server",),
     # What runs inside a worker is tested inside one.
     "tests/integration/test_worker_process.py": (
-        "lua/worker/calm", "lua/worker/compile", "lua/worker/console", "lua/worker/coroutines", "lua/worker/desk",
+        "lua/worker/calm", "lua/worker/compile", "lua/worker/console", "lua/worker/coroutines",
+        "lua/worker/message_handler",
         "lua/worker/failure",
         "lua/worker/failures", "lua/worker/limits", "lua/worker/link", "lua/worker/main",
         "lua/worker/kills", "lua/worker/kit", "lua/worker/prelude", "lua/worker/run",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended
-from spyweb.lua.worker.values import Told
+from spyweb.lua.worker.values import StepKind
 from spyweb.lua.worker.vm import VM
 
 
@@ -26,7 +26,7 @@ def run_to_end(vm: VM, source: str) -> tuple[Ended, bytes, bytes]:
     assert vm.compile(b"x.lua", source.encode()) is None
     vm.begin(1, "run", wire.pack([{"job": "x"}, False]))
     told = vm.start(1)
-    while told[0] == Told.SEQUEL:
+    while told[0] == StepKind.SEQUEL:
         told = vm.start(1)
-    assert told[0] == Told.END, told
+    assert told[0] == StepKind.END, told
     return Ended(told[1]), told[2], told[3]  # type: ignore[arg-type,return-value]

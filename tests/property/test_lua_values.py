@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from spyweb.lua import wire
 from spyweb.lua.worker import limits
-from spyweb.lua.worker.values import Told
-from spyweb.lua.worker.vm import VM, compile_parts, init_of
+from spyweb.lua.worker.values import StepKind
+from spyweb.lua.worker.vm import VM, compile_lua_files, init_of
 from tests.fakes.vm import FakeCallbacks
 
 INIT = init_of({"ops": ["give"], "engine": {}, "env": {}})
@@ -46,14 +46,14 @@ class Echo:
     """A script that gives back what it is given, in another way each time."""
 
     def __init__(self, script: bytes) -> None:
-        self.vm = VM(compile_parts(), INIT, 64 << 20, FakeCallbacks(), main_count=limits.MAIN_COUNT)
+        self.vm = VM(compile_lua_files(), INIT, 64 << 20, FakeCallbacks(), main_count=limits.MAIN_COUNT)
         assert self.vm.compile(b"x.lua", script) is None
         self.vm.begin(1, "run", wire.pack([{}, False]))
         self.told = self.vm.start(1)
 
     def send(self, values: list[object]) -> list[object]:
         self.told = self.vm.step(1, int(wire.Form.PACKED), [wire.pack(values)])
-        assert self.told[0] == Told.OP
+        assert self.told[0] == StepKind.OP
         back = self.told[3:]
         return list(back) if self.told[2] == wire.Form.PLAIN else wire.unpack(back[0])  # type: ignore[arg-type]
 

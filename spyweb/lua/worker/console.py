@@ -12,16 +12,16 @@ import time
 from spyweb.lua import wire
 from spyweb.lua.worker import limits
 from spyweb.lua.worker.failure import die
-from spyweb.lua.worker.link import Outlet
-from spyweb.lua.worker.runs import Run, Tenancy
+from spyweb.lua.worker.link import Sender
+from spyweb.lua.worker.runs import HostedVm, WorkerRun
 
 _LOG = int(wire.FromWorker.LOG)
 _RESERVE = wire.LOG_CREDIT // 4
 
 
 class Console:
-    def __init__(self, outlet: Outlet) -> None:
-        self._outlet = outlet
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
         self._credit = wire.LOG_CREDIT
         self._changed = threading.Condition()
 
@@ -35,23 +35,23 @@ class Console:
         with self._changed:
             self._changed.notify_all()
 
-    def emit(self, home: Tenancy, level: bytes, text: bytes) -> int:
+    def emit(self, hosted: HostedVm, level: bytes, text: bytes) -> int:
         """Called by Lua, which an exception must never reach."""
         try:
-            run = home.stepped
+            run = hosted.stepped
             if run is None:
                 return 0
-            if self._take(run, _RESERVE if home.heavy else 0):
-                self._outlet.post([_LOG, run.id, level.decode(), text[: wire.LOG_LINE + wire.LOG_MARK]])
-                if time.monotonic() - self._outlet.flushed > limits.LATEST:
-                    self._outlet.flush()
+            if self._take(run, _RESERVE if hosted.heavy else 0):
+                self._sender.post([_LOG, run.id, level.decode(), text[: wire.LOG_LINE + wire.LOG_MARK]])
+                if time.monotonic() - self._sender.flushed > limits.LATEST:
+                    self._sender.flush()
             return run.why
         except BaseException:  # noqa: BLE001 - the border to Lua
             die()
 
-    def _take(self, run: Run, reserve: int) -> bool:
+    def _take(self, run: WorkerRun, reserve: int) -> bool:
         if self._credit <= reserve:
-            self._outlet.flush()  # no credit comes for lines that nobody has seen
+            self._sender.flush()  # no credit comes for lines that nobody has seen
         with self._changed:
             if self._credit <= reserve:
                 began = time.monotonic()

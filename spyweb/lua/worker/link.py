@@ -26,7 +26,7 @@ def leave() -> None:
     os._exit(0)
 
 
-class Inlet:
+class Receiver:
     """Reads one socket."""
 
     def __init__(self, sock: socket) -> None:
@@ -46,7 +46,7 @@ class Inlet:
         return self._reader.feed(self._view[:size])
 
 
-class Outlet:
+class Sender:
     """Writes both sockets."""
 
     def __init__(self, small: socket, bulk: socket) -> None:
@@ -99,6 +99,6 @@ class Post:
     """Both sockets, both ways."""
 
     def __init__(self, small: socket, bulk: socket) -> None:
-        self.small = Inlet(small)
-        self.bulk = Inlet(bulk)
-        self.outlet = Outlet(small, bulk)
+        self.small = Receiver(small)
+        self.bulk = Receiver(bulk)
+        self.sender = Sender(small, bulk)

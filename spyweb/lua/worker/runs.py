@@ -1,4 +1,4 @@
-"""What a worker knows of the VMs it holds and of the runs in them.  Changed under the ledger's lock, where not said
+"""What a worker knows of the VMs it holds and of the runs in them.  Changed under the registry's lock, where not said
 otherwise.
 """
 
@@ -20,7 +20,7 @@ _HEAVY = 1000  # scripts that are remembered
 class Emitter(Protocol):
     """Where log lines go."""
 
-    def emit(self, tenancy: Tenancy, level: bytes, text: bytes) -> int: ...
+    def emit(self, hosted: HostedVm, level: bytes, text: bytes) -> int: ...
 
 
 class Phase(Enum):
@@ -29,11 +29,11 @@ class Phase(Enum):
     ENDED = auto()
 
 
-class Run(Struct, kw_only=True, eq=False):
+class WorkerRun(Struct, kw_only=True, eq=False):
     """One run in a VM of this worker."""
 
     id: int
-    home: Tenancy
+    hosted: HostedVm
     procedure: str
     arguments: bytes
     cpu_limit: float  # seconds
@@ -57,8 +57,8 @@ class Run(Struct, kw_only=True, eq=False):
 class Task(Struct, eq=False):
     """One thing to do in a VM: begin a run, go on with it, end it; or, without a run, close the VM."""
 
-    home: Tenancy
-    run: Run | None = None
+    hosted: HostedVm
+    run: WorkerRun | None = None
     op: int = 0  # the number of the op that this answers
     form: int = 0
     values: list[object] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Closing(Struct, eq=False):
     reported: bool = False
 
 
-class Tenancy:
+class HostedVm:
     """A VM and what goes on in it: one task at a time, by whichever thread; the others wait here.
 
     It is what the VM calls back.
@@ -107,7 +107,7 @@ class Tenancy:
         self.closing = False  # dropped or discarded: it goes when its last run has ended
         self.discarded = False  # not even a run that waits here begins any more
         self.fleeting = False  # made for a single run
-        self.stepped: Run | None = None
+        self.stepped: WorkerRun | None = None
         self._emitter = emitter
 
     def why(self) -> int:
@@ -118,15 +118,15 @@ class Tenancy:
         return self._emitter.emit(self, level, text)
 
 
-class Ledger:
+class Registry:
     """Every VM and run of this worker."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.homes: dict[int, Tenancy] = {}
-        self.runs: dict[int, Run] = {}
-        self.closing: set[Tenancy] = set()  # not in homes any more, or never, and not yet closed
-        self.watched: dict[int, Run] = {}  # runs that the follower looks at
+        self.vms: dict[int, HostedVm] = {}
+        self.runs: dict[int, WorkerRun] = {}
+        self.closing: set[HostedVm] = set()  # not in vms any more, or never, and not yet closed
+        self.watched: dict[int, WorkerRun] = {}  # runs that the follower looks at
         self.closings: dict[int, Closing] = {}  # by the thread that is at it
         self._heavy: OrderedDict[str, None] = OrderedDict()  # scripts whose steps are long
         self._early: OrderedDict[int, int] = OrderedDict()  # run → why: told to end before its BEGIN was read
@@ -140,21 +140,21 @@ class Ledger:
     def take_early(self, run: int) -> int:
         return self._early.pop(run, 0) if self._early else 0
 
-    def settle(self, number: int, name: str, emitter: Emitter) -> Tenancy:
+    def settle(self, number: int, name: str, emitter: Emitter) -> HostedVm:
         """Room for a new VM: in the slow lane from its first step where its script's last one was, often by a limit."""
-        return Tenancy(number, name, emitter, heavy=name in self._heavy)
+        return HostedVm(number, name, emitter, heavy=name in self._heavy)
 
-    def weigh(self, home: Tenancy, *, heavy: bool) -> None:
-        home.heavy = heavy
+    def weigh(self, hosted: HostedVm, *, heavy: bool) -> None:
+        hosted.heavy = heavy
         if not heavy:
-            self._heavy.pop(home.name, None)
+            self._heavy.pop(hosted.name, None)
             return
-        self._heavy[home.name] = None
+        self._heavy[hosted.name] = None
         if len(self._heavy) > _HEAVY:
             self._heavy.popitem(last=False)
 
-    def retire(self, home: Tenancy) -> None:
+    def retire(self, hosted: HostedVm) -> None:
         """No run begins in it any more."""
-        home.closing = True
-        if self.homes.pop(home.id, None):
-            self.closing.add(home)
+        hosted.closing = True
+        if self.vms.pop(hosted.id, None):
+            self.closing.add(hosted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spyweb.lua.worker.values import Function
-from spyweb.lua.worker.vm import MARGIN, Parts, new_runtime
+from spyweb.lua.worker.vm import MARGIN, Bytecode, new_runtime
 
 _FURNITURE = 16 << 10  # bytes that a VM takes before its files
 
@@ -11,10 +11,10 @@ _FURNITURE = 16 << 10  # bytes that a VM takes before its files
 class Scratch:
     """Compiles what a VM of this limit would compile, and can do nothing else.  Raises as a VM does."""
 
-    def __init__(self, parts: Parts, limit: int) -> None:
+    def __init__(self, bytecode: Bytecode, limit: int) -> None:
         self._room = limit - _FURNITURE
         self._runtime = new_runtime(self._room)
-        self._compile: Function = self._runtime.execute(parts["scratch"], parts["compile"], mode="b")
+        self._compile: Function = self._runtime.execute(bytecode["scratch"], bytecode["compile"], mode="b")
 
     def compile(self, name: bytes, source: bytes) -> bytes | None:
         """The reason why it does not compile."""

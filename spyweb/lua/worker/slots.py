@@ -8,7 +8,7 @@ import threading
 from spyweb.lua import wire
 
 
-class Slots:
+class ThreadSlots:
     """A thread takes a slot for its life.  When all are taken the last one, which nobody reads, is shared."""
 
     def __init__(self, descriptor: int) -> None:

@@ -25,7 +25,7 @@ class Runtime(Protocol):
     def set_max_memory(self, limit: int) -> None: ...
 
 
-class Told(IntEnum):
+class StepKind(IntEnum):
     """What a step of a run tells."""
 
     OP = 0  # name, Form, value...

@@ -30,20 +30,20 @@ _SMALL = 1 << 20  # bytes, that are freed in no time
 _BUNDLES = {"lasting": ("codec",), "fleeting": ("codec", "server")}  # preludes, with what is sure to be used
 _COROUTINE_COUNT = 10_000  # instructions between two looks of a coroutine's own hook at whether its run must end
 
-Parts = dict[str, bytes]
+Bytecode = dict[str, bytes]
 
 
-class Init(NamedTuple):
+class VmInit(NamedTuple):
     """What every VM is told, as its prelude takes it."""
 
     ops: bytes  # their names, each between two line feeds
     facts: bytes  # packed
 
 
-def init_of(message: Mapping[str, object]) -> Init:
+def init_of(message: Mapping[str, object]) -> VmInit:
     """Of what an INIT says."""
     ops = "".join(f"{name}\n" for name in cast("list[str]", message["ops"]))
-    return Init(f"\n{ops}".encode(), wire.pack([{name: message[name] for name in ("engine", "env")}]))
+    return VmInit(f"\n{ops}".encode(), wire.pack([{name: message[name] for name in ("engine", "env")}]))
 
 
 class Callbacks(Protocol):
@@ -75,7 +75,7 @@ def new_runtime(limit: int | None = None) -> Runtime:
     )
 
 
-def compile_parts(folder: str = os.path.dirname(__file__)) -> Parts:
+def compile_lua_files(folder: str = os.path.dirname(__file__)) -> Bytecode:
     """Every .lua file of ours as stripped bytecode, by name."""
     runtime = new_runtime()
     dump: Function = runtime.execute(
@@ -113,13 +113,13 @@ class VM:
 
     __slots__ = (
         "_begin",
+        "_bytecode",
         "_callbacks",
         "_compile",
         "_control",
         "_init",
         "_is_fleeting",
         "_limit",
-        "_parts",
         "_runtime",
         "_step",
         "_stretched",
@@ -127,8 +127,8 @@ class VM:
 
     def __init__(
         self,
-        parts: Parts,
-        init: Init,
+        bytecode: Bytecode,
+        init: VmInit,
         limit: int,
         callbacks: Callbacks,
         *,
@@ -138,13 +138,13 @@ class VM:
         self._limit = limit
         self._is_fleeting = is_fleeting
         self._stretched = 0  # bytes over the limit that it may have for now
-        self._parts = parts
+        self._bytecode = bytecode
         self._init = init
         self._callbacks = callbacks
         self._runtime: Runtime | None = new_runtime(limit)
-        self._runtime.execute(parts["calm"], is_fleeting, mode="b")
+        self._runtime.execute(bytecode["calm"], is_fleeting, mode="b")
         functions: tuple[Function, ...] = self._runtime.execute(
-            parts["fleeting" if is_fleeting else "lasting"],
+            bytecode["fleeting" if is_fleeting else "lasting"],
             self._called,
             main_count,
             _COROUTINE_COUNT,
@@ -228,7 +228,7 @@ class VM:
 
     def _text(self, name: str) -> bytes | int:
         """Another of our Lua files, or of what every VM is told, when it is first needed.  0: there is no room."""
-        code: bytes = getattr(self._init, name) if name in Init._fields else self._parts[name]
+        code: bytes = getattr(self._init, name) if name in VmInit._fields else self._bytecode[name]
         runtime = self._runtime
         if runtime is None or runtime.get_memory_used() + len(code) + MARGIN > self._limit + self._stretched:
             return 0

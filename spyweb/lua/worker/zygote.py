@@ -25,16 +25,16 @@ from spyweb.lua import wire
 from spyweb.lua.wire import FromZygote, ToZygote
 from spyweb.lua.worker.failure import die
 from spyweb.lua.worker.main import work
-from spyweb.lua.worker.vm import Parts, compile_parts
+from spyweb.lua.worker.vm import Bytecode, compile_lua_files
 
 _DESCRIPTORS = 3  # that come with a FORK: main socket, bulk socket, slots
 _MOST_AT_ONCE = 64 * _DESCRIPTORS
 
 
 class Zygote:
-    def __init__(self, control: socket.socket, parts: Parts) -> None:
+    def __init__(self, control: socket.socket, bytecode: Bytecode) -> None:
         self._control = control
-        self._parts = parts
+        self._bytecode = bytecode
         self._reader = wire.Reader()
         self._descriptors: deque[int] = deque()  # received, and not yet given to a worker
         self._workers: set[int] = set()
@@ -96,7 +96,7 @@ class Zygote:
             for descriptor in (self._control.fileno(), self._wakeup, self._waker, *self._descriptors):
                 os.close(descriptor)
             main_socket, bulk_socket, slots = descriptors
-            work(main_socket, bulk_socket, slots, self._parts)
+            work(main_socket, bulk_socket, slots, self._bytecode)
         except BaseException:  # noqa: BLE001 - a worker must never go on as a second zygote
             die()
 
@@ -118,11 +118,11 @@ def main() -> None:
     time.tzset()
     time.localtime()
     control = socket.socket(fileno=int(sys.argv[1]))
-    parts = compile_parts()
+    bytecode = compile_lua_files()
     gc.collect()
     gc.freeze()  # what is shared with the workers is not written to by a collection
     try:
-        Zygote(control, parts).serve()
+        Zygote(control, bytecode).serve()
     except (ConnectionError, BrokenPipeError):
         return  # the daemon is gone, and the workers go with this process
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.lua.worker.vm import Parts, compile_parts
+from spyweb.lua.worker.vm import Bytecode, compile_lua_files
 
 
 @pytest.fixture(scope="session")
-def parts() -> Parts:
-    return compile_parts()
+def bytecode() -> Bytecode:
+    return compile_lua_files()

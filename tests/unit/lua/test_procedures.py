@@ -6,15 +6,15 @@ import pytest
 
 from spyweb.lua import wire
 from spyweb.lua.procedures import Procedure
-from spyweb.lua.worker.vm import VM, Parts, init_of
+from spyweb.lua.worker.vm import VM, Bytecode, init_of
 from tests.fakes.vm import FakeCallbacks
 
 INIT = init_of({"ops": [], "engine": {}, "env": {}})
 
 
 @pytest.fixture
-def vm(parts: Parts) -> Iterator[VM]:
-    vm = VM(parts, INIT, 4 << 20, FakeCallbacks(), main_count=1000)
+def vm(bytecode: Bytecode) -> Iterator[VM]:
+    vm = VM(bytecode, INIT, 4 << 20, FakeCallbacks(), main_count=1000)
     yield vm
     vm.close()
 

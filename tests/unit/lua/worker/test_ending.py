@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from spyweb.lua.wire import Ended
-from spyweb.lua.worker.vm import VM, Parts, init_of
+from spyweb.lua.worker.vm import VM, Bytecode, init_of
 from tests.fakes.vm import FakeCallbacks, run_to_end
 
 INIT = init_of({"ops": ["echo"], "engine": {}, "env": {}})
@@ -21,8 +21,8 @@ def callbacks() -> FakeCallbacks:
 
 
 @pytest.fixture
-def vm(parts: Parts, callbacks: FakeCallbacks) -> Iterator[VM]:
-    vm = VM(parts, INIT, 8 << 20, callbacks, main_count=1000)
+def vm(bytecode: Bytecode, callbacks: FakeCallbacks) -> Iterator[VM]:
+    vm = VM(bytecode, INIT, 8 << 20, callbacks, main_count=1000)
     yield vm
     vm.close()
 

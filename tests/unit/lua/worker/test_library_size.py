@@ -6,8 +6,8 @@ import pytest
 
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended
-from spyweb.lua.worker.values import Told
-from spyweb.lua.worker.vm import VM, Parts, init_of
+from spyweb.lua.worker.values import StepKind
+from spyweb.lua.worker.vm import VM, Bytecode, init_of
 from tests.fakes.vm import FakeCallbacks
 
 INIT = init_of({"ops": ["echo", "http_get", "state.get"], "engine": {"os": "linux"}, "env": {"A": "1"}})
@@ -16,8 +16,8 @@ INIT = init_of({"ops": ["echo", "http_get", "state.get"], "engine": {"os": "linu
 class Watched(dict[str, bytes]):
     """Our Lua files, and which of them were loaded, in order."""
 
-    def __init__(self, parts: Parts) -> None:
-        super().__init__(parts)
+    def __init__(self, bytecode: Bytecode) -> None:
+        super().__init__(bytecode)
         self.loaded: list[str] = []
 
     def __getitem__(self, name: str) -> bytes:
@@ -26,16 +26,16 @@ class Watched(dict[str, bytes]):
 
 
 @pytest.fixture
-def run(parts: Parts) -> Callable[[bytes], tuple[VM, list[str]]]:
+def run(bytecode: Bytecode) -> Callable[[bytes], tuple[VM, list[str]]]:
     """Runs a script to its end; gives its VM and what that has loaded for what the script looked up."""
 
     def run(script: bytes) -> tuple[VM, list[str]]:
-        watched = Watched(parts)
+        watched = Watched(bytecode)
         vm = VM(watched, INIT, 64 << 20, FakeCallbacks(), main_count=0)
         assert watched.loaded == ["calm", "lasting"]
         assert vm.compile(b"x.lua", script) is None
         vm.begin(1, "run", wire.pack([{"job": "x"}, False]))
-        assert vm.start(1)[:2] == (Told.END, Ended.SUCCESS)
+        assert vm.start(1)[:2] == (StepKind.END, Ended.SUCCESS)
         assert watched.loaded[2:4] == ["compile", "run"]
         return vm, [name for name in watched.loaded[4:] if name not in ("globals", "kit")]
 

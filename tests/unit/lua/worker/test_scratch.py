@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.lua.worker.scratch import Scratch
-from spyweb.lua.worker.vm import VM, Parts, init_of
+from spyweb.lua.worker.vm import VM, Bytecode, init_of
 from tests.fakes.vm import FakeCallbacks
 
 LIMIT = 1 << 20
@@ -13,20 +13,20 @@ LIMIT = 1 << 20
     "source",
     [b"return 1", b"x = = 1", b"\xef\xbb\xbf#!lua\nreturn 1", b"goto nowhere", b"\x1bLua", b"", b"return '\\q'"],
 )
-def test_it_says_what_a_vm_says(parts: Parts, source: bytes) -> None:
-    vm = VM(parts, init_of({"ops": [], "engine": {}, "env": {}}), LIMIT, FakeCallbacks(), main_count=0)
+def test_it_says_what_a_vm_says(bytecode: Bytecode, source: bytes) -> None:
+    vm = VM(bytecode, init_of({"ops": [], "engine": {}, "env": {}}), LIMIT, FakeCallbacks(), main_count=0)
 
-    assert Scratch(parts, LIMIT).compile(b"x.lua", source) == vm.compile(b"x.lua", source)
+    assert Scratch(bytecode, LIMIT).compile(b"x.lua", source) == vm.compile(b"x.lua", source)
     vm.close()
 
 
-def test_nothing_of_what_it_compiles_runs(parts: Parts) -> None:
-    assert Scratch(parts, LIMIT).compile(b"x.lua", b"error('it ran')") is None
+def test_nothing_of_what_it_compiles_runs(bytecode: Bytecode) -> None:
+    assert Scratch(bytecode, LIMIT).compile(b"x.lua", b"error('it ran')") is None
 
 
-def test_it_has_the_room_that_a_vm_has(parts: Parts) -> None:
-    scratch = Scratch(parts, LIMIT)
-    vm = VM(parts, init_of({"ops": [], "engine": {}, "env": {}}), LIMIT, FakeCallbacks(), main_count=0)
+def test_it_has_the_room_that_a_vm_has(bytecode: Bytecode) -> None:
+    scratch = Scratch(bytecode, LIMIT)
+    vm = VM(bytecode, init_of({"ops": [], "engine": {}, "env": {}}), LIMIT, FakeCallbacks(), main_count=0)
     both = range(0, LIMIT, 1024)
 
     most, most_of_a_vm = max(filter(scratch.has_room, both)), max(filter(vm.has_room, both))
@@ -35,8 +35,8 @@ def test_it_has_the_room_that_a_vm_has(parts: Parts) -> None:
     vm.close()
 
 
-def test_files_that_fit_one_by_one_may_not_fit_together(parts: Parts) -> None:
-    scratch = Scratch(parts, LIMIT)
+def test_files_that_fit_one_by_one_may_not_fit_together(bytecode: Bytecode) -> None:
+    scratch = Scratch(bytecode, LIMIT)
     source = b"return {'" + b"x" * 100_000 + b"'}"
 
     assert scratch.has_room(LIMIT - 100_000)
@@ -44,5 +44,5 @@ def test_files_that_fit_one_by_one_may_not_fit_together(parts: Parts) -> None:
     assert not scratch.has_room(LIMIT - 100_000)
 
 
-def test_what_takes_more_than_there_is_ends_for_lack_of_memory(parts: Parts) -> None:
-    assert Scratch(parts, LIMIT).compile(b"x.lua", b"return {" + b"1.5," * 200_000 + b"}") == b"not enough memory"
+def test_what_takes_more_than_there_is_ends_for_lack_of_memory(bytecode: Bytecode) -> None:
+    assert Scratch(bytecode, LIMIT).compile(b"x.lua", b"return {" + b"1.5," * 200_000 + b"}") == b"not enough memory"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from spyweb.lua import wire
-from spyweb.lua.worker.slots import Slots
+from spyweb.lua.worker.slots import ThreadSlots
 
 
 @pytest.fixture
@@ -18,14 +18,14 @@ def descriptor() -> Iterator[int]:
 
 
 def test_what_a_thread_writes_is_seen_in_the_shared_memory(descriptor: int) -> None:
-    slots = Slots(descriptor)
+    slots = ThreadSlots(descriptor)
     slots.runs[slots.take()] = 77
 
     assert memoryview(os.pread(descriptor, wire.SLOT_BYTES, 0)).cast("Q").tolist() == [77] + [0] * (2 * wire.SLOTS - 1)
 
 
 def test_a_slot_given_back_is_idle_and_taken_again(descriptor: int) -> None:
-    slots = Slots(descriptor)
+    slots = ThreadSlots(descriptor)
     slot = slots.take()
     slots.runs[slot] = 77
     slots.give_back(slot)
@@ -35,7 +35,7 @@ def test_a_slot_given_back_is_idle_and_taken_again(descriptor: int) -> None:
 
 
 def test_more_threads_than_slots_share_the_last_one(descriptor: int) -> None:
-    slots = Slots(descriptor)
+    slots = ThreadSlots(descriptor)
     taken = [slots.take() for _ in range(wire.SLOTS + 2)]
 
     assert taken[-2:] == [wire.SLOTS - 1] * 2

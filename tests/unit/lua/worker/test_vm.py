@@ -7,8 +7,8 @@ import pytest
 
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended, Ext, Foreign, Form, Why
-from spyweb.lua.worker.values import Told
-from spyweb.lua.worker.vm import LAST_WORDS, VM, Parts, init_of
+from spyweb.lua.worker.values import StepKind
+from spyweb.lua.worker.vm import LAST_WORDS, VM, Bytecode, init_of
 from tests.fakes.collisions import colliding_floats, colliding_numbers
 from tests.fakes.vm import FakeCallbacks
 
@@ -19,8 +19,8 @@ LIMIT = 4 << 20
 class Failing(dict[str, bytes]):
     """Our Lua files, of which one is too large for the memory that there is when it is first asked for."""
 
-    def __init__(self, parts: Parts, name: str) -> None:
-        super().__init__(parts)
+    def __init__(self, bytecode: Bytecode, name: str) -> None:
+        super().__init__(bytecode)
         self._name = name
         self._left = 2  # the prelude asks again once it has collected garbage
 
@@ -37,8 +37,8 @@ def callbacks() -> FakeCallbacks:
 
 
 @pytest.fixture
-def vm(parts: Parts, callbacks: FakeCallbacks) -> Iterator[VM]:
-    vm = VM(parts, INIT, LIMIT, callbacks, main_count=1000)
+def vm(bytecode: Bytecode, callbacks: FakeCallbacks) -> Iterator[VM]:
+    vm = VM(bytecode, INIT, LIMIT, callbacks, main_count=1000)
     yield vm
     vm.close()
 
@@ -53,28 +53,28 @@ def test_where_no_hook_can_be_armed_a_counting_one_ends_a_run(vm: VM, callbacks:
     callbacks.reason = Why.CPU
     told = start(vm, b"while true do end")
 
-    assert told[:3] == (Told.END, Ended.CPU, b"x.lua:1: cpu limit exceeded")
+    assert told[:3] == (StepKind.END, Ended.CPU, b"x.lua:1: cpu limit exceeded")
 
 
 def test_an_op_with_a_dot_is_a_function_in_a_table(vm: VM) -> None:
-    assert start(vm, b"state.lock('door')") == (Told.OP, b"state.lock", Form.PLAIN, b"door")
+    assert start(vm, b"state.lock('door')") == (StepKind.OP, b"state.lock", Form.PLAIN, b"door")
 
 
 def test_a_run_that_waits_for_an_op_can_be_ended(vm: VM) -> None:
     start(vm, b"pcall(echo)")
     told = vm.kill(1, Why.TIMEOUT)
 
-    assert told[:3] == (Told.END, Ended.TIMEOUT, b"x.lua:1: timed out")
+    assert told[:3] == (StepKind.END, Ended.TIMEOUT, b"x.lua:1: timed out")
 
 
 def test_what_follows_a_kill_gets_a_coroutine_of_its_own(vm: VM) -> None:
     start(vm, b"function on_error(err) echo(err) end echo()")
     told = vm.kill(1, Why.CANCELLED)
-    assert (told[0], told[2]) == (Told.AFTERMATH, Ended.CANCELLED)
-    assert vm.start(1) == (Told.OP, b"echo", Form.PLAIN, b"x.lua:1: cancelled")
+    assert (told[0], told[2]) == (StepKind.AFTERMATH, Ended.CANCELLED)
+    assert vm.start(1) == (StepKind.OP, b"echo", Form.PLAIN, b"x.lua:1: cancelled")
     ended = vm.step(1, Form.PLAIN, [])
 
-    assert (ended[0], ended[1], ended[5]) == (Told.END, Ended.CANCELLED, True)
+    assert (ended[0], ended[1], ended[5]) == (StepKind.END, Ended.CANCELLED, True)
 
 
 FILLED = b"""
@@ -92,8 +92,8 @@ end
 
 def end_of(vm: VM, told: tuple[object, ...]) -> tuple[object, ...]:
     """As a worker goes on with what a step told."""
-    while told[0] != Told.END:
-        if told[0] in (Told.STARVED, Told.AFTERMATH):
+    while told[0] != StepKind.END:
+        if told[0] in (StepKind.STARVED, StepKind.AFTERMATH):
             vm.stretch()
         told = vm.start(1)
     return told
@@ -168,9 +168,9 @@ def test_an_idle_vm_is_small(vm: VM) -> None:
 def script_run(vm: VM, run: int) -> None:
     vm.begin(run, "run", wire.pack([{"job": "x", "run": run}, False]))
     told = vm.start(run)
-    while told[0] == Told.OP:
+    while told[0] == StepKind.OP:
         told = vm.step(run, Form.PLAIN, [b"%d" % run])
-    assert told[:2] == (Told.END, Ended.SUCCESS)
+    assert told[:2] == (StepKind.END, Ended.SUCCESS)
 
 
 def monitor_run(vm: VM, run: int) -> None:
@@ -181,8 +181,8 @@ def monitor_run(vm: VM, run: int) -> None:
     vm.begin(run, "cycle", wire.pack([{"job": "x", "run": run}]))
     vm.start(run)
     for each in asked:
-        assert vm.step(run, Form.PACKED, [wire.pack(each)])[0] == Told.OP
-    assert vm.step(run, Form.PLAIN, [])[:2] == (Told.END, Ended.SUCCESS)
+        assert vm.step(run, Form.PACKED, [wire.pack(each)])[0] == StepKind.OP
+    assert vm.step(run, Form.PLAIN, [])[:2] == (StepKind.END, Ended.SUCCESS)
 
 
 SMALL_SCRIPT = b"n = (n or 0) + 1 echo('n', tostring(n)) return #echo('n')"
@@ -252,7 +252,7 @@ def test_an_unknown_procedure_is_refused(vm: VM) -> None:
 def test_globals_that_come_when_they_are_asked_for_are_like_any_others(vm: VM, source: bytes) -> None:
     told = start(vm, source)
 
-    assert told[:2] == (Told.END, Ended.SUCCESS)
+    assert told[:2] == (StepKind.END, Ended.SUCCESS)
 
 
 @pytest.mark.parametrize(
@@ -275,14 +275,14 @@ def test_globals_that_come_when_they_are_asked_for_are_like_any_others(vm: VM, s
 def test_tables_of_the_library_that_come_when_they_are_asked_for_are_like_any_others(vm: VM, source: bytes) -> None:
     told = start(vm, source)
 
-    assert told[:2] == (Told.END, Ended.SUCCESS), told
+    assert told[:2] == (StepKind.END, Ended.SUCCESS), told
 
 
 @pytest.mark.parametrize("short_of", ["tostring", "log", "later", "http", "engine", "access", "absent"])
 def test_globals_that_there_was_no_memory_for_come_later_and_those_there_are_stay(
-    parts: Parts, callbacks: FakeCallbacks, short_of: str
+    bytecode: Bytecode, callbacks: FakeCallbacks, short_of: str
 ) -> None:
-    vm = VM(Failing(parts, short_of), INIT, LIMIT, callbacks, main_count=1000)
+    vm = VM(Failing(bytecode, short_of), INIT, LIMIT, callbacks, main_count=1000)
     told = start(
         vm,
         b"function string.twice(s) return s .. s end local s, t = string, table "
@@ -292,19 +292,19 @@ def test_globals_that_there_was_no_memory_for_come_later_and_those_there_are_sta
     )
     vm.close()
 
-    assert told[:2] == (Told.END, Ended.SUCCESS)
+    assert told[:2] == (StepKind.END, Ended.SUCCESS)
 
 
 @pytest.mark.parametrize("is_fleeting", [False, True])
 def test_what_our_parts_see_has_nothing_in_it_that_reaches_outside(
-    parts: Parts, callbacks: FakeCallbacks, is_fleeting: bool
+    bytecode: Bytecode, callbacks: FakeCallbacks, is_fleeting: bool
 ) -> None:
     looking = (
         b"local names = {} for name in next, _ENV do names[#names + 1] = name end table.sort(names) "
         b"for name in next, os do names[#names + 1] = 'os.' .. name end table.sort(names) "
         b"local host, _, _, _ = ... host(table.concat(names, ' ')) return 1, 2, 3, 4"
     )
-    vm = VM(parts, INIT, LIMIT, callbacks, main_count=1000, is_fleeting=is_fleeting)
+    vm = VM(bytecode, INIT, LIMIT, callbacks, main_count=1000, is_fleeting=is_fleeting)
 
     seen: list[bytes] = []
     vm._runtime.execute(looking, seen.append, mode="t")  # type: ignore[union-attr]
@@ -317,11 +317,11 @@ def test_what_our_parts_see_has_nothing_in_it_that_reaches_outside(
     ]  # fmt: skip
 
 
-def test_a_script_that_asks_for_an_op_alone_gets_nothing_else(parts: Parts, callbacks: FakeCallbacks) -> None:
-    lean = {name: parts[name] for name in ("calm", "lasting", "compile", "run", "globals", "kit")}
+def test_a_script_that_asks_for_an_op_alone_gets_nothing_else(bytecode: Bytecode, callbacks: FakeCallbacks) -> None:
+    lean = {name: bytecode[name] for name in ("calm", "lasting", "compile", "run", "globals", "kit")}
     vm = VM(lean, INIT, LIMIT, callbacks, main_count=1000)
 
-    assert start(vm, b"function helper() return echo('x') end return helper()")[0] == Told.OP
+    assert start(vm, b"function helper() return echo('x') end return helper()")[0] == StepKind.OP
     vm.close()
 
 
@@ -338,7 +338,7 @@ def test_what_is_passed_packed_is_counted(vm: VM, arguments: bytes, elements: in
     source = b"many = {} for i = 1, 256 do many[i] = i end echo(" + arguments + b")"
 
     told, name, form, _, counted = start(vm, source)
-    assert (told, name, form, counted) == (Told.OP, b"echo", Form.PACKED, elements)
+    assert (told, name, form, counted) == (StepKind.OP, b"echo", Form.PACKED, elements)
 
 
 @pytest.mark.parametrize("numbers", [colliding_numbers(2_700), colliding_floats(2_700)])
@@ -346,14 +346,14 @@ def test_a_table_whose_number_keys_collide_is_not_passed(vm: VM, numbers: list[f
     keys = ",".join(f"[{number!r}] = 1" for number in numbers)
 
     told, _, form, packed, counted = start(vm, b"echo({%s})" % keys.encode())
-    assert (told, form, counted) == (Told.OP, Form.PACKED, 1 + len(numbers))
+    assert (told, form, counted) == (StepKind.OP, Form.PACKED, 1 + len(numbers))
     assert wire.unpack(cast(bytes, packed)) == [Foreign(Ext.FOREIGN, "table whose number keys collide")]
 
 
 def test_a_few_scalars_cross_one_by_one(vm: VM) -> None:
     told = start(vm, b"local t = {} for i = 1, 255 do t[i] = i end echo(table.unpack(t))")
 
-    assert told == (Told.OP, b"echo", Form.PLAIN, *range(1, 256))
+    assert told == (StepKind.OP, b"echo", Form.PLAIN, *range(1, 256))
 
 
 def test_what_a_vm_uses_is_counted_until_it_is_gone(vm: VM, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,9 +385,9 @@ def test_what_a_vm_uses_is_counted_until_it_is_gone(vm: VM, monkeypatch: pytest.
     ],
 )
 def test_whatever_a_script_keeps_goes_before_its_vm_is_closed(
-    parts: Parts, callbacks: FakeCallbacks, monkeypatch: pytest.MonkeyPatch, keep: bytes
+    bytecode: Bytecode, callbacks: FakeCallbacks, monkeypatch: pytest.MonkeyPatch, keep: bytes
 ) -> None:
-    vm = VM(parts, INIT, LIMIT, callbacks, main_count=1000)
+    vm = VM(bytecode, INIT, LIMIT, callbacks, main_count=1000)
     start(vm, b"local big = ('x'):rep(2000000) " + keep)
     control, left = vm._control, []
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spyweb.lua import wire
-from spyweb.lua.worker.values import Told
-from spyweb.lua.worker.vm import VM, compile_parts, init_of
+from spyweb.lua.worker.values import StepKind
+from spyweb.lua.worker.vm import VM, compile_lua_files, init_of
 from spyweb.ops.catalog import names
 from spyweb.specs.linting.names import GLOBALS, INSTEAD, MEMBERS
 from tests.fakes.vm import FakeCallbacks
@@ -28,10 +28,10 @@ def names_of_a_vm() -> set[bytes]:
     """`http_get`, `state`, `state.get` and so on, as a script finds them by looking at its globals."""
     callbacks = FakeCallbacks()
     ops = [name for name in names() if not name.startswith("_")]
-    vm = VM(compile_parts(), init_of({"ops": ops, "engine": {}, "env": {}}), 64 << 20, callbacks, main_count=0)
+    vm = VM(compile_lua_files(), init_of({"ops": ops, "engine": {}, "env": {}}), 64 << 20, callbacks, main_count=0)
     assert vm.compile(b"x.lua", LIST) is None
     vm.begin(1, "run", wire.pack([{"job": "x"}, False]))
-    assert vm.start(1)[0] == Told.END
+    assert vm.start(1)[0] == StepKind.END
     return {name for _, line in callbacks.lines for name in line.split()}
 
 

@@ -5,8 +5,8 @@ from threading import get_ident
 import pytest
 
 from spyweb.lua.worker import limits
-from spyweb.lua.worker.lanes import has_endless_closing
-from spyweb.lua.worker.runs import Closing, Ledger
+from spyweb.lua.worker.runs import Closing, Registry
+from spyweb.lua.worker.threads import has_endless_closing
 
 
 @pytest.fixture
@@ -18,32 +18,32 @@ def cpu(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
 
 
 def test_a_vm_that_is_being_closed_for_too_long_is_reported_once(cpu: dict[int, float]) -> None:
-    ledger = Ledger()
-    ledger.closings[get_ident()] = Closing(0)
+    registry = Registry()
+    registry.closings[get_ident()] = Closing(0)
 
-    assert not has_endless_closing(ledger)
+    assert not has_endless_closing(registry)
     cpu[get_ident()] += limits.CLOSING
-    assert not has_endless_closing(ledger)
+    assert not has_endless_closing(registry)
     cpu[get_ident()] += 0.1
-    assert has_endless_closing(ledger)
-    assert not has_endless_closing(ledger)
+    assert has_endless_closing(registry)
+    assert not has_endless_closing(registry)
 
 
 def test_a_large_vm_may_take_longer_to_close(cpu: dict[int, float]) -> None:
-    ledger = Ledger()
-    ledger.closings[get_ident()] = Closing(10 * limits.CLOSING_RATE)
+    registry = Registry()
+    registry.closings[get_ident()] = Closing(10 * limits.CLOSING_RATE)
 
-    assert not has_endless_closing(ledger)
+    assert not has_endless_closing(registry)
     cpu[get_ident()] += limits.CLOSING + 9
-    assert not has_endless_closing(ledger)
+    assert not has_endless_closing(registry)
     cpu[get_ident()] += 2
-    assert has_endless_closing(ledger)
+    assert has_endless_closing(registry)
 
 
 def test_what_a_thread_used_before_it_closes_a_vm_does_not_count(cpu: dict[int, float]) -> None:
-    ledger = Ledger()
+    registry = Registry()
     cpu[get_ident()] = 3600.0
-    ledger.closings[get_ident()] = Closing(0)
+    registry.closings[get_ident()] = Closing(0)
 
-    assert not has_endless_closing(ledger)
-    assert not has_endless_closing(ledger)
+    assert not has_endless_closing(registry)
+    assert not has_endless_closing(registry)

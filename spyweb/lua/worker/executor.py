@@ -14,16 +14,16 @@ from msgspec import Struct
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended, Form, Why
 from spyweb.lua.worker import limits, values
-from spyweb.lua.worker.link import Outlet
-from spyweb.lua.worker.runs import Closing, Ledger, Phase, Run, Task, Tenancy
-from spyweb.lua.worker.values import Told
+from spyweb.lua.worker.link import Sender
+from spyweb.lua.worker.runs import Closing, HostedVm, Phase, Registry, Task, WorkerRun
+from spyweb.lua.worker.values import StepKind
 from spyweb.lua.worker.vm import OUT_OF_MEMORY, LuaError
 
 Result = tuple[object, ...]
 
-_OP, _END, _AFTERMATH = int(Told.OP), int(Told.END), int(Told.AFTERMATH)
+_OP, _END, _AFTERMATH = int(StepKind.OP), int(StepKind.END), int(StepKind.AFTERMATH)
 _RAISE = int(Form.RAISE)
-_STARVED, _SEQUEL = int(Told.STARVED), int(Told.SEQUEL)
+_STARVED, _SEQUEL = int(StepKind.STARVED), int(StepKind.SEQUEL)
 _CPU, _MEMORY = int(Why.CPU), int(Why.MEMORY)
 _NO_MEMORY = OUT_OF_MEMORY.encode()
 _SHORT = 0.0005  # seconds; a shorter step used the CPU for as long as it took: asking the thread's clock costs 0.6 µs
@@ -36,86 +36,86 @@ _BEFORE = {
 }
 
 
-class Seat(Struct, kw_only=True):
+class ThreadState(Struct, kw_only=True):
     """A thread that steps VMs."""
 
-    thread: int
+    ident: int
     slot: int
     cpu: float  # its CPU clock, when last asked
     now: float = 0.0  # the clock, when last asked
 
 
-class Stepper:
-    def __init__(self, ledger: Ledger, outlet: Outlet, slots: memoryview, wake: Callable[[], None]) -> None:
-        self._ledger = ledger
-        self._outlet = outlet
+class Executor:
+    def __init__(self, registry: Registry, sender: Sender, slots: memoryview, wake: Callable[[], None]) -> None:
+        self._registry = registry
+        self._sender = sender
         self._slots = slots
         self._wake = wake  # there is a run to be watched
-        self.leading: Run | None = None  # the run that the leader is stepping
+        self.leading: WorkerRun | None = None  # the run that the leader is stepping
 
-    def perform(self, task: Task, seat: Seat, *, leading: bool = False) -> Task | None:
+    def perform(self, task: Task, thread: ThreadState, *, leading: bool = False) -> Task | None:
         """Gives the task that has been waiting for the same VM."""
         run = task.run
         if run is None:
             self._wake()
-            self.close(task.home)
+            self.close(task.hosted)
             return None
         before = run.cpu
-        self._enter(run, seat, leading=leading)
+        self._enter(run, thread, leading=leading)
         try:
             told = self._open(run, task)
         except (MemoryError, LuaError) as error:
             told = _failed(run, error)
         while told is not None:
-            told = self._ask(run, seat, told) if told[0] == _OP else self._settle(run, seat, told)
-        return self._leave(run, seat, run.cpu - before + run.waited)
+            told = self._ask(run, thread, told) if told[0] == _OP else self._settle(run, thread, told)
+        return self._leave(run, thread, run.cpu - before + run.waited)
 
     # Entering and leaving
 
-    def _enter(self, run: Run, seat: Seat, *, leading: bool) -> None:
-        run.thread, run.cpu_base = seat.thread, seat.cpu
-        run.slot = seat.slot
-        self._slots[seat.slot], self._slots[wire.SLOTS + seat.slot] = run.id, int(run.cpu * 1000)
-        run.home.stepped = run
+    def _enter(self, run: WorkerRun, thread: ThreadState, *, leading: bool) -> None:
+        run.thread, run.cpu_base = thread.ident, thread.cpu
+        run.slot = thread.slot
+        self._slots[thread.slot], self._slots[wire.SLOTS + thread.slot] = run.id, int(run.cpu * 1000)
+        run.hosted.stepped = run
         run.waited = 0.0
-        run.started = seat.now = time.monotonic()
+        run.started = thread.now = time.monotonic()
         if leading:
             self.leading = run
         else:
             self._watch(run)
 
-    def _leave(self, run: Run, seat: Seat, took: float) -> Task | None:
+    def _leave(self, run: WorkerRun, thread: ThreadState, took: float) -> Task | None:
         """`took`: of the CPU, or waiting; a step that had to wait for the CPU is not a long one."""
-        home = run.home
-        with self._ledger.lock:
-            self._slots[seat.slot] = 0
+        hosted = run.hosted
+        with self._registry.lock:
+            self._slots[thread.slot] = 0
             run.started = 0.0
-            home.stepped = None
+            hosted.stepped = None
             if self.leading is run:
                 self.leading = None
-            if took > limits.LIGHT or home.heavy:
-                self._weigh(home, took)
-            if home.pending or home.closing:
-                return _next_task(home)
-            home.busy = False
+            if took > limits.LIGHT or hosted.heavy:
+                self._weigh(hosted, took)
+            if hosted.pending or hosted.closing:
+                return _next_task(hosted)
+            hosted.busy = False
             return None
 
-    def _weigh(self, home: Tenancy, took: float) -> None:
+    def _weigh(self, hosted: HostedVm, took: float) -> None:
         """Into the slow lane after one heavy step, out of it after many light ones."""
         if took > limits.HEAVY:
-            home.light_steps = 0
-            self._ledger.weigh(home, heavy=True)
+            hosted.light_steps = 0
+            self._registry.weigh(hosted, heavy=True)
         elif took >= limits.LIGHT:
-            home.light_steps = 0
+            hosted.light_steps = 0
         else:
-            home.light_steps += 1
-            if home.heavy and home.light_steps >= limits.LIGHT_STEPS:
-                self._ledger.weigh(home, heavy=False)
+            hosted.light_steps += 1
+            if hosted.heavy and hosted.light_steps >= limits.LIGHT_STEPS:
+                self._registry.weigh(hosted, heavy=False)
 
     # What is done to the VM
 
-    def _open(self, run: Run, task: Task) -> Result | None:
-        vm = run.home.vm
+    def _open(self, run: WorkerRun, task: Task) -> Result | None:
+        vm = run.hosted.vm
         if run.phase is Phase.BEGUN:
             if run.why:
                 return self._kill(run)
@@ -127,10 +127,10 @@ class Stepper:
             return self._end_for_memory(run)
         return self._begin(run) if run.phase is Phase.WAITING else None
 
-    def _begin(self, run: Run) -> Result:
-        if run.home.discarded:
+    def _begin(self, run: WorkerRun) -> Result:
+        if run.hosted.discarded:
             return _end(Ended.UNBEGUN, b"its VM was discarded", discarded=True)
-        vm = run.home.vm
+        vm = run.hosted.vm
         if not run.why and not vm.has_room(len(run.arguments)):
             run.why = _MEMORY
         if run.why:
@@ -138,144 +138,144 @@ class Stepper:
         self._set_out(run, values.address(vm.begin(run.id, run.procedure, run.arguments)))
         return vm.start(run.id)
 
-    def _set_out(self, run: Run, address: int) -> None:
-        with self._ledger.lock:
+    def _set_out(self, run: WorkerRun, address: int) -> None:
+        with self._registry.lock:
             run.phase, run.address, run.arguments = Phase.BEGUN, address, b""
             if run.why:  # it was told to end when there was nothing to be armed yet
                 limits.arm(address)
 
-    def _end_for_memory(self, run: Run) -> Result:
+    def _end_for_memory(self, run: WorkerRun) -> Result:
         run.why = run.why or _MEMORY
         return self._kill(run)
 
-    def _kill(self, run: Run) -> Result:
+    def _kill(self, run: WorkerRun) -> Result:
         """The VM is lost with it, so it may have the memory that its end takes."""
-        run.home.vm.stretch()
-        return run.home.vm.kill(run.id, run.why)
+        run.hosted.vm.stretch()
+        return run.hosted.vm.kill(run.id, run.why)
 
     # What came of it
 
-    def _settle(self, run: Run, seat: Seat, told: Result) -> Result | None:
+    def _settle(self, run: WorkerRun, thread: ThreadState, told: Result) -> Result | None:
         """What the VM tells next; None when the step is over."""
         kind = told[0]
         if kind == _AFTERMATH:
-            return self._guarded(run, self._begin_aftermath, run, seat, told)
+            return self._guarded(run, self._begin_aftermath, run, thread, told)
         if kind == _STARVED:
             return self._guarded(run, self._say_where, run)
         if kind == _SEQUEL:
             return self._guarded(run, self._begin_sequel, run, told)
-        self._finish(run, seat, told)
+        self._finish(run, thread, told)
         return None
 
-    def _ask(self, run: Run, seat: Seat, told: Result) -> Result | None:
+    def _ask(self, run: WorkerRun, thread: ThreadState, told: Result) -> Result | None:
         message = values.op_message(run.id, run.ops + 1, told)
         size = values.size_of(message)
         if size > wire.LARGEST:
             return self._guarded(run, self._refuse, run, message, size)
         run.ops += 1
-        with self._ledger.lock:
-            _account(run, seat)
+        with self._registry.lock:
+            _account(run, thread)
             if run.cpu > run.cpu_limit and not run.why:
                 run.why = run.first_why = _CPU
                 run.limit_at = time.monotonic()
             if not run.why:
                 run.asks = run.ops
-                (self._outlet.post_bulk if size > wire.BULK else self._outlet.post)(message)
+                (self._sender.post_bulk if size > wire.BULK else self._sender.post)(message)
                 return None
         return self._guarded(run, self._kill, run)
 
-    def _refuse(self, run: Run, message: list[object], size: int) -> Result:
+    def _refuse(self, run: WorkerRun, message: list[object], size: int) -> Result:
         """The daemon would take it for nonsense, at the price of every run in this worker."""
         text = f"{message[3]}: {size} bytes can't be handed over at once, {wire.LARGEST} at most"
-        return run.home.vm.step(run.id, _RAISE, [text.encode()])
+        return run.hosted.vm.step(run.id, _RAISE, [text.encode()])
 
-    def _begin_aftermath(self, run: Run, seat: Seat, told: Result) -> Result:
+    def _begin_aftermath(self, run: WorkerRun, thread: ThreadState, told: Result) -> Result:
         if told[2] == Ended.MEMORY:
-            run.home.vm.stretch()
-        with self._ledger.lock:
-            _account(run, seat)
+            run.hosted.vm.stretch()
+        with self._registry.lock:
+            _account(run, thread)
             run.address, run.why, run.cpu_limit = values.address(told[1]), 0, float("inf")  # type: ignore[arg-type]
             run.deadline = time.monotonic() + limits.AFTERMATH
             run.limit_at = run.limit_at or run.deadline
         self._watch(run)
-        return run.home.vm.start(run.id)
+        return run.hosted.vm.start(run.id)
 
-    def _say_where(self, run: Run) -> Result:
-        run.home.vm.stretch()
-        return run.home.vm.start(run.id)
+    def _say_where(self, run: WorkerRun) -> Result:
+        run.hosted.vm.stretch()
+        return run.hosted.vm.start(run.id)
 
-    def _begin_sequel(self, run: Run, told: Result) -> Result:
-        with self._ledger.lock:
+    def _begin_sequel(self, run: WorkerRun, told: Result) -> Result:
+        with self._registry.lock:
             run.address = values.address(told[1])  # type: ignore[arg-type]
             if run.why:  # it was told to end while there was nothing to be armed
                 limits.arm(run.address)
-        return run.home.vm.start(run.id)
+        return run.hosted.vm.start(run.id)
 
-    def _finish(self, run: Run, seat: Seat, told: Result) -> None:
-        ledger, home = self._ledger, run.home
-        with ledger.lock:
-            _account(run, seat)
+    def _finish(self, run: WorkerRun, thread: ThreadState, told: Result) -> None:
+        registry, hosted = self._registry, run.hosted
+        with registry.lock:
+            _account(run, thread)
             run.phase = Phase.ENDED
-            ledger.runs.pop(run.id, None)
-            ledger.watched.pop(run.id, None)
-            home.runs -= 1
+            registry.runs.pop(run.id, None)
+            registry.watched.pop(run.id, None)
+            hosted.runs -= 1
             if told[5]:
-                home.discarded = True
-                ledger.retire(home)
-            self._outlet.post(values.end_message(run.id, told, run.cpu))
+                hosted.discarded = True
+                registry.retire(hosted)
+            self._sender.post(values.end_message(run.id, told, run.cpu))
 
-    def _guarded(self, run: Run, call: Callable[..., Result | None], *arguments: object) -> Result | None:
+    def _guarded(self, run: WorkerRun, call: Callable[..., Result | None], *arguments: object) -> Result | None:
         try:
             return call(*arguments)
         except (MemoryError, LuaError) as error:
             return _failed(run, error)
 
-    def _watch(self, run: Run) -> None:
-        self._ledger.watched[run.id] = run
+    def _watch(self, run: WorkerRun) -> None:
+        self._registry.watched[run.id] = run
         self._wake()
 
-    def close(self, home: Tenancy) -> None:
+    def close(self, hosted: HostedVm) -> None:
         """Close its VM, while the follower watches: no hook ends what Lua does then."""
-        ledger, thread = self._ledger, get_ident()
-        ledger.closings[thread] = Closing(home.vm.used)
-        home.vm.close()
-        with ledger.lock:  # who asks for the clock of this thread holds it
-            del ledger.closings[thread]
-            ledger.closing.discard(home)
+        registry, thread = self._registry, get_ident()
+        registry.closings[thread] = Closing(hosted.vm.used)
+        hosted.vm.close()
+        with registry.lock:  # who asks for the clock of this thread holds it
+            del registry.closings[thread]
+            registry.closing.discard(hosted)
 
 
 def _end(ended: Ended, reason: bytes, *, discarded: bool) -> Result:
     return (_END, int(ended), reason, b"", None, discarded, None)
 
 
-def _failed(run: Run, error: MemoryError | LuaError) -> Result:
+def _failed(run: WorkerRun, error: MemoryError | LuaError) -> Result:
     """What a step came to that told nothing."""
     if isinstance(error, MemoryError) or str(error) == OUT_OF_MEMORY:
         return _out_of_memory(run)
     return _end(Ended.ERROR, str(error).encode("utf-8", "replace")[:4096], discarded=True)
 
 
-def _out_of_memory(run: Run) -> Result:
+def _out_of_memory(run: WorkerRun) -> Result:
     """There was not even enough to say why it ended."""
     ended = _BEFORE[Why(run.why)][0] if run.why else Ended.MEMORY
     return _end(ended, _NO_MEMORY, discarded=True)
 
 
-def _account(run: Run, seat: Seat) -> None:
+def _account(run: WorkerRun, thread: ThreadState) -> None:
     now = time.monotonic()
     took = now - run.started
     if took > _SHORT:
         cpu = time.thread_time()
-        took, seat.cpu = min(took, cpu - seat.cpu), cpu
+        took, thread.cpu = min(took, cpu - thread.cpu), cpu
     run.cpu += took
-    run.started = seat.now = now
-    run.cpu_base = seat.cpu
+    run.started = thread.now = now
+    run.cpu_base = thread.cpu
 
 
-def _next_task(home: Tenancy) -> Task | None:
-    if home.pending:
-        return home.pending.pop(0)
-    if home.closing and not home.runs:
-        return Task(home=home)
-    home.busy = False
+def _next_task(hosted: HostedVm) -> Task | None:
+    if hosted.pending:
+        return hosted.pending.pop(0)
+    if hosted.closing and not hosted.runs:
+        return Task(hosted=hosted)
+    hosted.busy = False
     return None
