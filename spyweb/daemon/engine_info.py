@@ -6,13 +6,13 @@ import os
 import platform
 
 from spyweb import __version__
-from spyweb.lua.session import InitFacts
+from spyweb.lua.session import EngineInfo
 from spyweb.ops import catalog
 from spyweb.ops.environment import visible_environment
 from spyweb.settings import Settings
 
 
-def engine_info(settings: Settings, server_url: str | None) -> InitFacts:
+def engine_info(settings: Settings, server_url: str | None) -> EngineInfo:
     engine: dict[str, object] = {
         "os": platform.system().lower(),
         "arch": platform.machine(),
@@ -23,7 +23,7 @@ def engine_info(settings: Settings, server_url: str | None) -> InitFacts:
     }
     if server_url:
         engine["server_url"] = server_url
-    return InitFacts(
+    return EngineInfo(
         ops=catalog.names(),
         engine=engine,
         env=visible_environment(os.environ, settings.security.env_deny),

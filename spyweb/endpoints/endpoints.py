@@ -17,9 +17,9 @@ from spyweb.endpoints.lanes import Lanes
 from spyweb.endpoints.limiter import ConcurrencyLimiter
 from spyweb.errors import PoolError, Problem
 from spyweb.lua.deadlines import Deadlines
-from spyweb.lua.patience import settle, within
 from spyweb.lua.procedures import Procedure
 from spyweb.lua.session import Code, Host, Request
+from spyweb.lua.timeouts import settle, within
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, JobId, Outcome, RunId
 

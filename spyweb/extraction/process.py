@@ -15,7 +15,7 @@ from typing import Protocol, cast
 import structlog
 
 from spyweb.clock import Clock
-from spyweb.confined.birth import bare_environment, describe_exit
+from spyweb.confined.child import bare_environment, describe_exit
 from spyweb.errors import ExtractionError
 from spyweb.extraction import wire
 from spyweb.extraction.page import Extracted

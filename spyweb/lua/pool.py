@@ -21,15 +21,15 @@ from msgspec.structs import replace
 from spyweb.clock import Clock, Handle
 from spyweb.errors import PoolError, ScriptError
 from spyweb.lua import endings
-from spyweb.lua.dialogue import Dialogue
-from spyweb.lua.link import Departures
-from spyweb.lua.nursery import Births, Nursery
-from spyweb.lua.patience import settle, within
+from spyweb.lua.channel import RunChannel
+from spyweb.lua.connection import FlushQueue
 from spyweb.lua.process import Death
 from spyweb.lua.quarantine import Quarantine
 from spyweb.lua.remote import Around, RemoteWorker, Vm
-from spyweb.lua.session import Code, Host, InitFacts, Order, PoolStats, Request, Told
-from spyweb.lua.staff import Staff
+from spyweb.lua.session import Code, EngineInfo, Host, PendingRun, PoolStats, Request, Told
+from spyweb.lua.spawner import Births, Spawner
+from spyweb.lua.supervisor import Supervisor
+from spyweb.lua.timeouts import settle, within
 from spyweb.lua.wire import End, Ended, Stuck, Why
 from spyweb.model import MIB, Ending, Isolation, JobId, Outcome, RunId
 
@@ -50,15 +50,15 @@ async def open_pool(
     *,
     clock: Clock,
     workers: int,
-    init: InitFacts,
+    init: EngineInfo,
     memory_budget: int = MEMORY_BUDGET,
-    nursery: Callable[[Clock, str], Births] = Nursery,
+    spawner: Callable[[Clock, str], Births] = Spawner,
 ) -> AsyncIterator[Pool]:
     """Raises PoolError when no worker can be started."""
     async with AsyncExitStack() as stack:
         tasks = await TaskGroup().__aenter__()
         stack.push_async_callback(tasks.__aexit__, None, None, None)  # an error of the caller's is not the group's
-        births = nursery(clock, init.timezone)
+        births = spawner(clock, init.timezone)
         stack.push_async_callback(births.close)
         pool = Pool(clock=clock, births=births, init=init, memory_budget=memory_budget, tasks=tasks)
         stack.push_async_callback(pool.stop, 0)
@@ -67,14 +67,14 @@ async def open_pool(
 
 
 class Pool:
-    def __init__(self, *, clock: Clock, births: Births, init: InitFacts, memory_budget: int, tasks: TaskGroup) -> None:
+    def __init__(self, *, clock: Clock, births: Births, init: EngineInfo, memory_budget: int, tasks: TaskGroup) -> None:
         self._clock = clock
         self._memory_budget = memory_budget
-        around = Around(clock=clock, births=births, departures=Departures(), init=init, tasks=tasks, overseer=self)
-        self._staff = Staff(around)
+        around = Around(clock=clock, births=births, flush_queue=FlushQueue(), init=init, tasks=tasks, overseer=self)
+        self._supervisor = Supervisor(around)
         self._quarantine = Quarantine()
-        self._orders: dict[RunId, Order] = {}
-        self._patience: dict[RunId, Handle] = {}  # of the orders that have not begun
+        self._pending_runs: dict[RunId, PendingRun] = {}
+        self._patience: dict[RunId, Handle] = {}  # of the pending_runs that have not begun
         self._vms: dict[JobId, dict[int, Vm]] = {}  # by generation: where the next run begins
         self._retired: dict[JobId, int] = {}  # generations below are not kept ...
         self._held: Counter[tuple[JobId, int]] = Counter()  # ... unless somebody needs them for longer than one call
@@ -85,9 +85,9 @@ class Pool:
         self._idle = get_running_loop().create_future()
 
     async def open(self, workers: int) -> None:
-        self._staff.open(workers)
-        if not await self._staff.wait_until_up():
-            raise PoolError(f"no worker could be started: {self._staff.trouble}")
+        self._supervisor.open(workers)
+        if not await self._supervisor.wait_until_up():
+            raise PoolError(f"no worker could be started: {self._supervisor.trouble}")
 
     # What can be asked
 
@@ -109,10 +109,10 @@ class Pool:
             tell(endings.never_begun(Why.STOPPED))
             return
         told = Told(partial(self._tell, request.run, tell))
-        order = Order(request=request, host=host, ending=told, is_fresh=True)
-        self._note(order)
+        pending = PendingRun(request=request, host=host, ending=told, is_fresh=True)
+        self._note(pending)
         try:
-            self._admit(order)
+            self._admit(pending)
         except BaseException:
             self._forget(request.run)
             raise
@@ -134,40 +134,40 @@ class Pool:
         if self._is_stopping:
             return endings.never_begun(Why.STOPPED)
         ending: Future[Ending] = get_running_loop().create_future()
-        order = Order(request=request, host=host, ending=ending, is_fresh=is_fresh)
-        self._note(order)
+        pending = PendingRun(request=request, host=host, ending=ending, is_fresh=is_fresh)
+        self._note(pending)
         try:
-            self._admit(order)
+            self._admit(pending)
             return await ending
         except CancelledError:
-            await self._end_cancelled(order)
+            await self._end_cancelled(pending)
             raise
         finally:
             self._forget(request.run)
 
-    def _note(self, order: Order) -> None:
-        run = order.request.run
-        if run in self._orders:
+    def _note(self, pending: PendingRun) -> None:
+        run = pending.request.run
+        if run in self._pending_runs:
             raise ValueError(f"run {run} is under way")
-        self._orders[run] = order
+        self._pending_runs[run] = pending
 
-    async def _end_cancelled(self, order: Order) -> None:
+    async def _end_cancelled(self, pending: PendingRun) -> None:
         ending: Future[Ending] = get_running_loop().create_future()
-        order.ending = ending  # the first one was cancelled with the task
-        self.cancel(order.request.run, Why.CANCELLED)
+        pending.ending = ending  # the first one was cancelled with the task
+        self.cancel(pending.request.run, Why.CANCELLED)
         await ending
 
     def _forget(self, run: RunId) -> None:
-        del self._orders[run]
+        del self._pending_runs[run]
         self._cancel_patience(run)
-        if self._is_stopping and not self._orders:
+        if self._is_stopping and not self._pending_runs:
             settle(self._idle)
 
     def cancel(self, run: RunId, why: Why) -> None:
         """Have it end; `run` then gives its ending.  A run that is not known has ended already."""
-        order = self._orders.get(run)
-        if order is not None and not any(worker.cancel(run, why) for worker in self._staff):
-            order.end(endings.never_begun(why))
+        pending = self._pending_runs.get(run)
+        if pending is not None and not any(worker.cancel(run, why) for worker in self._supervisor):
+            pending.end(endings.never_begun(why))
 
     async def check(self, code: Code) -> None:
         """Compile all of its files in a scratch VM; raises ScriptError."""
@@ -176,9 +176,9 @@ class Pool:
         if self._is_stopping:
             raise PoolError("the workers are being stopped")
         for _ in range(TRIES):
-            verdict = self._staff.least_loaded().check(code)
+            verdict = self._supervisor.least_loaded().check(code)
             if not await within(self._clock, PATIENCE, verdict):
-                raise PoolError(f"{code.chunk} was not compiled within {PATIENCE:.0f} s: {self._staff.trouble}")
+                raise PoolError(f"{code.chunk} was not compiled within {PATIENCE:.0f} s: {self._supervisor.trouble}")
             if verdict.exception() is None:
                 raise_complaint(code, verdict.result())
                 return
@@ -194,8 +194,8 @@ class Pool:
         self._quarantine.renew(job, older_than)
         for vm in list(self._vms.get(job, {}).values()):
             if not self._is_kept(vm.code):
-                self._let_go(vm)
-        for worker in list(self._staff):
+                self._release(vm)
+        for worker in list(self._supervisor):
             worker.forget_template(job, older_than)
             self._dismiss_if_empty(worker)
 
@@ -221,16 +221,16 @@ class Pool:
         """This one was tried and is not wanted; those before and after it are."""
         vm = self._vms.get(job, {}).get(generation)
         if vm is not None:
-            self._let_go(vm)
+            self._release(vm)
 
     def stats(self) -> PoolStats:
-        workers = [worker.info for worker in self._staff]
-        rights = next((worker.rights for worker in self._staff if worker.rights), ())
+        workers = [worker.info for worker in self._supervisor]
+        rights = next((worker.rights for worker in self._supervisor if worker.rights), ())
         return PoolStats(
             rights=rights,
             workers=workers,
             quarantined=self._quarantine.reasons,
-            deaths=self._staff.deaths,
+            deaths=self._supervisor.deaths,
             loads=self._loads.total(),
         )
 
@@ -242,47 +242,47 @@ class Pool:
         """
         self._is_stopping = True
         await self._wait_until_idle(grace)
-        for run in list(self._orders):
+        for run in list(self._pending_runs):
             self.cancel(run, Why.STOPPED)
         await self._wait_until_idle(STOP_LIMIT)
-        for order in list(self._orders.values()):
-            order.end(endings.unstoppable(Why.STOPPED))
-        await self._staff.close()
+        for pending in list(self._pending_runs.values()):
+            pending.end(endings.unstoppable(Why.STOPPED))
+        await self._supervisor.close()
 
     async def _wait_until_idle(self, seconds: float) -> None:
-        if self._orders:
+        if self._pending_runs:
             await within(self._clock, seconds, self._idle)
 
     # Where runs begin
 
-    def _admit(self, order: Order) -> None:
-        if order.ending.done():
+    def _admit(self, pending: PendingRun) -> None:
+        if pending.ending.done():
             return
-        if order.is_fresh:
-            self._begin_fresh(order)
+        if pending.is_fresh:
+            self._begin_fresh(pending)
         else:
-            self._begin_or_wait(self._vm_for(order.request.code), order)
+            self._begin_or_wait(self._vm_for(pending.request.code), pending)
 
-    def _begin_fresh(self, order: Order) -> None:
-        code = order.request.code
+    def _begin_fresh(self, pending: PendingRun) -> None:
+        code = pending.request.code
         worker = self._worker_for(code, own=self._needs_own_worker(code))
-        worker.begin_fresh(order, self._spares.get(code.job, 0))
+        worker.begin_fresh(pending, self._spares.get(code.job, 0))
 
-    def _begin_or_wait(self, vm: Vm, order: Order) -> None:
+    def _begin_or_wait(self, vm: Vm, pending: PendingRun) -> None:
         if vm.is_loaded:
-            self._begin(vm, order)
+            self._begin(vm, pending)
             return
-        vm.waiting.append(order)
-        run = order.request.run
+        vm.waiting.append(pending)
+        run = pending.request.run
         if run not in self._patience:
-            self._patience[run] = self._clock.call_later(PATIENCE, partial(self._give_up, order))
+            self._patience[run] = self._clock.call_later(PATIENCE, partial(self._give_up, pending))
 
-    def _begin(self, vm: Vm, order: Order) -> None:
-        self._cancel_patience(order.request.run)
-        vm.worker.begin(vm, order)
+    def _begin(self, vm: Vm, pending: PendingRun) -> None:
+        self._cancel_patience(pending.request.run)
+        vm.worker.begin(vm, pending)
 
-    def _give_up(self, order: Order) -> None:
-        order.fail(PoolError(f"no worker could be had within {PATIENCE:.0f} s: {self._staff.trouble}"))
+    def _give_up(self, pending: PendingRun) -> None:
+        pending.fail(PoolError(f"no worker could be had within {PATIENCE:.0f} s: {self._supervisor.trouble}"))
 
     def _cancel_patience(self, run: RunId) -> None:
         timer = self._patience.pop(run, None)
@@ -293,7 +293,7 @@ class Pool:
         return code.isolation is Isolation.PROCESS or self._quarantine.holds(code)
 
     def _worker_for(self, code: Code, *, own: bool) -> RemoteWorker:
-        return self._staff.own_worker(code.job) if own else self._staff.least_loaded()
+        return self._supervisor.own_worker(code.job) if own else self._supervisor.least_loaded()
 
     def _vm_for(self, code: Code) -> Vm:
         vms = self._vms.get(code.job)
@@ -303,7 +303,7 @@ class Pool:
             return self._make_vm(code, own=own)
         if own is (vm.worker.job is not None):
             return vm
-        self._let_go(vm)
+        self._release(vm)
         return self._make_vm(code, own=own)
 
     def _make_vm(self, code: Code, *, own: bool) -> Vm:
@@ -312,16 +312,16 @@ class Pool:
         self._vms.setdefault(code.job, {})[code.generation] = vm
         self._loads[code.job] += 1
         if not self._is_kept(code):
-            worker.doom(vm)
+            worker.mark_for_removal(vm)
         return vm
 
-    def _let_go(self, vm: Vm) -> None:
+    def _release(self, vm: Vm) -> None:
         """The job's next run begins in another VM."""
-        self._unlist(vm)
-        vm.worker.doom(vm)
+        self._forget_vm(vm)
+        vm.worker.mark_for_removal(vm)
         self._dismiss_if_empty(vm.worker)
 
-    def _unlist(self, vm: Vm) -> None:
+    def _forget_vm(self, vm: Vm) -> None:
         vms = self._vms.get(vm.code.job, {})
         if vms.get(vm.code.generation) is vm:
             del vms[vm.code.generation]
@@ -330,38 +330,38 @@ class Pool:
 
     def _dismiss_if_empty(self, worker: RemoteWorker) -> None:
         if worker.job is not None and worker.is_empty and not worker.is_retiring:
-            self._staff.dismiss(worker)
+            self._supervisor.dismiss(worker)
 
     # What becomes of them (the Overseer of every worker)
 
     def loaded(self, vm: Vm, reason: str | None) -> None:
         waiting, vm.waiting = vm.waiting, []
         if reason is not None:
-            self._unlist(vm)
+            self._forget_vm(vm)
             self._dismiss_if_empty(vm.worker)
-        for order in waiting:
-            if order.ending.done():
+        for pending in waiting:
+            if pending.ending.done():
                 continue
             if reason is None:
-                self._begin(vm, order)
+                self._begin(vm, pending)
             else:
-                order.end(endings.did_not_compile(reason))
+                pending.end(endings.did_not_compile(reason))
 
-    def ended(self, vm: Vm, dialogue: Dialogue, end: End) -> None:
-        if vm.is_doomed and vm.template is None:
-            self._unlist(vm)
+    def ended(self, vm: Vm, channel: RunChannel, end: End) -> None:
+        if vm.is_marked and vm.template is None:
+            self._forget_vm(vm)
         if end.ended is Ended.UNBEGUN:
-            self._begin_elsewhere(dialogue)
+            self._begin_elsewhere(channel)
         else:
-            dialogue.order.end(self._after(vm, endings.from_end(end)))
+            channel.pending.end(self._after(vm, endings.from_end(end)))
         self._dismiss_if_empty(vm.worker)
 
-    def _begin_elsewhere(self, dialogue: Dialogue) -> None:
-        order = dialogue.order
-        if dialogue.why is not Why.NOTHING:
-            order.end(endings.never_begun(dialogue.why))
+    def _begin_elsewhere(self, channel: RunChannel) -> None:
+        pending = channel.pending
+        if channel.why is not Why.NOTHING:
+            pending.end(endings.never_begun(channel.why))
         else:
-            self._try_again(order, "its VM was gone before it could begin", guilty=False)
+            self._try_again(pending, "its VM was gone before it could begin", guilty=False)
 
     def _after(self, vm: Vm, ending: Ending) -> Ending:
         """A clean run ends a quarantine: the next one begins in a shared worker, with fresh globals."""
@@ -370,18 +370,18 @@ class Pool:
         if vm.code.isolation is Isolation.PROCESS:
             return ending
         log.info("a job is out of quarantine", job=vm.code.job)
-        self._let_go(vm)
+        self._release(vm)
         return replace(ending, globals_reset=True)
 
-    def stuck(self, worker: RemoteWorker, dialogue: Dialogue, report: Stuck | None) -> None:
+    def stuck(self, worker: RemoteWorker, channel: RunChannel, report: Stuck | None) -> None:
         """What it says is which limit was reached first, and what the run has used: without it, nothing is known."""
         if report is None:
-            why, cpu_ms = dialogue.why, worker.process.stepped.get(dialogue.run, 0)
+            why, cpu_ms = channel.why, worker.process.stepped.get(channel.run, 0)
         else:
-            why, cpu_ms = report.why or dialogue.why or Why.CPU, report.cpu_ms
-        request = dialogue.order.request
-        worker.abandon(dialogue)
-        dialogue.order.end(endings.unstoppable(why, cpu_ms))
+            why, cpu_ms = report.why or channel.why or Why.CPU, report.cpu_ms
+        request = channel.pending.request
+        worker.abandon(channel)
+        channel.pending.end(endings.unstoppable(why, cpu_ms))
         if why is not Why.STOPPED:
             self._put_in_quarantine(request, "could not be stopped")
         if not worker.is_retiring:
@@ -395,13 +395,13 @@ class Pool:
     def _replace(self, worker: RemoteWorker) -> None:
         waiting = []
         for vm in list(worker.vms.values()):
-            self._unlist(vm)
+            self._forget_vm(vm)
             waiting += vm.waiting
             vm.waiting = []
-            worker.doom(vm)
-        self._staff.replace(worker)
-        for order in waiting:
-            self._admit(order)
+            worker.mark_for_removal(vm)
+        self._supervisor.replace(worker)
+        for pending in waiting:
+            self._admit(pending)
 
     def _put_in_quarantine(self, request: Request, what: str) -> None:
         reason = f"run {request.run} {what}"
@@ -415,7 +415,7 @@ class Pool:
         used, staying = worker.used_bytes, []
         for number, size in largest:
             vm = worker.vms.get(number)
-            if vm is None or vm.is_doomed:
+            if vm is None or vm.is_marked:
                 used -= size
             else:
                 staying.append((size, number))
@@ -426,52 +426,52 @@ class Pool:
         reason = f"its VM of {size / MIB:.0f} MB was the largest of a worker over its memory budget"
         log.warning("a job moves to a worker of its own; its globals are reset", job=vm.code.job, reason=reason)
         self._quarantine.put(vm.code, reason, until_clean_run=False)
-        self._let_go(vm)
+        self._release(vm)
 
     def proven(self, worker: RemoteWorker) -> None:
-        self._staff.prove()
+        self._supervisor.prove()
 
     def died(self, worker: RemoteWorker, death: Death) -> None:
         for vm in worker.vms.values():
-            self._unlist(vm)
-        self._staff.bury(worker, death)
+            self._forget_vm(vm)
+        self._supervisor.bury(worker, death)
         guilty = {} if death.blameless else death.stepped
-        for dialogue in worker.dialogues:
-            worker.abandon(dialogue)
+        for channel in worker.channels:
+            worker.abandon(channel)
             if worker.is_up:
-                self._lose(dialogue, death, guilty=dialogue.run in guilty)
+                self._lose(channel, death, guilty=channel.run in guilty)
             else:
-                self._try_again(dialogue.order, f"its worker died: {death.reason}", guilty=False)
+                self._try_again(channel.pending, f"its worker died: {death.reason}", guilty=False)
         for vm in list(worker.vms.values()):
             self._load_elsewhere(vm, worker, death)
 
-    def _lose(self, dialogue: Dialogue, death: Death, *, guilty: bool) -> None:
-        why = Why.STOPPED if self._is_stopping else dialogue.why
-        cpu_ms = death.stepped.get(dialogue.run, 0)
+    def _lose(self, channel: RunChannel, death: Death, *, guilty: bool) -> None:
+        why = Why.STOPPED if self._is_stopping else channel.why
+        cpu_ms = death.stepped.get(channel.run, 0)
         if guilty and why is not Why.STOPPED:
-            self._put_in_quarantine(dialogue.order.request, f"was being stepped when its worker died: {death.reason}")
+            self._put_in_quarantine(channel.pending.request, f"was being stepped when its worker died: {death.reason}")
         if why is Why.NOTHING:
-            dialogue.order.end(endings.lost(f"its worker died: {death.reason}", guilty=guilty, cpu_ms=cpu_ms))
+            channel.pending.end(endings.lost(f"its worker died: {death.reason}", guilty=guilty, cpu_ms=cpu_ms))
         else:
-            dialogue.order.end(endings.unstoppable(why, cpu_ms))
+            channel.pending.end(endings.unstoppable(why, cpu_ms))
 
     def _load_elsewhere(self, vm: Vm, worker: RemoteWorker, death: Death) -> None:
         """A death in which nobody was being stepped may be the work of a script that was being compiled."""
         suspect = worker.is_up and not death.blameless and not death.stepped
-        for order in vm.waiting:
+        for pending in vm.waiting:
             if suspect:
-                self._put_in_quarantine(order.request, f"was about to begin when its worker died: {death.reason}")
+                self._put_in_quarantine(pending.request, f"was about to begin when its worker died: {death.reason}")
             if worker.is_up:
-                self._try_again(order, f"its worker died: {death.reason}", guilty=suspect)
+                self._try_again(pending, f"its worker died: {death.reason}", guilty=suspect)
             else:
-                self._admit(order)
+                self._admit(pending)
 
-    def _try_again(self, order: Order, reason: str, *, guilty: bool) -> None:
-        order.tries += 1
-        if order.tries < TRIES and not self._is_stopping:
-            self._admit(order)
+    def _try_again(self, pending: PendingRun, reason: str, *, guilty: bool) -> None:
+        pending.tries += 1
+        if pending.tries < TRIES and not self._is_stopping:
+            self._admit(pending)
         else:
-            order.end(endings.lost(reason, guilty=guilty))
+            pending.end(endings.lost(reason, guilty=guilty))
 
 
 def raise_complaint(code: Code, reason: str | None) -> None:

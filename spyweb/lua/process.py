@@ -12,10 +12,10 @@ import structlog
 
 from spyweb.clock import Clock
 from spyweb.errors import PoolError
-from spyweb.lua.link import Departures, Link
-from spyweb.lua.nursery import Births, Child, Exit
-from spyweb.lua.patience import within
+from spyweb.lua.connection import FlushQueue, WorkerConnection
 from spyweb.lua.slots import Slots
+from spyweb.lua.spawner import Births, Child, Exit
+from spyweb.lua.timeouts import within
 
 log = structlog.get_logger()
 
@@ -47,14 +47,14 @@ class Owner(Protocol):
 class Process:
     """It may be sent to from the moment it is made: that waits for its birth."""
 
-    def __init__(self, clock: Clock, births: Births, departures: Departures, owner: Owner) -> None:
+    def __init__(self, clock: Clock, births: Births, flush_queue: FlushQueue, owner: Owner) -> None:
         loop = get_running_loop()
         self.pid = 0
         self.up: Future[bool] = loop.create_future()  # False: it died before it was ready
         self.dead: Future[None] = loop.create_future()
-        self.link = Link(self, departures)
+        self.connection = WorkerConnection(self, flush_queue)
         self._clock = clock
-        self._births = births
+        self._forks = births
         self._owner = owner
         self._slots: Slots | None = None  # made at its birth, which may fail: out of descriptors, of memory
         self._child: Child | None = None  # none yet, or never
@@ -90,15 +90,15 @@ class Process:
         main, their_main = socket.socketpair()
         bulk, their_bulk = socket.socketpair()
         with their_main, their_bulk:
-            await self.link.open(main, bulk)
+            await self.connection.open(main, bulk)
             self._open_sockets = 2
-            child = await self._births.fork(their_main, their_bulk, slots.descriptor)
+            child = await self._forks.fork(their_main, their_bulk, slots.descriptor)
         self.pid = child.pid
         self._child = child
         child.exited.add_done_callback(self._exited)
         if self._verdict:  # killed before it was born
             self._clock.call_later(DEATH_LIMIT, self._conclude)
-            self._births.kill(child)
+            self._forks.kill(child)
 
     @property
     def stepped(self) -> Mapping[int, int]:
@@ -112,7 +112,7 @@ class Process:
         self._verdict, self._blameless = reason, blameless
         if self._child is not None:
             self._clock.call_later(DEATH_LIMIT, self._conclude)
-            self._births.kill(self._child)
+            self._forks.kill(self._child)
         elif not self._is_being_born:
             self._conclude()
 
@@ -134,7 +134,7 @@ class Process:
         """A socket ended: all that came by it has been heard.  The other one follows: the process is dead, or dies."""
         self._open_sockets -= 1
         if self._child is not None:
-            self._births.kill(self._child)
+            self._forks.kill(self._child)
             self._conclude_if_over(self._child)
 
     def _exited(self, _exit: Future[Exit]) -> None:
@@ -151,7 +151,7 @@ class Process:
         if self.dead.done():
             return
         self.dead.set_result(None)
-        self.link.close()
+        self.connection.close()
         if not self.up.done():
             self.up.set_result(False)
         death = self._death()

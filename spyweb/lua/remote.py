@@ -20,13 +20,13 @@ from spyweb.clock import Clock
 from spyweb.errors import PoolError
 from spyweb.limits import LOG_BYTES_PER_S
 from spyweb.lua import wire
+from spyweb.lua.channel import RunChannel, Terms
+from spyweb.lua.connection import FlushQueue, WorkerConnection
 from spyweb.lua.deadlines import Deadlines
-from spyweb.lua.dialogue import Dialogue, Terms
-from spyweb.lua.link import Departures, Link
-from spyweb.lua.nursery import Births
-from spyweb.lua.patience import settle
 from spyweb.lua.process import Death, Process
-from spyweb.lua.session import Code, InitFacts, Order, WorkerInfo
+from spyweb.lua.session import Code, EngineInfo, PendingRun, WorkerInfo
+from spyweb.lua.spawner import Births
+from spyweb.lua.timeouts import settle
 from spyweb.lua.wire import End, Form, FromWorker, Loaded, Pong, Ready, Stuck, ToWorker, Why
 from spyweb.model import MIB, JobId, RunId
 
@@ -56,10 +56,10 @@ class Vm(Struct, kw_only=True, eq=False):
     number: int
     code: Code
     worker: RemoteWorker
-    waiting: list[Order] = []  # its own (a Struct copies it): until it is loaded
+    waiting: list[PendingRun] = []  # its own (a Struct copies it): until it is loaded
     running: int = 0
     is_loaded: bool = False
-    is_doomed: bool = False
+    is_marked: bool = False
     template: Template | None = None  # where it is made by the worker for a single run, and gone with it
 
 
@@ -80,9 +80,9 @@ class Overseer(Protocol):
     def loaded(self, vm: Vm, reason: str | None) -> None:
         """It has compiled, or there is a reason why not and the VM is gone."""
 
-    def ended(self, vm: Vm, dialogue: Dialogue, end: End) -> None: ...
+    def ended(self, vm: Vm, channel: RunChannel, end: End) -> None: ...
 
-    def stuck(self, worker: RemoteWorker, dialogue: Dialogue, report: Stuck | None) -> None:
+    def stuck(self, worker: RemoteWorker, channel: RunChannel, report: Stuck | None) -> None:
         """This run was told to end, or went over a limit, and does not end; what the worker says of it, if it does."""
 
     def closing_for_ever(self, worker: RemoteWorker) -> None:
@@ -103,15 +103,16 @@ class Around:
 
     clock: Clock
     births: Births
-    departures: Departures
-    init: InitFacts
+    flush_queue: FlushQueue
+    init: EngineInfo
     tasks: TaskGroup
     overseer: Overseer
 
-    def terms(self, link: Link, overdue: Callable[[Dialogue], None]) -> Terms:
-        """Those of one worker's dialogues."""
+    def terms(self, connection: WorkerConnection, overdue: Callable[[RunChannel], None]) -> Terms:
+        """Those of one worker's channels."""
         timeouts = Deadlines(self.clock)
-        return Terms(link=link, clock=self.clock, timeouts=timeouts, spawn=self.tasks.create_task, overdue=overdue)
+        spawn = self.tasks.create_task
+        return Terms(connection=connection, clock=self.clock, timeouts=timeouts, spawn=spawn, overdue=overdue)
 
 
 class RemoteWorker:
@@ -123,12 +124,12 @@ class RemoteWorker:
         self.is_proven = False  # it has answered a ping
         self.is_retiring = False
         self.is_dismissed = False
-        self.process = Process(around.clock, around.births, around.departures, self)
-        self._link = self.process.link
+        self.process = Process(around.clock, around.births, around.flush_queue, self)
+        self._connection = self.process.connection
         self._clock = around.clock
-        self._terms = around.terms(self._link, self._overdue)
+        self._terms = around.terms(self._connection, self._overdue)
         self._overseer = around.overseer
-        self._dialogues: dict[int, Dialogue] = {}
+        self._channels: dict[int, RunChannel] = {}
         self._checks: dict[int, Future[str | None]] = {}
         self._templates: dict[JobId, Template] = {}
         self._idle: Future[None] = get_running_loop().create_future()
@@ -147,7 +148,7 @@ class RemoteWorker:
             Pong: self._pong,
             Stuck: self._stuck,
         }
-        self._link.send([int(ToWorker.INIT), init_message(around.init)])
+        self._connection.send([int(ToWorker.INIT), init_message(around.init)])
 
     @property
     def info(self) -> WorkerInfo:
@@ -155,7 +156,7 @@ class RemoteWorker:
             pid=self.process.pid,
             job=self.job,
             vms=len(self.vms),
-            runs=len(self._dialogues),
+            runs=len(self._channels),
             used_bytes=self.used_bytes,
             retiring=self.is_retiring,
         )
@@ -168,15 +169,15 @@ class RemoteWorker:
     @property
     def load(self) -> tuple[bool, int, int]:
         """The less the better a place for another VM.  VMs count before runs: they stay."""
-        return not self.is_up, len(self.vms) + len(self._checks), len(self._dialogues)
+        return not self.is_up, len(self.vms) + len(self._checks), len(self._channels)
 
     @property
     def is_empty(self) -> bool:
         return not self.vms and not any(template.spares for template in self._templates.values())
 
     @property
-    def dialogues(self) -> Sequence[Dialogue]:
-        return list(self._dialogues.values())
+    def channels(self) -> Sequence[RunChannel]:
+        return list(self._channels.values())
 
     # What it is given
 
@@ -200,16 +201,16 @@ class RemoteWorker:
     def _send_code(self, kind: ToWorker, number: int, code: Code) -> None:
         self._largest_limit = max(self._largest_limit, code.memory_limit)
         message = [int(kind), number, code.chunk, code.source, code.memory_limit, code.more]
-        self._link.send_sized(message, len(code.source) + sum(len(source) for _, source in code.more))
+        self._connection.send_sized(message, len(code.source) + sum(len(source) for _, source in code.more))
 
-    def begin(self, vm: Vm, order: Order) -> None:
-        dialogue = Dialogue(order, vm.number, self._terms)
+    def begin(self, vm: Vm, pending: PendingRun) -> None:
+        channel = RunChannel(pending, vm.number, self._terms)
         vm.running += 1
-        self._dialogues[order.request.run] = dialogue
-        dialogue.begin()
+        self._channels[pending.request.run] = channel
+        channel.begin()
 
-    def begin_fresh(self, order: Order, spares: int) -> None:
-        template = self.keep_template(order.request.code, spares)
+    def begin_fresh(self, pending: PendingRun, spares: int) -> None:
+        template = self.keep_template(pending.request.code, spares)
         number = next(self._numbers)
         self.vms[number] = Vm(
             number=number,
@@ -217,12 +218,12 @@ class RemoteWorker:
             worker=self,
             running=1,
             is_loaded=True,
-            is_doomed=True,
+            is_marked=True,
             template=template,
         )
         template.running += 1
-        dialogue = self._dialogues[order.request.run] = Dialogue(order, number, self._terms)
-        dialogue.begin_fresh(template.number)
+        channel = self._channels[pending.request.run] = RunChannel(pending, number, self._terms)
+        channel.begin_fresh(template.number)
 
     def keep_template(self, code: Code, spares: int) -> Template:
         """Have the worker know this code, and no other of its job, and keep so many VMs of it ready."""
@@ -233,7 +234,7 @@ class RemoteWorker:
         template = self._templates[code.job] = Template(number=next(self._numbers), code=code, spares=spares)
         self._largest_limit = max(self._largest_limit, code.memory_limit)
         facts = [code.chunk, code.source, code.memory_limit, code.more, spares]
-        self._link.send([int(ToWorker.TEMPLATE), template.number, *facts])
+        self._connection.send([int(ToWorker.TEMPLATE), template.number, *facts])
         return template
 
     def forget_template(self, job: JobId, older_than: float = inf) -> None:
@@ -245,29 +246,29 @@ class RemoteWorker:
 
     def _drop_template_if_over(self, template: Template) -> None:
         if template.is_forgotten and not template.running:
-            self._link.send([int(ToWorker.DROP), template.number])
+            self._connection.send([int(ToWorker.DROP), template.number])
 
     def cancel(self, run: RunId, why: Why) -> bool:
         """Whether it is one of its runs."""
-        dialogue = self._dialogues.get(run)
-        if dialogue is not None:
-            dialogue.cancel(why)
-        return dialogue is not None
+        channel = self._channels.get(run)
+        if channel is not None:
+            channel.cancel(why)
+        return channel is not None
 
-    def _overdue(self, dialogue: Dialogue) -> None:
-        self._overseer.stuck(self, dialogue, None)
+    def _overdue(self, channel: RunChannel) -> None:
+        self._overseer.stuck(self, channel, None)
 
-    def doom(self, vm: Vm) -> None:
+    def mark_for_removal(self, vm: Vm) -> None:
         """Let it go with its last run.  What waits for it to be loaded still begins in it."""
-        vm.is_doomed = True
+        vm.is_marked = True
         self._drop_if_over(vm)
 
     def _drop_if_over(self, vm: Vm) -> None:
-        over = vm.is_doomed and vm.is_loaded and not vm.running and not vm.waiting
+        over = vm.is_marked and vm.is_loaded and not vm.running and not vm.waiting
         if not over or self.vms.pop(vm.number, None) is None:
             return
         if vm.template is None:
-            self._link.send([int(ToWorker.DROP), vm.number])
+            self._connection.send([int(ToWorker.DROP), vm.number])
         else:
             vm.template.running -= 1
             self._drop_template_if_over(vm.template)
@@ -277,11 +278,11 @@ class RemoteWorker:
         self.is_dismissed = True
         self.process.kill("it is not needed any more", blameless=True)
 
-    def abandon(self, dialogue: Dialogue) -> None:
+    def abandon(self, channel: RunChannel) -> None:
         """Whatever it does from now on, nobody listens."""
-        if self._dialogues.pop(dialogue.run, None) is not None:
-            dialogue.close()
-            self._leave(self.vms[dialogue.vm])
+        if self._channels.pop(channel.run, None) is not None:
+            channel.close()
+            self._leave(self.vms[channel.vm])
 
     def retire(self) -> Future[None]:
         """It is given nothing more; done when its last run has ended."""
@@ -296,13 +297,13 @@ class RemoteWorker:
         if self._unanswered >= UNANSWERED_PINGS:
             self.process.kill("it answered no ping for 1.5 s")
             return
-        if self._link.look() > UNFINISHED_PINGS:
+        if self._connection.look() > UNFINISHED_PINGS:
             self.process.kill("a message of it did not arrive whole within 30 s")
             return
         self._unanswered += 1
         self._pongs_due += 1
         self._strays = 0
-        self._link.send([int(ToWorker.PING), self._unanswered])
+        self._connection.send([int(ToWorker.PING), self._unanswered])
 
     # What it says
 
@@ -312,22 +313,22 @@ class RemoteWorker:
         Raises ValueError for what no worker of ours says: then it is killed, and its runs are lost.
         """
         self._batch += 1
-        dialogues = self._dialogues
+        channels = self._channels
         for message in messages:
             # Whatever it says, it lives: a PONG waits behind the VMs that are made before it.  Half a frame is no word.
             self._unanswered = 0
             kind = message[0] if type(message) is list and message else None
             if kind == _OP:
                 _check_op(message)
-                dialogue = dialogues.get(message[1])  # type: ignore[call-overload]
-                if dialogue is None:
+                channel = channels.get(message[1])  # type: ignore[call-overload]
+                if channel is None:
                     self._stray()
                     continue
                 # The answer to the one before has not even left.
-                if dialogue.asked_in == self._batch or dialogue.is_asking:
+                if channel.asked_in == self._batch or channel.is_asking:
                     self._stray()
-                dialogue.asked_in = self._batch
-                dialogue.ask(message)
+                channel.asked_in = self._batch
+                channel.ask(message)
             elif kind == _LOG:
                 self._log(message)
             else:
@@ -364,15 +365,15 @@ class RemoteWorker:
         self._drop_if_over(vm)
 
     def _end(self, end: End) -> None:
-        dialogue = self._dialogues.pop(end.run, None)
-        if dialogue is None:
+        channel = self._channels.pop(end.run, None)
+        if channel is None:
             self._stray()
             return
-        dialogue.close()
-        vm = self.vms[dialogue.vm]
-        vm.is_doomed = vm.is_doomed or end.discarded or end.ended is wire.Ended.UNBEGUN
+        channel.close()
+        vm = self.vms[channel.vm]
+        vm.is_marked = vm.is_marked or end.discarded or end.ended is wire.Ended.UNBEGUN
         self._leave(vm)
-        self._overseer.ended(vm, dialogue, end)
+        self._overseer.ended(vm, channel, end)
 
     def _leave(self, vm: Vm) -> None:
         vm.running -= 1
@@ -380,7 +381,7 @@ class RemoteWorker:
         self._settle_if_idle()
 
     def _settle_if_idle(self) -> None:
-        if self.is_retiring and not self._dialogues:
+        if self.is_retiring and not self._channels:
             settle(self._idle)
 
     def _pong(self, pong: Pong) -> None:
@@ -395,9 +396,9 @@ class RemoteWorker:
         self._overseer.measured(self, pong.largest)
 
     def _stuck(self, stuck: Stuck) -> None:
-        dialogue = self._dialogues.get(stuck.run)
-        if dialogue is not None:
-            self._overseer.stuck(self, dialogue, stuck)
+        channel = self._channels.get(stuck.run)
+        if channel is not None:
+            self._overseer.stuck(self, channel, stuck)
         elif stuck.run == wire.NO_RUN:
             self._overseer.closing_for_ever(self)
         else:
@@ -408,9 +409,9 @@ class RemoteWorker:
         _, run, level, text = cast("tuple[int, int, str, bytes]", message)
         if len(self._log_debt) >= wire.LOG_CREDIT:
             raise ValueError("log lines beyond its credit")
-        dialogue = self._dialogues.get(run)
-        if dialogue is not None:
-            dialogue.log(level, text)
+        channel = self._channels.get(run)
+        if channel is not None:
+            channel.log(level, text)
         self._log_debt.append(len(text))
         if len(self._log_debt) == 1 and not self._log_over:
             self._clock.call_later(REFILL_EVERY, self._refill)
@@ -423,7 +424,7 @@ class RemoteWorker:
             credit += 1
         self._log_over = max(size - REFILL_BYTES, 0)
         if credit:
-            self._link.send([int(ToWorker.CREDIT), credit])
+            self._connection.send([int(ToWorker.CREDIT), credit])
         if self._log_debt or self._log_over:
             self._clock.call_later(REFILL_EVERY, self._refill)
 
@@ -453,5 +454,5 @@ def _check_log(message: list[object]) -> None:
         raise ValueError("a log line that is none")
 
 
-def init_message(init: InitFacts) -> dict[str, object]:
+def init_message(init: EngineInfo) -> dict[str, object]:
     return {"ops": list(init.ops), "engine": dict(init.engine), "env": dict(init.env)}

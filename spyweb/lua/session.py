@@ -88,7 +88,7 @@ class Host(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InitFacts:
+class EngineInfo:
     """What every worker is told at its start."""
 
     ops: Sequence[str]  # the names that become functions in Lua
@@ -141,7 +141,7 @@ class Told:
         self.set_result(Ending(outcome=Outcome.LOST, reason=str(error)))
 
 
-class Order(Struct, kw_only=True, eq=False):
+class PendingRun(Struct, kw_only=True, eq=False):
     """A request, what answers its ops, and who waits for its end."""
 
     request: Request

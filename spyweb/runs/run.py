@@ -17,7 +17,7 @@ from structlog.typing import FilteringBoundLogger
 
 from spyweb.errors import STORE_REFUSED, Refused, StoreCorrupt
 from spyweb.logs.refusals import tell_refusal
-from spyweb.lua.patience import within
+from spyweb.lua.timeouts import within
 from spyweb.lua.wire import Why
 from spyweb.model import Cursor, Ending, Failure, Outcome, Run, RunId, RunState
 from spyweb.runs.aftermath import begin_again, next_attempt, what_follows

@@ -19,7 +19,7 @@ ELSEWHERE = {
     "spyweb/lua/worker/": "a worker is a process of its own",
     "spyweb/extraction/worker/": "so is the one that parses pages",
     "spyweb/confined/sandbox.py": "runs in those processes",
-    "spyweb/confined/birth.py": "runs in those processes",
+    "spyweb/confined/child.py": "runs in those processes",
     "spyweb/store/": "the writer and the readers are threads",
 }
 
@@ -54,7 +54,7 @@ IN_THREADS = {
     ("spyweb/logs/queued.py", "_write_whole"): "in the thread of the queue",
     ("spyweb/ops/disk.py", "overwrite"): "the ops on files, and the report of a cycle, call it in threads",
     ("spyweb/ops/disk.py", "write_durably"): "the same",
-    ("spyweb/lua/nursery.py", "_read"): "a socket that does not block",
+    ("spyweb/lua/spawner.py", "_read"): "a socket that does not block",
     ("spyweb/settings/load.py", "_written_zone"): "a small file of the system, read before the daemon serves",
 }
 

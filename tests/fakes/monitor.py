@@ -18,8 +18,8 @@ from spyweb.errors import FetchError
 from spyweb.extraction.page import Extracted, Page
 from spyweb.lua import wire
 from spyweb.lua.hooks import HOOKS, LOAD, UNLOADED, bit_of
-from spyweb.lua.patience import settle
 from spyweb.lua.session import Code, Host, Request
+from spyweb.lua.timeouts import settle
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Field, JobId, Monitor, Outcome, Run, RunId, RunState
 from spyweb.monitor.course import Means

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from spyweb.clock import Clock, RealClock
 from spyweb.lua.pool import Pool, open_pool
-from spyweb.lua.session import Code, InitFacts, Request
+from spyweb.lua.session import Code, EngineInfo, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, JobId, Outcome, RunId, RunState
 from spyweb.ops import catalog
@@ -115,7 +115,7 @@ async def open_scripts(
         state=state or StateSettings(),
     )
     try:
-        async with world.sql, open_pool(clock=clock, workers=workers, init=InitFacts(ops=catalog.names())) as pool:
+        async with world.sql, open_pool(clock=clock, workers=workers, init=EngineInfo(ops=catalog.names())) as pool:
             yield Scripts(store=store, world=world, pool=pool, clock=clock)
     finally:
         locks.close()

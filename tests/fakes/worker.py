@@ -11,7 +11,7 @@ from itertools import count
 from spyweb.clock import Clock
 from spyweb.errors import PoolError
 from spyweb.lua import wire
-from spyweb.lua.nursery import Child, Exit
+from spyweb.lua.spawner import Child, Exit
 from spyweb.lua.wire import Ended, Form, FromWorker, ToWorker, Why
 
 TYPO = b"this is not Lua"  # does not compile
@@ -121,7 +121,7 @@ class FakeWorker:
         self._slots.close()
 
 
-class FakeNursery:
+class FakeSpawner:
     """Gives birth to fake workers."""
 
     def __init__(self, _clock: Clock, _timezone: str) -> None:

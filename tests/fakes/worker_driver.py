@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from spyweb.lua import wire
-from spyweb.lua.nursery import MALLOC
+from spyweb.lua.spawner import MALLOC
 from spyweb.lua.wire import Ended, Form, FromWorker, FromZygote, ToWorker, ToZygote, Why
 
 PATIENCE = 10.0  # seconds; a test that waits longer has failed

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.confined.birth import bare_environment
+from spyweb.confined.child import bare_environment
 from spyweb.extraction.process import MALLOC
 from spyweb.extraction.wire import Done, Extract, Reader, Ready, Rows, frame
 

@@ -18,9 +18,9 @@ from msgspec import structs
 
 from spyweb.clock import Clock, RealClock
 from spyweb.errors import OpError, ScriptError
-from spyweb.lua import nursery
+from spyweb.lua import spawner
 from spyweb.lua.pool import Pool, open_pool
-from spyweb.lua.session import Code, InitFacts, Request
+from spyweb.lua.session import Code, EngineInfo, Request
 from spyweb.lua.wire import Why
 from spyweb.model import MIB, Ending, Failure, Isolation, JobId, Outcome, RunId
 
@@ -90,7 +90,7 @@ class World:
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    async with open_pool(clock=RealClock(), workers=2, init=InitFacts(ops=OPS)) as pool:
+    async with open_pool(clock=RealClock(), workers=2, init=EngineInfo(ops=OPS)) as pool:
         yield World(pool)
 
 
@@ -194,7 +194,7 @@ async def test_hooks_after_a_cancel_never_get_the_answers_of_before() -> None:
         function run() local i = 0 while true do i = i + 1 assert(echo(i) == i) end end
         function on_finally() for i = 1, 5 do print((echo("after" .. i))) end end
         """
-    async with open_pool(clock=RealClock(), workers=2, init=InitFacts(ops=OPS)) as pool:
+    async with open_pool(clock=RealClock(), workers=2, init=EngineInfo(ops=OPS)) as pool:
         for _ in range(60):  # without the numbers of ops one in ten went wrong
             world = World(pool)
             running = world.start(source)
@@ -298,7 +298,7 @@ async def test_when_the_zygote_dies_another_one_is_started(world: World) -> None
 async def test_a_zygote_that_hangs_is_replaced_and_its_workers_go_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nursery, "BIRTH_LIMIT", 0.3)
+    monkeypatch.setattr(spawner, "FORK_LIMIT", 0.3)
     running = world.start("wait() return 5")
     asked = await world.host.waiting.get()
     busy = next(worker.pid for worker in world.pool.stats().workers if worker.runs)
@@ -322,17 +322,17 @@ async def test_a_zygote_that_hangs_is_replaced_and_its_workers_go_on(
 
 
 async def test_a_zygote_that_dies_before_a_worker_is_up_does_not_end_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    launched: list[nursery.Zygote] = []
-    launch = nursery.launch_zygote
+    launched: list[spawner.ZygoteClient] = []
+    launch = spawner.launch_zygote
 
-    def launch_and_kill_the_first(clock: Clock, timezone: str) -> nursery.Zygote:
+    def launch_and_kill_the_first(clock: Clock, timezone: str) -> spawner.ZygoteClient:
         launched.append(launch(clock, timezone))
         if len(launched) == 1:
             launched[0]._process.kill()
         return launched[-1]
 
-    monkeypatch.setattr(nursery, "launch_zygote", launch_and_kill_the_first)
-    async with open_pool(clock=RealClock(), workers=2, init=InitFacts(ops=OPS)) as pool:
+    monkeypatch.setattr(spawner, "launch_zygote", launch_and_kill_the_first)
+    async with open_pool(clock=RealClock(), workers=2, init=EngineInfo(ops=OPS)) as pool:
         assert (await World(pool).run("return 4")).result == 4
 
 
@@ -348,7 +348,7 @@ async def test_an_isolated_job_has_a_process_to_itself(world: World) -> None:
 
 @pytest.mark.slow
 async def test_the_largest_vm_moves_out_of_a_worker_over_its_budget() -> None:
-    async with open_pool(clock=RealClock(), workers=1, init=InitFacts(ops=OPS), memory_budget=20 * MIB) as pool:
+    async with open_pool(clock=RealClock(), workers=1, init=EngineInfo(ops=OPS), memory_budget=20 * MIB) as pool:
         world = World(pool)
         for job, megabytes in (("small", 5), ("large", 25)):
             await world.run(f"kept = ('x'):rep({megabytes} << 20)", job)
@@ -437,7 +437,7 @@ async def test_a_monitor_is_loaded_and_runs_its_cycles_in_one_vm(world: World) -
 
 async def test_a_pool_leaves_nothing_behind() -> None:
     before = descriptors()
-    async with open_pool(clock=RealClock(), workers=3, init=InitFacts(ops=OPS)) as pool:
+    async with open_pool(clock=RealClock(), workers=3, init=EngineInfo(ops=OPS)) as pool:
         world = World(pool)
         await world.run("return 1")
         running = world.start("wait()", "b")
@@ -453,7 +453,7 @@ async def test_a_pool_leaves_nothing_behind() -> None:
 
 async def test_a_pool_can_be_closed_while_its_workers_are_being_born() -> None:
     before = descriptors()
-    async with open_pool(clock=RealClock(), workers=2, init=InitFacts(ops=OPS)) as pool:
+    async with open_pool(clock=RealClock(), workers=2, init=EngineInfo(ops=OPS)) as pool:
         world = World(pool)
         for pid in world.pids:
             os.kill(pid, signal.SIGKILL)
@@ -481,8 +481,8 @@ async def test_many_deaths_leave_nothing_behind(world: World) -> None:
 async def test_what_a_worker_writes_to_its_error_output_is_a_line_of_the_log(world: World) -> None:
     with structlog.testing.capture_logs() as events:
         pid = next(worker.pid for worker in world.pool.stats().workers)
-        worker = next(worker for worker in world.pool._staff if worker.process.pid == pid)
-        worker.process.link.send([99])  # no message that it knows: it ends, loudly
+        worker = next(worker for worker in world.pool._supervisor if worker.process.pid == pid)
+        worker.process.connection.send([99])  # no message that it knows: it ends, loudly
         async with asyncio.timeout(20):
             while not any("wrote to" in event["event"] for event in events):  # noqa: ASYNC110 - nobody tells a test
                 await asyncio.sleep(0.02)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from spyweb.lua.nursery import zygote_environment
+from spyweb.lua.spawner import zygote_environment
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other mallocs know no such settings")
 

@@ -15,7 +15,7 @@ from asyncio import StreamReader, StreamWriter
 from contextlib import suppress
 
 from spyweb.clock import Clock
-from spyweb.confined.birth import bare_environment
+from spyweb.confined.child import bare_environment
 from spyweb.errors import StoreError
 from spyweb.model import JobId
 from spyweb.store.user_sql.connection import Answered, Opening, Statement

@@ -14,12 +14,12 @@ from spyweb.errors import PoolError, ScriptError
 from spyweb.limits import LOG_BYTES_PER_S
 from spyweb.lua import process
 from spyweb.lua.pool import PATIENCE, Pool, open_pool, raise_complaint
-from spyweb.lua.session import Code, InitFacts, Request, Told
+from spyweb.lua.session import Code, EngineInfo, Request, Told
 from spyweb.lua.slots import Slots
 from spyweb.lua.wire import Ended, Form, FromWorker, Why
 from spyweb.model import MIB, Ending, Failure, Isolation, JobId, Outcome, RunId
 from tests.fakes.clock import FakeClock
-from tests.fakes.worker import SLOW, TYPO, FakeNursery, FakeWorker
+from tests.fakes.worker import SLOW, TYPO, FakeSpawner, FakeWorker
 
 PRICES = JobId("prices")
 NEWS = JobId("news")
@@ -49,7 +49,7 @@ class Echo:
 class World:
     clock: FakeClock
     pool: Pool
-    nursery: FakeNursery
+    spawner: FakeSpawner
     host: Echo = field(default_factory=Echo)
     tasks: dict[int, Task[Ending]] = field(default_factory=dict)
 
@@ -76,7 +76,7 @@ class World:
     def worker_of(self, run: int) -> FakeWorker:
         """The one where it began last."""
         begun = {f"begin {run}", f"fresh {run}"}
-        return next(worker for worker in reversed(self.nursery.workers) if begun & set(worker.story))
+        return next(worker for worker in reversed(self.spawner.workers) if begun & set(worker.story))
 
     async def kill(self, worker: FakeWorker, *stepping: int) -> None:
         """It dies while these runs are being stepped."""
@@ -94,14 +94,14 @@ def make_code(
 @asynccontextmanager
 async def open_world(workers: int = 2, memory_budget: int = 512 * MIB) -> AsyncIterator[World]:
     clock = FakeClock()
-    nursery = FakeNursery(clock, "UTC")
+    spawner = FakeSpawner(clock, "UTC")
 
-    def found(_clock: Clock, _timezone: str) -> FakeNursery:
-        return nursery
+    def found(_clock: Clock, _timezone: str) -> FakeSpawner:
+        return spawner
 
-    facts = InitFacts(ops=["echo", "wait"], env={"A": "1"})
-    async with open_pool(clock=clock, workers=workers, init=facts, memory_budget=memory_budget, nursery=found) as pool:
-        yield World(clock, pool, nursery)
+    facts = EngineInfo(ops=["echo", "wait"], env={"A": "1"})
+    async with open_pool(clock=clock, workers=workers, init=facts, memory_budget=memory_budget, spawner=found) as pool:
+        yield World(clock, pool, spawner)
         closing = asyncio.create_task(pool.stop(0))
         await clock.turn(10)
         await closing
@@ -117,7 +117,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def test_workers_are_told_the_facts_before_anything_else(world: World) -> None:
-    assert [worker.init for worker in world.nursery.workers] == [
+    assert [worker.init for worker in world.spawner.workers] == [
         {"ops": ["echo", "wait"], "engine": {}, "env": {"A": "1"}}
     ] * 2
 
@@ -144,7 +144,7 @@ async def test_runs_that_arrive_while_the_vm_loads_wait_for_that_load(world: Wor
     code = make_code(source=SLOW)
     await world.begin(1, code)
     await world.begin(2, code)
-    (worker,) = [worker for worker in world.nursery.workers if worker.story]
+    (worker,) = [worker for worker in world.spawner.workers if worker.story]
     assert worker.story == ["load jobs/prices.lua as 1"]
 
     worker.loaded(1)
@@ -291,11 +291,11 @@ async def test_a_run_cancelled_while_its_vm_loads_never_begins(world: World) -> 
     await world.clock.turn()
     assert world.ending(1).failure is Failure.CANCELLED
 
-    for worker in world.nursery.workers:
+    for worker in world.spawner.workers:
         if worker.story:
             worker.loaded(1)
     await world.clock.turn()
-    assert not any("begin 1" in worker.story for worker in world.nursery.workers)
+    assert not any("begin 1" in worker.story for worker in world.spawner.workers)
 
 
 async def test_cancelling_a_run_that_is_over_does_nothing(world: World) -> None:
@@ -304,7 +304,7 @@ async def test_cancelling_a_run_that_is_over_does_nothing(world: World) -> None:
     world.pool.cancel(RunId(1), Why.CANCELLED)
     await world.clock.turn()
 
-    assert not any("cancel" in line for worker in world.nursery.workers for line in worker.story)
+    assert not any("cancel" in line for worker in world.spawner.workers for line in worker.story)
 
 
 # Generations
@@ -344,7 +344,7 @@ async def test_an_idle_vm_is_dropped_as_soon_as_it_is_retired(world: World) -> N
 
 async def test_a_vm_retired_while_it_loads_serves_whom_it_was_loaded_for(world: World) -> None:
     await world.begin(1, make_code(source=SLOW))
-    (worker,) = [worker for worker in world.nursery.workers if worker.story]
+    (worker,) = [worker for worker in world.spawner.workers if worker.story]
 
     world.pool.retire(PRICES, older_than=2)
     worker.loaded(1)
@@ -373,10 +373,10 @@ async def test_a_retired_vm_that_is_held_serves_every_call_of_its_version_until_
         await world.do(2, make_code())
         await world.do(3, make_code(generation=2))
         assert world.pool.stats().loads == 2
-        assert not any("drop 1" in worker.story for worker in world.nursery.workers)
+        assert not any("drop 1" in worker.story for worker in world.spawner.workers)
 
     await world.clock.turn()
-    assert [worker.story.count("drop 1") for worker in world.nursery.workers if worker.story].count(1) == 1
+    assert [worker.story.count("drop 1") for worker in world.spawner.workers if worker.story].count(1) == 1
     assert sum(info.vms for info in world.pool.stats().workers) == 1
 
 
@@ -420,21 +420,21 @@ async def test_check_leaves_no_vm_behind(world: World) -> None:
     await world.pool.check(make_code(source=b"return 1"))
     await world.clock.turn()
 
-    assert [worker.story for worker in world.nursery.workers] == [["check jobs/prices.lua as 1"], []]
+    assert [worker.story for worker in world.spawner.workers] == [["check jobs/prices.lua as 1"], []]
 
 
 async def test_code_without_a_line_of_lua_is_fine_and_costs_no_vm(world: World) -> None:
     await world.pool.check(make_code())
     await world.clock.turn()
 
-    assert [worker.story for worker in world.nursery.workers] == [[], []]
+    assert [worker.story for worker in world.spawner.workers] == [[], []]
 
 
 async def test_check_sends_every_file(world: World) -> None:
     code = replace(make_code(), more=(("jobs/prices/defer.lua", b"return 2"),))
     await world.pool.check(code)
 
-    assert [worker.files for worker in world.nursery.workers] == [[["jobs/prices/defer.lua"]], []]
+    assert [worker.files for worker in world.spawner.workers] == [[["jobs/prices/defer.lua"]], []]
 
 
 # Fresh VMs, and spare ones
@@ -453,7 +453,7 @@ async def test_a_fresh_run_is_begun_in_a_vm_that_its_worker_makes_and_drops_by_i
     await world.finish(2)
     await world.clock.turn()
 
-    stories = [worker.story for worker in world.nursery.workers]
+    stories = [worker.story for worker in world.spawner.workers]
     assert stories == [["template 1", "fresh 1", "fresh 2"], []]
     assert world.ending(2).outcome is Outcome.SUCCESS
     assert [worker.vms for worker in world.pool.stats().workers] == [0, 0]
@@ -463,7 +463,7 @@ async def test_fresh_runs_at_once_are_spread_over_the_workers(world: World) -> N
     await world.begin(1, make_code(), fresh=True)
     await world.begin(2, make_code(), fresh=True)
 
-    assert [worker.story for worker in world.nursery.workers] == [["template 1", "fresh 1"], ["template 1", "fresh 2"]]
+    assert [worker.story for worker in world.spawner.workers] == [["template 1", "fresh 1"], ["template 1", "fresh 2"]]
 
 
 async def test_a_fresh_run_can_be_begun_without_a_task_and_is_forgotten_at_its_end(world: World) -> None:
@@ -483,10 +483,10 @@ async def test_a_fresh_run_can_be_begun_without_a_task_and_is_forgotten_at_its_e
 
 def test_who_is_told_of_an_error_is_told_of_a_lost_run() -> None:
     told: list[Ending] = []
-    order = Told(told.append)
-    before = order.done()
-    order.set_exception(PoolError("no worker"))
-    assert (before, order.done(), told) == (False, True, [Ending(outcome=Outcome.LOST, reason="no worker")])
+    pending = Told(told.append)
+    before = pending.done()
+    pending.set_exception(PoolError("no worker"))
+    assert (before, pending.done(), told) == (False, True, [Ending(outcome=Outcome.LOST, reason="no worker")])
 
 
 async def test_who_fails_when_he_is_told_of_an_ending_costs_nobody_a_worker(world: World) -> None:
@@ -564,7 +564,7 @@ async def test_a_fresh_run_whose_worker_knew_no_template_is_begun_again(world: W
     await world.finish(1)
 
     assert world.ending(1).outcome is Outcome.SUCCESS
-    stories = [line.split()[0] for worker in world.nursery.workers for line in worker.story]
+    stories = [line.split()[0] for worker in world.spawner.workers for line in worker.story]
     assert (stories.count("fresh"), world.pool.stats().loads) == (2, 0)
 
 
@@ -605,9 +605,9 @@ async def test_after_a_death_the_one_being_stepped_is_guilty_and_the_others_are_
 
 
 async def test_a_dead_worker_is_replaced(world: World) -> None:
-    await world.kill(world.nursery.workers[0])
+    await world.kill(world.spawner.workers[0])
 
-    assert len(world.nursery.living) == 2
+    assert len(world.spawner.living) == 2
     assert (await world.do(1, make_code())).outcome is Outcome.SUCCESS
 
 
@@ -698,7 +698,7 @@ async def test_a_worker_too_busy_to_answer_pings_lives_on_while_it_talks(world: 
 async def test_workers_that_answer_live_on(world: World) -> None:
     await world.clock.turn(60)
 
-    assert world.nursery.births == 2
+    assert world.spawner.births == 2
     assert world.pool.stats().deaths == 0
 
 
@@ -749,7 +749,7 @@ async def test_a_stuck_run_fails_at_once_and_the_others_may_finish(world: World)
     assert (await world.finish(3)).outcome is Outcome.SUCCESS
     await world.clock.turn()
     assert worker.story[-1] == "killed"
-    assert len(world.nursery.living) == 2
+    assert len(world.spawner.living) == 2
     assert list(world.pool.stats().quarantined) == [PRICES]
 
 
@@ -785,13 +785,13 @@ async def test_the_others_on_a_stuck_worker_are_lost_after_a_grace_and_innocent(
 async def test_the_replacement_starts_before_the_kill(world: World) -> None:
     await world.begin(1, make_code())
     worker = world.worker_of(1)
-    world.nursery.is_mute = True  # it is born, and not ready
+    world.spawner.is_mute = True  # it is born, and not ready
 
     worker.stuck(1)
     await world.clock.turn(5)
     assert "killed" not in worker.story
 
-    world.nursery.is_mute = False
+    world.spawner.is_mute = False
     await world.clock.turn(10)
     assert "killed" in worker.story
 
@@ -826,7 +826,7 @@ async def test_what_waits_for_its_vm_on_a_stuck_worker_begins_elsewhere(world: W
 
     worker.stuck(1)
     await world.clock.turn()
-    elsewhere = next(each for each in world.nursery.living if "load jobs/weather.lua as 2" in each.story[1:])
+    elsewhere = next(each for each in world.spawner.living if "load jobs/weather.lua as 2" in each.story[1:])
     assert elsewhere is not worker
     elsewhere.loaded(2)
     await world.clock.turn()
@@ -895,11 +895,11 @@ async def test_above_its_memory_budget_a_workers_largest_vm_moves_out() -> None:
 
 async def test_no_worker_at_all_is_a_pool_error() -> None:
     clock = FakeClock()
-    nursery = FakeNursery(clock, "UTC")
-    nursery.trouble = "no processes left"
+    spawner = FakeSpawner(clock, "UTC")
+    spawner.trouble = "no processes left"
 
     async def enter() -> None:
-        async with open_pool(clock=clock, workers=2, init=InitFacts(ops=[]), nursery=lambda _c, _t: nursery):
+        async with open_pool(clock=clock, workers=2, init=EngineInfo(ops=[]), spawner=lambda _c, _t: spawner):
             pass
 
     entering = asyncio.create_task(enter())
@@ -911,15 +911,15 @@ async def test_no_worker_at_all_is_a_pool_error() -> None:
 
 
 async def test_births_that_fail_are_tried_again_ever_more_slowly(world: World) -> None:
-    world.nursery.trouble = "no processes left"
-    await world.kill(world.nursery.workers[0])
+    world.spawner.trouble = "no processes left"
+    await world.kill(world.spawner.workers[0])
 
     await world.clock.turn(60)
-    assert 10 < world.nursery.births < 30
+    assert 10 < world.spawner.births < 30
 
-    world.nursery.trouble = ""
+    world.spawner.trouble = ""
     await world.clock.turn(6)
-    assert len(world.nursery.living) == 2
+    assert len(world.spawner.living) == 2
 
 
 async def test_a_dead_worker_is_replaced_as_soon_as_there_are_descriptors_again(
@@ -934,30 +934,30 @@ async def test_a_dead_worker_is_replaced_as_soon_as_there_are_descriptors_again(
         await world.kill(world.worker_of(1), 1)
         await world.clock.turn(2)
     assert world.ending(1).outcome is Outcome.LOST
-    assert world.nursery.births == 2
+    assert world.spawner.births == 2
 
     await world.clock.turn(5)
 
-    assert world.nursery.births == 3
+    assert world.spawner.births == 3
     assert all(worker.pid for worker in world.pool.stats().workers)
 
 
 async def test_births_may_fail_for_hours(world: World) -> None:
-    world.nursery.trouble = "no processes left"
-    for worker in list(world.nursery.living):
+    world.spawner.trouble = "no processes left"
+    for worker in list(world.spawner.living):
         await world.kill(worker)
     await world.clock.turn(3000)
 
-    world.nursery.trouble = ""
+    world.spawner.trouble = ""
     await world.clock.turn(6)
-    assert world.nursery.births > 1024  # two to that power is no float any more
-    assert len(world.nursery.living) == 2
+    assert world.spawner.births > 1024  # two to that power is no float any more
+    assert len(world.spawner.living) == 2
 
 
 async def test_a_run_that_gets_no_worker_in_time_raises_the_reason() -> None:
     async with open_world(workers=1) as world:
-        world.nursery.trouble = "no processes left"
-        await world.kill(world.nursery.workers[0])
+        world.spawner.trouble = "no processes left"
+        await world.kill(world.spawner.workers[0])
         task = await world.begin(1, make_code())
 
         await world.clock.turn(PATIENCE + 1)
@@ -969,10 +969,10 @@ async def test_a_run_that_gets_no_worker_in_time_raises_the_reason() -> None:
 
 async def test_a_run_waits_for_a_worker_that_is_being_born() -> None:
     async with open_world(workers=1) as world:
-        world.nursery.trouble = "no processes left"
-        await world.kill(world.nursery.workers[0])
+        world.spawner.trouble = "no processes left"
+        await world.kill(world.spawner.workers[0])
         await world.begin(1, make_code())
-        world.nursery.trouble = ""
+        world.spawner.trouble = ""
 
         await world.clock.turn(5)
 
@@ -980,26 +980,26 @@ async def test_a_run_waits_for_a_worker_that_is_being_born() -> None:
 
 
 async def test_a_worker_that_never_gets_ready_is_given_up(world: World) -> None:
-    world.nursery.is_mute = True
-    await world.kill(world.nursery.workers[0])
-    world.nursery.is_mute = False
+    world.spawner.is_mute = True
+    await world.kill(world.spawner.workers[0])
+    world.spawner.is_mute = False
 
     await world.clock.turn(12)
 
-    assert world.nursery.workers[2].story == ["killed"]
-    assert len(world.nursery.living) == 2
+    assert world.spawner.workers[2].story == ["killed"]
+    assert len(world.spawner.living) == 2
 
 
 async def test_a_script_whose_loading_kills_workers_is_stopped_in_a_worker_of_its_own() -> None:
     async with open_world(workers=1) as world:
         await world.clock.turn(1)
         await world.begin(1, make_code(source=SLOW))
-        await world.kill(world.nursery.workers[0])
+        await world.kill(world.spawner.workers[0])
         assert not world.tasks[1].done()
         assert list(world.pool.stats().quarantined) == [PRICES]
 
         for _ in range(2):
-            own = next(worker for worker in world.nursery.living if worker.story)
+            own = next(worker for worker in world.spawner.living if worker.story)
             await world.kill(own)
             await world.clock.turn(1)
 
@@ -1062,7 +1062,7 @@ async def test_a_planned_stop_ends_the_rest_as_stopped(world: World) -> None:
 
     assert [world.ending(run).outcome for run in (1, 2, 3)] == [Outcome.STOPPED] * 3
     assert stopping.done()
-    assert not world.nursery.living
+    assert not world.spawner.living
     assert not world.pool.stats().quarantined
 
 

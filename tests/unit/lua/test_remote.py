@@ -14,12 +14,12 @@ import structlog
 from spyweb.lua import wire
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.lua.remote import MOST_STRAYS, UNFINISHED_PINGS
-from spyweb.lua.session import Code, InitFacts, Request
-from spyweb.lua.staff import PING_EVERY
+from spyweb.lua.session import Code, EngineInfo, Request
+from spyweb.lua.supervisor import PING_EVERY
 from spyweb.lua.wire import Form, FromWorker, Why
 from spyweb.model import Ending, Failure, JobId, Outcome, RunId
 from tests.fakes.clock import FakeClock
-from tests.fakes.worker import FakeNursery, FakeWorker
+from tests.fakes.worker import FakeSpawner, FakeWorker
 
 CODE = Code(job=JobId("prices"), generation=1, chunk="jobs/prices.lua", source=b"")
 TIMEOUT = 5.0  # seconds of each run
@@ -54,7 +54,7 @@ class Host:
 class World:
     clock: FakeClock
     pool: Pool
-    nursery: FakeNursery
+    spawner: FakeSpawner
     host: Host = field(default_factory=Host)
 
     async def begin(self, run: int = 1) -> Task[Ending]:
@@ -71,7 +71,7 @@ class World:
     @property
     def worker(self) -> FakeWorker:
         """The one where the first run began."""
-        return next(worker for worker in self.nursery.workers if "begin 1" in worker.story)
+        return next(worker for worker in self.spawner.workers if "begin 1" in worker.story)
 
     @property
     def is_killed(self) -> bool:
@@ -81,9 +81,9 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     clock = FakeClock()
-    nursery = FakeNursery(clock, "UTC")
-    async with open_pool(clock=clock, workers=1, init=InitFacts(ops=[]), nursery=lambda *_: nursery) as pool:
-        yield World(clock, pool, nursery)
+    spawner = FakeSpawner(clock, "UTC")
+    async with open_pool(clock=clock, workers=1, init=EngineInfo(ops=[]), spawner=lambda *_: spawner) as pool:
+        yield World(clock, pool, spawner)
         closing = asyncio.create_task(pool.stop(0))
         await clock.turn(10)
         await closing
@@ -260,7 +260,7 @@ async def test_a_worker_that_closes_a_vm_for_ever_is_replaced(world: World) -> N
 
     assert world.is_killed
     assert "could not be stopped" in task.result().reason
-    assert len(world.nursery.living) == 1
+    assert len(world.spawner.living) == 1
 
 
 def mutated(rng: random.Random, value: object) -> object:
@@ -312,7 +312,7 @@ async def test_whatever_a_worker_says_each_run_ends_and_the_loop_hears_of_no_err
     with structlog.testing.capture_logs():
         tasks = [await world.begin(run) for run in (1, 2, 3)]
         for _ in range(40):
-            for worker in world.nursery.living:
+            for worker in world.spawner.living:
                 worker.say_bytes(forged(rng), bulk=rng.random() < 0.2)
             await world.clock.turn()
         for _ in range(30):

@@ -8,8 +8,8 @@ from asyncio import Future
 import pytest
 
 from spyweb.errors import FetchError, PoolError
-from spyweb.lua.patience import settle
 from spyweb.lua.session import Host, Request
+from spyweb.lua.timeouts import settle
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Outcome, RunId
 from tests.fakes.monitor import URL, Hook, HookError, Shop, make_monitor, shop

@@ -17,10 +17,10 @@ from spyweb import limits
 from spyweb.clock import Clock, Handle
 from spyweb.errors import OpError
 from spyweb.lua import answer, wire
+from spyweb.lua.connection import WorkerConnection
 from spyweb.lua.deadlines import Deadlines
 from spyweb.lua.hooks import HOOK_OP
-from spyweb.lua.link import Link
-from spyweb.lua.session import Order, Pending
+from spyweb.lua.session import Pending, PendingRun
 from spyweb.lua.wire import ToWorker, Why
 
 log = structlog.get_logger()
@@ -40,28 +40,28 @@ Spawn = Callable[[Coroutine[object, object, Results | Exception]], "Task[Results
 class Terms:
     """What all runs in one worker share."""
 
-    link: Link
+    connection: WorkerConnection
     clock: Clock
     timeouts: Deadlines
     spawn: Spawn  # starts a task in the pool's group
-    overdue: Callable[[Dialogue], None]  # it was told to end and has not
+    overdue: Callable[[RunChannel], None]  # it was told to end and has not
 
 
-class Dialogue:
+class RunChannel:
     """One run under way.
 
     A run has at most one op under way.
     """
 
-    def __init__(self, order: Order, vm: int, terms: Terms) -> None:
-        self.order = order
+    def __init__(self, pending: PendingRun, vm: int, terms: Terms) -> None:
+        self.pending = pending
         self.vm = vm
         self.why = Why.NOTHING  # why it has been told to end
-        self.run = order.request.run
-        self._host = order.host
+        self.run = pending.request.run
+        self._host = pending.host
         self._terms = terms
-        self._link = terms.link
-        self._timeout_s = order.request.timeout_ms / 1000
+        self._connection = terms.connection
+        self._timeout_s = pending.request.timeout_ms / 1000
         self._patience: Handle | None = None  # with it, since it was told to end
         terms.timeouts.add(self.run, self._timeout_s, self._time_out)
         self._pending: Future[Any] | None = None  # what the op under way waits for
@@ -71,18 +71,18 @@ class Dialogue:
         self.asked_in = 0  # which batch of messages brought its latest op
 
     def begin(self) -> None:
-        request = self.order.request
+        request = self.pending.request
         arguments = answer.pack(request.arguments)
         message = [_BEGIN, request.run, self.vm, request.procedure, arguments, request.cpu_limit_ms]
-        self._link.send_sized(message, len(arguments))
+        self._connection.send_sized(message, len(arguments))
 
     def begin_fresh(self, template: int) -> None:
         """In a VM that the worker makes for it."""
-        request = self.order.request
+        request = self.pending.request
         arguments = answer.pack(request.arguments)
         message = [_FRESH, request.run, self.vm, template, request.procedure, arguments, request.cpu_limit_ms]
-        self._link.send_sized(message, len(arguments))
-        self._link.hurry()
+        self._connection.send_sized(message, len(arguments))
+        self._connection.hurry()
 
     def cancel(self, why: Why) -> None:
         """Have it end for this reason.  The first reason stands."""
@@ -92,7 +92,7 @@ class Dialogue:
         self._terms.timeouts.drop(self.run, self._timeout_s)
         self._patience = self._terms.clock.call_later(OVERDUE, self._be_overdue)
         self._drop_pending()
-        self._link.send([_CANCEL, self.run, int(why)])
+        self._connection.send([_CANCEL, self.run, int(why)])
 
     def close(self) -> None:
         """It has ended: nobody waits for an answer any more."""
@@ -112,7 +112,7 @@ class Dialogue:
         try:
             self._host.log(level, text)
         except Exception:  # one op: a bug in it costs a log line, not the worker
-            log.exception("a log line was lost", run=self.run, job=self.order.request.code.job)
+            log.exception("a log line was lost", run=self.run, job=self.pending.request.code.job)
 
     @property
     def is_asking(self) -> bool:
@@ -177,21 +177,21 @@ class Dialogue:
         message, size = answer.resume(self.run, self._number, results)
         if size > wire.LARGEST:
             raise OpError(f"{self._op}: {size} bytes can't be handed over at once, {wire.LARGEST} at most")
-        self._link.send_sized(message, size)
+        self._connection.send_sized(message, size)
 
     def _refuse(self, error: BaseException) -> None:
         value = getattr(error, "value", None) if isinstance(error, OpError) else None
         if value is not None:
-            self._link.send_sized(*answer.resume_with_error_value(self.run, self._number, value))
+            self._connection.send_sized(*answer.resume_with_error_value(self.run, self._number, value))
         else:
-            self._link.send_sized(*answer.resume_with_error(self.run, self._number, self._text_of(error)))
+            self._connection.send_sized(*answer.resume_with_error(self.run, self._number, self._text_of(error)))
 
     def _text_of(self, error: BaseException) -> str:
         if isinstance(error, OpError):
             return str(error)
         if isinstance(error, CancelledError):
             return f"{self._op} was cancelled"
-        log.error("an op failed", op=self._op, run=self.run, job=self.order.request.code.job, exc_info=error)
+        log.error("an op failed", op=self._op, run=self.run, job=self.pending.request.code.job, exc_info=error)
         return f"internal error in {self._op}"
 
     def _drop_pending(self) -> None:

@@ -23,17 +23,17 @@ from typing import Protocol, cast
 import structlog
 
 from spyweb.clock import Clock
-from spyweb.confined.birth import bare_environment, describe_exit
+from spyweb.confined.child import bare_environment, describe_exit
 from spyweb.errors import PoolError
 from spyweb.logs.child import ChildOutput
 from spyweb.lua import wire
-from spyweb.lua.patience import within
+from spyweb.lua.timeouts import within
 from spyweb.lua.wire import FromZygote, ToZygote
 
 log = structlog.get_logger()
 
 START_LIMIT = 10.0  # seconds for a zygote to be ready: it takes 0.1 on an idle machine
-BIRTH_LIMIT = 5.0  # seconds for one fork: it takes 0.002
+FORK_LIMIT = 5.0  # seconds for one fork: it takes 0.002
 END_LIMIT = 2.0  # seconds for a zygote to end its workers and itself
 CHUNK = 65_536  # bytes read at once
 WITHOUT_SITE = ("-P", "-S")  # what the site's start-up files import a worker has no use for: 0.5 MB
@@ -80,7 +80,7 @@ class ZygoteHangs(PoolError):
     """The zygote did not answer."""
 
 
-class Zygote:
+class ZygoteClient:
     """One zygote process."""
 
     def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, output: ChildOutput) -> None:
@@ -92,22 +92,22 @@ class Zygote:
         self._output = output  # of its workers too
         self._reader = wire.Reader()
         self._tickets = count(1)
-        self._births: dict[int, Future[Child]] = {}
+        self._forks: dict[int, Future[Child]] = {}
         self._children: dict[int, Child] = {}
         self._loop.add_reader(control, self._read)
 
     async def fork(self, clock: Clock, descriptors: list[int]) -> Child:
         ticket = next(self._tickets)
         birth: Future[Child] = self._loop.create_future()
-        self._births[ticket] = birth
+        self._forks[ticket] = birth
         self._say([ToZygote.FORK, ticket], descriptors)
         try:
-            if not await within(clock, BIRTH_LIMIT, birth):
+            if not await within(clock, FORK_LIMIT, birth):
                 raise ZygoteHangs
             return birth.result()
         finally:
             birth.cancel()
-            self._births.pop(ticket, None)
+            self._forks.pop(ticket, None)
 
     def kill(self, child: Child) -> None:
         if child.exited.done():
@@ -146,23 +146,23 @@ class Zygote:
             case FromZygote.READY:
                 self.ready.set_result(True)
             case FromZygote.FORKED:
-                self._born(number, rest[0])
+                self._forked(number, rest[0])
             case FromZygote.FAILED:
                 self._fail(number, f"no worker could be forked: {rest[0]}")
             case FromZygote.EXITED:
                 self._bury(number, Exit(how=describe_exit(rest[0])))
 
-    def _born(self, ticket: int, pid: int) -> None:
+    def _forked(self, ticket: int, pid: int) -> None:
         child = Child(pid=pid, pidfd=_open_pidfd(pid), exited=self._loop.create_future())
         self._children[pid] = child
-        birth = self._births.pop(ticket, None)
+        birth = self._forks.pop(ticket, None)
         if birth is None or birth.done():
             self.kill(child)  # nobody waits for it any more
         else:
             birth.set_result(child)
 
     def _fail(self, ticket: int, reason: str) -> None:
-        birth = self._births.pop(ticket, None)
+        birth = self._forks.pop(ticket, None)
         if birth and not birth.done():
             birth.set_exception(PoolError(reason))
 
@@ -186,7 +186,7 @@ class Zygote:
         self._output.close()
         if not self.ready.done():
             self.ready.set_result(False)
-        for ticket in list(self._births):
+        for ticket in list(self._forks):
             self._fail(ticket, "the zygote died")
         for pid in list(self._children):
             self._bury(pid, Exit(how="its zygote died", with_zygote=True))
@@ -211,14 +211,14 @@ class Zygote:
         self._lose()
 
 
-class Nursery:
+class Spawner:
     """Has workers forked, by another zygote when one has died."""
 
     def __init__(self, clock: Clock, timezone: str) -> None:
         self._clock = clock
         self._timezone = timezone
         self._zygote = launch_zygote(clock, timezone)
-        self._hung: list[Zygote] = []  # whose workers may still be at work
+        self._hung: list[ZygoteClient] = []  # whose workers may still be at work
 
     async def fork(self, main: socket.socket, bulk: socket.socket, slots: int) -> Child:
         descriptors = [main.fileno(), bulk.fileno(), slots]
@@ -229,14 +229,14 @@ class Nursery:
             self._set_aside(zygote)
         return await (await self._ready_zygote()).fork(self._clock, descriptors)
 
-    def _set_aside(self, zygote: Zygote) -> None:
+    def _set_aside(self, zygote: ZygoteClient) -> None:
         """Another one takes its place.  It is ended with the last of its workers, which would die with it."""
         if zygote is self._zygote:
             log.warning("the zygote hangs, and another one is started")
             self._hung.append(zygote)
             self._zygote = launch_zygote(self._clock, self._timezone)
 
-    async def _ready_zygote(self) -> Zygote:
+    async def _ready_zygote(self) -> ZygoteClient:
         for hung in [each for each in self._hung if not each.has_workers]:
             self._hung.remove(hung)
             hung.abandon()
@@ -260,7 +260,7 @@ class Nursery:
         await self._zygote.end(self._clock)
 
 
-def launch_zygote(clock: Clock, timezone: str) -> Zygote:
+def launch_zygote(clock: Clock, timezone: str) -> ZygoteClient:
     """Raises OSError, and then leaves nothing behind."""
     with ExitStack() as if_not:
         ours, theirs = socket.socketpair()
@@ -281,7 +281,7 @@ def launch_zygote(clock: Clock, timezone: str) -> Zygote:
             )
             output.given()
         if_not.pop_all()
-    return Zygote(process, ours, output)
+    return ZygoteClient(process, ours, output)
 
 
 def zygote_environment(timezone: str) -> dict[str, str]:

@@ -12,9 +12,9 @@ from itertools import chain
 
 import structlog
 
-from spyweb.lua.patience import within
 from spyweb.lua.process import READY_LIMIT, Death
 from spyweb.lua.remote import Around, RemoteWorker
+from spyweb.lua.timeouts import within
 from spyweb.model import JobId
 
 log = structlog.get_logger()
@@ -28,7 +28,7 @@ END_LIMIT = 2.0  # seconds for all to be dead
 STARTS = 3  # of all workers, before it is over with the daemon's own
 
 
-class Staff:
+class Supervisor:
     def __init__(self, around: Around) -> None:
         self.deaths = 0
         self.trouble = "they are slow to start"  # the latest reason why there is no worker
@@ -44,7 +44,7 @@ class Staff:
         return chain(self._shared, self._own.values(), list(self._leaving))
 
     def open(self, workers: int) -> None:
-        self._shared = [self._hire(None) for _ in range(workers)]
+        self._shared = [self._start_worker(None) for _ in range(workers)]
         self._start(self._watch())
 
     async def wait_until_up(self) -> bool:
@@ -65,13 +65,13 @@ class Staff:
     def own_worker(self, job: JobId) -> RemoteWorker:
         worker = self._own.get(job)
         if worker is None:
-            worker = self._own[job] = self._hire(job)
+            worker = self._own[job] = self._start_worker(job)
         return worker
 
     def replace(self, worker: RemoteWorker) -> None:
         """It can't go on.  Its replacement starts first; meanwhile, and for a grace, its other runs may end."""
         worker.retire()
-        replacement = self._take_out(worker)
+        replacement = self._detach(worker)
         self._leaving.add(worker)
         self._start(self._hand_over(worker, replacement))
 
@@ -83,7 +83,7 @@ class Staff:
 
     def dismiss(self, worker: RemoteWorker) -> None:
         """It has nothing to do any more."""
-        self._take_out(worker)
+        self._detach(worker)
         self._leaving.add(worker)
         worker.dismiss()
 
@@ -93,7 +93,7 @@ class Staff:
             self.deaths += 1
             self._learn(worker, death)
         self._leaving.discard(worker)
-        self._take_out(worker)
+        self._detach(worker)
 
     def prove(self) -> None:
         """A worker has lived long enough to answer."""
@@ -105,7 +105,7 @@ class Staff:
             self.trouble = death.reason
         log.warning("a worker died", pid=worker.process.pid, reason=death.reason, job=worker.job)
 
-    def _take_out(self, worker: RemoteWorker) -> RemoteWorker | None:
+    def _detach(self, worker: RemoteWorker) -> RemoteWorker | None:
         """Give it no more work; gives the one that shall have it."""
         if worker.job is not None:
             if self._own.get(worker.job) is worker:
@@ -113,11 +113,11 @@ class Staff:
             return None
         if worker not in self._shared or self._is_closing:
             return None
-        replacement = self._hire(None)
+        replacement = self._start_worker(None)
         self._shared[self._shared.index(worker)] = replacement
         return replacement
 
-    def _hire(self, job: JobId | None) -> RemoteWorker:
+    def _start_worker(self, job: JobId | None) -> RemoteWorker:
         worker = RemoteWorker(self._around, job)
         self._start(worker.process.bring_up(self._delay()))
         return worker

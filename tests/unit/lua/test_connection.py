@@ -9,7 +9,17 @@ from functools import partial
 import pytest
 
 from spyweb.lua import wire
-from spyweb.lua.link import A_FEW, FULL_BATCH, HEADER, MOST_KEPT, BulkStream, Departures, Link, Room, SmallStream
+from spyweb.lua.connection import (
+    A_FEW,
+    FULL_BATCH,
+    HEADER,
+    MOST_KEPT,
+    BulkStream,
+    FlushQueue,
+    ReceiveBuffer,
+    SmallStream,
+    WorkerConnection,
+)
 from tests.fakes.clock import settle
 
 
@@ -35,7 +45,7 @@ class Ear:
 @dataclass
 class World:
     ear: Ear
-    link: Link
+    connection: WorkerConnection
     small: socket.socket  # the worker's ends
     bulk: socket.socket
 
@@ -43,13 +53,13 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     ear = Ear()
-    link = Link(ear, Departures())
+    connection = WorkerConnection(ear, FlushQueue())
     small, their_small = socket.socketpair()
     bulk, their_bulk = socket.socketpair()
     with their_small, their_bulk:
-        await link.open(small, bulk)
-        yield World(ear, link, their_small, their_bulk)
-        link.close()
+        await connection.open(small, bulk)
+        yield World(ear, connection, their_small, their_bulk)
+        connection.close()
         await settle()
 
 
@@ -65,40 +75,40 @@ def frames(sock: socket.socket) -> list[list[list[object]]]:
 
 
 async def test_what_is_sent_in_one_turn_leaves_as_one_frame(world: World) -> None:
-    world.link.send([1])
-    world.link.send([2])
+    world.connection.send([1])
+    world.connection.send([2])
     await settle()
-    world.link.send([3])
+    world.connection.send([3])
     await settle()
 
     assert frames(world.small) == [[[1], [2]], [[3]]]
 
 
 async def test_answers_leave_before_the_ops_of_another_worker_are_read() -> None:
-    departures = Departures()
-    link = Link(Ear(), departures)
+    flush_queue = FlushQueue()
+    connection = WorkerConnection(Ear(), flush_queue)
     small, their_small = socket.socketpair()
     bulk, their_bulk = socket.socketpair()
     with their_small, their_bulk:
-        await link.open(small, bulk)
-        link.send([1])
-        SmallStream(Ear(), departures).data_received(wire.frame([[2]]))
+        await connection.open(small, bulk)
+        connection.send([1])
+        SmallStream(Ear(), flush_queue).data_received(wire.frame([[2]]))
 
         assert frames(their_small) == [[[1]]]
-        link.close()
+        connection.close()
         await settle()
 
 
 async def test_answers_given_while_a_frame_is_read_leave_with_its_end() -> None:
-    departures = Departures()
+    flush_queue = FlushQueue()
 
     class Answering(Ear):
         def received(self, messages: Iterable[list[object]]) -> None:
             for message in messages:
-                departures.add(partial(left.append, message))
+                flush_queue.add(partial(left.append, message))
 
     left: list[list[object]] = []
-    SmallStream(Answering(), departures).data_received(wire.frame([[1], [2]]))
+    SmallStream(Answering(), flush_queue).data_received(wire.frame([[1], [2]]))
 
     assert left == [[1], [2]]
 
@@ -106,9 +116,9 @@ async def test_answers_given_while_a_frame_is_read_leave_with_its_end() -> None:
 @pytest.mark.parametrize("waiting", [A_FEW - 1, A_FEW])
 async def test_who_hurries_sends_a_few_at_once_and_fewer_with_the_turn(world: World, waiting: int) -> None:
     for number in range(waiting):
-        world.link.send([number])
-    world.link.hurry()
-    world.link.send([waiting])
+        world.connection.send([number])
+    world.connection.hurry()
+    world.connection.send([waiting])
     await settle()
 
     assert [len(frame) for frame in frames(world.small)] == ([A_FEW, 1] if waiting == A_FEW else [A_FEW])
@@ -116,32 +126,32 @@ async def test_who_hurries_sends_a_few_at_once_and_fewer_with_the_turn(world: Wo
 
 async def test_a_full_batch_does_not_wait_for_the_turn_to_end(world: World) -> None:
     for number in range(FULL_BATCH):
-        world.link.send([number])
+        world.connection.send([number])
 
     assert len(frames(world.small)[0]) == FULL_BATCH
 
 
 async def test_what_is_sent_before_the_sockets_are_open_waits_in_order() -> None:
-    link = Link(Ear(), Departures())
-    link.send([1])
-    link.send_bulk([2])
+    connection = WorkerConnection(Ear(), FlushQueue())
+    connection.send([1])
+    connection.send_bulk([2])
     await settle()
-    link.send([3])
+    connection.send([3])
     small, their_small = socket.socketpair()
     bulk, their_bulk = socket.socketpair()
     with their_small, their_bulk:
-        await link.open(small, bulk)
+        await connection.open(small, bulk)
         await settle()
 
         assert frames(their_small) == [[[1]], [[3]]]
         assert frames(their_bulk) == [[[2]]]
-        link.close()
+        connection.close()
         await settle()
 
 
 async def test_only_big_messages_take_the_second_socket(world: World) -> None:
-    world.link.send_sized([b"small"], wire.BULK)
-    world.link.send_sized([b"big"], wire.BULK + 1)
+    world.connection.send_sized([b"small"], wire.BULK)
+    world.connection.send_sized([b"big"], wire.BULK + 1)
     await settle()
 
     assert frames(world.small) == [[[b"small"]]]
@@ -172,7 +182,7 @@ async def test_a_shorter_message_after_a_longer_one_has_nothing_of_it(world: Wor
 
 
 def test_room_is_kept_while_it_is_used_and_then_given_back() -> None:
-    room = Room()
+    room = ReceiveBuffer()
     first = room.take(5000).obj
     room.tidy()
     assert room.take(4000).obj is first
@@ -182,7 +192,7 @@ def test_room_is_kept_while_it_is_used_and_then_given_back() -> None:
 
 
 def test_room_is_as_long_as_was_asked_for_and_the_largest_is_not_kept() -> None:
-    room = Room()
+    room = ReceiveBuffer()
     assert [len(room.take(size)) for size in (10, 5000, 70)] == [10, 5000, 70]
     assert room.take(MOST_KEPT + 1).obj is not room.take(MOST_KEPT + 1).obj
 
@@ -211,9 +221,9 @@ async def test_each_lost_socket_is_told_and_sending_goes_on_without_effect(world
     await settle()
     assert world.ear.losses == 1
 
-    world.link.close()
-    world.link.send([1])
-    world.link.send_bulk([2])
+    world.connection.close()
+    world.connection.send([1])
+    world.connection.send_bulk([2])
     await settle()
     assert world.ear.losses == 2
 
@@ -223,7 +233,7 @@ async def test_a_link_that_cannot_open_closes_both_sockets() -> None:
     bulk, their_bulk = socket.socketpair()
     small.close()
     with their_small, their_bulk, pytest.raises((OSError, ValueError)):
-        await Link(Ear(), Departures()).open(small, bulk)
+        await WorkerConnection(Ear(), FlushQueue()).open(small, bulk)
 
     assert bulk.fileno() == -1
 
@@ -235,15 +245,15 @@ def test_what_is_sent_to_a_worker_that_has_just_died_is_dropped() -> None:
     async def send_while_it_dies() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: problems.append(context))
         (small, their_small), (bulk, their_bulk) = socket.socketpair(), socket.socketpair()
-        link = Link(Ear(), Departures())
-        await link.open(small, bulk)
+        connection = WorkerConnection(Ear(), FlushQueue())
+        await connection.open(small, bulk)
         their_small.close()
         their_bulk.close()
         for _ in range(10):
-            link.send([1])
-            link.send_bulk([1])
+            connection.send([1])
+            connection.send_bulk([1])
             await asyncio.sleep(0)
-        link.close()
+        connection.close()
 
     uvloop.run(send_while_it_dies())
     assert problems == []
@@ -252,19 +262,19 @@ def test_what_is_sent_to_a_worker_that_has_just_died_is_dropped() -> None:
 async def test_what_there_is_of_an_unfinished_message_is_given_back_with_the_link(world: World) -> None:
     world.bulk.sendall((MOST_KEPT + 1).to_bytes(4, "little") + b"x" * 1000)
     await settle()
-    stream = world.link._bulk._hear
+    stream = world.connection._bulk._hear
     assert isinstance(stream, BulkStream)
     assert memoryview(stream.get_buffer(0).obj).nbytes > MOST_KEPT
 
-    world.link.close()
+    world.connection.close()
     assert memoryview(stream.get_buffer(0).obj).nbytes == HEADER
 
 
 async def test_the_looks_at_one_unfinished_message_are_counted(world: World) -> None:
-    assert [world.link.look() for _ in range(3)] == [0, 0, 0]
+    assert [world.connection.look() for _ in range(3)] == [0, 0, 0]
     world.bulk.sendall((5000).to_bytes(4, "little"))
     await settle()
-    assert [world.link.look() for _ in range(3)] == [1, 2, 3]
+    assert [world.connection.look() for _ in range(3)] == [1, 2, 3]
     world.bulk.sendall(b"\xc0" * 5000)
     await settle()
-    assert world.link.look() == 0
+    assert world.connection.look() == 0

@@ -12,11 +12,11 @@ import structlog
 
 from spyweb.errors import OpError
 from spyweb.lua import wire
+from spyweb.lua.channel import OVERDUE, RunChannel, Terms
+from spyweb.lua.connection import WorkerConnection
 from spyweb.lua.deadlines import Deadlines
-from spyweb.lua.dialogue import OVERDUE, Dialogue, Terms
 from spyweb.lua.hooks import HOOK_OP
-from spyweb.lua.link import Link
-from spyweb.lua.session import Code, Order, Request
+from spyweb.lua.session import Code, PendingRun, Request
 from spyweb.lua.wire import Form, FromWorker, ToWorker, Why
 from spyweb.model import JobId, RunId
 from tests.fakes.clock import FakeClock, settle
@@ -25,8 +25,8 @@ Answer = Callable[[Sequence[object]], Awaitable[Sequence[object]]]
 
 
 @dataclass
-class Recorder(Link):
-    """A link that keeps what is sent."""
+class Recorder(WorkerConnection):
+    """A connection that keeps what is sent."""
 
     sent: list[list[object]] = field(default_factory=list)
 
@@ -56,19 +56,19 @@ class ScriptedHost:
 @dataclass
 class World:
     clock: FakeClock
-    link: Recorder
+    connection: Recorder
     host: ScriptedHost
-    dialogue: Dialogue
-    overdue: list[Dialogue]
+    channel: RunChannel
+    overdue: list[RunChannel]
     asked: int = 0
 
     def ask(self, name: str, *values: object, form: Form = Form.PLAIN, number: int | None = None) -> None:
         self.asked += 1
-        self.dialogue.ask([int(FromWorker.OP), 1, number or self.asked, name, int(form), *values])
+        self.channel.ask([int(FromWorker.OP), 1, number or self.asked, name, int(form), *values])
 
     @property
     def answers(self) -> list[list[object]]:
-        return [message[3:] for message in self.link.sent if message[0] == ToWorker.RESUME]
+        return [message[3:] for message in self.connection.sent if message[0] == ToWorker.RESUME]
 
 
 def done(*results: object) -> Future[Sequence[object]]:
@@ -83,20 +83,20 @@ def pending() -> Future[Sequence[object]]:
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    clock, link, host, overdue = FakeClock(), Recorder(), ScriptedHost({}), list[Dialogue]()
+    clock, connection, host, overdue = FakeClock(), Recorder(), ScriptedHost({}), list[RunChannel]()
     code = Code(job=JobId("a"), generation=1, chunk="jobs/a.lua", source=b"")
     request = Request(run=RunId(1), code=code, timeout_ms=2000, cpu_limit_ms=500, arguments=({"job": "a"}, True))
     async with TaskGroup() as tasks:
-        order = Order(request=request, host=host, ending=asyncio.get_running_loop().create_future())
+        pending = PendingRun(request=request, host=host, ending=asyncio.get_running_loop().create_future())
         timeouts, spawn = Deadlines(clock), tasks.create_task
-        terms = Terms(link=link, clock=clock, timeouts=timeouts, spawn=spawn, overdue=overdue.append)
-        yield World(clock, link, host, Dialogue(order, 9, terms), overdue)
+        terms = Terms(connection=connection, clock=clock, timeouts=timeouts, spawn=spawn, overdue=overdue.append)
+        yield World(clock, connection, host, RunChannel(pending, 9, terms), overdue)
 
 
 async def test_a_run_begins_with_its_arguments_packed(world: World) -> None:
-    world.dialogue.begin()
+    world.channel.begin()
 
-    kind, run, vm, procedure, arguments, cpu_limit = world.link.sent[0]
+    kind, run, vm, procedure, arguments, cpu_limit = world.connection.sent[0]
     assert (kind, run, vm, procedure, cpu_limit) == (ToWorker.BEGIN, 1, 9, "run", 500)
     assert wire.unpack(cast(bytes, arguments)) == [{"job": "a"}, True]
 
@@ -162,7 +162,7 @@ async def test_a_big_answer_takes_the_second_socket(world: World) -> None:
 
     world.ask("get")
 
-    assert world.link.sent[0][0] == "bulk"
+    assert world.connection.sent[0][0] == "bulk"
 
 
 async def test_an_answer_too_large_for_a_message_is_an_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,9 +256,9 @@ async def test_a_run_that_ends_or_is_cancelled_takes_its_op_with_it(world: World
     world.ask("get")
 
     if how == "cancel":
-        world.dialogue.cancel(Why.CANCELLED)
+        world.channel.cancel(Why.CANCELLED)
     else:
-        world.dialogue.close()
+        world.channel.close()
     await settle()
 
     assert future.cancelled()
@@ -279,7 +279,7 @@ async def test_a_task_of_an_op_ends_with_its_run(world: World) -> None:
     world.ask("lock")
     await settle()
 
-    world.dialogue.close()
+    world.channel.close()
     await settle()
 
     assert story == ["ended"]
@@ -294,7 +294,7 @@ async def test_an_op_that_fails_after_its_run_has_ended_is_nobodys_affair(world:
     future = Stubborn()
     world.host.ops["get"] = lambda _: future
     world.ask("get")
-    world.dialogue.close()
+    world.channel.close()
 
     future.set_exception(OSError())
     await settle()
@@ -303,36 +303,36 @@ async def test_an_op_that_fails_after_its_run_has_ended_is_nobodys_affair(world:
 
 
 async def test_a_run_is_told_of_its_timeout(world: World) -> None:
-    world.dialogue.begin()
+    world.channel.begin()
 
     await world.clock.turn(1.9)
-    assert len(world.link.sent) == 1
+    assert len(world.connection.sent) == 1
 
     await world.clock.turn(0.2)
-    assert world.link.sent[-1] == [ToWorker.CANCEL, 1, Why.TIMEOUT]
+    assert world.connection.sent[-1] == [ToWorker.CANCEL, 1, Why.TIMEOUT]
 
 
 async def test_the_first_reason_to_end_stands(world: World) -> None:
-    world.dialogue.cancel(Why.CANCELLED)
-    world.dialogue.cancel(Why.STOPPED)
+    world.channel.cancel(Why.CANCELLED)
+    world.channel.cancel(Why.STOPPED)
     await world.clock.turn(2.5)
 
-    assert world.link.sent == [[ToWorker.CANCEL, 1, Why.CANCELLED]]
-    assert world.dialogue.why is Why.CANCELLED
+    assert world.connection.sent == [[ToWorker.CANCEL, 1, Why.CANCELLED]]
+    assert world.channel.why is Why.CANCELLED
 
 
 async def test_a_cancelled_run_that_does_not_end_is_overdue(world: World) -> None:
-    world.dialogue.cancel(Why.CANCELLED)
+    world.channel.cancel(Why.CANCELLED)
     await world.clock.turn(OVERDUE - 0.1)
     assert not world.overdue
 
     await world.clock.turn(0.2)
-    assert world.overdue == [world.dialogue]
+    assert world.overdue == [world.channel]
 
 
 async def test_a_run_that_has_ended_is_never_overdue(world: World) -> None:
-    world.dialogue.cancel(Why.CANCELLED)
-    world.dialogue.close()
+    world.channel.cancel(Why.CANCELLED)
+    world.channel.close()
     await world.clock.turn(60)
 
     assert not world.overdue
@@ -341,7 +341,7 @@ async def test_a_run_that_has_ended_is_never_overdue(world: World) -> None:
 
 async def test_hooks_that_follow_a_cancel_are_still_answered(world: World) -> None:
     world.host.ops["echo"] = lambda values: done(*values)
-    world.dialogue.cancel(Why.TIMEOUT)
+    world.channel.cancel(Why.TIMEOUT)
 
     world.ask("echo", 1)
 
@@ -351,7 +351,7 @@ async def test_hooks_that_follow_a_cancel_are_still_answered(world: World) -> No
 async def test_what_was_asked_before_a_kill_does_not_answer_what_is_asked_after_it(world: World) -> None:
     before, after = pending(), pending()
     world.host.ops.update({"get": lambda _: before, "set": lambda _: after, "late": lambda _: done(b"late")})
-    world.dialogue.cancel(Why.TIMEOUT)
+    world.channel.cancel(Why.TIMEOUT)
     world.ask("get", number=2)
     world.ask("set", number=3)
     world.ask("late", number=1)  # it took the other socket
@@ -360,13 +360,13 @@ async def test_what_was_asked_before_a_kill_does_not_answer_what_is_asked_after_
     after.set_result([b"done"])
     await settle()
 
-    assert [message[2:] for message in world.link.sent[1:]] == [[3, Form.PLAIN, b"done"]]
+    assert [message[2:] for message in world.connection.sent[1:]] == [[3, Form.PLAIN, b"done"]]
 
 
 async def test_log_lines_reach_the_host_and_a_broken_log_costs_a_line(world: World) -> None:
     with structlog.testing.capture_logs() as logs:
-        world.dialogue.log("broken", b"x")
-        world.dialogue.log("info", b"\xff")
+        world.channel.log("broken", b"x")
+        world.channel.log("info", b"\xff")
 
     assert world.host.lines == [("info", b"\xff")]
     assert [line["event"] for line in logs] == ["a log line was lost"]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.lua.nursery import zygote_environment
+from spyweb.lua.spawner import zygote_environment
 
 
 def test_a_zygote_inherits_nothing_that_it_does_not_need(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import spyweb
-from spyweb.confined.birth import bare_environment, describe_exit
+from spyweb.confined.child import bare_environment, describe_exit
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future
 
-from spyweb.lua.patience import settle, within
+from spyweb.lua.timeouts import settle, within
 from tests.fakes.clock import FakeClock
 
 

@@ -43,7 +43,7 @@ class Listener(Protocol):
         """One of the sockets is gone: nothing more will come over it."""
 
 
-class Departures:
+class FlushQueue:
     """The links of all workers that have something to send.
 
     It leaves at the latest in the loop's next turn, and before and after the ops of another worker are read: else the
@@ -71,9 +71,9 @@ class Departures:
 class SmallStream(asyncio.Protocol):
     """Hears the batches of small messages."""
 
-    def __init__(self, listener: Listener, departures: Departures) -> None:
+    def __init__(self, listener: Listener, flush_queue: FlushQueue) -> None:
         self._listener = listener
-        self._departures = departures
+        self._flush_queue = flush_queue
         self._reader = wire.Reader(wire.SMALL_FRAME)
 
     def drop(self) -> None:
@@ -81,10 +81,10 @@ class SmallStream(asyncio.Protocol):
         self._reader = wire.Reader(wire.SMALL_FRAME)
 
     def data_received(self, data: bytes) -> None:
-        self._departures.leave()
+        self._flush_queue.leave()
         try:
             self._listener.received(self._reader.feed(data))
-            self._departures.leave()
+            self._flush_queue.leave()
         except Exception as error:  # noqa: BLE001 - one worker's messages: nonsense costs that worker, not the loop
             self._listener.talked_nonsense(error)
 
@@ -92,7 +92,7 @@ class SmallStream(asyncio.Protocol):
         self._listener.lost()
 
 
-class Room:
+class ReceiveBuffer:
     """Where big messages are put together, one at a time.
 
     What was used is kept for the next one: to touch fresh pages took 8 of the 10 ms that 8 MB held the loop up for.
@@ -138,7 +138,7 @@ class BulkStream(asyncio.BufferedProtocol):
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
-        self._room = Room()
+        self._receive_buffer = ReceiveBuffer()
         self._looks = 0  # at the message that is not whole yet
         self._expect_header()
 
@@ -152,14 +152,14 @@ class BulkStream(asyncio.BufferedProtocol):
 
     def look(self) -> int:
         """To be called now and then; gives how often it has been, in a row, while one and the same message came."""
-        self._room.tidy()
+        self._receive_buffer.tidy()
         self._looks = 0 if self._is_header and not self._filled else self._looks + 1
         return self._looks
 
     def drop(self) -> None:
         """Give back what there is of an unfinished message."""
         self._expect_header()
-        self._room.drop()
+        self._receive_buffer.drop()
 
     def get_buffer(self, _size: int) -> memoryview:
         return self._frame[self._filled : self._filled + PIECE]
@@ -171,7 +171,7 @@ class BulkStream(asyncio.BufferedProtocol):
         frame = self._frame
         try:
             if self._is_header:
-                self._expect(self._room.take(_size_in(frame, self._listener.most_bulk)), is_header=False)
+                self._expect(self._receive_buffer.take(_size_in(frame, self._listener.most_bulk)), is_header=False)
             else:
                 self._looks = 0
                 self._expect_header()
@@ -191,7 +191,7 @@ def _size_in(header: memoryview, most: int) -> int:
     return size
 
 
-class Outlet:
+class SocketWriter:
     """Writes one of the sockets.  What is written before it is open waits."""
 
     def __init__(self, hear: SmallStream | BulkStream) -> None:
@@ -215,16 +215,16 @@ class Outlet:
             self._transport.abort()
 
 
-class Link:
+class WorkerConnection:
     """Sends to one worker."""
 
-    def __init__(self, listener: Listener, departures: Departures) -> None:
-        self._small = Outlet(SmallStream(listener, departures))
+    def __init__(self, listener: Listener, flush_queue: FlushQueue) -> None:
+        self._small = SocketWriter(SmallStream(listener, flush_queue))
         bulk = BulkStream(listener)
-        self._bulk = Outlet(bulk)
+        self._bulk = SocketWriter(bulk)
         self.look = bulk.look
         self._outbox: list[object] = []
-        self._departures = departures
+        self._flush_queue = flush_queue
 
     async def open(self, small: socket, bulk: socket) -> None:
         """Takes both over, whatever happens."""
@@ -240,7 +240,7 @@ class Link:
         outbox.append(message)
         waiting = len(outbox)
         if waiting == 1:
-            self._departures.add(self._flush)
+            self._flush_queue.add(self._flush)
         elif waiting >= FULL_BATCH:
             self._flush()
 
