@@ -1,4 +1,4 @@
-"""The command line: as `spyweb`, and as `python -m spyweb`."""
+"""Start the command line, as `spyweb` and as `python -m spyweb`."""
 
 import sys
 

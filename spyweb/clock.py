@@ -1,4 +1,4 @@
-"""The one place that asks the time or waits.  Everything else is handed a Clock, so that a test can turn it."""
+"""Ask the time and wait.  Nothing else does: it is handed a Clock, so that a test can turn it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Handle(Protocol):
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, UTC.  May jump."""
+        """Return milliseconds since the epoch, UTC.  They may jump."""
 
     def monotonic(self) -> float:
-        """Seconds since some moment.  Never jumps."""
+        """Return seconds since some moment.  They never jump."""
 
     async def sleep(self, seconds: float) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Opening what anybody may have put where a file is expected."""
+"""Open what anybody may have put where a file is expected."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 
 
 def open_regular(path: str | Path) -> FileIO:
-    """To read it.  Raises OSError, also where it is no regular file: whoever opens a named pipe would wait for one who
-    writes, and that may be the daemon's loop."""
+    """Open a file to read it.  Raises OSError, also where it is no regular file.
+
+    Whoever opens a named pipe waits for one who writes, and that may be the daemon's loop.
+    """
     file = FileIO(path, opener=_at_once)
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file

@@ -1,4 +1,4 @@
-"""How much the daemon accepts of what a script, a page, a server, a client or a file chose.
+"""Bound what the daemon accepts of what a script, a page, a server, a client or a file chose.
 
 Every door imports its bounds from here.  The rule: a text or a number of things that somebody else chose is measured
 before anything whose cost grows faster than its length, and before anything that would hold the loop; what is over is
@@ -60,5 +60,5 @@ def too_large(what: str, size: int, limit: int, unit: str = "bytes") -> str:
 
 
 def too_many_chunks(chunks: int, size: int) -> bool:
-    """Whether a body of this size comes in chunks so small that they cost more than what they carry."""
+    """Say whether a body of this size comes in chunks so small that they cost more than what they carry."""
     return chunks > CHUNKS + size * CHUNKS_PER_KB // 1024

@@ -1,4 +1,4 @@
-"""Tells systemd how the daemon fares: one datagram per message to the socket that NOTIFY_SOCKET names.
+"""Tell systemd how the daemon fares (sd_notify): one datagram per message to the socket that NOTIFY_SOCKET names.
 
 Without NOTIFY_SOCKET (not started by systemd, or not as Type=notify) every call does nothing, and none ever raises.
 """
@@ -34,7 +34,7 @@ class Notifier:
         return f"STATUS={one_line}" if one_line else ""
 
     def _send(self, *fields: str) -> bool:
-        """Say whether it was sent."""
+        """Send a message, and say whether it was sent."""
         if not self.address:
             return False
         message = "\n".join(line for line in fields if line)
@@ -50,7 +50,7 @@ class Notifier:
 
 
 def from_environment(environment: Mapping[str, str], pid: int | None = None) -> Notifier:
-    """The notifier that systemd asked for, or one that does nothing."""
+    """Return the notifier that systemd asked for, or one that does nothing."""
     address = environment.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return Notifier()
@@ -58,7 +58,7 @@ def from_environment(environment: Mapping[str, str], pid: int | None = None) -> 
 
 
 def _watchdog_interval(environment: Mapping[str, str], pid: int) -> float | None:
-    """Half of what systemd waits, as its manual advises, and only where the watchdog is meant for this process."""
+    """Return half of what systemd waits, as its manual advises; None where it is not for this process to feed it."""
     if environment.get("WATCHDOG_PID", str(pid)) != str(pid):
         return None
     microseconds = environment.get("WATCHDOG_USEC", "")

@@ -22,7 +22,7 @@ RUNS_REMEMBERED: Final = 1_000  # whose note nobody has fetched
 
 
 class Work(Struct, frozen=True):
-    """What the loop is busy with."""
+    """Names what the loop is busy with."""
 
     what: str  # "op state.set", "GET /api/runs", "reload"
     job: str = ""
@@ -63,12 +63,12 @@ _current: ContextVar[Work | None] = ContextVar("current", default=None)
 
 
 def work_for(work: Work) -> None:
-    """From here on, the current task works for this."""
+    """Note that from here on the current task works for this."""
     _current.set(work)
 
 
 class StallRecorder:
-    """One for a daemon, used on its loop's thread."""
+    """Records who holds the loop for too long.  A daemon has one, used on its loop's thread."""
 
     def __init__(self, cpu_time: Callable[[], float] = thread_time, wall: Callable[[], float] = perf_counter) -> None:
         self.wall = wall
@@ -80,7 +80,7 @@ class StallRecorder:
         self._notes: dict[int, str] = {}
 
     def sample(self) -> None:
-        """Note how much processor the loop's thread has used so far.  To be called several times a second."""
+        """Note how much processor the loop's thread has used so far; call this several times a second."""
         self._wall_before, self._cpu_before = self.wall(), self._cpu_time()
 
     def has_computed(self, started: float) -> bool:
@@ -143,7 +143,7 @@ class StallRecorder:
         }
 
     def forget(self, job: str) -> None:
-        """A job is gone, or begins anew."""
+        """Forget what a job did that is gone, or begins anew."""
         self._offenders.pop(job, None)
 
     def install(self, loop: AbstractEventLoop) -> None:
@@ -156,7 +156,7 @@ class StallRecorder:
 
 
 class TimedCoroutine(Coroutine[Any, Any, Any]):
-    """A coroutine whose steps are timed; to the task that runs it, it is the coroutine itself."""
+    """Times the steps of a coroutine; to the task that runs it, it is the coroutine itself."""
 
     __slots__ = ("_recorder", "_story")
 

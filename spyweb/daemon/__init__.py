@@ -1,1 +1,1 @@
-"""Builds every part in order and takes them down in reverse: for the daemon, for one run, for a check."""
+"""Build every part in order and take them down in reverse: for the daemon, for one run, for a check."""

@@ -1,4 +1,4 @@
-"""`python -m spyweb.daemon --root DIR --flags JSON`: the daemon's process.
+"""Start the daemon's process: `python -m spyweb.daemon --root DIR --flags JSON`.
 
 `spyweb start` becomes this one, so that typer does not stay in memory.
 """

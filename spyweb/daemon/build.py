@@ -31,7 +31,7 @@ from spyweb.web import descriptors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Daemon:
-    """What runs need, and what only a daemon has."""
+    """All parts of a daemon: the runtime that every run needs, and what only a daemon has."""
 
     runtime: Runtime
     calls: ScheduledCalls

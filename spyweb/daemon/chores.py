@@ -1,4 +1,4 @@
-"""What a daemon does every so often beside running jobs: one table, and each chore that is more than a call."""
+"""List what a daemon does every so often beside running jobs: one table, and each chore that is more than a call."""
 
 from __future__ import annotations
 

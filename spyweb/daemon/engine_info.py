@@ -1,4 +1,4 @@
-"""What every VM is told of the machine it runs on."""
+"""Describe to every VM the machine that it runs on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the daemon is started with, and the settings that follow from it."""
+"""Read what the daemon is started with, and the settings that follow from it."""
 
 from __future__ import annotations
 

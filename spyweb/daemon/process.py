@@ -1,4 +1,4 @@
-"""The daemon as a process: its arguments, its loop, its threads, its exit code."""
+"""Run the daemon as a process: its arguments, its loop, its threads, its exit code."""
 
 from __future__ import annotations
 

@@ -4,56 +4,56 @@ from __future__ import annotations
 
 import re
 
-from spyweb.daemon.runtime import Runtime
 from spyweb.errors import PoolError, ScriptError
-from spyweb.lua.session import Code, Host, Request
-from spyweb.model import Ending, JobSpec, Outcome, RunId
+from spyweb.logs.job import JobLogs
+from spyweb.lua.pool import Pool
+from spyweb.lua.session import Code, Request
+from spyweb.model import Ending, JobSpec, Outcome
 from spyweb.ops.dispatcher import OpDispatcher
-from spyweb.ops.world import Call
+from spyweb.ops.world import Call, World
 
 LIMIT_MS = 30_000  # a file that takes longer to load would hold up every other change
 
 _WHERE = re.compile(r"(?s)(?P<file>[^\n]*?):(?P<line>\d+): (?P<reason>.*)")
 
 
-async def execute(parts: Runtime, spec: JobSpec, code: Code) -> None:
-    """Raises ScriptError when a file fails, PoolError when it could not be tried to the end."""
-    call = parts.pool.new_id()
-    request = Request(
-        run=call,
-        code=code,
-        timeout_ms=min(spec.timeout_ms, LIMIT_MS),
-        cpu_limit_ms=spec.cpu_limit_ms,
-        procedure="load",
-    )
-    try:
-        ending = await parts.pool.run(request, host_of(parts, spec, code, call))
-    finally:
-        parts.world.call_ended(call)
-    refuse_failure(code, ending)
+async def execute(pool: Pool, world: World, job_logs: JobLogs, spec: JobSpec, code: Code) -> None:
+    """Execute the files.  Raises ScriptError when one fails, PoolError when it could not be tried to the end.
 
-
-def host_of(parts: Runtime, spec: JobSpec, code: Code, call: RunId) -> Host:
-    """What the files log goes where the job's runs log."""
+    What they log goes where the job's runs log.
+    """
 
     def job_log(level: str, text: bytes) -> None:
         if level != "print":
-            parts.job_logs.write(spec.folder, level, text)
+            job_logs.write(spec.folder, level, text)
 
-    world = Call(
-        world=parts.world,
+    run = pool.new_id()
+    call = Call(
+        world=world,
         job=spec.id,
-        run=call,
+        run=run,
         generation=code.generation,
         folder=spec.folder,
         memory_limit=spec.memory_limit,
         agent=spec.agent,
         on_store_error=spec.on_store_error,
     )
-    return OpDispatcher(world, job_log)
+    request = Request(
+        run=run,
+        code=code,
+        timeout_ms=min(spec.timeout_ms, LIMIT_MS),
+        cpu_limit_ms=spec.cpu_limit_ms,
+        procedure="load",
+    )
+    try:
+        ending = await pool.run(request, OpDispatcher(call, job_log))
+    finally:
+        world.call_ended(run)
+    refuse_failure(code, ending)
 
 
 def refuse_failure(code: Code, ending: Ending) -> None:
+    """Raise what the end of an execution says about the files, unless it was a success."""
     if ending.outcome is Outcome.SUCCESS:
         return
     if ending.outcome is not Outcome.FAILED:

@@ -14,14 +14,14 @@ DEAD_KEPT_MS = 7 * DAY_MS  # messages that were given up, for whoever looks for 
 
 
 class SteadyTime:
-    """The clock's time, but that a leap forward counts only once it has lasted for a day.
+    """Tells the clock's time, but that a leap forward counts only once it has lasted for a day.
 
     A machine whose clock is months ahead for a while, after a start without a battery or with a wrong time server,
     would otherwise delete a history that can't be had back.
     """
 
     def __init__(self, clock: Clock, known_ms: int | None = None) -> None:
-        """`known_ms`: the newest time on record, by the clock of an earlier daemon."""
+        """Take `known_ms` for the newest time on record, by the clock of an earlier daemon."""
         self._clock = clock
         self._base_ms = clock.now_ms() if known_ms is None else known_ms  # what it was when ...
         self._since = clock.monotonic()  # ... this was

@@ -1,4 +1,4 @@
-"""What runs need, whether a daemon starts them or a person in the foreground: store, workers, runner, outbox, logs."""
+"""Open what runs need, whether a daemon starts them or a person in the foreground: store, workers, outbox, logs."""
 
 from __future__ import annotations
 

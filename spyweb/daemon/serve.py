@@ -116,7 +116,7 @@ def tune_interpreter() -> None:
 
 
 def start_background(daemon: Daemon, tasks: TaskGroup) -> list[Task[None]]:
-    """Begin to start runs, and all that goes on as long as the daemon does."""
+    """Begin to start runs, and all else that goes on for as long as the daemon does."""
     runtime, settings = daemon.runtime, daemon.runtime.settings
     watcher = Watcher(settings.root, [settings.daemon.data_dir], daemon.reloader.wake, runtime.clock)
     daemon.calls.start()

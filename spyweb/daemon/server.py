@@ -66,7 +66,7 @@ async def open_server(stack: AsyncExitStack, parts: Runtime) -> Server:
     prover = Prover(
         pool=parts.pool,
         sources=parts.world.sources,
-        execute=partial(execute, parts),
+        execute=partial(execute, parts.pool, parts.world, parts.job_logs),
         find_selector_problem=parts.extractor.find_selector_problem,
         clock=clock,
     )

@@ -1,4 +1,4 @@
-"""stdin, stdout and stderr, where whoever started this process has closed one of them.
+"""Open stdin, stdout and stderr again where whoever started this process has closed one of them.
 
 The next file that is opened would get its number: a socket would be taken for stdout, and libuv ends the process
 rather than close such a one.
@@ -14,7 +14,7 @@ STANDARD = (0, 1, 2)
 
 
 def open_standard_streams() -> None:
-    """/dev/null stands in for each that is closed, also for the programs that this one starts or becomes."""
+    """Open /dev/null in place of each that is closed, also for the programs that this one starts or becomes."""
     for descriptor in STANDARD:
         if not _is_open(descriptor):
             _open_nothing(descriptor)

@@ -1,4 +1,4 @@
-"""WorldFactory that leave nothing behind: each has databases of its own, copies of one that is up to date."""
+"""Open worlds that leave nothing behind: each has databases of its own, copies of one that is up to date."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class WorldFactory:
 
     @asynccontextmanager
     async def open(self, clock: Clock) -> AsyncIterator[World]:
-        """Raises StoreError, OSError."""
+        """Open a world.  Raises StoreError, OSError."""
         async with self._databases(clock) as folder, AsyncExitStack() as stack:
             path, state = folder / DATABASE, self.settings.state
             store = await open_store(path, clock=clock, durability=DURABILITY, history=state.history)

@@ -1,7 +1,7 @@
-"""What a process that works for the daemon writes to its stdout and stderr, as lines of the daemon's log.
+"""Log what a process that works for the daemon writes to its stdout and stderr, in the daemon's log.
 
-It has a pipe in place of the daemon's own: what comes is read now and then, cut, and labelled.  Who writes more than
-is read finds the pipe full, and writes nothing: it never waits.
+The process has a pipe in place of the daemon's own: what comes is read now and then, cut, and labelled.  A process that
+writes more than is read finds the pipe full, and its write fails: it never waits.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ MOST_SHOWN = 4_096  # bytes in one line of the log
 
 
 class ChildOutput:
-    """To be closed when the process has ended, which gives what is left."""
+    """The pipe of one process.  Close it when the process has ended: that logs what is left."""
 
     def __init__(self, who: str, clock: Clock) -> None:
-        """Raises OSError."""
+        """Open a pipe.  Raises OSError."""
         self._who = who
         self._clock = clock
         self._reader, self.writer = os.pipe()  # the writer is the process's: `given` closes it here
@@ -35,7 +35,7 @@ class ChildOutput:
         self._loop.add_reader(self._reader, self._wait)
 
     def given(self) -> None:
-        """The process has the writer, or there is no process."""
+        """Close the writer here: the process has it, or there is no process."""
         if self.writer >= 0:
             os.close(self.writer)
             self.writer = -1
@@ -60,7 +60,7 @@ class ChildOutput:
             self._loop.add_reader(self._reader, self._wait)
 
     def _read(self) -> bool:
-        """Whether there may be more."""
+        """Log what there is, and say whether there may be more."""
         with suppress(BlockingIOError):
             data = os.read(self._reader, MOST_READ)
             if not data:

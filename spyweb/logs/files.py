@@ -1,4 +1,4 @@
-"""Appending to a log file inside the project, with rotation.
+"""Append to a log file inside the project, with rotation.
 
 The path can't lead out: symbolic links are resolved first and must stay below the root, then every step is opened
 without following any, so that a link put there in between is an error and not a detour.
@@ -20,7 +20,7 @@ _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC 
 
 
 def append(root: Path, folder: str, name: str, data: bytes) -> None:
-    """Add the data to root/folder/name, making the folder where it is missing.  All of it, or an OSError and none."""
+    """Add all of the data to root/folder/name, making the folder where it is missing, or raise OSError and add none."""
     with _open_folder(root, _steps(root, folder)) as place:
         file = _open_file(place, name)
         try:
@@ -83,7 +83,7 @@ def _rename(folder: int, old: str, new: str) -> None:
 
 
 def write_whole(file: int, data: bytes) -> None:
-    """All of it at the end of the file, or an OSError and none."""
+    """Write all of the data at the end of the file, or raise OSError and write none."""
     before = os.fstat(file).st_size
     rest = memoryview(data)
     try:

@@ -1,5 +1,6 @@
-"""Each job's hooks.log: stamped lines, written in batches by a thread, so that no run ever waits for the disk.  The
-logs of the project's own server, which have other names, are written in the same way.
+"""Write each job's hooks.log: stamped lines, in batches, by a thread, so that no run ever waits for the disk.
+
+The logs of the project's own server, which have other names, are written in the same way.
 
 `write` never blocks and never raises.  What a slow disk can't take in time is dropped, and a line says how much.  A
 folder that can't be written to costs one warning and its lines, and is tried again with the next line.
@@ -38,7 +39,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class PendingLines:
-    """What waits to be written to one file."""
+    """The lines that wait to be written to one file."""
 
     lines: list[bytes] = field(default_factory=list)
     size: int = 0
@@ -73,7 +74,10 @@ class JobLogs:
         await self._tasks.__aexit__(None, None, None)
 
     def write(self, folder: str, level: str, text: bytes | str) -> None:
-        """One line for the log of the job that has this folder, relative to the project root.  On the loop's thread."""
+        """Add a line to the log of the job that has this folder, relative to the project root.
+
+        Only the loop's thread may call this.
+        """
         if self._closing:
             return
         line = self._stamped(level, text)
@@ -121,7 +125,7 @@ class JobLogs:
             await self._write_pending()
 
     async def _write_pending(self) -> None:
-        """The only place that writes: one batch at a time, so that lines keep their order."""
+        """Write what waits.  Nothing else writes, and one batch at a time: lines keep their order."""
         pending, self._pending = self._pending, {}
         waiting, self._waiting = self._waiting, []
         batches = {folder: self._batch(what) for folder, what in pending.items()}
@@ -139,7 +143,7 @@ class JobLogs:
         return b"".join(pending.lines)
 
     def _append_all(self, batches: dict[str, bytes]) -> dict[str, OSError]:
-        """In a thread.  Gives what went wrong, by folder."""
+        """Write batches, in a thread; return what went wrong, by folder."""
         failures: dict[str, OSError] = {}
         for folder, data in batches.items():
             try:

@@ -1,4 +1,4 @@
-"""The journal of systemd: a line that begins with `<4>` is stored as a warning."""
+"""Mark lines for the journal of systemd, which stores one that begins with `<4>` as a warning."""
 
 from __future__ import annotations
 

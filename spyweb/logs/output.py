@@ -1,4 +1,4 @@
-"""The daemon's own log: one line per event, on stdout and nowhere else.
+"""Write the daemon's own log: one line per event, on stdout and nowhere else.
 
 JSON where a machine reads, plain aligned lines on a terminal; in the journal each line has its priority.  What
 libraries say through `logging` takes the same way.  A reader that has gone away, or a full disk behind the pipe, costs
@@ -77,7 +77,7 @@ def _configure_structlog(writer: Writer, lowest: int, clock: Clock) -> None:
 
 
 class Writer:
-    """The last processor: renders an event and writes it."""
+    """Renders an event and writes it: the last processor."""
 
     def __init__(self, stream: TextIO, render: Renderer, secrets: Secrets) -> None:
         self._stream = stream

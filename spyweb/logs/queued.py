@@ -1,4 +1,4 @@
-"""Standard output and standard error of a process that must never wait for whoever reads them.
+"""Write standard output and standard error of a process that must never wait for whoever reads them.
 
 A pipe whose reader stalls, or a terminal that is held with Ctrl-S, blocks a plain write for as long as that lasts.
 Here a thread writes.  What does not fit into its queue is dropped and counted.
@@ -88,7 +88,7 @@ class QueuedStream(io.TextIOBase):
                 self._size -= len(chunk)
 
     def _next_chunk(self) -> bytes:
-        """Wait for something to write; empty at the end."""
+        """Wait for something to write, and return it; empty at the end."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._queue or self._dropped or self._is_ending)
@@ -107,7 +107,7 @@ class QueuedStream(io.TextIOBase):
         return b"".join(taken)
 
     def _write_whole(self, chunk: bytes) -> None:
-        """Give the chunk up where the reader is gone or the disk behind it is full."""
+        """Write a chunk; it is given up where the reader is gone or the disk behind it is full."""
         rest = memoryview(chunk)
         while rest:
             try:
@@ -137,7 +137,7 @@ def queued_standard_streams() -> Iterator[None]:
 
 
 def _are_one_file(first: TextIO, second: TextIO) -> bool:
-    """One queue then keeps the lines of both in order."""
+    """Say whether both lead to one file: one queue then keeps the lines of both in order."""
     return os.path.sameopenfile(first.fileno(), second.fileno())
 
 

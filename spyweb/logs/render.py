@@ -1,4 +1,4 @@
-"""One log event as one line: JSON for a machine, aligned and perhaps coloured for a person."""
+"""Render one log event as one line: JSON for a machine, aligned and perhaps coloured for a person."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN = {code: f"\\x{code:02x}" for code in range(0xA0) if _CONTROL.match(chr(c
 
 
 def stamp(at_ms: int) -> str:
-    """`2026-11-20T12:00:00.123Z`."""
+    """Return a moment as `2026-11-20T12:00:00.123Z`."""
     return f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
 
 
@@ -27,7 +27,7 @@ def paint(text: str, code: str | None) -> str:
 
 
 def printable(text: str) -> str:
-    """Without anything that a terminal would obey; a further line is indented, so that it can't pass for a new one."""
+    """Escape what a terminal would obey, and indent further lines, so that none can pass for a new one."""
     if "\n" in text:
         text = text.rstrip("\n").replace("\n", "\n    ")
     return text.translate(_SHOWN) if _CONTROL.search(text) else text
@@ -39,7 +39,7 @@ def shorten(text: str, most: int) -> str:
 
 
 def as_json(event: Event) -> str:
-    """`time`, `level` and `event` first, so that a person finds them too."""
+    """Render as JSON, with `time`, `level` and `event` first, so that a person finds them too."""
     fields: dict[str, object] = {"time": stamp(_moment(event)), "level": event.pop("level", "info")}
     fields["event"] = event.pop("event", "")
     fields.update(event)
@@ -56,7 +56,7 @@ def text_of(value: object) -> str:
 
 
 def as_text(*, colour: bool, dated: bool = False) -> Renderer:
-    """Render for people; where nothing else tells the day, with the date."""
+    """Return a renderer for people; with `dated` it writes the date, where nothing else tells the day."""
     form = "%Y-%m-%d %H:%M:%S" if dated else "%H:%M:%S"
 
     def render(event: Event) -> str:

@@ -1,4 +1,4 @@
-"""Keeps secrets out of log lines: by the name of a field, by their known values, and in the user part of a URL."""
+"""Keep secrets out of log lines: by the name of a field, by their known values, and in the user part of a URL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHORTEST = 6  # characters; hiding a shorter value would hide ordinary words
 
 
 class Secrets:
-    """The values that no line may show."""
+    """Knows the values that no line may show."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         long_enough = {value for value in values if len(value) >= _SHORTEST}
@@ -30,7 +30,7 @@ class Secrets:
 
 
 def hide_fields(fields: Mapping[str, object], depth: int = 0) -> dict[str, object]:
-    """The same fields, without the values whose name says that they are secret."""
+    """Return the same fields without the values whose name says that they are secret."""
     return {str(name): HIDDEN if is_secret(name) else _hide_inside(value, depth) for name, value in fields.items()}
 
 

@@ -1,4 +1,4 @@
-"""Calls at a moment, and calls every so often: the only module that knows APScheduler.
+"""Call functions at a moment or every so often, by APScheduler, which no other module knows.
 
 APScheduler goes by the wall clock.  Whoever notices that it was set says so with `clock_was_set`: until then each call
 comes later by as much as the clock was set back.
@@ -19,7 +19,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ScheduledCalls:
-    """One AsyncIOScheduler.  Each call has a name; a call that is late is made as soon as possible, once."""
+    """Wraps one AsyncIOScheduler.  Each call has a name; a call that is late is made as soon as possible, once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -55,7 +55,7 @@ class ScheduledCalls:
         return (job.next_run_time - EPOCH) // timedelta(milliseconds=1) if job else None
 
     def clock_was_set(self) -> None:
-        """Reckon from what the wall clock shows now: what is repeated is called at once, what is due is called too."""
+        """Go by what the wall clock shows now: call at once what is repeated, and what is due."""
         for job in self._scheduler.get_jobs():
             if isinstance(job.trigger, IntervalTrigger):
                 job.modify(next_run_time=_moment(self._clock.now_ms()))

@@ -1,4 +1,4 @@
-"""A timer for each job: who wakes the scheduler."""
+"""Keep a timer for each job, to wake the scheduler when the job is due."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class JobTimer:
 
 
 class Timers:
-    """All timers on one heap, and one scheduled call, the alarm, for the earliest of them.
+    """Keeps all timers on one heap, with one scheduled call, the alarm, for the earliest of them.
 
     A job of APScheduler's for each timer would make a wake-up cost three times as much, and a timer 1 KB.
     """
@@ -77,15 +77,15 @@ class Timers:
         self._after_firing = callback
 
     def clock_was_set(self) -> None:
-        """Reckon from what the wall clock shows now, here and in all that is called every so often."""
+        """Go by what the wall clock shows now, here and in all that is called every so often."""
         self._earliest_alarm_ms = 0
         self._set_alarm()
         self._calls.clock_was_set()
 
     @property
     def next_wake_ms(self) -> int | None:
-        """The earliest moment at which something is to fire; in the past when the timers are behind, but None once they
-        are stopped."""
+        """Return the earliest moment at which something is to fire: in the past when the timers are behind, None once
+        they are stopped."""
         return None if self._is_stopped else self._earliest_ms()
 
     def _earliest_ms(self) -> int | None:

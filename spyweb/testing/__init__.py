@@ -1,1 +1,1 @@
-"""A project's own tests: which there are, how each is run, and what came of them."""
+"""Run a project's own tests: find them, run each one, report what came of them."""

@@ -1,4 +1,4 @@
-"""A report as JUnit XML, the form that CI systems read.  Pure."""
+"""Render a report as JUnit XML, the form that CI systems read.  Pure."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def _seconds(ms: float) -> str:
 
 
 def _clean(text: str) -> str:
-    """What XML can't hold, spelt out."""
+    """Spell out what XML can't hold."""
     return _NOT_XML.sub(lambda found: ascii(found[0])[1:-1], text)

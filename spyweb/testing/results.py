@@ -1,4 +1,4 @@
-"""What came of tests."""
+"""Keep what came of tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOADING = ""  # in place of a test's name: its files did not load
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
-    """One test, or the loading of a suite that came to nothing."""
+    """The result of one test, or of loading a suite where that failed."""
 
     suite: str
     test: str
@@ -48,7 +48,7 @@ class Report:
 
 
 def report_to_builtins(report: Report) -> Mapping[str, object]:
-    """As JSON has it."""
+    """Convert a report to what JSON has."""
     return {
         "passed": report.passed,
         "failed": report.failed,
@@ -71,7 +71,7 @@ def _result_to_builtins(result: CaseResult) -> Mapping[str, object]:
 
 @dataclass(slots=True)
 class OutputBuffer:
-    """What one test logs and prints: as much as somebody could read."""
+    """Collects what one test logs and prints: as much as somebody could read."""
 
     lines: list[LogLine] = field(default_factory=list)
     cut: int = 0

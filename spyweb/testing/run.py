@@ -26,7 +26,7 @@ TRIES = 3  # of a test whose worker died of another one
 
 
 class SuiteEnvironment(Protocol):
-    """Where the tests of one suite run."""
+    """Answers the ops of the tests of one suite."""
 
     @property
     def options(self) -> Mapping[str, object]:
@@ -37,7 +37,7 @@ class SuiteEnvironment(Protocol):
 
 
 class Progress(Protocol):
-    """Whoever shows the tests as they go."""
+    """Shows the tests as they go."""
 
     def found(self, suite: str, tests: int) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Which tests a project may have: a suite for each job with Lua, and one for its server.
+"""Find the suites of a project: one for each job with Lua, and one for its server.
 
 A suite's files are read here; which tests are in them, only Lua can tell.
 """
@@ -49,7 +49,7 @@ class FoundSuites:
 
 
 def find_suites(root: Path, scanned: Scan, wanted: str | None) -> FoundSuites:
-    """Those of one job, by name or id, of the `server`, or all.  Raises Refused when there is no such job."""
+    """Find the suites of one job, by name or id, of the `server`, or all.  Raises Refused when there is no such job."""
     if wanted is None:
         return joined([*_every_job(root, scanned), *_server(root)])
     named = _server_by_name(root) if wanted == SERVER_TITLE else []
@@ -82,7 +82,7 @@ def _every_job(root: Path, scanned: Scan) -> Iterator[Suite | tuple[str, str]]:
 
 
 def _job(root: Path, file: JobFile, *, by_name: bool = False) -> list[Suite | tuple[str, str]]:
-    """Nothing for a job that has no tests: its files are not executed just to see that."""
+    """Find the suite of a job; none where it has no tests, since its files are not executed just to see that."""
     tests = _source(root, f"{file.spec.folder}/{FILE}")
     if isinstance(tests, Problem):
         return [(file.spec.id, str(tests))]
@@ -107,7 +107,7 @@ def _job(root: Path, file: JobFile, *, by_name: bool = False) -> list[Suite | tu
 
 
 def with_tests(code: Code, path: str, tests: bytes) -> Code:
-    """A job's files, and its tests behind them; of one without other Lua, those alone."""
+    """Put a job's tests behind its files; alone, where it has no other Lua."""
     if not tests:
         return code
     if not code.source:
@@ -128,7 +128,7 @@ def _server_by_name(root: Path) -> list[Suite | tuple[str, str]]:
 
 
 def _server(root: Path) -> list[Suite | tuple[str, str]]:
-    """Nothing where one of its two files is missing."""
+    """Find the suite of the server; none where one of its two files is missing."""
     read = list(find_files(root))
     problems = [each for each in read if isinstance(each, Problem)]
     sources = dict(each for each in read if not isinstance(each, Problem))
@@ -141,7 +141,7 @@ def _server(root: Path) -> list[Suite | tuple[str, str]]:
 
 
 def _server_suite(answering: ServerFile, tests: bytes) -> Suite:
-    """Its tests have VMs like any job's: only what answers is in a worker of its own."""
+    """Make the suite of the server.  Its tests have VMs like any job's: only what answers has a worker of its own."""
     code = replace(code_of_server(answering, 1), job=SERVER_TESTS, isolation=Isolation.SHARED)
     return Suite(
         title=SERVER_TITLE,

@@ -35,7 +35,6 @@ HARMLESS = {
     "self._small.write": "puts a frame together",
     "response.write": "awaited: aiohttp's own, over a transport",
     "job_logs.write": "JobLogs writes in a thread",
-    "parts.job_logs.write": "the same",
     "lines.write": "the same",
     "failures.write": "the same",
     "sys.stdout.write": "queued for a thread, see logs/queued.py",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from spyweb.daemon.foreground import check_project
+from spyweb.daemon.check import check_project
 from spyweb.model import Failure, JobId, Outcome, Run
 from spyweb.store.protocol import job_namespace
 from spyweb.views.jobs import describe_details

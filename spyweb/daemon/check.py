@@ -1,0 +1,84 @@
+"""Check every file of a project, without a daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from spyweb.clock import RealClock
+from spyweb.daemon.engine_info import engine_info
+from spyweb.errors import Problem
+from spyweb.extraction.pool import open_extractor
+from spyweb.lua.pool import open_pool
+from spyweb.lua.session import Code
+from spyweb.model import JobId, JobSpec
+from spyweb.reload.proof import find_selector_problems, judge
+from spyweb.reload.settings_file import is_emptied
+from spyweb.runs.live import code_of
+from spyweb.settings import Settings, examine_settings
+from spyweb.settings.sections import FILE
+from spyweb.specs.discover import Scan, scan
+from spyweb.specs.server_file import read_all
+from spyweb.specs.tree import EMPTY, read_source
+from spyweb.store.interchange.foreign_spyweb import DATA_FILE, describe_data_file
+from spyweb.testing.suites import FILE as TESTS
+
+BROKEN = JobId("-")  # of files whose settings are wrong too: whose they are is not known for sure
+
+
+async def check_project(root: Path) -> list[Problem]:
+    """Find every problem in every file, compile errors and warnings included."""
+    settings, problems = examine_settings(root, environ=os.environ, flags={})
+    found = await asyncio.to_thread(scan, root, settings)
+    specs = [*(file.spec for file in found.jobs.values()), *found.broken_specs]
+    compiled = await compile_all(settings, found, specs)
+    failed = [*compiled, *await parse_selectors(specs)]
+    uncompiled = {problem.file for problem in compiled if not problem.is_warning}
+    doubts = [warning for warning in found.warnings if warning.file not in uncompiled]
+    if is_emptied(root):
+        doubts.append(Problem(FILE, None, None, EMPTY, is_warning=True))
+    if what := describe_data_file(root / DATA_FILE):
+        doubts.append(Problem(DATA_FILE, None, None, what, is_warning=True))
+    return sorted({*problems, *found.problems, *failed, *doubts}, key=_where)
+
+
+def _where(problem: Problem) -> tuple[object, ...]:
+    return problem.file, problem.line or 0, problem.key or "", problem.reason
+
+
+def each_alone(code: Code) -> list[Code]:
+    """Take its files apart, so that a problem in one hides none in another."""
+    files = ((code.chunk, code.source), *code.more)
+    return [replace(code, chunk=chunk, source=source, more=()) for chunk, source in files if source]
+
+
+def tests_of(root: Path, spec: JobSpec) -> list[Code]:
+    """Read a job's own tests; whoever runs them is told what can't be read."""
+    path = f"{spec.folder}/{TESTS}"
+    source = read_source(root, path) if (root / path).is_file() else b""
+    if isinstance(source, Problem) or not source:
+        return []
+    return [Code(job=spec.id, generation=0, chunk=path, source=source, memory_limit=spec.memory_limit)]
+
+
+async def parse_selectors(specs: Sequence[JobSpec]) -> list[Problem]:
+    async with open_extractor(RealClock()) as selectors:
+        return [
+            problem
+            for spec in specs
+            if spec.monitor
+            for problem in await find_selector_problems(selectors.find_selector_problem, spec, spec.monitor)
+        ]
+
+
+async def compile_all(settings: Settings, found: Scan, specs: Sequence[JobSpec]) -> list[Problem]:
+    async with open_pool(clock=RealClock(), workers=1, init=engine_info(settings, None)) as pool:
+        codes = [code for file in found.jobs.values() for code in each_alone(code_of(file, 0))]
+        codes += [code for spec in specs for code in tests_of(settings.root, spec)]
+        codes += [Code(job=BROKEN, generation=0, chunk=path, source=source) for path, source in found.broken_lua]
+        of_server, told = read_all(settings.root)
+        verdicts = [await judge(pool.check(code), code) for code in [*codes, *of_server]]
+    return [*told, *(verdict.problem for verdict in verdicts if verdict.problem)]
