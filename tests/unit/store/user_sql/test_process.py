@@ -28,6 +28,7 @@ from spyweb.store.user_sql.process import BEHIND, ENDED_FIRST, HEAP_LIMIT, LOWES
 from spyweb.store.user_sql.user_db import UserDatabase
 from spyweb.store.user_sql.wire import HEADER, decode_answer
 from tests.fakes.ops import make_sql
+from tests.fakes.repository import ROOT
 from tests.fakes.sql import Asker, statement
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
@@ -157,6 +158,7 @@ import asyncio, os, signal
 from pathlib import Path
 from spyweb.clock import RealClock
 from tests.fakes.ops import make_sql
+from tests.fakes.repository import ROOT
 from tests.fakes.sql import Asker, statement
 
 async def main():
@@ -170,9 +172,7 @@ async def main():
 
 asyncio.run(main())
 """
-    daemon = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", script), stdout=subprocess.PIPE, cwd=Path(__file__).parents[4]
-    )
+    daemon = await asyncio.create_subprocess_exec(*(sys.executable, "-c", script), stdout=subprocess.PIPE, cwd=ROOT)
     output, _ = await daemon.communicate()
     await asyncio.wait_for(asyncio.to_thread(wait_for_end, int(output)), 10)
 
