@@ -100,7 +100,7 @@ async def test_a_statement_that_never_ends_fails_its_run_alone_and_ends_with_it(
     for bomb in bombs:
         assert (await bomb).outcome is Outcome.FAILED
     async with asyncio.timeout(2):  # well before their own 5 s
-        while any(session.runner for session in scripts.world.sql._sessions.values()):  # noqa: ASYNC110 - no event
+        while any(session.turn_of for session in scripts.world.sql._sessions.values()):  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.01)
 
 

@@ -1,8 +1,8 @@
 """A job's connection to the scripts' own database, and how one statement is carried out on it.
 
-Everything here runs in the process of the job's SQL (user_process.py).  A statement never waits for a lock: it says
-that it would have to.  It ends when its time is up or nobody wants it any more, and gives no more than its job could
-take.
+Connections are used in the process of the job's SQL alone (process.py).  A statement never waits for a lock: it answers
+that it would have to.  It ends when its time is up or nobody wants it any more, and gives no more rows than the job's
+VM has memory for.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from time import monotonic
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from spyweb import limits
 from spyweb.errors import NoAccess, SpywebError, StoreError
@@ -32,7 +32,7 @@ Row = dict[str, Cell]
 Parameter = str | bytes | int | float | None
 
 LONGEST_S = 5.0  # of one statement
-STEPS_BETWEEN_LOOKS = 10_000  # of SQLite's machine: some 0.1 ms
+STEPS_BETWEEN_CHECKS = 10_000  # of SQLite's virtual machine: a small part of a millisecond
 STATEMENTS_KEPT_PREPARED = 64  # of at most limits.SQL_KEPT bytes each
 WAL_KEPT_BYTES = 64 << 20
 ROW_COST, CELL_COST = 100, 50  # bytes in memory, beside the contents
@@ -53,16 +53,15 @@ MOST_PARAMETERS = LIMITS[sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER]
 INNOCENT = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError)  # what a statement may raise
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
-    """What a script asks for, once."""
+class Statement(Struct, array_like=True, kw_only=True):
+    """One statement that a script asks for."""
 
     sql: str
-    parameters: Sequence[Parameter] = ()
+    parameters: Sequence[Any] = ()  # each a Parameter: msgspec knows no union of text and bytes
     wants_rows: bool
     largest: int  # bytes of all rows together
     longest_s: float = LONGEST_S
-    unwanted: Event = field(default_factory=Event)  # set: its run is gone
+    unwanted: bool = False  # its run is gone
 
     @property
     def too_long(self) -> str:
@@ -70,7 +69,7 @@ class Statement:
 
 
 class Answered(Struct, frozen=True, array_like=True, kw_only=True):
-    """What came of a statement, as it crosses from the process of the job's SQL."""
+    """The result of a statement, as it crosses from the process of the job's SQL."""
 
     columns: Sequence[str] = ()
     values: Sequence[Sequence[Cell]] = ()  # a row each
@@ -79,12 +78,12 @@ class Answered(Struct, frozen=True, array_like=True, kw_only=True):
     is_forbidden: bool = False  # it failed because this user may not open the file
     is_busy: bool = False  # another connection is writing: nothing has happened, and it may be tried again
     in_transaction: bool = False  # one is open now
-    cpu_s: float = 0.0  # that it took of a processor
+    cpu_s: float = 0.0  # processor time that it took
     pid: int = 0  # of the process that answers, in its first answer
 
     @property
     def rows(self) -> list[Row]:
-        """Each row by the names of its columns; NULL is absent."""
+        """Return each row by the names of its columns; a NULL is absent."""
         names = self.columns
         return [
             {name: value for name, value in zip(names, row, strict=True) if value is not None} for row in self.values
@@ -98,29 +97,32 @@ class Answered(Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class UserConnection:
+    """One job's connection, guarded and limited."""
+
     def __init__(self, connection: sqlite3.Connection, guard: Guard) -> None:
         self._connection = connection
         self._guard = guard
         self._statement: Statement | None = None
         self._deadline = 0.0
         connection.set_authorizer(guard.authorize)
-        connection.set_progress_handler(self._must_end, STEPS_BETWEEN_LOOKS)
+        connection.set_progress_handler(self._must_end, STEPS_BETWEEN_CHECKS)
 
     def perform(self, statement: Statement) -> Answered:
         self._statement = statement
         self._deadline = monotonic() + statement.longest_s
         try:
-            return self._perform(statement)
+            answered = self._perform(statement)
         except INNOCENT as error:
-            return self._failed(error, statement)
+            answered = self._failed(error, statement)
         finally:
             self._statement = None
+        return structs.replace(answered, in_transaction=self._connection.in_transaction)
 
     def _perform(self, statement: Statement) -> Answered:
-        if statement.unwanted.is_set():
-            return self._answer(reason="the run has ended")
+        if statement.unwanted:
+            return Answered(reason="the run has ended")
         if spells_a_secret(statement.sql):
-            return self._answer(reason="not authorized")
+            return Answered(reason="not authorized")
         before = self._connection.total_changes
         try:
             with closing(self._connection.execute(statement.sql, statement.parameters)) as cursor:
@@ -132,11 +134,13 @@ class UserConnection:
         finally:
             if len(statement.sql) > limits.SQL_KEPT:
                 self._forget_prepared()
-        return self._answer(columns=columns, values=values, changed=changed)
+        return Answered(columns=columns, values=values, changed=changed)
 
     def _forget_prepared(self) -> None:
-        """Make room among the statements that are kept prepared for as many short ones: the module has no other way to
-        drop a long one, and the program of a megabyte of SQL takes up to a hundred."""
+        """Push every prepared statement out of the cache with short ones.
+
+        The sqlite3 module has no other way to drop a long one, whose program may take a hundred times its text.
+        """
         for number in range(STATEMENTS_KEPT_PREPARED):
             self._connection.execute(f"SELECT {number}").close()
 
@@ -147,36 +151,20 @@ class UserConnection:
                 self._deadline = monotonic() + LONGEST_S
                 self._connection.execute("ROLLBACK")
         except INNOCENT as error:
-            return self._answer(reason=str(error))
-        return self._answer()
+            return Answered(reason=str(error), in_transaction=self._connection.in_transaction)
+        return Answered()
 
     def _must_end(self) -> bool:
-        """SQLite's question, every so often."""
-        is_unwanted = self._statement is not None and self._statement.unwanted.is_set()
+        """Tell SQLite, which asks every so often, whether to interrupt the statement."""
+        is_unwanted = self._statement is not None and self._statement.unwanted
         return is_unwanted or monotonic() > self._deadline
-
-    def _answer(
-        self,
-        *,
-        columns: Sequence[str] = (),
-        values: Sequence[Sequence[Cell]] = (),
-        changed: int = 0,
-        reason: str | None = None,
-        is_busy: bool = False,
-    ) -> Answered:
-        return Answered(
-            columns=columns,
-            values=values,
-            changed=changed,
-            reason=reason,
-            is_busy=is_busy,
-            in_transaction=self._connection.in_transaction,
-        )
 
     def _failed(self, error: Exception, statement: Statement) -> Answered:
         code = primary_code(error) if isinstance(error, sqlite3.Error) else None
         reason = statement.too_long if code == sqlite3.SQLITE_INTERRUPT else self._reason(error, code)
-        return self._answer(reason=reason, is_busy=code in IN_USE and _may_pass(error))
+        # A transaction that reads what was changed since can never write: there is nothing to wait for.
+        may_pass = getattr(error, "sqlite_errorname", "") != "SQLITE_BUSY_SNAPSHOT"
+        return Answered(reason=reason, is_busy=code in IN_USE and may_pass)
 
     def _reason(self, error: Exception, code: int | None) -> str:
         if code == sqlite3.SQLITE_AUTH and self._guard.reason:
@@ -187,13 +175,8 @@ class UserConnection:
         return str(error)
 
 
-def _may_pass(error: Exception) -> bool:
-    """A transaction that reads what was changed since can never write: there is nothing to wait for."""
-    return getattr(error, "sqlite_errorname", "") != "SQLITE_BUSY_SNAPSHOT"
-
-
 def _take(cursor: sqlite3.Cursor, statement: Statement) -> Iterator[tuple[Cell, ...]]:
-    """The rows; all are stepped through even where none is wanted.  Raises ValueError when they are too large."""
+    """Give the rows; step through all even where none is wanted.  Raises ValueError when they are too large."""
     left = statement.largest
     for values in cursor:
         if statement.wants_rows:
@@ -210,14 +193,14 @@ def _take(cursor: sqlite3.Cursor, statement: Statement) -> Iterator[tuple[Cell, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """What it takes to open a connection."""
+    """The settings that connections are opened with."""
 
     path: Path
     engine: Engine | None
     durability: Durability
 
     def connect(self, job: JobId, guard: Guard, now_ms: Callable[[], int]) -> sqlite3.Connection:
-        """Made if it is absent.  Raises sqlite3.Error, OSError, StoreIncomplete."""
+        """Open the database, made if it is absent.  Raises sqlite3.Error, OSError, StoreIncomplete."""
         make_private(self.path.parent)
         refuse_missing(self.path)
         connection = sqlite3.connect(

@@ -55,23 +55,23 @@ class RunningStatement:
         with self._lock:
             self._connection, self._number, self._statement = connection, number, statement
             if number == self._unwanted:
-                statement.unwanted.set()
+                statement.unwanted = True
 
     def end(self) -> None:
         with self._lock:
             self._statement = None
 
     def interrupt(self, number: int) -> None:
-        """Unless that one has ended meanwhile."""
+        """Interrupt the statement of this number, unless it has ended meanwhile."""
         with self._lock:
             self._unwanted = number
             if self._statement is not None and self._connection is not None and number == self._number:
-                self._statement.unwanted.set()
+                self._statement.unwanted = True
                 self._connection.interrupt()
 
 
 class SqlServer:
-    """One job's connection, and the daemon's requests in their order."""
+    """Answers the daemon's requests, in their order, on one job's connection."""
 
     def __init__(self, requests: socket.socket, running: RunningStatement) -> None:
         self._socket = requests
@@ -80,9 +80,9 @@ class SqlServer:
         self._now_ms = time_ns() // 1_000_000
 
     def serve(self) -> None:
-        """Until the daemon wants it no more."""
+        """Answer requests until the daemon closes the socket."""
         setup = setup_decoder.decode(_read_frame(self._stream))
-        opened = self._open(setup.opening(), JobId(setup.job))
+        opened = self._open(setup.opening, setup.job)
         if isinstance(opened, Exception):
             self._send(Answered(reason=str(opened), is_forbidden=isinstance(opened, NoAccess)))
             return
@@ -108,13 +108,14 @@ class SqlServer:
         return connection, UserConnection(connection, guard)
 
     def _answer(self, connection: sqlite3.Connection, user: UserConnection, request: SqlRequest) -> Answered:
+        statement = request.statement
+        if statement is None:
+            return user.roll_back()
         self._now_ms = request.now_ms
-        statement = request.statement()
         self._running.begin(connection, request.number, statement)
         began = thread_time()
         try:
-            answered = user.roll_back() if request.sql is None else user.perform(statement)
-            return structs.replace(answered, cpu_s=thread_time() - began)
+            return structs.replace(user.perform(statement), cpu_s=thread_time() - began)
         finally:
             self._running.end()
             if len(statement.sql) > limits.SQL_KEPT:
@@ -129,14 +130,14 @@ class SqlServer:
 
 
 def give_memory_back() -> None:
-    """What a long statement took lies in pieces between what is still used."""
+    """Return free memory to the system: what a long statement took lies in pieces between what is still used."""
     trim = getattr(_libc, "malloc_trim", None)  # of glibc
     if trim:
         trim(0)
 
 
 def _read_frame(stream: BufferedReader) -> bytes:
-    """Nothing at the end of the stream."""
+    """Return the body of the next frame; nothing at the end of the stream."""
     header = stream.read(HEADER)
     return stream.read(int.from_bytes(header, "little")) if len(header) == HEADER else b""
 
@@ -150,7 +151,7 @@ def _watch(commands: socket.socket, running: RunningStatement) -> None:
 
 
 def _work(descriptors: list[int]) -> None:
-    """In the process of one job's SQL."""
+    """Be the process of one job's SQL."""
     _give_way()
     forbid_programs_and_network()
     requests, commands = (socket.socket(fileno=descriptor) for descriptor in descriptors)

@@ -1,4 +1,4 @@
-"""One job's SQL: its process, and whose turn it is."""
+"""The SQL of one job: its process, and which of its runs may use it now."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ log = structlog.get_logger()
 
 
 class Session:
+    """One job's process, and the turns of its runs."""
+
     def __init__(self, job: JobId, opening: Opening, clock: Clock, spawner: SqlSpawner) -> None:
         self.job = job
         self._opening = opening
@@ -30,20 +32,20 @@ class Session:
         self._changed = Condition()
         self._process: SqlProcess | None = None
         self._original: Original | None = None
-        self._patience: asyncio.Timeout | None = None  # with the statement under way
+        self._deadline: asyncio.Timeout | None = None  # of the statement under way
         self._cpu_before_s = 0.0  # of its process
-        self.interest = 0  # calls that have it or wait for it
-        self.living: set[RunId] = set()  # runs that have used it and not ended
-        self.owner: RunId | None = None  # whose transaction is open
+        self.calls = 0  # that have it or wait for it
+        self.runs: set[RunId] = set()  # have used it and not ended
+        self.in_transaction: RunId | None = None  # the run whose transaction is open
         self.running: Statement | None = None
-        self.runner: RunId | None = None  # who has the turn
+        self.turn_of: RunId | None = None
         self.used_at = 0.0
-        self.keeps_something = False  # a living run may still ask for: last_insert_rowid(), a temporary table
+        self.has_state = False  # that a run may still ask for: last_insert_rowid(), a temporary table
 
     @property
     def is_idle(self) -> bool:
         """Whether it can be closed without anybody noticing."""
-        return not self.interest and self.owner is None and not (self.living and self.keeps_something)
+        return not self.calls and self.in_transaction is None and not (self.runs and self.has_state)
 
     @property
     def is_fresh(self) -> bool:
@@ -51,32 +53,32 @@ class Session:
         return self._process is None
 
     def is_free_for(self, run: RunId) -> bool:
-        return self.runner is None and self.owner in (None, run)
+        return self.turn_of is None and self.in_transaction in (None, run)
 
     async def take_turn(self, run: RunId, patience_s: float) -> None:
-        """Wait for the job's other runs; for one that has a transaction open only so long.  Raises StoreError."""
+        """Wait for the job's other runs, but only so long for one that has a transaction open.  Raises StoreError."""
         async with self._changed:
             while not self.is_free_for(run):
                 try:
                     async with asyncio.timeout(patience_s):
                         await self._changed.wait_for(lambda: self.is_free_for(run))
                 except TimeoutError:
-                    if self.owner not in (None, run):
+                    if self.in_transaction not in (None, run):
                         raise StoreError(LOCKED) from None
-            self.runner = run
+            self.turn_of = run
 
     async def leave_turn(self) -> None:
         async with self._changed:
-            self.runner = None
+            self.turn_of = None
             self._changed.notify_all()
 
     async def perform(self, statement: Statement) -> Answered:
-        """With the turn taken.  Raises StoreError, NoAccess."""
+        """Carry out a statement of the run that has the turn.  Raises StoreError, NoAccess."""
         self.running = statement
         try:
             process = await self._started()
-            if statement.unwanted.is_set():
-                return Answered(reason="the run has ended", in_transaction=self.owner is not None)
+            if statement.unwanted:
+                return Answered(reason="the run has ended", in_transaction=self.in_transaction is not None)
             return await self._perform(process, statement)
         finally:
             self.running = None
@@ -85,10 +87,10 @@ class Session:
         self._cpu_before_s = process.cpu_s
         time_is_up = self._clock.call_later(statement.longest_s, process.interrupt)
         try:
-            async with asyncio.timeout(statement.longest_s + GRACE_S) as self._patience:
+            async with asyncio.timeout(statement.longest_s + GRACE_S) as self._deadline:
                 return await process.perform(statement, self._clock)
         except TimeoutError:
-            log.warning("a statement of SQL did not end, its process is ended", job=self.job, run=self.runner)
+            log.warning("a statement of SQL did not end, its process is ended", job=self.job, run=self.turn_of)
             self._end_process()
             return Answered(reason=statement.too_long, cpu_s=statement.longest_s + GRACE_S)
         except BaseException:  # half of an answer may be on its way
@@ -96,31 +98,31 @@ class Session:
             raise
         finally:
             time_is_up.cancel()
-            self._patience = None
+            self._deadline = None
 
     def cpu_of(self, statement: Statement) -> float:
-        """What the statement has taken of a processor so far, in seconds; 0 unless it is under way."""
-        if self.running is not statement or self._patience is None or self._process is None:
+        """Processor time that the statement has taken so far, in seconds; 0 unless it is under way."""
+        if self.running is not statement or self._deadline is None or self._process is None:
             return 0.0
         return max(0.0, self._process.cpu_s - self._cpu_before_s)
 
     def end_statement(self) -> None:
-        """Whoever asked for it is gone."""
+        """Interrupt the statement under way: its run is gone."""
         if self.running is None:
             return
-        self.running.unwanted.set()
+        self.running.unwanted = True
         if self._process is not None:
             self._process.interrupt()
-        if self._patience is not None:
-            self._patience.reschedule(asyncio.get_running_loop().time() + GRACE_S)
+        if self._deadline is not None:
+            self._deadline.reschedule(asyncio.get_running_loop().time() + GRACE_S)
 
     async def roll_back(self) -> None:
-        """End a transaction that was left open, if there is one; with its process, when there is no other way."""
+        """End a transaction that was left open, if there is one; where that fails, end its process."""
         if self._process is None:
             return
         try:
             async with asyncio.timeout(GRACE_S):
-                answered = await self._process.roll_back()
+                answered = await self._process.perform(None, self._clock)
             if answered.error is not None:
                 raise answered.error
         except (StoreError, TimeoutError) as error:
@@ -139,7 +141,7 @@ class Session:
 
     async def _started(self) -> SqlProcess:
         await self._leave_what_is_gone()
-        if self._process is not None and self._process.has_ended and self.owner is None:
+        if self._process is not None and self._process.has_ended and self.in_transaction is None:
             self._end_process()
         if self._process is None:
             self._process = await SqlProcess.start(self._spawner, self._opening, self.job)
@@ -151,9 +153,9 @@ class Session:
         return self._process
 
     async def _leave_what_is_gone(self) -> None:
-        """A file that was removed or replaced: what is written to it would be lost."""
+        """Close the connection to a file that was removed or replaced: what is written there would be lost."""
         trouble = self._original.trouble() if self._original else None
-        if trouble and self.owner is not None:
+        if trouble and self.in_transaction is not None:
             raise trouble  # its transaction is in that file
         if trouble:
             self._original = None

@@ -1,6 +1,6 @@
 """Start the processes that carry out the SQL of scripts, and talk with one of them.
 
-All of this is on the daemon's side; what it talks to is user_process.py.  The process that forks them is started when
+All of this is on the daemon's side; process.py is what it talks to.  The process that forks them is started when
 the first is wanted, and again when it has died.
 """
 
@@ -21,24 +21,24 @@ from spyweb.model import JobId
 from spyweb.store.user_sql.connection import Answered, Opening, Statement
 from spyweb.store.user_sql.wire import HEADER, SqlRequest, SqlSetup, decode_answer, frame
 
-WITHOUT_SITE = ("-P", "-S")  # what the site's start-up files import it has no use for
-# What a large statement took goes back to the system when it has ended.
+WITHOUT_SITE = ("-P", "-S")  # it has no use for what the site's start-up files import
+# glibc gives the memory of a large statement back to the system once that has ended.
 MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "1048576", "MALLOC_MMAP_THRESHOLD_": "1048576"}
 LARGE = 1 << 18  # bytes of an answer that is decoded beside the event loop
-START_LIMIT_S = 10.0  # until a process answers: it takes 0.005, the first of all 0.2
+START_LIMIT_S = 10.0  # until a process answers
 CPU_CLOCK = 2  # of a process, in the number of its clock
 END_LIMIT_S = 2.0  # for a process to close its connection: then it is ended
 
 
 class SqlSpawner:
-    """Has a small process fork one for each job.  It belongs to no event loop."""
+    """Has a small process fork one for each job.  It belongs to no event loop, so that several may share it."""
 
     def __init__(self) -> None:
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def spawn(self) -> tuple[socket.socket, socket.socket]:
-        """Give our ends of the two sockets of a new process.  Raises StoreError."""
+        """Fork a process; gives our ends of its two sockets.  Raises StoreError."""
         try:
             requests, its_requests = socket.socketpair()
             commands, its_commands = socket.socketpair()
@@ -75,7 +75,7 @@ class SqlSpawner:
         self._control = ours
 
     def close(self) -> None:
-        """What it has forked goes on until its own sockets are closed."""
+        """End the process that forks; the forked ones go on until their own sockets are closed."""
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -86,7 +86,7 @@ class SqlSpawner:
 
 
 class SqlProcess:
-    """The process of one job's SQL."""
+    """The daemon's end of the process of one job's SQL."""
 
     def __init__(self, reader: StreamReader, writer: StreamWriter, commands: socket.socket) -> None:
         self._reader = reader
@@ -97,7 +97,7 @@ class SqlProcess:
 
     @classmethod
     async def start(cls, spawner: SqlSpawner, opening: Opening, job: JobId) -> SqlProcess:
-        """Raises StoreError, NoAccess."""
+        """Fork a process and have it open the job's connection.  Raises StoreError, NoAccess."""
         requests, commands = spawner.spawn()
         try:
             reader, writer = await asyncio.open_connection(sock=requests)
@@ -108,7 +108,7 @@ class SqlProcess:
         process = cls(reader, writer, commands)
         try:
             async with asyncio.timeout(START_LIMIT_S):
-                opened = await process._ask(frame(SqlSetup.from_opening(opening, job)))
+                opened = await process._ask(frame(SqlSetup(job=job, opening=opening)))
         except TimeoutError:
             process.end()
             raise StoreError(f"the process of its SQL was not ready within {START_LIMIT_S:g} s") from None
@@ -121,27 +121,17 @@ class SqlProcess:
         process.pid = opened.pid
         return process
 
-    async def perform(self, statement: Statement, clock: Clock) -> Answered:
-        """Raises StoreError when the process ends."""
-        return await self._request(
-            SqlRequest(
-                number=self._next(),
-                now_ms=clock.now_ms(),
-                sql=statement.sql,
-                parameters=statement.parameters,
-                wants_rows=statement.wants_rows,
-                largest=statement.largest,
-                longest_s=statement.longest_s,
-            )
-        )
+    async def perform(self, statement: Statement | None, clock: Clock) -> Answered:
+        """Carry out a statement, or without one end a transaction that was left open.
 
-    async def roll_back(self) -> Answered:
-        """End a transaction that was left open, if there is one.  Raises StoreError when the process ends."""
-        return await self._request(SqlRequest(number=self._next(), now_ms=0))
+        Raises StoreError when the process ends.
+        """
+        self._number = (self._number + 1) & 0xFFFF_FFFF
+        return await self._ask(frame(SqlRequest(number=self._number, now_ms=clock.now_ms(), statement=statement)))
 
     @property
     def cpu_s(self) -> float:
-        """What it has taken of a processor, ever; 0 where the system does not say."""
+        """Processor time that it has taken since it began; 0 where the system does not say."""
         with suppress(OSError):
             return time.clock_gettime(~self.pid << 3 | CPU_CLOCK)
         return 0.0
@@ -151,12 +141,12 @@ class SqlProcess:
         return self._reader.at_eof()
 
     def interrupt(self) -> None:
-        """What it is carrying out fails."""
+        """Make the statement that it carries out fail."""
         with suppress(OSError):
             self._commands.send(self._number.to_bytes(HEADER, "little"))
 
     def end(self) -> None:
-        """At once, whatever it is doing."""
+        """End it at once, whatever it is doing."""
         self._commands.close()
         self._writer.transport.abort()
 
@@ -170,13 +160,6 @@ class SqlProcess:
             pass
         finally:
             self.end()
-
-    def _next(self) -> int:
-        self._number = (self._number + 1) & 0xFFFF_FFFF
-        return self._number
-
-    async def _request(self, request: SqlRequest) -> Answered:
-        return await self._ask(frame(request))
 
     async def _ask(self, message: bytes) -> Answered:
         try:

@@ -7,8 +7,8 @@
 
 A connection carries out one statement at a time, in a process of its own.  While a run has a transaction open, the
 job's other runs wait; a write that meets another job's transaction waits too: on the event loop, for a limited time,
-without holding up anybody.  Connections are few: those that nobody would miss are closed when there is need, or after
-a while.
+without holding up anybody.  Connections are few: one that holds nothing is closed when another job needs the room, or
+after a while.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ MOST_CONNECTIONS = 64
 LONG = 16 * limits.SQL_KEPT  # bytes of a statement, from which on one at a time is carried out
 MOST_AT_ONCE = 8  # statements: those that never end must not take every core from the others
 IDLE_S = 15 * 60.0  # after which a connection is closed
-LOOK_S = 60.0  # between two looks for such
+CHECK_S = 60.0  # between two checks for such
 
 log = structlog.get_logger()
 
 
 class UserDatabase:
-    """With a spawner that is somebody else's, its processes are had from that one."""
+    """Gives each job that asks a connection.  A spawner that is handed in belongs to whoever did, and is left open."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class UserDatabase:
         self._patience_s = patience_s
         self._most_connections = most_connections
         self._sessions: dict[JobId, Session] = {}
-        self._line = Lock()  # of those whose write met another's: one at a time tries again
+        self._retrying = Lock()  # of those whose write met another's, one at a time tries again
         self._at_once = Semaphore(MOST_AT_ONCE)
-        self._long = Lock()  # of those whose text is long: what they take to prepare is many times that
-        self._look: Handle | None = None
+        self._long = Lock()  # for statements of a long text: preparing one takes memory many times that
+        self._check: Handle | None = None
         self._is_open = False
         self._note_begun = note_begun
         self._has_begun = False
@@ -79,10 +79,10 @@ class UserDatabase:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """What runs is ended, what is open rolled back."""
+        """End the statements under way and roll back what is open."""
         self._is_open = False
-        if self._look:
-            self._look.cancel()
+        if self._check:
+            self._check.cancel()
         for session in self._sessions.values():
             session.end_statement()
         await self._tasks.__aexit__(None, None, None)
@@ -92,7 +92,7 @@ class UserDatabase:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """How many connections are open."""
         return len(self._sessions)
 
     async def ask(self, job: JobId, run: RunId, statement: Statement) -> Answered:
@@ -100,33 +100,31 @@ class UserDatabase:
         deadline = self._clock.monotonic() + self._patience_s
         answered = await self._try(job, run, statement)
         if answered.is_busy:
-            answered = await self._try_again(job, run, statement, deadline)
+            answered = await self._try_in_line(job, run, statement, deadline)
         return answered
 
     def cpu_of(self, job: JobId, statement: Statement) -> float:
-        """What a statement that is under way has taken of a processor so far, in seconds."""
+        """Processor time that a statement under way has taken so far, in seconds."""
         session = self._sessions.get(job)
         return session.cpu_of(statement) if session else 0.0
 
     def run_ended(self, run: RunId) -> None:
-        """Its end is committed: a transaction that it left open is rolled back."""
+        """Note that a run's end is committed: a transaction that it left open is rolled back."""
         for session in self._sessions.values():
-            if run in session.living:
-                session.living.discard(run)
-                self._tidy(session, run)
+            if run not in session.runs:
+                continue
+            session.runs.discard(run)
+            if session.turn_of == run:
+                session.end_statement()  # whoever carries it out sees that the run is gone
+            elif session.in_transaction == run:
+                session.turn_of = run
+                session.calls += 1
+                self._tasks.create_task(self._roll_back(session), name=f"roll back {session.job}")
 
-    def _tidy(self, session: Session, run: RunId) -> None:
-        if session.runner == run:
-            session.end_statement()  # and whoever carries it out sees that the run is gone
-        elif session.owner == run:
-            session.runner = run
-            session.interest += 1
-            self._tasks.create_task(self._roll_back(session), name=f"roll back {session.job}")
-
-    async def _try_again(self, job: JobId, run: RunId, statement: Statement, deadline: float) -> Answered:
+    async def _try_in_line(self, job: JobId, run: RunId, statement: Statement, deadline: float) -> Answered:
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
-                await self._line.acquire()
+                await self._retrying.acquire()
         except TimeoutError:
             return Answered(reason=LOCKED)
         try:
@@ -136,76 +134,78 @@ class UserDatabase:
                     return answered
                 await self._clock.sleep(RETRY_S)
         finally:
-            self._line.release()
+            self._retrying.release()
 
     async def _try(self, job: JobId, run: RunId, statement: Statement) -> Answered:
         if not self._is_open:
             raise StoreClosed
         session = await self._session(job)
-        session.interest += 1
-        session.living.add(run)
-        session.keeps_something |= not statement.wants_rows
+        session.calls += 1
+        session.runs.add(run)
+        session.has_state |= not statement.wants_rows
         try:
             await session.take_turn(run, self._patience_s)
             work = self._tasks.create_task(self._work(session, run, statement), name=f"SQL of {job}")
         except BaseException:
-            session.interest -= 1
+            session.calls -= 1
             raise
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
-            statement.unwanted.set()
+            statement.unwanted = True
             if session.running is statement:
                 session.end_statement()
             raise
 
     async def _work(self, session: Session, run: RunId, statement: Statement) -> Answered:
-        """With the turn taken.  Outlives whoever asked, and never raises: that would end every other's."""
+        """Carry out a statement of the run that has the turn.
+
+        Outlives whoever asked, and never raises: that would end every other's.
+        """
         try:
             async with AsyncExitStack() as turns:
                 if len(statement.sql) > LONG:
                     await turns.enter_async_context(self._long)
                 await turns.enter_async_context(self._at_once)
-                answered = await self._perform(session, run, statement)
+                answered = await session.perform(statement)
+                if answered.in_transaction and run not in session.runs:
+                    await session.roll_back()
+                    answered = structs.replace(answered, in_transaction=False)
             if not self._has_begun and not statement.wants_rows:
                 self._has_begun = True
                 await asyncio.to_thread(self._note_begun)
-            session.owner = run if answered.in_transaction else None
-        except Exception as error:  # noqa: BLE001 - a statement's boundary: it fails alone
-            failure = _failure(error)
-            answered = Answered(reason=str(failure), is_forbidden=isinstance(failure, NoAccess))
+            session.in_transaction = run if answered.in_transaction else None
+        except Exception as error:
+            reason = str(error)
+            if not isinstance(error, SpywebError):
+                log.error("user_db.bug", exc_info=error)
+                reason = f"failed inside spyweb ({type(error).__name__})"
+            answered = Answered(reason=reason, is_forbidden=isinstance(error, NoAccess))
             if session.is_fresh:
-                session.owner = None
+                session.in_transaction = None
         await self._leave(session)
-        return answered
-
-    async def _perform(self, session: Session, run: RunId, statement: Statement) -> Answered:
-        answered = await session.perform(statement)
-        if answered.in_transaction and run not in session.living:
-            await session.roll_back()
-            return structs.replace(answered, in_transaction=False)
         return answered
 
     async def _roll_back(self, session: Session) -> None:
         await session.roll_back()
-        session.owner = None
+        session.in_transaction = None
         await self._leave(session)
 
     async def _leave(self, session: Session) -> None:
-        session.interest -= 1
+        session.calls -= 1
         session.used_at = self._clock.monotonic()
-        session.keeps_something &= bool(session.living)
+        session.has_state &= bool(session.runs)
         await session.leave_turn()
 
     # Connections
 
     async def _session(self, job: JobId) -> Session:
-        """The job's own, made where there is none.  Raises StoreError."""
+        """Return the job's session, made where there is none.  Raises StoreError."""
         gives_up_at = self._clock.monotonic() + self._patience_s
         while job not in self._sessions:
             if self._make_room():
                 self._sessions[job] = Session(job, self._opening, self._clock, self._spawner)
-                self._look_later()
+                self._check_later()
             elif self._clock.monotonic() > gives_up_at:
                 raise StoreError(f"too many jobs use SQL at once ({self._most_connections})")
             else:
@@ -225,23 +225,15 @@ class UserDatabase:
         del self._sessions[session.job]
         self._tasks.create_task(session.close(), name=f"close SQL of {session.job}")
 
-    def _look_later(self) -> None:
-        if self._look is None:
-            self._look = self._clock.call_later(LOOK_S, self._close_idle)
+    def _check_later(self) -> None:
+        if self._check is None:
+            self._check = self._clock.call_later(CHECK_S, self._close_idle)
 
     def _close_idle(self) -> None:
-        self._look = None
+        self._check = None
         long_ago = self._clock.monotonic() - IDLE_S
         for session in list(self._sessions.values()):
             if session.is_idle and session.used_at < long_ago:
                 self._close(session)
         if self._sessions:
-            self._look_later()
-
-
-def _failure(error: Exception) -> SpywebError:
-    """For the script; a bug is told in the log."""
-    if isinstance(error, SpywebError):
-        return error
-    log.error("user_db.bug", exc_info=error)
-    return StoreError(f"failed inside spyweb ({type(error).__name__})")
+            self._check_later()

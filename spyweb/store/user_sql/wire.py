@@ -7,16 +7,10 @@ other socket goes the number of a request that is to be interrupted, 4 bytes; it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
 import msgspec
 
 from spyweb.model import JobId
-from spyweb.store.protocol import Durability
-from spyweb.store.user_sql.connection import LONGEST_S, Answered, Opening, Statement
-from spyweb.store.user_sql.views import Engine
+from spyweb.store.user_sql.connection import Answered, Opening, Statement
 
 HEADER = 4  # bytes
 MOST_BYTES = (1 << 32) - 1  # of a frame
@@ -25,26 +19,8 @@ MOST_BYTES = (1 << 32) - 1  # of a frame
 class SqlSetup(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Open the connection of this job."""
 
-    job: str
-    path: str
-    engine: str | None  # path of the engine's database
-    key: bytes | None  # of what is encrypted there
-    durability: Durability
-
-    @classmethod
-    def from_opening(cls, opening: Opening, job: JobId) -> SqlSetup:
-        engine = opening.engine
-        return cls(
-            job=job,
-            path=str(opening.path),
-            engine=str(engine.path) if engine else None,
-            key=engine.key if engine else None,
-            durability=opening.durability,
-        )
-
-    def opening(self) -> Opening:
-        engine = Engine(path=Path(self.engine), key=self.key) if self.engine is not None else None
-        return Opening(path=Path(self.path), engine=engine, durability=self.durability)
+    job: JobId
+    opening: Opening
 
 
 class SqlRequest(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -52,30 +28,17 @@ class SqlRequest(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     number: int
     now_ms: int  # as the daemon's clock shows it
-    sql: str | None = None
-    parameters: Sequence[Any] = ()  # each a Parameter: msgspec knows no union of text and bytes
-    wants_rows: bool = False
-    largest: int = 0
-    longest_s: float = LONGEST_S
-
-    def statement(self) -> Statement:
-        return Statement(
-            sql=self.sql or "",
-            parameters=self.parameters,
-            wants_rows=self.wants_rows,
-            largest=self.largest,
-            longest_s=self.longest_s,
-        )
+    statement: Statement | None
 
 
-_encoder = msgspec.msgpack.Encoder()
-setup_decoder = msgspec.msgpack.Decoder(SqlSetup)
+_encoder = msgspec.msgpack.Encoder(enc_hook=str)  # of the paths
+setup_decoder = msgspec.msgpack.Decoder(SqlSetup, dec_hook=lambda kind, text: kind(text))
 request_decoder = msgspec.msgpack.Decoder(SqlRequest)
 decode_answer = msgspec.msgpack.Decoder(Answered).decode
 
 
 def frame(message: msgspec.Struct) -> bytes:
-    """Raises ValueError when it is too large."""
+    """Return the message with its length in front.  Raises ValueError when it is too large."""
     body = _encoder.encode(message)
     if len(body) > MOST_BYTES:
         raise ValueError(f"a frame of {len(body)} bytes")

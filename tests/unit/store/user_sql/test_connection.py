@@ -111,7 +111,7 @@ def test_a_statement_that_never_ends_is_ended(user: UserConnection) -> None:
 
 def test_one_that_nobody_wants_any_more_does_not_begin(user: UserConnection) -> None:
     asked = statement("CREATE TABLE t (a)")
-    asked.unwanted.set()
+    asked.unwanted = True
     assert str(user.perform(asked).error) == "the run has ended"
     assert "no such table" in error(user, "SELECT * FROM t")
 

@@ -147,7 +147,7 @@ async def test_whoever_is_cancelled_ends_its_statement(database: UserDatabase) -
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert asked.unwanted.is_set()
+    assert asked.unwanted
     assert await asyncio.wait_for(Asker(database, "a", 2).rows("SELECT 1 AS a"), 5) == [{"a": 1}]
 
 
@@ -236,10 +236,10 @@ async def test_a_connection_that_is_not_used_is_closed(tmp_path: Path) -> None:
     clock = FakeClock()
     async with make_sql(tmp_path, clock) as database:
         await Asker(database, "a", 1).changed("CREATE TABLE t (a)")
-        await clock.turn(user_db.IDLE_S + 2 * user_db.LOOK_S)
+        await clock.turn(user_db.IDLE_S + 2 * user_db.CHECK_S)
         assert database.connections == 1, "its run lives"
         database.run_ended(RunId(1))
-        await clock.turn(user_db.IDLE_S + 2 * user_db.LOOK_S)
+        await clock.turn(user_db.IDLE_S + 2 * user_db.CHECK_S)
         assert database.connections == 0
 
 
