@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from spyweb.store.sqlite.batch import Kind, Op, commit
+from spyweb.store.sqlite.batch import Op, OpKind, commit
 from spyweb.store.sqlite.migrate import load_migrations, migrate
 
 PATIENCE = 20  # seconds: a test that hangs fails by itself
@@ -52,7 +52,7 @@ def entry_table(rows: Sequence[Entry], version: int = 1) -> Iterator[sqlite3.Con
 
 
 def committed(
-    connection: sqlite3.Connection, kind: Kind, function: Callable[..., object], asked: Sequence[tuple[object, ...]]
+    connection: sqlite3.Connection, kind: OpKind, function: Callable[..., object], asked: Sequence[tuple[object, ...]]
 ) -> list[object]:
     """What ops of one function came to in one batch: results, or what they failed with."""
     loop = asyncio.new_event_loop()

@@ -14,7 +14,7 @@ from spyweb.clock import RealClock
 from spyweb.errors import StoreError
 from spyweb.model import OnStoreError, Outcome
 from spyweb.store.protocol import GLOBAL, Change
-from spyweb.store.sqlite.batch import Kind
+from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.store import SqliteStore, open_store
 from tests.fakes.changes import make_cursor, make_run
 from tests.fakes.full_disk import file_size_limit
@@ -58,7 +58,7 @@ async def assert_only_the_large_one_is_missing(store: SqliteStore, results: list
 
 
 async def test_a_database_at_its_limit_refuses_only_what_does_not_fit(store: SqliteStore) -> None:
-    await store._lanes.writer.submit(Kind.READ, limit_pages, 20)
+    await store._connections.writer.submit(OpKind.READ, limit_pages, 20)
 
     results = await write_beside_one_that_does_not_fit(store)
 
@@ -100,11 +100,11 @@ async def test_a_script_whose_write_does_not_fit_is_marked_and_fails_where_the_s
 
 
 async def test_when_there_is_room_again_writing_goes_on(store: SqliteStore) -> None:
-    await store._lanes.writer.submit(Kind.READ, limit_pages, 20)
+    await store._connections.writer.submit(OpKind.READ, limit_pages, 20)
     with pytest.raises(StoreError, match="no room left"):
         await store.entries.set(GLOBAL, b"large", LARGE)
 
-    await store._lanes.writer.submit(Kind.READ, limit_pages, 10_000)
+    await store._connections.writer.submit(OpKind.READ, limit_pages, 10_000)
     await store.entries.set(GLOBAL, b"large", LARGE)
 
     assert await store.entries.get(GLOBAL, b"large") == LARGE

@@ -11,8 +11,7 @@ from spyweb.model import JobId, RunId
 from spyweb.store.crypto.sealing import PLAIN
 from spyweb.store.memory.memory_desk import Desk
 from spyweb.store.protocol import BEFORE_ALL, ChangeEvent, Origin, Position, WantedChange, Watch
-from spyweb.store.sqlite.changes import ChangeNote
-from spyweb.store.sqlite.changes import Desk as Matter
+from spyweb.store.sqlite.changes import ChangeNote, EntryContext
 from spyweb.store.sqlite.subscriptions import Subscribers, Subscriptions, event_of
 
 
@@ -42,7 +41,7 @@ class MemoryEvents:
         return self._subscribers.add(watch, listen)
 
     def add(self, namespace: str, key: bytes, notes: Sequence[ChangeNote], origin: Origin) -> None:
-        matter = Matter(PLAIN, namespace, key, self._desk.clock.now_ms())
+        matter = EntryContext(PLAIN, namespace, key, self._desk.clock.now_ms())
         watched = self.subscriptions.of_key(namespace, key)
         kept = [note for note in notes if watched.get(note.kind)]
         for note in kept:

@@ -34,10 +34,9 @@ from spyweb.store.protocol import (
     ValueStats,
 )
 from spyweb.store.sqlite.bounds import size_of_row, size_of_value, within
-from spyweb.store.sqlite.changes import ChangeNote, Effect, Row, decide, entry_of, is_live, renewed
-from spyweb.store.sqlite.changes import Desk as Matter
+from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext, Row, decide, entry_of, is_live, renewed
 from spyweb.store.sqlite.entries import put_sum
-from spyweb.store.sqlite.transfer import Fate, Loading, fate_of, in_both, loaded_row
+from spyweb.store.sqlite.transfer import LoadFate, Loading, fate_of, in_both, loaded_row
 
 
 class Past(NamedTuple):
@@ -76,8 +75,8 @@ class Table:
         now_ms = self.now_ms
         return ((place, row) for place, row in self.rows.items() if is_live(row, now_ms))
 
-    def matter(self, place: Place) -> Matter:
-        return Matter(PLAIN, *place, self.now_ms)
+    def matter(self, place: Place) -> EntryContext:
+        return EntryContext(PLAIN, *place, self.now_ms)
 
     def last_version(self, place: Place) -> int:
         return max((past.row.version for past in self.past.get(place, ())), default=0)
@@ -237,13 +236,13 @@ class MemoryValues:
         loading = Loading(PLAIN, items, replace, self._table.now_ms, self._table.history)
         with self._table.all_or_nothing():
             fates = Counter(self._load_item(loading, item) for item in items)
-        return Loaded(written=fates[Fate.WRITTEN], kept=fates[Fate.KEPT], expired=fates[Fate.EXPIRED])
+        return Loaded(written=fates[LoadFate.WRITTEN], kept=fates[LoadFate.KEPT], expired=fates[LoadFate.EXPIRED])
 
-    def _load_item(self, loading: Loading, item: Item) -> Fate:
+    def _load_item(self, loading: Loading, item: Item) -> LoadFate:
         place = (item.namespace, item.key)
         row, live = self._table.rows.get(place), self._table.live(place)
         fate = fate_of(item, live, loading)
-        if fate is Fate.WRITTEN:
+        if fate is LoadFate.WRITTEN:
             last_version = row.version if row else self._table.last_version(place)
             self._table.put(place, loaded_row(self._table.matter(place), item, live, last_version))
             if live:

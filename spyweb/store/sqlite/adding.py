@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from spyweb.store.encoding import LARGEST, SMALLEST, Type
 from spyweb.store.protocol import Addition
 from spyweb.store.sqlite.bulk import Bulk, Wide
-from spyweb.store.sqlite.changes import Desk
+from spyweb.store.sqlite.changes import EntryContext
+from spyweb.store.sqlite.pending_writes import Count, Place
 from spyweb.store.sqlite.recording import change
-from spyweb.store.sqlite.subjects import Count, Place
 
 INTEGER = Type.INTEGER.value
 FIND_VALUE = "SELECT type, value, expires_ms, rowid FROM entry WHERE namespace = ? AND key = ?"
@@ -33,20 +33,20 @@ SET_VALUES = Wide(
     columns=5,
 )
 
-Asked = tuple[Desk, Addition, Count]
+Asked = tuple[EntryContext, Addition, Count]
 
 
 class Outdated(Exception):
     """An entry is not as it was known: a batch that had counted it was rolled back."""
 
 
-def add_one(connection: sqlite3.Connection, desk: Desk, addition: Addition, count: Count) -> object:
+def add_one(connection: sqlite3.Connection, context: EntryContext, addition: Addition, count: Count) -> object:
     """As a transform that leaves no trail; with two statements and nothing else where an integer stays one.
 
     One with RETURNING takes three times as long as both.
     """
     count.rowid = 0
-    _, namespace, key, now_ms = desk
+    _, namespace, key, now_ms = context
     found = connection.execute(FIND_VALUE, (namespace, key)).fetchone()
     if found:
         kind, value, expires_ms, rowid = found
@@ -55,7 +55,7 @@ def add_one(connection: sqlite3.Connection, desk: Desk, addition: Addition, coun
             if SMALLEST <= total <= LARGEST:
                 connection.execute(SET_VALUE, (total, now_ms, rowid))
                 return addition.result(total)
-    return change(connection, desk, addition)
+    return change(connection, context, addition)
 
 
 def add_many(connection: sqlite3.Connection, several: Sequence[Asked]) -> list[object]:
@@ -63,15 +63,15 @@ def add_many(connection: sqlite3.Connection, several: Sequence[Asked]) -> list[o
     counts = counts_of(several)
     read_counts(connection, counts)
     results: list[object] = []
-    for desk, addition, _ in several:
-        _, namespace, key, now_ms = desk
+    for context, addition, _ in several:
+        _, namespace, key, now_ms = context
         count = counts[(namespace, key)]
         total = add_to(count, addition.delta, now_ms) if count.rowid else None
         if total is not None:
             results.append(addition.result(total))
         else:
             write_counts(connection, [count])
-            results.append(attempt(connection, desk, addition, count))
+            results.append(attempt(connection, context, addition, count))
     write_counts(connection, counts.values())
     return results
 
@@ -104,10 +104,10 @@ def add_to(count: Count, delta: int, now_ms: int) -> int | None:
     return total
 
 
-def attempt(connection: sqlite3.Connection, desk: Desk, addition: Addition, count: Count) -> object:
+def attempt(connection: sqlite3.Connection, context: EntryContext, addition: Addition, count: Count) -> object:
     """What a rule raises is its own op's affair.  What SQLite raises is the batch's: it may be rolled back by now."""
     try:
-        return add_one(connection, desk, addition, count)
+        return add_one(connection, context, addition, count)
     except sqlite3.Error:
         raise
     except Exception as error:  # noqa: BLE001 - the boundary of one op, as in a batch

@@ -1,6 +1,6 @@
 """Group commit: the ops that queue up are run in one transaction, and answered once it is committed.
 
-A lane is one connection with the queue before it.  Its ops run in the order of their submission, on the thread of
+A BatchQueue is one connection with the queue before it.  Its ops run in the order of their submission, on the thread of
 the connection; every function here that takes a sqlite3.Connection runs on that thread, all others on the event
 loop.  An op's function must be repeatable: SQLite may roll a whole batch back, and then its ops are run again.
 """
@@ -26,8 +26,8 @@ from spyweb.clock import Clock
 from spyweb.errors import NoAccess, StoreClosed, StoreCorrupt, StoreError
 from spyweb.store.sqlite.bulk import Bulk
 from spyweb.store.sqlite.failures import FAULTS, IN_USE, primary_code, translate
-from spyweb.store.sqlite.original import Original
-from spyweb.store.sqlite.subjects import Place, Subjects
+from spyweb.store.sqlite.file_identity import FileIdentity
+from spyweb.store.sqlite.pending_writes import PendingWrites, Place
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -108,14 +108,14 @@ class Connection(aiosqlite.Connection):
         return connection
 
 
-class Kind(Enum):
+class OpKind(Enum):
     READ = 1
     WRITE = 2  # one statement writes: it is atomic by itself
     SEVERAL = 3  # several write: they stand or fall together, at the price of a savepoint (a quarter more)
 
 
 class Op(NamedTuple):
-    kind: Kind
+    kind: OpKind
     function: Callable[..., object]
     arguments: tuple[object, ...]
     future: Future[object]
@@ -178,7 +178,7 @@ def ways_to_run(batch: Sequence[Op], bulk: AnyBulk | None) -> list[Way]:
 def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:
     """IMMEDIATE, because a transaction that reads first and writes later can't wait for another process."""
     roll_back(connection)  # what an earlier one could not
-    writes = any(op.kind is not Kind.READ for op in batch)
+    writes = any(op.kind is not OpKind.READ for op in batch)
     connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
@@ -209,7 +209,7 @@ def run_in_stretches(connection: sqlite3.Connection, batch: Sequence[Op]) -> Res
 def run_in_turn(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
     results: Results = []
     for op in batch:
-        results.append(run_saved(connection, op) if op.kind is Kind.SEVERAL else attempt(connection, op))
+        results.append(run_saved(connection, op) if op.kind is OpKind.SEVERAL else attempt(connection, op))
         expect_transaction(connection)
     return results
 
@@ -230,7 +230,7 @@ def run_saved(connection: sqlite3.Connection, op: Op) -> object:
 
 
 def run_alone(connection: sqlite3.Connection, op: Op) -> object:
-    if op.kind is Kind.READ:
+    if op.kind is OpKind.READ:
         return attempt(connection, op)
     try:
         begin(connection, [op])
@@ -264,7 +264,7 @@ def roll_back_if_possible(connection: sqlite3.Connection) -> None:
 
 
 class Damage:
-    """Whether a database has been found damaged since it was opened; one for all its lanes.
+    """Whether a database has been found damaged since it was opened; one for all its connections.
 
     Then nothing more is written: it would make the damage worse, and some of it could not be read again.
     """
@@ -284,11 +284,11 @@ class Damage:
             log.error("the database is damaged: nothing more is stored, and no run begins", reason=str(error))
 
 
-class Lane:
+class BatchQueue:
     """One connection, and the queue before it.
 
     It wakes when an op is queued, and runs batches until none is left.  Should that ever fail, the ops that wait fail
-    with a StoreError, the loop's exception handler is told, and the lane goes on.
+    with a StoreError, the loop's exception handler is told, and the queue goes on.
     """
 
     def __init__(self, connection: Connection, path: Path, clock: Clock, *, limit: int = BATCH_LIMIT) -> None:
@@ -301,7 +301,7 @@ class Lane:
         self._batch: list[Op] = []
         self._batch_since = 0.0
         self._went_on = 0.0  # when something last did
-        self.subjects = Subjects()
+        self.pending_writes = PendingWrites()
         self._is_awake = False
         self._asleep = asyncio.Event()
         self._asleep.set()
@@ -311,35 +311,35 @@ class Lane:
         self.last_commit_ms: int | None = None
         self.tell_of_rows: Callable[[int], object] = int  # called after each batch with how many it has changed
         self._changed = connection.total_changes
-        self.original: Original | None = None  # looked for before each batch; None: nothing is written
+        self.files: FileIdentity | None = None  # looked for before each batch; None: nothing is written
         self.damage = Damage(path)
         self._fault = ""  # why the latest batch failed as a whole, if it did
 
     def submit(
         self,
-        kind: Kind,
+        kind: OpKind,
         function: Callable[[sqlite3.Connection, *Ts], T],
         *arguments: *Ts,
         subject: Hashable = None,
         after: Callable[[], None] | None = None,
     ) -> Future[T]:
         """Queue an op; the future has its result once it is committed."""
-        if self.is_closing or (self.damage.found and kind is not Kind.READ):
+        if self.is_closing or (self.damage.found and kind is not OpKind.READ):
             return self._refused()
         if subject is not None:
-            self.subjects.begin(subject)
+            self.pending_writes.begin(subject)
         return self._queue_up(kind, function, arguments, subject, after)
 
     def submit_addition(self, function: Callable[..., object], place: Place, *arguments: object) -> Future[object]:
         """As `submit`, of a write that only adds to an integer: `function` is also given what is known of it."""
         if self.is_closing or self.damage.found:
             return self._refused()
-        count = self.subjects.begin_addition(place)
-        return self._queue_up(Kind.WRITE, function, (*arguments, count), place, None)
+        count = self.pending_writes.begin_addition(place)
+        return self._queue_up(OpKind.WRITE, function, (*arguments, count), place, None)
 
     def _queue_up(
         self,
-        kind: Kind,
+        kind: OpKind,
         function: Callable[..., T],
         arguments: tuple[object, ...],
         subject: Hashable,
@@ -361,7 +361,7 @@ class Lane:
     @property
     def trouble(self) -> str:
         """Why nothing is written, if nothing is."""
-        moved = self.original.trouble() if self.original else None
+        moved = self.files.trouble() if self.files else None
         return str(self.damage.found or moved or self._fault)
 
     @property
@@ -407,7 +407,7 @@ class Lane:
             if self._batch:
                 self._connection.have_run(self._hear, commit, self._batch)
                 return
-        except Exception as error:  # noqa: BLE001 - the boundary of the lane: nothing may be left waiting
+        except Exception as error:  # noqa: BLE001 - the boundary of the queue: nothing may be left waiting
             self._fail_all(error)
         self._is_awake = False
         self._asleep.set()
@@ -419,7 +419,7 @@ class Lane:
             else:
                 self._fault = ""
                 self._answer(results)
-        except Exception as error:  # noqa: BLE001 - the boundary of the lane, as above
+        except Exception as error:  # noqa: BLE001 - the boundary of the queue, as above
             self._fail_all(error)
         self._go_on()
 
@@ -435,7 +435,7 @@ class Lane:
         self._batch_since = self._queued_since
         self._note_progress()
         # Here, not on the thread: there it would give the interpreter's lock away twice more for each batch.
-        moved = self.original.trouble() if self.original else None
+        moved = self.files.trouble() if self.files else None
         if moved:
             self._answer([moved] * len(self._batch))
 
@@ -451,8 +451,8 @@ class Lane:
                 continue
             kind, _, _, future, subject, after = op
             if subject is not None:
-                self.subjects.end(subject, is_committed=True)
-            committed += kind is not Kind.READ
+                self.pending_writes.end(subject, is_committed=True)
+            committed += kind is not OpKind.READ
             if not future.done():  # cancelled meanwhile: the write stands, nobody wants its result
                 future.set_result(result)
             if after:
@@ -473,7 +473,7 @@ class Lane:
     def _forget(self, op: Op) -> None:
         """It will not be committed."""
         if op.subject is not None:
-            self.subjects.end(op.subject, is_committed=False)
+            self.pending_writes.end(op.subject, is_committed=False)
 
     def _refuse(self, op: Op, error: Exception) -> None:
         self.errors += isinstance(error, FAULTS)
@@ -490,7 +490,7 @@ class Lane:
         for op in stranded:
             if not op.future.done():
                 op.future.set_exception(StoreError(self._fault))
-        self.subjects.clear()
+        self.pending_writes.clear()
         self.loop.call_exception_handler({"message": self._fault, "exception": error})
 
 

@@ -59,7 +59,7 @@ def entry_of(codec: Codec, namespace: str, key: bytes, row: Row) -> Entry:
     )
 
 
-class Desk(NamedTuple):
+class EntryContext(NamedTuple):
     """Where a decision is made: what it is about, and when."""
 
     codec: Codec
@@ -68,14 +68,14 @@ class Desk(NamedTuple):
     now_ms: int
 
 
-def decide(desk: Desk, row: Row | None, change: Transform, last_version: int = 0) -> Effect:
+def decide(context: EntryContext, row: Row | None, change: Transform, last_version: int = 0) -> Effect:
     """`last_version`: of an entry that is gone but has a history."""
-    live = row if row and is_live(row, desk.now_ms) else None
+    live = row if row and is_live(row, context.now_ms) else None
     expired = (ChangeNote(ChangeKind.EXPIRED, row, None),) if row and not live else ()
-    decision = decide_on(desk, live, change)
+    decision = decide_on(context, live, change)
     match decision:
         case Put():
-            written = write(desk, live, decision, row.version if row else last_version)
+            written = write(context, live, decision, row.version if row else last_version)
             kind = ChangeKind.UPDATED if live else ChangeKind.CREATED
             return Effect(decision.result, True, written, live, (*expired, ChangeNote(kind, live, written)))
         case Drop():
@@ -86,30 +86,30 @@ def decide(desk: Desk, row: Row | None, change: Transform, last_version: int = 0
             return Effect(decision.result)
 
 
-def decide_on(desk: Desk, live: Row | None, change: Transform) -> Put | Drop | Leave:
+def decide_on(context: EntryContext, live: Row | None, change: Transform) -> Put | Drop | Leave:
     """What nobody asks for is not read: a value that is damaged can be written over, or deleted."""
     if isinstance(change, Replacement):
         return change.decide()
     if isinstance(change, Blind):
         return change.decide(live is not None)
-    return change(entry_of(desk.codec, desk.namespace, desk.key, live) if live else None)
+    return change(entry_of(context.codec, context.namespace, context.key, live) if live else None)
 
 
-def write(desk: Desk, live: Row | None, put: Put, version: int) -> Row:
-    cell = desk.codec.write(Place(desk.namespace, desk.key, version + 1), put.value)
+def write(context: EntryContext, live: Row | None, put: Put, version: int) -> Row:
+    cell = context.codec.write(Place(context.namespace, context.key, version + 1), put.value)
     kept = live.expires_ms if live else None
     return Row(
         type=cell.type,
         column=cell.column,
         expires_ms=kept if isinstance(put.expires_ms, Keep) else put.expires_ms,
         version=version + 1,
-        created_ms=live.created_ms if live else desk.now_ms,
-        updated_ms=desk.now_ms,
+        created_ms=live.created_ms if live else context.now_ms,
+        updated_ms=context.now_ms,
         rowid=live.rowid if live else 0,
     )
 
 
-def renewed(desk: Desk, row: Row, expires_ms: int | None) -> Row:
+def renewed(context: EntryContext, row: Row, expires_ms: int | None) -> Row:
     """The row with another expiry: a new version of the same value, which counts as no change to watchers."""
-    value = desk.codec.read(Place(desk.namespace, desk.key, row.version), Cell(row.type, row.column))
-    return write(desk, row, Put(value, expires_ms), row.version)
+    value = context.codec.read(Place(context.namespace, context.key, row.version), Cell(row.type, row.column))
+    return write(context, row, Put(value, expires_ms), row.version)

@@ -20,8 +20,8 @@ from pathlib import Path
 from spyweb.errors import StoreError
 from spyweb.store.marker import Marker
 from spyweb.store.sqlite.damage import size_of, wal_of
+from spyweb.store.sqlite.file_identity import FileIdentity
 from spyweb.store.sqlite.log_index import LogIndex
-from spyweb.store.sqlite.original import Original
 
 ROWS = 2000  # changed between two checkpoints; where they lie far apart each adds a page of 4 kB to the log
 PAGES = 5000  # in the log that have not been copied: few rows of large values
@@ -36,13 +36,13 @@ class Checkpoints:
     def __init__(
         self,
         path: Path,
-        original: Original,
+        files: FileIdentity,
         connect: Callable[[], sqlite3.Connection],
         marker: Marker | None = None,
         index: LogIndex | None = None,
     ) -> None:
         self._path = path
-        self._original = original
+        self._files = files
         self._connect = connect
         self._connection: sqlite3.Connection | None = None
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -134,7 +134,7 @@ class Checkpoints:
 
     def _connect_to_the_same(self) -> sqlite3.Connection:
         """Raises StoreError where somebody has put another file in its place: this log is not that one's."""
-        trouble = self._original.trouble()
+        trouble = self._files.trouble()
         if trouble:
             raise trouble
         return self._connect()

@@ -15,12 +15,12 @@ from spyweb.clock import Clock
 from spyweb.store.crypto.sealing import Codec
 from spyweb.store.patterns import Pattern
 from spyweb.store.protocol import ChangeKind, HistoryRule, HistoryRules, Origin
-from spyweb.store.sqlite.batch import Kind, Lane
-from spyweb.store.sqlite.changes import ChangeNote, Desk, Effect
+from spyweb.store.sqlite.batch import BatchQueue, OpKind
+from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext
 from spyweb.store.sqlite.events import SqliteEvents
 from spyweb.store.sqlite.locks import SqliteLocks, sweep_locks
-from spyweb.store.sqlite.recording import Trail, find_row, leave_trail
-from spyweb.store.sqlite.scanning import Stretch, select
+from spyweb.store.sqlite.recording import WriteEffects, find_row, leave_trail
+from spyweb.store.sqlite.scanning import KeyRange, select
 from spyweb.store.sqlite.subscriptions import Notices, Subscription, Subscriptions, jobs_by_kind
 
 SLICE = 200  # rows looked at, or deleted, in one op
@@ -87,8 +87,8 @@ def clear(connection: sqlite3.Connection, clearing: Clearing) -> Cleared:
     """One slice."""
     if clearing.notices:
         clearing.notices.begin()
-    stretch = Stretch(clearing.namespace, clearing.pattern.prefix, clearing.now_ms, clearing.least)
-    rows = select(connection, "rowid, key", stretch, f"ORDER BY key LIMIT {SLICE}").fetchall()
+    key_range = KeyRange(clearing.namespace, clearing.pattern.prefix, clearing.now_ms, clearing.least)
+    rows = select(connection, "rowid, key", key_range, f"ORDER BY key LIMIT {SLICE}").fetchall()
     looked_at = deleted = 0
     for rowid, key in in_time(clearing.clock, rows):
         looked_at += 1
@@ -102,20 +102,28 @@ def clear(connection: sqlite3.Connection, clearing: Clearing) -> Cleared:
 
 
 def clear_row(connection: sqlite3.Connection, clearing: Clearing, key: bytes) -> None:
-    trail = Trail(jobs_by_kind(clearing.watches, key), clearing.history, clearing.origin, clearing.notices)
-    desk = Desk(clearing.codec, clearing.namespace, key, clearing.now_ms)
-    leave_trail_of_end(connection, desk, ChangeKind.DELETED, trail)
+    trail = WriteEffects(jobs_by_kind(clearing.watches, key), clearing.history, clearing.origin, clearing.notices)
+    context = EntryContext(clearing.codec, clearing.namespace, key, clearing.now_ms)
+    leave_trail_of_end(connection, context, ChangeKind.DELETED, trail)
 
 
-def leave_trail_of_end(connection: sqlite3.Connection, desk: Desk, kind: ChangeKind, trail: Trail) -> None:
+def leave_trail_of_end(
+    connection: sqlite3.Connection, context: EntryContext, kind: ChangeKind, trail: WriteEffects
+) -> None:
     """Of an entry that is about to be deleted.  One by one: the values of a slice may not fit into memory together."""
-    row = find_row(connection, desk.namespace, desk.key)
-    leave_trail(connection, desk, Effect(None, replaced=row, notes=(ChangeNote(kind, row, None),)), trail)
+    row = find_row(connection, context.namespace, context.key)
+    leave_trail(connection, context, Effect(None, replaced=row, notes=(ChangeNote(kind, row, None),)), trail)
 
 
 class Sweeper:
     def __init__(
-        self, writer: Lane, codec: Codec, clock: Clock, events: SqliteEvents, locks: SqliteLocks, rules: HistoryRules
+        self,
+        writer: BatchQueue,
+        codec: Codec,
+        clock: Clock,
+        events: SqliteEvents,
+        locks: SqliteLocks,
+        rules: HistoryRules,
     ) -> None:
         self._writer = writer
         self._codec = codec
@@ -125,7 +133,7 @@ class Sweeper:
         self.rules = rules  # the history of each namespace
 
     async def sweep(self, limit: int | None) -> int:
-        freed = await self._writer.submit(Kind.SEVERAL, sweep_locks, self._clock.now_ms(), self._locks.alive)
+        freed = await self._writer.submit(OpKind.SEVERAL, sweep_locks, self._clock.now_ms(), self._locks.alive)
         self._locks.holdings.tell(freed)
         await self._forget()
         deleted = 0
@@ -140,14 +148,14 @@ class Sweeper:
         notices = self._events.subscribers.all_notices()
         arguments = (self._codec, self._events.subscriptions, notices, self._clock, size)
         after = self._events.after(is_kept=True, notices=notices)
-        return await self._writer.submit(Kind.SEVERAL, delete_expired, *arguments, after=after)
+        return await self._writer.submit(OpKind.SEVERAL, delete_expired, *arguments, after=after)
 
     async def _forget(self) -> None:
         for namespace, rule in self.rules.items():
             is_all = rule.age_ms is None
             while not is_all:
                 before_ms = self._clock.now_ms() - (rule.age_ms or 0)
-                _, is_all = await self._writer.submit(Kind.SEVERAL, forget, namespace, before_ms, self._clock)
+                _, is_all = await self._writer.submit(OpKind.SEVERAL, forget, namespace, before_ms, self._clock)
 
 
 def delete_expired(
@@ -165,8 +173,8 @@ def delete_expired(
     for rowid, namespace, key in in_time(clock, rows):
         wanted = subscriptions.of_key(namespace, key)
         if ChangeKind.EXPIRED in wanted or notices:
-            desk, trail = Desk(codec, namespace, key, now_ms), Trail(wanted, notices=notices)
-            leave_trail_of_end(connection, desk, ChangeKind.EXPIRED, trail)
+            context, trail = EntryContext(codec, namespace, key, now_ms), WriteEffects(wanted, notices=notices)
+            leave_trail_of_end(connection, context, ChangeKind.EXPIRED, trail)
         connection.execute(DELETE_ROW, (rowid,))
         deleted += 1
     return Swept(deleted, deleted == len(rows) < size)

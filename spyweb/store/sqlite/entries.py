@@ -17,13 +17,13 @@ from spyweb.errors import StoreError
 from spyweb.store.crypto.sealing import PLAIN, Codec, Place
 from spyweb.store.encoding import LARGEST, SMALLEST, Cell, Column, Type, as_text
 from spyweb.store.protocol import KEEP, NOBODY, Blind, Drop, Entry, Origin, Put
-from spyweb.store.sqlite.batch import Kind
+from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.bulk import SIZES, Bulk, Wide
-from spyweb.store.sqlite.changes import Desk, is_live, renewed
-from spyweb.store.sqlite.lanes import Lanes
+from spyweb.store.sqlite.changes import EntryContext, is_live, renewed
+from spyweb.store.sqlite.connections import Connections
+from spyweb.store.sqlite.pending_writes import Known
 from spyweb.store.sqlite.reading import find_entry
-from spyweb.store.sqlite.recording import NO_TRAIL, change, find_row, put_row
-from spyweb.store.sqlite.subjects import Known
+from spyweb.store.sqlite.recording import NO_EFFECTS, change, find_row, put_row
 from spyweb.store.sqlite.values import SqliteValues
 
 GET = """
@@ -70,33 +70,37 @@ class SqliteEntries:
     """The quick way for what store_* does: one statement where nothing but the entry is to be written, and that as
     it is.  All other writes are transforms."""
 
-    def __init__(self, lanes: Lanes, clock: Clock, codec: Codec, values: SqliteValues) -> None:
-        self._lanes = lanes
+    def __init__(self, connections: Connections, clock: Clock, codec: Codec, values: SqliteValues) -> None:
+        self._connections = connections
         self._clock = clock
         self._codec = codec
         self._values = values
 
     def get(self, namespace: str, key: bytes) -> Future[bytes | None]:
-        lanes = self._lanes
+        connections = self._connections
         if not self._codec.is_plain:
-            return lanes.reading(namespace, key).submit(Kind.READ, open_value, self._values.desk(namespace, key))
-        known = lanes.known(namespace, key)
+            return connections.reading(namespace, key).submit(
+                OpKind.READ, open_value, self._values.context(namespace, key)
+            )
+        known = connections.known(namespace, key)
         if known is None:
-            return lanes.reading(namespace, key).submit(Kind.READ, find_value, namespace, key, self._clock.now_ms())
+            return connections.reading(namespace, key).submit(
+                OpKind.READ, find_value, namespace, key, self._clock.now_ms()
+            )
         if known.is_filled:
-            answered: Future[bytes | None] = lanes.reader.loop.create_future()
+            answered: Future[bytes | None] = connections.reader.loop.create_future()
             answered.set_result(known.value)
             return answered
-        return lanes.reader.submit(Kind.READ, learn_value, known, namespace, key, self._clock.now_ms())
+        return connections.reader.submit(OpKind.READ, learn_value, known, namespace, key, self._clock.now_ms())
 
     def set(self, namespace: str, key: bytes, value: bytes, *, origin: Origin = NOBODY) -> Future[None]:
         if not self._is_simple(namespace, key):
             changed = self._values.transform(namespace, key, Blind(lambda _: Put(value)), origin=origin)
             return cast("Future[None]", changed)
-        writer, subject = self._lanes.writer, (namespace, key)
-        written = writer.submit(Kind.WRITE, put, namespace, key, value, self._clock.now_ms(), subject=subject)
+        writer, subject = self._connections.writer, (namespace, key)
+        written = writer.submit(OpKind.WRITE, put, namespace, key, value, self._clock.now_ms(), subject=subject)
         if not written.done():  # it was not refused at once
-            writer.subjects.put(subject, value)
+            writer.pending_writes.put(subject, value)
         return written
 
     def delete(self, namespace: str, key: bytes, *, origin: Origin = NOBODY) -> Future[None]:
@@ -116,11 +120,11 @@ class SqliteEntries:
     def expire(self, namespace: str, key: bytes, at_ms: int | None) -> Future[bool]:
         if self._codec.is_plain:
             return self._write(expire, namespace, key, at_ms, self._clock.now_ms())
-        desk = self._values.desk(namespace, key)
-        return self._lanes.writer.submit(Kind.WRITE, seal_with_expiry, desk, at_ms, subject=(namespace, key))
+        context = self._values.context(namespace, key)
+        return self._connections.writer.submit(OpKind.WRITE, seal_with_expiry, context, at_ms, subject=(namespace, key))
 
     def _is_simple(self, namespace: str, key: bytes) -> bool:
-        return self._codec.is_plain and self._values.trail(namespace, key, NOBODY) is NO_TRAIL
+        return self._codec.is_plain and self._values.trail(namespace, key, NOBODY) is NO_EFFECTS
 
     def _write(
         self,
@@ -130,7 +134,7 @@ class SqliteEntries:
         *arguments: *Ts,
     ) -> Future[T]:
         subject = (namespace, key)
-        return self._lanes.writer.submit(Kind.WRITE, function, namespace, key, *arguments, subject=subject)
+        return self._connections.writer.submit(OpKind.WRITE, function, namespace, key, *arguments, subject=subject)
 
 
 def find_value(connection: sqlite3.Connection, namespace: str, key: bytes, now_ms: int) -> bytes | None:
@@ -154,8 +158,8 @@ def learn_value(connection: sqlite3.Connection, known: Known, namespace: str, ke
     return value
 
 
-def open_value(connection: sqlite3.Connection, desk: Desk) -> bytes | None:
-    entry = find_entry(connection, desk)
+def open_value(connection: sqlite3.Connection, context: EntryContext) -> bytes | None:
+    entry = find_entry(connection, context)
     return as_text(entry.value) if entry else None
 
 
@@ -163,7 +167,7 @@ def put_one(connection: sqlite3.Connection, namespace: str, key: bytes, value: b
     try:
         connection.execute(SET, (namespace, key, value, now_ms))
     except sqlite3.IntegrityError:
-        change(connection, Desk(PLAIN, namespace, key, now_ms), Blind(lambda _: Put(value)))
+        change(connection, EntryContext(PLAIN, namespace, key, now_ms), Blind(lambda _: Put(value)))
 
 
 def put_many(connection: sqlite3.Connection, several: Sequence[tuple[str, bytes, bytes, int]]) -> list[None]:
@@ -198,11 +202,11 @@ def put_sum(default: int, delta: int, entry: Entry | None) -> Put:
     return Put(b"%d" % total, KEEP, total)
 
 
-def seal_with_expiry(connection: sqlite3.Connection, desk: Desk, at_ms: int | None) -> bool:
-    row = find_row(connection, desk.namespace, desk.key)
-    if row is None or not is_live(row, desk.now_ms):
+def seal_with_expiry(connection: sqlite3.Connection, context: EntryContext, at_ms: int | None) -> bool:
+    row = find_row(connection, context.namespace, context.key)
+    if row is None or not is_live(row, context.now_ms):
         return False
-    put_row(connection, desk, renewed(desk, row, at_ms))
+    put_row(connection, context, renewed(context, row, at_ms))
     return True
 
 

@@ -16,8 +16,8 @@ from spyweb.model import JobId, RunId, Value
 from spyweb.store.crypto.sealing import Codec, Place
 from spyweb.store.encoding import Cell, Column
 from spyweb.store.protocol import BEFORE_ALL, ChangeEvent, ChangeKind, Origin, Position, WantedChange, Watch
-from spyweb.store.sqlite.batch import Kind, Lane
-from spyweb.store.sqlite.changes import ChangeNote, Desk, Row
+from spyweb.store.sqlite.batch import BatchQueue, OpKind
+from spyweb.store.sqlite.changes import ChangeNote, EntryContext, Row
 from spyweb.store.sqlite.subscriptions import Notices, Subscribers, Subscriptions
 
 NO_RUN = RunId(0)  # in the place of one that a change might have started; no run has this id
@@ -68,7 +68,7 @@ EventRow = tuple[
 class SqliteEvents:
     """Questions go to the writer's own connection: they are short, and see every event that was told of."""
 
-    def __init__(self, writer: Lane, codec: Codec) -> None:
+    def __init__(self, writer: BatchQueue, codec: Codec) -> None:
         self._writer = writer
         self._codec = codec
         self._callbacks: list[Callable[[], None]] = []
@@ -88,15 +88,15 @@ class SqliteEvents:
 
     def wanted(self, limit: int, *, after: Position = BEFORE_ALL) -> Future[list[WantedChange]]:
         if self._has_unaddressed:
-            return self._writer.submit(Kind.SEVERAL, self._address_and_find, limit, after)
-        return self._writer.submit(Kind.READ, find_wanted, limit, after)
+            return self._writer.submit(OpKind.SEVERAL, self._address_and_find, limit, after)
+        return self._writer.submit(OpKind.READ, find_wanted, limit, after)
 
     def _address_and_find(self, connection: sqlite3.Connection, limit: int, after: Position) -> list[WantedChange]:
         self._has_unaddressed = address_events(connection, self.subscriptions, all_known=self._all_known)
         return find_wanted(connection, limit, after)
 
     def find(self, event: int) -> Future[ChangeEvent | None]:
-        return self._writer.submit(Kind.READ, find_event, self._codec, event)
+        return self._writer.submit(OpKind.READ, find_event, self._codec, event)
 
     def on_committed(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
@@ -124,12 +124,12 @@ class SqliteEvents:
 
 
 def keep_event(
-    connection: sqlite3.Connection, desk: Desk, note: ChangeNote, origin: Origin, jobs: Iterable[JobId]
+    connection: sqlite3.Connection, context: EntryContext, note: ChangeNote, origin: Origin, jobs: Iterable[JobId]
 ) -> None:
     """Write the event of a change, for these jobs."""
     old, new = side_of(note.old), side_of(note.new)
     who = (origin.job, origin.run, origin.depth)
-    row = (desk.namespace, desk.key, note.kind.value, *old, *new, desk.now_ms, *who)
+    row = (context.namespace, context.key, note.kind.value, *old, *new, context.now_ms, *who)
     event = connection.execute(ADD_EVENT, row).lastrowid
     connection.executemany(ADD_WANTED, [(event, job) for job in jobs])
 

@@ -11,7 +11,7 @@ from functools import partial
 from spyweb.clock import Clock
 from spyweb.model import RunId
 from spyweb.store.protocol import Alive, Held
-from spyweb.store.sqlite.batch import Kind, Lane
+from spyweb.store.sqlite.batch import BatchQueue, OpKind
 
 COLUMNS = "name, holder, run, acquired_ms, expires_ms, lease_ms"
 FIND = f"SELECT {COLUMNS} FROM lock WHERE name = ?"
@@ -57,7 +57,7 @@ class Holdings:
 
 
 class SqliteLocks:
-    def __init__(self, writer: Lane, clock: Clock) -> None:
+    def __init__(self, writer: BatchQueue, clock: Clock) -> None:
         self._writer = writer
         self._clock = clock
         self.holdings = Holdings()
@@ -75,22 +75,22 @@ class SqliteLocks:
         wanted = Held(
             name=name, holder=holder, run=run, acquired_ms=now_ms, expires_ms=now_ms + lease_ms, lease_ms=lease_ms
         )
-        return self._writer.submit(Kind.WRITE, acquire, wanted, self.alive)
+        return self._writer.submit(OpKind.WRITE, acquire, wanted, self.alive)
 
     def release(self, name: bytes, holder: bytes) -> Future[Held | None]:
         return self._free(name, holder)
 
     def release_run(self, run: RunId) -> Future[list[bytes]]:
-        return self._writer.submit(Kind.WRITE, release_run, run, after=lambda: self.holdings.ended([run]))
+        return self._writer.submit(OpKind.WRITE, release_run, run, after=lambda: self.holdings.ended([run]))
 
     def renew(self, runs: Sequence[RunId]) -> Future[int]:
-        return self._writer.submit(Kind.SEVERAL, renew, tuple(runs), self._clock.now_ms())
+        return self._writer.submit(OpKind.SEVERAL, renew, tuple(runs), self._clock.now_ms())
 
     def holder(self, name: bytes) -> Future[Held | None]:
-        return self._writer.submit(Kind.READ, find_held, name, self._clock.now_ms(), self.alive)
+        return self._writer.submit(OpKind.READ, find_held, name, self._clock.now_ms(), self.alive)
 
     def list(self) -> Future[list[Held]]:
-        return self._writer.submit(Kind.READ, find_all, self._clock.now_ms(), self.alive)
+        return self._writer.submit(OpKind.READ, find_all, self._clock.now_ms(), self.alive)
 
     def break_(self, name: bytes) -> Future[Held | None]:
         return self._free(name, None)
@@ -98,7 +98,7 @@ class SqliteLocks:
     def _free(self, name: bytes, holder: bytes | None) -> Future[Held | None]:
         now_ms = self._clock.now_ms()
         tell = partial(self.holdings.tell, [name])
-        return self._writer.submit(Kind.WRITE, release, name, holder, now_ms, self.alive, after=tell)
+        return self._writer.submit(OpKind.WRITE, release, name, holder, now_ms, self.alive, after=tell)
 
 
 def acquire(connection: sqlite3.Connection, wanted: Held, alive: Alive) -> Held | None:

@@ -14,8 +14,8 @@ from spyweb.clock import Clock
 from spyweb.model import JobId
 from spyweb.store.protocol import Channel, Message, NewMessage, Target
 from spyweb.store.sqlite import records
-from spyweb.store.sqlite.batch import Kind
-from spyweb.store.sqlite.lanes import Lanes
+from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.connections import Connections
 from spyweb.store.sqlite.pruning import SLICE, delete
 
 COLUMNS = "id, delivery, job, channel, address, headers, payload, created_ms, next_ms, attempts, error, dead_ms"
@@ -53,8 +53,8 @@ MessageRow = tuple[int, str, str, str, str, str, bytes, int, int, int, str, int 
 class SqliteOutbox:
     """Questions go to the writer's own connection: they are short, and see every message that was told of."""
 
-    def __init__(self, lanes: Lanes, clock: Clock) -> None:
-        self._writer = lanes.writer
+    def __init__(self, connections: Connections, clock: Clock) -> None:
+        self._writer = connections.writer
         self._clock = clock
         self._callbacks: list[Callable[[Sequence[Target]], None]] = []
 
@@ -62,7 +62,7 @@ class SqliteOutbox:
         now_ms = self._clock.now_ms()
         rows = [(secrets.token_hex(16), *row_of(message), now_ms) for message in messages]
         tell = partial(self._tell, tuple(message.target for message in messages))
-        return self._writer.submit(Kind.SEVERAL, add, rows, settles, after=tell)
+        return self._writer.submit(OpKind.SEVERAL, add, rows, settles, after=tell)
 
     def on_added(self, callback: Callable[[Sequence[Target]], None]) -> None:
         self._callbacks.append(callback)
@@ -72,35 +72,35 @@ class SqliteOutbox:
             callback(targets)
 
     def targets(self) -> Future[list[Target]]:
-        return self._writer.submit(Kind.READ, find_targets)
+        return self._writer.submit(OpKind.READ, find_targets)
 
     def next(self, target: Target, now_ms: int) -> Future[Message | None]:
-        return self._writer.submit(Kind.READ, find_next, target, now_ms)
+        return self._writer.submit(OpKind.READ, find_next, target, now_ms)
 
     def done(self, message: int) -> Future[None]:
-        return self._writer.submit(Kind.WRITE, change, DONE, message)
+        return self._writer.submit(OpKind.WRITE, change, DONE, message)
 
     def put_off(self, message: int, *, next_ms: int, error: str, holds: bool) -> Future[None]:
-        return self._writer.submit(Kind.WRITE, change, PUT_OFF, next_ms, error, holds, message)
+        return self._writer.submit(OpKind.WRITE, change, PUT_OFF, next_ms, error, holds, message)
 
     def give_up(self, message: int, *, error: str) -> Future[None]:
-        return self._writer.submit(Kind.WRITE, change, GIVE_UP, self._clock.now_ms(), error, message)
+        return self._writer.submit(OpKind.WRITE, change, GIVE_UP, self._clock.now_ms(), error, message)
 
     def unsent(self, job: JobId | None, limit: int) -> Future[list[Message]]:
-        return self._writer.submit(Kind.READ, find, job, limit)
+        return self._writer.submit(OpKind.READ, find, job, limit)
 
     def retry(self, message: int | None) -> Future[list[int]]:
         targets: list[Target] = []
         tell = partial(self._tell, targets)  # filled on the writer's thread, read after the commit
-        return self._writer.submit(Kind.SEVERAL, retry, message, self._clock.now_ms(), targets, after=tell)
+        return self._writer.submit(OpKind.SEVERAL, retry, message, self._clock.now_ms(), targets, after=tell)
 
     def count_dead(self) -> Future[int]:
-        return self._writer.submit(Kind.READ, count_dead)
+        return self._writer.submit(OpKind.READ, count_dead)
 
     async def prune(self, *, older_than_ms: int) -> int:
         deleted = 0
-        while outdated := await self._writer.submit(Kind.READ, find_outdated, older_than_ms):
-            await self._writer.submit(Kind.SEVERAL, delete, DONE, outdated)
+        while outdated := await self._writer.submit(OpKind.READ, find_outdated, older_than_ms):
+            await self._writer.submit(OpKind.SEVERAL, delete, DONE, outdated)
             deleted += len(outdated)
         return deleted
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from spyweb.store.sqlite.batch import Kind, Lane
+from spyweb.store.sqlite.batch import BatchQueue, OpKind
 
 SLICE = 200  # rows deleted in one op: about 1 ms
 JOBS_AT_ONCE = 100  # looked at in one question, so that other questions get between
@@ -41,12 +41,12 @@ def runs(keep: int, older_than_ms: int) -> Prunable:
     return Prunable(NEXT_JOB, partial(outdated_of_job, keep, older_than_ms), DELETE)
 
 
-async def prune(writer: Lane, reader: Lane, table: Prunable) -> int:
+async def prune(writer: BatchQueue, reader: BatchQueue, table: Prunable) -> int:
     deleted, job = 0, ""
     while True:
-        found = await reader.submit(Kind.READ, find_outdated, table, job)
+        found = await reader.submit(OpKind.READ, find_outdated, table, job)
         if found.outdated:
-            await writer.submit(Kind.SEVERAL, delete, table.delete, found.outdated)
+            await writer.submit(OpKind.SEVERAL, delete, table.delete, found.outdated)
             deleted += len(found.outdated)
         if found.looked_up_to is None:
             return deleted

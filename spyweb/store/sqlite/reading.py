@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from spyweb.store.protocol import Entry
 from spyweb.store.sqlite.bulk import SIZES, Bulk, Wide
-from spyweb.store.sqlite.changes import Desk, Row, entry_of, is_live
+from spyweb.store.sqlite.changes import EntryContext, Row, entry_of, is_live
 from spyweb.store.sqlite.recording import COLUMNS, find_row
 
 FIND_MANY = Wide(
@@ -19,24 +19,28 @@ FIND_MANY = Wide(
 )
 
 
-def find_entry(connection: sqlite3.Connection, desk: Desk) -> Entry | None:
-    return live_entry(desk, find_row(connection, desk.namespace, desk.key))
+def find_entry(connection: sqlite3.Connection, context: EntryContext) -> Entry | None:
+    return live_entry(context, find_row(connection, context.namespace, context.key))
 
 
-def find_entries(connection: sqlite3.Connection, several: Sequence[tuple[Desk]]) -> list[Entry | Exception | None]:
+def find_entries(
+    connection: sqlite3.Connection, several: Sequence[tuple[EntryContext]]
+) -> list[Entry | Exception | None]:
     """In their order."""
-    places = list({(desk.namespace, desk.key): None for (desk,) in several})
+    places = list({(context.namespace, context.key): None for (context,) in several})
     rows = {(namespace, key): Row(*cells) for namespace, key, *cells in FIND_MANY.execute(connection, places)}
-    return [attempt(desk, rows.get((desk.namespace, desk.key))) for (desk,) in several]
+    return [attempt(context, rows.get((context.namespace, context.key))) for (context,) in several]
 
 
-def live_entry(desk: Desk, row: Row | None) -> Entry | None:
-    return entry_of(desk.codec, desk.namespace, desk.key, row) if row and is_live(row, desk.now_ms) else None
+def live_entry(context: EntryContext, row: Row | None) -> Entry | None:
+    return (
+        entry_of(context.codec, context.namespace, context.key, row) if row and is_live(row, context.now_ms) else None
+    )
 
 
-def attempt(desk: Desk, row: Row | None) -> Entry | Exception | None:
+def attempt(context: EntryContext, row: Row | None) -> Entry | Exception | None:
     try:
-        return live_entry(desk, row)
+        return live_entry(context, row)
     except Exception as error:  # noqa: BLE001 - the boundary of one op, as in a batch: its value can't be read
         return error
 

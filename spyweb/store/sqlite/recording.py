@@ -6,8 +6,8 @@ import sqlite3
 from dataclasses import dataclass, field
 
 from spyweb.store.protocol import NOBODY, HistoryRule, Origin, Transform
-from spyweb.store.sqlite.batch import Kind
-from spyweb.store.sqlite.changes import Desk, Effect, Row, decide
+from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.changes import Effect, EntryContext, Row, decide
 from spyweb.store.sqlite.events import keep_event
 from spyweb.store.sqlite.subscriptions import JobsByKind, Notices
 
@@ -35,7 +35,7 @@ LAST_VERSION = "SELECT max(version) FROM past WHERE namespace = ? AND key = ?"
 
 
 @dataclass(frozen=True, slots=True)
-class Trail:
+class WriteEffects:
     """What a write leaves behind beside the entry."""
 
     wanted: JobsByKind = field(default_factory=dict)
@@ -44,11 +44,11 @@ class Trail:
     notices: Notices | None = None
 
     @property
-    def kind(self) -> Kind:
-        return Kind.SEVERAL if self.wanted or self.history else Kind.WRITE
+    def kind(self) -> OpKind:
+        return OpKind.SEVERAL if self.wanted or self.history else OpKind.WRITE
 
 
-NO_TRAIL = Trail()
+NO_EFFECTS = WriteEffects()
 
 
 def find_row(connection: sqlite3.Connection, namespace: str, key: bytes) -> Row | None:
@@ -56,49 +56,49 @@ def find_row(connection: sqlite3.Connection, namespace: str, key: bytes) -> Row 
     return Row(*found) if found else None
 
 
-def transform(connection: sqlite3.Connection, desk: Desk, change: Transform, trail: Trail) -> object:
+def transform(connection: sqlite3.Connection, context: EntryContext, change: Transform, trail: WriteEffects) -> object:
     if trail.notices:
         trail.notices.begin()
-    row = find_row(connection, desk.namespace, desk.key)
-    last_version = find_last_version(connection, desk) if row is None and trail.history else 0
-    effect = decide(desk, row, change, last_version)
+    row = find_row(connection, context.namespace, context.key)
+    last_version = find_last_version(connection, context) if row is None and trail.history else 0
+    effect = decide(context, row, change, last_version)
     if effect.changes:
-        put_row(connection, desk, effect.row)
-    if trail is not NO_TRAIL:
-        leave_trail(connection, desk, effect, trail)
+        put_row(connection, context, effect.row)
+    if trail is not NO_EFFECTS:
+        leave_trail(connection, context, effect, trail)
     return effect.result
 
 
-def change(connection: sqlite3.Connection, desk: Desk, change: Transform) -> object:
+def change(connection: sqlite3.Connection, context: EntryContext, change: Transform) -> object:
     """A transform that leaves no trail."""
-    return transform(connection, desk, change, NO_TRAIL)
+    return transform(connection, context, change, NO_EFFECTS)
 
 
-def put_row(connection: sqlite3.Connection, desk: Desk, row: Row | None) -> None:
+def put_row(connection: sqlite3.Connection, context: EntryContext, row: Row | None) -> None:
     if row is None:
-        connection.execute(DELETE, (desk.namespace, desk.key))
+        connection.execute(DELETE, (context.namespace, context.key))
     elif row.rowid:
         connection.execute(UPDATE, row)
     else:
-        connection.execute(PUT, (desk.namespace, desk.key, *row[:-1]))
+        connection.execute(PUT, (context.namespace, context.key, *row[:-1]))
 
 
-def leave_trail(connection: sqlite3.Connection, desk: Desk, effect: Effect, trail: Trail) -> None:
+def leave_trail(connection: sqlite3.Connection, context: EntryContext, effect: Effect, trail: WriteEffects) -> None:
     if trail.history and effect.replaced:
-        archive(connection, desk, effect.replaced, trail.history)
+        archive(connection, context, effect.replaced, trail.history)
     for noted in effect.notes:
         if jobs := trail.wanted.get(noted.kind):
-            keep_event(connection, desk, noted, trail.origin, jobs)
+            keep_event(connection, context, noted, trail.origin, jobs)
     if trail.notices:
-        trail.notices.note(desk, effect.notes, trail.origin)
+        trail.notices.note(context, effect.notes, trail.origin)
 
 
-def archive(connection: sqlite3.Connection, desk: Desk, row: Row, rule: HistoryRule) -> None:
-    moments = (row.created_ms, row.updated_ms, desk.now_ms)
-    connection.execute(ARCHIVE, (desk.namespace, desk.key, row.type, row.column, row.version, *moments))
+def archive(connection: sqlite3.Connection, context: EntryContext, row: Row, rule: HistoryRule) -> None:
+    moments = (row.created_ms, row.updated_ms, context.now_ms)
+    connection.execute(ARCHIVE, (context.namespace, context.key, row.type, row.column, row.version, *moments))
     if rule.versions is not None:
-        connection.execute(FORGET_BEYOND, (desk.namespace, desk.key, rule.versions))
+        connection.execute(FORGET_BEYOND, (context.namespace, context.key, rule.versions))
 
 
-def find_last_version(connection: sqlite3.Connection, desk: Desk) -> int:
-    return connection.execute(LAST_VERSION, (desk.namespace, desk.key)).fetchone()[0] or 0
+def find_last_version(connection: sqlite3.Connection, context: EntryContext) -> int:
+    return connection.execute(LAST_VERSION, (context.namespace, context.key)).fetchone()[0] or 0

@@ -15,8 +15,8 @@ from spyweb.errors import StoreError
 from spyweb.model import JobId
 from spyweb.store.protocol import NewRecord, Record
 from spyweb.store.sqlite import pruning
-from spyweb.store.sqlite.batch import Kind
-from spyweb.store.sqlite.lanes import Lanes
+from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.connections import Connections
 from spyweb.store.sqlite.pruning import SLICE, Prunable
 
 LATEST_NS = (1 << 63) - 1  # what rev_ts is reckoned from
@@ -57,28 +57,28 @@ encode = msgspec.json.encode
 
 
 class SqliteRecords:
-    def __init__(self, lanes: Lanes, clock: Clock) -> None:
-        self._lanes = lanes
+    def __init__(self, connections: Connections, clock: Clock) -> None:
+        self._connections = connections
         self._clock = clock
 
     def add(self, job: JobId, items: Sequence[NewRecord], *, owed: bool = False) -> Future[list[int | None]]:
-        return self._lanes.writer.submit(Kind.SEVERAL, add, job, items, self._clock.now_ms(), owed)
+        return self._connections.writer.submit(OpKind.SEVERAL, add, job, items, self._clock.now_ms(), owed)
 
     def owed(self, job: JobId, limit: int) -> Future[list[Record]]:
-        return self._lanes.ask(find_owed, job, limit)
+        return self._connections.ask(find_owed, job, limit)
 
     def move(self, old: JobId, new: JobId) -> Future[int]:
-        return self._lanes.writer.submit(Kind.SEVERAL, move, old, new)
+        return self._connections.writer.submit(OpKind.SEVERAL, move, old, new)
 
     def list(self, job: JobId | None = None, *, limit: int = 30, before_ns: int | None = None) -> Future[list[Record]]:
-        return self._lanes.ask(find, job, limit, before_ns)
+        return self._connections.ask(find, job, limit, before_ns)
 
     async def prune(self, *, keep: int, older_than_ms: int | None, unseen_since_ms: int) -> int:
-        writer, questions = self._lanes.writer, self._lanes.questions
+        writer, questions = self._connections.writer, self._connections.questions
         outdated = Prunable(NEXT_JOB, partial(outdated_of_job, keep, older_than_ms), DELETE)
         deleted = await pruning.prune(writer, questions, outdated)
-        while unseen := await questions.submit(Kind.READ, find_unseen, unseen_since_ms):
-            await writer.submit(Kind.SEVERAL, forget, unseen, unseen_since_ms)
+        while unseen := await questions.submit(OpKind.READ, find_unseen, unseen_since_ms):
+            await writer.submit(OpKind.SEVERAL, forget, unseen, unseen_since_ms)
         return deleted
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from spyweb.store.encoding import encode
 from spyweb.store.protocol import Put, Replacement
 from spyweb.store.sqlite.bulk import SIZES, Bulk, Wide
-from spyweb.store.sqlite.changes import Desk
+from spyweb.store.sqlite.changes import EntryContext
 from spyweb.store.sqlite.recording import change
 
 # Fails, and is undone, where an entry has expired: what is written over it comes last in the order of creation.
@@ -28,22 +28,22 @@ PUT_VALUES = Wide(
 Cells = tuple[object, ...]
 
 
-def replace_many(connection: sqlite3.Connection, several: Sequence[tuple[Desk, Replacement]]) -> list[object]:
+def replace_many(connection: sqlite3.Connection, several: Sequence[tuple[EntryContext, Replacement]]) -> list[object]:
     """Raises what one of them raises, and sqlite3.IntegrityError where an entry has expired."""
     rows: list[Cells] = []
     results: list[object] = []
-    for desk, replacement in several:
+    for context, replacement in several:
         decision = replacement.decide()
         results.append(decision.result)
         if isinstance(decision, Put):
-            rows.append(cells_of(desk, decision))
+            rows.append(cells_of(context, decision))
     PUT_VALUES.write(connection, rows)
     return results
 
 
-def cells_of(desk: Desk, put: Put) -> Cells:
+def cells_of(context: EntryContext, put: Put) -> Cells:
     kind, column = encode(put.value)
-    return desk.namespace, desk.key, kind, column, put.expires_ms, desk.now_ms
+    return context.namespace, context.key, kind, column, put.expires_ms, context.now_ms
 
 
 replace = Bulk(change, replace_many, at_once=SIZES[-1])  # one by itself is as quick with a look

@@ -1,6 +1,6 @@
 """The record of every due time, and how far each schedule has been dealt with.
 
-Changes go through the writer's lane.  Questions, which may walk over many rows, have a lane of their own, so that
+Changes go through the writer's queue.  Questions, which may walk over many rows, have a queue of their own, so that
 they never hold up a write.
 """
 
@@ -13,7 +13,7 @@ from functools import partial
 from spyweb.model import Cursor, JobId, Run, RunId
 from spyweb.store.protocol import Change
 from spyweb.store.sqlite import pruning
-from spyweb.store.sqlite.batch import Kind, Lane
+from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.locks import Holdings
 from spyweb.store.sqlite.rows import CURSOR_COLUMNS, RUN_COLUMNS, read_cursor, read_run, record, record_and_release
 
@@ -39,7 +39,7 @@ BEYOND_ALL = (1 << 63) - 1  # greater than any id
 
 
 class SqliteRuns:
-    def __init__(self, writer: Lane, reader: Lane, holdings: Holdings) -> None:
+    def __init__(self, writer: BatchQueue, reader: BatchQueue, holdings: Holdings) -> None:
         self._writer = writer
         self._reader = reader
         self._holdings = holdings
@@ -49,31 +49,31 @@ class SqliteRuns:
         if not holders:
             return self._writer.submit(kind_of(change), record, change)
         tell = partial(self._holdings.ended, holders)
-        return self._writer.submit(Kind.SEVERAL, record_and_release, change, holders, after=tell)
+        return self._writer.submit(OpKind.SEVERAL, record_and_release, change, holders, after=tell)
 
     def cursors(self) -> Future[dict[JobId, Cursor]]:
-        return self._reader.submit(Kind.READ, find_cursors)
+        return self._reader.submit(OpKind.READ, find_cursors)
 
     def open(self) -> Future[list[Run]]:
-        return self._reader.submit(Kind.READ, find_open)
+        return self._reader.submit(OpKind.READ, find_open)
 
     def latest(self) -> Future[dict[JobId, Run]]:
-        return self._reader.submit(Kind.READ, find_latest)
+        return self._reader.submit(OpKind.READ, find_latest)
 
     async def prune(self, *, keep: int, older_than_ms: int) -> int:
         return await pruning.prune(self._writer, self._reader, pruning.runs(keep, older_than_ms))
 
     def list(self, job: JobId | None = None, *, limit: int = 30, before: RunId | None = None) -> Future[list[Run]]:
-        return self._reader.submit(Kind.READ, find_runs, job, limit, before)
+        return self._reader.submit(OpKind.READ, find_runs, job, limit, before)
 
 
-def kind_of(change: Change) -> Kind:
+def kind_of(change: Change) -> OpKind:
     writes = len(change.end) + len(change.begin) + len(change.skipped) + len(change.new) + len(change.cursors)
     writes += 2 * len(change.dropped)
     if writes > 1:
-        return Kind.SEVERAL
+        return OpKind.SEVERAL
     writes += sum(run.event is not None for run in change.new) + sum(end.event is not None for end in change.end)
-    return Kind.SEVERAL if writes > 1 else Kind.WRITE
+    return OpKind.SEVERAL if writes > 1 else OpKind.WRITE
 
 
 def find_cursors(connection: sqlite3.Connection) -> dict[JobId, Cursor]:

@@ -20,7 +20,7 @@ from spyweb.store.crypto.sealing import Codec
 from spyweb.store.patterns import Pattern, next_prefix
 from spyweb.store.protocol import Alive, Entry, Item, Order, ValueStats
 from spyweb.store.sqlite.bounds import size_of_row, size_of_value, within
-from spyweb.store.sqlite.changes import Desk, Row, entry_of, is_live
+from spyweb.store.sqlite.changes import EntryContext, Row, entry_of, is_live
 from spyweb.store.sqlite.locks import find_all
 from spyweb.store.sqlite.reading import find_entry
 from spyweb.store.sqlite.recording import COLUMNS, find_row
@@ -66,7 +66,7 @@ KeyedCells = tuple[Any, ...]
 Found = tuple[str, bytes, Row]  # namespace, key
 
 
-class Stretch(NamedTuple):
+class KeyRange(NamedTuple):
     """The live entries of a namespace whose keys begin so, from the key `least` on."""
 
     namespace: str
@@ -75,45 +75,45 @@ class Stretch(NamedTuple):
     least: bytes = b""
 
 
-def select(connection: sqlite3.Connection, columns: str, stretch: Stretch, ending: str = "") -> sqlite3.Cursor:
-    beyond = next_prefix(stretch.prefix)
+def select(connection: sqlite3.Connection, columns: str, key_range: KeyRange, ending: str = "") -> sqlite3.Cursor:
+    beyond = next_prefix(key_range.prefix)
     source = FROM_LEAST if beyond is None else WITHIN_PREFIX
-    named = stretch._asdict() | {"least": max(stretch.prefix, stretch.least), "beyond": beyond}
+    named = key_range._asdict() | {"least": max(key_range.prefix, key_range.least), "beyond": beyond}
     return connection.execute(f"SELECT {columns} {source} {ending}", named)
 
 
 def find_keys(
     connection: sqlite3.Connection, namespace: str, pattern: Pattern, now_ms: int, largest: int | None
 ) -> list[bytes]:
-    with closing(select(connection, "key", Stretch(namespace, pattern.prefix, now_ms), "ORDER BY key")) as rows:
+    with closing(select(connection, "key", KeyRange(namespace, pattern.prefix, now_ms), "ORDER BY key")) as rows:
         return list(within(largest, (key for (key,) in rows if pattern.matches(key)), len))
 
 
 def gather(
     connection: sqlite3.Connection,
     codec: Codec,
-    stretch: Stretch,
+    key_range: KeyRange,
     into: Callable[[Keyed], T],
     order: Order,
     largest: int | None,
 ) -> T:
-    with closing(WAYS[order](connection, stretch)) as rows:
+    with closing(WAYS[order](connection, key_range)) as rows:
         keyed = within(largest, ((key, Row(*row)) for key, *row in rows), size_of_row)
-        return into((key, entry_of(codec, stretch.namespace, key, row)) for key, row in keyed)
+        return into((key, entry_of(codec, key_range.namespace, key, row)) for key, row in keyed)
 
 
-def by_key(connection: sqlite3.Connection, stretch: Stretch) -> sqlite3.Cursor:
-    return select(connection, f"key, {COLUMNS}", stretch, "ORDER BY key")
+def by_key(connection: sqlite3.Connection, key_range: KeyRange) -> sqlite3.Cursor:
+    return select(connection, f"key, {COLUMNS}", key_range, "ORDER BY key")
 
 
-def by_creation(connection: sqlite3.Connection, stretch: Stretch) -> Generator[KeyedCells]:
+def by_creation(connection: sqlite3.Connection, key_range: KeyRange) -> Generator[KeyedCells]:
     """Numbers are sorted, not values, which would all be in memory for that.  One snapshot, as long as that is open."""
-    with closing(select(connection, "rowid", stretch, "ORDER BY rowid")) as numbers:
+    with closing(select(connection, "rowid", key_range, "ORDER BY rowid")) as numbers:
         for numbered in numbers:
             yield connection.execute(ROW, numbered).fetchone()
 
 
-Way = Callable[[sqlite3.Connection, Stretch], "sqlite3.Cursor | Generator[KeyedCells]"]
+Way = Callable[[sqlite3.Connection, KeyRange], "sqlite3.Cursor | Generator[KeyedCells]"]
 WAYS: dict[Order, Way] = {Order.KEY: by_key, Order.CREATED: by_creation}
 
 
@@ -122,13 +122,13 @@ def find_namespaces(connection: sqlite3.Connection, prefix: str, now_ms: int, la
         return list(within(largest, (name for (name,) in rows if name.startswith(prefix)), len))
 
 
-class Page(NamedTuple):
+class ExportPage(NamedTuple):
     items: Sequence[Item]
     rowids: Sequence[int]  # of the items
     after: int  # where the next page begins; 0: there is none
 
 
-class Told:
+class ExportedKeys:
     """Which keys an export has told.  One that is deleted and written again meanwhile comes last in the order of
     creation, and so is met a second time.  By their hashes, which are 8 bytes a key as long as nothing newer is met."""
 
@@ -152,14 +152,14 @@ class Told:
 
 def find_page(
     connection: sqlite3.Connection, codec: Codec, namespaces: Sequence[str] | None, after: int, now_ms: int
-) -> Page:
+) -> ExportPage:
     listed = None if namespaces is None else msgspec.json.encode(namespaces).decode()
     asked = {"namespaces": listed, "after": after, "now_ms": now_ms, "limit": PAGE_ROWS}
     with closing(connection.execute(PAGE, asked)) as cursor:
         found = ((namespace, key, Row(*row)) for namespace, key, *row in cursor)
         rows = list(up_to(PAGE_BYTES, found))
     items = [Item(namespace=name, key=key, entry=entry_of(codec, name, key, row)) for name, key, row in rows]
-    return Page(items, [row.rowid for _, _, row in rows], rows[-1][2].rowid if rows else 0)
+    return ExportPage(items, [row.rowid for _, _, row in rows], rows[-1][2].rowid if rows else 0)
 
 
 def find_newest(connection: sqlite3.Connection) -> int:
@@ -189,19 +189,21 @@ def measure(connection: sqlite3.Connection, namespace: str | None, now_ms: int, 
     )
 
 
-def find_history(connection: sqlite3.Connection, desk: Desk, limit: int | None, largest: int | None) -> list[Entry]:
-    """The desk's entry."""
-    live = find_row(connection, desk.namespace, desk.key)
-    asked = (desk.namespace, desk.key, NO_LIMIT if limit is None else limit)
+def find_history(
+    connection: sqlite3.Connection, context: EntryContext, limit: int | None, largest: int | None
+) -> list[Entry]:
+    """The context's entry."""
+    live = find_row(connection, context.namespace, context.key)
+    asked = (context.namespace, context.key, NO_LIMIT if limit is None else limit)
     with closing(connection.execute(HISTORY, asked)) as past:
-        rows = chain([live] if live and is_live(live, desk.now_ms) else [], starmap(Row, past))
+        rows = chain([live] if live and is_live(live, context.now_ms) else [], starmap(Row, past))
         chosen = within(largest, islice(rows, limit), size_of_value)
-        return [entry_of(desk.codec, desk.namespace, desk.key, row) for row in chosen]
+        return [entry_of(context.codec, context.namespace, context.key, row) for row in chosen]
 
 
-def find_version(connection: sqlite3.Connection, desk: Desk, version: int) -> Entry | None:
-    live = find_entry(connection, desk)
+def find_version(connection: sqlite3.Connection, context: EntryContext, version: int) -> Entry | None:
+    live = find_entry(connection, context)
     if live and live.version == version:
         return live
-    row = connection.execute(PAST_VERSION, (desk.namespace, desk.key, version)).fetchone()
-    return entry_of(desk.codec, desk.namespace, desk.key, Row(*row)) if row else None
+    row = connection.execute(PAST_VERSION, (context.namespace, context.key, version)).fetchone()
+    return entry_of(context.codec, context.namespace, context.key, Row(*row)) if row else None

@@ -20,18 +20,18 @@ from spyweb.store.crypto.sealing import PLAIN, Codec, codec_for
 from spyweb.store.lock import hold_database
 from spyweb.store.marker import Marker
 from spyweb.store.protocol import NO_HISTORY, Durability, HistoryRules, StoreStats
-from spyweb.store.sqlite.batch import BATCH_LIMIT, Connection, Lane
+from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue, Connection
 from spyweb.store.sqlite.checkpoints import Checkpoints
+from spyweb.store.sqlite.connections import Connections
 from spyweb.store.sqlite.damage import check, files_of, size_of, was_killed
 from spyweb.store.sqlite.entries import SqliteEntries
 from spyweb.store.sqlite.events import SqliteEvents
 from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, translate
+from spyweb.store.sqlite.file_identity import FileIdentity
 from spyweb.store.sqlite.integrity import refuse_incomplete
-from spyweb.store.sqlite.lanes import Lanes
 from spyweb.store.sqlite.locks import SqliteLocks
 from spyweb.store.sqlite.log_index import LogIndex
 from spyweb.store.sqlite.migrate import Migration, load_migrations, migrate, refuse_newer, refuse_older
-from spyweb.store.sqlite.original import Original
 from spyweb.store.sqlite.outbox import SqliteOutbox
 from spyweb.store.sqlite.records import SqliteRecords
 from spyweb.store.sqlite.runs import SqliteRuns
@@ -44,20 +44,20 @@ PAGES_BETWEEN_CHECKPOINTS = 8000  # 32 MB of log
 
 
 class SqliteStore:
-    def __init__(self, path: Path, lanes: Lanes, clock: Clock, codec: Codec, history: HistoryRules) -> None:
+    def __init__(self, path: Path, connections: Connections, clock: Clock, codec: Codec, history: HistoryRules) -> None:
         self._path = path
-        self._lanes = lanes
+        self._connections = connections
         self._closing = asyncio.Lock()
-        self.locks = SqliteLocks(lanes.writer, clock)
-        self.events = SqliteEvents(lanes.writer, codec)
-        self.values = SqliteValues(lanes, clock, codec, self.events, self.locks, history)
-        self.entries = SqliteEntries(lanes, clock, codec, self.values)
-        self.runs = SqliteRuns(lanes.writer, lanes.questions, self.locks.holdings)
-        self.records = SqliteRecords(lanes, clock)
-        self.outbox = SqliteOutbox(lanes, clock)
+        self.locks = SqliteLocks(connections.writer, clock)
+        self.events = SqliteEvents(connections.writer, codec)
+        self.values = SqliteValues(connections, clock, codec, self.events, self.locks, history)
+        self.entries = SqliteEntries(connections, clock, codec, self.values)
+        self.runs = SqliteRuns(connections.writer, connections.questions, self.locks.holdings)
+        self.records = SqliteRecords(connections, clock)
+        self.outbox = SqliteOutbox(connections, clock)
 
     def stats(self) -> StoreStats:
-        writer = self._lanes.writer
+        writer = self._connections.writer
         return StoreStats(
             path=str(self._path),
             writes=writer.writes,
@@ -73,7 +73,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         async with self._closing:
-            await self._lanes.close()
+            await self._connections.close()
 
 
 async def open_store(  # noqa: PLR0913 - each but the first is an option
@@ -95,56 +95,56 @@ async def open_store(  # noqa: PLR0913 - each but the first is an option
     refuse_incomplete(path, durability, marker.known() if marker else None)
     if read_only:
         return await open_to_look(path, clock, codec, history)
-    return SqliteStore(path, await open_lanes(path, clock, durability, codec, marker), clock, codec, history)
+    return SqliteStore(path, await open_connections(path, clock, durability, codec, marker), clock, codec, history)
 
 
 async def open_to_look(path: Path, clock: Clock, codec: Codec, history: HistoryRules) -> SqliteStore:
     async with AsyncExitStack() as opened:
-        lane = await open_lane(path, clock, partial(open_as_it_is, path, codec))
-        opened.push_async_callback(lane.close)
-        lanes = Lanes(writer=lane, reader=lane, questions=lane)
-        store = SqliteStore(path, lanes, clock, await lanes.ask(codec_of, codec), history)
+        queue = await open_queue(path, clock, partial(open_as_it_is, path, codec))
+        opened.push_async_callback(queue.close)
+        connections = Connections(writer=queue, reader=queue, questions=queue)
+        store = SqliteStore(path, connections, clock, await connections.ask(codec_of, codec), history)
         opened.pop_all()
     return store
 
 
-async def open_lanes(
+async def open_connections(
     path: Path, clock: Clock, durability: Durability, codec: Codec, marker: Marker | None = None
-) -> Lanes:
+) -> Connections:
     async with AsyncExitStack() as opened:
         lock = hold_database(path, clock=clock)
         opened.callback(lock.close)
-        writer = await open_lane(path, clock, partial(open_up_to_date, path, durability, clock.now_ms(), codec))
+        writer = await open_queue(path, clock, partial(open_up_to_date, path, durability, clock.now_ms(), codec))
         opened.push_async_callback(writer.close)
-        reader = await open_lane(path, clock, partial(connect_to_read, path))
+        reader = await open_queue(path, clock, partial(connect_to_read, path))
         opened.push_async_callback(reader.close)
         # One at a time, so that a short question is not answered as late as a long one behind it.
-        questions = await open_lane(path, clock, partial(connect_to_read, path), limit=1)
+        questions = await open_queue(path, clock, partial(connect_to_read, path), limit=1)
         opened.push_async_callback(questions.close)
         await writer.watch_progress()
         index = LogIndex(path)
-        writer.original = original = find_original(path, index)
+        writer.files = files = identify_files(path, index)
         writer.damage = reader.damage = questions.damage
-        checkpoints = Checkpoints(path, original, partial(connect_to, path, "rw"), marker, index)
+        checkpoints = Checkpoints(path, files, partial(connect_to, path, "rw"), marker, index)
         opened.pop_all()
     writer.tell_of_rows = checkpoints.note
-    return Lanes(writer=writer, reader=reader, questions=questions, checkpoints=checkpoints, lock=lock)
+    return Connections(writer=writer, reader=reader, questions=questions, checkpoints=checkpoints, lock=lock)
 
 
-async def open_lane(
+async def open_queue(
     path: Path, clock: Clock, connect: Callable[[], sqlite3.Connection], *, limit: int = BATCH_LIMIT
-) -> Lane:
+) -> BatchQueue:
     try:
-        return Lane(await Connection.open(connect), path, clock, limit=limit)
+        return BatchQueue(await Connection.open(connect), path, clock, limit=limit)
     except sqlite3.Error as error:
         raise translate(error, path) from error
     except OSError as error:
         raise explain(error, path) from error
 
 
-def find_original(path: Path, index: LogIndex) -> Original:
+def identify_files(path: Path, index: LogIndex) -> FileIdentity:
     try:
-        return Original(path, index)
+        return FileIdentity(path, index)
     except OSError as error:
         raise explain(error, path) from error
 

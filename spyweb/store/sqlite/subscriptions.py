@@ -13,7 +13,7 @@ from spyweb.errors import StoreError
 from spyweb.model import JobId, Value
 from spyweb.store.patterns import Pattern, compile_pattern
 from spyweb.store.protocol import ChangeEvent, ChangeKind, Origin, Watch
-from spyweb.store.sqlite.changes import ChangeNote, Desk, Row, entry_of
+from spyweb.store.sqlite.changes import ChangeNote, EntryContext, Row, entry_of
 
 JobsByKind = Mapping[ChangeKind, Set[JobId]]  # a kind that is not in it is watched by nobody
 
@@ -72,9 +72,9 @@ class Notices:
         """Forget what an earlier try of the op did: it has not happened."""
         self.events.clear()
 
-    def note(self, desk: Desk, notes: Sequence[ChangeNote], origin: Origin) -> None:
-        kinds = self._subscriptions.of_key(desk.namespace, desk.key)
-        self.events += [event_of(desk, note, origin) for note in notes if note.kind in kinds]
+    def note(self, context: EntryContext, notes: Sequence[ChangeNote], origin: Origin) -> None:
+        kinds = self._subscriptions.of_key(context.namespace, context.key)
+        self.events += [event_of(context, note, origin) for note in notes if note.kind in kinds]
 
 
 class Subscriber(NamedTuple):
@@ -123,25 +123,25 @@ class Subscribers:
                     subscriber.listen(event)
 
 
-def event_of(desk: Desk, note: ChangeNote, origin: Origin) -> ChangeEvent:
+def event_of(context: EntryContext, note: ChangeNote, origin: Origin) -> ChangeEvent:
     """Return the event that subscribers are told of: it has no number, since it is not kept."""
     latest = note.new or note.old
     return ChangeEvent(
         id=0,
-        namespace=desk.namespace,
-        key=desk.key,
+        namespace=context.namespace,
+        key=context.key,
         kind=note.kind,
-        old=_value(desk, note.old),
-        new=_value(desk, note.new),
+        old=_value(context, note.old),
+        new=_value(context, note.new),
         version=latest.version if latest else 0,
-        at_ms=desk.now_ms,
+        at_ms=context.now_ms,
         origin=origin,
     )
 
 
-def _value(desk: Desk, row: Row | None) -> Value:
+def _value(context: EntryContext, row: Row | None) -> Value:
     """Return the row's value, or None where it can't be read: that it was written over is told all the same."""
     try:
-        return entry_of(desk.codec, desk.namespace, desk.key, row).value if row else None
+        return entry_of(context.codec, context.namespace, context.key, row).value if row else None
     except StoreError:
         return None

@@ -13,7 +13,7 @@ from spyweb.store.crypto.sealing import Codec, Place
 from spyweb.store.encoding import Cell
 from spyweb.store.protocol import HistoryRules, Item, Loaded
 from spyweb.store.sqlite.bulk import SIZES, Wide
-from spyweb.store.sqlite.changes import Desk, Row, is_live
+from spyweb.store.sqlite.changes import EntryContext, Row, is_live
 from spyweb.store.sqlite.recording import archive, find_last_version, find_row, put_row
 
 IN_BOTH = """
@@ -73,13 +73,13 @@ class Loading(NamedTuple):
 
 
 def load(connection: sqlite3.Connection, loading: Loading) -> Loaded:
-    fates: Counter[Fate] = Counter()
+    fates: Counter[LoadFate] = Counter()
     for some in stretches(loading.items):
         if any(loading.history.get(item.namespace) for item in some):
             fates.update(load_item(connection, loading, item) for item in some)
         else:
             fates.update(load_several(connection, loading, some))
-    return Loaded(written=fates[Fate.WRITTEN], kept=fates[Fate.KEPT], expired=fates[Fate.EXPIRED])
+    return Loaded(written=fates[LoadFate.WRITTEN], kept=fates[LoadFate.KEPT], expired=fates[LoadFate.EXPIRED])
 
 
 def stretches(items: Iterable[Item]) -> Iterator[list[Item]]:
@@ -94,19 +94,19 @@ def stretches(items: Iterable[Item]) -> Iterator[list[Item]]:
     yield list(some.values())
 
 
-def load_several(connection: sqlite3.Connection, loading: Loading, items: Sequence[Item]) -> list[Fate]:
+def load_several(connection: sqlite3.Connection, loading: Loading, items: Sequence[Item]) -> list[LoadFate]:
     """Those whose past is not kept, so that nobody needs the values that are there."""
     rows = find_rows(connection, items)
     arrivals = [arrive(loading, item, rows.get((item.namespace, item.key))) for item in items]
-    write_several(connection, loading, [arrival for arrival in arrivals if arrival.fate is Fate.WRITTEN])
+    write_several(connection, loading, [arrival for arrival in arrivals if arrival.fate is LoadFate.WRITTEN])
     return [arrival.fate for arrival in arrivals]
 
 
 def write_several(connection: sqlite3.Connection, loading: Loading, arrivals: Sequence[Arrival]) -> None:
     added, changed, gone = [], [], []
     for item, row, live, _fate in arrivals:
-        desk = Desk(loading.codec, item.namespace, item.key, loading.now_ms)
-        new = loaded_row(desk, item, live, row.version if row else 0)
+        context = EntryContext(loading.codec, item.namespace, item.key, loading.now_ms)
+        new = loaded_row(context, item, live, row.version if row else 0)
         if live:
             changed.append(new)
         else:
@@ -123,7 +123,7 @@ def find_rows(connection: sqlite3.Connection, items: Sequence[Item]) -> dict[tup
     return {(namespace, key): Row(*cells) for namespace, key, *cells in found}
 
 
-class Fate(Enum):
+class LoadFate(Enum):
     WRITTEN = 0
     KEPT = 1
     EXPIRED = 2
@@ -135,7 +135,7 @@ class Arrival(NamedTuple):
     item: Item
     row: Row | None  # expired or not
     live: Row | None
-    fate: Fate
+    fate: LoadFate
 
 
 def arrive(loading: Loading, item: Item, row: Row | None) -> Arrival:
@@ -143,28 +143,28 @@ def arrive(loading: Loading, item: Item, row: Row | None) -> Arrival:
     return Arrival(item, row, live, fate_of(item, live, loading))
 
 
-def fate_of(item: Item, live: Row | None, loading: Loading) -> Fate:
+def fate_of(item: Item, live: Row | None, loading: Loading) -> LoadFate:
     if item.entry.expires_ms is not None and item.entry.expires_ms <= loading.now_ms:
-        return Fate.EXPIRED
-    return Fate.KEPT if live and not loading.replace else Fate.WRITTEN
+        return LoadFate.EXPIRED
+    return LoadFate.KEPT if live and not loading.replace else LoadFate.WRITTEN
 
 
-def load_item(connection: sqlite3.Connection, loading: Loading, item: Item) -> Fate:
-    desk = Desk(loading.codec, item.namespace, item.key, loading.now_ms)
+def load_item(connection: sqlite3.Connection, loading: Loading, item: Item) -> LoadFate:
+    context = EntryContext(loading.codec, item.namespace, item.key, loading.now_ms)
     rule = loading.history.get(item.namespace)
     _, row, live, fate = arrive(loading, item, find_row(connection, item.namespace, item.key))
-    if fate is Fate.WRITTEN:
-        last_version = row.version if row else find_last_version(connection, desk) if rule else 0
-        put_row(connection, desk, loaded_row(desk, item, live, last_version))
+    if fate is LoadFate.WRITTEN:
+        last_version = row.version if row else find_last_version(connection, context) if rule else 0
+        put_row(connection, context, loaded_row(context, item, live, last_version))
         if live and rule:
-            archive(connection, desk, live, rule)
+            archive(connection, context, live, rule)
     return fate
 
 
-def loaded_row(desk: Desk, item: Item, live: Row | None, last_version: int) -> Row:
+def loaded_row(context: EntryContext, item: Item, live: Row | None, last_version: int) -> Row:
     entry = item.entry
     version = last_version + 1 if last_version else max(entry.version, 1)
-    cell = desk.codec.write(Place(item.namespace, item.key, version), entry.value)
+    cell = context.codec.write(Place(item.namespace, item.key, version), entry.value)
     rowid = live.rowid if live else 0
     return Row(cell.type, cell.column, entry.expires_ms, version, entry.created_ms, entry.updated_ms, rowid)
 

@@ -1,6 +1,6 @@
 """Typed values in SQLite.
 
-A write goes through the writer's lane and is one statement, unless somebody watches the key or its namespace keeps a
+A write goes through the writer's queue and is one statement, unless somebody watches the key or its namespace keeps a
 history: then the entry, its past version and the event stand or fall together.  Scripts' reads have a connection of
 their own; one of a key that is just being written queues behind that write.  Questions about many keys have another,
 and first let the writes be committed that were asked for before.
@@ -30,42 +30,48 @@ from spyweb.store.protocol import (
     ValueStats,
 )
 from spyweb.store.sqlite import adding, clearing, reading, recording, replacing, scanning, transfer
-from spyweb.store.sqlite.batch import Kind, new_tuple
-from spyweb.store.sqlite.changes import Desk
+from spyweb.store.sqlite.batch import OpKind, new_tuple
+from spyweb.store.sqlite.changes import EntryContext
 from spyweb.store.sqlite.clearing import Cleared, Clearing
+from spyweb.store.sqlite.connections import Connections
 from spyweb.store.sqlite.events import SqliteEvents
-from spyweb.store.sqlite.lanes import Lanes
 from spyweb.store.sqlite.locks import SqliteLocks
-from spyweb.store.sqlite.recording import NO_TRAIL, Trail
-from spyweb.store.sqlite.subjects import EVERYTHING
+from spyweb.store.sqlite.pending_writes import EVERYTHING
+from spyweb.store.sqlite.recording import NO_EFFECTS, WriteEffects
 
 T = TypeVar("T")
 
 
 class SqliteValues:
     def __init__(
-        self, lanes: Lanes, clock: Clock, codec: Codec, events: SqliteEvents, locks: SqliteLocks, history: HistoryRules
+        self,
+        connections: Connections,
+        clock: Clock,
+        codec: Codec,
+        events: SqliteEvents,
+        locks: SqliteLocks,
+        history: HistoryRules,
     ) -> None:
-        self._lanes = lanes
+        self._connections = connections
         self._clock = clock
         self._codec = codec
         self._events = events
         self._locks = locks
         self._history = history
-        self._sweeper = clearing.Sweeper(lanes.writer, codec, clock, events, locks, history)
+        self._sweeper = clearing.Sweeper(connections.writer, codec, clock, events, locks, history)
 
     def read(self, namespace: str, key: bytes) -> Future[Entry | None]:
-        lane = self._lanes.reading(namespace, key)
-        return lane.submit(Kind.READ, reading.find, self.desk(namespace, key))
+        queue = self._connections.reading(namespace, key)
+        return queue.submit(OpKind.READ, reading.find, self.context(namespace, key))
 
     def transform(self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY) -> Future[object]:
         trail = self.trail(namespace, key, origin)
-        if trail is NO_TRAIL:
+        if trail is NO_EFFECTS:
             return self._change(namespace, key, change)
-        return self._lanes.writer.submit(
+        return self._connections.writer.submit(
             trail.kind,
             recording.transform,
-            self.desk(namespace, key),
+            self.context(namespace, key),
             change,
             trail,
             subject=(namespace, key),
@@ -73,18 +79,18 @@ class SqliteValues:
         )
 
     def _change(self, namespace: str, key: bytes, change: Transform) -> Future[object]:
-        writer, codec = self._lanes.writer, self._codec
-        desk = new_tuple(Desk, (codec, namespace, key, self._clock.now_ms()))
+        writer, codec = self._connections.writer, self._codec
+        context = new_tuple(EntryContext, (codec, namespace, key, self._clock.now_ms()))
         if codec.is_plain:
             if type(change) is Addition:
-                return writer.submit_addition(adding.add, (namespace, key), desk, change)
+                return writer.submit_addition(adding.add, (namespace, key), context, change)
             if type(change) is Replacement:
-                return writer.submit(Kind.WRITE, replacing.replace, desk, change, subject=(namespace, key))
-        return writer.submit(Kind.WRITE, recording.change, desk, change, subject=(namespace, key))
+                return writer.submit(OpKind.WRITE, replacing.replace, context, change, subject=(namespace, key))
+        return writer.submit(OpKind.WRITE, recording.change, context, change, subject=(namespace, key))
 
     def keys(self, namespace: str, pattern: bytes = b"*", *, largest: int | None = None) -> Future[list[bytes]]:
         compiled, now_ms = compile_pattern(pattern), self._clock.now_ms()
-        return self._lanes.ask(scanning.find_keys, namespace, compiled, now_ms, largest)
+        return self._connections.ask(scanning.find_keys, namespace, compiled, now_ms, largest)
 
     def gather(
         self,
@@ -96,14 +102,14 @@ class SqliteValues:
         order: Order = Order.KEY,
         largest: int | None = None,
     ) -> Future[T]:
-        stretch = scanning.Stretch(namespace, prefix, self._clock.now_ms(), least)
-        return self._lanes.ask(scanning.gather, self._codec, stretch, into, order, largest)
+        key_range = scanning.KeyRange(namespace, prefix, self._clock.now_ms(), least)
+        return self._connections.ask(scanning.gather, self._codec, key_range, into, order, largest)
 
     def clear(self, namespace: str, pattern: bytes = b"*", *, origin: Origin = NOBODY) -> Future[int]:
         compiled = compile_pattern(pattern)
         clear_from = partial(self._clear_from, namespace, compiled, origin)
         first = clear_from(compiled.prefix)  # now: it comes before what is asked for next
-        return self._lanes.writer.loop.create_task(clearing.clear_all(clear_from, first))
+        return self._connections.writer.loop.create_task(clearing.clear_all(clear_from, first))
 
     def _clear_from(self, namespace: str, pattern: Pattern, origin: Origin, least: bytes) -> Future[Cleared]:
         watches, rule = self._events.subscriptions.of_namespace(namespace), self._history.get(namespace)
@@ -111,10 +117,10 @@ class SqliteValues:
         clock = self._clock
         wanted = Clearing(self._codec, namespace, pattern, least, clock, clock.now_ms(), watches, rule, origin, notices)
         after = self._events.after(is_kept=bool(watches), notices=notices)
-        return self._lanes.writer.submit(Kind.SEVERAL, clearing.clear, wanted, subject=namespace, after=after)
+        return self._connections.writer.submit(OpKind.SEVERAL, clearing.clear, wanted, subject=namespace, after=after)
 
     def namespaces(self, prefix: str = "", *, largest: int | None = None) -> Future[list[str]]:
-        return self._lanes.ask(scanning.find_namespaces, prefix, self._clock.now_ms(), largest)
+        return self._connections.ask(scanning.find_namespaces, prefix, self._clock.now_ms(), largest)
 
     async def sweep(self, limit: int | None = None) -> int:
         return await self._sweeper.sweep(limit)
@@ -125,19 +131,19 @@ class SqliteValues:
     def history(
         self, namespace: str, key: bytes, limit: int | None = None, *, largest: int | None = None
     ) -> Future[list[Entry]]:
-        lane = self._lanes.reading(namespace, key)
-        return lane.submit(Kind.READ, scanning.find_history, self.desk(namespace, key), limit, largest)
+        queue = self._connections.reading(namespace, key)
+        return queue.submit(OpKind.READ, scanning.find_history, self.context(namespace, key), limit, largest)
 
     def version(self, namespace: str, key: bytes, version: int) -> Future[Entry | None]:
-        lane = self._lanes.reading(namespace, key)
-        return lane.submit(Kind.READ, scanning.find_version, self.desk(namespace, key), version)
+        queue = self._connections.reading(namespace, key)
+        return queue.submit(OpKind.READ, scanning.find_version, self.context(namespace, key), version)
 
     async def export(self, namespaces: Sequence[str] | None = None) -> AsyncIterator[Item]:
         now_ms = self._clock.now_ms()
-        told = scanning.Told(await self._lanes.ask(scanning.find_newest), now_ms)
+        told = scanning.ExportedKeys(await self._connections.ask(scanning.find_newest), now_ms)
         after, more = 0, True
         while more:
-            page = await self._lanes.ask(scanning.find_page, self._codec, namespaces, after, self._clock.now_ms())
+            page = await self._connections.ask(scanning.find_page, self._codec, namespaces, after, self._clock.now_ms())
             for item, rowid in zip(page.items, page.rowids, strict=True):
                 if told.is_first(item, rowid):
                     yield item
@@ -145,21 +151,21 @@ class SqliteValues:
 
     def load(self, items: Sequence[Item], *, replace: bool) -> Future[Loaded]:
         loading = transfer.Loading(self._codec, tuple(items), replace, self._clock.now_ms(), self._history)
-        return self._lanes.writer.submit(Kind.SEVERAL, transfer.load, loading, subject=EVERYTHING)
+        return self._connections.writer.submit(OpKind.SEVERAL, transfer.load, loading, subject=EVERYTHING)
 
     def move(self, old: str, new: str) -> Future[int]:
         arguments = (self._codec, old, new, self._clock.now_ms())
-        return self._lanes.writer.submit(Kind.SEVERAL, transfer.move, *arguments, subject=EVERYTHING)
+        return self._connections.writer.submit(OpKind.SEVERAL, transfer.move, *arguments, subject=EVERYTHING)
 
     def stats(self, namespace: str | None = None) -> Future[ValueStats]:
-        return self._lanes.ask(scanning.measure, namespace, self._clock.now_ms(), self._locks.alive)
+        return self._connections.ask(scanning.measure, namespace, self._clock.now_ms(), self._locks.alive)
 
-    def desk(self, namespace: str, key: bytes) -> Desk:
-        return Desk(self._codec, namespace, key, self._clock.now_ms())
+    def context(self, namespace: str, key: bytes) -> EntryContext:
+        return EntryContext(self._codec, namespace, key, self._clock.now_ms())
 
-    def trail(self, namespace: str, key: bytes, origin: Origin) -> Trail:
+    def trail(self, namespace: str, key: bytes, origin: Origin) -> WriteEffects:
         if not self._history and self._events.is_quiet:
-            return NO_TRAIL
+            return NO_EFFECTS
         wanted, rule = self._events.subscriptions.of_key(namespace, key), self._history.get(namespace)
         notices = self._events.subscribers.notices(namespace)
-        return Trail(wanted, rule, origin, notices) if wanted or rule or notices else NO_TRAIL
+        return WriteEffects(wanted, rule, origin, notices) if wanted or rule or notices else NO_EFFECTS

@@ -11,7 +11,7 @@ from spyweb.clock import Clock
 from spyweb.errors import StoreError
 from spyweb.model import JobId, RunId
 from spyweb.store.access import explain
-from spyweb.store.sqlite.original import Original
+from spyweb.store.sqlite.file_identity import FileIdentity
 from spyweb.store.user_sql.connection import Answered, Opening, Statement
 from spyweb.store.user_sql.spawner import SqlProcess, SqlSpawner
 
@@ -31,7 +31,7 @@ class Session:
         self._spawner = spawner
         self._changed = Condition()
         self._process: SqlProcess | None = None
-        self._original: Original | None = None
+        self._original: FileIdentity | None = None
         self._deadline: asyncio.Timeout | None = None  # of the statement under way
         self._cpu_before_s = 0.0  # of its process
         self.calls = 0  # that have it or wait for it
@@ -146,7 +146,7 @@ class Session:
         if self._process is None:
             self._process = await SqlProcess.start(self._spawner, self._opening, self.job)
             try:
-                self._original = Original(self._opening.path)
+                self._original = FileIdentity(self._opening.path)
             except OSError as error:
                 self._end_process()
                 raise explain(error, self._opening.path) from error

@@ -17,7 +17,7 @@ from spyweb.store import marker as marker_module
 from spyweb.store.marker import Marker
 from spyweb.store.protocol import GLOBAL, Durability, Store
 from spyweb.store.sqlite.checkpoints import Checkpoints
-from spyweb.store.sqlite.original import Original
+from spyweb.store.sqlite.file_identity import FileIdentity
 from spyweb.store.sqlite.store import connect_to, open_store
 from tests.fakes.clock import FakeClock
 
@@ -114,7 +114,7 @@ async def test_rows_that_are_in_no_log_let_none_be_expected(data: Path) -> None:
     await (await opened(data)).close()
     path = data / "spyweb.db"
     marker = Marker(data, path, FakeClock())
-    checkpoints = Checkpoints(path, Original(path), partial(connect_to, path, "rw"), marker)
+    checkpoints = Checkpoints(path, FileIdentity(path), partial(connect_to, path, "rw"), marker)
     checkpoints.note(1)  # of a temporary table
     checkpoints.close()
 

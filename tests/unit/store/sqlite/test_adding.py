@@ -16,14 +16,14 @@ from spyweb.store.crypto.sealing import PLAIN
 from spyweb.store.encoding import LARGEST
 from spyweb.store.protocol import Addition
 from spyweb.store.sqlite.adding import SET_VALUES, Outdated, add, add_many, add_one
-from spyweb.store.sqlite.batch import Kind, Op, commit
-from spyweb.store.sqlite.changes import Desk
-from spyweb.store.sqlite.subjects import Count
+from spyweb.store.sqlite.batch import Op, OpKind, commit
+from spyweb.store.sqlite.changes import EntryContext
+from spyweb.store.sqlite.pending_writes import Count
 from tests.fakes.stores import counting
 from tests.fakes.tables import Entry, entry_table
 
 NOW = 1000
-Asked = tuple[Desk, Addition, Count]
+Asked = tuple[EntryContext, Addition, Count]
 
 cells = st.sampled_from([("i", 5), ("i", LARGEST - 1), ("s", b"7"), ("f", 1.5)])
 expiries = st.sampled_from([None, NOW + 2, NOW + 100, NOW - 1])
@@ -39,7 +39,7 @@ def rows_of(connection: sqlite3.Connection) -> list[tuple[object, ...]]:
 def ask(key: bytes, delta: int, now_ms: int, count: Count | None = None) -> Asked:
     addition = counting(delta)
     assert isinstance(addition, Addition)
-    return Desk(PLAIN, "state", key, now_ms), addition, count or Count()
+    return EntryContext(PLAIN, "state", key, now_ms), addition, count or Count()
 
 
 @given(entries=entries, asked=additions, cuts=st.sets(st.integers(1, 69), max_size=3))
@@ -113,7 +113,7 @@ def test_what_a_batch_counted_that_was_rolled_back_is_noticed(happens_before: st
         with pytest.raises(Outdated):
             add_many(connection, [ask(b"k", 1, NOW, known)])
         before = cast(int, rows_of(connection)[0][4])
-        assert add_one(connection, *ask(b"k", 1, NOW, known)) == before + 1, "as a lane then does"
+        assert add_one(connection, *ask(b"k", 1, NOW, known)) == before + 1, "as a queue then does"
         assert add_many(connection, [ask(b"k", 1, NOW, known)]) == [before + 2]
 
 
@@ -140,6 +140,6 @@ async def test_where_it_fails_half_way_its_batch_is_undone_and_each_is_counted_o
         )
         future = asyncio.get_running_loop().create_future()
         asked = [ask(b"k%d" % min(number, 19), 1, NOW) for number in range(21)]  # the last of them twice
-        batch = [Op(Kind.WRITE, add, arguments, future, None) for arguments in asked]
+        batch = [Op(OpKind.WRITE, add, arguments, future, None) for arguments in asked]
         assert commit(connection, batch) == [*range(1, 22)]
         assert [row[4] for row in rows_of(connection)] == [*range(1, 20), 21]

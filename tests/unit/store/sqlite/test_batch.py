@@ -15,7 +15,7 @@ import structlog
 
 from spyweb.errors import NoAccess, StoreClosed, StoreCorrupt, StoreError
 from spyweb.store.sqlite import failures
-from spyweb.store.sqlite.batch import STEPS_OF_PROGRESS, Connection, Kind, Lane, Op, Results, commit
+from spyweb.store.sqlite.batch import STEPS_OF_PROGRESS, BatchQueue, Connection, Op, OpKind, Results, commit
 from tests.fakes.clock import FakeClock
 from tests.fakes.tables import Gate, make_table, numbers, put, put_all
 
@@ -40,20 +40,20 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-async def lane(path: Path, clock: FakeClock) -> AsyncIterator[Lane]:
-    lane = Lane(await Connection.open(partial(make_table, path)), path, clock, limit=10)
-    yield lane
-    await lane.close()
+async def queue(path: Path, clock: FakeClock) -> AsyncIterator[BatchQueue]:
+    queue = BatchQueue(await Connection.open(partial(make_table, path)), path, clock, limit=10)
+    yield queue
+    await queue.close()
 
 
-def op(kind: Kind, function: Callable[..., object], *arguments: object) -> Op:
+def op(kind: OpKind, function: Callable[..., object], *arguments: object) -> Op:
     nobody: Future[object] = Future(loop=asyncio.new_event_loop())
     nobody.get_loop().close()
     return Op(kind, function, arguments, nobody, None)
 
 
 def write(value: int, filler: int = 0) -> Op:
-    return op(Kind.WRITE, put, value, filler)
+    return op(OpKind.WRITE, put, value, filler)
 
 
 def story(results: Results) -> list[object]:
@@ -80,7 +80,7 @@ def test_a_batch_is_one_transaction(table: sqlite3.Connection) -> None:
 def test_a_batch_of_reads_never_asks_for_the_write_lock(table: sqlite3.Connection, path: Path) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    read = op(Kind.READ, numbers)
+    read = op(OpKind.READ, numbers)
 
     assert commit(table, [read, read]) == [[], []]
     assert commit(table, [read]) == [[]]
@@ -93,14 +93,14 @@ def test_an_op_that_fails_leaves_its_neighbours_alone(table: sqlite3.Connection)
 
 
 def test_an_op_of_several_statements_stands_or_falls_whole(table: sqlite3.Connection) -> None:
-    whole, torn = op(Kind.SEVERAL, put_all, 10, 11), op(Kind.SEVERAL, put_all, 20, 21, 5000)
+    whole, torn = op(OpKind.SEVERAL, put_all, 10, 11), op(OpKind.SEVERAL, put_all, 20, 21, 5000)
 
     assert story(commit(table, [write(1), torn, whole, write(2)])) == [1, "IntegrityError", 21, 2]
     assert numbers(table) == [1, 2, 10, 11]
 
 
 def test_an_op_of_several_statements_falls_whole_when_it_is_alone(table: sqlite3.Connection) -> None:
-    assert story(commit(table, [op(Kind.SEVERAL, put_all, 20, 21, 5000)])) == ["IntegrityError"]
+    assert story(commit(table, [op(OpKind.SEVERAL, put_all, 20, 21, 5000)])) == ["IntegrityError"]
     assert numbers(table) == []
     assert not table.in_transaction
 
@@ -109,14 +109,14 @@ def test_a_bug_in_an_op_is_its_own_error(table: sqlite3.Connection) -> None:
     def buggy(connection: sqlite3.Connection) -> int:
         return put(connection, 3) // 0
 
-    assert story(commit(table, [write(1), op(Kind.SEVERAL, buggy)])) == [1, "ZeroDivisionError"]
+    assert story(commit(table, [write(1), op(OpKind.SEVERAL, buggy)])) == [1, "ZeroDivisionError"]
     assert numbers(table) == [1]
 
 
 def test_a_full_disk_fails_only_the_op_that_does_not_fit(table: sqlite3.Connection) -> None:
     table.execute(f"PRAGMA max_page_count = {table.execute('PRAGMA page_count').fetchone()[0] + 3}")
 
-    results = commit(table, [write(1), op(Kind.SEVERAL, put_all, 2, 3), write(4, filler=100_000), write(5)])
+    results = commit(table, [write(1), op(OpKind.SEVERAL, put_all, 2, 3), write(4, filler=100_000), write(5)])
 
     assert story(results) == [1, 5, "OperationalError", 5]
     assert numbers(table) == [1, 2, 3, 5]
@@ -125,7 +125,7 @@ def test_a_full_disk_fails_only_the_op_that_does_not_fit(table: sqlite3.Connecti
 def test_a_commit_that_fails_fails_only_the_op_to_blame(table: sqlite3.Connection) -> None:
     table.execute("PRAGMA foreign_keys = ON")
     table.execute("CREATE TABLE child (value REFERENCES number DEFERRABLE INITIALLY DEFERRED)")
-    orphan = op(Kind.WRITE, lambda connection: connection.execute("INSERT INTO child VALUES (9)").rowcount)
+    orphan = op(OpKind.WRITE, lambda connection: connection.execute("INSERT INTO child VALUES (9)").rowcount)
 
     assert story(commit(table, [write(1), orphan, write(2)])) == [1, "IntegrityError", 2]
     assert numbers(table) == [1, 2]
@@ -145,73 +145,75 @@ def test_a_lock_of_another_process_is_waited_for_once(table: sqlite3.Connection,
     other.close()
 
 
-# A lane
+# A queue
 
 
-async def test_what_is_queued_together_is_committed_together(lane: Lane) -> None:
-    writes = [lane.submit(Kind.WRITE, put, value) for value in range(10)]
+async def test_what_is_queued_together_is_committed_together(queue: BatchQueue) -> None:
+    writes = [queue.submit(OpKind.WRITE, put, value) for value in range(10)]
 
     assert [await each for each in writes] == list(range(10))
-    assert (lane.batches, lane.writes, lane.pending) == (1, 10, 0)
+    assert (queue.batches, queue.writes, queue.pending) == (1, 10, 0)
 
 
-async def test_the_rows_that_a_batch_has_changed_are_told_once_it_is_committed(lane: Lane) -> None:
+async def test_the_rows_that_a_batch_has_changed_are_told_once_it_is_committed(queue: BatchQueue) -> None:
     told: list[int] = []
-    lane.tell_of_rows = told.append
+    queue.tell_of_rows = told.append
 
     async def ask(*ops: Callable[[sqlite3.Connection], object]) -> None:
-        await asyncio.gather(*(lane.submit(Kind.SEVERAL, op) for op in ops))
+        await asyncio.gather(*(queue.submit(OpKind.SEVERAL, op) for op in ops))
 
     await ask(lambda connection: put(connection, 1), lambda connection: put(connection, 2))
     await ask(lambda connection: connection.execute("DELETE FROM number").rowcount)
-    await lane.submit(Kind.READ, numbers)
+    await queue.submit(OpKind.READ, numbers)
 
     assert told == [2, 2], "the rows, however many ops they took; nothing of what only reads"
 
 
-async def test_a_long_queue_is_committed_in_batches_in_its_order(lane: Lane) -> None:
+async def test_a_long_queue_is_committed_in_batches_in_its_order(queue: BatchQueue) -> None:
     ended: list[int] = []
     for value in range(25):
-        lane.submit(Kind.WRITE, put, value).add_done_callback(lambda done: ended.append(done.result()))
+        queue.submit(OpKind.WRITE, put, value).add_done_callback(lambda done: ended.append(done.result()))
 
-    await lane.submit(Kind.READ, numbers)
+    await queue.submit(OpKind.READ, numbers)
 
-    assert (lane.batches, ended) == (3, list(range(25)))
+    assert (queue.batches, ended) == (3, list(range(25)))
 
 
-async def test_an_op_cancelled_before_its_batch_is_dropped(lane: Lane) -> None:
+async def test_an_op_cancelled_before_its_batch_is_dropped(queue: BatchQueue) -> None:
     gate = Gate()
-    held = lane.submit(Kind.WRITE, gate.hold)
+    held = queue.submit(OpKind.WRITE, gate.hold)
     await asyncio.to_thread(gate.wait_until_entered)
-    dropped = lane.submit(Kind.WRITE, put, 1, subject="one")
-    kept = lane.submit(Kind.WRITE, put, 2, subject="one")
+    dropped = queue.submit(OpKind.WRITE, put, 1, subject="one")
+    kept = queue.submit(OpKind.WRITE, put, 2, subject="one")
 
     dropped.cancel()
     gate.open()
     await held
 
     assert await kept == 2
-    assert await lane.submit(Kind.READ, numbers) == [2]
-    assert not lane.subjects.is_written("one", b"k")
+    assert await queue.submit(OpKind.READ, numbers) == [2]
+    assert not queue.pending_writes.is_written("one", b"k")
 
 
-async def test_an_op_cancelled_after_its_batch_began_stands(lane: Lane) -> None:
+async def test_an_op_cancelled_after_its_batch_began_stands(queue: BatchQueue) -> None:
     gate = Gate()
-    held = lane.submit(Kind.WRITE, gate.hold)
-    written = lane.submit(Kind.WRITE, put, 1, subject="one")
+    held = queue.submit(OpKind.WRITE, gate.hold)
+    written = queue.submit(OpKind.WRITE, put, 1, subject="one")
     await asyncio.to_thread(gate.wait_until_entered)
 
     written.cancel()
-    assert lane.subjects.is_written("one", b"k")
+    assert queue.pending_writes.is_written("one", b"k")
     gate.open()
     await held
 
-    assert await lane.submit(Kind.READ, numbers) == [1]
-    assert not lane.subjects.is_written("one", b"k")
-    assert lane.writes == 2
+    assert await queue.submit(OpKind.READ, numbers) == [1]
+    assert not queue.pending_writes.is_written("one", b"k")
+    assert queue.writes == 2
 
 
-async def test_who_asked_to_be_told_is_told_once_a_batch_after_its_commit_and_not_of_failures(lane: Lane) -> None:
+async def test_who_asked_to_be_told_is_told_once_a_batch_after_its_commit_and_not_of_failures(
+    queue: BatchQueue,
+) -> None:
     told: list[str] = []
 
     def tell() -> None:
@@ -220,9 +222,9 @@ async def test_who_asked_to_be_told_is_told_once_a_batch_after_its_commit_and_no
     def tell_not() -> None:
         told.append("told of a failure")
 
-    first = lane.submit(Kind.WRITE, put, 1, after=tell)
-    second = lane.submit(Kind.WRITE, put, 2, after=tell)
-    failed = lane.submit(Kind.WRITE, put, 5000, after=tell_not)
+    first = queue.submit(OpKind.WRITE, put, 1, after=tell)
+    second = queue.submit(OpKind.WRITE, put, 2, after=tell)
+    failed = queue.submit(OpKind.WRITE, put, 5000, after=tell_not)
     await first
     await second
     with pytest.raises(StoreError):
@@ -232,11 +234,11 @@ async def test_who_asked_to_be_told_is_told_once_a_batch_after_its_commit_and_no
     assert told == ["told"]
 
 
-async def test_who_asked_to_be_told_is_told_though_the_op_was_cancelled_meanwhile(lane: Lane) -> None:
+async def test_who_asked_to_be_told_is_told_though_the_op_was_cancelled_meanwhile(queue: BatchQueue) -> None:
     told = asyncio.Event()
     gate = Gate()
-    held = lane.submit(Kind.WRITE, gate.hold)
-    written = lane.submit(Kind.WRITE, put, 1, after=told.set)
+    held = queue.submit(OpKind.WRITE, gate.hold)
+    written = queue.submit(OpKind.WRITE, put, 1, after=told.set)
     await asyncio.to_thread(gate.wait_until_entered)
     written.cancel()
     gate.open()
@@ -245,24 +247,24 @@ async def test_who_asked_to_be_told_is_told_though_the_op_was_cancelled_meanwhil
     await told.wait()
 
 
-async def test_how_long_the_oldest_op_has_waited_shows_a_stuck_disk(lane: Lane, clock: FakeClock) -> None:
+async def test_how_long_the_oldest_op_has_waited_shows_a_stuck_disk(queue: BatchQueue, clock: FakeClock) -> None:
     gate = Gate()
-    held = lane.submit(Kind.WRITE, gate.hold)
+    held = queue.submit(OpKind.WRITE, gate.hold)
     await asyncio.to_thread(gate.wait_until_entered)
     clock.advance(5)
-    queued = lane.submit(Kind.WRITE, put, 1)
+    queued = queue.submit(OpKind.WRITE, put, 1)
     clock.advance(2)
 
-    assert (lane.pending, lane.oldest_pending_s, lane.stalled_s) == (2, 7, 7)
+    assert (queue.pending, queue.oldest_pending_s, queue.stalled_s) == (2, 7, 7)
 
     gate.open()
     await held
     await queued
-    assert (lane.pending, lane.oldest_pending_s, lane.stalled_s) == (0, 0, 0)
+    assert (queue.pending, queue.oldest_pending_s, queue.stalled_s) == (0, 0, 0)
 
 
-async def test_a_long_op_that_goes_on_is_not_a_stuck_disk(lane: Lane, clock: FakeClock) -> None:
-    await lane.watch_progress()
+async def test_a_long_op_that_goes_on_is_not_a_stuck_disk(queue: BatchQueue, clock: FakeClock) -> None:
+    await queue.watch_progress()
     gate = Gate()
 
     def take_long(connection: sqlite3.Connection) -> None:
@@ -270,36 +272,36 @@ async def test_a_long_op_that_goes_on_is_not_a_stuck_disk(lane: Lane, clock: Fak
         connection.execute(COUNT_TO, (STEPS_OF_PROGRESS,)).fetchone()
         gate.hold(connection)
 
-    held = lane.submit(Kind.READ, take_long)
+    held = queue.submit(OpKind.READ, take_long)
     await asyncio.to_thread(gate.wait_until_entered)
-    assert (lane.oldest_pending_s, lane.stalled_s) == (20, 0)
+    assert (queue.oldest_pending_s, queue.stalled_s) == (20, 0)
 
     clock.advance(11)
-    assert (lane.oldest_pending_s, lane.stalled_s) == (31, 11)
+    assert (queue.oldest_pending_s, queue.stalled_s) == (31, 11)
     gate.open()
     await held
 
 
-async def test_what_waited_for_a_long_op_is_not_stuck_once_it_is_begun(lane: Lane, clock: FakeClock) -> None:
+async def test_what_waited_for_a_long_op_is_not_stuck_once_it_is_begun(queue: BatchQueue, clock: FakeClock) -> None:
     first, second = Gate(), Gate()
-    held = [lane.submit(Kind.WRITE, first.hold)]
+    held = [queue.submit(OpKind.WRITE, first.hold)]
     await asyncio.to_thread(first.wait_until_entered)
-    held.append(lane.submit(Kind.WRITE, second.hold))
+    held.append(queue.submit(OpKind.WRITE, second.hold))
     clock.advance(20)
     first.open()
     await asyncio.to_thread(second.wait_until_entered)
 
-    assert (lane.oldest_pending_s, lane.stalled_s) == (20, 0)
+    assert (queue.oldest_pending_s, queue.stalled_s) == (20, 0)
 
     second.open()
     await asyncio.gather(*held)
 
 
-async def test_sqlites_errors_arrive_translated_and_are_counted(lane: Lane, path: Path) -> None:
+async def test_sqlites_errors_arrive_translated_and_are_counted(queue: BatchQueue, path: Path) -> None:
     with pytest.raises(StoreError, match=f"{path}: CHECK constraint failed"):
-        await lane.submit(Kind.WRITE, put, 5000)
+        await queue.submit(OpKind.WRITE, put, 5000)
 
-    assert (lane.errors, lane.writes) == (1, 0)
+    assert (queue.errors, queue.writes) == (1, 0)
 
 
 def open_in(folder: Path, connection: sqlite3.Connection) -> None:
@@ -308,24 +310,24 @@ def open_in(folder: Path, connection: sqlite3.Connection) -> None:
 
 
 async def test_what_may_not_be_opened_any_more_is_an_error_of_the_store_to_who_has_it_open(
-    lane: Lane, path: Path, monkeypatch: pytest.MonkeyPatch
+    queue: BatchQueue, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(failures, "no_access", lambda path: NoAccess(f"{path}: no access as me"))
     with pytest.raises(StoreError, match=f"^{path}: no access as me$"):
-        await lane.submit(Kind.READ, partial(open_in, path.parent))
+        await queue.submit(OpKind.READ, partial(open_in, path.parent))
 
 
-async def test_closing_commits_what_is_queued(lane: Lane, path: Path) -> None:
-    writes = [lane.submit(Kind.WRITE, put, value) for value in range(25)]
+async def test_closing_commits_what_is_queued(queue: BatchQueue, path: Path) -> None:
+    writes = [queue.submit(OpKind.WRITE, put, value) for value in range(25)]
 
-    await lane.close()
+    await queue.close()
 
     assert [each.result() for each in writes] == list(range(25))
     connection = sqlite3.connect(path)
     assert numbers(connection) == list(range(25))
     connection.close()
     with pytest.raises(StoreClosed):
-        await lane.submit(Kind.READ, numbers)
+        await queue.submit(OpKind.READ, numbers)
 
 
 class Broken(Connection):
@@ -350,22 +352,22 @@ async def test_when_batches_fail_as_a_whole_everybody_is_told(
     told: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
-    lane = Lane(await kind.open(partial(make_table, path)), path, clock, limit=1)
+    queue = BatchQueue(await kind.open(partial(make_table, path)), path, clock, limit=1)
 
-    first, second = lane.submit(Kind.WRITE, put, 1), lane.submit(Kind.WRITE, put, 2)
-    for each in (first, second, lane.submit(Kind.WRITE, put, 3)):
+    first, second = queue.submit(OpKind.WRITE, put, 1), queue.submit(OpKind.WRITE, put, 2)
+    for each in (first, second, queue.submit(OpKind.WRITE, put, 3)):
         with pytest.raises(StoreError, match="the thread is gone"):
             await each
     with pytest.raises(StoreError, match="the thread is gone"):
-        await lane.submit(Kind.WRITE, put, 4)
+        await queue.submit(OpKind.WRITE, put, 4)
 
-    assert "the thread is gone" in lane.trouble
+    assert "the thread is gone" in queue.trouble
     assert told == ["the thread is gone"] * 2
-    assert lane.pending == 0
-    await lane.close()
+    assert queue.pending == 0
+    await queue.close()
 
 
-async def test_a_lane_whose_batch_failed_as_a_whole_goes_on(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lane_whose_batch_failed_as_a_whole_goes_on(queue: BatchQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
 
     def fail(*_: object) -> Results:
@@ -374,16 +376,16 @@ async def test_a_lane_whose_batch_failed_as_a_whole_goes_on(lane: Lane, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr("spyweb.store.sqlite.batch.commit", fail)
         with pytest.raises(StoreError, match="the writer failed: MemoryError"):
-            await lane.submit(Kind.WRITE, put, 1, subject=("a", b"k"))
-    assert lane.trouble
-    assert not lane.subjects.is_written("a", b"k")
+            await queue.submit(OpKind.WRITE, put, 1, subject=("a", b"k"))
+    assert queue.trouble
+    assert not queue.pending_writes.is_written("a", b"k")
 
-    assert await lane.submit(Kind.WRITE, put, 2, subject=("a", b"k")) == 2
-    assert lane.trouble == ""
+    assert await queue.submit(OpKind.WRITE, put, 2, subject=("a", b"k")) == 2
+    assert queue.trouble == ""
 
 
 async def test_an_error_while_an_error_is_told_leaves_nobody_waiting(
-    lane: Lane, monkeypatch: pytest.MonkeyPatch
+    queue: BatchQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> Exception:
         raise OSError("stale")
@@ -391,12 +393,16 @@ async def test_an_error_while_an_error_is_told_leaves_nobody_waiting(
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     with monkeypatch.context() as patched:
         patched.setattr("spyweb.store.sqlite.batch.translate", fail)
-        asked = [lane.submit(Kind.WRITE, put, 1), lane.submit(Kind.WRITE, put, 5000), lane.submit(Kind.WRITE, put, 2)]
+        asked = [
+            queue.submit(OpKind.WRITE, put, 1),
+            queue.submit(OpKind.WRITE, put, 5000),
+            queue.submit(OpKind.WRITE, put, 2),
+        ]
         answers = await asyncio.gather(*asked, return_exceptions=True)
 
     assert isinstance(answers[-1], StoreError)
-    assert "stale" in lane.trouble
-    assert await lane.submit(Kind.WRITE, put, 4) == 4
+    assert "stale" in queue.trouble
+    assert await queue.submit(OpKind.WRITE, put, 4) == 4
 
 
 # Without memory
@@ -428,17 +434,17 @@ def starve(connection: sqlite3.Connection, statements: int) -> None:
 async def test_whichever_statement_finds_no_memory_what_is_acknowledged_is_there_and_the_lane_goes_on(
     statements: int, path: Path, clock: FakeClock
 ) -> None:
-    lane = Lane(await Connection.open(partial(make_starved_table, path)), path, clock, limit=10)
+    queue = BatchQueue(await Connection.open(partial(make_starved_table, path)), path, clock, limit=10)
     try:
-        await lane.submit(Kind.READ, starve, statements)
+        await queue.submit(OpKind.READ, starve, statements)
         asked = [
-            lane.submit(Kind.WRITE, put, 1),
-            lane.submit(Kind.SEVERAL, put_all, 2, 3),
-            lane.submit(Kind.WRITE, put, 5000),  # never fits
-            lane.submit(Kind.WRITE, put, 4),
+            queue.submit(OpKind.WRITE, put, 1),
+            queue.submit(OpKind.SEVERAL, put_all, 2, 3),
+            queue.submit(OpKind.WRITE, put, 5000),  # never fits
+            queue.submit(OpKind.WRITE, put, 4),
         ]
         answers = await asyncio.gather(*asked, return_exceptions=True)
-        await lane.submit(Kind.READ, starve, 0)
+        await queue.submit(OpKind.READ, starve, 0)
 
         acknowledged = set()
         for values, answer in (({1}, answers[0]), ({2, 3}, answers[1]), ({4}, answers[3])):
@@ -447,17 +453,19 @@ async def test_whichever_statement_finds_no_memory_what_is_acknowledged_is_there
             else:
                 assert answer == max(values) or answer == sum(values)
                 acknowledged |= values
-        assert await lane.submit(Kind.WRITE, put, 100) == 100
-        assert await lane.submit(Kind.READ, numbers) == [*sorted(acknowledged), 100]
-        assert lane.trouble == ""
+        assert await queue.submit(OpKind.WRITE, put, 100) == 100
+        assert await queue.submit(OpKind.READ, numbers) == [*sorted(acknowledged), 100]
+        assert queue.trouble == ""
     finally:
-        await lane.close()
+        await queue.close()
 
 
 # Damage
 
 
-async def test_a_database_found_damaged_is_not_written_to_any_more_and_told_of_once(lane: Lane, path: Path) -> None:
+async def test_a_database_found_damaged_is_not_written_to_any_more_and_told_of_once(
+    queue: BatchQueue, path: Path
+) -> None:
     def find(connection: sqlite3.Connection) -> None:
         error = sqlite3.DatabaseError("database disk image is malformed")
         error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
@@ -466,23 +474,23 @@ async def test_a_database_found_damaged_is_not_written_to_any_more_and_told_of_o
     with structlog.testing.capture_logs() as told:
         for _ in range(3):
             with pytest.raises(StoreCorrupt):
-                await lane.submit(Kind.READ, find)
+                await queue.submit(OpKind.READ, find)
             with pytest.raises(StoreCorrupt, match="--repair"):
-                await lane.submit(Kind.WRITE, put, 1)
+                await queue.submit(OpKind.WRITE, put, 1)
 
     assert [line["event"] for line in told] == ["the database is damaged: nothing more is stored, and no run begins"]
-    assert f"{path}: the database is damaged" in lane.trouble
-    assert await lane.submit(Kind.READ, numbers) == []
+    assert f"{path}: the database is damaged" in queue.trouble
+    assert await queue.submit(OpKind.READ, numbers) == []
 
 
-async def test_a_file_that_is_shorter_than_it_was_is_damaged(lane: Lane) -> None:
+async def test_a_file_that_is_shorter_than_it_was_is_damaged(queue: BatchQueue) -> None:
     def find(connection: sqlite3.Connection) -> None:
         error = sqlite3.OperationalError("disk I/O error")
         error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHORT_READ
         raise error
 
     with pytest.raises(StoreCorrupt):
-        await lane.submit(Kind.READ, find)
+        await queue.submit(OpKind.READ, find)
 
 
 async def test_an_opening_that_is_cancelled_is_over_once_nothing_is_made_any_more(tmp_path: Path) -> None:

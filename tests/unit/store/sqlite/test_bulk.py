@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.store.sqlite.batch import Kind, Op, commit
+from spyweb.store.sqlite.batch import Op, OpKind, commit
 from spyweb.store.sqlite.bulk import Bulk, Wide
 from tests.fakes.tables import make_table, numbers, put
 
@@ -36,7 +36,7 @@ def put_many(connection: sqlite3.Connection, several: Sequence[tuple[int]]) -> l
 def op(value: int, function: object) -> Op:
     nobody: Future[object] = Future(loop=asyncio.new_event_loop())
     nobody.get_loop().close()
-    return Op(Kind.WRITE, function, (value,), nobody, None)  # type: ignore[arg-type]  # each takes one number
+    return Op(OpKind.WRITE, function, (value,), nobody, None)  # type: ignore[arg-type]  # each takes one number
 
 
 PUT = Bulk(put_one, put_many)

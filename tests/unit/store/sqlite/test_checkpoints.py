@@ -15,7 +15,7 @@ import pytest
 
 from spyweb.store.protocol import GLOBAL
 from spyweb.store.sqlite.checkpoints import BATCHES, PAGES, ROWS, Checkpoints
-from spyweb.store.sqlite.original import Original
+from spyweb.store.sqlite.file_identity import FileIdentity
 from spyweb.store.sqlite.store import connect_to, open_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.tables import make_table, numbers, put
@@ -47,7 +47,7 @@ async def note(checkpoints: Checkpoints, rows: int) -> bool:
 
 async def test_after_so_many_rows_the_log_is_copied_and_the_writer_waits_for_nothing(path: Path) -> None:
     writer = make_table(path)
-    checkpoints = Checkpoints(path, Original(path), partial(connect_to, path, "rw"))
+    checkpoints = Checkpoints(path, FileIdentity(path), partial(connect_to, path, "rw"))
     put(writer, 1)
     assert not await note(checkpoints, ROWS - 1)
     writer.execute("BEGIN IMMEDIATE")
@@ -65,7 +65,7 @@ async def test_few_rows_of_large_values_are_copied_too_before_the_writer_has_to(
     writer = make_table(path)
     writer.execute("PRAGMA wal_autocheckpoint = 0")
     writer.execute("CREATE TABLE large (value)")
-    checkpoints = Checkpoints(path, Original(path), partial(connect_to, path, "rw"))
+    checkpoints = Checkpoints(path, FileIdentity(path), partial(connect_to, path, "rw"))
     copied = []
     for _ in range(60):  # 4.1 kB hold 4,096 bytes, so 245 pages each
         writer.execute("INSERT INTO large VALUES (zeroblob(1000000))")
@@ -85,7 +85,7 @@ async def test_where_the_length_of_the_log_can_not_be_read_rows_are_counted(
         raise OSError(5, "Input/output error")
 
     writer = make_table(path)
-    checkpoints = Checkpoints(path, Original(path), partial(connect_to, path, "rw"))
+    checkpoints = Checkpoints(path, FileIdentity(path), partial(connect_to, path, "rw"))
     monkeypatch.setattr(os, "pread", fail)
     put(writer, 1)
 
@@ -106,7 +106,7 @@ async def test_rows_are_counted_anew_and_one_checkpoint_is_made_at_a_time(path: 
         return connect_to(path, "rw")
 
     make_table(path).close()
-    checkpoints = Checkpoints(path, Original(path), connect)
+    checkpoints = Checkpoints(path, FileIdentity(path), connect)
     checkpoints.note(ROWS)
     first = checkpoints._under_way
     checkpoints.note(ROWS)
@@ -129,7 +129,7 @@ async def test_a_checkpoint_that_fails_is_left_to_the_writer(
     path: Path, connect: Callable[[], sqlite3.Connection]
 ) -> None:
     writer = make_table(path)
-    checkpoints = Checkpoints(path, Original(path), connect)
+    checkpoints = Checkpoints(path, FileIdentity(path), connect)
     for _ in range(2):
         assert await note(checkpoints, ROWS)
     put(writer, 1)
@@ -144,7 +144,7 @@ async def test_where_no_thread_can_be_started_the_writer_goes_on(path: Path, mon
         raise RuntimeError("can't start new thread")
 
     make_table(path).close()
-    checkpoints = Checkpoints(path, Original(path), partial(connect_to, path, "rw"))
+    checkpoints = Checkpoints(path, FileIdentity(path), partial(connect_to, path, "rw"))
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", start)
         assert not await note(checkpoints, ROWS)
@@ -155,7 +155,7 @@ async def test_where_no_thread_can_be_started_the_writer_goes_on(path: Path, mon
 
 async def test_a_database_that_was_put_in_its_place_is_left_alone(path: Path) -> None:
     writer = make_table(path)
-    checkpoints = Checkpoints(path, Original(path), partial(connect_to, path, "rw"))
+    checkpoints = Checkpoints(path, FileIdentity(path), partial(connect_to, path, "rw"))
     put(writer, 1)
     restored = path.with_name("restored.db")
     make_table(restored).close()

@@ -20,17 +20,17 @@ FRAME = 24 + 4096
 @pytest.fixture
 async def killed(tmp_path: Path) -> Path:
     """The files that a daemon leaves behind that was killed: three writes are in the log alone."""
-    original = tmp_path / "running" / "spyweb.db"
-    original.parent.mkdir()
+    files = tmp_path / "running" / "spyweb.db"
+    files.parent.mkdir()
     path = tmp_path / "data" / "spyweb.db"
     path.parent.mkdir()
-    store = await open_store(original, clock=FakeClock())
+    store = await open_store(files, clock=FakeClock())
     await store.close()
-    store = await open_store(original, clock=FakeClock())
+    store = await open_store(files, clock=FakeClock())
     for key in (b"a", b"b", b"c"):
         await store.entries.set(GLOBAL, key, b"1")
     for suffix in ("", "-wal"):
-        shutil.copy2(f"{original}{suffix}", f"{path}{suffix}")
+        shutil.copy2(f"{files}{suffix}", f"{path}{suffix}")
     await store.close()
     return path
 
@@ -156,15 +156,15 @@ async def test_a_log_that_had_not_begun_is_no_loss(killed: Path, length: int) ->
 
 async def test_pages_that_a_broken_off_checkpoint_left_in_the_log_are_no_loss(tmp_path: Path) -> None:
     """It has written the first page, which tells the new size, and not yet the new pages."""
-    original, path = tmp_path / "a.db", tmp_path / "b.db"
-    store = await open_store(original, clock=FakeClock(), durability=Durability.NORMAL)
+    files, path = tmp_path / "a.db", tmp_path / "b.db"
+    store = await open_store(files, clock=FakeClock(), durability=Durability.NORMAL)
     await store.close()
-    store = await open_store(original, clock=FakeClock())
+    store = await open_store(files, clock=FakeClock())
     await store.entries.set(GLOBAL, b"c", b"1" * 100_000)
     for suffix in ("", "-wal"):
-        shutil.copy2(f"{original}{suffix}", f"{path}{suffix}")
+        shutil.copy2(f"{files}{suffix}", f"{path}{suffix}")
     await store.close()
-    overwrite(path, 0, original.read_bytes()[:4096])
+    overwrite(path, 0, files.read_bytes()[:4096])
 
     assert await read(path) == b"1" * 100_000
 

@@ -10,7 +10,7 @@ import pytest
 from spyweb.errors import StoreError
 from spyweb.model import Value
 from spyweb.store.protocol import Addition, Blind, Change, ChangeEvent, Drop, Entry, Leave, Put, Watch
-from spyweb.store.sqlite.batch import Kind
+from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.store import SqliteStore, open_store
 from tests.fakes.changes import PRICES, kept, make_end, start_run
 from tests.fakes.clock import FakeClock
@@ -36,7 +36,7 @@ async def trace(store: SqliteStore) -> list[str]:
     def note(statement: str) -> None:
         seen.append(" ".join(statement.split()[:2]))
 
-    await store._lanes.writer.submit(Kind.READ, lambda connection: connection.set_trace_callback(note))
+    await store._connections.writer.submit(OpKind.READ, lambda connection: connection.set_trace_callback(note))
     return seen
 
 
@@ -143,7 +143,9 @@ async def test_only_the_end_of_a_run_that_took_a_lock_looks_for_locks(store: Sql
 async def damage(store: SqliteStore, namespace: str, key: bytes) -> None:
     """As a disk may."""
     statement = "UPDATE entry SET type = 'j', value = '{' WHERE namespace = ? AND key = ?"
-    await store._lanes.writer.submit(Kind.WRITE, lambda connection: connection.execute(statement, (namespace, key)))
+    await store._connections.writer.submit(
+        OpKind.WRITE, lambda connection: connection.execute(statement, (namespace, key))
+    )
 
 
 async def test_a_damaged_value_is_told_with_its_key_and_can_be_written_over_and_deleted(store: SqliteStore) -> None:

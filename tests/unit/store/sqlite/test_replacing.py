@@ -14,14 +14,14 @@ from spyweb.errors import StoreError
 from spyweb.model import NULL, Value
 from spyweb.store.crypto.sealing import PLAIN
 from spyweb.store.protocol import Leave, Put, Replacement
-from spyweb.store.sqlite.batch import Kind
-from spyweb.store.sqlite.changes import Desk
+from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.changes import EntryContext
 from spyweb.store.sqlite.recording import change
 from spyweb.store.sqlite.replacing import replace, replace_many
 from tests.fakes.tables import committed, entry_table
 
 NOW = 1000
-Asked = tuple[Desk, Replacement]
+Asked = tuple[EntryContext, Replacement]
 
 keys = st.integers(0, 20).map(lambda number: b"k%d" % number)
 expiries = st.sampled_from([None, NOW - 1, NOW, NOW + 2, NOW + 100])
@@ -42,11 +42,11 @@ def rows_of(connection: sqlite3.Connection) -> list[tuple[object, ...]]:
 
 
 def ask(key: bytes, decision: Put | Leave, now_ms: int = NOW) -> Asked:
-    return Desk(PLAIN, "state", key, now_ms), Replacement(lambda: decision)
+    return EntryContext(PLAIN, "state", key, now_ms), Replacement(lambda: decision)
 
 
 def put_together(connection: sqlite3.Connection, asked: Sequence[Asked]) -> list[object]:
-    return committed(connection, Kind.WRITE, replace, asked)
+    return committed(connection, OpKind.WRITE, replace, asked)
 
 
 @given(rows=entries, asked=asks)
@@ -88,7 +88,7 @@ def test_what_one_of_them_raises_fails_that_one() -> None:
     def fail() -> Put:
         raise LookupError("the rule's own")
 
-    loser = Desk(PLAIN, "state", b"a", NOW), Replacement(fail)
+    loser = EntryContext(PLAIN, "state", b"a", NOW), Replacement(fail)
     with table({}) as connection:
         results = put_together(connection, [loser, ask(b"b", Put(2.0**70, None, "b")), ask(b"c", Put(2**64)), loser])
         assert [result if isinstance(result, str) else type(result) for result in results] == [

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from spyweb.errors import NoAccess, StoreCorrupt, StoreError, StoreNewer
 from spyweb.store.protocol import GLOBAL, Change, Durability
 from spyweb.store.sqlite import store as sqlite
-from spyweb.store.sqlite.batch import Kind
+from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.store import SqliteStore, open_store, open_up_to_date
 from spyweb.views.health import find_problems
 from tests.fakes.changes import make_cursor, make_run, start_run
@@ -76,7 +76,7 @@ async def test_a_read_does_not_wait_for_a_commit_of_another_key(path: Path) -> N
     store = await open_store(path, clock=FakeClock())
     await store.entries.set(GLOBAL, b"k", b"1")
     gate = Gate()
-    held = store._lanes.writer.submit(Kind.WRITE, gate.hold)
+    held = store._connections.writer.submit(OpKind.WRITE, gate.hold)
     await asyncio.to_thread(gate.wait_until_entered)
     write = store.entries.set(GLOBAL, b"other", b"1")
 
@@ -223,7 +223,7 @@ async def truncate_the_log(store: SqliteStore, path: Path) -> None:
 
 
 async def overwrite_pages(store: SqliteStore, path: Path) -> None:
-    await store._lanes.writer.submit(Kind.READ, lambda connection: connection.execute("PRAGMA wal_checkpoint"))
+    await store._connections.writer.submit(OpKind.READ, lambda connection: connection.execute("PRAGMA wal_checkpoint"))
     with path.open("r+b") as file:
         file.seek(2 * 4096)
         file.write(b"\xa5" * (path.stat().st_size - 2 * 4096))

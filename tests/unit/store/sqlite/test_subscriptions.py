@@ -11,7 +11,7 @@ import pytest
 from spyweb.model import JobId, RunId
 from spyweb.store.crypto.sealing import PLAIN
 from spyweb.store.protocol import ChangeEvent, ChangeKind, Origin, Store, Watch
-from spyweb.store.sqlite.changes import ChangeNote, Desk, Row
+from spyweb.store.sqlite.changes import ChangeNote, EntryContext, Row
 from spyweb.store.sqlite.subscriptions import Notices, Subscriptions
 from tests.fakes.changes import PRICES, kept
 from tests.fakes.clock import FakeClock
@@ -146,5 +146,5 @@ def test_an_op_that_is_tried_again_is_heard_once() -> None:
     row = Row("i", 1, None, 1, 5, 5)
     for _ in range(2):
         notices.begin()
-        notices.note(Desk(PLAIN, "state", b"a", 5), [ChangeNote(ChangeKind.CREATED, None, row)], Origin())
+        notices.note(EntryContext(PLAIN, "state", b"a", 5), [ChangeNote(ChangeKind.CREATED, None, row)], Origin())
     assert told(notices.events) == ["created state a None 1"]

@@ -1,8 +1,8 @@
 """What is just being written, and what is known of the entries that are not.
 
-A lane's writes say what they write to: a (namespace, key), a namespace, or EVERYTHING.  What was last read of an entry,
-or put there, is known until another write of it is asked for: reading it again asks no thread.  So is an integer that
-is only added to, for those additions.  All of this is touched on the event loop only, but for a Known and a Count,
+The writes of a queue say what they write to: a (namespace, key), a namespace, or EVERYTHING.  What was last read of an
+entry, or put there, is known until another write of it is asked for: reading it again asks no thread.  So is an integer
+that is only added to, for those additions.  All of this is touched on the event loop only, but for a Known and a Count,
 which the thread of a connection fills.
 """
 
@@ -52,7 +52,7 @@ class Count:
         self.updated_ms = 0
 
 
-class Subjects:
+class PendingWrites:
     def __init__(self) -> None:
         self._writes: dict[Hashable, int] = {}  # subject → how many wait or run
         self._known: dict[Hashable, Known] = {}

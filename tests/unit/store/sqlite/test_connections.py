@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import StoreError
-from spyweb.store.sqlite.batch import Kind
-from spyweb.store.sqlite.lanes import chain
+from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.connections import chain
 from spyweb.store.sqlite.store import SqliteStore, open_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import put, putting
@@ -28,7 +28,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 async def test_a_read_waits_only_for_writes_of_its_key(store: SqliteStore) -> None:
     await put(store, b"k", 1)
     gate = Gate()
-    held = store._lanes.writer.submit(Kind.WRITE, gate.hold)
+    held = store._connections.writer.submit(OpKind.WRITE, gate.hold)
     await asyncio.to_thread(gate.wait_until_entered)
     write = store.values.transform("state", b"other", putting(1))
 
@@ -46,7 +46,7 @@ async def test_a_read_waits_only_for_writes_of_its_key(store: SqliteStore) -> No
 
 async def test_a_question_waits_for_all_writes_before_it_and_not_for_later_ones(store: SqliteStore) -> None:
     gate = Gate()
-    held = store._lanes.writer.submit(Kind.WRITE, gate.hold)
+    held = store._connections.writer.submit(OpKind.WRITE, gate.hold)
     await asyncio.to_thread(gate.wait_until_entered)
     store.values.transform("state", b"a", putting(1))
     asked = store.values.keys("state")

@@ -17,7 +17,7 @@ from spyweb.store.sqlite.log_index import LogIndex
 Identity = tuple[int, int]  # no other file has it for as long as this one is open
 
 
-class Original:
+class FileIdentity:
     """The files that have just been opened: a database and its log, where the file system can do with one."""
 
     def __init__(self, path: Path, index: LogIndex | None = None) -> None:

@@ -14,7 +14,7 @@ import pytest
 from spyweb.errors import StoreCorrupt, StoreError
 from spyweb.store.protocol import GLOBAL
 from spyweb.store.sqlite.damage import wal_of
-from spyweb.store.sqlite.original import Original
+from spyweb.store.sqlite.file_identity import FileIdentity
 from spyweb.store.sqlite.store import SqliteStore, open_store
 from tests.fakes.clock import FakeClock
 
@@ -96,10 +96,10 @@ async def test_a_folder_that_is_put_back_is_written_to_again(store: SqliteStore,
 async def test_a_folder_that_cannot_be_looked_into_says_nothing(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = Original(path)
+    files = FileIdentity(path)
 
     def refuse(_: object) -> os.stat_result:
         raise PermissionError
 
     monkeypatch.setattr(os, "stat", refuse)
-    assert original.trouble() is None
+    assert files.trouble() is None

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import StoreClosed, StoreError
-from spyweb.store.sqlite.batch import Kind
+from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.pending_writes import EVERYTHING, KNOWN_KEY, KNOWN_VALUE, MOST_KNOWN, PendingWrites
 from spyweb.store.sqlite.store import SqliteStore, open_store
-from spyweb.store.sqlite.subjects import EVERYTHING, KNOWN_KEY, KNOWN_VALUE, MOST_KNOWN, Subjects
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import putting
 from tests.fakes.tables import Gate
@@ -29,14 +29,14 @@ async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
     await store.close()
 
 
-def knows(subjects: Subjects, key: bytes) -> bytes | None:
+def knows(subjects: PendingWrites, key: bytes) -> bytes | None:
     known = subjects.known("a", key)
     return known.value if known and known.is_filled else None
 
 
 @pytest.mark.parametrize("subject", [("a", b"k"), "a", "another", EVERYTHING])
 def test_what_is_known_is_forgotten_when_a_write_is_asked_for(subject: object) -> None:
-    subjects = Subjects()
+    subjects = PendingWrites()
     subjects.put(("a", b"k"), b"v")
     assert knows(subjects, b"k") == b"v"
     subjects.begin(subject)
@@ -45,7 +45,7 @@ def test_what_is_known_is_forgotten_when_a_write_is_asked_for(subject: object) -
 
 @pytest.mark.parametrize("subject", [("a", b"k"), "a", "another", EVERYTHING])
 def test_a_count_is_begun_anew_after_another_write(subject: object) -> None:
-    subjects = Subjects()
+    subjects = PendingWrites()
     count = subjects.begin_addition(("a", b"k"))
     assert subjects.begin_addition(("a", b"k")) is count
     subjects.begin(subject)
@@ -53,7 +53,7 @@ def test_a_count_is_begun_anew_after_another_write(subject: object) -> None:
 
 
 def test_the_oldest_counts_are_forgotten_and_all_that_a_refused_write_had_seen() -> None:
-    subjects = Subjects()
+    subjects = PendingWrites()
     counts = [subjects.begin_addition(("a", b"%d" % number)) for number in range(MOST_KNOWN + 1)]
     assert subjects.begin_addition(("a", b"%d" % MOST_KNOWN)) is counts[-1]
     assert subjects.begin_addition(("a", b"0")) is not counts[0]
@@ -63,7 +63,7 @@ def test_the_oldest_counts_are_forgotten_and_all_that_a_refused_write_had_seen()
 
 
 def test_what_an_addition_makes_of_an_entry_is_not_known_as_a_text() -> None:
-    subjects = Subjects()
+    subjects = PendingWrites()
     subjects.put(("a", b"k"), b"1")
     subjects.begin_addition(("a", b"k"))
     assert subjects.is_written("a", b"k")
@@ -72,14 +72,14 @@ def test_what_an_addition_makes_of_an_entry_is_not_known_as_a_text() -> None:
 
 
 def test_a_write_of_one_entry_leaves_the_others_known() -> None:
-    subjects = Subjects()
+    subjects = PendingWrites()
     subjects.put(("a", b"k"), b"v")
     subjects.begin(("a", b"other"))
     assert knows(subjects, b"k") == b"v"
 
 
 def test_what_a_read_brings_after_a_write_was_asked_for_is_not_known() -> None:
-    subjects = Subjects()
+    subjects = PendingWrites()
     reading = subjects.known("a", b"k")
     assert reading
     subjects.begin(("a", b"k"))
@@ -90,7 +90,7 @@ def test_what_a_read_brings_after_a_write_was_asked_for_is_not_known() -> None:
 
 
 def test_an_entry_is_written_until_the_last_write_has_ended() -> None:
-    subjects = Subjects()
+    subjects = PendingWrites()
     for _ in range(2):
         subjects.begin(("a", b"k"))
     subjects.end(("a", b"k"), is_committed=True)
@@ -101,13 +101,13 @@ def test_an_entry_is_written_until_the_last_write_has_ended() -> None:
 
 @pytest.mark.parametrize("subject", ["a", EVERYTHING])
 def test_an_entry_is_written_with_its_namespace_and_with_all(subject: object) -> None:
-    subjects = Subjects()
+    subjects = PendingWrites()
     subjects.begin(subject)
     assert subjects.is_written("a", b"k")
 
 
 def test_a_write_that_was_not_committed_leaves_nothing_known() -> None:
-    subjects = Subjects()
+    subjects = PendingWrites()
     subjects.begin(("a", b"k"))
     subjects.put(("a", b"k"), b"never")
     subjects.end(("a", b"k"), is_committed=False)
@@ -115,7 +115,7 @@ def test_a_write_that_was_not_committed_leaves_nothing_known() -> None:
 
 
 def test_large_values_are_not_known_and_the_oldest_are_forgotten() -> None:
-    subjects = Subjects()
+    subjects = PendingWrites()
     subjects.put(("a", b"large"), bytes(KNOWN_VALUE + 1))
     assert knows(subjects, b"large") is None
     held = subjects.known("a", b"large")
@@ -131,7 +131,7 @@ LONG = b"k" * (KNOWN_KEY + 1)
 
 
 def test_what_has_a_long_key_is_not_known() -> None:
-    subjects = Subjects()
+    subjects = PendingWrites()
     subjects.put(("a", LONG), b"v")
     assert knows(subjects, LONG) is None
     reading = subjects.known("a", LONG)
@@ -143,7 +143,7 @@ def test_what_has_a_long_key_is_not_known() -> None:
 
 @pytest.mark.parametrize("subject", [("a", LONG), "a", EVERYTHING])
 def test_a_long_key_is_written_as_any_other(subject: object) -> None:
-    subjects = Subjects()
+    subjects = PendingWrites()
     subjects.begin(("a", b"short"))
     assert not subjects.is_written("a", LONG)
     subjects.begin(subject)
@@ -171,7 +171,7 @@ async def test_a_value_that_was_put_or_read_is_there_at_once(store: SqliteStore)
 
 async def test_a_read_waits_for_the_commit_of_what_was_put_before(store: SqliteStore) -> None:
     gate = Gate()
-    held = store._lanes.writer.submit(Kind.WRITE, gate.hold)
+    held = store._connections.writer.submit(OpKind.WRITE, gate.hold)
     await asyncio.to_thread(gate.wait_until_entered)
     store.entries.set("a", b"k", b"v")
     reading = store.entries.get("a", b"k")
@@ -205,7 +205,9 @@ async def test_an_entry_that_expires_is_read_each_time(store: SqliteStore, clock
 
 async def test_a_write_that_fails_is_not_known(store: SqliteStore) -> None:
     await store.entries.set("a", b"k", b"v")
-    await store._lanes.writer.submit(Kind.READ, lambda connection: connection.execute("PRAGMA query_only = ON").close())
+    await store._connections.writer.submit(
+        OpKind.READ, lambda connection: connection.execute("PRAGMA query_only = ON").close()
+    )
     with pytest.raises(StoreError):
         await store.entries.set("a", b"k", b"never")
     assert await store.entries.get("a", b"k") == b"v"
