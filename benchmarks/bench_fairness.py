@@ -78,7 +78,7 @@ async def beside(hogs: dict[str, bytes], windows: int, seconds: float) -> Beside
             await engine.run_all(crowd)
             await engine.go()
             engine.add(bad)
-            await engine.daemon.scheduler.welcome(bad, {})
+            await engine.daemon.scheduler.activate(bad, {})
             await asyncio.sleep(seconds / 2)
             probe = await ask_all_the_time(engine, seconds * windows)
             late = [await late_in_a_window(engine, seconds) for _ in range(windows)]

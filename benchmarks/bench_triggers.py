@@ -19,7 +19,7 @@ from benchmarks.place import folder
 from benchmarks.table import Effort, Row, median, percentile, read_effort, show
 from spyweb.model import TriggerType
 from spyweb.ops.world import Call
-from spyweb.runs.claims import Start
+from spyweb.runs.claims import RunRequest
 from spyweb.runs.live import LiveJob
 from spyweb.specs.watches import read_on
 from spyweb.store.protocol import Put
@@ -84,7 +84,7 @@ class Bench:
 
     def start(self, number: int) -> None:
         trigger = {"type": TriggerType.MANUAL.value}
-        self.engine.parts.runner.start(self.jobs[number % len(self.jobs)], [Start(trigger=trigger, patient=True)])
+        self.engine.parts.runner.start(self.jobs[number % len(self.jobs)], [RunRequest(trigger=trigger, patient=True)])
 
 
 @asynccontextmanager

@@ -32,7 +32,7 @@ from spyweb.ops.op import CATALOGUE
 from spyweb.ops.world import Call
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.attempt import HostFor
-from spyweb.runs.claims import Start
+from spyweb.runs.claims import RunRequest
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.specs.discover import JobFile
 from spyweb.store.protocol import Durability
@@ -121,7 +121,7 @@ class Engine:
         crowd = Crowd(len(jobs))
         began = time.perf_counter()
         for job in jobs:
-            self.parts.runner.start(job, [Start(trigger={"type": TriggerType.MANUAL.value}, observer=crowd)])
+            self.parts.runner.start(job, [RunRequest(trigger={"type": TriggerType.MANUAL.value}, observer=crowd)])
         await crowd.over
         return time.perf_counter() - began
 
@@ -143,7 +143,7 @@ class Engine:
 
     async def go(self) -> None:
         """Put every job on its schedule, and start."""
-        await self.daemon.scheduler.welcome(list(self.parts.live), {})
+        await self.daemon.scheduler.activate(list(self.parts.live), {})
         tune_interpreter()
         self.daemon.calls.start()
         self.daemon.scheduler.start()

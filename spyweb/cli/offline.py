@@ -16,7 +16,7 @@ from spyweb.clock import Clock
 from spyweb.errors import Problem, Refused
 from spyweb.model import Cursor, JobId, JobSpec, Run, RunId
 from spyweb.monitor.slices import at_a_stretch
-from spyweb.schedules.cursor import Welcome, dismissed, welcome
+from spyweb.schedules.cursor import Activation, activate, deactivated
 from spyweb.schedules.due import SPREAD_MS, earliest, settle, upcoming
 from spyweb.settings import Settings
 from spyweb.specs.discover import Scan, scan
@@ -114,7 +114,7 @@ class OfflineProject:
         if not spec.enabled or (cursor and cursor.paused):
             return iter(())
         now_ms = self._clock.now_ms()
-        due_ms = welcome(spec, cursor, now_ms, SPREAD_MS).cursor.due_ms
+        due_ms = activate(spec, cursor, now_ms, SPREAD_MS).cursor.due_ms
         return upcoming(spec, settle(spec, due_ms, now_ms, kept_since_ms=now_ms).cursor_ms)
 
     def read(self, ask: Callable[[Store], Awaitable[T]], otherwise: T) -> T:
@@ -194,8 +194,8 @@ async def _set_paused(spec: JobSpec, clock: Clock, store: Store, *, paused: bool
 
 def _paused(spec: JobSpec, cursor: Cursor | None, now_ms: int, *, paused: bool) -> Change:
     """A job that no daemon has seen yet gets its first cursor."""
-    seen = Welcome(cursor=cursor) if cursor else welcome(spec, None, now_ms, SPREAD_MS)
-    changed = replace(dismissed(seen.cursor, now_ms), paused=paused)
+    seen = Activation(cursor=cursor) if cursor else activate(spec, None, now_ms, SPREAD_MS)
+    changed = replace(deactivated(seen.cursor, now_ms), paused=paused)
     return Change(cursors=[changed], skipped=seen.skipped)
 
 

@@ -35,9 +35,9 @@ from spyweb.ops.world import Call, World
 from spyweb.outbox.courier import Courier
 from spyweb.outbox.send import Channels
 from spyweb.runs.attempt import CountingHost, HostFor, Observer, Surroundings
-from spyweb.runs.cause import depth_of
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.run import Runner
+from spyweb.runs.runner import Runner
+from spyweb.runs.state_trigger import depth_of
 from spyweb.settings import Settings
 from spyweb.specs.history import history_rules
 from spyweb.store.marker import Marker

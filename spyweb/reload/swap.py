@@ -22,7 +22,7 @@ from spyweb.reload.proof import PROOFS_AT_ONCE, Prover, Verdict, bounded_gather
 from spyweb.reload.server import ServerReloader
 from spyweb.reload.settings_file import SettingsFile
 from spyweb.runs.live import LiveJob, LiveJobs, code_of
-from spyweb.runs.run import Runner
+from spyweb.runs.runner import Runner
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.settings import Settings
 from spyweb.specs.discover import JobFile, Scan, scan
@@ -166,7 +166,7 @@ class Reloader:
         self.live.link()
         self._not_activated.update({job.id: job for job in (*new, *(job for job, _ in edited))})
         if self._not_activated:
-            await self.scheduler.welcome(list(self._not_activated.values()), self._cursors)
+            await self.scheduler.activate(list(self._not_activated.values()), self._cursors)
             self._not_activated.clear()
         _log_swap(new, todo)
 
@@ -178,9 +178,9 @@ class Reloader:
     async def _remove(self, gone: Sequence[LiveJob]) -> None:
         if not gone:
             return
-        await self.scheduler.dismiss(gone)
+        await self.scheduler.deactivate(gone)
         for job in gone:
-            if not job.is_newcomer:
+            if not job.is_new:
                 self._cursors[job.id] = job.cursor
             self.live.remove(job.id)
             self._not_activated.pop(job.id, None)
@@ -210,7 +210,7 @@ class Reloader:
             file = found.jobs.get(job.id)
             found_here = (*file.warnings, *doubts.get(job.spec.path, ())) if file else ()
             job.warnings = tuple(each for each in found_here if each.file not in look.uncompiled)
-        self.live.expect(not_loaded(self.live, self.broken, found.unsure))
+        self.live.set_unloadable(not_loaded(self.live, self.broken, found.unsure))
 
     def wake(self) -> None:
         """Have the files looked at soon: something changed, or may have (SIGHUP)."""

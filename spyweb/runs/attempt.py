@@ -16,10 +16,10 @@ from spyweb.lua.endings import never_begun
 from spyweb.lua.session import Host, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId, TriggerType
-from spyweb.runs.aftermath import may_retry
-from spyweb.runs.cause import conditions_of, event_of, told_to_lua
+from spyweb.runs.followups import may_retry
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import ctx_of
+from spyweb.runs.state_trigger import conditions_of, event_of, told_to_lua
 from spyweb.stalls import StallRecorder
 from spyweb.store.protocol import ChangeEvent, Events, Runs
 

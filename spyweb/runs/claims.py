@@ -10,15 +10,15 @@ from msgspec import Struct
 
 from spyweb.model import Cursor, Overlap, Run, RunId, RunState, TriggerType
 from spyweb.runs.attempt import DEBUG, Observer
-from spyweb.runs.cause import event_of
 from spyweb.runs.lineup import may_start_at_once, queued
 from spyweb.runs.live import LiveJob
 from spyweb.runs.overlap import QUEUE_LIMIT, Admission, admit
 from spyweb.runs.records import skip_of
+from spyweb.runs.state_trigger import event_of
 from spyweb.store.protocol import NewRun, SkippedRange
 
 
-class Start(Struct, frozen=True, kw_only=True):
+class RunRequest(Struct, frozen=True, kw_only=True):
     """A wish that a job run."""
 
     trigger: Mapping[str, object]
@@ -27,24 +27,24 @@ class Start(Struct, frozen=True, kw_only=True):
     observer: Observer | None = None  # a watched run (`spyweb run`) is one attempt, and starts no other job
 
 
-def by_hand(observer: Observer, *, debug: bool) -> Start:
+def by_hand(observer: Observer, *, debug: bool) -> RunRequest:
     """A person's wish to see the job run; with `debug`, what a monitor job finds, and nothing of it kept."""
     trigger: dict[str, object] = {"type": TriggerType.MANUAL.value}
-    return Start(trigger={**trigger, DEBUG: True} if debug else trigger, observer=observer)
+    return RunRequest(trigger={**trigger, DEBUG: True} if debug else trigger, observer=observer)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Due:
+class DueRuns:
     """What has come due of one job."""
 
     job: LiveJob
-    starts: Sequence[Start]
+    starts: Sequence[RunRequest]
     cursor: Cursor | None = None  # where it moves
     expects: Cursor | None = None  # where it is on record
     skipped: Sequence[SkippedRange] = ()  # what will not run
 
 
-class Claim(Struct, frozen=True, kw_only=True):
+class ClaimedRun(Struct, frozen=True, kw_only=True):
     """A start on its way to the store."""
 
     job: LiveJob
@@ -53,7 +53,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     replaces: bool = False  # once it is claimed, what runs and what waits makes way
 
 
-def admit_due(due: Due, now_ms: int, claims: list[Claim], skipped: list[SkippedRange]) -> None:
+def admit_due(due: DueRuns, now_ms: int, claims: list[ClaimedRun], skipped: list[SkippedRange]) -> None:
     """Add each start to what is claimed or to what is skipped."""
     job, waiting = due.job, queued(due.job)
     for wish in due.starts:
@@ -70,16 +70,16 @@ def admit_due(due: Due, now_ms: int, claims: list[Claim], skipped: list[SkippedR
         claims.append(claim)
 
 
-def claim_for_event(job: LiveJob, trigger: Mapping[str, object], now_ms: int, *, may_start: bool) -> Claim:
+def claim_for_event(job: LiveJob, trigger: Mapping[str, object], now_ms: int, *, may_start: bool) -> ClaimedRun:
     """What a change of state starts waits for its turn where it can't start at once, whatever `overlap` says."""
     candidate = Run(id=RunId(0), job=job.id, state=RunState.WAITING, trigger=trigger)
     starting = may_start and may_start_at_once(job, candidate)
     job.claiming += starting
     job.serving |= starting
-    return _claim(job, Start(trigger=trigger), Admission.START if starting else Admission.WAIT, now_ms)
+    return _claim(job, RunRequest(trigger=trigger), Admission.START if starting else Admission.WAIT, now_ms)
 
 
-def _claim(job: LiveJob, wish: Start, verdict: Admission, now_ms: int) -> Claim:
+def _claim(job: LiveJob, wish: RunRequest, verdict: Admission, now_ms: int) -> ClaimedRun:
     starting = verdict is Admission.START
     new = NewRun(
         job=job.id,
@@ -90,10 +90,10 @@ def _claim(job: LiveJob, wish: Start, verdict: Admission, now_ms: int) -> Claim:
         generation=job.code.generation,
         event=event_of(wish.trigger),
     )
-    return Claim(job=job, new=new, observer=wish.observer, replaces=verdict is Admission.REPLACE)
+    return ClaimedRun(job=job, new=new, observer=wish.observer, replaces=verdict is Admission.REPLACE)
 
 
-def answered(claim: Claim, *, refused: bool) -> None:
+def answered(claim: ClaimedRun, *, refused: bool) -> None:
     """It is on its way no longer."""
     job, is_caused_by_change = claim.job, claim.new.event is not None
     if claim.new.state is RunState.RUNNING:

@@ -7,8 +7,8 @@ while one of them waits to be tried again, those of later changes of the same ke
 from __future__ import annotations
 
 from spyweb.model import Overlap, Run
-from spyweb.runs.cause import event_of, is_caused, subject_of
 from spyweb.runs.live import LiveJob
+from spyweb.runs.state_trigger import event_of, is_caused, subject_of
 
 CAUSED_LIMIT = 200  # runs of one job that wait; further changes wait in the store
 

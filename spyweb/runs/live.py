@@ -58,7 +58,7 @@ class LiveJob:
         return bool(self.in_flight or self.claiming)
 
     @property
-    def is_newcomer(self) -> bool:
+    def is_new(self) -> bool:
         """Nobody has said yet where its schedule goes on (schedules/cursor.py)."""
         return not self.cursor.schedule
 
@@ -89,7 +89,7 @@ class LiveJobs:
         self._leaving: list[LiveJob] = []  # removed while they were busy
         self._dependents: dict[JobId, list[JobId]] = {}
         self._listeners: list[Callable[[], None]] = []
-        self.awaited: frozenset[str] = frozenset()  # see `expect`
+        self.unloadable: frozenset[str] = frozenset()  # see `set_unloadable`
 
     def __iter__(self) -> Iterator[LiveJob]:
         return iter(list(self._jobs.values()))
@@ -112,7 +112,7 @@ class LiveJobs:
         self._leaving = [each for each in (*self._leaving, job) if each and each.busy]
         return job
 
-    def heir_of(self, job: LiveJob) -> LiveJob:
+    def current(self, job: LiveJob) -> LiveJob:
         """Whoever has its name now; itself, where that is nobody."""
         return self._jobs.get(job.id, job)
 
@@ -125,10 +125,10 @@ class LiveJobs:
         for listener in self._listeners:
             listener()
 
-    def expect(self, awaited: frozenset[str]) -> None:
+    def set_unloadable(self, jobs: frozenset[str]) -> None:
         """Jobs, or files that don't tell whose they are, that can't be loaded: nobody knows what they ask for."""
-        if awaited != self.awaited:
-            self.awaited = awaited
+        if jobs != self.unloadable:
+            self.unloadable = jobs
             self.link()
 
     def on_linked(self, listener: Callable[[], None]) -> None:

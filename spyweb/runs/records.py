@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from spyweb.lua.result import result_text
 from spyweb.model import Ending, Outcome, Run, RunId, TriggerType
-from spyweb.runs.cause import event_of
+from spyweb.runs.state_trigger import event_of
 from spyweb.store.protocol import End, NewRun, SkippedRange
 
 

@@ -18,10 +18,10 @@ from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId, Outcome, RunId, TriggerType
-from spyweb.runs.cause import Trigger, caused_by, trigger_of
 from spyweb.runs.lineup import room_for_caused
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.run import Runner
+from spyweb.runs.runner import Runner
+from spyweb.runs.state_trigger import Trigger, caused_by, trigger_of
 from spyweb.specs.watches import concerns, scope_of, watches_of
 from spyweb.store.protocol import BEFORE_ALL, Change, Position, SkippedRange, Store, WantedChange
 
@@ -86,7 +86,7 @@ class Triggers:
 
     def link(self) -> None:
         """Watch what the live jobs ask for; called each time that specs have changed."""
-        self._events.watch(watches_of(job.spec for job in self._live), all_known=not self._live.awaited)
+        self._events.watch(watches_of(job.spec for job in self._live), all_known=not self._live.unloadable)
         self._has_linked = True
         self._woken.set()
 
@@ -146,7 +146,7 @@ class Triggers:
 
     def _decide(self, change: WantedChange, handout: Handout) -> None:
         job = self._live.find(change.job)
-        if job is None and self._live.awaited:  # perhaps its file is one that can't be loaded
+        if job is None and self._live.unloadable:  # perhaps its file is one that can't be loaded
             handout.left.add(change.job)
             return
         matched = [on for on in job.spec.on if concerns(on, change)] if job and job.spec.enabled else []

@@ -20,11 +20,11 @@ from spyweb.clock import Clock
 from spyweb.errors import CursorMoved, Refused
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import Cursor, JobId, Outcome, RunId, TriggerType
-from spyweb.runs.claims import Due, Start
+from spyweb.runs.claims import DueRuns, RunRequest
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.run import Runner
+from spyweb.runs.runner import Runner
 from spyweb.scheduler.timers import Timers
-from spyweb.schedules.cursor import dismissed, moved_to, skipped_of, waits_for_the_past, welcome
+from spyweb.schedules.cursor import activate, deactivated, moved_to, skipped_of, waits_for_the_past
 from spyweb.schedules.due import SPREAD_MS, Settlement, jittered, next_due, schedule_text, settle
 from spyweb.store.protocol import Change, Runs
 
@@ -44,7 +44,7 @@ SCHEDULED: Mapping[str, object] = {"type": TriggerType.SCHEDULE.value}
 class _Fired(Struct, frozen=True):
     """A job whose cursor has moved, and where it was."""
 
-    due: Due
+    due: DueRuns
     before: Cursor
 
 
@@ -121,9 +121,9 @@ class Scheduler:
         before = job.cursor
         job.cursor = moved_to(before, settlement.cursor_ms)
         several = len(settlement.runs) > 1
-        starts = [Start(trigger=SCHEDULED, due_ms=due_ms, patient=several) for due_ms in settlement.runs]
+        starts = [RunRequest(trigger=SCHEDULED, due_ms=due_ms, patient=several) for due_ms in settlement.runs]
         missed = [skipped_of(job.id, Outcome.MISSED, stretch, now_ms, stretch.reason) for stretch in settlement.missed]
-        due = Due(job=job, starts=starts, cursor=job.cursor, expects=job.recorded, skipped=missed)
+        due = DueRuns(job=job, starts=starts, cursor=job.cursor, expects=job.recorded, skipped=missed)
         self._fired.append(_Fired(due, before))
 
     def _claim(self) -> None:
@@ -215,41 +215,41 @@ class Scheduler:
         for job in jobs:
             self._timers.drop(job.id)
 
-    async def welcome(self, jobs: Sequence[LiveJob], known: Mapping[JobId, Cursor]) -> None:
+    async def activate(self, jobs: Sequence[LiveJob], known: Mapping[JobId, Cursor]) -> None:
         """Take up jobs that have come to life: new, edited, enabled again, or there before a restart.
 
         Newcomers go by what is `known` of them, the others by the cursors they have.
         """
         async with self._at_rest(jobs):
-            await self._take_up(jobs, [known.get(job.id) if job.is_newcomer else job.cursor for job in jobs])
+            await self._take_up(jobs, [known.get(job.id) if job.is_new else job.cursor for job in jobs])
 
     async def _take_up(self, jobs: Sequence[LiveJob], known: Sequence[Cursor | None]) -> None:
         now_ms = self._clock.now_ms()
         count = known.count(None)
         spread_ms = SPREAD_MS if count > FEW else count * CATCH_UP_MS
-        welcomes = [welcome(job.spec, cursor, now_ms, spread_ms) for job, cursor in zip(jobs, known, strict=True)]
-        skipped = [stretch for each in welcomes for stretch in each.skipped]
-        await self._runs.record(Change(cursors=[each.cursor for each in welcomes], skipped=skipped))
-        for job, before, each in zip(jobs, known, welcomes, strict=True):
+        activations = [activate(job.spec, cursor, now_ms, spread_ms) for job, cursor in zip(jobs, known, strict=True)]
+        skipped = [stretch for each in activations for stretch in each.skipped]
+        await self._runs.record(Change(cursors=[each.cursor for each in activations], skipped=skipped))
+        for job, before, each in zip(jobs, known, activations, strict=True):
             job.reached_ms = _reached_ms(job, before or each.cursor, each.cursor)
             job.cursor = job.recorded = each.cursor
             job.kept_since_ms = now_ms
             self._refused.pop(job.id, None)
         self._space_out([job for job in jobs if self._is_overdue(job, now_ms)], now_ms)
 
-    async def dismiss(self, jobs: Sequence[LiveJob]) -> None:
+    async def deactivate(self, jobs: Sequence[LiveJob]) -> None:
         """From now on these jobs are not due: their files are gone."""
         async with self._at_rest(jobs):
             now_ms = self._clock.now_ms()
-            taken_up = [job for job in jobs if not job.is_newcomer]
-            idle = [dismissed(job.cursor, now_ms) for job in taken_up]
+            taken_up = [job for job in jobs if not job.is_new]
+            idle = [deactivated(job.cursor, now_ms) for job in taken_up]
             await self._runs.record(Change(cursors=idle))
             for job, cursor in zip(taken_up, idle, strict=True):
                 job.cursor = job.recorded = cursor
 
     async def note_absent(self, cursors: Sequence[Cursor]) -> list[Cursor]:
         """These jobs were known once and have no file now; gives their cursors as they are on record."""
-        idle = [dismissed(cursor, self._clock.now_ms()) for cursor in cursors]
+        idle = [deactivated(cursor, self._clock.now_ms()) for cursor in cursors]
         if idle:
             await self._runs.record(Change(cursors=idle))
         return idle
@@ -258,7 +258,7 @@ class Scheduler:
         """Raises Refused for a newcomer, and for a job that was deleted meanwhile."""
         async with self._at_rest([job]):
             _expect_taken_up(job)
-            paused = replace(dismissed(job.cursor, self._clock.now_ms()), paused=True)
+            paused = replace(deactivated(job.cursor, self._clock.now_ms()), paused=True)
             await self._runs.record(Change(cursors=[paused]))
             job.cursor = job.recorded = paused
 
@@ -317,7 +317,7 @@ def _keeps_its_schedule(job: LiveJob) -> bool:
 def _expect_taken_up(job: LiveJob) -> None:
     if job.gone:
         raise Refused(f"{job.id} is gone")
-    if job.is_newcomer:
+    if job.is_new:
         raise Refused(f"{job.id} is not on its schedule yet: try again in a moment")
 
 

@@ -12,10 +12,10 @@ from spyweb.schedules.due import (
     after_edit,
     already_past,
     first_cursor,
+    missed_until,
     next_due,
     parse_schedule_text,
     schedule_text,
-    stretch_until,
 )
 from spyweb.store.protocol import SkippedRange
 
@@ -24,14 +24,14 @@ REPEATED_MS = 600_000  # times of a cron that a clock set back by no more than t
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Welcome:
+class Activation:
     """Where a job's schedule goes on, and what is put on record for the time before."""
 
     cursor: Cursor
     skipped: tuple[SkippedRange, ...] = ()
 
 
-def welcome(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) -> Welcome:
+def activate(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) -> Activation:
     """Take up the schedule of a job that has come to life or was edited.
 
     `spread_ms` is the time over which the first runs of new jobs are spread.
@@ -41,12 +41,12 @@ def welcome(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) ->
     if waits_for_the_past(spec.schedule, known.due_ms, now_ms):  # the clock was set back while nothing ran
         known = replace(known, due_ms=now_ms)
     if not spec.enabled or known.paused:
-        return Welcome(cursor=_idle(known, now_ms))
+        return Activation(cursor=_idle(known, now_ms))
     if known.idle_since_ms is not None:
         return _after_absence(spec, known, now_ms)
     if _is_edited(spec, known):
         return _after_edit(spec, known, now_ms)
-    return Welcome(cursor=known)
+    return Activation(cursor=known)
 
 
 def waits_for_the_past(schedule: Schedule, cursor_ms: int, now_ms: int) -> bool:
@@ -75,7 +75,7 @@ def moved_to(known: Cursor, due_ms: int) -> Cursor:
     )
 
 
-def dismissed(known: Cursor, now_ms: int) -> Cursor:
+def deactivated(known: Cursor, now_ms: int) -> Cursor:
     """The cursor of a job that is absent, disabled or paused from now on."""
     return _idle(known, now_ms)
 
@@ -84,7 +84,7 @@ def _idle(known: Cursor, now_ms: int) -> Cursor:
     return known if known.idle_since_ms is not None else replace(known, idle_since_ms=now_ms)
 
 
-def _first_seen(spec: JobSpec, now_ms: int, spread_ms: int) -> Welcome:
+def _first_seen(spec: JobSpec, now_ms: int, spread_ms: int) -> Activation:
     text = schedule_text(spec.schedule)
     idle_since_ms = None if spec.enabled else now_ms
     cursor = Cursor(
@@ -93,15 +93,15 @@ def _first_seen(spec: JobSpec, now_ms: int, spread_ms: int) -> Welcome:
     past = _past(spec, now_ms)
     for stretch in past:
         cursor = replace(cursor, due_ms=stretch.last_due_ms)
-    return Welcome(cursor=cursor, skipped=past)
+    return Activation(cursor=cursor, skipped=past)
 
 
-def _after_absence(spec: JobSpec, known: Cursor, now_ms: int) -> Welcome:
+def _after_absence(spec: JobSpec, known: Cursor, now_ms: int) -> Activation:
     edited = _after_edit(spec, known, now_ms, Outcome.PAUSED, AWAY) if _is_edited(spec, known) else None
     cursor = replace(edited.cursor if edited else known, idle_since_ms=None)
-    absent = stretch_until(spec.schedule, cursor.due_ms, now_ms)
+    absent = missed_until(spec.schedule, cursor.due_ms, now_ms)
     before = edited.skipped if edited else ()
-    return Welcome(
+    return Activation(
         cursor=replace(cursor, due_ms=absent.last_ms) if absent else cursor,
         skipped=(*before, *_skipped(spec, Outcome.PAUSED, absent, now_ms, AWAY)),
     )
@@ -113,7 +113,7 @@ def _is_edited(spec: JobSpec, known: Cursor) -> bool:
 
 def _after_edit(
     spec: JobSpec, known: Cursor, now_ms: int, outcome: Outcome = Outcome.MISSED, reason: str = EDITED
-) -> Welcome:
+) -> Activation:
     earlier = _earlier(known)
     cursor = replace(
         known,
@@ -122,8 +122,8 @@ def _after_edit(
     )
     following_ms = next_due(spec.schedule, cursor.due_ms)  # from there on the new schedule answers
     until_ms = now_ms if following_ms is None else min(now_ms, following_ms - 1)
-    unrun = stretch_until(earlier, known.due_ms, until_ms)
-    return Welcome(cursor=cursor, skipped=(*_past(spec, now_ms), *_skipped(spec, outcome, unrun, now_ms, reason)))
+    unrun = missed_until(earlier, known.due_ms, until_ms)
+    return Activation(cursor=cursor, skipped=(*_past(spec, now_ms), *_skipped(spec, outcome, unrun, now_ms, reason)))
 
 
 def _earlier(known: Cursor) -> Schedule:

@@ -73,7 +73,7 @@ def last_due(schedule: Schedule, cursor_ms: int, now_ms: int) -> int | None:
     return due_ms if due_ms is not None and due_ms > cursor_ms else None
 
 
-def stretch_until(schedule: Schedule, cursor_ms: int, now_ms: int) -> Missed | None:
+def missed_until(schedule: Schedule, cursor_ms: int, now_ms: int) -> Missed | None:
     """Every due time later than the cursor and not later than now, as one stretch."""
     first_ms = next_due(schedule, cursor_ms)
     if first_ms is None or first_ms > now_ms:
@@ -181,7 +181,7 @@ def settle(spec: JobSpec, cursor_ms: int, now_ms: int, *, kept_since_ms: int = 0
     due_ms = _only_due(spec, cursor_ms, now_ms)
     if due_ms is not None and _in_grace(spec, due_ms, now_ms, kept_since_ms):
         return Settlement(cursor_ms=due_ms, runs=[due_ms], missed=[])
-    stretch = _come(spec, stretch_until(spec.schedule, cursor_ms, now_ms), cursor_ms, now_ms)
+    stretch = _come(spec, missed_until(spec.schedule, cursor_ms, now_ms), cursor_ms, now_ms)
     if stretch is None:
         return Settlement(cursor_ms=cursor_ms)
     runs = [

@@ -16,9 +16,9 @@ from spyweb.monitor.expectations import is_short
 from spyweb.monitor.slices import Steps, finish
 from spyweb.outbox.courier import Courier
 from spyweb.reload.swap import Reloader
-from spyweb.runs.claims import Start, by_hand
+from spyweb.runs.claims import RunRequest, by_hand
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.run import Runner
+from spyweb.runs.runner import Runner
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.schedules.due import earliest, upcoming
 from spyweb.service.run_watch import RunWatcher
@@ -151,7 +151,7 @@ class DaemonService:
 
         Raises Refused when it makes no sense now.
         """
-        start = Start(trigger={"type": TriggerType.MANUAL.value})
+        start = RunRequest(trigger={"type": TriggerType.MANUAL.value})
         return next(iter(await self.runner.start_by_hand(self._live(job), start)), None)
 
     async def pause(self, job: JobId) -> None:

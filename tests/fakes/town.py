@@ -11,7 +11,7 @@ from spyweb.lua.session import Code
 from spyweb.model import Cursor, Every, JobId, JobSpec, Run
 from spyweb.runs.attempt import CountingHost, Observer, Surroundings
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.run import Runner
+from spyweb.runs.runner import Runner
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.stalls import StallRecorder
 from spyweb.store.memory.memory import MemoryStore
@@ -72,7 +72,7 @@ class Town:
         for job in jobs:
             self.live.add(job)
         self.live.link()
-        await self.scheduler.welcome(jobs, await self.store.runs.cursors())
+        await self.scheduler.activate(jobs, await self.store.runs.cursors())
         self.timers.start()
         await self.clock.turn()
 

@@ -17,11 +17,11 @@ from spyweb.schedules.due import (
     first_cursor,
     jittered,
     last_due,
+    missed_until,
     next_due,
     parse_schedule_text,
     schedule_text,
     settle,
-    stretch_until,
 )
 
 MINUTE = timedelta(minutes=1)
@@ -147,7 +147,7 @@ def test_a_cron_over_a_change_of_clocks_is_what_a_minute_by_minute_walk_finds(
     found = walk(schedule, ms(start), ms(end))
 
     assert found == [ms(moment) for moment in oracle(rule, zone, start, end)]
-    stretch = stretch_until(schedule, ms(start), ms(end))
+    stretch = missed_until(schedule, ms(start), ms(end))
     assert (
         (stretch.first_ms, stretch.last_ms, stretch.count) == (found[0], found[-1], len(found))
         if stretch
@@ -287,7 +287,7 @@ def test_every_due_time_runs_once_or_is_recorded_once_and_none_is_lost(
 
     assert runs == sorted(set(runs))
     assert all(jittered(spec, due_ms) <= now_ms for due_ms in runs)
-    dealt_with = stretch_until(schedule, start_ms, cursor_ms)
+    dealt_with = missed_until(schedule, start_ms, cursor_ms)
     assert len(runs) + recorded == (dealt_with.count if dealt_with else 0)
     waiting = next_due(schedule, cursor_ms)
     assert waiting is None or jittered(spec, waiting) > now_ms

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spyweb.model import JobId, Outcome, Overlap, Retry, Run, RunId
-from spyweb.runs.cause import event_of
+from spyweb.runs.state_trigger import event_of
 from spyweb.store.memory.memory import MemoryStore
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS

@@ -198,17 +198,17 @@ async def test_a_new_job_that_does_not_compile_does_not_live_until_it_does(tmp_p
 
 async def test_a_job_that_never_could_be_loaded_is_awaited_until_it_can_be_or_is_gone(tmp_path: Path) -> None:
     async with world(tmp_path, {"hello": HELLO, "oops": "-- /// job\n"}) as w:
-        assert w.town.live.awaited == {"oops", "jobs/oops.lua"}
+        assert w.town.live.unloadable == {"oops", "jobs/oops.lua"}
         w.save("jobs/oops.lua", HELLO)
         w.save("jobs/hello.lua", "-- /// job\n")
         await w.look()
-        assert w.town.live.awaited == frozenset(), "the old version of hello lives on"
+        assert w.town.live.unloadable == frozenset(), "the old version of hello lives on"
         w.save("jobs/more.lua", "-- /// job\n")
         await w.look()
-        assert w.town.live.awaited == {"more", "jobs/more.lua"}
+        assert w.town.live.unloadable == {"more", "jobs/more.lua"}
         (tmp_path / "jobs/more.lua").unlink()
         await w.look()
-        assert w.town.live.awaited == frozenset()
+        assert w.town.live.unloadable == frozenset()
 
 
 async def test_an_edit_of_the_settings_alone_is_told_to_whoever_depends_on_them(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ async def test_a_deleted_file_ends_the_job(tmp_path: Path) -> None:
         assert await w.town.record() == ["hello schedule success"]
 
 
-async def test_a_file_that_comes_back_after_its_dismissal_was_refused_is_due_as_before(
+async def test_a_file_that_comes_back_after_its_deactivation_was_refused_is_due_as_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with world(tmp_path, {"hello": HELLO}) as w:
@@ -669,7 +669,7 @@ async def test_an_edit_that_the_store_refuses_is_taken_up_later(tmp_path: Path) 
 
     async with world(tmp_path, {"hello": HELLO}) as w:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(w.town.scheduler, "welcome", refuse)
+            patch.setattr(w.town.scheduler, "activate", refuse)
             w.save("jobs/hello.lua", HELLO.replace("1m", "2m"))
             with pytest.raises(StoreError):
                 await w.look()

@@ -45,9 +45,9 @@ def test_a_claim_on_its_way_makes_a_job_busy() -> None:
 
 def test_who_listens_hears_of_awaited_jobs_when_they_change() -> None:
     live, told = LiveJobs(), list[frozenset[str]]()
-    live.on_linked(lambda: told.append(live.awaited))
+    live.on_linked(lambda: told.append(live.unloadable))
     for awaited in (frozenset({"a"}), frozenset({"a"}), frozenset[str]()):
-        live.expect(awaited)
+        live.set_unloadable(awaited)
 
     assert told == [{"a"}, frozenset()]
 
@@ -57,8 +57,8 @@ def test_a_job_that_was_removed_while_it_was_busy_counts_until_its_runs_have_end
     live.add(job := make_job())
     job.in_flight[run.id] = run
     live.remove(job.id)
-    assert (live.running(), live.is_busy(), live.heir_of(job)) == ([run], True, job)
+    assert (live.running(), live.is_busy(), live.current(job)) == ([run], True, job)
     live.add(back := make_job())
-    assert (live.running(), back.in_flight, live.heir_of(job)) == ([run], {7: run}, back)
+    assert (live.running(), back.in_flight, live.current(job)) == ([run], {7: run}, back)
     del job.in_flight[run.id]
     assert (live.running(), live.is_busy()) == ([], False)

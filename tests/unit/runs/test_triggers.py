@@ -24,7 +24,7 @@ from spyweb.model import (
     RunId,
     RunState,
 )
-from spyweb.runs.claims import Start
+from spyweb.runs.claims import RunRequest
 from spyweb.runs.lineup import CAUSED_LIMIT
 from spyweb.runs.triggers import MOST_DEPTH, PAGE
 from spyweb.store.memory.memory import MemoryStore
@@ -36,7 +36,7 @@ from tests.fakes.town import make_job
 from tests.fakes.triggered import make_listener, on, triggered_town
 
 ORDERS = JobId("orders")
-BY_HAND = Start(trigger={"type": "manual"})
+BY_HAND = RunRequest(trigger={"type": "manual"})
 DECLINED = Ending(outcome=Outcome.SKIPPED, reason="is_big returned false")
 
 
@@ -497,7 +497,7 @@ async def test_changes_wait_for_a_job_whose_file_is_broken_when_the_daemon_start
     store = MemoryStore(clock := FakeClock())
     await left_behind(store, clock)
     async with triggered_town(store, clock) as t:
-        t.town.live.expect(BROKEN)
+        t.town.live.set_unloadable(BROKEN)
         await t.settle(make_listener("quick"))
         await t.change("d")
         assert t.handled() == ["d"], "it did not watch before"
@@ -525,7 +525,7 @@ async def test_a_job_that_loads_while_changes_are_read_gets_its_waiting_run_befo
 
     monkeypatch.setattr(store.events, "wanted", wanted_slowly)
     async with triggered_town(store, clock) as t:
-        t.town.live.expect(BROKEN)
+        t.town.live.set_unloadable(BROKEN)
         await t.settle()
         read.set()  # the page is on its way to be handed out
         await t.town.settle(make_listener())
@@ -538,11 +538,11 @@ async def test_changes_for_a_broken_job_leave_the_store_once_it_is_deleted() -> 
     store = MemoryStore(clock := FakeClock())
     await left_behind(store, clock)
     async with triggered_town(store, clock) as t:
-        t.town.live.expect(BROKEN)
+        t.town.live.set_unloadable(BROKEN)
         await t.settle()
         assert await t.left() == ["b", "c"]
         assert [run.state for run in await store.runs.open()] == [RunState.WAITING]
-        t.town.live.expect(frozenset())
+        t.town.live.set_unloadable(frozenset())
         await clock.turn()
 
         assert await t.left() == []
@@ -554,10 +554,10 @@ async def test_a_second_broken_job_does_not_hold_up_the_first_once_it_is_mended(
     store = MemoryStore(clock := FakeClock())
     await left_behind(store, clock)
     async with triggered_town(store, clock) as t:
-        t.town.live.expect(BROKEN | {"other"})
+        t.town.live.set_unloadable(BROKEN | {"other"})
         await t.settle()
         await t.town.settle(make_listener())
-        t.town.live.expect(frozenset({"other"}))
+        t.town.live.set_unloadable(frozenset({"other"}))
         await clock.turn()
 
         assert t.handled() == ["a", "b", "c"]
@@ -595,14 +595,14 @@ async def test_a_paused_job_is_told_once_of_a_change_that_waits_for_another() ->
         await t.change("b")
         await t.change("c")
     async with triggered_town(store, clock) as t:
-        t.town.live.expect(BROKEN)
+        t.town.live.set_unloadable(BROKEN)
         paused = make_listener("paused")
         await t.town.settle(paused)
         await t.town.scheduler.pause(paused)
         await t.settle()
         for broken in (BROKEN | {"other"}, BROKEN, frozenset[str]()):
             assert await t.left() == ["b", "c"]
-            t.town.live.expect(broken)
+            t.town.live.set_unloadable(broken)
             await clock.turn()
 
         assert await t.left() == []
@@ -616,11 +616,11 @@ async def test_after_a_crash_a_run_of_a_job_that_can_not_be_loaded_begins_again_
         await t.settle(make_listener())
         await t.change("a", b"v")
         async with triggered_town(store, clock) as after:
-            after.town.live.expect(BROKEN)
+            after.town.live.set_unloadable(BROKEN)
             await after.settle()
             assert await after.town.record() == ["orders state lost", "orders retry waiting attempt 2"]
             await after.town.settle(make_listener())
-            after.town.live.expect(frozenset())
+            after.town.live.set_unloadable(frozenset())
             await clock.turn()
 
             assert [event["new_value"] for event in after.events()] == ["v"]

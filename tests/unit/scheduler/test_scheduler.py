@@ -298,7 +298,7 @@ async def test_an_edited_every_counts_from_the_cursor() -> None:
         await t.settle(job)
         await t.clock.turn(600)
         job.spec = replace(job.spec, schedule=Every(period_ms=900_000))
-        await t.scheduler.welcome([job], {job.id: job.cursor})
+        await t.scheduler.activate([job], {job.id: job.cursor})
         await t.clock.turn(299)
         assert len(await t.record()) == 1
         await t.clock.turn(2)
@@ -331,7 +331,7 @@ async def test_a_timer_can_not_come_between_an_edit_and_its_record(monkeypatch: 
 
         before = job.cursor
         monkeypatch.setattr(t.store.runs, "record", slow)
-        await t.scheduler.welcome([job], {job.id: before})
+        await t.scheduler.activate([job], {job.id: before})
         monkeypatch.setattr(t.store.runs, "record", record)
         assert (job.cursor, len(await t.record())) == (before, 1)
         await t.clock.turn(1)
@@ -467,10 +467,10 @@ async def test_a_pause_outlasts_an_edit_that_came_while_it_was_on_its_way(monkey
             await settle()
             t.clock.advance(61)
             catching_up = t.tasks.create_task(t.scheduler.catch_up([job]))
-            welcoming = t.tasks.create_task(t.scheduler.welcome([job], {job.id: job.cursor}))
+            activating = t.tasks.create_task(t.scheduler.activate([job], {job.id: job.cursor}))
             await settle()
             await hanging.grant()
-            await asyncio.gather(pausing, catching_up, welcoming)
+            await asyncio.gather(pausing, catching_up, activating)
         await t.clock.turn(HOUR)
         assert (job.cursor.paused, len(await t.record())) == (True, 1)
         assert (await t.store.runs.cursors())[job.id] == job.cursor
@@ -496,7 +496,7 @@ async def test_a_job_that_is_deleted_while_a_pause_waits_for_the_store_is_not_pa
 
 async def delete(t: Town, job: LiveJob) -> None:
     """As a reload does it."""
-    await t.scheduler.dismiss([job])
+    await t.scheduler.deactivate([job])
     t.runner.forget(job)
 
 
@@ -525,16 +525,16 @@ async def test_an_edit_goes_by_what_the_store_made_of_the_claim_on_its_way(monke
         with monkeypatch.context() as patch:
             hanging = hang(t, patch)
             await t.clock.turn(60)
-            welcoming = t.tasks.create_task(t.scheduler.welcome([job], {job.id: job.cursor}))
+            activating = t.tasks.create_task(t.scheduler.activate([job], {job.id: job.cursor}))
             await settle()
             await hanging.refuse()
             await hanging.grant()
-            await welcoming
+            await activating
         await t.clock.turn(180)
         assert await dealt_with(t.store, MINUTE_MS) == list(range(5))
 
 
-async def test_a_dismissal_that_the_store_refuses_leaves_the_job_on_its_schedule(
+async def test_a_deactivation_that_the_store_refuses_leaves_the_job_on_its_schedule(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with town() as t:
@@ -544,24 +544,24 @@ async def test_a_dismissal_that_the_store_refuses_leaves_the_job_on_its_schedule
         with monkeypatch.context() as patch:
             patch.setattr(t.store.runs, "record", refuse)
             with pytest.raises(StoreError):
-                await t.scheduler.dismiss([job])
+                await t.scheduler.deactivate([job])
         assert job.cursor == cursor
         await t.clock.turn(60)
         assert await t.record() == ["prices schedule success"] * 2
 
 
-async def test_a_dismissal_waits_for_the_claim_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_deactivation_waits_for_the_claim_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     async with town() as t:
         await t.settle(job := make_job())
         await t.clock.turn(1)
         with monkeypatch.context() as patch:
             hanging = hang(t, patch)
             await t.clock.turn(60)
-            dismissing = t.tasks.create_task(t.scheduler.dismiss([job]))
+            deactivating = t.tasks.create_task(t.scheduler.deactivate([job]))
             await settle()
             await hanging.refuse()
             await hanging.grant()
-            await dismissing
+            await deactivating
         await t.clock.turn(HOUR)
         assert (await t.store.runs.cursors())[job.id] == job.cursor
         assert job.cursor.idle_since_ms is not None

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from spyweb.model import At, Cron, Cursor, Every, JobId, Outcome, Schedule
-from spyweb.schedules.cursor import AWAY, REPEATED_MS, dismissed, welcome
+from spyweb.schedules.cursor import AWAY, REPEATED_MS, activate, deactivated
 from spyweb.schedules.due import next_due, schedule_text
 from tests.fakes.town import make_spec
 
@@ -19,19 +19,19 @@ def cursor(due_ms: int = NOW, **fields: object) -> Cursor:
 
 
 def test_a_job_first_seen_alone_is_due_at_once() -> None:
-    seen = welcome(make_spec(), None, NOW, 0)
+    seen = activate(make_spec(), None, NOW, 0)
     assert next_due(make_spec().schedule, seen.cursor.due_ms) == NOW
 
 
 def test_an_at_in_the_past_is_recorded() -> None:
-    seen = welcome(make_spec(schedule=At(at_ms=NOW - 5)), None, NOW, 0)
+    seen = activate(make_spec(schedule=At(at_ms=NOW - 5)), None, NOW, 0)
     assert [(stretch.outcome, stretch.count) for stretch in seen.skipped] == [(Outcome.MISSED, 1)]
     assert seen.cursor.due_ms == NOW - 5
 
 
 def test_a_restart_leaves_the_cursor_alone() -> None:
     known = cursor(NOW - 10 * MINUTE)
-    assert welcome(make_spec(), known, NOW, 0).cursor == known
+    assert activate(make_spec(), known, NOW, 0).cursor == known
 
 
 @pytest.mark.parametrize(
@@ -47,22 +47,22 @@ def test_a_cursor_in_the_future_is_taken_back_to_now_unless_its_times_have_names
     schedule: Schedule, ahead: int, is_taken_back: bool
 ) -> None:
     known = cursor(NOW + ahead, schedule=schedule_text(schedule))
-    assert welcome(make_spec(schedule=schedule), known, NOW, 0).cursor.due_ms == NOW + ahead * (not is_taken_back)
+    assert activate(make_spec(schedule=schedule), known, NOW, 0).cursor.due_ms == NOW + ahead * (not is_taken_back)
 
 
 def test_a_job_that_was_away_while_the_clock_was_set_back_goes_on_from_now() -> None:
-    back = welcome(make_spec(), cursor(NOW + 60 * MINUTE, idle_since_ms=NOW + 61 * MINUTE), NOW, 0)
+    back = activate(make_spec(), cursor(NOW + 60 * MINUTE, idle_since_ms=NOW + 61 * MINUTE), NOW, 0)
     assert (back.cursor.due_ms, back.cursor.idle_since_ms, back.skipped) == (NOW, None, ())
 
 
 def test_a_disabled_job_is_idle_from_the_first_time_it_is_seen_so() -> None:
-    idle = welcome(make_spec(enabled=False), cursor(), NOW, 0).cursor
+    idle = activate(make_spec(enabled=False), cursor(), NOW, 0).cursor
     assert idle.idle_since_ms == NOW
-    assert welcome(make_spec(enabled=False), idle, NOW + MINUTE, 0).cursor == idle
+    assert activate(make_spec(enabled=False), idle, NOW + MINUTE, 0).cursor == idle
 
 
 def test_the_due_times_of_an_absence_are_one_paused_stretch() -> None:
-    back = welcome(make_spec(), cursor(idle_since_ms=NOW), NOW + 5 * MINUTE + 1, 0)
+    back = activate(make_spec(), cursor(idle_since_ms=NOW), NOW + 5 * MINUTE + 1, 0)
     assert [(s.outcome, s.first_due_ms, s.last_due_ms, s.count) for s in back.skipped] == [
         (Outcome.PAUSED, NOW + MINUTE, NOW + 5 * MINUTE, 5)
     ]
@@ -71,7 +71,7 @@ def test_the_due_times_of_an_absence_are_one_paused_stretch() -> None:
 
 def test_the_due_times_of_an_absence_with_an_edit_are_on_record_too() -> None:
     edited = make_spec(schedule=Every(period_ms=2 * MINUTE))
-    back = welcome(edited, cursor(idle_since_ms=NOW), NOW + 10 * MINUTE, 0)
+    back = activate(edited, cursor(idle_since_ms=NOW), NOW + 10 * MINUTE, 0)
     assert [(s.outcome, s.first_due_ms, s.last_due_ms, s.count, s.reason) for s in back.skipped] == [
         (Outcome.PAUSED, NOW + MINUTE, NOW + 9 * MINUTE, 9, AWAY),
         (Outcome.PAUSED, NOW + 10 * MINUTE, NOW + 10 * MINUTE, 1, AWAY),
@@ -81,14 +81,14 @@ def test_the_due_times_of_an_absence_with_an_edit_are_on_record_too() -> None:
 
 def test_an_edit_while_nothing_ran_records_what_the_earlier_schedule_missed() -> None:
     edited = make_spec(schedule=Cron(expression="0 * * * *", timezone="UTC"))
-    found = welcome(edited, cursor(), NOW + 3 * MINUTE + 1, 0)
+    found = activate(edited, cursor(), NOW + 3 * MINUTE + 1, 0)
     assert [(s.outcome, s.count) for s in found.skipped] == [(Outcome.MISSED, 3)]
     assert next_due(edited.schedule, found.cursor.due_ms) == NOW + 60 * MINUTE
 
 
 def test_an_edited_every_counts_from_the_cursor() -> None:
     edited = make_spec(schedule=Every(period_ms=10 * MINUTE))
-    found = welcome(edited, cursor(), NOW + 1, 0)
+    found = activate(edited, cursor(), NOW + 1, 0)
     assert next_due(edited.schedule, found.cursor.due_ms) == NOW + 10 * MINUTE
 
 
@@ -96,10 +96,10 @@ def test_an_edited_every_counts_from_the_cursor() -> None:
 def test_an_edit_to_an_at_that_is_past_is_recorded(idle_since_ms: int | None) -> None:
     """By the time that somebody has saved the file."""
     edited = make_spec(schedule=At(at_ms=NOW + 1_000))
-    found = welcome(edited, cursor(idle_since_ms=idle_since_ms), NOW + 1_001, 0)
+    found = activate(edited, cursor(idle_since_ms=idle_since_ms), NOW + 1_001, 0)
     assert [(s.outcome, s.first_due_ms) for s in found.skipped] == [(Outcome.MISSED, NOW + 1_000)]
     assert next_due(edited.schedule, found.cursor.due_ms) is None
-    assert welcome(edited, found.cursor, NOW + 2 * MINUTE, 0).skipped == ()
+    assert activate(edited, found.cursor, NOW + 2 * MINUTE, 0).skipped == ()
 
 
 @pytest.mark.parametrize("idle_since_ms", [None, NOW])
@@ -109,18 +109,18 @@ def test_an_edit_of_a_schedule_that_nobody_can_read_any_more_begins_now(
 ) -> None:
     """A time zone that this machine's data does not have, say."""
     known = cursor(schedule=unknown, idle_since_ms=idle_since_ms)
-    found = welcome(make_spec(schedule=Cron(expression="* * * * *", timezone="UTC")), known, NOW + MINUTE + 1, 0)
+    found = activate(make_spec(schedule=Cron(expression="* * * * *", timezone="UTC")), known, NOW + MINUTE + 1, 0)
     assert (found.cursor.due_ms, found.skipped) == (NOW + MINUTE, ())
 
 
 def test_no_due_time_is_accounted_for_under_both_schedules() -> None:
     edited = make_spec(schedule=Every(period_ms=2 * MINUTE))
-    found = welcome(edited, cursor(), NOW + 3 * MINUTE, 0)
+    found = activate(edited, cursor(), NOW + 3 * MINUTE, 0)
     assert next_due(edited.schedule, found.cursor.due_ms) == NOW + 3 * MINUTE
     assert [(s.first_due_ms, s.last_due_ms) for s in found.skipped] == [(NOW + MINUTE, NOW + 2 * MINUTE)]
 
 
 def test_a_paused_job_stays_where_it_is() -> None:
     known = cursor(paused=True, idle_since_ms=NOW)
-    assert welcome(make_spec(), known, NOW + MINUTE, 0).cursor == known
-    assert dismissed(known, NOW + MINUTE) == known
+    assert activate(make_spec(), known, NOW + MINUTE, 0).cursor == known
+    assert deactivated(known, NOW + MINUTE) == known

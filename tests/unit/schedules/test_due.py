@@ -17,12 +17,12 @@ from spyweb.schedules.due import (
     first_cursor,
     jittered,
     last_due,
+    missed_until,
     newest_until,
     next_due,
     parse_schedule_text,
     schedule_text,
     settle,
-    stretch_until,
     upcoming,
 )
 from spyweb.settings.units import LONGEST_MS
@@ -85,18 +85,18 @@ def test_a_cron_minute_is_due_at_the_next_mark() -> None:
     ],
 )
 def test_a_stretch_holds_every_due_time_up_to_now(schedule: Schedule, cursor: int, stretch: Missed | None) -> None:
-    assert stretch_until(schedule, cursor, NOW) == stretch
+    assert missed_until(schedule, cursor, NOW) == stretch
 
 
 def test_a_stretch_of_a_cron_over_a_month_of_seconds_is_exact() -> None:
     each_second = Cron(expression="* * * * * *", timezone="America/New_York")
-    stretch = stretch_until(each_second, NOW - 30 * 86_400_000, NOW)
+    stretch = missed_until(each_second, NOW - 30 * 86_400_000, NOW)
 
     assert stretch == Missed(first_ms=NOW - 30 * 86_400_000 + 1_000, last_ms=NOW, count=30 * 86_400)
 
 
 def test_a_stretch_of_centuries_still_ends_and_names_its_first_and_last() -> None:
-    stretch = stretch_until(EACH_MINUTE, 0, MINUTE_MARK)
+    stretch = missed_until(EACH_MINUTE, 0, MINUTE_MARK)
 
     assert stretch is not None
     assert (stretch.first_ms, stretch.last_ms) == (MINUTE, MINUTE_MARK)

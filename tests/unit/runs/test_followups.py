@@ -3,7 +3,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from spyweb.model import After, Ending, Failure, JobId, Outcome, Retry, Run, RunId, RunState
-from spyweb.runs.aftermath import may_retry, next_attempt, what_follows
+from spyweb.runs.followups import may_retry, next_attempt, what_follows
 from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS
 from tests.fakes.town import make_job
 

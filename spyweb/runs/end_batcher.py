@@ -20,7 +20,7 @@ PATIENCE = 0.005  # seconds; the job is busy so much longer, and a crash then le
 Waiter = Future[bool]
 
 
-class Ends:
+class EndBatcher:
     def __init__(self, runs: Runs, clock: Clock) -> None:
         self._runs = runs
         self._clock = clock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spyweb.model import JobId, Outcome, RunId, RunState
-from spyweb.runs.ends import PATIENCE, Ends
+from spyweb.runs.end_batcher import PATIENCE, EndBatcher
 from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import Change, End, NewRun, Runs
 from tests.fakes.clock import FakeClock
@@ -26,11 +26,11 @@ def end(run: int) -> End:
     return End(run=RunId(run), ended_ms=1, outcome=Outcome.SUCCESS)
 
 
-async def open_ends() -> tuple[Ends, Notebook, FakeClock]:
+async def open_ends() -> tuple[EndBatcher, Notebook, FakeClock]:
     store = MemoryStore(clock := FakeClock())
     new = [NewRun(job=JobId(f"job{number}"), state=RunState.RUNNING, trigger={"type": "manual"}) for number in range(3)]
     await store.runs.record(Change(new=new))
-    return Ends(store.runs, clock), Notebook(store.runs), clock
+    return EndBatcher(store.runs, clock), Notebook(store.runs), clock
 
 
 async def test_the_last_run_under_way_is_waited_for_by_nobody() -> None:
@@ -67,7 +67,7 @@ async def test_ends_wait_only_so_long() -> None:
 async def test_what_the_store_refuses_is_left_to_each_run() -> None:
     clock = FakeClock()
     store = MemoryStore(clock)
-    ends = Ends(store.runs, clock)
+    ends = EndBatcher(store.runs, clock)
     ends.under_way = 1
     waiters = [ends.add(end(1)), ends.add(end(2))]
     await store.close()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from spyweb.model import Ending, Failure, JobId, Outcome, Retry, Run, RunState, TriggerType
-from spyweb.runs.cause import cause_of, depth_of, event_of, is_caused
 from spyweb.runs.live import LiveJob
 from spyweb.runs.retry import retry_delay_ms
+from spyweb.runs.state_trigger import cause_of, depth_of, event_of, is_caused
 from spyweb.store.protocol import Change, NewRun, SkippedRange
 
 

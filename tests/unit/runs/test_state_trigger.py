@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from spyweb.model import NULL, JobId, Run, RunId, RunState, Value
-from spyweb.runs.cause import (
+from spyweb.runs.state_trigger import (
     caused_by,
     conditions_of,
     depth_of,

@@ -13,10 +13,10 @@ from spyweb.errors import NoAccess, Refused, StoreCorrupt, StoreError
 from spyweb.lua.session import Host, Request
 from spyweb.model import After, Ending, Every, JobId, Never, Outcome, Overlap, Retry, Run, RunId
 from spyweb.runs.attempt import STORE_PATIENCE, CountingHost, Observer
-from spyweb.runs.claims import Start
+from spyweb.runs.claims import RunRequest
 from spyweb.runs.live import LiveJob
 from spyweb.runs.overlap import QUEUE_LIMIT
-from spyweb.runs.run import LAST_PATIENCE, STOP_PATIENCE
+from spyweb.runs.runner import LAST_PATIENCE, STOP_PATIENCE
 from spyweb.stalls import TOO_OFTEN, Work
 from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import Change
@@ -27,7 +27,7 @@ from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS
 from tests.fakes.stalling import Hands
 from tests.fakes.town import Town, make_job, silent_host, town
 
-BY_HAND = Start(trigger={"type": "manual"})
+BY_HAND = RunRequest(trigger={"type": "manual"})
 PRICES = JobId("prices")
 
 
@@ -259,7 +259,7 @@ async def test_a_watched_run_is_one_attempt_and_says_so_to_its_script() -> None:
         t.machine.endings[PRICES] = [FAILED]
         job = make_job(schedule=Never(), retry=Retry(retries=2, jitter=False))
         await t.settle(job)
-        t.runner.start_by_hand(job, Start(trigger={"type": "manual"}, observer=Watcher()))
+        t.runner.start_by_hand(job, RunRequest(trigger={"type": "manual"}, observer=Watcher()))
         await t.clock.turn(60)
         assert await t.record() == ["prices manual failed"]
         assert [request.arguments[1] for request in t.machine.requests] == [False]
@@ -271,7 +271,7 @@ async def test_a_watched_run_starts_no_other_job_and_is_seen_to_its_end() -> Non
         first = make_job(schedule=Never())
         second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
         await t.settle(first, second)
-        t.runner.start_by_hand(first, Start(trigger={"type": "manual"}, observer=watcher))
+        t.runner.start_by_hand(first, RunRequest(trigger={"type": "manual"}, observer=watcher))
         await t.clock.turn()
         assert await t.record() == ["prices manual success"]
         assert watcher.seen == [SUCCESS]
@@ -369,7 +369,7 @@ async def test_who_watches_a_run_that_is_given_up_sees_it_end(is_deleted: bool) 
         job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
         await t.settle(job)
         t.runner.start_by_hand(job, BY_HAND)
-        t.runner.start_by_hand(job, Start(trigger={"type": "manual"}, observer=watcher))
+        t.runner.start_by_hand(job, RunRequest(trigger={"type": "manual"}, observer=watcher))
         await t.clock.turn()
         if is_deleted:
             t.live.remove(PRICES)
@@ -573,7 +573,7 @@ async def test_whoever_watches_a_run_whose_end_a_damaged_store_does_not_take_hea
     async with town() as t:
         t.machine.held.add(PRICES)
         await t.settle(job := make_job(schedule=Never()))
-        t.runner.start_by_hand(job, Start(trigger={"type": "manual"}, observer=watcher))
+        t.runner.start_by_hand(job, RunRequest(trigger={"type": "manual"}, observer=watcher))
         await t.clock.turn()
         monkeypatch.setattr(t.store.runs, "record", partial(refuse, error=StoreCorrupt(Path("spyweb.db"), "malformed")))
         t.machine.finish(1)
@@ -595,7 +595,7 @@ async def test_a_run_whose_host_can_not_be_made_fails_and_leaves_its_job_free() 
         t.runner._around = replace(t.runner._around, host_for=host_for)
         job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
         await t.settle(job)
-        t.runner.start_by_hand(job, Start(trigger={"type": "manual"}, observer=watcher))
+        t.runner.start_by_hand(job, RunRequest(trigger={"type": "manual"}, observer=watcher))
         t.runner.start_by_hand(job, BY_HAND)
         await t.clock.turn()
         assert await t.record() == ["prices manual failed", "prices manual success"]

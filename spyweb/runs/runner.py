@@ -20,15 +20,15 @@ from spyweb.logs.refusals import tell_refusal
 from spyweb.lua.timeouts import within
 from spyweb.lua.wire import Why
 from spyweb.model import Cursor, Ending, Failure, Outcome, Run, RunId, RunState
-from spyweb.runs.aftermath import begin_again, next_attempt, what_follows
 from spyweb.runs.attempt import STORE_PATIENCE, CountingHost, Observer, Surroundings, attempt, cancel
-from spyweb.runs.cause import event_of, is_caused
-from spyweb.runs.claims import Claim, Due, Start, admit_due, answered, busy_with, claim_for_event
-from spyweb.runs.ends import Ends
+from spyweb.runs.claims import ClaimedRun, DueRuns, RunRequest, admit_due, answered, busy_with, claim_for_event
+from spyweb.runs.end_batcher import EndBatcher
+from spyweb.runs.followups import begin_again, next_attempt, what_follows
 from spyweb.runs.lineup import line_up, queued, take_next
 from spyweb.runs.live import Delay, LiveJob
 from spyweb.runs.overlap import Admission, admit
 from spyweb.runs.records import end_of, run_of, unbegun
+from spyweb.runs.state_trigger import event_of, is_caused
 from spyweb.stalls import Work, work_for
 from spyweb.store.protocol import Begin, Change, End, NewRun, SkippedRange
 
@@ -51,17 +51,17 @@ class Runner:
         self._observers: dict[RunId, Observer] = {}
         self._told: dict[RunId, Why] = {}  # runs that are to end, also before they have begun
         self._listeners: list[Callable[[LiveJob], None]] = []
-        self._ends = Ends(around.runs, around.clock)
+        self._ends = EndBatcher(around.runs, around.clock)
         self._log = log.bind()  # finding it anew takes 3 us
-        self._left: list[Run] = []  # of an earlier daemon, whose jobs can't be loaded yet
+        self._orphaned: list[Run] = []  # of an earlier daemon, whose jobs can't be loaded yet
         self._stopping = False
         self._idle = asyncio.Event()
-        self._live.on_linked(self._look_at_left)
+        self._live.on_linked(self._take_up_orphaned)
 
     def start(
         self,
         job: LiveJob,
-        starts: Sequence[Start],
+        starts: Sequence[RunRequest],
         *,
         cursor: Cursor | None = None,
         skipped: Sequence[SkippedRange] = (),
@@ -70,12 +70,12 @@ class Runner:
 
         Gives the id of each claimed run, None for one that was claimed before; skipped starts have none.
         """
-        return self.start_due([Due(job=job, starts=starts, cursor=cursor, skipped=skipped)])
+        return self.start_due([DueRuns(job=job, starts=starts, cursor=cursor, skipped=skipped)])
 
-    def start_due(self, due: Sequence[Due]) -> Future[list[RunId | None]]:
+    def start_due(self, due: Sequence[DueRuns]) -> Future[list[RunId | None]]:
         """As `start`, for several jobs in one commit: all of it is claimed or none."""
         now_ms = self._clock.now_ms()
-        claims: list[Claim] = []
+        claims: list[ClaimedRun] = []
         skipped: list[SkippedRange] = []
         for each in due:
             skipped += each.skipped
@@ -103,13 +103,13 @@ class Runner:
         """Call this each time that a run which a change of state had started has ended."""
         self._listeners.append(listener)
 
-    def _record(self, change: Change, claims: Sequence[Claim]) -> Future[list[RunId | None]]:
+    def _record(self, change: Change, claims: Sequence[ClaimedRun]) -> Future[list[RunId | None]]:
         self._ends.flush()  # they share the commit
         future = self._around.runs.record(change)
         future.add_done_callback(partial(self._claimed, claims))
         return future
 
-    def start_by_hand(self, job: LiveJob, start: Start) -> Future[list[RunId | None]]:
+    def start_by_hand(self, job: LiveJob, start: RunRequest) -> Future[list[RunId | None]]:
         """As `start`, for a person: raises Refused where a due time would be skipped, and at a stop."""
         if self._stopping:
             raise Refused(f"{job.id}: the daemon stops")
@@ -134,7 +134,7 @@ class Runner:
         self._told.setdefault(run.id, why)
         cancel(self._around, run.id, why)
 
-    def _claimed(self, claims: Sequence[Claim], future: Future[list[RunId | None]]) -> None:
+    def _claimed(self, claims: Sequence[ClaimedRun], future: Future[list[RunId | None]]) -> None:
         refused = future.cancelled() or future.exception() is not None  # whoever asked sees the error
         for claim in claims:
             answered(claim, refused=refused)
@@ -175,7 +175,7 @@ class Runner:
             bug = Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason="a bug in spyweb: see its log")
             await self._commit(Change(end=[end_of(run, bug, self._clock.now_ms())]))
             self._show_end(run, bug)
-            self._start_next(self._live.heir_of(job))
+            self._start_next(self._live.current(job))
 
     def _show_end(self, run: Run, ending: Ending) -> None:
         """To whoever watches."""
@@ -206,7 +206,7 @@ class Runner:
         if observer:
             self._show_end(run, ending)
         self._line_up(follow.new, ids)
-        heir = self._live.heir_of(job)
+        heir = self._live.current(job)
         self._start_next(heir)
         if caused:
             for listener in self._listeners:
@@ -216,7 +216,7 @@ class Runner:
         """It is in flight no longer, however that came."""
         job.in_flight.pop(run.id, None)
         self._told.pop(run.id, None)
-        heir = self._live.heir_of(job)
+        heir = self._live.current(job)
         if heir.serving and is_caused(run):
             heir.serving = False
         self._wake_if_idle()
@@ -271,8 +271,8 @@ class Runner:
             job = self._live.find(run.job)
             if job is not None:
                 self._wait(job, run)
-            elif self._live.awaited:
-                self._left.append(run)
+            elif self._live.unloadable:
+                self._orphaned.append(run)
             else:  # deleted while this was on its way to the store
                 self._begin_story(self._end_unbegun([run], unbegun(DELETED)), f"write off run {run.id} of {run.job}")
 
@@ -340,8 +340,8 @@ class Runner:
             job = self._live.find(run.job)
             if run.state is RunState.RUNNING:
                 await self._bury(job, run)
-            elif job is None and self._live.awaited:
-                self._left.append(run)
+            elif job is None and self._live.unloadable:
+                self._orphaned.append(run)
             elif job is None or not job.spec.enabled:
                 await self._end_unbegun([run], unbegun("the job is gone or disabled"))
             elif run.start_after_ms is None:
@@ -350,11 +350,11 @@ class Runner:
             else:
                 self._wait(job, run)
 
-    def _look_at_left(self) -> None:
+    def _take_up_orphaned(self) -> None:
         """Specs have changed: take up what waited for them."""
-        settled = [run for run in self._left if self._live.find(run.job) or not self._live.awaited]
+        settled = [run for run in self._orphaned if self._live.find(run.job) or not self._live.unloadable]
         if settled and not self._stopping:
-            self._left = [run for run in self._left if run not in settled]
+            self._orphaned = [run for run in self._orphaned if run not in settled]
             self._begin_story(self.take_up(settled), "take up what was left")
 
     async def _bury(self, job: LiveJob | None, run: Run) -> None:
@@ -368,7 +368,7 @@ class Runner:
 
     def _again(self, job: LiveJob | None, run: Run, ending: Ending) -> NewRun | None:
         if job is None:
-            return begin_again(run) if self._live.awaited else None
+            return begin_again(run) if self._live.unloadable else None
         if not job.spec.enabled:
             return None
         if is_caused(run):
