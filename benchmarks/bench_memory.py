@@ -121,7 +121,7 @@ def rows_of(seen: Figures) -> list[Row]:
         return Row(figure=figure, ours=ours / of, unit=unit, peer="one process with lupa", theirs=theirs, limit=limit)
 
     return [
-        row("daemon and 2 workers, idle, PSS", seen["tree"], "MB", MB, 65),
+        row("daemon and 2 workers, idle, PSS", seen["tree"], "MB", MB, 80),
         row("one worker more, PSS", seen["one worker more"], "MB", MB),
         row("a job with its VM, idle, PSS", seen["vm"], "KB", KB, 96),
         row("a job that never ran, PSS", seen["never ran"], "KB", KB, 4),

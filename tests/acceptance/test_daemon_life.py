@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks.processes import family
 from spyweb.model import JobId, Outcome
+from spyweb.reload.watch import BEGUN_MS
 from tests.fakes.project import COMMAND, Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -173,7 +174,7 @@ def test_sigterm_stops_what_runs_and_records_it(project: Project) -> None:
 
 
 def test_sigterm_lets_a_run_end_within_the_grace(project: Project) -> None:
-    project.job("slow", "sleep(1000)")
+    project.job("slow", "sleep(500)")
     with project.daemon() as daemon:
         project.desk().trigger(JobId("slow"))
         eventually(lambda: project.runs("slow")[0].state == "running")
@@ -225,10 +226,10 @@ def test_sighup_looks_at_files_whose_changes_nobody_watches(project: Project) ->
     (project.root / "jobs/late.lua").unlink()
     (project.root / "jobs/late.lua").symlink_to("../.hidden/late.lua")
     with project.daemon() as daemon:
-        time.sleep(2)  # the watch has begun, with the look that belongs to it
+        project.job("seen", "return 1")
+        eventually(lambda: len(project.desk().jobs()) == 2)  # the watch has begun ...
+        time.sleep(2 * BEGUN_MS / 1000)  # ... and the look that belongs to its beginning, which nobody tells of, is over
         hidden.write_text(text.replace("return 1", "return 2"))
-        time.sleep(1)
-        assert project.shown("late").generation == 1
         daemon.process.send_signal(signal.SIGHUP)
         eventually(lambda: project.shown("late").generation == 2)
 
