@@ -47,7 +47,8 @@ class ScheduledCalls:
     def call_every(self, name: str, seconds: float, call: Callable[[], Awaitable[None]]) -> None:
         """Call every so many seconds, for the first time after as many; never while the last call is under way."""
         trigger = IntervalTrigger(seconds=seconds, timezone=UTC)
-        self._scheduler.add_job(_make_and_await, trigger, args=(call,), id=name, replace_existing=True, max_instances=1)
+        order = {"id": name, "name": name, "replace_existing": True, "max_instances": 1}
+        self._scheduler.add_job(_make_and_await, trigger, args=(call,), **order)
 
     def next_ms(self, name: str) -> int | None:
         """Return when this call is to be made next; None where it never is."""
@@ -56,11 +57,12 @@ class ScheduledCalls:
 
     def clock_was_set(self) -> None:
         """Go by what the wall clock shows now: call at once what is repeated, and what is due."""
+        if not self._scheduler.running:
+            return
         for job in self._scheduler.get_jobs():
             if isinstance(job.trigger, IntervalTrigger):
                 job.modify(next_run_time=_moment(self._clock.now_ms()))
-        if self._scheduler.running:
-            self._scheduler.wakeup()
+        self._scheduler.wakeup()
 
 
 async def _make(call: Callable[[], object]) -> None:

@@ -228,7 +228,7 @@ def test_sighup_looks_at_files_whose_changes_nobody_watches(project: Project) ->
     with project.daemon() as daemon:
         project.job("seen", "return 1")
         eventually(lambda: len(project.desk().jobs()) == 2)  # the watch has begun ...
-        time.sleep(2 * BEGUN_MS / 1000)  # ... and the look that belongs to its beginning, which nobody tells of, is over
+        time.sleep(2 * BEGUN_MS / 1000)  # ... and the look at its beginning, of which nobody tells, is over
         hidden.write_text(text.replace("return 1", "return 2"))
         daemon.process.send_signal(signal.SIGHUP)
         eventually(lambda: project.shown("late").generation == 2)
