@@ -175,7 +175,7 @@ async def open_engine(
             yield Engine(parts=parts, daemon=daemon, lateness=lateness, host_for=plain)
         finally:
             daemon.scheduler.stop()
-            daemon.calls.stop()
+            await daemon.calls.stop()
             await parts.runner.drain(1)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from asyncio import Task
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,7 +34,6 @@ class ChoreRunner:
         self._calls = calls
         self._clock = clock
         self._account: dict[str, ChoreHealth] = {}
-        self._under_way: set[Task[object]] = set()
 
     def start(self, chores: Sequence[Chore]) -> None:
         for chore in chores:
@@ -45,18 +42,13 @@ class ChoreRunner:
 
     async def stop(self) -> None:
         """Begin no chore any more, and wait until those under way are cancelled."""
-        self._calls.stop()
-        if self._under_way:
-            await asyncio.wait(self._under_way)
+        await self._calls.stop()
 
     def health(self) -> list[ChoreHealth]:
         return [replace(each, next_at_ms=self._calls.next_ms(each.name)) for each in self._account.values()]
 
     async def run(self, chore: Chore) -> None:
         """Do a chore once.  No error leaves it: this is the boundary of the daemon's background work."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._under_way.add(task)
         began_ms, began, problem = self._clock.now_ms(), self._clock.monotonic(), ""
         try:
             await chore.do()
@@ -66,8 +58,6 @@ class ChoreRunner:
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
             log.exception("a chore met a bug in spyweb", chore=chore.name)
-        finally:
-            self._under_way.discard(task)
         self._account[chore.name] = ChoreHealth(
             name=chore.name,
             every_s=chore.every_s,

@@ -6,6 +6,8 @@ comes later by as much as the clock was set back.
 
 from __future__ import annotations
 
+import asyncio
+from asyncio import CancelledError, Task
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
@@ -23,20 +25,33 @@ class ScheduledCalls:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._under_way: set[Task[object]] = set()
+        self._is_stopping = False
         self._scheduler = AsyncIOScheduler(timezone=UTC, job_defaults={"coalesce": True, "misfire_grace_time": None})
 
     def start(self) -> None:
         self._scheduler.start()
 
-    def stop(self) -> None:
-        """Make no call any more, and cancel those under way.  Stopping what was never started does nothing."""
-        if self._scheduler.running:
-            self._scheduler.shutdown(wait=False)
+    async def stop(self) -> None:
+        """Make no call any more, and wait until those under way are cancelled.  Without a start nothing happens.
+
+        APScheduler would cancel them itself, but not wait, and log each as an error.
+        """
+        if not self._scheduler.running or self._is_stopping:
+            return
+        self._is_stopping = True
+        self._scheduler.pause()
+        await self._clock.sleep(0)  # what has just been ordered of the loop begins
+        for task in self._under_way:
+            task.cancel()
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+        self._scheduler.shutdown(wait=False)
 
     def call_at(self, name: str, at_ms: int, call: Callable[[], object]) -> None:
         """Call once, at this moment or as soon as possible after it, in place of an earlier order with that name."""
         self._scheduler.add_job(
-            _make,
+            self._make,
             DateTrigger(_moment(at_ms)),
             args=(call,),
             id=name,
@@ -48,7 +63,7 @@ class ScheduledCalls:
         """Call every so many seconds, for the first time after as many; never while the last call is under way."""
         trigger = IntervalTrigger(seconds=seconds, timezone=UTC)
         order = {"id": name, "name": name, "replace_existing": True, "max_instances": 1}
-        self._scheduler.add_job(_make_and_await, trigger, args=(call,), **order)
+        self._scheduler.add_job(self._make_and_await, trigger, args=(call,), **order)
 
     def next_ms(self, name: str) -> int | None:
         """Return when this call is to be made next; None where it never is."""
@@ -64,15 +79,24 @@ class ScheduledCalls:
                 job.modify(next_run_time=_moment(self._clock.now_ms()))
         self._scheduler.wakeup()
 
+    async def _make(self, call: Callable[[], object]) -> None:
+        """Make a call; APScheduler would make it in a thread, since it is not async."""
+        if not self._is_stopping:
+            call()
 
-async def _make(call: Callable[[], object]) -> None:
-    """Make a call; APScheduler would make it in a thread, since it is not async."""
-    call()
-
-
-async def _make_and_await(call: Callable[[], Awaitable[None]]) -> None:
-    """Make a call; APScheduler would not see that a lambda or a method gives something to be awaited."""
-    await call()
+    async def _make_and_await(self, call: Callable[[], Awaitable[None]]) -> None:
+        """Make a call and wait for its end, in the task that APScheduler has made for it."""
+        task = asyncio.current_task()
+        if task is None or self._is_stopping:
+            return
+        self._under_way.add(task)
+        try:
+            await call()
+        except CancelledError:
+            if not self._is_stopping:
+                raise
+        finally:
+            self._under_way.discard(task)
 
 
 def _moment(ms: int) -> datetime:

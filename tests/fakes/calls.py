@@ -38,13 +38,16 @@ class FakeCalls(ScheduledCalls):
         for name in self._orders:
             self._arm(name)
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         self._is_running = False
+        under_way = [task for order in self._orders.values() for task in order.under_way]
         for order in self._orders.values():
             if order.handle:
                 order.handle.cancel()
-            for task in order.under_way:
-                task.cancel()
+        for task in under_way:
+            task.cancel()
+        if under_way:
+            await asyncio.wait(under_way)
 
     def call_at(self, name: str, at_ms: int, call: Callable[[], object]) -> None:
         self._order(name, Order(at_ms, call))

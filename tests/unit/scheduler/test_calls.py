@@ -48,8 +48,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     clock = RealClock() if request.param == "apscheduler" else FakeClock()
     calls = FakeCalls(clock) if isinstance(clock, FakeClock) else ScheduledCalls(clock)
     yield World(clock, calls)
-    calls.stop()
-    await settle()
+    await calls.stop()
 
 
 async def test_a_call_is_made_once_at_its_moment(world: World) -> None:
@@ -105,7 +104,9 @@ async def _note(world: World, word: str) -> None:
     world.note(word)
 
 
-async def test_nothing_is_called_after_a_stop_and_what_is_under_way_is_cancelled(world: World) -> None:
+async def test_nothing_is_called_after_a_stop_and_what_is_under_way_is_cancelled(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     async def call() -> None:
         world.note("begins")
         try:
@@ -118,13 +119,36 @@ async def test_nothing_is_called_after_a_stop_and_what_is_under_way_is_cancelled
     world.calls.start()
     await world.until("begins")
     world.calls.call_at("late", world.clock.now_ms() - 1, world.noting("late"))
-    world.calls.stop()
-    await world.until("begins", "cancelled")
+    await world.calls.stop()
+    assert world.story == ["begins", "cancelled"]
     for _ in range(5):
         await settle()
     assert world.story == ["begins", "cancelled"]
     assert world.calls.next_ms("slow") is None
-    world.calls.stop()  # again, or without a start
+    await world.calls.stop()
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("rounds", range(6))
+async def test_a_stop_at_any_moment_before_a_call_is_no_error(
+    world: World, caplog: pytest.LogCaptureFixture, rounds: int
+) -> None:
+    """Between the wake-up and the call APScheduler has made a task that has not begun."""
+    world.calls.start()
+    world.calls.call_at("one", world.clock.now_ms() - 1, world.noting("called"))
+    world.calls.call_every("two", SOON_S, lambda: _note(world, "called too"))
+    world.calls.clock_was_set()
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+    await world.calls.stop()
+    told = list(world.story)
+    for _ in range(5):
+        await settle()
+    assert (world.story, caplog.records) == (told, [])
+
+
+async def test_stopping_without_a_start_does_nothing(world: World) -> None:
+    await world.calls.stop()
 
 
 async def test_when_the_clock_was_set_what_is_repeated_is_called_at_once(world: World) -> None:
