@@ -11,7 +11,7 @@ import structlog
 
 from spyweb.daemon.proving import execute
 from spyweb.daemon.runtime import Runtime, note_line
-from spyweb.endpoints.endpoints import Around, Endpoints
+from spyweb.endpoints.endpoints import Endpoints
 from spyweb.errors import Problem
 from spyweb.logs.job import JobLogs
 from spyweb.lua.session import Code, Host
@@ -54,13 +54,12 @@ async def open_server(stack: AsyncExitStack, parts: Runtime) -> Server:
     lines = await stack.enter_async_context(JobLogs(root, clock, LOG))
     failures = await stack.enter_async_context(JobLogs(root, clock, ERRORS))
     endpoints = Endpoints(
-        Around(
-            machine=parts.pool,
-            host_for=partial(host_for, parts, lines),
-            run_ended=parts.world.call_ended,
-            note_failure=partial(note_failure, failures),
-            clock=clock,
-        )
+        pool=parts.pool,
+        clock=clock,
+        tasks=parts.tasks,
+        host_for=partial(host_for, parts, lines),
+        run_ended=parts.world.call_ended,
+        note_failure=partial(note_failure, failures),
     )
     stack.push_async_callback(endpoints.close, 0)
     prover = Prover(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from spyweb.clock import Clock
 from spyweb.daemon.testing_world import WorldFactory
-from spyweb.endpoints.endpoints import Around, Endpoints, ServerVersion
+from spyweb.endpoints.endpoints import Endpoints, ServerVersion
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Host
 from spyweb.model import JobId, JobSpec, RunId
@@ -122,22 +123,22 @@ def serve_project(
 async def open_endpoints(
     pool: Pool, world: World, handler_log: HandlerLog, code: Code, clock: Clock
 ) -> AsyncIterator[Endpoints]:
-    endpoints = Endpoints(
-        Around(
-            machine=pool,
+    async with TaskGroup() as tasks:
+        endpoints = Endpoints(
+            pool=pool,
+            clock=clock,
+            tasks=tasks,
             host_for=lambda _, run: host_in(world, run, handler_log.note_line),
             run_ended=world.call_ended,
             note_failure=handler_log.note_failure,
-            clock=clock,
         )
-    )
-    endpoints.version = ServerVersion(codes=[code])
-    pool.keep_spares(code, SPARES)
-    try:
-        yield endpoints
-    finally:
-        await endpoints.close(0)
-        pool.retire(SERVER, code.generation + 1)
+        endpoints.version = ServerVersion(codes=[code])
+        pool.keep_spares(code, SPARES)
+        try:
+            yield endpoints
+        finally:
+            await endpoints.close(0)
+            pool.retire(SERVER, code.generation + 1)
 
 
 def host_in(world: World, run: RunId, log: JobLog) -> Host:

@@ -1,27 +1,29 @@
-"""The Lua endpoints: which version of server/init.lua answers, and what becomes of each request.
+"""The Lua endpoints: the version of server/init.lua that answers, and each request from its arrival to its run's end.
 
 A request has a VM of its own.  Its answer leaves at once; what its handler deferred goes on after it, in the same run.
 """
 
 from __future__ import annotations
 
-from asyncio import Future, get_running_loop
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from asyncio import Future, TaskGroup, get_running_loop
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import cast
+
+import structlog
+from msgspec import Struct
 
 from spyweb.clock import Clock
-from spyweb.endpoints.exchange import EndpointAnswer, EndpointHost, Modules, answer_in
-from spyweb.endpoints.lanes import Lanes
-from spyweb.endpoints.limiter import ConcurrencyLimiter
 from spyweb.errors import PoolError, Problem
-from spyweb.lua.deadlines import Deadlines
+from spyweb.lua.pool import Pool
 from spyweb.lua.procedures import Procedure
 from spyweb.lua.session import Code, Host, Request
 from spyweb.lua.timeouts import settle, within
 from spyweb.lua.wire import Why
-from spyweb.model import Ending, Failure, JobId, Outcome, RunId
+from spyweb.model import Failure, JobId, Outcome, RunId
 
 LIMIT_S = 30.0  # for an answer
 DEFERRED_MS = 300_000  # for what was deferred, after it
@@ -30,35 +32,31 @@ AT_ONCE = 64  # requests in VMs, those whose answer has left included
 IN_LINE = 1024  # requests that wait for room
 PATIENCE_S = 10.0
 
+RESPOND_OP, REQUIRE_OP = "_respond", "_require"
+
+log = structlog.get_logger()
+
+Results = Sequence[object]
+Modules = dict[bytes, Results]  # what `_require` gave, by name
+
+
+class EndpointAnswer(Struct, frozen=True):
+    """What a handler answered, with its headers as it put them."""
+
+    status: int
+    body: bytes
+    headers: Mapping[bytes, bytes] = {}  # its own: a Struct copies it
+
+
+JSON = {b"Content-Type": b"application/json"}
 NOT_FOUND = EndpointAnswer(404, b"Not Found")
-ERROR = EndpointAnswer(500, b'{"error": "Internal Server Error"}', {b"Content-Type": b"application/json"})
-TOO_SLOW = EndpointAnswer(500, b'{"error": "Script execution timed out"}', {b"Content-Type": b"application/json"})
-
-
-class Machine(Protocol):
-    """What steps VMs (lua/pool.py)."""
-
-    def new_id(self) -> RunId: ...
-
-    def start_fresh(self, request: Request, host: Host, tell: Callable[[Ending], None]) -> None: ...
-
-    def cancel(self, run: RunId, why: Why) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
-    """What requests need; all of it is built by the daemon."""
-
-    machine: Machine
-    host_for: Callable[[Code, RunId], Host]  # who answers a request's ops, and where its log lines go
-    run_ended: Callable[[RunId], None]
-    note_failure: Callable[[str, str], None]  # what was asked, and why it failed, with a traceback
-    clock: Clock
+ERROR = EndpointAnswer(500, b'{"error": "Internal Server Error"}', JSON)
+TOO_SLOW = EndpointAnswer(500, b'{"error": "Script execution timed out"}', JSON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerVersion:
-    """What answers: proved code, and the modules it has loaded so far."""
+    """Proved code that answers requests, and the modules that it has loaded so far."""
 
     codes: Sequence[Code]  # the same for each worker
     modules: Modules = field(default_factory=dict)
@@ -69,93 +67,235 @@ class ServerVersion:
 
 
 class Endpoints:
-    def __init__(self, around: Around) -> None:
+    """Answers requests by the version that it was given last.
+
+    `host_for` makes what answers a run's ops and takes its log lines, and `run_ended` is called for each run that had
+    any.  `note_failure` is told what was asked, and why it failed, with a traceback.
+    """
+
+    def __init__(
+        self,
+        *,
+        pool: Pool,
+        clock: Clock,
+        tasks: TaskGroup,
+        host_for: Callable[[Code, RunId], Host],
+        run_ended: Callable[[RunId], None],
+        note_failure: Callable[[str, str], None],
+    ) -> None:
         self.version: ServerVersion | None = None  # None: there is nothing that could answer
         self.problem: Problem | None = None  # of the file now on disk, when it is not the version that answers
-        self._around = around
-        self._limiter = ConcurrencyLimiter(around.clock, room=AT_ONCE, line=IN_LINE, patience_s=PATIENCE_S)
-        self._limits = Deadlines(around.clock)  # for the answers
+        self._pool = pool
+        self._clock = clock
+        self._tasks = tasks
+        self._host_for = host_for
+        self._run_ended = run_ended
+        self._note_failure = note_failure
+        self._limiter = ConcurrencyLimiter(clock, room=AT_ONCE, line=IN_LINE, patience_s=PATIENCE_S)
         self._running: dict[RunId, JobId] = {}
-        self._lanes = Lanes(around.clock)
         self._is_closing = False
         self._idle: Future[None] = get_running_loop().create_future()  # since it is closing
 
     async def answer(self, asked: Mapping[str, object]) -> EndpointAnswer:
-        """Answer a request, as lua/procedures.py describes it.  Raises PoolError when there is no room for it."""
-        if not self._limiter.try_to_enter():
-            await self._limiter.enter()
-        version = self.version
-        if version is None or self._is_closing:
+        """Answer a request, as lua/procedures.py describes it.  Raises PoolError when there is no room for it.
+
+        Whoever hangs up before the answer changes nothing: a handler that has begun goes on to its end.
+        """
+        await self._limiter.enter()
+        if self._is_closing or self.version is None:
             self._limiter.leave()
-            return self._without_version(asked)
-        return await self._begin(version, asked).answered or ERROR
+            return self._answer_without_version(asked)
+        run, code = self._pool.new_id(), self._least_busy(self.version.codes)
+        answered: Future[EndpointAnswer] = get_running_loop().create_future()
+        self._running[run] = code.job
+        self._tasks.create_task(self._run(run, code, asked, self.version.modules, answered), name=f"endpoint {run}")
+        return await answered
 
     async def close(self, grace: float) -> None:
         """Begin nothing more; what runs has so many seconds to end by itself."""
         self._is_closing = True
         if self._running:
-            await within(self._around.clock, grace, self._idle)
+            await within(self._clock, grace, self._idle)
         for run in list(self._running):
-            self._around.machine.cancel(run, Why.STOPPED)
+            self._pool.cancel(run, Why.STOPPED)
         if self._running:
             await self._idle
 
-    def _without_version(self, asked: Mapping[str, object]) -> EndpointAnswer:
+    def _answer_without_version(self, asked: Mapping[str, object]) -> EndpointAnswer:
         if self._is_closing:
             raise PoolError("the daemon stops")
         if self.problem is None:
             return NOT_FOUND
-        self._around.note_failure(_title(asked), str(self.problem))
+        self._note_failure(_title(asked), str(self.problem))
         return ERROR
 
-    def _begin(self, version: ServerVersion, asked: Mapping[str, object]) -> EndpointHost:
-        """No task, and no future but that of the answer: what follows the run's end is called with it."""
-        machine = self._around.machine
-        run = machine.new_id()
-        code = self._lanes.enter(version.codes, run)
-        self._limits.add(run, LIMIT_S, partial(machine.cancel, run, Why.TIMEOUT))
-        on_answer = partial(self._limits.drop, run, LIMIT_S)
-        exchange = EndpointHost(partial(self._around.host_for, code, run), version.modules, on_answer)
-        self._running[run] = code.job
-        try:
-            machine.start_fresh(_request(code, run, asked), exchange, partial(self._ended, run, asked, exchange))
-        except BaseException:
-            self._leave(run, exchange)
-            raise
-        return exchange
+    def _least_busy(self, codes: Sequence[Code]) -> Code:
+        """Choose the worker with the fewest requests, those of an older version included."""
+        busy = Counter(self._running.values())
+        return min(codes, key=lambda code: busy[code.job])
 
-    def _ended(self, run: RunId, asked: Mapping[str, object], exchange: EndpointHost, ending: Ending) -> None:
-        """At the VM's last step, long after the answer perhaps."""
+    async def _run(
+        self,
+        run: RunId,
+        code: Code,
+        asked: Mapping[str, object],
+        modules: Modules,
+        answered: Future[EndpointAnswer],
+    ) -> None:
+        """Carry out the run of one request, whose end may come long after its answer."""
+        timer = self._clock.call_later(LIMIT_S, partial(self._pool.cancel, run, Why.TIMEOUT))
+        host = EndpointHost(partial(self._host_for, code, run), modules, answered, on_answer=timer.cancel)
+        request = Request(
+            run=run,
+            code=code,
+            timeout_ms=int(LIMIT_S * 1000) + DEFERRED_MS,
+            cpu_limit_ms=CPU_LIMIT_MS,
+            procedure=Procedure.REQUEST,
+            arguments=(asked,),
+        )
         try:
+            ending = await self._pool.run_fresh(request, host)
             if ending.outcome is Outcome.SUCCESS:
-                exchange.answer(answer_in(ending.result))
-                return
-            self._around.note_failure(_title(asked), f"{ending.reason}\n{ending.traceback}".rstrip())
-            exchange.answer(TOO_SLOW if ending.failure in (Failure.TIMEOUT, Failure.CPU) else ERROR)
+                host.answer(read_answer(ending.result))
+            else:
+                self._note_failure(_title(asked), f"{ending.reason}\n{ending.traceback}".rstrip())
+                host.answer(TOO_SLOW if ending.failure in (Failure.TIMEOUT, Failure.CPU) else ERROR)
+        except Exception:  # boundary: one request
+            log.exception("a bug in an endpoint's run", asked=_title(asked))
         finally:
-            self._leave(run, exchange)
-
-    def _leave(self, run: RunId, exchange: EndpointHost) -> None:
-        if not exchange.answered.done():
-            exchange.answer(ERROR)
-        self._lanes.leave(self._running.pop(run), run)
-        self._limiter.leave()
-        if exchange.has_asked:
-            self._around.run_ended(run)
-        if self._is_closing and not self._running:
-            settle(self._idle)
+            host.answer(ERROR)  # if there is none yet
+            timer.cancel()
+            del self._running[run]
+            self._limiter.leave()
+            if host.has_asked:
+                self._run_ended(run)
+            if self._is_closing and not self._running:
+                settle(self._idle)
 
 
-def _request(code: Code, run: RunId, asked: Mapping[str, object]) -> Request:
-    return Request(
-        run=run,
-        code=code,
-        timeout_ms=int(LIMIT_S * 1000) + DEFERRED_MS,
-        cpu_limit_ms=CPU_LIMIT_MS,
-        procedure=Procedure.REQUEST,
-        arguments=(asked,),
-    )
+class EndpointHost:
+    """The Host of one request's run, which answers by its op `_respond`; whatever it asks besides is an op.
+
+    What it loads with `require` comes from `modules` where it is there: every request of a version sees the same code,
+    whatever is being saved meanwhile.
+    """
+
+    def __init__(
+        self,
+        make_host: Callable[[], Host],
+        modules: Modules,
+        answered: Future[EndpointAnswer],
+        on_answer: Callable[[], None],
+    ) -> None:
+        self._make_host = make_host
+        self._made: Host | None = None
+        self._modules = modules
+        self._answered = answered
+        self._on_answer = on_answer
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether there was any op: most requests ask for none, and need no host."""
+        return self._made is not None
+
+    @property
+    def _host(self) -> Host:
+        if self._made is None:
+            self._made = self._make_host()
+        return self._made
+
+    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Results]:
+        if name == RESPOND_OP:
+            self._respond(arguments)
+            return _done(())
+        if name == REQUIRE_OP:
+            return self._require(arguments)
+        return self._host.op(name, arguments)
+
+    def log(self, level: str, text: bytes) -> None:
+        self._host.log(level, text)
+
+    def answer(self, answer: EndpointAnswer) -> None:
+        """Hand on the first answer; those after it count for nothing."""
+        if not self._answered.done():
+            self._answered.set_result(answer)
+            self._on_answer()
+
+    def _respond(self, arguments: Sequence[object]) -> None:
+        if not arguments:  # the handler has raised: why is told at the run's end
+            self.answer(ERROR)
+            return
+        status, headers, body = arguments
+        fields = cast("dict[bytes, bytes]", headers or {})
+        self.answer(EndpointAnswer(cast(int, status), cast(bytes, body), fields))
+
+    def _require(self, arguments: Sequence[object]) -> Awaitable[Results]:
+        known = self._modules.get(cast(bytes, arguments[0]))
+        return self._load(arguments) if known is None else _done(known)
+
+    async def _load(self, arguments: Sequence[object]) -> Results:
+        results = await self._host.op(REQUIRE_OP, arguments)
+        return self._modules.setdefault(cast(bytes, arguments[0]), results)
+
+
+class ConcurrencyLimiter:
+    """Lets so many requests in at once; the others wait in line, not for ever and not without end."""
+
+    def __init__(self, clock: Clock, *, room: int, line: int, patience_s: float) -> None:
+        self._clock = clock
+        self._free = room
+        self._line = line
+        self._patience_s = patience_s
+        self._waiting: deque[Future[bool]] = deque()
+
+    async def enter(self) -> None:
+        """Wait for room; whoever has come in leaves again.  Raises PoolError when there is no room in time."""
+        if self._free:
+            self._free -= 1
+            return
+        if len(self._waiting) >= self._line:
+            raise PoolError(f"too many requests: {self._line} are waiting")
+        turn: Future[bool] = get_running_loop().create_future()
+        self._waiting.append(turn)
+        timer = self._clock.call_later(self._patience_s, partial(self._send_away, turn))
+        try:
+            has_come_in = await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and turn.result():
+                self.leave()
+            raise
+        finally:
+            timer.cancel()
+        if not has_come_in:
+            raise PoolError(f"too many requests: no room within {self._patience_s:g} s")
+
+    def leave(self) -> None:
+        while self._waiting:
+            first = self._waiting.popleft()
+            if not first.done():
+                first.set_result(True)
+                return
+        self._free += 1
+
+    def _send_away(self, turn: Future[bool]) -> None:
+        if not turn.done():
+            self._waiting.remove(turn)
+            turn.set_result(False)
+
+
+def read_answer(result: object) -> EndpointAnswer:
+    """Return the answer that a run gave as its result: a pair of status and body."""
+    if not isinstance(result, list) or len(result) != 2:
+        return ERROR
+    status, body = result
+    return EndpointAnswer(status, body)
 
 
 def _title(asked: Mapping[str, object]) -> str:
     return f"{asked['method']} {asked['path']}"
+
+
+def _done(results: Results) -> Future[Results]:
+    future: Future[Results] = get_running_loop().create_future()
+    future.set_result(results)
+    return future

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from spyweb.endpoints.endpoints import NOT_FOUND, Endpoints
-from spyweb.endpoints.exchange import EndpointAnswer
+from spyweb.endpoints.endpoints import NOT_FOUND, EndpointAnswer, Endpoints
 from spyweb.errors import PoolError
 from spyweb.stalls import Work, work_for
 from spyweb.web.answer import json_answer

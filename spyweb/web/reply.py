@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from aiohttp import web
 from multidict import CIMultiDict
 
-from spyweb.endpoints.exchange import EndpointAnswer
+from spyweb.endpoints.endpoints import EndpointAnswer
 from spyweb.web.answer import WholeAnswer
 
 TEXT, BINARY = "text/plain; charset=utf-8", "application/octet-stream"

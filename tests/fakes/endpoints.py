@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
-from spyweb.endpoints.endpoints import Around, Endpoints, ServerVersion
+from spyweb.endpoints.endpoints import Endpoints, ServerVersion
+from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Host, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Outcome, RunId
@@ -50,36 +51,28 @@ class FakeHost:
         self._story.append(f"{level}: {text.decode()}")
 
 
-class FakeMachine:
-    def __init__(self, handler: Handler, tasks: TaskGroup) -> None:
+class FakePool(Pool):
+    def __init__(self, handler: Handler) -> None:
         self.handler = handler
-        self._tasks = tasks
         self.requests: list[Request] = []
-        self._ids = count(1)
+        self._numbers = count(1)
         self._running: dict[RunId, asyncio.Future[Ending]] = {}
 
     def new_id(self) -> RunId:
-        return RunId(next(self._ids))
+        return RunId(next(self._numbers))
 
-    def start_fresh(self, request: Request, host: Host, tell: Callable[[Ending], None]) -> None:
+    async def run_fresh(self, request: Request, host: Host) -> Ending:
         self.requests.append(request)
-        ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-        ending.add_done_callback(lambda done: tell(done.result()))
-        self._running[request.run] = ending
-        self._tasks.create_task(self._carry_out(request, host, ending))
-
-    async def _carry_out(self, request: Request, host: Host, ending: asyncio.Future[Ending]) -> None:
+        ending = self._running[request.run] = asyncio.get_running_loop().create_future()
         (asked,) = request.arguments
         async with TaskGroup() as tasks:
             work = tasks.create_task(_contained(self.handler(asked, host)))  # type: ignore[arg-type]
             await asyncio.wait(list[asyncio.Future[Any]]([work, ending]), return_when=asyncio.FIRST_COMPLETED)
             work.cancel()
         if ending.done():
-            return
+            return cast(Ending, ending.result())
         result = work.result()
-        if isinstance(result, Exception):
-            result = Ending(outcome=Outcome.LOST, reason=str(result))
-        ending.set_result(result)
+        return Ending(outcome=Outcome.LOST, reason=str(result)) if isinstance(result, Exception) else result
 
     def finish(self, run: RunId) -> None:
         self._running[run].set_result(Ending(outcome=Outcome.SUCCESS, result=[200, b""]))
@@ -101,7 +94,7 @@ class Served:
     """What a test of endpoints has in its hands."""
 
     endpoints: Endpoints
-    machine: FakeMachine
+    pool: FakePool
     clock: FakeClock
     story: list[str] = field(default_factory=list)  # ops, log lines, ends of runs
     failures: list[str] = field(default_factory=list)
@@ -120,18 +113,18 @@ async def serve(handler: Handler = say_hello, clock: FakeClock | None = None) ->
 
 
 def make_served(handler: Handler, tasks: TaskGroup, clock: FakeClock) -> Served:
-    machine, story, failures = FakeMachine(handler, tasks), list[str](), list[str]()
+    pool, story, failures = FakePool(handler), list[str](), list[str]()
 
     def host_for(_code: Code, _run: RunId) -> Host:
         return FakeHost(story)
 
-    around = Around(
-        machine=machine,
+    endpoints = Endpoints(
+        pool=pool,
+        clock=clock,
+        tasks=tasks,
         host_for=host_for,
         run_ended=lambda run: story.append(f"ended {run}"),
         note_failure=lambda asked, reason: failures.append(f"{asked}: {reason}"),
-        clock=clock,
     )
-    endpoints = Endpoints(around)
     endpoints.version = version_of()
-    return Served(endpoints=endpoints, machine=machine, clock=clock, story=story, failures=failures)
+    return Served(endpoints=endpoints, pool=pool, clock=clock, story=story, failures=failures)

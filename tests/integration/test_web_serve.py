@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from spyweb.endpoints.exchange import EndpointAnswer
+from spyweb.endpoints.endpoints import EndpointAnswer
 from spyweb.errors import Refused
 from spyweb.web.address import LIMIT, find_socket
 from spyweb.web.body import Body, BodyMemory

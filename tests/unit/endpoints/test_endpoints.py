@@ -1,4 +1,4 @@
-"""What becomes of each request, with a machine that is made of Python."""
+"""What becomes of each request, with a pool that is made of Python."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from collections.abc import Mapping
 
 import pytest
 
-from spyweb.endpoints.endpoints import AT_ONCE, ERROR, LIMIT_S, NOT_FOUND, PATIENCE_S, TOO_SLOW, ServerVersion
-from spyweb.endpoints.exchange import EndpointAnswer
-from spyweb.endpoints.lanes import LATE_S
+from spyweb.endpoints.endpoints import (
+    AT_ONCE,
+    ERROR,
+    LIMIT_S,
+    NOT_FOUND,
+    PATIENCE_S,
+    TOO_SLOW,
+    EndpointAnswer,
+    ServerVersion,
+)
 from spyweb.errors import PoolError, Problem
 from spyweb.lua.session import Host
 from spyweb.model import Ending, Failure, Outcome
@@ -23,8 +30,8 @@ SUCCESS = Ending(outcome=Outcome.SUCCESS)
 async def test_a_short_answer_is_the_runs_result() -> None:
     async with serve() as served:
         assert await served.endpoints.answer(ASKED) == EndpointAnswer(200, b"hello")
-        assert served.machine.requests[0].arguments == (ASKED,)
-        assert served.machine.requests[0].procedure == "request"
+        assert served.pool.requests[0].arguments == (ASKED,)
+        assert served.pool.requests[0].procedure == "request"
 
 
 async def test_an_answer_leaves_before_the_run_ends_and_its_locks_go_with_the_run() -> None:
@@ -73,7 +80,7 @@ async def test_what_was_deferred_has_longer() -> None:
         await served.endpoints.answer(ASKED)
         await served.clock.turn(LIMIT_S * 2)
         assert served.failures == []
-        assert served.machine.requests[0].timeout_ms == 330_000
+        assert served.pool.requests[0].timeout_ms == 330_000
 
 
 async def test_without_a_server_nothing_is_found() -> None:
@@ -105,7 +112,7 @@ async def ask_often(served: Served, count: int) -> list[asyncio.Task[EndpointAns
 async def test_only_so_many_are_under_way_and_who_waits_too_long_is_told() -> None:
     async with serve(hang) as served:
         asked = await ask_often(served, AT_ONCE + 1)
-        assert len(served.machine.requests) == AT_ONCE
+        assert len(served.pool.requests) == AT_ONCE
         await served.clock.turn(PATIENCE_S)
         with pytest.raises(PoolError, match="too many requests"):
             await asked[-1]
@@ -122,21 +129,37 @@ async def test_room_is_free_again_whatever_ended_a_request() -> None:
             assert await served.endpoints.answer(ASKED) == ERROR
 
 
-async def test_requests_go_to_the_first_worker_until_it_no_longer_keeps_up() -> None:
+async def test_a_request_goes_to_the_worker_with_the_fewest_those_of_an_older_version_included() -> None:
     async with serve(hang) as served:
-        first, second = lanes = [code_of_server(ServerFile(b""), 1, lane) for lane in range(2)]
-        served.endpoints.version = ServerVersion(codes=lanes)
-        asked = await ask_often(served, 2)
-        await served.clock.turn(LATE_S)
+        first, second = (code_of_server(ServerFile(b""), 1, lane) for lane in range(2))
+        served.endpoints.version = ServerVersion(codes=[first, second])
+        asked = await ask_often(served, 3)
+        assert [request.code for request in served.pool.requests] == [first, second, first]
+
+        newer = [code_of_server(ServerFile(b"x"), 2, lane) for lane in range(2)]
+        served.endpoints.version = ServerVersion(codes=newer)
         asked += await ask_often(served, 1)
-        assert [request.code for request in served.machine.requests] == [first, first, second]
-        served.machine.finish(served.machine.requests[0].run)
-        served.machine.finish(served.machine.requests[1].run)
-        await asyncio.gather(*asked[:2])
+        assert served.pool.requests[-1].code == newer[1]
+        for request in served.pool.requests[:3:2]:
+            served.pool.finish(request.run)
+        await asyncio.gather(asked[0], asked[2])
         asked += await ask_often(served, 1)
-        assert served.machine.requests[-1].code == first
+        assert served.pool.requests[-1].code == newer[0]
         await served.endpoints.close(0)
         await asyncio.gather(*asked)
+
+
+async def test_a_request_that_was_taken_in_just_before_the_close_is_ended_with_the_others() -> None:
+    """Its task has not had its first turn yet."""
+    async with serve(hang) as served:
+        asked = asyncio.create_task(served.endpoints.answer(ASKED))
+        await asyncio.sleep(0)
+        assert not served.pool.requests
+        closing = asyncio.create_task(served.endpoints.close(0))
+        await served.clock.turn()
+        await closing
+        assert await asked == ERROR
+        assert served.failures == ["GET /api/v/x: stopped"]
 
 
 async def test_closing_begins_nothing_and_ends_what_does_not_end_by_itself() -> None:

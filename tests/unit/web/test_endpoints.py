@@ -92,7 +92,7 @@ async def test_a_body_arrives_and_one_that_is_too_large_does_not(open_client: Op
         assert (await client.get("/api/v/x")).headers["X-Body"] == "none"
         async with client.post("/api/v/x", data=BytesIO(b"x" * (10 * (1 << 20) + 1))) as answer:
             assert answer.status == 413
-    assert len(served.machine.requests) == 2
+    assert len(served.pool.requests) == 2
 
 
 async def test_a_head_request_has_the_headers_of_the_answer_alone(open_client: OpenClient) -> None:
@@ -127,7 +127,7 @@ async def test_who_may_not_come_in_is_told_so_on_either_way(open_client: OpenCli
         client.get(path, headers={"Host": "evil.example"}) as answer,
     ):
         assert (answer.status, list(await answer.json())) == (403, ["error"])
-    assert not served.machine.requests
+    assert not served.pool.requests
 
 
 async def test_a_client_that_waits_for_leave_to_send_its_body_is_given_it(open_client: OpenClient) -> None:
@@ -159,4 +159,4 @@ async def test_what_is_no_endpoint_goes_on_to_the_router(open_client: OpenClient
     ):
         assert (await client.get("/api/jobs")).status == 200
         assert (await client.get("/api/vx")).status == 404
-    assert not served.machine.requests
+    assert not served.pool.requests

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.endpoints.exchange import EndpointAnswer
+from spyweb.endpoints.endpoints import EndpointAnswer
 from spyweb.web.reply import reply, sendable
 
 

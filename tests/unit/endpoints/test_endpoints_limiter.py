@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from spyweb.endpoints.limiter import ConcurrencyLimiter
+from spyweb.endpoints.endpoints import ConcurrencyLimiter
 from spyweb.errors import PoolError
 from tests.fakes.clock import FakeClock
 
