@@ -149,7 +149,7 @@ def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int 
         storage_errors=vitals.storage_errors,
         loop=vitals.loop,
         held_back=vitals.held_back,
-        chores=vitals.chores,
+        chores=list(vitals.chores),
         warnings=find_warnings(vitals, short_monitors),
     )
 

@@ -18,39 +18,39 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from spyweb.limits import HOST
-from spyweb.web.ask import PUBLIC
 
 KEY_HEADER = "X-SpyWeb-Key"
 API = "/api/"
+PRIVATE, PUBLIC = "/api/v/", "/api/public/"  # endpoints of the project's server
 HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-Guard = Callable[[web.Request, str], None]  # raises what a request for this path is refused with
+Guard = Callable[[web.Request], None]  # raises what a request is refused with
 
 
 def require_key(key: str) -> Guard:
     expected = key.encode("utf-8", "surrogateescape")
 
-    def check(request: web.Request, path: str) -> None:
+    def check(request: web.Request) -> None:
         given = request.headers.get(KEY_HEADER, "").encode("utf-8", "surrogateescape")
-        if _is_guarded(path) and not hmac.compare_digest(given, expected):
+        if _is_guarded(path_of(request)) and not hmac.compare_digest(given, expected):
             raise web.HTTPUnauthorized
 
     return check
 
 
-def require_loopback_host(request: web.Request, path: str) -> None:
+def require_loopback_host(request: web.Request) -> None:
     headers = request.headers
     if not _names_loopback(headers.get("Host", "")):
         raise web.HTTPForbidden(text="without SPYWEB_API_KEY only requests to localhost are answered")
-    if "Origin" in headers and _is_sent_by_a_foreign_page(request, path):
+    if "Origin" in headers and _is_sent_by_a_foreign_page(request):
         raise web.HTTPForbidden(text="without SPYWEB_API_KEY a page of another site may change nothing here")
 
 
 def guarded_by(guard: Guard) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        guard(request, _path(request))
+        guard(request)
         return await handler(request)
 
     return check
@@ -81,8 +81,8 @@ def _host_name(header: str) -> str:
         return ""
 
 
-def _is_sent_by_a_foreign_page(request: web.Request, path: str) -> bool:
-    if request.method in HARMLESS or path.startswith(PUBLIC):
+def _is_sent_by_a_foreign_page(request: web.Request) -> bool:
+    if request.method in HARMLESS or path_of(request).startswith(PUBLIC):
         return False
     return not _names_loopback(request.headers["Origin"].partition("://")[2])
 
@@ -91,7 +91,7 @@ def _is_guarded(path: str) -> bool:
     return path.startswith(API) and not path.startswith(PUBLIC)
 
 
-def _path(request: web.Request) -> str:
-    """That of the route that will answer, not as spelt: `/%61pi/jobs` is `/api/jobs`."""
+def path_of(request: web.Request) -> str:
+    """Return the path of the route that will answer, not as spelt: `/%61pi/jobs` is `/api/jobs`."""
     resource = request.match_info.route.resource
     return resource.canonical if resource and resource.canonical.startswith(API) else request.path

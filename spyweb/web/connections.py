@@ -16,7 +16,8 @@ from typing import Any, cast
 
 import structlog
 from aiohttp import web
-from aiohttp.http import SERVER_SOFTWARE, RawRequestMessage
+from aiohttp.http import RawRequestMessage
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import RequestHandler
 
@@ -38,6 +39,10 @@ UNSENT = 256 * MIB  # bytes of all answers that wait to be read
 
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+NO_HTTP = (
+    b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n"
+    b"Connection: close\r\n\r\n"
+)
 TOO_MUCH_FRAMING = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 log = structlog.get_logger()
@@ -146,6 +151,7 @@ class LimitedHandler(RequestHandler):
 
     __slots__ = (
         "_content",
+        "_has_asked",
         "_head",
         "_is_done",
         "_limiter",
@@ -163,6 +169,7 @@ class LimitedHandler(RequestHandler):
         self._longest_head = HEADER_BLOCK + self.max_line_size
         self._head = 0  # bytes of a request whose headers have not all come
         self._content: StreamReader = EMPTY_PAYLOAD  # of the latest request
+        self._has_asked = False
         self._looks_before_request = 0
         self._looks_stuck = 0
         self._unsent = 0
@@ -196,10 +203,15 @@ class LimitedHandler(RequestHandler):
             self._parse(data[start : start + PIECE])
 
     def _parse(self, data: bytes) -> None:
-        requests = self._request_count
+        """Parse a piece, and count what it belongs to: nothing public tells what the parser made of it.
+
+        `_messages` holds the requests that wait to be answered; none is taken out meanwhile.
+        """
+        waiting = len(self._messages)
         super().data_received(data)
-        if self._request_count > requests and self._messages:
+        if len(self._messages) > waiting:
             message, self._content = self._messages[-1]
+            self._has_asked = True
             self._head = self._sent = 0
             self._is_done = not isinstance(message, RawRequestMessage)  # but an error, as each further piece would be
         elif self._content.is_eof():
@@ -216,6 +228,16 @@ class LimitedHandler(RequestHandler):
         if self.transport is not None:
             self.transport.write(answer)
             self.force_close()
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        """Answer what is no HTTP without aiohttp, which would say which library answers."""
+        answer = super().handle_error(request, status, exc, message)
+        if isinstance(exc, HttpProcessingError):
+            text = (message or "").encode("utf-8", "surrogateescape")
+            self._refuse(NO_HTTP % len(text) + text)
+        return answer
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -243,7 +265,7 @@ class LimitedHandler(RequestHandler):
         unsent = self.transport.get_write_buffer_size()
         self._looks_stuck = self._looks_stuck + 1 if unsent and unsent == self._unsent else 0
         self._unsent = unsent
-        self._looks_before_request = 0 if self._request_count else self._looks_before_request + 1
+        self._looks_before_request = 0 if self._has_asked else self._looks_before_request + 1
         unread_s = self._limiter.limits.unread_s
         if self._looks_stuck * LOOK_S >= unread_s:
             return f"the client has read nothing for {unread_s:.0f} s"
@@ -254,15 +276,6 @@ class LimitedHandler(RequestHandler):
     def abort(self) -> None:
         if self.transport is not None:
             self.transport.abort()
-
-
-class PlainRequest(web.Request):
-    """A request whose answer does not say which library made it."""
-
-    async def _prepare_hook(self, response: web.StreamResponse) -> None:
-        await super()._prepare_hook(response)
-        if response.headers.get("Server") == SERVER_SOFTWARE:
-            del response.headers["Server"]
 
 
 def address_of(peer: Sequence[object] | str | None) -> str:

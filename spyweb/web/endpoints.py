@@ -1,94 +1,144 @@
-"""/api/v/NAME and /api/public/NAME: what the project's server/init.lua answers.
+"""/api/v/NAME and /api/public/NAME: requests that the project's server/init.lua answers.
 
-Whoever hangs up before the answer changes nothing: a handler that has begun goes on to its end.
+A request is taken apart here for the handler, and whatever the handler returned, the response is a well-formed one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv6Address
+from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
+from multidict import CIMultiDict
 
 from spyweb.endpoints.endpoints import NOT_FOUND, EndpointAnswer, Endpoints
 from spyweb.errors import PoolError
-from spyweb.stalls import Work, work_for
-from spyweb.web.answer import json_answer
-from spyweb.web.ask import PRIVATE, PUBLIC, asked_of
-from spyweb.web.auth import Guard
-from spyweb.web.body import Body, BodyMemory
-from spyweb.web.errors import PATH_SHOWN, answer_for
-from spyweb.web.reply import reply
+from spyweb.web.answer import WholeAnswer, json_answer
+from spyweb.web.auth import PRIVATE, PUBLIC, path_of
+from spyweb.web.body import BODY_MEMORY, Body
+
+ENDPOINTS = web.AppKey("endpoints", Endpoints)
 
 AGAIN_S = 1  # when whoever found no room should ask again
 REST = "{rest:(?s:.*)}"  # an escape may stand for a line's end
+BEFORE_NAME = 3  # parts of an address
+WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+COOKIE = "cookie"
 
-Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
+TEXT, BINARY = "text/plain; charset=utf-8", "application/octet-stream"
+FIRST_FINAL = 200  # statuses below it announce another response
 
+# What concerns one connection, and the length of the body, are this server's own affair.
+NOT_SENT = frozenset(
+    {
+        "connection", "content-length", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection",
+        "te", "trailer", "trailers", "transfer-encoding", "upgrade",
+    }
+)  # fmt: skip
+_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_BREAKS = re.compile(rb"[\r\n\0]")
 
-@dataclass(frozen=True, slots=True)
-class EndpointDispatcher:
-    """Where requests for endpoints are taken."""
-
-    endpoints: Endpoints
-    guard: Guard
-    room: BodyMemory
-
-    async def private(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, PRIVATE)
-
-    async def public(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, PUBLIC)
-
-    def before(self, others: Handle) -> Handle:
-        """Who takes any request: those for endpoints come here, the others go on.
-
-        The way through aiohttp's router and an app's middlewares costs 14 us of 105, and there is nothing to look for.
-        What is spelt or asked for in a rarer way, an escape in the address or `Expect`, takes it and comes to the same.
-        """
-
-        def take(request: web.Request) -> Awaitable[web.StreamResponse]:
-            path = request.rel_url.raw_path
-            prefix = PRIVATE if path.startswith(PRIVATE) else PUBLIC if path.startswith(PUBLIC) else None
-            if prefix is None or "%" in path or "Expect" in request.headers:
-                return others(request)
-            return self._take(request, prefix)
-
-        return take
-
-    async def _take(self, request: web.Request, prefix: str) -> web.StreamResponse:
-        work_for(Work(f"{request.method} {request.path[:PATH_SHOWN]}"))
-        try:
-            self.guard(request, prefix)
-            return await self._answer(request, prefix)
-        except Exception as error:  # noqa: BLE001 - boundary: one web request
-            return answer_for(error, request)
-
-    async def _answer(self, request: web.Request, prefix: str) -> web.StreamResponse:
-        try:
-            if not request.body_exists:
-                return reply(await self._ask(request, prefix, b""))
-            with closing(Body(self.room)) as body:
-                return reply(await self._ask(request, prefix, await body.read(request)))
-        except PoolError as error:
-            busy = json_answer({"error": str(error)}, 503)
-            busy.headers["Retry-After"] = str(AGAIN_S)
-            return busy
-
-    def _ask(self, request: web.Request, prefix: str, body: bytes) -> Awaitable[EndpointAnswer]:
-        asked = asked_of(request, prefix, body)
-        return _find_nothing() if asked is None else self.endpoints.answer(asked)
+Asked = dict[str, object]
 
 
-async def _find_nothing() -> EndpointAnswer:
-    return NOT_FOUND
+async def answer_endpoint(request: web.Request) -> web.StreamResponse:
+    try:
+        with closing(Body(request.app[BODY_MEMORY])) as body:
+            content = await body.read(request) if request.body_exists else b""
+            asked = describe_request(request, content, is_public=path_of(request).startswith(PUBLIC))
+            return make_response(await request.app[ENDPOINTS].answer(asked) if asked["route"] else NOT_FOUND)
+    except PoolError as error:
+        busy = json_answer({"error": str(error)}, 503)
+        busy.headers["Retry-After"] = str(AGAIN_S)
+        return busy
 
 
-DISPATCHER: web.AppKey[EndpointDispatcher] = web.AppKey("dispatcher")
+def describe_request(request: web.Request, body: bytes, *, is_public: bool) -> Asked:
+    """Return the argument of the procedure `request` (lua/procedures.py)."""
+    path = request.rel_url.raw_path
+    route, *path_args = [_unquote(part) for part in path.split("/")[BEFORE_NAME:]]
+    if path_args and not path_args[-1]:
+        path_args.pop()
+    asked: Asked = {
+        "method": request.method,
+        "path": path,
+        "path_args": path_args,
+        "headers": _join_headers(request.headers.items()),
+        "client_ip": _client_ip(request.remote or ""),
+        "route": route,
+        "is_public": is_public,
+        **_read_query(request.rel_url.raw_query_string),
+    }
+    if body or request.method in WITH_BODY:
+        asked["body"] = body
+    return asked
 
 
-def add_endpoints(app: web.Application, endpoints: Endpoints, guard: Guard) -> None:
-    dispatcher = app[DISPATCHER] = EndpointDispatcher(endpoints, guard, BodyMemory())
-    app.router.add_route("*", PRIVATE + REST, dispatcher.private)
-    app.router.add_route("*", PUBLIC + REST, dispatcher.public)
+def _read_query(raw: str) -> Asked:
+    """Read the last value of each name into `query`, and all of them into `query_all`."""
+    last: dict[bytes, bytes] = {}
+    together: dict[bytes, list[bytes]] = {}
+    for piece in filter(None, raw.split("&")):
+        name, _, value = piece.replace("+", " ").partition("=")
+        key = _unquote(name)
+        last[key] = _unquote(value)
+        together.setdefault(key, []).append(last[key])
+    return {"query": last, "query_all": together}
+
+
+def _join_headers(items: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return one value a name: those of a repeated one are joined."""
+    headers: dict[str, str] = {}
+    for name, value in items:
+        key = name.lower()
+        if key in headers:
+            value = f"{headers[key]}{'; ' if key == COOKIE else ', '}{value}"
+        headers[key] = value
+    return headers
+
+
+def _unquote(text: str) -> bytes:
+    return unquote_to_bytes(text) if "%" in text else text.encode()
+
+
+@lru_cache(maxsize=256)
+def _client_ip(remote: str) -> str:
+    """Return the connection's own: what a client says of itself in a header is for the handler to believe or not."""
+    address = remote.partition("%")[0]
+    if address.startswith("::ffff:"):
+        mapped = IPv6Address(address).ipv4_mapped
+        return str(mapped or address)
+    return address
+
+
+def make_response(answer: EndpointAnswer) -> web.Response:
+    headers = CIMultiDict(sendable(answer.headers)) if answer.headers else CIMultiDict[str]()
+    if answer.body and "Content-Type" not in headers:
+        headers["Content-Type"] = TEXT if _is_text(answer.body) else BINARY
+    response = WholeAnswer(status=answer.status, body=answer.body, headers=headers)
+    if answer.status < FIRST_FINAL:  # no other follows: a client that waits for it shall not wait for ever
+        response.force_close()
+    return response
+
+
+def sendable(headers: Mapping[bytes, bytes]) -> Iterator[tuple[str, str]]:
+    for name, value in headers.items():
+        if _NAME.fullmatch(name) and not _BREAKS.search(value):
+            text = name.decode("ascii")
+            if text.lower() not in NOT_SENT:
+                yield text, value.decode("utf-8", "surrogateescape")
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+ENDPOINT_ROUTES = [web.route("*", prefix + REST, answer_endpoint) for prefix in (PRIVATE, PUBLIC)]

@@ -20,7 +20,3 @@ async def probe(request: web.Request) -> web.Response:
 
 async def examine(request: web.Request) -> web.Response:
     return json_answer(await request.app[SERVICE].health())
-
-
-public_routes = [web.get("/healthz", probe)]
-routes = [*public_routes, web.get("/api/health", examine)]

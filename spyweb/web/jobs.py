@@ -6,8 +6,9 @@ import asyncio
 
 from aiohttp import web
 
-from spyweb.web.answer import job_in_path, job_in_query, json_answer, number_in_query
+from spyweb.web.answer import json_answer
 from spyweb.web.keys import CATALOGUE, SERVICE
+from spyweb.web.query import job_in_path, job_in_query, number_in_query
 from spyweb.web.tail import last_lines
 
 MAX_NEXT = 10_000
@@ -47,15 +48,3 @@ async def read_log(request: web.Request) -> web.Response:
     lines = number_in_query(request, "lines", 50, least=1, most=MAX_LINES)
     path = request.app[SERVICE].log_file(job_in_path(request))
     return json_answer(await asyncio.to_thread(last_lines, path, lines))
-
-
-public_routes = [web.get("/api/jobs", list_jobs)]
-routes = [
-    *public_routes,
-    web.get("/api/next", list_next),
-    web.get("/api/warnings", list_warnings),
-    web.post("/api/jobs/{job}/trigger", trigger),
-    web.post("/api/jobs/{job}/pause", pause),
-    web.post("/api/jobs/{job}/resume", resume),
-    web.get("/api/jobs/{job}/logs", read_log),
-]

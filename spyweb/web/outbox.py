@@ -5,8 +5,9 @@ from __future__ import annotations
 from aiohttp import web
 
 from spyweb.model import JobId
-from spyweb.web.answer import MOST, json_answer, number_in_query
+from spyweb.web.answer import json_answer
 from spyweb.web.keys import SERVICE
+from spyweb.web.query import MOST, number_in_query
 
 MAX_LIMIT = 1_000
 
@@ -22,6 +23,3 @@ async def retry_messages(request: web.Request) -> web.Response:
     """One by its id; without one all."""
     message = number_in_query(request, "id", 0, least=0, most=MOST) or None
     return json_answer({"retried": await request.app[SERVICE].retry_messages(message)})
-
-
-routes = [web.get("/api/outbox", list_messages), web.post("/api/outbox/retry", retry_messages)]

@@ -1,4 +1,4 @@
-"""Parameters of an address that hold what scripts call things: any bytes, percent-encoded."""
+"""Parameters of an address: the job that is meant, numbers, and what scripts call things, which may be any bytes."""
 
 from __future__ import annotations
 
@@ -6,21 +6,48 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
+from spyweb.model import JobId
+from spyweb.web.keys import SERVICE
 
-def bytes_in_query(request: web.Request, name: str, default: bytes | None = None) -> bytes:
-    return _find(request, name, default)
+MOST = (1 << 63) - 1  # the largest number that the store takes
+
+
+def job_in_path(request: web.Request) -> JobId:
+    return _find_job(request, request.match_info["job"])
+
+
+def job_in_query(request: web.Request) -> JobId | None:
+    name = request.query.get("job")
+    return None if name is None else _find_job(request, name)
+
+
+def _find_job(request: web.Request, name_or_id: str) -> JobId:
+    service = request.app[SERVICE]
+    job = service.find(name_or_id)
+    if job is None:
+        raise web.HTTPNotFound(text=service.no_such_job(name_or_id))
+    return job
+
+
+def number_in_query(request: web.Request, name: str, default: int, *, least: int, most: int) -> int:
+    text = request.query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
+        raise web.HTTPBadRequest(text=f"{name}: expected a whole number from {least} to {most}")
+    return int(text)
 
 
 def text_in_query(request: web.Request, name: str, default: str | None = None) -> str:
-    found = _find(request, name, None if default is None else default.encode())
+    found = bytes_in_query(request, name, None if default is None else default.encode())
     try:
         return found.decode()
     except UnicodeDecodeError as error:
         raise web.HTTPBadRequest(text=f"{name}: expected UTF-8") from error
 
 
-def _find(request: web.Request, name: str, default: bytes | None) -> bytes:
-    """Of several with one name the last.  Read from the address as it was sent: `request.query` is decoded text."""
+def bytes_in_query(request: web.Request, name: str, default: bytes | None = None) -> bytes:
+    """Return the last value of this name.  Read from the address as it was sent: `request.query` is decoded text."""
     raw = request.rel_url.raw_query_string
     pairs = parse_qsl(raw, keep_blank_values=True, encoding="utf-8", errors="surrogateescape")
     found = dict(pairs).get(name)

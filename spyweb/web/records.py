@@ -6,8 +6,9 @@ from aiohttp import web
 
 from spyweb.model import JobId
 from spyweb.views.records import by_job, flatten
-from spyweb.web.answer import MOST, json_answer
+from spyweb.web.answer import json_answer
 from spyweb.web.keys import CATALOGUE
+from spyweb.web.query import MOST
 
 DEFAULT_LIMIT, MAX_LIMIT = 30, 1_000
 
@@ -47,6 +48,3 @@ def _number(request: web.Request, name: str, default: int, *, least: int, most: 
     if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) >= least):
         raise web.HTTPBadRequest(text=f"{name}: expected a whole number from {least}")
     return min(int(text), most)
-
-
-routes = [web.get("/api/records", list_records)]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from aiohttp import web
 
-from spyweb.errors import SpywebError
 from spyweb.model import JobId, Run, RunId
 from spyweb.service.daemon import DaemonService
-from spyweb.views.jobs import RunEvent, event_to_json, to_json
-from spyweb.web.answer import MOST, begin_lines, job_in_path, json_answer, number_in_query
-from spyweb.web.errors import describe
+from spyweb.views.jobs import event_to_json
+from spyweb.web.answer import json_answer
 from spyweb.web.keys import SERVICE
-from spyweb.web.streams import OPEN_STREAMS
+from spyweb.web.query import MOST, job_in_path, number_in_query
+from spyweb.web.streams import stream
 
 MAX_LIMIT = 1_000
 
@@ -29,7 +27,7 @@ async def list_runs(request: web.Request) -> web.Response:
 
 
 async def _of_job(service: DaemonService, name: str, limit: int, before: RunId | None) -> list[Run]:
-    """Of a job that is gone too, as long as it has a history."""
+    """Return the runs of a job, of one that is gone too as long as it has a history."""
     job = service.find(name)
     found = await service.runs(job or JobId(name), limit=limit, before=before)
     if not (job or found or before):
@@ -38,29 +36,7 @@ async def _of_job(service: DaemonService, name: str, limit: int, before: RunId |
 
 
 async def run_once(request: web.Request) -> web.StreamResponse:
-    """Answers one JSON object a line; a refusal comes before the first line, as a plain error."""
-    with request.app[OPEN_STREAMS].one(request):
-        return await _watch_run(request)
-
-
-async def _watch_run(request: web.Request) -> web.StreamResponse:
-    debug = "debug" in request.query
-    async with aclosing(request.app[SERVICE].run_once(job_in_path(request), debug=debug)) as events:
-        first = await anext(events)
-        response = await begin_lines(request)
-        await _stream(response, first, events)
-    await response.write_eof()
-    return response
-
-
-async def _stream(response: web.StreamResponse, first: RunEvent, events: AsyncGenerator[RunEvent, None]) -> None:
-    """The status line has left: from here on an error is a line of its own."""
-    try:
-        await response.write(event_to_json(first) + b"\n")
-        async for event in events:
-            await response.write(event_to_json(event) + b"\n")
-    except SpywebError as error:
-        await response.write(to_json({"event": "error", **describe(error)}) + b"\n")
-
-
-routes = [web.get("/api/runs", list_runs), web.post("/api/jobs/{job}/run", run_once)]
+    job, debug = job_in_path(request), "debug" in request.query
+    async with aclosing(request.app[SERVICE].run_once(job, debug=debug)) as events:
+        lines = (event_to_json(event) + b"\n" async for event in events)
+        return await stream(request, lines, about_errors={"event": "error"})

@@ -9,12 +9,12 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
 
 from aiohttp import web
+from aiohttp.http import SERVER_SOFTWARE
 from aiohttp.http_exceptions import HttpProcessingError
 
 from spyweb.clock import RealClock
@@ -25,13 +25,14 @@ from spyweb.service.daemon import DaemonService
 from spyweb.web.address import claim_socket, find_socket, release_socket
 from spyweb.web.answer import json_answer
 from spyweb.web.app import Site, socket_app, tcp_app
-from spyweb.web.connections import ConnectionLimiter, LimitedHandler, PlainRequest
+from spyweb.web.connections import ConnectionLimiter, LimitedHandler
 from spyweb.web.descriptors import private_limits, tcp_limits
-from spyweb.web.endpoints import DISPATCHER, Handle
 
 PATIENCE = 1.0  # seconds for answers under way when the door closes
 BACKLOG = 128
 USUAL_LINE = 8190  # bytes of a request's first line, as everywhere in aiohttp
+
+Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 library_log = logging.getLogger("aiohttp.server.spyweb")
 
@@ -144,12 +145,11 @@ async def _handlers(
 ) -> AsyncIterator[Callable[[], LimitedHandler]]:
     """Run an app; gives what handles one connection each."""
     library_log.addFilter(is_worth_a_line)
+    app.on_response_prepare.append(leave_out_server)
     runner = web.AppRunner(app, shutdown_timeout=PATIENCE)
     await runner.setup()
     server = runner.server
     assert server is not None  # setup has been called
-    server.request_factory = partial(cast(Any, server.request_factory), _cls=PlainRequest)
-    _put_reception_first(app, server)
     if longest_line > USUAL_LINE:
         server.request_handler = cast(Any, _refusing_long_paths(cast(Handle, server.request_handler)))
     options = {"access_log": None, "logger": library_log, "max_line_size": longest_line}
@@ -178,10 +178,10 @@ def _refusing_long_paths(others: Handle) -> Handle:
     return take
 
 
-def _put_reception_first(app: web.Application, server: web.Server) -> None:
-    if DISPATCHER in app:
-        others = cast(Handle, server.request_handler)  # an AppRunner makes nothing but a web.Request
-        server.request_handler = cast(Any, app[DISPATCHER].before(others))
+async def leave_out_server(request: web.Request, response: web.StreamResponse) -> None:
+    """Let no answer say which library made it."""
+    if response.headers.get("Server") == SERVER_SOFTWARE:
+        del response.headers["Server"]
 
 
 def _bind_private(path: Path) -> socket.socket:

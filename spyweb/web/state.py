@@ -13,7 +13,6 @@ from contextlib import aclosing, closing
 import msgspec
 from aiohttp import web
 
-from spyweb.errors import SpywebError
 from spyweb.limits import OP_ELEMENTS, SOCKET_BODY
 from spyweb.model import JobId, Value
 from spyweb.service.state import StateService
@@ -23,15 +22,13 @@ from spyweb.store.interchange.value_json import decode_value
 from spyweb.store.patterns import excess
 from spyweb.store.protocol import STATE, Item, NewRecord
 from spyweb.views.jobs import to_json
-from spyweb.views.state import ChangeView, EntryView
-from spyweb.web.answer import MOST, begin_lines, json_answer, number_in_query
+from spyweb.views.state import EntryView
+from spyweb.web.answer import json_answer
 from spyweb.web.body import BODY_MEMORY, Body, pieces
-from spyweb.web.errors import describe
 from spyweb.web.keys import SERVICE
-from spyweb.web.query import bytes_in_query, text_in_query
-from spyweb.web.streams import OPEN_STREAMS
+from spyweb.web.query import MOST, bytes_in_query, number_in_query, text_in_query
+from spyweb.web.streams import counted, stream
 
-FLUSH = 1 << 16  # bytes of lines sent at a time
 BATCH = 1 << 18  # bytes of lines parsed at a time
 
 
@@ -42,7 +39,7 @@ def state_of(request: web.Request) -> StateService:
 async def list_entries(request: web.Request) -> web.StreamResponse:
     limit = number_in_query(request, "limit", 0, least=0, most=MOST) or None
     entries = state_of(request).entries(_namespace(request), bytes_in_query(request, "prefix", b""), limit)
-    return await _stream(request, (to_json(entry) + b"\n" async for entry in entries))
+    return await stream(request, counted(to_json(entry) + b"\n" async for entry in entries))
 
 
 async def read_entry(request: web.Request) -> web.Response:
@@ -96,7 +93,7 @@ async def break_lock(request: web.Request) -> web.Response:
 
 async def export_entries(request: web.Request) -> web.StreamResponse:
     items = state_of(request).export(_maybe_namespace(request))
-    return await _stream(request, (item_line(item) async for item in items))
+    return await stream(request, counted(item_line(item) async for item in items))
 
 
 async def import_entries(request: web.Request) -> web.Response:
@@ -121,20 +118,8 @@ async def move_entries(request: web.Request) -> web.Response:
 
 async def watch_changes(request: web.Request) -> web.StreamResponse:
     """Never ends by itself.  The first line is blank: from then on nothing is missed.  Others are a sign of life."""
-    changes = state_of(request).watch(_maybe_namespace(request), _pattern(request))
-    with request.app[OPEN_STREAMS].one(request):
-        return await _tell_changes(request, changes)
-
-
-async def _tell_changes(request: web.Request, changes: AsyncGenerator[ChangeView | None, None]) -> web.StreamResponse:
-    async with aclosing(changes):
-        response = await begin_lines(request)
-        try:
-            async for change in changes:
-                await response.write((to_json(change) if change else b"") + b"\n")
-        except SpywebError as error:
-            await response.write(to_json(describe(error)) + b"\n")
-    return response
+    async with aclosing(state_of(request).watch(_maybe_namespace(request), _pattern(request))) as changes:
+        return await stream(request, ((to_json(change) if change else b"") + b"\n" async for change in changes))
 
 
 def _namespace(request: web.Request) -> str:
@@ -223,58 +208,3 @@ async def _line_batches(request: web.Request) -> AsyncGenerator[list[bytes], Non
                     room.take(sum(map(len, rest)))
         batch.append(b"".join(rest))
         yield batch
-
-
-async def _stream(request: web.Request, lines: AsyncGenerator[bytes, None]) -> web.StreamResponse:
-    """The last line tells how many there were, so that a stream that was cut off is not taken for a whole one."""
-    with request.app[OPEN_STREAMS].one(request):
-        return await _stream_whole(request, lines)
-
-
-async def _stream_whole(request: web.Request, lines: AsyncGenerator[bytes, None]) -> web.StreamResponse:
-    async with aclosing(lines):
-        first = await anext(lines, None)  # an error before it is an answer of its own
-        response = await begin_lines(request)
-        try:
-            count = await _write(response, first, lines)
-            await response.write(to_json({"end": count}) + b"\n")
-        except SpywebError as error:
-            await response.write(to_json(describe(error)) + b"\n")
-    await response.write_eof()
-    return response
-
-
-async def _write(response: web.StreamResponse, first: bytes | None, lines: AsyncGenerator[bytes, None]) -> int:
-    """Many lines at a time; gives how many."""
-    if first is None:
-        return 0
-    count, gathered, size = 1, [first], len(first)
-    async for line in lines:
-        count += 1
-        gathered.append(line)
-        size += len(line)
-        if size >= FLUSH:
-            await response.write(b"".join(gathered))
-            gathered, size = [], 0
-    await response.write(b"".join(gathered))
-    return count
-
-
-routes = [
-    web.get("/api/state/entries", list_entries),
-    web.delete("/api/state/entries", clear_entries),
-    web.get("/api/state/entry", read_entry),
-    web.put("/api/state/entry", put_entry),
-    web.delete("/api/state/entry", delete_entry),
-    web.get("/api/state/count", count_entries),
-    web.get("/api/state/stats", show_stats),
-    web.get("/api/state/history", list_history),
-    web.post("/api/state/rollback", roll_back),
-    web.get("/api/state/locks", list_locks),
-    web.delete("/api/state/locks", break_lock),
-    web.get("/api/state/export", export_entries),
-    web.post("/api/state/import", import_entries),
-    web.post("/api/state/records", add_records),
-    web.post("/api/state/move", move_entries),
-    web.get("/api/state/watch", watch_changes),
-]

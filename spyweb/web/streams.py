@@ -1,14 +1,22 @@
-"""Answers that go on for as long as somebody listens: each has a buffer of its own, so there are only so many."""
+"""Answers of one JSON object a line, some of which go on for as long as somebody listens.
+
+Each has a buffer of its own, so there are only so many at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 
 from aiohttp import web
 
-from spyweb.errors import PoolError
+from spyweb.errors import PoolError, SpywebError
 from spyweb.limits import STREAMS
+from spyweb.views.jobs import to_json
+from spyweb.web.answer import describe
+
+NDJSON = {"Content-Type": "application/x-ndjson"}
+FLUSH = 1 << 16  # bytes of lines sent at a time
 
 
 class OpenStreams:
@@ -29,3 +37,44 @@ class OpenStreams:
 
 
 OPEN_STREAMS = web.AppKey("answers that go on", OpenStreams)
+
+
+async def stream(
+    request: web.Request, pieces: AsyncGenerator[bytes, None], about_errors: Mapping[str, str] | None = None
+) -> web.StreamResponse:
+    """Send each piece, of whole lines, as it comes; the first one is there even where it is empty.
+
+    An error before the first is a plain answer; after it the status line has left, so it is a line of its own.
+    """
+    with request.app[OPEN_STREAMS].one(request):
+        async with aclosing(pieces):
+            first = await anext(pieces)
+            response = web.StreamResponse(headers=NDJSON)
+            await response.prepare(request)
+            try:
+                await response.write(first)
+                async for piece in pieces:
+                    await response.write(piece)
+            except SpywebError as error:
+                await response.write(to_json({**(about_errors or {}), **describe(error)}) + b"\n")
+        await response.write_eof()
+        return response
+
+
+async def counted(lines: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Yield many lines at a time, at last one that tells how many there were.
+
+    Without it, a stream that was cut off would be taken for a whole one.
+    """
+    count, size, gathered = 0, 0, list[bytes]()
+    async with aclosing(lines):
+        async for line in lines:
+            count += 1
+            size += len(line)
+            gathered.append(line)
+            if size >= FLUSH:
+                yield b"".join(gathered)
+                gathered.clear()
+                size = 0
+    gathered.append(to_json({"end": count}) + b"\n")
+    yield b"".join(gathered)

@@ -30,12 +30,6 @@ TYPES = {
 UTF_8 = ("text/", "application/json", "application/manifest+json")
 
 
-def add_ui(app: web.Application, folder: Path) -> None:
-    """To be added last: it takes every address that is left."""
-    app[UI] = folder
-    app.router.add_get("/{path:.*}", serve_file)
-
-
 async def serve_file(request: web.Request) -> web.StreamResponse:
     if request.path.startswith(API):
         raise web.HTTPNotFound
@@ -80,3 +74,6 @@ def _file_in(folder: Path, parts: list[str]) -> Path | None:
     except (OSError, RuntimeError, ValueError):  # RuntimeError: a loop of links
         return None
     return path if path.is_relative_to(inside) and path.is_file() else None
+
+
+UI_ROUTES = [web.get("/{path:.*}", serve_file)]

@@ -14,7 +14,7 @@ from spyweb.cli.exits import ExitCode
 from spyweb.cli.main import COMMANDS, EXIT_CODES, HIDDEN, STATE, build
 from spyweb.model import Outcome
 from spyweb.views.jobs import JobState
-from spyweb.web import health, jobs, outbox, records, runs, state
+from spyweb.web.app import SOCKET_ROUTES
 from tests.fakes.command import spyweb
 from tests.fakes.repository import read
 
@@ -123,7 +123,6 @@ def test_every_state_and_outcome_is_on_the_page() -> None:
 
 
 def test_every_address_is_on_the_page() -> None:
-    routes = [*health.routes, *jobs.routes, *records.routes, *outbox.routes, *runs.routes, *state.routes]
-    served = {f"{route.method} {route.path.replace('{job}', 'JOB')}" for route in routes}
+    served = {f"{route.method} {route.path.replace('{job}', 'JOB')}" for route in SOCKET_ROUTES}
     told = {words.partition("?")[0] for words in re.findall(r"`((?:GET|PUT|POST|DELETE) [^`]+)`", PAGE)}
     assert told == served

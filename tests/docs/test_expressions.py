@@ -57,8 +57,8 @@ CACHES = {
     "specs.parse._prove_due": "LONGEST_TEXT of cron.py",
     "specs.parse._shared": "what was parsed",
     "store.patterns.compile_pattern": "limits.PATTERN",
-    "web.ask._client_ip": "an address of the system's",
     "web.auth._is_loopback_name": "limits.HOST",
+    "web.endpoints._client_ip": "an address of the system's",
     "web.ui.machine_types": "nothing",
 }
 

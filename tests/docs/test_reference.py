@@ -26,7 +26,7 @@ from spyweb.reference.entries import TableType
 from spyweb.reference.pages import PAGES, parts_of, renewed
 from spyweb.runs.records import ctx_of
 from spyweb.settings import load_settings
-from spyweb.web.ask import PRIVATE, asked_of
+from spyweb.web.endpoints import describe_request
 from tests.docs.test_lua import globals_of_a_vm
 from tests.fakes.clock import FakeClock
 from tests.fakes.repository import ROOT, read
@@ -105,7 +105,9 @@ SEEN_BY_SCRIPTS: dict[str, Callable[[], Iterable[str]]] = {
     "Stage": lambda: Stage(name="fetch", error="no").shown(),
     "Ctx": lambda: [*ctx_of(RUN), *BY_LUA],
     "Engine": lambda: engine_info(load_settings(ROOT, environ={}, flags={}), "http://a.b").engine,
-    "ServerRequest": lambda: (asked_of(make_mocked_request("POST", "/api/v/x"), PRIVATE, b"x") or {}).keys() - OF_US,
+    "ServerRequest": lambda: (
+        describe_request(make_mocked_request("POST", "/api/v/x"), b"x", is_public=False).keys() - OF_US
+    ),
 }
 
 

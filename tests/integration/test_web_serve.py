@@ -16,9 +16,9 @@ from aiohttp import web
 from spyweb.endpoints.endpoints import EndpointAnswer
 from spyweb.errors import Refused
 from spyweb.web.address import LIMIT, find_socket
+from spyweb.web.answer import answer_errors
 from spyweb.web.body import Body, BodyMemory
-from spyweb.web.errors import answer_errors
-from spyweb.web.reply import reply
+from spyweb.web.endpoints import make_response
 from spyweb.web.serve import serve_app, serve_socket, serve_tcp
 from tests.fakes.daemon_service import FakeDaemonService
 
@@ -127,7 +127,7 @@ async def test_an_answer_that_nobody_takes_goes_with_whoever_hung_up() -> None:
     gone = asyncio.Event()
 
     async def answer(request: web.Request) -> web.Response:
-        large = reply(EndpointAnswer(200, bytes(20_000_000)))  # more than socket buffers hold
+        large = make_response(EndpointAnswer(200, bytes(20_000_000)))  # more than socket buffers hold
         watching.append(weakref.ref(large, lambda _: gone.set()))
         return large
 

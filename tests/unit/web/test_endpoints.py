@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Mapping
 from io import BytesIO
 
 import pytest
-from aiohttp import ClientSession, web
+from aiohttp import web
 
 from spyweb.endpoints.endpoints import AT_ONCE
 from spyweb.lua.session import Host
 from spyweb.model import Ending, Outcome
 from spyweb.web.app import Site, project_app, tcp_app
-from spyweb.web.serve import serve_app
-from tests.fakes.client import Client, client_of
+from tests.fakes.client import client_of
 from tests.fakes.daemon_service import FakeDaemonService
-from tests.fakes.endpoints import serve
-
-OpenClient = Callable[[web.Application], AbstractAsyncContextManager[Client | ClientSession]]
+from tests.fakes.endpoints import Served, serve
 
 
-@asynccontextmanager
-async def past_the_router(app: web.Application) -> AsyncIterator[ClientSession]:
-    async with serve_app(app, host="127.0.0.1", port=0) as listening, ClientSession(listening.url) as client:
-        yield client
-
-
-@pytest.fixture(params=[client_of, past_the_router], ids=["by the router", "past it"])
-def open_client(request: pytest.FixtureRequest) -> OpenClient:
-    """Both ways to the endpoints: each has to hold on either."""
-    return request.param  # type: ignore[no-any-return]
+def app_of(served: Served) -> web.Application:
+    return project_app(FakeDaemonService(), Site(endpoints=served.endpoints))
 
 
 async def show(asked: Mapping[str, object], host: Host) -> Ending:
@@ -51,18 +39,18 @@ async def show(asked: Mapping[str, object], host: Host) -> Ending:
         ("/api/v/", "Not Found"),
     ],
 )
-async def test_both_prefixes_lead_to_handlers(open_client: OpenClient, path: str, text: str) -> None:
+async def test_both_prefixes_lead_to_handlers(path: str, text: str) -> None:
     async with (
         serve(show) as served,
-        open_client(project_app(FakeDaemonService(), Site(endpoints=served.endpoints))) as client,
+        client_of(app_of(served)) as client,
     ):
         assert await (await client.get(path)).text() == text
 
 
-async def test_the_private_ones_need_the_key_and_the_public_ones_do_not(open_client: OpenClient) -> None:
+async def test_the_private_ones_need_the_key_and_the_public_ones_do_not() -> None:
     async with (
         serve() as served,
-        open_client(tcp_app(FakeDaemonService(), "k", Site(endpoints=served.endpoints))) as client,
+        client_of(tcp_app(FakeDaemonService(), "k", Site(endpoints=served.endpoints))) as client,
     ):
         for path in ("/api/v/x", "/%61pi/v/x", "/api/v/public/x"):
             async with client.get(path) as answer:
@@ -72,10 +60,10 @@ async def test_the_private_ones_need_the_key_and_the_public_ones_do_not(open_cli
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1.evil.example"])
-async def test_without_a_key_a_foreign_page_may_change_nothing(open_client: OpenClient, origin: str) -> None:
+async def test_without_a_key_a_foreign_page_may_change_nothing(origin: str) -> None:
     async with (
         serve() as served,
-        open_client(project_app(FakeDaemonService(), Site(endpoints=served.endpoints))) as client,
+        client_of(app_of(served)) as client,
     ):
         assert (await client.post("/api/v/x", headers={"Origin": origin})).status == 403
         assert (await client.post("/api/v/x", headers={"Origin": "http://localhost:5173"})).status == 200
@@ -83,10 +71,10 @@ async def test_without_a_key_a_foreign_page_may_change_nothing(open_client: Open
         assert (await client.post("/api/public/x", headers={"Origin": origin})).status == 200
 
 
-async def test_a_body_arrives_and_one_that_is_too_large_does_not(open_client: OpenClient) -> None:
+async def test_a_body_arrives_and_one_that_is_too_large_does_not() -> None:
     async with (
         serve(show) as served,
-        open_client(project_app(FakeDaemonService(), Site(endpoints=served.endpoints))) as client,
+        client_of(app_of(served)) as client,
     ):
         assert (await client.post("/api/v/x", data=b"\0" * 5000)).headers["X-Body"] == "5000"
         assert (await client.get("/api/v/x")).headers["X-Body"] == "none"
@@ -95,21 +83,19 @@ async def test_a_body_arrives_and_one_that_is_too_large_does_not(open_client: Op
     assert len(served.pool.requests) == 2
 
 
-async def test_a_head_request_has_the_headers_of_the_answer_alone(open_client: OpenClient) -> None:
+async def test_a_head_request_has_the_headers_of_the_answer_alone() -> None:
     async with (
         serve() as served,
-        open_client(project_app(FakeDaemonService(), Site(endpoints=served.endpoints))) as client,
+        client_of(app_of(served)) as client,
     ):
         answer = await client.head("/api/v/x")
         assert (answer.status, answer.headers["Content-Length"], await answer.read()) == (200, "5", b"")
 
 
-async def test_who_finds_no_room_is_told_when_to_come_again(
-    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_finds_no_room_is_told_when_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
         serve() as served,
-        open_client(project_app(FakeDaemonService(), Site(endpoints=served.endpoints))) as client,
+        client_of(app_of(served)) as client,
     ):
         monkeypatch.setattr(served.endpoints._limiter, "_free", 0)
         monkeypatch.setattr(served.endpoints._limiter, "_line", 0)
@@ -120,42 +106,39 @@ async def test_who_finds_no_room_is_told_when_to_come_again(
 
 
 @pytest.mark.parametrize("path", ["/api/v/x?a=1", "/api/v/%78", "/api/public/x"])
-async def test_who_may_not_come_in_is_told_so_on_either_way(open_client: OpenClient, path: str) -> None:
+async def test_who_may_not_come_in_is_told_so(path: str) -> None:
     async with (
         serve() as served,
-        open_client(project_app(FakeDaemonService(), Site(endpoints=served.endpoints))) as client,
+        client_of(app_of(served)) as client,
         client.get(path, headers={"Host": "evil.example"}) as answer,
     ):
         assert (answer.status, list(await answer.json())) == (403, ["error"])
     assert not served.pool.requests
 
 
-async def test_a_client_that_waits_for_leave_to_send_its_body_is_given_it(open_client: OpenClient) -> None:
+async def test_a_client_that_waits_for_leave_to_send_its_body_is_given_it() -> None:
     async with (
         serve(show) as served,
-        open_client(project_app(FakeDaemonService(), Site(endpoints=served.endpoints))) as client,
+        client_of(app_of(served)) as client,
     ):
         assert (await client.post("/api/v/x", data=b"12345", expect100=True)).headers["X-Body"] == "5"
 
 
-async def test_a_bug_on_the_way_is_told_to_nobody_outside(
-    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_bug_on_the_way_is_told_to_nobody_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
         serve() as served,
-        open_client(project_app(FakeDaemonService(), Site(endpoints=served.endpoints))) as client,
+        client_of(app_of(served)) as client,
     ):
         monkeypatch.setattr(served.endpoints, "version", "no version")
         async with client.get("/api/v/x") as answer:
             assert (answer.status, await answer.json()) == (500, {"error": "Internal Server Error"})
         served.endpoints.version = None
-        served.endpoints._limiter._free = AT_ONCE
 
 
-async def test_what_is_no_endpoint_goes_on_to_the_router(open_client: OpenClient) -> None:
+async def test_what_is_no_endpoint_goes_on_to_the_router() -> None:
     async with (
         serve() as served,
-        open_client(project_app(FakeDaemonService(), Site(endpoints=served.endpoints))) as client,
+        client_of(app_of(served)) as client,
     ):
         assert (await client.get("/api/jobs")).status == 200
         assert (await client.get("/api/vx")).status == 404

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.endpoints.endpoints import EndpointAnswer
-from spyweb.web.reply import reply, sendable
+from spyweb.web.endpoints import make_response, sendable
 
 
 @pytest.mark.parametrize(
@@ -33,16 +33,16 @@ def test_other_headers_are_sent_as_they_are() -> None:
     ("body", "kind"), [(b"text", "text/plain; charset=utf-8"), (b"\xff", "application/octet-stream")]
 )
 def test_a_body_without_a_type_is_text_where_it_is_text(body: bytes, kind: str) -> None:
-    assert reply(EndpointAnswer(200, body)).headers["Content-Type"] == kind
+    assert make_response(EndpointAnswer(200, body)).headers["Content-Type"] == kind
 
 
 def test_a_type_that_the_handler_gave_stays() -> None:
-    response = reply(EndpointAnswer(200, b"{}", {b"content-type": b"text/html"}))
+    response = make_response(EndpointAnswer(200, b"{}", {b"content-type": b"text/html"}))
     assert response.headers.getall("Content-Type") == ["text/html"]
 
 
 @pytest.mark.parametrize(("status", "is_last"), [(100, False), (199, False), (200, True), (599, True)])
 def test_after_a_status_that_announces_another_the_connection_ends(status: int, is_last: bool) -> None:
-    response = reply(EndpointAnswer(status, b""))
+    response = make_response(EndpointAnswer(status, b""))
     assert response.status == status
     assert (response.keep_alive is not False) is is_last

@@ -8,11 +8,11 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
-from spyweb.web.ask import PRIVATE, PUBLIC, Asked, asked_of
+from spyweb.web.endpoints import Asked, describe_request
 
 
-def asked(path: str, method: str = "GET", body: bytes = b"", headers: Any = None, prefix: str = PRIVATE) -> Asked:
-    found = asked_of(make_mocked_request(method, path, headers=headers), prefix, body)
+def asked(path: str, method: str = "GET", body: bytes = b"", headers: Any = None) -> Asked:
+    found = describe_request(make_mocked_request(method, path, headers=headers), body, is_public=False)
     assert found is not None
     return found
 
@@ -35,11 +35,12 @@ def test_the_address_is_taken_apart_before_it_is_decoded(path: str, route: bytes
 
 @pytest.mark.parametrize("path", ["/api/v/", "/api/v//users"])
 def test_an_address_without_a_name_names_nothing(path: str) -> None:
-    assert asked_of(make_mocked_request("GET", path), PRIVATE, b"") is None
+    assert not asked(path)["route"]
 
 
 def test_what_is_public_is_told() -> None:
-    assert asked("/api/public/x", prefix=PUBLIC)["is_public"] is True
+    request = make_mocked_request("GET", "/api/public/x")
+    assert describe_request(request, b"", is_public=True)["is_public"] is True
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,6 @@ def test_a_body_is_bytes_and_missing_only_where_none_is_expected(
 )
 def test_the_clients_address_is_that_of_the_connection_without_port_or_zone(remote: str, address: str) -> None:
     request = make_mocked_request("GET", "/api/v/x", headers={"X-Forwarded-For": "6.6.6.6"}).clone(remote=remote)
-    found = asked_of(request, PRIVATE, b"")
+    found = describe_request(request, b"", is_public=False)
     assert found
     assert found["client_ip"] == address
