@@ -1,7 +1,7 @@
 """Tables whose number keys collide: a dict of them takes time that grows with the square of their number.
 
 Python's hash of a number is no secret (that of a text is), so keys can be chosen that all meet the same places.
-lua/worker/encode.lua asks the same question of what leaves a VM.
+lua/worker/runtime/encode.lua asks the same question of what leaves a VM.
 """
 
 from __future__ import annotations

@@ -62,36 +62,29 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/acceptance/test_endpoints.py": ("daemon/server",),
     # What runs inside a worker is tested inside one.
     "tests/integration/test_worker_process.py": (
-        "lua/worker/calm", "lua/worker/compile", "lua/worker/console", "lua/worker/coroutines",
-        "lua/worker/message_handler",
-        "lua/worker/failure",
-        "lua/worker/failures", "lua/worker/limits", "lua/worker/link", "lua/worker/main",
-        "lua/worker/kills", "lua/worker/kit", "lua/worker/prelude", "lua/worker/run",
-        "lua/worker/trace", "lua/worker/zygote",
+        "lua/worker/console", "lua/worker/failure", "lua/worker/limits", "lua/worker/link", "lua/worker/main",
+        "lua/worker/message_handler", "lua/worker/zygote", "lua/worker/runtime/compile", "lua/worker/runtime/kills",
+        "lua/worker/runtime/prelude", "lua/worker/runtime/run", "lua/worker/runtime/runtime",
+        "lua/worker/runtime/trace", "lua/worker/library/coroutines", "lua/worker/library/failures",
     ),
     "tests/integration/test_http_socks.py": ("ops/network/socks",),
     "tests/integration/test_tls_probe.py": ("ops/network/probe",),
-    "tests/integration/test_worker_loads.py": ("lua/worker/loads",),
-    "tests/integration/test_worker_triggers.py": ("lua/worker/trigger",),
+    "tests/integration/test_worker_loads.py": ("lua/worker/runtime/loads",),
+    "tests/integration/test_worker_triggers.py": ("lua/worker/runtime/trigger",),
     "tests/integration/test_extraction_process.py": (
         "extraction/page", "extraction/pool",
     ),
-    "tests/integration/test_worker_cycles.py": ("lua/worker/attempts", "lua/worker/cycle", "lua/worker/procedures"),
-    "tests/integration/test_worker_requests.py": ("lua/worker/response", "lua/worker/server"),
-    "tests/unit/lua/worker/test_library_http.py": ("lua/worker/headers", "lua/worker/http"),
-    "tests/integration/test_worker_tests.py": ("lua/worker/testing",),
+    "tests/integration/test_worker_cycles.py": ("lua/worker/runtime/cycle", "lua/worker/runtime/procedures"),
+    "tests/integration/test_worker_requests.py": ("lua/worker/runtime/response", "lua/worker/runtime/server"),
+    "tests/integration/test_worker_tests.py": ("lua/worker/runtime/testing",),
+    "tests/property/test_codec.py": ("lua/worker/runtime/codec", "lua/worker/runtime/encode"),
     # The library's files are one thing to a script, and tested by what a script sees of them.
-    "tests/unit/lua/worker/test_library_size.py": ("lua/worker/globals", "lua/worker/later"),
-    "tests/property/test_codec.py": ("lua/worker/codec", "lua/worker/codes", "lua/worker/encode"),
-    "tests/unit/lua/worker/test_library_json.py": ("lua/worker/json",),
-    "tests/unit/lua/worker/test_library_require.py": ("lua/worker/modules",),
-    "tests/unit/lua/worker/test_library_freeze.py": ("lua/worker/access", "lua/worker/sentinels", "lua/worker/tables"),
-    "tests/unit/lua/worker/test_library_values.py": (
-        "lua/worker/absent", "lua/worker/copy", "lua/worker/dump", "lua/worker/engine",
+    "tests/unit/lua/worker/library/test_tables_freeze.py": ("lua/worker/library/access",),
+    "tests/unit/lua/worker/library/test_values.py": (
+        "lua/worker/library/copy", "lua/worker/library/dump", "lua/worker/library/engine",
     ),
-    "tests/unit/lua/worker/test_library_standard.py": (
-        "lua/worker/bit32", "lua/worker/formats", "lua/worker/numbers", "lua/worker/text",
-        "lua/worker/tostring",
+    "tests/unit/lua/worker/library/test_standard.py": (
+        "lua/worker/library/bit32", "lua/worker/library/numbers", "lua/worker/library/strings",
     ),
 }  # fmt: skip
 
@@ -111,7 +104,7 @@ NO_CODE = {"__init__.py", "__main__.py"}
 def modules() -> set[str]:
     """`jobs/parse`, `lua/worker/prelude`, ..."""
     source = ROOT / "spyweb"
-    files = [*source.rglob("*.py"), *source.glob("lua/worker/*.lua")]
+    files = [*source.rglob("*.py"), *source.glob("lua/worker/*/*.lua")]
     return {_name(path, source) for path in files if path.name not in NO_CODE}
 
 

@@ -10,7 +10,7 @@ from spyweb.lua import wire
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.store.collisions import COLLIDE, FREE
 from tests.fakes.collisions import colliding_floats, colliding_numbers
-from tests.fakes.lua_kit import LuaKit, ScriptFailed
+from tests.fakes.lua_library import LuaLibrary, ScriptFailed
 
 NULL, EMPTY_ARRAY = Foreign(Ext.NULL, "table"), Foreign(Ext.EMPTY_ARRAY, "table")
 
@@ -28,8 +28,8 @@ values = st.recursive(
 
 
 @pytest.fixture(scope="module")
-def vm() -> LuaKit:
-    return LuaKit()
+def vm() -> LuaLibrary:
+    return LuaLibrary()
 
 
 def is_array(value: dict[object, object]) -> bool:
@@ -59,18 +59,18 @@ def same(left: object, right: object) -> bool:
 
 
 @given(st.lists(st.one_of(st.none(), values), max_size=40))
-def test_python_to_lua_to_python_keeps_values(vm: LuaKit, passed: list[object]) -> None:
+def test_python_to_lua_to_python_keeps_values(vm: LuaLibrary, passed: list[object]) -> None:
     assert same(vm.run("return ...", *passed), as_seen(passed))
 
 
 @given(st.lists(values, max_size=10))
-def test_lua_to_python_to_lua_keeps_values(vm: LuaKit, passed: list[object]) -> None:
+def test_lua_to_python_to_lua_keeps_values(vm: LuaLibrary, passed: list[object]) -> None:
     [shown, *values_of_lua] = vm.run("return dump({...}), ...", *passed)
     assert vm.run("return dump({...})", *values_of_lua) == [shown]
 
 
 @given(st.floats())
-def test_an_integral_float_arrives_as_the_integer_and_any_other_as_it_was(vm: LuaKit, number: float) -> None:
+def test_an_integral_float_arrives_as_the_integer_and_any_other_as_it_was(vm: LuaLibrary, number: float) -> None:
     [back] = vm.run("return ...", number)
     if number.is_integer() and -(2**63) <= number < 2**63:
         assert type(back) is int
@@ -83,25 +83,25 @@ def test_an_integral_float_arrives_as_the_integer_and_any_other_as_it_was(vm: Lu
 
 
 @given(st.integers(2**63, 2**64 - 1))
-def test_an_unsigned_integer_that_lua_cannot_hold_becomes_the_nearest_float(vm: LuaKit, number: int) -> None:
+def test_an_unsigned_integer_that_lua_cannot_hold_becomes_the_nearest_float(vm: LuaLibrary, number: int) -> None:
     assert vm.run("return math.type(...), ...", number) == [b"float", float(number)]
 
 
 @given(st.text(max_size=70_000))
 @settings(max_examples=30)
-def test_texts_of_the_daemon_arrive_as_their_utf8(vm: LuaKit, text: str) -> None:
+def test_texts_of_the_daemon_arrive_as_their_utf8(vm: LuaLibrary, text: str) -> None:
     encodable = text.encode("utf-8", "replace").decode()
     assert vm.run("return ...", encodable) == [encodable.encode()]
 
 
 @pytest.mark.parametrize("size", [0, 15, 16, 31, 32, 255, 256, 65_535, 65_536])
-def test_every_size_of_string_list_and_map_crosses(vm: LuaKit, size: int) -> None:
+def test_every_size_of_string_list_and_map_crosses(vm: LuaLibrary, size: int) -> None:
     text, row, table = b"\xff" * size, list(range(size)), {b"%d" % key: key for key in range(size)}
     assert vm.run("return ...", text, row or table, table) == [text, row or table, table]
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_decoded_or_refused(vm: LuaKit, packed: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused(vm: LuaLibrary, packed: bytes) -> None:
     try:
         vm.decode(packed)
     except ScriptFailed:
@@ -109,7 +109,7 @@ def test_any_bytes_are_decoded_or_refused(vm: LuaKit, packed: bytes) -> None:
 
 
 @given(st.lists(values, min_size=1, max_size=5), st.data())
-def test_a_string_cut_anywhere_is_refused(vm: LuaKit, passed: list[object], data: st.DataObject) -> None:
+def test_a_string_cut_anywhere_is_refused(vm: LuaLibrary, passed: list[object], data: st.DataObject) -> None:
     packed = wire.pack(passed)
     cut = packed[: data.draw(st.integers(0, len(packed) - 1))]
     with pytest.raises(ScriptFailed):
@@ -135,14 +135,14 @@ def test_a_string_cut_anywhere_is_refused(vm: LuaKit, passed: list[object], data
         b"\x91" * 100_000,
     ],
 )
-def test_what_the_daemon_never_writes_is_an_error(vm: LuaKit, packed: bytes) -> None:
+def test_what_the_daemon_never_writes_is_an_error(vm: LuaLibrary, packed: bytes) -> None:
     with pytest.raises(ScriptFailed):
         vm.decode(packed)
     assert vm.run("return 1") == [1]
 
 
 def test_the_sentinels_cross_both_ways() -> None:
-    vm = LuaKit()
+    vm = LuaLibrary()
     assert vm.run("return JSON_EMPTY_ARRAY, {JSON_EMPTY_ARRAY}") == [EMPTY_ARRAY, [EMPTY_ARRAY]]
     assert vm.decoded(b"\x92\xc7\0\x04\xc7\0\x05", "return json_encode(...), json_encode(select(2, ...))") == [
         b"null",
@@ -150,7 +150,7 @@ def test_the_sentinels_cross_both_ways() -> None:
     ]
 
 
-def test_what_only_lua_has_becomes_an_extension(vm: LuaKit) -> None:
+def test_what_only_lua_has_becomes_an_extension(vm: LuaLibrary) -> None:
     assert vm.run("return print, {f = print}, coroutine.create(print), {[print] = 1}, {[{}] = 2}") == [
         Foreign(Ext.FOREIGN, "function"),
         {b"f": Foreign(Ext.FOREIGN, "function")},
@@ -160,7 +160,7 @@ def test_what_only_lua_has_becomes_an_extension(vm: LuaKit) -> None:
     ]
 
 
-def test_a_boolean_key_beside_the_number_that_python_takes_it_for_is_not_lost(vm: LuaKit) -> None:
+def test_a_boolean_key_beside_the_number_that_python_takes_it_for_is_not_lost(vm: LuaLibrary) -> None:
     assert vm.run("return {[true] = 'a', [1] = 'b', [0] = 'c'}, {[false] = 'a', [0] = 'b'}") == [
         {Foreign(Ext.FOREIGN, "boolean beside the number 1"): b"a", 1: b"b", 0: b"c"},
         {Foreign(Ext.FOREIGN, "boolean beside the number 0"): b"a", 0: b"b"},
@@ -173,7 +173,7 @@ MAKE_TABLE = "local t = {} for _, key in ipairs((...)) do t[key] = 1 end "
 
 @pytest.mark.parametrize("numbers", [colliding_numbers(4_915), colliding_floats(4_915), colliding_numbers(2_700)])
 def test_a_table_whose_number_keys_collide_in_python_is_as_foreign_as_a_function(
-    vm: LuaKit, numbers: list[object]
+    vm: LuaLibrary, numbers: list[object]
 ) -> None:
     collides = Foreign(Ext.FOREIGN, COLLIDE.removeprefix("a "))
 
@@ -198,18 +198,18 @@ def test_a_table_whose_number_keys_collide_in_python_is_as_foreign_as_a_function
         [-number * 2.0**61 for number in range(5, 5_000)],
     ],
 )
-def test_regular_number_keys_cross(vm: LuaKit, numbers: list[object]) -> None:
+def test_regular_number_keys_cross(vm: LuaLibrary, numbers: list[object]) -> None:
     numbers = [number for number in numbers if number != 1]  # else they might be a list
 
     assert vm.run(MAKE_TABLE + "return t", numbers) == [dict.fromkeys(numbers, 1)]
 
 
-def test_a_cycle_ends_where_it_closes_and_a_shared_table_is_no_cycle(vm: LuaKit) -> None:
+def test_a_cycle_ends_where_it_closes_and_a_shared_table_is_no_cycle(vm: LuaLibrary) -> None:
     assert vm.run("local t = {} t.t = t return t") == [{b"t": Foreign(Ext.CYCLE, "table")}]
     assert vm.run("local t = {1} return {t, t}") == [[[1], [1]]]
 
 
-def test_the_65th_level_is_cut_off(vm: LuaKit) -> None:
+def test_the_65th_level_is_cut_off(vm: LuaLibrary) -> None:
     nest = "local t = {{'end'}} for _ = 1, %d do t = {t} end return t"
     deepest: object = vm.run(nest % 62)
     while isinstance(deepest, list):
@@ -221,7 +221,7 @@ def test_the_65th_level_is_cut_off(vm: LuaKit) -> None:
     assert cut == Foreign(Ext.DEEP, "table")
 
 
-def test_no_code_of_the_script_runs_while_values_are_written(vm: LuaKit) -> None:
+def test_no_code_of_the_script_runs_while_values_are_written(vm: LuaLibrary) -> None:
     script = """
       local function trap() error("a metamethod ran") end
       local names = {"__index", "__newindex", "__len", "__pairs", "__eq", "__tostring", "__lt", "__call", "__name"}
@@ -232,7 +232,7 @@ def test_no_code_of_the_script_runs_while_values_are_written(vm: LuaKit) -> None
     assert vm.run(script) == [[1, 2], {b"a": {}}]
 
 
-def test_a_list_with_holes_is_a_map_and_keeps_its_places(vm: LuaKit) -> None:
+def test_a_list_with_holes_is_a_map_and_keeps_its_places(vm: LuaLibrary) -> None:
     assert vm.run("return {1, nil, 3}, {[2] = 'b'}, {[1] = 'a', [2] = 'b', x = 1}") == [
         {1: 1, 3: 3},
         {2: b"b"},

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fakes.lua_kit import LuaKit
+from tests.fakes.lua_library import LuaLibrary
 
 integers = st.integers(-(2**63), 2**63 - 1)
 floats = st.floats(allow_nan=False, allow_infinity=False)
@@ -19,8 +19,8 @@ values = st.recursive(
 
 
 @pytest.fixture(scope="module")
-def vm() -> LuaKit:
-    return LuaKit()
+def vm() -> LuaLibrary:
+    return LuaLibrary()
 
 
 def as_python(value: object) -> object:
@@ -36,7 +36,7 @@ def as_python(value: object) -> object:
 
 @given(values, st.sampled_from([None, 1]), st.booleans())
 def test_what_python_writes_is_read_as_python_reads_it(
-    vm: LuaKit, value: object, indent: int | None, ascii_only: bool
+    vm: LuaLibrary, value: object, indent: int | None, ascii_only: bool
 ) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
     [decoded, problem] = vm.run("return json_decode(...)", text.encode())
@@ -45,7 +45,7 @@ def test_what_python_writes_is_read_as_python_reads_it(
 
 
 @given(values)
-def test_what_lua_writes_python_reads_back(vm: LuaKit, value: object) -> None:
+def test_what_lua_writes_python_reads_back(vm: LuaLibrary, value: object) -> None:
     [written] = vm.run("return json_encode(...)", value)
     assert isinstance(written, bytes)
     assert json.loads(written) == value
@@ -59,19 +59,19 @@ exact_values = st.recursive(
 
 
 @given(exact_values)
-def test_the_text_is_compact_with_sorted_keys(vm: LuaKit, value: object) -> None:
+def test_the_text_is_compact_with_sorted_keys(vm: LuaLibrary, value: object) -> None:
     expected = json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
     assert vm.run("return json_encode(...)", value) == [expected.encode()]
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_come_back_from_a_string(vm: LuaKit, data: bytes) -> None:
+def test_any_bytes_come_back_from_a_string(vm: LuaLibrary, data: bytes) -> None:
     assert vm.run("local s = ... return json_decode(json_encode(s))", data) == [data, None]
     assert vm.run("local s = ... return json_decode(json_encode({[s] = 1}))", data) == [{data: 1}, None]
 
 
 @given(floats)
-def test_every_float_comes_back_exactly(vm: LuaKit, number: float) -> None:
+def test_every_float_comes_back_exactly(vm: LuaLibrary, number: float) -> None:
     assert vm.run("local n = ... return json_decode(json_encode(n))", number) == [number, None]
 
 
@@ -94,7 +94,7 @@ JSON_LIKE = st.lists(
 
 
 @given(st.one_of(JSON_LIKE.map(str.encode), st.binary(max_size=30)))
-def test_a_text_is_accepted_exactly_when_python_accepts_it(vm: LuaKit, text: bytes) -> None:
+def test_a_text_is_accepted_exactly_when_python_accepts_it(vm: LuaLibrary, text: bytes) -> None:
     [value, problem] = vm.run("return json_decode(...)", text)
     infinite = isinstance(problem, bytes) and problem.startswith(b"number out of range")
     bom = text.startswith(b"\xef\xbb\xbf")

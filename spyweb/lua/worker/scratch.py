@@ -5,6 +5,16 @@ from __future__ import annotations
 from spyweb.lua.worker.values import Function
 from spyweb.lua.worker.vm import MARGIN, Bytecode, new_runtime
 
+# Takes the bytecode of compile.lua; gives compile(source, name) -> the reason why it does not compile.
+_COMPILER = """
+local compile = load(..., "=?", "b")({ raw = _G, env = {}, internals = {} }).compile
+local compiled = {}                 -- in a VM they would be there together
+return function(source, name)
+  local f, message = compile(source, "@" .. name)
+  compiled[#compiled + 1] = f
+  return message
+end
+"""
 _FURNITURE = 16 << 10  # bytes that a VM takes before its files
 
 
@@ -14,7 +24,7 @@ class Scratch:
     def __init__(self, bytecode: Bytecode, limit: int) -> None:
         self._room = limit - _FURNITURE
         self._runtime = new_runtime(self._room)
-        self._compile: Function = self._runtime.execute(bytecode["scratch"], bytecode["compile"], mode="b")
+        self._compile: Function = self._runtime.execute(_COMPILER, bytecode["compile"])
 
     def compile(self, name: bytes, source: bytes) -> bytes | None:
         """The reason why it does not compile."""

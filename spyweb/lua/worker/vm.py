@@ -18,6 +18,7 @@ from lupa import lua54
 from spyweb.lua import wire
 from spyweb.lua.worker.values import Function, Runtime
 
+_FOLDERS = [os.path.join(os.path.dirname(__file__), name) for name in ("runtime", "library")]
 LIBRARY = str(lua54.__file__)  # the shared object that Lua lives in
 LuaError = lua54.LuaError
 
@@ -28,6 +29,9 @@ _KILL, _EMPTY, _COLLECT = b"kill", b"empty", b"collect"  # what the prelude's `c
 _WHY, _EMIT, _CLOCK, _SEED = 0, 1, 2, 3  # what Lua calls for, besides texts
 _SMALL = 1 << 20  # bytes, that are freed in no time
 _BUNDLES = {"lasting": ("codec",), "fleeting": ("codec", "server")}  # preludes, with what is sure to be used
+# Hardly anything is garbage while the prelude loads, which turns the collector on again.  A VM for a single run begins
+# to look for garbage 256 KB later.
+_STOP_COLLECTION, _PUT_OFF_COLLECTION = 'collectgarbage("stop")', 'collectgarbage("step", -256)'
 _COROUTINE_COUNT = 10_000  # instructions between two looks of a coroutine's own hook at whether its run must end
 
 Bytecode = dict[str, bytes]
@@ -75,22 +79,19 @@ def new_runtime(limit: int | None = None) -> Runtime:
     )
 
 
-def compile_lua_files(folder: str = os.path.dirname(__file__)) -> Bytecode:
-    """Every .lua file of ours as stripped bytecode, by name."""
-    runtime = new_runtime()
-    dump: Function = runtime.execute(
+def compile_lua_files() -> Bytecode:
+    """Compile every .lua file of ours to stripped bytecode, by its name without folder and suffix."""
+    dump: Function = new_runtime().execute(
         "return function(source, name) return string.dump(assert(load(source, name)), true) end"
     )
-    names = [name.removesuffix(".lua") for name in os.listdir(folder) if name.endswith(".lua")]
-    texts = {name: _read(folder, name) for name in names}
+    texts = {}
+    for folder in _FOLDERS:
+        for name in os.listdir(folder):
+            with open(os.path.join(folder, name), "rb") as file:
+                texts[name.removesuffix(".lua")] = file.read()
     prelude = texts.pop("prelude")
     texts |= {kind: _bundle(prelude, {name: texts[name] for name in names}) for kind, names in _BUNDLES.items()}
     return {name: dump(text, b"@%s.lua" % name.encode()) for name, text in texts.items()}
-
-
-def _read(folder: str, name: str) -> bytes:
-    with open(os.path.join(folder, f"{name}.lua"), "rb") as file:
-        return file.read()
 
 
 def _bundle(prelude: bytes, texts: Mapping[str, bytes]) -> bytes:
@@ -142,7 +143,7 @@ class VM:
         self._init = init
         self._callbacks = callbacks
         self._runtime: Runtime | None = new_runtime(limit)
-        self._runtime.execute(bytecode["calm"], is_fleeting, mode="b")
+        self._runtime.execute(_PUT_OFF_COLLECTION if is_fleeting else _STOP_COLLECTION)
         functions: tuple[Function, ...] = self._runtime.execute(
             bytecode["fleeting" if is_fleeting else "lasting"],
             self._called,

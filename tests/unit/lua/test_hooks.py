@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 
 from spyweb.lua.hooks import HOOKS, UNLOADED, bit_of, is_defined
-from tests.fakes.lua_kit import LUA_FILES
+from tests.fakes.repository import ROOT
 
 
 def test_each_hook_has_a_bit_of_its_own() -> None:
@@ -20,7 +20,7 @@ def test_nothing_is_defined_before_the_files_have_run() -> None:
 
 
 def test_the_worker_knows_the_same_hooks_in_the_same_order() -> None:
-    text = (LUA_FILES / "cycle.lua").read_text()
+    text = (ROOT / "spyweb/lua/worker/runtime/cycle.lua").read_text()
     listed = re.search(r"local HOOKS = \{(.*?)\}", text, re.DOTALL)
 
     assert listed is not None

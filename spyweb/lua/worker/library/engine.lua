@@ -1,0 +1,27 @@
+-- What the daemon says about itself, and the families of SpyWeb and sloth-runner that this version does not have: a script
+-- may put its own in their place.
+
+local runtime = ...
+local setmetatable, gsub, type = runtime.raw.setmetatable, runtime.raw.string.gsub, runtime.raw.type
+local facts = runtime.decode(runtime.facts)[1]
+local values = facts.env
+
+local engine = { engine = facts.engine }
+
+-- SpyWeb takes a name with its prefix too.
+function engine.env_get(name)
+  if type(name) ~= "string" then runtime.bad_argument(1, "env_get", "string", name) end
+  return values[name] or values[gsub(name, "^SPYWEB_", "")]
+end
+
+-- A family holds its name.
+local ABSENT = {
+  __metatable = false,
+  __index = function(family, member) return runtime.use("failures").refuse_member(family, member) end,
+  __call = function(family) return runtime.use("failures").refuse_call(family) end,
+}
+for _, name in runtime.raw.ipairs { "cdp", "cmd", "exec", "file", "task", "template", "workflow" } do
+  engine[name] = setmetatable({ name }, ABSENT)
+end
+
+return engine

@@ -1,0 +1,102 @@
+-- The script's globals that are not there from the start: few scripts need many of them, so each is made when it is first
+-- looked up.  After many lookups in vain, or when something could look behind the metatable of `_G` (pairs, next, rawget;
+-- runtime.complete), all of them are made, and `_G` is a table like any other.
+-- Loaded when a script first looks up a global that is not there, or assigns one.
+
+local runtime, internals = ...
+local raw, env, use, string_meta = runtime.raw, runtime.env, runtime.use, internals.string_meta
+local raise, next, rawget, rawset, setmetatable = raw.error, raw.next, raw.rawget, raw.rawset, raw.setmetatable
+local find, gmatch, type = raw.string.find, raw.string.gmatch, raw.type
+
+-- The file that makes a global; it returns a table with it.
+local FILES = {
+  collectgarbage = "protected", load = "protected", pcall = "protected", setmetatable = "protected", xpcall = "protected",
+  getmetatable = "access", next = "access", rawget = "access", rawlen = "access", rawset = "access",
+  bit32 = "standard", coroutine = "standard", loadstring = "standard", math = "standard", os = "standard",
+  state = "standard", string = "standard", table = "standard", unpack = "standard", utf8 = "standard",
+  JSON_EMPTY_ARRAY = "values", tostring = "values",
+  log = "log", print = "log",
+  engine = "engine", env_get = "engine",
+  cdp = "engine", cmd = "engine", exec = "engine", file = "engine", task = "engine", template = "engine",
+  workflow = "engine",
+}
+
+-- The file of a function, which is loaded when it is first called: it is large, or many look it up and few call it.
+local FILES_OF_CALLS = {
+  copy = "copy", deep_copy = "copy", defer = "run", dump = "dump", json_decode = "json", json_encode = "json",
+  require = "modules",
+}
+
+-- Ops whose responses have headers, to be read in any case.
+local HTTP = { http_get = true, http_multipart = true, http_post = true, http_request = true }
+
+-- Other files of ours need these again: tables.lua the very `next` that the script has, and there is one null.
+local STAY_LOADED = { access = true, protected = true, values = true }
+
+local taken = {}                    -- names that the script has assigned meanwhile, or been given: they stay its own
+local patience = 64                 -- lookups in vain, and names assigned
+
+local globals = {}
+
+local function http_op(name)
+  local op = runtime.op(name)
+  return function(...) return use("headers").with_headers(op(...)) end
+end
+
+local function new_global(name)
+  if runtime.has_op(name) then return HTTP[name] and http_op(name) or runtime.op(name) end
+  if FILES_OF_CALLS[name] then return runtime.lazy(FILES_OF_CALLS[name], name) end
+  return FILES[name] and use(FILES[name])[name]
+end
+
+-- Where memory runs out half-way, the next call makes the rest, of the same files: they are dropped last.
+function globals.complete()
+  if not taken then return end
+  string_meta.__index = use("standard").string
+  local values = {}
+  for name in gmatch(runtime.ops, "%f[^\n](%a[%w_]*)\n") do values[name] = new_global(name) end  -- `state.*`: state.lua
+  for name in next, FILES_OF_CALLS do values[name] = new_global(name) end
+  for name in next, FILES do
+    if not taken[name] then values[name] = new_global(name) end
+  end
+  for name, value in next, values do
+    if not taken[name] and rawget(env, name) == nil then rawset(env, name, value) end
+  end
+  setmetatable(env, nil)
+  taken = nil
+  for _, file in next, FILES do
+    if not STAY_LOADED[file] then internals.parts[file] = nil end
+  end
+end
+
+local function lose_patience()
+  patience = patience - 1
+  if patience == 0 then globals.complete() end
+end
+
+function globals.get(name)
+  if type(name) ~= "string" or taken[name] or not find(name, "^%a[%w_]*$") then return lose_patience() end
+  if FILES[name] == "access" then
+    globals.complete()
+    return rawget(env, name)
+  end
+  local value = new_global(name)
+  if value == nil then return lose_patience() end
+  taken[name] = true
+  rawset(env, name, value)
+  return value
+end
+
+function globals.set(name, value)
+  if name == nil or name ~= name then raise(name == nil and "index is nil" or "index is NaN", 2) end
+  taken[name] = true
+  rawset(env, name, value)
+  lose_patience()
+end
+
+function globals.pairs()
+  globals.complete()
+  return next, env, nil
+end
+
+return globals

@@ -1,0 +1,82 @@
+-- require: the daemon finds and serves a module's source (the op _require), the VM compiles, runs and keeps it.
+-- A module is kept under its name and its path, so that two spellings of one file are one module; one that failed is not
+-- kept.  Who is loading what belongs to the coroutine that does it: a run abandoned half-way leaves nothing behind.  Other
+-- runs wait until it is there, so that it is executed once.
+
+local runtime = ...
+local raw, env = runtime.raw, runtime.env
+local now, runs = runtime.internals.now, runtime.internals.runs
+local concat, format, running, status = raw.table.concat, raw.string.format, raw.coroutine.running, raw.coroutine.status
+local error, setmetatable, type = raw.error, raw.setmetatable, raw.type
+
+local by_name, by_path = {}, {}
+local loading = setmetatable({}, { __mode = "k" })  -- coroutine -> { path, outer, run } of the module that it is loading
+local loaders = setmetatable({}, { __mode = "v" })  -- path -> the coroutine that has begun to execute it last
+
+local function chain_to(path, step)
+  local names = { path }
+  while step do
+    names[#names + 1] = step.path
+    if step.path == path then break end
+    step = step.outer
+  end
+  for i = 1, #names // 2 do names[i], names[#names + 1 - i] = names[#names + 1 - i], names[i] end
+  return concat(names, " -> ")
+end
+
+local function is_loading(path, step)
+  while step do
+    if step.path == path then return true end
+    step = step.outer
+  end
+  return false
+end
+
+-- Marks the path as being loaded until the caller's scope ends, in whatever way it ends.
+local function mark(path)
+  local thread = running()
+  local outer = loading[thread]
+  loading[thread], loaders[path] = { path = path, outer = outer, run = now.run }, thread
+  return setmetatable({}, { __close = function() loading[thread], loaders[path] = outer, nil end })
+end
+
+-- The other run that is executing it: one that failed, or was killed, has no such coroutine any more.
+local function present_loader(path)
+  local thread = loaders[path]
+  local run = thread and status(thread) ~= "dead" and loading[thread] and loading[thread].run
+  return run and run ~= now.run and runs[run.id] == run and run
+end
+
+local function execute(name, path, chunk)
+  local _ <close> = mark(path)
+  local value = chunk(name, path)
+  if value == nil then value = true end
+  if by_path[path] == nil then by_path[path] = value end
+end
+
+local function built_in(name)
+  if name == "state" and type(env.state) == "table" then return env.state end
+  error(format("module '%s' not found", name), 2)
+end
+
+local function require_module(name)
+  if type(name) ~= "string" then runtime.bad_argument(1, "require", "string", name) end
+  if by_name[name] ~= nil then return by_name[name] end
+  local path, source = runtime.call("_require", name)
+  if not path then return built_in(name) end
+  if by_path[path] == nil then
+    if is_loading(path, loading[running()]) then
+      error(format("module '%s' requires itself: %s", name, chain_to(path, loading[running()])), 2)
+    end
+    if present_loader(path) then runtime.use("loads").wait(function() return present_loader(path) end) end
+  end
+  if by_path[path] == nil then
+    local chunk, problem = runtime.compile(source, "@" .. path)
+    if not chunk then error(format("error loading module '%s' from file '%s':\n\t%s", name, path, problem), 2) end
+    execute(name, path, chunk)
+  end
+  by_name[name] = by_path[path]
+  return by_path[path]
+end
+
+return { require = require_module }

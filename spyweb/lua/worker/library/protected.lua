@@ -1,0 +1,61 @@
+-- Globals of Lua's own that a script could escape by, as it may have them: calls that fail must not swallow a kill, a
+-- finalizer could not be stopped.  Our own parts call them too (runtime.pcall).
+
+local runtime, internals = ...
+local raw, env, now, restore = runtime.raw, runtime.env, internals.now, internals.restore
+local pcall, rawequal, rawget, type, xpcall = raw.pcall, raw.rawequal, raw.rawget, raw.type, raw.xpcall
+local MAX_DEPTH, MAX_HANDLED = internals.MAX_DEPTH, 5
+
+local protected = {}
+
+local function deeper(d)
+  if d >= MAX_DEPTH then internals.fail("too many nested protected calls or coroutines") end
+  now.depth = d + 1
+end
+
+function protected.pcall(f, ...)
+  local d = now.depth
+  deeper(d)
+  return restore(d, pcall(f, ...))
+end
+
+-- Lua calls the handler for an error in the handler too: where that goes on, the error stands, and says more than Lua's
+-- "error in error handling".
+function protected.xpcall(f, handler, ...)
+  local d, calls = now.depth, 0
+  deeper(d)
+  return restore(d, xpcall(f, function(value)
+    calls = calls + 1
+    if now.killed or calls > MAX_HANDLED then return value end
+    return handler(value)
+  end, ...))
+end
+
+local function refuse_finalizer() internals.fail("__gc is not available") end
+
+-- __gc is refused: no hook runs in a finalizer, so nothing could stop one.  It is armed by what the metatable has at the
+-- very moment: so between the look and the call nothing may run that a script could have a part in, and afterwards it is
+-- looked at once more.  __close may be had: it runs in a coroutine, where hooks reach it.  __metatable too: nothing of
+-- ours trusts, or compares but by rawequal, what stands there.
+function protected.setmetatable(object, meta)
+  if rawequal(object, env) then runtime.complete() end
+  if runtime.whole then runtime.whole(object) end
+  if type(meta) ~= "table" then return raw.setmetatable(object, meta) end
+  if rawget(meta, "__close") ~= nil then runtime.closes = true end
+  if rawget(meta, "__gc") ~= nil then refuse_finalizer() end
+  raw.setmetatable(object, meta)
+  if rawget(meta, "__gc") ~= nil then
+    raw.setmetatable(object, nil)
+    refuse_finalizer()
+  end
+  return object
+end
+
+function protected.collectgarbage(option)
+  return option == "count" and raw.collectgarbage("count") or 0
+end
+
+-- The file is not kept: most VMs use it once.
+function protected.load(...) return runtime.part("compile")(runtime).load(...) end
+
+return protected

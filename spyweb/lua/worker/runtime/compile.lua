@@ -1,0 +1,43 @@
+-- Makes functions of a script's text.  Loaded whenever there is something to be compiled.
+-- The chunk takes the runtime and returns compile(source, chunkname) and load, as a script knows it, in a table.
+
+local runtime = ...
+local raw, env = runtime.raw, runtime.env
+local internals = runtime.internals
+local load, select, type = raw.load, raw.select, raw.type
+local find, format, sub = raw.string.find, raw.string.format, raw.string.sub
+
+local compiler = {}
+
+-- Whether anything may have to be closed when a call fails: then the prelude protects the script's call (runtime.closes).
+local function look_at(source)
+  runtime.closes = runtime.closes or type(source) ~= "string" or find(source, "__close", 1, true) ~= nil
+    or find(source, "<%s*close%s*>") ~= nil
+end
+
+-- Whether the script seems to define `run` (runtime.has_run): without one, two runs may execute it at a time.
+local function defines_run(source)
+  return (find(source, "function%s+run%s*%(") or find(source, "%f[%w_]run%s*=[^=]")) ~= nil
+end
+
+-- A byte order mark and a first line that begins with # are what editors and shells put there.
+function compiler.compile(source, chunkname)
+  if sub(source, 1, 3) == "\xef\xbb\xbf" then source = sub(source, 4) end
+  if sub(source, 1, 1) == "#" then source = "--" .. source end
+  look_at(source)
+  if not runtime.script then runtime.has_run = defines_run(source) end
+  return load(source, chunkname, "t", env)
+end
+
+function compiler.load(source, chunkname, mode, ...)
+  if type(mode) == "string" and not find(mode, "t", 1, true) then
+    return nil, format("attempt to load a text chunk (mode is '%s')", mode)
+  end
+  local globals = env
+  if select("#", ...) > 0 then globals = (...) end
+  if chunkname == nil then chunkname = type(source) == "string" and source or "=(load)" end
+  look_at(source)
+  return internals.unless_killed(load(source, chunkname, "t", globals))
+end
+
+return compiler

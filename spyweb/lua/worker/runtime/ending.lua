@@ -1,0 +1,184 @@
+-- How a run ends that did not just succeed: its failure, its hooks, what it deferred.  Loaded when a run first ends so.
+-- The chunk takes the runtime and returns a table of functions.
+
+local runtime = ...
+local raw, env, internals = runtime.raw, runtime.env, runtime.internals
+local now, traced, use = internals.now, internals.traced, runtime.use
+local pcall, rawget, rawset, type, tostring = raw.pcall, raw.rawget, raw.rawset, raw.type, use("values").tostring
+local find, format, gsub, sub = raw.string.find, raw.string.format, raw.string.gsub, raw.string.sub
+local getmetatable, next, rawequal, close = raw.getmetatable, raw.next, raw.rawequal, raw.coroutine.close
+local concat, sort = raw.table.concat, raw.table.sort
+
+local SUCCESS, ERROR, CANCELLED, STOPPED = 0, 1, 4, 5           -- wire.Ended
+local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
+local LOG_LINE, REASON = 16384, 4096                            -- bytes, wire.LOG_LINE
+local MEMBERS, LETTERS = 8, 80                                  -- of an error object, and of each text in it
+
+local ending = {}
+
+local function brief(value)
+  local kind = type(value)
+  if kind == "string" then return '"' .. gsub(sub(value, 1, LETTERS), '[%c"\\]', "?") .. (#value > LETTERS and "..." or "") .. '"' end
+  if kind == "number" or kind == "boolean" then return tostring(value) end
+  return "<" .. kind .. ">"
+end
+
+local function label(key)
+  if type(key) == "string" and #key <= LETTERS and find(key, "^[%a_][%w_]*$") then return key end
+  return "[" .. brief(key) .. "]"
+end
+
+-- Some members of a table, on one line.  Read raw: no metamethod runs.
+local function contents(value)
+  local shown, more = {}, ""
+  for key, item in next, value do
+    if #shown == MEMBERS then
+      more = ", ..."
+      break
+    end
+    shown[#shown + 1] = label(key) .. " = " .. brief(item)
+  end
+  sort(shown)
+  return "{" .. concat(shown, ", ") .. more .. "}"
+end
+
+function ending.text_of(value)
+  local kind = type(value)
+  if kind == "string" then return value end
+  if kind == "number" then return tostring(value) end
+  if kind == "table" then
+    local meta = getmetatable(value)
+    if type(meta) == "table" and rawget(meta, "__tostring") then
+      local ok, text = pcall(tostring, value)
+      if now.killed then internals.stop() end
+      if ok then return text end
+    end
+    local message = rawget(value, "message")
+    if type(message) == "string" then return message end
+    local ok, text = pcall(contents, value)
+    if now.killed then internals.stop() end
+    if ok then return "(error object is a table value: " .. text .. ")" end
+  end
+  return format("(error object is a %s value)", kind)
+end
+
+local text_of = ending.text_of
+
+-- The text of a failure, and its frames.  Where a tail call of one of ours has taken the script's only frame, nobody knew
+-- a position for the text: what the script had called last stands for it.
+local function located(run, value, frames)
+  local text = text_of(value)
+  if frames and frames[1] then return text, frames end
+  frames = use("trace").definition(run.called)
+  if frames and type(value) == "string" and not find(value, "^[^\n]-:%d+: ") then
+    text = use("trace").position(frames) .. text
+  end
+  return text, frames
+end
+
+local function guarded_by_log(run, label, ok, value)
+  if ok then return end
+  local text, frames = text_of(value), nil
+  if value == OUT_OF_MEMORY then
+    run.discard = true
+    frames = run.frames or use("trace").definition(run.called)
+  else
+    text, frames = located(run, value, run.frames)
+  end
+  runtime.emit("error", format("%s: %s\n%s", label, text, use("trace").text(frames)))
+end
+
+local function call_hook(run, name, ...)
+  local f = rawget(env, name)
+  if type(f) == "function" then guarded_by_log(run, name, traced(run, f, ...)) end
+end
+
+function ending.run_defers(run)
+  local defers = run.defers
+  run.deferring = not run.is_patient
+  while defers[1] do
+    local f = defers[#defers]
+    defers[#defers] = nil
+    guarded_by_log(run, "defer", traced(run, f))
+  end
+  run.deferring = false
+end
+
+function ending.failed(run, value, frames)
+  local text, known = located(run, value, frames)
+  run.ended, run.value, run.reason, run.traceback = ERROR, value, text, use("trace").text(known)
+end
+
+-- The script has returned what went wrong, and not raised it: what is no table is shown as `tostring` does.
+function ending.returned(run, value)
+  run.called = nil
+  ending.failed(run, value, nil)
+  if type(value) ~= "table" then run.reason = tostring(value) end
+end
+
+-- What the script's call has failed of, after closing what it left open in the coroutine that it ended.
+local function settle(run)
+  local co, value, frames = run.fallen, run.value, run.frames
+  run.fallen = nil
+  if runtime.closes then
+    local _, last = internals.unless_killed(close(internals.hooked(co)))
+    if not rawequal(last, value) then value, frames = last, nil end
+  end
+  internals.failed(run, value, frames)
+end
+
+-- Each of these is begun once, whatever ends the run meanwhile.
+function ending.farewell(run)
+  local ctx = run.ctx
+  if run.fallen then settle(run) end
+  if run.announced ~= (run.ended == SUCCESS) then
+    run.announced = run.ended == SUCCESS
+    if run.announced then
+      rawset(ctx, "final", true)
+      call_hook(run, "on_success", ctx, run.result)
+    else
+      rawset(ctx, "error", run.value)
+      rawset(ctx, "final", not run.may_retry)
+      call_hook(run, "on_error", run.reason, ctx)
+    end
+  end
+  if not run.finished then
+    run.finished = true
+    call_hook(run, "on_finally", ctx)
+  end
+  ending.run_defers(run)
+end
+
+-- It ended for lack of memory: of a call that was protected, only what was called is still known.
+function ending.starved(run)
+  local inner = now.starved and internals.add_frames({}, now.starved) or {}
+  local frames = run.fallen and internals.add_frames(inner, run.fallen)
+  now.starved, run.trail, run.fallen = false, nil, nil
+  run.value, run.reason = OUT_OF_MEMORY, use("trace").position(frames) .. OUT_OF_MEMORY
+  run.traceback = use("trace").text(frames or use("trace").definition(run.called) or use("trace").definition(rawget(env, "run") or runtime.script))
+end
+
+-- The reason of a run is one line; the whole of a longer text stands before its traceback.
+function ending.worded(text, traceback)
+  text = sub(text, find(text, "%S") or 1)
+  local newline = find(text, "\n", 1, true)
+  if newline and sub(traceback, 1, #text) ~= text then
+    traceback = sub(text, 1, LOG_LINE) .. (traceback == "" and "" or "\n" .. traceback)
+  end
+  return sub(text, 1, newline and newline < REASON and newline - 1 or REASON), traceback
+end
+
+-- It was made to end: says why and where.
+function ending.killed(run, ended, text, frames)
+  run.ended, run.reason, run.traceback = ended, use("trace").position(frames) .. text, use("trace").text(frames)
+  run.value = run.reason
+  run.may_retry = run.may_retry and ended ~= CANCELLED and ended ~= STOPPED
+end
+
+-- No hook may run any more: hence not runtime.emit.
+function ending.overran(run, frames)
+  internals.emit("error", format("%s: what followed the end of the run (on_error, on_finally, deferred functions) took too long\n%s",
+    run.reason, use("trace").text(frames)))
+end
+
+return ending

@@ -1,0 +1,116 @@
+-- What a BEGIN may name: procedures, of which `run` is a script job's run, with its hooks and what it deferred, and
+-- `trigger` the same for a change of state (trigger.lua).
+-- The chunk takes the runtime and returns the procedures, by name.
+
+local runtime = ...
+local raw, env, internals = runtime.raw, runtime.env, runtime.internals
+local now, traced = internals.now, internals.traced
+local pcall, rawget, select, type = raw.pcall, raw.rawget, raw.select, raw.type
+local format, sub = raw.string.format, raw.string.sub
+
+local MAX_DEFERS = 1000             -- in one run
+local RESULT = 65536                -- wire.RESULT: a larger table is not shown
+local TEXT = RESULT - 16            -- of a text so much is shown: what packing adds has room
+local SUCCESS = 0                   -- wire.Ended
+
+-- What BEGIN may name.  A procedure runs in the run's coroutine and leaves in the run how it ended; where it sets
+-- run.ctx, hooks and deferred functions follow.  And `defer`, as a script knows it.
+local procedures = {}
+
+function procedures.defer(f)
+  if type(f) ~= "function" then
+    internals.fail(format("bad argument #1 to 'defer' (function expected, got %s)", f == nil and "no value" or type(f)))
+  end
+  local run = now.run
+  if run.deferred >= MAX_DEFERS then internals.fail(format("more than %d deferred functions in one run", MAX_DEFERS)) end
+  run.deferred = run.deferred + 1
+  run.defers[#run.defers + 1] = f
+end
+
+-- The result for people, packed.  A single scalar is left to the worker to pack: then a VM may never load the encoder.
+local function show(run, ...)
+  local count, first = select("#", ...), ...
+  if count == 1 and type(first) ~= "table" and type(first) ~= "function" and type(first) ~= "thread" then
+    if type(first) == "string" and #first > TEXT then first = sub(first, 1, TEXT) end
+    run.is_scalar, run.shown = true, first
+  elseif count > 0 then
+    local ok, packed = pcall(runtime.encode, ...)
+    if now.killed then internals.stop() end
+    run.packed = ok and #packed <= RESULT and packed or nil
+  end
+end
+
+local function judge(run, ok, ...)
+  local first, second = ...
+  run.is_bare = false
+  if not ok then return internals.failed(run, first, run.frames) end
+  if first == false or first == nil and second ~= nil then
+    if second == nil then second = "returned false" end
+    return runtime.use("ending").returned(run, second)
+  end
+  if run.declined then return end   -- by a condition: it has ended already
+  run.ended, run.reason, run.traceback = SUCCESS, "", ""
+  run.result = first
+  show(run, ...)
+end
+
+local is_loaded = false             -- the chunk has run to its end
+local defines_run = false           -- and defined `run`
+
+local function loaded(...)
+  is_loaded, runtime.loader, now.run.called = true, false, nil
+  defines_run = type(rawget(env, "run")) == "function"
+  return ...
+end
+
+local function load_chunk(ctx)
+  if runtime.has_run and not is_loaded then runtime.loader = now.run end
+  now.run.called = runtime.script
+  return loaded(runtime.script(ctx))
+end
+
+local function after_chunk(ctx, ...)
+  if not defines_run then return ... end
+  now.run.called = rawget(env, "run")
+  return now.run.called(ctx)
+end
+
+local function script(ctx)
+  if runtime.loader and runtime.loader.ended == false then runtime.use("loads").wait_for_script() end
+  local f = defines_run and rawget(env, "run")
+  if type(f) == "function" then
+    now.run.called = f
+    return f(ctx)
+  end
+  return after_chunk(ctx, load_chunk(ctx))
+end
+
+-- With no protection: then a failure ends the coroutine, whose stack shows where, whatever the failure is.
+-- Only where nothing has to be closed (__close): on the way out of a dead coroutine that could not call an op.
+local function attempt(run, f, ...)
+  if runtime.closes then return traced(run, f, ...) end
+  run.is_bare = true
+  return true, f(...)
+end
+
+local function set_out(run, ctx, may_retry)
+  ctx.shared = {}
+  run.ctx, run.may_retry = ctx, may_retry
+end
+
+function procedures.run(run, ctx, may_retry)
+  set_out(run, ctx, may_retry)
+  judge(run, attempt(run, script, ctx))
+end
+
+local react                         -- of trigger.lua, once it is loaded
+
+-- `conditions`: the names of functions of which one must let it run, if there are any.
+function procedures.trigger(run, ctx, may_retry, event, conditions)
+  react = react or runtime.part("trigger")(runtime, { script = script, load = load_chunk, is_loaded = function() return is_loaded end })
+  if ctx.trigger.type == "retry" then ctx.trigger.event = event else ctx.trigger = event end
+  set_out(run, ctx, may_retry)
+  judge(run, attempt(run, react, run, event, conditions))
+end
+
+return procedures
