@@ -28,8 +28,9 @@ def list_chores(daemon: Daemon, lock: Lock, private: PrivateSocket) -> list[Chor
     """List everything that a daemon does every so often.
 
     Not here is what must not depend on the wall clock, by which APScheduler goes: looking whether that clock was set
-    (scheduler/scheduler.py) and whether the loop stands (daemon/loop_watch.py).  Nor are the pings of a worker and of
-    an extractor, which processes without a daemon have too.
+    (scheduler/scheduler.py) and whether the loop stands (daemon/loop_watch.py).  Nor is what a part looks at only while
+    there is something to look at: its workers, its connections, its idle processes.  Those are there without a daemon
+    as well.
     """
     runtime, reloader, notifier = daemon.runtime, daemon.reloader, daemon.notifier
     store, live = runtime.store, runtime.live
