@@ -12,6 +12,7 @@ from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED
 from spyweb.logs.refusals import tell_refusal
 from spyweb.scheduler.calls import ScheduledCalls
+from spyweb.stalls import Work, work_for
 from spyweb.views.health import ChoreHealth
 
 log = structlog.get_logger()
@@ -49,6 +50,7 @@ class ChoreRunner:
 
     async def run(self, chore: Chore) -> None:
         """Do a chore once.  No error leaves it: this is the boundary of the daemon's background work."""
+        work_for(Work(f"chore '{chore.name}'"))  # in a task of its own, which APScheduler has not named
         began_ms, began, problem = self._clock.now_ms(), self._clock.monotonic(), ""
         try:
             await chore.do()

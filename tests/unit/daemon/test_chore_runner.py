@@ -13,6 +13,7 @@ from spyweb.errors import NoAccess, StoreError
 from spyweb.views.health import ChoreHealth
 from tests.fakes.calls import FakeCalls
 from tests.fakes.clock import FakeClock
+from tests.fakes.stalling import Hands
 
 EVERY_S = 60.0
 
@@ -119,3 +120,22 @@ async def test_a_stop_cancels_what_is_under_way_and_waits_until_it_has_ended(wor
 async def test_a_runner_that_was_never_started_can_be_stopped(world: World) -> None:
     await world.runner.stop()
     assert world.runner.health() == []
+
+
+async def test_a_chore_that_holds_the_loop_is_named(world: World) -> None:
+    hands = Hands()
+    recorder = hands.recorder()
+    stalls: list[str] = []
+    recorder.listen = lambda stall: stalls.append(str(stall.work))
+
+    async def sweep() -> None:
+        hands.compute(1.0)
+
+    loop = asyncio.get_running_loop()
+    recorder.install(loop)
+    try:
+        world.start(sweep)
+        await world.clock.turn(EVERY_S)
+    finally:
+        loop.set_task_factory(None)
+    assert stalls == ["chore 'sweep'"]
