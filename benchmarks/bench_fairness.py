@@ -98,7 +98,7 @@ async def late_in_a_window(engine: Engine, seconds: float) -> float:
 
 
 async def ask_all_the_time(engine: Engine, seconds: float) -> asyncio.subprocess.Process:
-    url = f"http://127.0.0.1:{engine.parts.settings.server.port}/healthz"
+    url = f"http://127.0.0.1:{engine.runtime.settings.server.port}/healthz"
     command = [sys.executable, "-m", "benchmarks.probe", url, str(seconds)]
     return await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
 
@@ -111,7 +111,7 @@ def make_hog(number: int, source: bytes) -> LiveJob:
 async def longest_over_limit(engine: Engine, bad: Sequence[LiveJob]) -> float:
     runs: list[Run] = []
     for job in bad:
-        runs += await engine.parts.store.runs.list(job.id)
+        runs += await engine.runtime.store.runs.list(job.id)
     lengths = [run.ended_ms - run.started_ms for run in runs if run.started_ms and run.ended_ms]
     return max([*(length - TIMEOUT_MS for length in lengths), 0])
 
@@ -119,7 +119,7 @@ async def longest_over_limit(engine: Engine, bad: Sequence[LiveJob]) -> float:
 async def count_lost(engine: Engine, crowd: Sequence[LiveJob]) -> int:
     lost = 0
     for job in crowd:
-        runs = await engine.parts.store.runs.list(job.id, limit=1000)
+        runs = await engine.runtime.store.runs.list(job.id, limit=1000)
         lost += sum(run.outcome is Outcome.LOST for run in runs)
     return lost
 

@@ -44,7 +44,7 @@ Figures = dict[str, float]  # what → microseconds an op
 async def from_workers(root: Path, durability: Durability, crowds: dict[int, int]) -> Figures:
     figures = {}
     async with open_engine(root, durability=durability) as engine:
-        await engine.parts.store.entries.set("", b"", GROWTH)
+        await engine.runtime.store.entries.set("", b"", GROWTH)
         for jobs, pairs in crowds.items():
             crowd = [make_job(f"of{jobs}-{number}", OURS) for number in range(jobs)]
             await engine.call_all(crowd, {"pairs": 1})  # makes their VMs

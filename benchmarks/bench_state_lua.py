@@ -126,7 +126,7 @@ async def hand_over(engine: Engine, jobs: Sequence[LiveJob], times: int) -> list
 async def counted(root: Path, durability: Durability, effort: Effort) -> Figures:
     times = effort.of(500, 3)
     async with open_engine(root, durability=durability) as engine:
-        await engine.parts.store.entries.set("", b"", GROWTH)
+        await engine.runtime.store.entries.set("", b"", GROWTH)
         counters = [make_job(f"counter{number}", COUNT) for number in range(JOBS)]
         await count(engine, counters, 1, None)  # makes their VMs
         return {
@@ -168,8 +168,8 @@ async def by_size(root: Path, effort: Effort) -> list[Row]:
 @asynccontextmanager
 async def filled(root: Path, size: int) -> AsyncIterator[Engine]:
     async with open_engine(root) as engine:
-        await engine.parts.store.entries.set("", b"", GROWTH)
-        await fill(engine.parts.store, size)
+        await engine.runtime.store.entries.set("", b"", GROWTH)
+        await fill(engine.runtime.store, size)
         yield engine
 
 

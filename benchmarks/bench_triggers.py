@@ -79,12 +79,14 @@ class Bench:
 
     def write(self, number: int) -> None:
         """Values that change, of keys that come again."""
-        values = self.engine.parts.store.values
+        values = self.engine.runtime.store.values
         values.transform(f"scope:s{number % len(self.jobs)}", b"k%d" % (number % 7), lambda _: Put(number))
 
     def start(self, number: int) -> None:
         trigger = {"type": TriggerType.MANUAL.value}
-        self.engine.parts.runner.start(self.jobs[number % len(self.jobs)], [RunRequest(trigger=trigger, patient=True)])
+        self.engine.runtime.runner.start(
+            self.jobs[number % len(self.jobs)], [RunRequest(trigger=trigger, patient=True)]
+        )
 
 
 @asynccontextmanager
@@ -93,8 +95,8 @@ async def open_bench(listeners: int) -> AsyncIterator[Bench]:
         async with open_engine(root) as engine:
             jobs = [make_job(f"on{n}", HANDLER, on=read_on({"scope": f"s{n}"})) for n in range(listeners)]
             engine.add(jobs)
-            engine.parts.live.link()
-            handing_out = engine.parts.tasks.create_task(engine.daemon.triggers.deliver())
+            engine.runtime.live.link()
+            handing_out = engine.runtime.tasks.create_task(engine.daemon.triggers.deliver())
             starts = Starts()
             with listening(starts):
                 bench = Bench(engine=engine, starts=starts, jobs=jobs)
@@ -148,8 +150,8 @@ async def write_cost(effort: Effort, *, watched: bool) -> list[float]:
     with folder() as root:
         async with open_engine(root) as engine:
             engine.add([make_job("on", HANDLER, on=read_on({"scope": "watched"}))])
-            engine.parts.live.link()
-            values = engine.parts.store.values
+            engine.runtime.live.link()
+            values = engine.runtime.store.values
 
             async def writer(name: int) -> None:
                 for number in range(count):

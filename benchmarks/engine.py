@@ -23,7 +23,7 @@ from benchmarks.processes import cpu_seconds, family
 from spyweb.clock import RealClock
 from spyweb.daemon.build import Daemon, assemble
 from spyweb.daemon.options import Options, read_settings
-from spyweb.daemon.runtime import Runtime, hosts, open_runtime
+from spyweb.daemon.runtime import JobRuntime, hosts, open_runtime
 from spyweb.daemon.serve import tune_interpreter
 from spyweb.daemon.server import open_server
 from spyweb.lua.session import Request
@@ -103,7 +103,7 @@ class Crowd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    parts: Runtime
+    runtime: JobRuntime
     daemon: Daemon
     lateness: Lateness
     host_for: HostFor
@@ -111,7 +111,7 @@ class Engine:
 
     def add(self, jobs: Iterable[LiveJob]) -> None:
         for job in jobs:
-            self.parts.live.add(job)
+            self.runtime.live.add(job)
 
     async def run_all(self, jobs: Sequence[LiveJob]) -> float:
         """Run each once, all at the same time; gives the seconds until the last has ended.
@@ -121,7 +121,7 @@ class Engine:
         crowd = Crowd(len(jobs))
         began = time.perf_counter()
         for job in jobs:
-            self.parts.runner.start(job, [RunRequest(trigger={"type": TriggerType.MANUAL.value}, observer=crowd)])
+            self.runtime.runner.start(job, [RunRequest(trigger={"type": TriggerType.MANUAL.value}, observer=crowd)])
         await crowd.over
         return time.perf_counter() - began
 
@@ -136,14 +136,14 @@ class Engine:
         run = Run(id=RunId(next(self.calls)), job=job.id, state=RunState.RUNNING)
         arguments = ({"job": job.id, **ctx}, False)
         request = Request(run=run.id, code=job.code, timeout_ms=600_000, cpu_limit_ms=600_000, arguments=arguments)
-        ending = await self.parts.pool.run(request, self.host_for(job, run, None))
+        ending = await self.runtime.pool.run(request, self.host_for(job, run, None))
         if ending.outcome is not Outcome.SUCCESS:
             raise RuntimeError(ending.reason)
         return ending.result
 
     async def go(self) -> None:
         """Put every job on its schedule, and start."""
-        await self.daemon.scheduler.activate(list(self.parts.live), {})
+        await self.daemon.scheduler.activate(list(self.runtime.live), {})
         tune_interpreter()
         self.daemon.calls.start()
         self.daemon.scheduler.start()
@@ -165,18 +165,18 @@ async def open_engine(
     settings = read_settings(options)
     settings.daemon.data_dir.mkdir(mode=0o700, exist_ok=True)
     async with AsyncExitStack() as stack:
-        parts = await open_runtime(stack, settings, RealClock(), echo=False)
-        lateness, plain = Lateness(), hosts(parts.world, parts.job_logs, echo=False)
+        runtime = await open_runtime(stack, settings, RealClock(), echo=False)
+        lateness, plain = Lateness(), hosts(runtime.world, runtime.job_logs, echo=False)
         if is_timed:
-            stack.enter_context(timed(parts.live, lateness))
+            stack.enter_context(timed(runtime.live, lateness))
         stack.enter_context(tuned())
-        daemon = assemble(parts, options, await open_server(stack, parts))
+        daemon = assemble(runtime, options, await open_server(stack, runtime))
         try:
-            yield Engine(parts=parts, daemon=daemon, lateness=lateness, host_for=plain)
+            yield Engine(runtime=runtime, daemon=daemon, lateness=lateness, host_for=plain)
         finally:
             daemon.scheduler.stop()
             await daemon.calls.stop()
-            await parts.runner.drain(1)
+            await runtime.runner.drain(1)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from spyweb.clock import Clock
 from spyweb.daemon.chore_runner import ChoreRunner
 from spyweb.daemon.loop_watch import watch_loop
 from spyweb.daemon.options import Options, read_settings, server_url
-from spyweb.daemon.runtime import Runtime, keep_history, open_runtime
+from spyweb.daemon.runtime import JobRuntime, keep_history, open_runtime
 from spyweb.daemon.server import Server, open_server
 from spyweb.model import JobId
 from spyweb.reload.settings_file import SettingsFile
@@ -33,7 +33,7 @@ from spyweb.web import descriptors
 class Daemon:
     """All parts of a daemon: the runtime that every run needs, and what only a daemon has."""
 
-    runtime: Runtime
+    runtime: JobRuntime
     calls: ScheduledCalls
     scheduler: Scheduler
     triggers: Triggers
@@ -53,7 +53,7 @@ async def build_daemon(stack: AsyncExitStack, options: Options, settings: Settin
     return assemble(runtime, options, await open_server(stack, runtime))
 
 
-def assemble(runtime: Runtime, options: Options, server: Server) -> Daemon:
+def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
     store, live, runner, clock = runtime.store, runtime.live, runtime.runner, runtime.clock
     calls = ScheduledCalls(clock)
     scheduler = Scheduler(timers=Timers(clock, calls), live=live, runner=runner, runs=store.runs, clock=clock)
@@ -98,7 +98,9 @@ def assemble(runtime: Runtime, options: Options, server: Server) -> Daemon:
     )
 
 
-def take_vitals(runtime: Runtime, scheduler: Scheduler, server: Server, chores: ChoreRunner, started: float) -> Vitals:
+def take_vitals(
+    runtime: JobRuntime, scheduler: Scheduler, server: Server, chores: ChoreRunner, started: float
+) -> Vitals:
     """Measure what `spyweb health` tells."""
     world, live, clock = runtime.world, runtime.live, runtime.clock
     return Vitals(

@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 
 from spyweb.clock import Clock, RealClock
-from spyweb.daemon.runtime import Runtime, keep_history, open_runtime
+from spyweb.daemon.runtime import JobRuntime, keep_history, open_runtime
 from spyweb.errors import STORE_REFUSED, ConfigError, Refused
 from spyweb.model import Ending, JobId, Run
 from spyweb.reload.swap import make_live_job
@@ -82,7 +82,7 @@ async def run_once(
         return over
 
 
-async def send_messages(runtime: Runtime, job: JobId, on_sending: Callable[[int], None]) -> None:
+async def send_messages(runtime: JobRuntime, job: JobId, on_sending: Callable[[int], None]) -> None:
     """Send a job's messages; what does not arrive in time, or what the store refuses, is left for the daemon."""
     try:
         count = len(await runtime.courier.due(job))
@@ -94,7 +94,7 @@ async def send_messages(runtime: Runtime, job: JobId, on_sending: Callable[[int]
 
 
 @asynccontextmanager
-async def foreground(settings: Settings) -> AsyncIterator[Runtime]:
+async def foreground(settings: Settings) -> AsyncIterator[JobRuntime]:
     clock = RealClock()
     async with AsyncExitStack() as stack:
         stack.enter_context(hold_lock(settings.daemon.data_dir, root=settings.root, clock=clock))

@@ -48,7 +48,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
+class JobRuntime:
     """Everything below the scheduler, open and wired."""
 
     settings: Settings
@@ -175,7 +175,7 @@ async def open_runtime(
     server_url: str | None = None,
     repair: bool = False,
     echo: bool = True,
-) -> Runtime:
+) -> JobRuntime:
     """Open everything below the scheduler; the stack takes it down again in reverse.
 
     `server_url` is where scripts reach the daemon's own server.  With `repair` a damaged database is moved aside, with
@@ -196,7 +196,7 @@ async def open_runtime(
     monitors = Monitors(means_of(world, extractor, settings), pool)
     around = surround(world, pool, monitors, live, hosts(world, job_logs, echo=echo))
     channels = Channels(http=world.http, desktop=world.desktop, clock=clock)
-    return Runtime(
+    return JobRuntime(
         settings=settings,
         clock=clock,
         store=store,

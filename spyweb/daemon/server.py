@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 
 from spyweb.daemon.proving import execute
-from spyweb.daemon.runtime import Runtime, note_line
+from spyweb.daemon.runtime import JobRuntime, note_line
 from spyweb.endpoints.endpoints import Endpoints
 from spyweb.errors import Problem
 from spyweb.logs.job import JobLogs
@@ -48,7 +48,7 @@ class Server:
         return Site(endpoints=self.endpoints, ui=root / UI_FOLDER)
 
 
-async def open_server(stack: AsyncExitStack, parts: Runtime) -> Server:
+async def open_server(stack: AsyncExitStack, parts: JobRuntime) -> Server:
     """Answers nothing until its reloader has looked at the disk."""
     root, clock = parts.settings.root, parts.clock
     lines = await stack.enter_async_context(JobLogs(root, clock, LOG))
@@ -81,7 +81,7 @@ async def open_server(stack: AsyncExitStack, parts: Runtime) -> Server:
     return Server(endpoints=endpoints, reloader=reloader, prover=prover, connections=connections)
 
 
-def host_for(parts: Runtime, lines: JobLogs, code: Code, run: RunId) -> Host:
+def host_for(parts: JobRuntime, lines: JobLogs, code: Code, run: RunId) -> Host:
     call = Call(
         world=parts.world,
         job=SERVER,

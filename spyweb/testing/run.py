@@ -88,7 +88,7 @@ class SuiteRunner:
 
     async def _find_tests(self, suite: Suite, environment: SuiteEnvironment) -> list[bytes] | CaseResult:
         """Return the names of a suite's tests, sorted, or a failure that says why its files do not load."""
-        case = Case(suite, LOADING, suite.finding, Procedure.TESTS)
+        case = CaseRequest(suite, LOADING, suite.finding, Procedure.TESTS)
         ending, result = await self._execute(case, environment)
         if result.passed:
             return list(cast("Sequence[bytes]", ending.result or ()))
@@ -103,10 +103,10 @@ class SuiteRunner:
 
     async def _run_test(self, suite: Suite, environment: SuiteEnvironment, name: bytes) -> CaseResult:
         shown = name.decode("utf-8", "backslashreplace")
-        _, result = await self._execute(Case(suite, shown, suite.code, Procedure.TEST, (name,)), environment)
+        _, result = await self._execute(CaseRequest(suite, shown, suite.code, Procedure.TEST, (name,)), environment)
         return self._told(result)
 
-    async def _execute(self, case: Case, environment: SuiteEnvironment) -> tuple[Ending, CaseResult]:
+    async def _execute(self, case: CaseRequest, environment: SuiteEnvironment) -> tuple[Ending, CaseResult]:
         """Execute a case; once more, and from the beginning, when another's test took the worker down."""
         for _ in range(TRIES):
             ending, result = await self._try(case, environment)
@@ -114,7 +114,7 @@ class SuiteRunner:
                 break
         return ending, result
 
-    async def _try(self, case: Case, environment: SuiteEnvironment) -> tuple[Ending, CaseResult]:
+    async def _try(self, case: CaseRequest, environment: SuiteEnvironment) -> tuple[Ending, CaseResult]:
         suite, run, output = case.suite, self.pool.new_id(), OutputBuffer()
 
         def note(level: str, text: bytes) -> None:
@@ -148,7 +148,7 @@ class SuiteRunner:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CaseRequest:
     """One thing to execute: a test, or the files in which tests are looked for."""
 
     suite: Suite

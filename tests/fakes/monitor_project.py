@@ -15,7 +15,7 @@ from pathlib import Path
 from aiohttp import web
 
 from spyweb.clock import RealClock
-from spyweb.daemon.runtime import Runtime, open_runtime
+from spyweb.daemon.runtime import JobRuntime, open_runtime
 from spyweb.model import Ending, JobId, Run
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.claims import by_hand
@@ -84,7 +84,7 @@ class Observer:
 @dataclass(slots=True)
 class MonitorProject:
     root: Path
-    parts: Runtime
+    runtime: JobRuntime
     site: Site
     name: str = "shop"  # of the job that the test is about
     lines: list[str] = field(default_factory=list)  # of the last run
@@ -114,7 +114,7 @@ class MonitorProject:
         found = scan(self.root, load_settings(self.root, environ={}, flags={}))
         assert not found.problems, found.problems
         job = make_live_job(found.jobs[JobId(self.name)])
-        self.parts.live.add(job)
+        self.runtime.live.add(job)
         return job
 
     async def run(self, *, debug: bool = False) -> Ending:
@@ -122,22 +122,22 @@ class MonitorProject:
         return await task.over
 
     async def start(self, *, debug: bool = False) -> Observer:
-        job = self.parts.live.find(JobId(self.name)) or self.load()
+        job = self.runtime.live.find(JobId(self.name)) or self.load()
         observer = Observer(get_running_loop().create_future())
         self.lines = observer.lines
-        await self.parts.runner.start_by_hand(job, by_hand(observer, debug=debug))
+        await self.runtime.runner.start_by_hand(job, by_hand(observer, debug=debug))
         return observer
 
     async def records(self) -> list[dict[str, str]]:
         """Oldest first."""
-        found = await self.parts.store.records.list(JobId(self.name), limit=1000)
+        found = await self.runtime.store.records.list(JobId(self.name), limit=1000)
         return [dict(record.fields) for record in reversed(found)]
 
     async def messages(self) -> list[Message]:
         """What waits in the outbox; from now on it does not."""
-        outbox, found = self.parts.store.outbox, []
+        outbox, found = self.runtime.store.outbox, []
         for target in await outbox.targets():
-            while message := await outbox.next(target, self.parts.clock.now_ms()):
+            while message := await outbox.next(target, self.runtime.clock.now_ms()):
                 found.append(message)
                 await outbox.done(message.id)
         return found
@@ -149,6 +149,6 @@ async def open_project(root: Path) -> AsyncIterator[MonitorProject]:
     settings = load_settings(root, environ={}, flags={"workers": 1})
     async with AsyncExitStack() as stack:
         site = await stack.enter_async_context(open_site())
-        parts = await open_runtime(stack, settings, RealClock(), echo=False)
-        yield MonitorProject(root, parts, site)
-        await parts.runner.drain(0)
+        runtime = await open_runtime(stack, settings, RealClock(), echo=False)
+        yield MonitorProject(root, runtime, site)
+        await runtime.runner.drain(0)

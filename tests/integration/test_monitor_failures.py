@@ -104,7 +104,7 @@ async def test_a_planned_stop_ends_what_is_under_way_at_once(tmp_path: Path, ser
         project.shop(hooks, url=f'"{server.url("/silence")}"')
         observer = await project.start()
         await server.asked.wait()
-        await project.parts.runner.drain(0)
+        await project.runtime.runner.drain(0)
         ending = await observer.over
     assert ending.outcome is Outcome.STOPPED
     assert project.lines == (["info error", "info end"] if hooks else [])

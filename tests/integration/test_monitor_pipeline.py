@@ -17,7 +17,7 @@ TWO = '["title:h2", "price:.price"]'
 
 
 async def test_a_job_without_lua_stores_what_is_new_and_uses_no_vm(project: MonitorProject) -> None:
-    before = project.parts.pool.stats().loads
+    before = project.runtime.pool.stats().loads
     project.shop()
     assert (await project.run()).outcome is Outcome.SUCCESS
     assert (await project.run()).outcome is Outcome.SUCCESS
@@ -25,7 +25,7 @@ async def test_a_job_without_lua_stores_what_is_new_and_uses_no_vm(project: Moni
         {"title": "Lamp", "link": f"{project.site.url}/lamp", "price": "5"},
         {"title": "Desk", "link": f"{project.site.url}/desk", "price": "90"},
     ]
-    assert project.parts.pool.stats().loads == before
+    assert project.runtime.pool.stats().loads == before
 
 
 TELL_ALL = """
@@ -397,6 +397,6 @@ async def test_a_page_that_is_gone_is_told_by_the_rows_of_its_runs(project: Moni
     del project.site.pages["/"]
     for _ in range(3):
         assert (await project.run()).outcome is Outcome.SUCCESS
-    rows = await project.parts.store.runs.list(JobId(project.name), limit=4)
+    rows = await project.runtime.store.runs.list(JobId(project.name), limit=4)
     assert [(row.http_status, row.items_found, row.items_new) for row in rows] == [(404, 0, 0)] * 3 + [(200, 2, 2)]
     assert [row.note for row in rows] == ["not as expected: http status 404 in 3 runs in a row", "", "", ""]

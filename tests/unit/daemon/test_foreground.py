@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from spyweb.daemon.foreground import send_messages
-from spyweb.daemon.runtime import Runtime
+from spyweb.daemon.runtime import JobRuntime
 from spyweb.errors import StoreError
 from spyweb.model import JobId
 from spyweb.outbox.courier import Courier
@@ -29,7 +29,7 @@ async def send(store: MemoryStore) -> tuple[list[str], list[int]]:
     clock, told = FakeClock(), list[int]()
     receiver = Receiver(clock.now_ms)
     courier = Courier(outbox=store.outbox, send=receiver.send, clock=clock, random=lambda: 0.5)
-    await send_messages(cast("Runtime", SimpleNamespace(courier=courier)), PRICES, told.append)
+    await send_messages(cast("JobRuntime", SimpleNamespace(courier=courier)), PRICES, told.append)
     return receiver.arrived, told
 
 
