@@ -17,9 +17,9 @@ from spyweb.cli.output import Format
 from spyweb.cli.project import Project, find_in, open_project
 from spyweb.clock import RealClock
 from spyweb.errors import Refused, SpywebError
+from spyweb.logs.tail import follow, last_lines
 from spyweb.model import JobId, Outcome, Run, RunId
 from spyweb.views.jobs import JobView, describe_details, log_file, to_json
-from spyweb.web.tail import follow, last_lines
 
 LATEST = 50  # runs that are looked at
 POLL = 5  # looks at the file for one question to the daemon

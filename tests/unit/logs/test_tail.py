@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import NoAccess
-from spyweb.web.tail import BLOCK, INTERVAL, LogTail, follow, last_lines
+from spyweb.logs.tail import BLOCK, INTERVAL, LogTail, follow, last_lines
 from tests.fakes.clock import FakeClock
 
 
@@ -38,7 +38,7 @@ def test_asking_for_more_lines_than_there_are_gives_all(log: Path) -> None:
 
 
 def test_a_file_without_line_breaks_is_not_read_whole(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spyweb.web.tail.LARGEST", 2 * BLOCK)
+    monkeypatch.setattr("spyweb.logs.tail.LARGEST", 2 * BLOCK)
     read: list[int] = []
     pread = os.pread
 

@@ -1,4 +1,4 @@
-"""The end of a log file, and what is written to it from now on.  Knows rotation: the name gets a new file."""
+"""Reading the end of a log file, and what is written to it from then on, also where rotation gives its name a new file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INTERVAL = 0.2  # seconds between looks: a file that another process writes tell
 
 
 def last_lines(path: Path, count: int) -> list[str]:
-    """The last lines, oldest first; none when there is no file.  Raises NoAccess when what is there can't be read."""
+    """Return the last lines, oldest first; none when there is no file.  Raises NoAccess when it can't be read."""
     file = _open(path)
     if file is None:
         return []
@@ -28,7 +28,7 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 
 def _open(path: Path) -> FileIO | None:
-    """None where there is no such file."""
+    """Open the file; None where there is none."""
     try:
         return open_regular(path)
     except NOTHING:
@@ -38,7 +38,7 @@ def _open(path: Path) -> FileIO | None:
 
 
 def _read_end(descriptor: int, count: int) -> bytes:
-    """Enough blocks from the end to hold `count` whole lines; a file without line breaks is not read for ever."""
+    """Read enough blocks from the end to hold `count` whole lines; a file without line breaks is not read for ever."""
     at = os.fstat(descriptor).st_size
     blocks: list[bytes] = []
     breaks = size = 0
@@ -73,7 +73,7 @@ class LogTail:
             self._file.close()
 
     def read_new(self) -> list[str]:
-        """The whole lines that were added since the last call; the old file's, after a rotation, first."""
+        """Return the whole lines added since the last call; after a rotation those of the old file come first."""
         lines = self._read_on()
         if self._is_elsewhere():
             self.close()
@@ -88,7 +88,7 @@ class LogTail:
         return _lines(whole + newline)
 
     def _is_elsewhere(self) -> bool:
-        """Whether the name has another file by now, or its file was cut."""
+        """Tell whether the name has another file by now, or its file was cut."""
         try:
             named = self._path.stat()
         except NOTHING:
@@ -100,7 +100,7 @@ class LogTail:
 
 
 async def follow(path: Path, clock: Clock, look_elsewhere: Callable[[], Sequence[str]] = tuple) -> AsyncIterator[str]:
-    """Every line that is added from now on, and after what is there the lines that are found elsewhere."""
+    """Yield every line that is added from now on, and after what is there the lines that are found elsewhere."""
     with closing(LogTail(path)) as tail:
         while True:
             elsewhere = look_elsewhere()
