@@ -16,9 +16,10 @@ import msgspec
 from spyweb.errors import NoAccess, Problem, Refused
 from spyweb.model import JobId, Run, RunId
 from spyweb.store.access import no_access
-from spyweb.views.jobs import JobView, NextRun, RunEnded, RunEvent, event_from_json
+from spyweb.views.jobs import JobView, NextRun
 from spyweb.views.outbox import MessageView
 from spyweb.views.records import RecordView
+from spyweb.views.runs import RunEnded, RunEvent, event_from_json
 from spyweb.web.address import find_socket
 
 if TYPE_CHECKING:

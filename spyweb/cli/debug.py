@@ -15,7 +15,7 @@ from spyweb.cli.output import Format
 from spyweb.cli.project import open_project
 from spyweb.cli.run import RunScreen, run_watched, show_json_lines
 from spyweb.settings.units import format_duration
-from spyweb.views.jobs import LogLine, RunEnded
+from spyweb.views.runs import LogLine, RunEnded
 
 Found = Mapping[str, object]  # what a monitor job's debug run gives
 

@@ -14,7 +14,8 @@ from spyweb.cli.output import Format
 from spyweb.cli.project import find_in, open_project
 from spyweb.clock import RealClock
 from spyweb.settings.units import format_duration
-from spyweb.views.jobs import JobView, LastRun, NextRun, describe_details, describe_storage_errors
+from spyweb.views.jobs import JobView, NextRun
+from spyweb.views.runs import LastRun, describe_details, describe_storage_errors
 
 
 def jobs(context: typer.Context, form: Output = Format.TABLE) -> None:

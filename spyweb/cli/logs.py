@@ -19,7 +19,8 @@ from spyweb.clock import RealClock
 from spyweb.errors import Refused, SpywebError
 from spyweb.logs.tail import follow, last_lines
 from spyweb.model import JobId, Outcome, Run, RunId
-from spyweb.views.jobs import JobView, describe_details, log_file, to_json
+from spyweb.views.jobs import JobView, log_file, to_json
+from spyweb.views.runs import describe_details
 
 LATEST = 50  # runs that are looked at
 POLL = 5  # looks at the file for one question to the daemon

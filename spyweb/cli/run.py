@@ -15,7 +15,8 @@ from spyweb.cli.output import Format
 from spyweb.cli.project import Project, find_in, open_project
 from spyweb.model import Outcome
 from spyweb.settings.units import format_duration
-from spyweb.views.jobs import (
+from spyweb.views.jobs import to_json
+from spyweb.views.runs import (
     LogLine,
     RunEnded,
     RunEvent,
@@ -23,7 +24,6 @@ from spyweb.views.jobs import (
     describe_page,
     describe_storage_errors,
     event_to_json,
-    to_json,
 )
 
 Watcher = Callable[[RunEvent], None]

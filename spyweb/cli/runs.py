@@ -15,7 +15,8 @@ from spyweb.cli.project import ProjectSource, open_project
 from spyweb.errors import Refused
 from spyweb.model import JobId, Outcome, Run
 from spyweb.settings.units import format_duration
-from spyweb.views.jobs import describe_details, describe_outcome, duration_ms, find_job, no_such_job
+from spyweb.views.jobs import find_job, no_such_job
+from spyweb.views.runs import describe_details, describe_outcome, duration_ms
 
 PAGE = 1_000
 

@@ -21,7 +21,8 @@ from spyweb.settings import Settings, load_settings
 from spyweb.specs.discover import JobFile, Scan, scan
 from spyweb.specs.watches import watches_of
 from spyweb.store.lock import hold_lock
-from spyweb.views.jobs import RunEnded, RunEvent, find_job, log_line, run_ended, unknown_job
+from spyweb.views.jobs import find_job, unknown_job
+from spyweb.views.runs import RunEnded, RunEvent, log_line, run_ended
 
 log = structlog.get_logger()
 

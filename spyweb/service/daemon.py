@@ -30,8 +30,6 @@ from spyweb.views.jobs import (
     JobState,
     JobView,
     NextRun,
-    RunEnded,
-    RunEvent,
     broken_job,
     find_job,
     log_file,
@@ -44,6 +42,7 @@ from spyweb.views.jobs import (
 )
 from spyweb.views.outbox import MessageView, view_message
 from spyweb.views.records import RecordView, view_record
+from spyweb.views.runs import RunEnded, RunEvent
 
 
 @dataclass(slots=True, kw_only=True)

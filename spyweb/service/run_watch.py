@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from spyweb.clock import Clock
 from spyweb.model import MIB, Ending, Run
-from spyweb.views.jobs import RunEvent, log_line, run_ended
+from spyweb.views.runs import RunEvent, log_line, run_ended
 
 MOST_BYTES = 16 * MIB  # of lines that wait; who reads more slowly than a script logs misses some, and is told how many
 

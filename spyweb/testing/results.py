@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spyweb.views.jobs import LogLine, describe_failure
+from spyweb.views.runs import LogLine, describe_failure
 
 MOST_LINES = 1_000  # of one test that are kept
 LOADING = ""  # in place of a test's name: its files did not load

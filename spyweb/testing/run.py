@@ -18,7 +18,7 @@ from spyweb.ops.world import JobLog
 from spyweb.specs.linting.luau import with_hint
 from spyweb.testing.results import LOADING, CaseResult, OutputBuffer
 from spyweb.testing.suites import Suite
-from spyweb.views.jobs import log_line
+from spyweb.views.runs import log_line
 
 AT_ONCE = 16  # suites under way
 SPARES = 2  # VMs that are ready for a suite's next tests

@@ -1,4 +1,4 @@
-"""What people and machines are shown of jobs and runs.
+"""What people and machines are shown of jobs.
 
 Frozen values and pure functions that build them.  The HTTP door sends them as JSON, the command line reads
 them back into the same types: a command prints the same whether a daemon answered or the database was read.
@@ -17,24 +17,20 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from spyweb.errors import Problem
-from spyweb.lua.result import show_value
 from spyweb.model import (
     At,
     Cron,
     Cursor,
-    Ending,
     Every,
-    Failure,
     JobId,
     JobSpec,
     Never,
-    Outcome,
     Run,
-    RunId,
     Schedule,
 )
 from spyweb.settings.nearest import nearest_name
 from spyweb.settings.units import format_duration
+from spyweb.views.runs import LastRun, last_run
 
 LOG_NAME = "hooks.log"  # in the job's folder: what its script logged
 
@@ -46,23 +42,6 @@ class JobState(StrEnum):
     PAUSED = "paused"
     DISABLED = "disabled"
     BROKEN = "broken"  # its file does not load and no earlier version runs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastRun:
-    run: RunId
-    outcome: Outcome
-    failure: Failure | None
-    started_ms: int | None
-    ended_ms: int | None
-    duration_ms: int | None
-    reason: str
-    storage_errors: int = 0
-    result: str = ""
-    http_status: int | None = None
-    items_found: int | None = None
-    items_new: int | None = None
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,40 +86,6 @@ class NextRun:
     due_ms: int
     local: str  # with the zone, for people
     timezone: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogLine:
-    """A line that a watched run logged or printed."""
-
-    level: str
-    text: str
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEnded:
-    """How a watched run ended."""
-
-    job: JobId
-    run: RunId | None
-    outcome: Outcome
-    failure: Failure | None = None
-    reason: str = ""
-    traceback: str = ""
-    duration_ms: int = 0
-    cpu_ms: int = 0
-    generation: int = 0
-    globals_reset: bool = False
-    result: object = None
-    storage_errors: int = 0
-    http_status: int | None = None
-    items_found: int | None = None
-    items_new: int | None = None
-    note: str = ""
-
-
-RunEvent = LogLine | RunEnded
 
 
 def view_job(spec: JobSpec, facts: JobFacts) -> JobView:
@@ -193,32 +138,6 @@ def state_of(spec: JobSpec, cursor: Cursor | None, *, running: bool, waiting: bo
     return JobState.WAITING if waiting else JobState.IDLE
 
 
-def last_run(run: Run) -> LastRun | None:
-    if run.outcome is None:
-        return None
-    return LastRun(
-        run=run.id,
-        outcome=run.outcome,
-        failure=run.failure,
-        started_ms=run.started_ms,
-        ended_ms=run.ended_ms,
-        duration_ms=duration_ms(run),
-        reason=run.reason,
-        storage_errors=run.storage_errors,
-        result=run.result,
-        http_status=run.http_status,
-        items_found=run.items_found,
-        items_new=run.items_new,
-        note=run.note,
-    )
-
-
-def duration_ms(run: Run) -> int | None:
-    if run.started_ms is None or run.ended_ms is None:
-        return None
-    return max(0, run.ended_ms - run.started_ms)
-
-
 def describe_schedule(schedule: Schedule) -> str:
     match schedule:
         case Every():
@@ -262,38 +181,6 @@ def describe_briefly(ms: int, timezone: str, now_ms: int) -> str:
     if local.date() == today.date():
         return f"{local:%H:%M:%S}"
     return f"{local:%m-%d %H:%M:%S}" if local.year == today.year else f"{local:%Y-%m-%d %H:%M:%S}"
-
-
-def describe_details(run: Run | LastRun) -> str:
-    """What there is to say of a run beside its outcome: `404, 0 items`, why it failed, what it returned."""
-    cause = run.failure if run.failure not in (None, Failure.ERROR) else ""
-    reason = run.reason if not cause or run.reason.startswith(cause) else f"{cause}: {run.reason}"
-    return "; ".join(filter(None, (reason, describe_page(run), run.result, run.note)))
-
-
-def describe_page(run: Run | LastRun | RunEnded) -> str:
-    """Of a monitor's run: how its page answered, unless that goes without saying, and what was found on it."""
-    status, found, new = run.http_status, run.items_found, run.items_new
-    shown = [] if status is None or 200 <= status < 300 else [str(status)]
-    if found is not None:
-        shown += [f"{found} {'item' if found == 1 else 'items'}"] + ([f"{new} new"] if new else [])
-    return ", ".join(shown)
-
-
-def describe_outcome(run: Run | LastRun, state: str = "") -> str:
-    """`success, 3 storage errors`; without an outcome the state that it is in."""
-    return ", ".join(filter(None, (run.outcome or state, describe_storage_errors(run.storage_errors))))
-
-
-def describe_storage_errors(count: int) -> str:
-    return f"{count} storage {'error' if count == 1 else 'errors'}" if count else ""
-
-
-def describe_failure(reason: str, traceback: str) -> str:
-    """All that is known of it: a traceback may begin with the reason."""
-    if not traceback or traceback.startswith(reason):
-        return traceback or reason
-    return f"{reason}\n{traceback}"
 
 
 def next_run(job: JobId, due_ms: int, timezone: str) -> NextRun:
@@ -341,42 +228,5 @@ def log_file(root: Path, folder: str) -> Path:
     return root / folder / LOG_NAME
 
 
-def log_line(level: str, text: bytes, at_ms: int) -> LogLine:
-    return LogLine(level=level, text=text.decode("utf-8", "replace"), at_ms=at_ms)
-
-
-def run_ended(run: Run, ending: Ending, ended_ms: int) -> RunEnded:
-    return RunEnded(
-        job=run.job,
-        run=run.id,
-        outcome=ending.outcome,
-        failure=ending.failure,
-        reason=ending.reason,
-        traceback=ending.traceback,
-        duration_ms=max(0, ended_ms - run.started_ms) if run.started_ms is not None else 0,
-        cpu_ms=ending.cpu_ms,
-        generation=run.generation,
-        globals_reset=ending.globals_reset,
-        result=show_value(ending.result if ending.preview is None else ending.preview),
-        storage_errors=ending.storage_errors,
-        http_status=ending.http_status,
-        items_found=ending.items_found,
-        items_new=ending.items_new,
-        note=ending.note,
-    )
-
-
 def to_json(value: object) -> bytes:
     return msgspec.json.encode(value)
-
-
-def event_to_json(event: RunEvent) -> bytes:
-    """One line of a watched run: the event's fields beside its kind."""
-    kind = "log" if isinstance(event, LogLine) else "ended"
-    return msgspec.json.encode({"event": kind, **msgspec.to_builtins(event)})
-
-
-def event_from_json(line: bytes) -> RunEvent:
-    fields = msgspec.json.decode(line, type=dict[str, object])
-    kind = fields.pop("event", None)
-    return msgspec.convert(fields, LogLine) if kind == "log" else msgspec.convert(fields, RunEnded)

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from spyweb.model import JobId, Run, RunId
 from spyweb.service.daemon import DaemonService
-from spyweb.views.jobs import event_to_json
+from spyweb.views.runs import event_to_json
 from spyweb.web.answer import json_answer
 from spyweb.web.keys import SERVICE
 from spyweb.web.query import MOST, job_in_path, number_in_query

@@ -27,10 +27,7 @@ from spyweb.views.jobs import (
     JobFacts,
     JobState,
     JobView,
-    LogLine,
     NextRun,
-    RunEnded,
-    RunEvent,
     broken_job,
     find_job,
     log_file,
@@ -40,6 +37,7 @@ from spyweb.views.jobs import (
 )
 from spyweb.views.outbox import MessageView
 from spyweb.views.records import RecordView
+from spyweb.views.runs import LogLine, RunEnded, RunEvent
 from tests.fakes.clock import FakeClock
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.model import Failure, JobId, Outcome, RunId
-from spyweb.views.jobs import LogLine, RunEnded, RunEvent
+from spyweb.views.runs import LogLine, RunEnded, RunEvent
 from tests.fakes.command import Answer, spyweb
 from tests.fakes.daemon_service import NINTH, NOW_MS, PRICES, FakeDaemonService, make_run, make_vitals, refused
 from tests.fakes.daemon_socket import serve_daemon_socket

@@ -15,7 +15,7 @@ from aiohttp import web
 from spyweb.daemon.check import check_project
 from spyweb.model import Failure, JobId, Outcome, Run
 from spyweb.store.protocol import job_namespace
-from spyweb.views.jobs import describe_details
+from spyweb.views.runs import describe_details
 from tests.fakes.certificates import self_signed
 from tests.fakes.monitor_project import MonitorProject
 from tests.fakes.pages import file_of, files_of

@@ -15,7 +15,7 @@ import pytest
 from spyweb.cli.client import DaemonClient, find_daemon
 from spyweb.errors import NoAccess, Refused
 from spyweb.model import JobId, RunId
-from spyweb.views.jobs import RunEvent
+from spyweb.views.runs import RunEvent
 from spyweb.web.connections import ConnectionLimiter, ConnectionLimits
 from spyweb.web.serve import serve_socket
 from tests.fakes.clock import FakeClock

@@ -7,7 +7,7 @@ import pytest
 from spyweb.cli.debug import DebugScreen
 from spyweb.model import JobId, Outcome, RunId
 from spyweb.monitor.telemetry import STAGES, Stage
-from spyweb.views.jobs import RunEnded
+from spyweb.views.runs import RunEnded
 
 BEFORE = Stage(name="before_fetch", status="success", duration_ms=1.26, memory=2048, memory_delta=512)
 FETCH = Stage(name="fetch", status="error", duration_ms=250.0, error="http status: 403")

@@ -9,7 +9,8 @@ import pytest
 
 from spyweb.cli.jobs import describe_last, rounded, show_jobs, since, until
 from spyweb.model import JobId, Outcome
-from spyweb.views.jobs import JobState, JobView, LastRun, last_run
+from spyweb.views.jobs import JobState, JobView
+from spyweb.views.runs import LastRun, last_run
 from tests.fakes.daemon_service import NOW_MS, make_run
 from tests.fakes.terminal import open_terminal, shown_lines
 

@@ -8,7 +8,7 @@ import pytest
 
 from spyweb.cli.run import RunScreen
 from spyweb.model import Failure, JobId, Outcome, RunId
-from spyweb.views.jobs import RunEnded
+from spyweb.views.runs import RunEnded
 
 
 @pytest.mark.parametrize(

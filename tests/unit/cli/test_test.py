@@ -24,7 +24,7 @@ from spyweb.cli.test import (
 )
 from spyweb.errors import NoAccess
 from spyweb.testing.results import CaseResult, Report
-from spyweb.views.jobs import LogLine
+from spyweb.views.runs import LogLine
 from tests.fakes.command import spyweb
 
 PASSED = CaseResult(suite="shop", test="test_price", passed=True, duration_ms=1.25)

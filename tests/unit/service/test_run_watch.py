@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spyweb.model import Ending, Outcome
 from spyweb.service.run_watch import MOST_BYTES, RunWatcher
-from spyweb.views.jobs import LogLine, RunEnded
+from spyweb.views.runs import LogLine, RunEnded
 from tests.fakes.clock import FakeClock
 from tests.fakes.daemon_service import make_run
 

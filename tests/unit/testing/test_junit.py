@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from spyweb.testing.junit import to_junit
 from spyweb.testing.results import CaseResult, Report
-from spyweb.views.jobs import LogLine
+from spyweb.views.runs import LogLine
 
 FAILED = CaseResult(
     suite="shop",

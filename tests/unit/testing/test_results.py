@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from spyweb.testing.results import MOST_LINES, CaseResult, OutputBuffer, Report, report_to_builtins
-from spyweb.views.jobs import LogLine
+from spyweb.views.runs import LogLine
 
 
 def line(text: str) -> LogLine:

@@ -1,4 +1,4 @@
-"""What people and machines are shown of jobs and runs."""
+"""What people and machines are shown of jobs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,11 @@ from spyweb.model import (
     At,
     Cron,
     Cursor,
-    Ending,
     Every,
-    Failure,
     JobId,
     Never,
     On,
     Outcome,
-    RunState,
     Schedule,
 )
 from spyweb.views.jobs import (
@@ -30,27 +27,19 @@ from spyweb.views.jobs import (
     JobFacts,
     JobState,
     JobView,
-    LogLine,
-    RunEnded,
-    RunEvent,
     broken_job,
     describe_moment,
     describe_schedule,
     describe_start,
-    event_from_json,
-    event_to_json,
     find_job,
-    last_run,
     log_file,
-    log_line,
     next_run,
     no_such_job,
-    run_ended,
     to_json,
     view_job,
     zone_of,
 )
-from tests.fakes.daemon_service import NOW_MS, PRICES, a_watched_run, make_run, make_spec, three_jobs
+from tests.fakes.daemon_service import NOW_MS, PRICES, make_run, make_spec, three_jobs
 
 NEWS = JobId("news")
 PAUSED = Cursor(job=PRICES, due_ms=NOW_MS, schedule="", paused=True)
@@ -76,16 +65,6 @@ def test_a_job_shows_its_last_run_and_how_long_it_took() -> None:
     last = view_job(make_spec(), JobFacts(last=make_run())).last
     assert last is not None
     assert (last.outcome, last.duration_ms) == (Outcome.SUCCESS, 1_234)
-
-
-def test_a_run_under_way_is_no_last_run() -> None:
-    assert last_run(make_run(state=RunState.RUNNING, outcome=None, ended_ms=None)) is None
-
-
-def test_a_clock_set_back_makes_no_negative_duration() -> None:
-    last = last_run(make_run(ended_ms=NOW_MS - 90_000))
-    assert last is not None
-    assert last.duration_ms == 0
 
 
 def test_a_file_that_does_not_load_is_shown_with_all_its_errors() -> None:
@@ -173,42 +152,8 @@ def test_the_log_shown_is_the_log_written() -> None:
     assert log_file(Path("/p"), "jobs/a") == Path("/p/jobs/a/hooks.log")
 
 
-def test_a_log_line_that_is_no_text_is_shown_all_the_same() -> None:
-    assert log_line("info", b"a\xffb", NOW_MS).text == "a\ufffdb"
-
-
 # -- JSON -----------------------------------------------------------------------------------------------------
 
 
 def test_jobs_come_back_from_json_as_they_were() -> None:
     assert msgspec.json.decode(to_json(three_jobs()), type=list[JobView]) == three_jobs()
-
-
-@pytest.mark.parametrize("event", a_watched_run())
-def test_events_come_back_from_their_line_as_they_were(event: RunEvent) -> None:
-    line = event_to_json(event)
-    assert b"\n" not in line
-    assert event_from_json(line) == event
-
-
-def test_a_log_line_with_newlines_stays_one_line() -> None:
-    line = event_to_json(LogLine(level="info", text="a\nb\r\u2028", at_ms=NOW_MS))
-    assert len(line.splitlines()) == 1
-
-
-def test_the_end_of_a_run_tells_all_that_is_known() -> None:
-    ending = Ending(
-        outcome=Outcome.FAILED, failure=Failure.CPU, reason="too long", traceback="tb", cpu_ms=9, globals_reset=True
-    )
-    assert run_ended(make_run(5, generation=3), ending, NOW_MS - 59_000) == RunEnded(
-        job=PRICES,
-        run=make_run(5).id,
-        outcome=Outcome.FAILED,
-        failure=Failure.CPU,
-        reason="too long",
-        traceback="tb",
-        duration_ms=1_000,
-        cpu_ms=9,
-        generation=3,
-        globals_reset=True,
-    )

@@ -8,7 +8,7 @@ import msgspec
 
 from spyweb.errors import StoreClosed
 from spyweb.model import JobId, Run
-from spyweb.views.jobs import event_from_json
+from spyweb.views.runs import event_from_json
 from spyweb.web.app import socket_app
 from tests.fakes.client import client_of, get_json, post_json
 from tests.fakes.daemon_service import FakeDaemonService, a_watched_run, make_run, refused, three_runs
