@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from spyweb.cli import output
 from spyweb.clock import Clock
+from spyweb.cooperative import at_a_stretch
 from spyweb.errors import Problem, Refused
 from spyweb.model import Cursor, JobId, JobSpec, Run, RunId
-from spyweb.monitor.slices import at_a_stretch
 from spyweb.schedules.cursor import Activation, activate, deactivated
 from spyweb.schedules.due import SPREAD_MS, earliest, settle, upcoming
 from spyweb.settings import Settings

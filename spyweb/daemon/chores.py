@@ -46,7 +46,7 @@ def list_chores(daemon: Daemon, lock: Lock, private: PrivateSocket) -> list[Chor
         await restore_files(lock, private)
 
     async def cut() -> None:
-        await prune(store, runtime.courier, reloader.settings, steady.now_ms())
+        await prune(store, runtime.outbox_sender, reloader.settings, steady.now_ms())
 
     return [
         Chore(

@@ -86,10 +86,10 @@ async def run_once(
 async def send_messages(runtime: JobRuntime, job: JobId, on_sending: Callable[[int], None]) -> None:
     """Send a job's messages; what does not arrive in time, or what the store refuses, is left for the daemon."""
     try:
-        count = len(await runtime.courier.due(job))
+        count = len(await runtime.outbox_sender.due(job))
         if count:
             on_sending(count)
-            await runtime.courier.send_due(job, SENDING_S)
+            await runtime.outbox_sender.send_due(job, SENDING_S)
     except STORE_REFUSED as error:
         log.error("messages are left for the daemon", reason=str(error))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spyweb.clock import Clock
-from spyweb.outbox.courier import Courier
+from spyweb.outbox.sender import OutboxSender
 from spyweb.settings import Settings
 from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.store.protocol import Store
@@ -39,7 +39,7 @@ class SteadyTime:
         return now_ms
 
 
-async def prune(store: Store, courier: Courier, settings: Settings, now_ms: int) -> None:
+async def prune(store: Store, outbox_sender: OutboxSender, settings: Settings, now_ms: int) -> None:
     """Keep the history, the records and the dead messages within their bounds."""
     await store.runs.prune(keep=settings.runs.keep, older_than_ms=now_ms - settings.runs.keep_for_ms)
     kept_for_ms = settings.records.keep_for_ms
@@ -48,4 +48,4 @@ async def prune(store: Store, courier: Courier, settings: Settings, now_ms: int)
         older_than_ms=None if kept_for_ms is None else now_ms - kept_for_ms,
         unseen_since_ms=now_ms - settings.records.seen_for_ms,
     )
-    await courier.prune(now_ms - DEAD_KEPT_MS)
+    await outbox_sender.prune(now_ms - DEAD_KEPT_MS)

@@ -23,7 +23,7 @@ from spyweb.logs.job import JobLogs
 from spyweb.logs.render import shorten
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.model import JobId, Run, RunId
-from spyweb.monitor.course import Means
+from spyweb.monitor.context import CycleServices
 from spyweb.monitor.monitors import Monitors
 from spyweb.ops.disk import Files
 from spyweb.ops.dispatcher import OpDispatcher
@@ -32,8 +32,8 @@ from spyweb.ops.network.client import open_client
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
-from spyweb.outbox.courier import Courier
-from spyweb.outbox.send import Channels
+from spyweb.outbox.send import MessageTransport
+from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.attempt import CountingHost, HostFor, Observer, Surroundings
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Runner
@@ -58,7 +58,7 @@ class JobRuntime:
     pool: Pool
     live: LiveJobs
     runner: Runner
-    courier: Courier
+    outbox_sender: OutboxSender
     extractor: Extraction
     job_logs: JobLogs
     tasks: TaskGroup
@@ -136,9 +136,9 @@ async def open_world(
     )
 
 
-def means_of(world: World, extractor: Extractor, settings: Settings) -> Means:
+def cycle_services(world: World, extractor: Extractor, settings: Settings) -> CycleServices:
     """What the cycles of monitor jobs lean on."""
-    return Means(
+    return CycleServices(
         http=world.http,
         extractor=extractor,
         runs=world.store.runs,
@@ -193,9 +193,9 @@ async def open_runtime(
     tasks = await stack.enter_async_context(owned_tasks())
     live = LiveJobs()
     extractor = await stack.enter_async_context(open_extractor(clock))
-    monitors = Monitors(means_of(world, extractor, settings), pool)
+    monitors = Monitors(cycle_services(world, extractor, settings), pool)
     around = surround(world, pool, monitors, live, hosts(world, job_logs, echo=echo))
-    channels = Channels(http=world.http, desktop=world.desktop, clock=clock)
+    transport = MessageTransport(http=world.http, desktop=world.desktop, clock=clock)
     return JobRuntime(
         settings=settings,
         clock=clock,
@@ -204,7 +204,7 @@ async def open_runtime(
         pool=pool,
         live=live,
         runner=Runner(around, tasks),
-        courier=Courier(outbox=store.outbox, send=channels.send, clock=clock, random=random.random),
+        outbox_sender=OutboxSender(outbox=store.outbox, send=transport.send, clock=clock, random=random.random),
         extractor=extractor,
         job_logs=job_logs,
         tasks=tasks,

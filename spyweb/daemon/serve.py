@@ -126,7 +126,7 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[Task[None]]:
         tasks.create_task(daemon.reloader.keep_up(), name="reload"),
         tasks.create_task(daemon.scheduler.watch_the_clock(), name="watch the clock"),
         tasks.create_task(daemon.triggers.deliver(), name="hand out changes"),
-        tasks.create_task(runtime.courier.deliver(), name="deliver messages"),
+        tasks.create_task(runtime.outbox_sender.deliver(), name="deliver messages"),
     ]
 
 
@@ -152,5 +152,5 @@ async def wind_down(daemon: Daemon) -> None:
     daemon.triggers.stop()
     grace_s = runtime.settings.daemon.shutdown_grace_ms / 1000
     await asyncio.gather(runtime.runner.drain(grace_s), daemon.server.endpoints.close(grace_s))
-    await runtime.courier.wind_down(LAST_SENDING_S)
+    await runtime.outbox_sender.wind_down(LAST_SENDING_S)
     log.info("stopped")

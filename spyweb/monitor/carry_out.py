@@ -22,17 +22,17 @@ from spyweb.lua.endings import never_begun
 from spyweb.lua.session import Code, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, JobSpec, Monitor, Outcome, Run, RunId
-from spyweb.monitor.course import Course, Means
+from spyweb.monitor.context import CycleContext, CycleServices
 from spyweb.monitor.cycle import preview, run_cycle
 from spyweb.monitor.endings import ended_for, ending_of
 from spyweb.monitor.expectations import Streak
 from spyweb.monitor.hooks import Hooks, NoHooks
-from spyweb.monitor.owed import Owed
-from spyweb.monitor.report import result_of, save_files
+from spyweb.monitor.preview import result_of, save_files
 from spyweb.monitor.rules.items import ItemReader
-from spyweb.monitor.rules.proxies import ProxyTurns
-from spyweb.monitor.talk import LoadFailed, Talk, Turn
+from spyweb.monitor.rules.proxies import ProxyRotation
+from spyweb.monitor.talk import LoadFailed, SharedVm, Talk
 from spyweb.monitor.telemetry import Telemetry
+from spyweb.monitor.unannounced import UnannouncedRecords
 from spyweb.runs.attempt import CountingHost, failed
 from spyweb.runs.attempt import Machine as AnyMachine
 
@@ -58,8 +58,8 @@ class Version:
     monitor: Monitor
     code: Code
     reader: ItemReader
-    proxies: ProxyTurns
-    turn: Turn = field(default_factory=Turn)
+    proxies: ProxyRotation
+    turn: SharedVm = field(default_factory=SharedVm)
 
     streak: Streak | None = None  # None: it is not counted yet
 
@@ -75,7 +75,7 @@ class Errand:
     version: Version
     run: Run
     host: CountingHost
-    owed: Owed
+    owed: UnannouncedRecords
     ctx: Mapping[str, object]  # what each cycle's begins with
     is_preview: bool = False  # one cycle up to the store, for a person who looks
 
@@ -83,8 +83,8 @@ class Errand:
 class Cycles:
     """Those under way."""
 
-    def __init__(self, means: Means, machine: Machine, errand: Errand, tasks: TaskGroup) -> None:
-        self._means = means
+    def __init__(self, services: CycleServices, machine: Machine, errand: Errand, tasks: TaskGroup) -> None:
+        self._services = services
         self._machine = machine
         self._errand = errand
         self._version = errand.version
@@ -107,26 +107,26 @@ class Cycles:
         return await self._with_vm(worker, url)
 
     async def _without_vm(self, worker: int, url: str) -> Ending:
-        course = self._course(NoHooks(), worker, url)
-        story = self._tasks.create_task(self._tell(course), name=f"cycle of {self._version.spec.id}")
+        context = self._course(NoHooks(), worker, url)
+        story = self._tasks.create_task(self._tell(context), name=f"cycle of {self._version.spec.id}")
         self._cancels[story] = lambda _why: story.cancel()
         try:
             await asyncio.wait((story,))
         finally:
             del self._cancels[story]
-        ended = ended_for(self._why, course.telemetry.current) if story.cancelled() else story.result()
-        return _with_facts(ended, course)
+        ended = ended_for(self._why, context.telemetry.current) if story.cancelled() else story.result()
+        return _with_facts(ended, context)
 
     async def _with_vm(self, worker: int, url: str) -> Ending:
         talk = self._talk()
-        course = self._course(talk, worker, url)
-        story = self._tasks.create_task(self._tell_through(talk, course), name=f"cycle of {self._version.spec.id}")
+        context = self._course(talk, worker, url)
+        story = self._tasks.create_task(self._tell_through(talk, context), name=f"cycle of {self._version.spec.id}")
         ctx = {**self._errand.ctx, "worker_id": worker}
         ending = await self._run_vm(talk, story, ctx, self._version.spec.timeout_ms)
         self._cpu_left_ms -= ending.cpu_ms
         if ending.outcome is Outcome.SUCCESS and not story.cancelled():
             ending = replace(story.result(), cpu_ms=ending.cpu_ms, globals_reset=ending.globals_reset)
-        return _with_facts(ending, course)
+        return _with_facts(ending, context)
 
     async def call_on_finished(self, timeout_ms: int) -> None:
         talk = self._talk()
@@ -157,10 +157,10 @@ class Cycles:
             story.cancel()
             await asyncio.wait((story,))
 
-    async def _tell_through(self, talk: Talk, course: Course) -> Ending:
+    async def _tell_through(self, talk: Talk, context: CycleContext) -> Ending:
         try:
             await talk.begin()
-            return await self._tell(course)
+            return await self._tell(context)
         except LoadFailed as error:
             return failed(str(error))  # its VM's run says it better
         finally:
@@ -176,31 +176,31 @@ class Cycles:
             talk.end()
         return Ending(outcome=Outcome.SUCCESS)
 
-    async def _tell(self, course: Course) -> Ending:
+    async def _tell(self, context: CycleContext) -> Ending:
         try:
             if self._errand.is_preview:
-                failure = await preview(course)
-                return replace(ending_of(failure), preview=result_of(course, failure, await save_files(course)))
-            failure = await run_cycle(course)
-            if course.monitor.debug:
-                await save_files(course)
+                failure = await preview(context)
+                return replace(ending_of(failure), preview=result_of(context, failure, await save_files(context)))
+            failure = await run_cycle(context)
+            if context.monitor.debug:
+                await save_files(context)
             return ending_of(failure)
         except Exception:
-            log.exception("a cycle met a bug in spyweb", job=course.spec.id, run=self._errand.run.id, url=course.url)
+            log.exception("a cycle met a bug in spyweb", job=context.spec.id, run=self._errand.run.id, url=context.url)
             return failed(BUG)
 
     def _talk(self) -> Talk:
-        return Talk(self._version.turn, self._errand.host, self._means.clock)
+        return Talk(self._version.turn, self._errand.host, self._services.clock)
 
-    def _course(self, hooks: Hooks, worker: int, url: str) -> Course:
+    def _course(self, hooks: Hooks, worker: int, url: str) -> CycleContext:
         version = self._version
-        return Course(
-            means=self._means,
+        return CycleContext(
+            services=self._services,
             spec=version.spec,
             monitor=version.monitor,
             reader=version.reader,
             hooks=hooks,
-            telemetry=Telemetry(version.spec.name, self._means.clock, version.turn.memory),
+            telemetry=Telemetry(version.spec.name, self._services.clock, version.turn.memory),
             tell=self._errand.host.log,
             proxies=version.proxies,
             owed=self._errand.owed,
@@ -209,6 +209,6 @@ class Cycles:
         )
 
 
-def _with_facts(ending: Ending, course: Course) -> Ending:
-    found = None if course.found is None else len(course.found)
-    return replace(ending, http_status=course.http_status, items_found=found, items_new=course.new)
+def _with_facts(ending: Ending, context: CycleContext) -> Ending:
+    found = None if context.found is None else len(context.found)
+    return replace(ending, http_status=context.http_status, items_found=found, items_new=context.new)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spyweb.monitor.course import Course, CycleFailed, Skipped
+from spyweb.monitor.context import CycleContext, CycleFailed, Skipped
 from spyweb.monitor.expectations import expects
 from spyweb.monitor.rules.items import Item
 from spyweb.monitor.stages.announce import announce
@@ -16,39 +16,39 @@ from spyweb.monitor.stages.fetch import fetch, inspect, prepare
 from spyweb.monitor.stages.keep import keep
 
 
-async def run_cycle(course: Course) -> CycleFailed | None:
+async def run_cycle(context: CycleContext) -> CycleFailed | None:
     """From an address to what is new, and the hooks of its end.  Gives why it failed, if it did."""
     failure = None
     try:
-        items = await find(course)
-        async with course.owed.at_risk():
-            new = await keep(course, items)
-            await announce(course, new)
+        items = await find(context)
+        async with context.owed.at_risk():
+            new = await keep(context, items)
+            await announce(context, new)
     except Skipped:
         pass
     except CycleFailed as error:
         failure = error
-    await finish(course, failure)
+    await finish(context, failure)
     return failure
 
 
-async def find(course: Course) -> Sequence[Item]:
+async def find(context: CycleContext) -> Sequence[Item]:
     """The items worth keeping.  Raises Skipped where a hook says that there is nothing left to do, CycleFailed."""
-    ask = await prepare(course)  # before_fetch
-    fetched = await fetch(course, ask)  # override_fetch, or the HTTP client
-    reply = await inspect(course, fetched)  # after_fetch
-    items = await extract(course, reply)  # override_extract, or the selectors
-    items = await rework(course, items)  # after_extract
-    items = await sift(course, items)  # filter_item, or the keywords
-    return await choose(course, items)  # before_store
+    ask = await prepare(context)  # before_fetch
+    fetched = await fetch(context, ask)  # override_fetch, or the HTTP client
+    reply = await inspect(context, fetched)  # after_fetch
+    items = await extract(context, reply)  # override_extract, or the selectors
+    items = await rework(context, items)  # after_extract
+    items = await sift(context, items)  # filter_item, or the keywords
+    return await choose(context, items)  # before_store
 
 
-async def preview(course: Course) -> CycleFailed | None:
+async def preview(context: CycleContext) -> CycleFailed | None:
     """The same up to the store, for a person who looks: nothing is stored or sent, and no cycle ends."""
     try:
-        items = await find(course)
-        if not items and not expects(course.monitor, course.http_status):
-            raise CycleFailed(f"http status: {course.http_status}")  # a run goes on; a person is told why nothing came
+        items = await find(context)
+        if not items and not expects(context.monitor, context.http_status):
+            raise CycleFailed(f"http status: {context.http_status}")  # a run goes on; a person is told why nothing came
     except Skipped:
         return None
     except CycleFailed as failure:
@@ -56,9 +56,9 @@ async def preview(course: Course) -> CycleFailed | None:
     return None
 
 
-async def finish(course: Course, failure: CycleFailed | None) -> None:
+async def finish(context: CycleContext, failure: CycleFailed | None) -> None:
     if failure is None:
-        await course.call("on_success")
+        await context.call("on_success")
     else:
-        await course.call("on_error", str(failure))
-    await course.call("on_finally")
+        await context.call("on_error", str(failure))
+    await context.call("on_finally")

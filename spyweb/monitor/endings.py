@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Outcome
-from spyweb.monitor.course import CycleFailed
+from spyweb.monitor.context import CycleFailed
 
 _TOLD: dict[Why, tuple[Outcome, Failure | None, str]] = {
     Why.TIMEOUT: (Outcome.FAILED, Failure.TIMEOUT, "over its timeout"),

@@ -12,13 +12,13 @@ from enum import Enum
 from typing import Final, Protocol
 
 
-class Said(Enum):
+class NoValue(Enum):
     ABSENT = "absent"  # there is no such hook
     NOTHING = "nothing"  # nil or false
 
 
-ABSENT: Final = Said.ABSENT
-NOTHING: Final = Said.NOTHING
+ABSENT: Final = NoValue.ABSENT
+NOTHING: Final = NoValue.NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class HookResult:
     """What became of one call."""
 
     value: object = None  # what the hook returned
@@ -44,7 +44,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class ContextUpdate:
     """What `ctx` learns before a hook is called."""
 
     now: Mapping[str, object]
@@ -59,7 +59,7 @@ class Hooks(Protocol):
     def has(self, name: str) -> bool:
         """Whether it is a function now."""
 
-    async def call(self, name: str, argument: object, news: News) -> Report: ...
+    async def call(self, name: str, argument: object, news: ContextUpdate) -> HookResult: ...
 
 
 class NoHooks:
@@ -70,5 +70,5 @@ class NoHooks:
     def has(self, name: str) -> bool:
         return False
 
-    async def call(self, name: str, argument: object, news: News) -> Report:
+    async def call(self, name: str, argument: object, news: ContextUpdate) -> HookResult:
         raise AssertionError(name)

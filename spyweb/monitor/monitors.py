@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, JobId, Run, RunId
 from spyweb.monitor.carry_out import Cycles, Errand, Machine, Version
-from spyweb.monitor.course import Means
+from spyweb.monitor.context import CycleServices
 from spyweb.monitor.expectations import judge, judge_preview, streak_before
 from spyweb.monitor.iterate import Iteration
-from spyweb.monitor.owed import Owed
 from spyweb.monitor.rules.items import reader_of
-from spyweb.monitor.rules.proxies import ProxyTurns
-from spyweb.monitor.talk import Turn
+from spyweb.monitor.rules.proxies import ProxyRotation
+from spyweb.monitor.talk import SharedVm
+from spyweb.monitor.unannounced import UnannouncedRecords
 from spyweb.runs.attempt import DEBUG, CountingHost, failed
 from spyweb.runs.live import LiveJob
 
@@ -22,11 +22,11 @@ from spyweb.runs.live import LiveJob
 class Monitors:
     """What carries out the runs of monitor jobs (runs/attempt.py)."""
 
-    def __init__(self, means: Means, machine: Machine) -> None:
-        self._means = means
+    def __init__(self, services: CycleServices, machine: Machine) -> None:
+        self._services = services
         self._machine = machine
         self._versions: dict[JobId, Version] = {}
-        self._owed: dict[JobId, Owed] = {}
+        self._owed: dict[JobId, UnannouncedRecords] = {}
         self._iterations: dict[RunId, Iteration] = {}
 
     async def iterate(self, job: LiveJob, run: Run, host: CountingHost, ctx: Mapping[str, object]) -> Ending:
@@ -37,15 +37,15 @@ class Monitors:
             version=version,
             run=run,
             host=host,
-            owed=self._owed.setdefault(job.id, Owed(job.id, self._means.records)),
+            owed=self._owed.setdefault(job.id, UnannouncedRecords(job.id, self._services.records)),
             ctx=ctx,
             is_preview=bool(run.trigger.get(DEBUG)),
         )
         try:
             with self._machine.holding(version.code):
                 async with TaskGroup() as tasks:
-                    cycles = Cycles(self._means, self._machine, errand, tasks)
-                    self._iterations[run.id] = iteration = Iteration(cycles, errand, self._means.clock)
+                    cycles = Cycles(self._services, self._machine, errand, tasks)
+                    self._iterations[run.id] = iteration = Iteration(cycles, errand, self._services.clock)
                     ending = await iteration.run()
             return await self._judged(errand, ending)
         finally:
@@ -55,10 +55,10 @@ class Monitors:
 
     async def _judged(self, errand: Errand, ending: Ending) -> Ending:
         """Look at what its pages gave, and at the runs before it."""
-        version, run, means = errand.version, errand.run, self._means
+        version, run, services = errand.version, errand.run, self._services
         if ending.items_found is None:
             return ending
-        streak = version.streak or await streak_before(version.monitor, run, ending, means.runs, means.records)
+        streak = version.streak or await streak_before(version.monitor, run, ending, services.runs, services.records)
         if streak is None:
             return ending
         if errand.is_preview:
@@ -91,7 +91,7 @@ class Monitors:
             monitor=monitor,
             code=job.code,
             reader=reader_of(monitor),
-            proxies=ProxyTurns(monitor.proxies, self._means.random),
-            turn=known.turn if known and known.code is job.code else Turn(),
+            proxies=ProxyRotation(monitor.proxies, self._services.random),
+            turn=known.turn if known and known.code is job.code else SharedVm(),
         )
         return version

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from spyweb.clock import Clock
+from spyweb.cooperative import finish
 from spyweb.limits import OP_ELEMENTS, too_large
 from spyweb.lua import wire
 from spyweb.lua.endings import as_text
 from spyweb.lua.hooks import ABOUT_ITEMS, HOOK_OP, LOAD, UNLOADED, is_defined
 from spyweb.lua.session import Host
-from spyweb.monitor.hooks import News, Report
-from spyweb.monitor.slices import finish
+from spyweb.monitor.hooks import ContextUpdate, HookResult
 
 ERROR, ABSENT = b"error", b"absent"  # how a hook ended; else it went well
 
@@ -28,7 +28,7 @@ Answer = Sequence[object]
 
 
 @dataclass(slots=True)
-class Turn:
+class SharedVm:
     """What the cycles of one version of a job share: who may run a hook, and what its VM was like after the last."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -45,7 +45,7 @@ class Talk:
 
     exist = True
 
-    def __init__(self, turn: Turn, host: Host, clock: Clock) -> None:
+    def __init__(self, turn: SharedVm, host: Host, clock: Clock) -> None:
         self._turn = turn
         self._host = host
         self._clock = clock
@@ -73,21 +73,21 @@ class Talk:
         """Wait for the VM; in one that has not executed the job's files it does so now.  Raises LoadFailed."""
         self._note(await self._told)
         if self._defined == UNLOADED:
-            report = await self.call(LOAD, None, News({}, {}))
+            report = await self.call(LOAD, None, ContextUpdate({}, {}))
             if report.error is not None:
                 raise LoadFailed(report.error)
 
     def has(self, name: str) -> bool:
         return is_defined(self._defined, name)
 
-    async def call(self, name: str, argument: object, news: News) -> Report:
+    async def call(self, name: str, argument: object, news: ContextUpdate) -> HookResult:
         async with self._turn.lock:
             began, before = self._clock.monotonic(), self._turn.memory
             told = await self._exchange((name, argument, news.now or None, news.later or None))
             self._note(told)
             failed = _at(told, 2) == ERROR
             value, problem = await self._unpacked(name, _at(told, 3))
-            return Report(
+            return HookResult(
                 value=value,
                 error=as_text(_at(told, 4)) if failed else problem,
                 is_absent=_at(told, 2) == ABSENT,

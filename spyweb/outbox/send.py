@@ -13,7 +13,7 @@ from spyweb.clock import Clock
 from spyweb.errors import FetchError
 from spyweb.ops.network.request import Fetch, Http, Response, clean_headers, parse_url
 from spyweb.ops.notify_desktop import Desktop
-from spyweb.outbox.outbox import DesktopText
+from spyweb.outbox.messages import DesktopText
 from spyweb.store.protocol import Channel, Message
 
 DELIVERY_HEADER = "X-SpyWeb-Delivery"
@@ -24,7 +24,7 @@ LONGEST_DIGITS = 9  # of the seconds in Retry-After: more than any message lives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class DeliveryFailure:
     """Why a message has not arrived."""
 
     reason: str
@@ -32,10 +32,10 @@ class Trouble:
     wait_ms: int = 0  # as the receiver asks
 
 
-Send: TypeAlias = Callable[[Message], Awaitable[Trouble | None]]
+Send: TypeAlias = Callable[[Message], Awaitable[DeliveryFailure | None]]
 
 
-class Channels:
+class MessageTransport:
     """Sends by whatever channel a message names."""
 
     def __init__(self, *, http: Http, desktop: Desktop, clock: Clock) -> None:
@@ -43,22 +43,22 @@ class Channels:
         self._desktop = desktop
         self._clock = clock
 
-    async def send(self, message: Message) -> Trouble | None:
+    async def send(self, message: Message) -> DeliveryFailure | None:
         match message.target.channel:
             case Channel.WEBHOOK:
                 return await self._post(message)
             case Channel.DESKTOP:
                 return await self._show(message)
 
-    async def _post(self, message: Message) -> Trouble | None:
+    async def _post(self, message: Message) -> DeliveryFailure | None:
         try:
             fetch = self._fetch(message)
         except FetchError as error:  # no other attempt would do better, but the message is not lost quietly
-            return Trouble(reason=str(error), holds=False)
+            return DeliveryFailure(reason=str(error), holds=False)
         try:
             return judge(await self._http.fetch(fetch), self._clock.now_ms())
         except FetchError as error:
-            return Trouble(reason=f"{error.kind}: {error}")
+            return DeliveryFailure(reason=f"{error.kind}: {error}")
 
     def _fetch(self, message: Message) -> Fetch:
         return Fetch(
@@ -72,10 +72,10 @@ class Channels:
             follow=False,  # a POST that is led elsewhere becomes a GET, and arrives nowhere
         )
 
-    async def _show(self, message: Message) -> Trouble | None:
+    async def _show(self, message: Message) -> DeliveryFailure | None:
         text = msgspec.json.decode(message.payload, type=DesktopText)
         reason = await self._desktop.show(text.title, text.body, text.timeout_ms)
-        return Trouble(reason=reason) if reason else None
+        return DeliveryFailure(reason=reason) if reason else None
 
 
 def headers_of(message: Message) -> dict[str, str]:
@@ -86,13 +86,13 @@ def headers_of(message: Message) -> dict[str, str]:
     return {**kind, **cleaned, DELIVERY_HEADER: message.delivery}
 
 
-def judge(response: Response, now_ms: int) -> Trouble | None:
+def judge(response: Response, now_ms: int) -> DeliveryFailure | None:
     """Only 2xx means that it has arrived."""
     if 200 <= response.status < 300:
         return None
     is_final = 300 <= response.status < 500 and response.status not in NOT_FINAL
     said = " ".join(response.body.decode("utf-8", "replace").split())[:SHOWN]
-    return Trouble(
+    return DeliveryFailure(
         reason=f"answered {response.status}{f': {said}' if said else ''}",
         holds=not is_final,
         wait_ms=retry_after_ms(response.headers, now_ms),

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spyweb.clock import Clock
+from spyweb.cooperative import Steps, finish
 from spyweb.errors import Problem, Refused
 from spyweb.model import JobId, Run, RunId, TriggerType
 from spyweb.monitor.expectations import is_short
-from spyweb.monitor.slices import Steps, finish
-from spyweb.outbox.courier import Courier
+from spyweb.outbox.sender import OutboxSender
 from spyweb.reload.swap import Reloader
 from spyweb.runs.claims import RunRequest, by_hand
 from spyweb.runs.live import LiveJob, LiveJobs
@@ -55,7 +55,7 @@ class DaemonService:
     reloader: Reloader
     runs_record: Runs
     found: Records
-    courier: Courier
+    outbox_sender: OutboxSender
     state: StateService
     clock: Clock
     vitals: Callable[[], Vitals]
@@ -139,11 +139,11 @@ class DaemonService:
 
     async def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]:
         """Return the messages that wait and those that were given up, newest first."""
-        return [view_message(message) for message in await self.courier.unsent(job, limit)]
+        return [view_message(message) for message in await self.outbox_sender.unsent(job, limit)]
 
     async def retry_messages(self, message: int | None) -> list[int]:
         """Send this message, or all, now; return their ids."""
-        return await self.courier.retry(message)
+        return await self.outbox_sender.retry(message)
 
     async def trigger(self, job: JobId) -> RunId | None:
         """Start a run, or let it wait its turn; return None where the job's overlap rule drops it.

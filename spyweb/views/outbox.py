@@ -25,7 +25,7 @@ class MessageView:
 
 
 def view_message(message: Message) -> MessageView:
-    from spyweb.outbox.outbox import place_of  # a command that asks a daemon does without the store
+    from spyweb.outbox.messages import place_of  # a command that asks a daemon does without the store
 
     is_dead = message.dead_ms is not None
     return MessageView(

@@ -11,7 +11,7 @@ import pytest
 
 from spyweb.clock import RealClock
 from spyweb.model import JobId, Webhook
-from spyweb.outbox.outbox import webhook_message
+from spyweb.outbox.messages import webhook_message
 from spyweb.store.sqlite.store import open_store
 from tests.fakes.hook import open_hook
 from tests.fakes.project import Project, eventually

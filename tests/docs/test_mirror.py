@@ -31,7 +31,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/store/user_sql/test_spawner.py": ("store/user_sql/wire",),
     # A stage only makes sense in its cycle, a cycle in its run.
     "tests/unit/monitor/test_cycle.py": (
-        "monitor/course", "monitor/stages/announce", "monitor/stages/extract",
+        "monitor/context", "monitor/stages/announce", "monitor/stages/extract",
         "monitor/stages/fetch", "monitor/hooks",
     ),
     "tests/unit/monitor/test_iterate.py": ("monitor/carry_out",),

@@ -15,7 +15,14 @@ from spyweb.errors import FetchError
 from spyweb.lua.endings import as_text
 from spyweb.lua.hooks import HOOKS
 from spyweb.model import JobId, Run, RunId, RunState, TriggerType
-from spyweb.monitor.rules.exchange import Ask, Reply, ask_to_lua, fetched_to_lua, replied, reply_to_lua
+from spyweb.monitor.rules.exchange import (
+    FetchRequest,
+    FetchResponse,
+    replied,
+    request_to_lua,
+    response_to_lua,
+    result_to_lua,
+)
 from spyweb.monitor.rules.items import Item, items_to_lua
 from spyweb.monitor.telemetry import STAGES, Stage, Telemetry
 from spyweb.ops import http
@@ -86,8 +93,8 @@ def test_every_hook_that_is_a_stage_says_what_its_answer_does() -> None:
         assert hook.can_fail is bool(hook.nothing) is (hook.name in stages), hook.name
 
 
-ASK = Ask(url=b"https://a.b", body=b"x", timeout_s=1, proxy=b"http://p", max_body_size=1)
-REPLY = Reply(status=403, body=b"", url=b"https://a.b", time_ms=1, proxy=b"http://p")
+ASK = FetchRequest(url=b"https://a.b", body=b"x", timeout_s=1, proxy=b"http://p", max_body_size=1)
+REPLY = FetchResponse(status=403, body=b"", url=b"https://a.b", time_ms=1, proxy=b"http://p")
 RUN = Run(id=RunId(1), job=JobId("a"), state=RunState.RUNNING, attempt=1, trigger={"type": "manual"}, started_ms=1)
 RESPONSE = Response(status=200, body=b"", headers={}, url="https://a.b", time_ms=1)
 PACKED = Telemetry("a", FakeClock()).packed()
@@ -97,9 +104,9 @@ BY_LUA = {"shared", "final", "error", "worker_id", "last_fetch", "selector_match
 SEEN_BY_SCRIPTS: dict[str, Callable[[], Iterable[str]]] = {
     "HttpResponse": lambda: http._response(RESPONSE),
     "HttpError": lambda: http._failed(FetchError("tls", "no", proxy="http://p"))[1] or {},
-    "Request": lambda: ask_to_lua(ASK),
-    "Response": lambda: reply_to_lua(REPLY),
-    "FetchResult": lambda: fetched_to_lua(replied(ASK, REPLY)),
+    "Request": lambda: request_to_lua(ASK),
+    "Response": lambda: response_to_lua(REPLY),
+    "FetchResult": lambda: result_to_lua(replied(ASK, REPLY)),
     "Item": lambda: map(as_text, cast("list[Iterable[bytes]]", items_to_lua([Item(fields={}, matches=())]))[0]),
     "Telemetry": lambda: ["map", *msgspec.msgpack.decode(PACKED, type=list[dict[str, object]])[0]],
     "Stage": lambda: Stage(name="fetch", error="no").shown(),

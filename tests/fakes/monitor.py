@@ -22,7 +22,7 @@ from spyweb.lua.session import Code, Host, Request
 from spyweb.lua.timeouts import settle
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Field, JobId, Monitor, Outcome, Run, RunId, RunState
-from spyweb.monitor.course import Means
+from spyweb.monitor.context import CycleServices
 from spyweb.monitor.monitors import Monitors
 from spyweb.ops.disk import Files
 from spyweb.ops.network.request import Fetch, Response
@@ -249,7 +249,7 @@ async def shop(root: Path = Path("/nonexistent")) -> AsyncIterator[Shop]:
     story: list[str] = []
     clock = FakeClock()
     store, http, extractor = MemoryStore(clock), FakeHttp(story), FakeExtractor(story)
-    means = Means(
+    services = CycleServices(
         http=http,
         extractor=extractor,
         runs=store.runs,
@@ -268,7 +268,7 @@ async def shop(root: Path = Path("/nonexistent")) -> AsyncIterator[Shop]:
             http=http,
             extractor=extractor,
             vms=vms,
-            monitors=Monitors(means, vms),
+            monitors=Monitors(services, vms),
             tasks=tasks,
             story=story,
         )

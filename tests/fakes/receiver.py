@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from spyweb.outbox.send import Trouble
+from spyweb.outbox.send import DeliveryFailure
 from spyweb.store.protocol import Message, Target
 
-Answer = Trouble | Exception | None
-DOWN = Trouble(reason="connect: refused")
-REFUSED = Trouble(reason="answered 400", holds=False)
+Answer = DeliveryFailure | Exception | None
+DOWN = DeliveryFailure(reason="connect: refused")
+REFUSED = DeliveryFailure(reason="answered 400", holds=False)
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class Receiver:
     arrived: list[str] = field(default_factory=list)
     deliveries: list[str] = field(default_factory=list)
 
-    async def send(self, message: Message) -> Trouble | None:
+    async def send(self, message: Message) -> DeliveryFailure | None:
         payload = message.payload.decode()
         self.attempts.append((self.now_ms(), payload))
         self.deliveries.append(message.delivery)

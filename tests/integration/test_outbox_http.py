@@ -13,8 +13,8 @@ from spyweb.ops.network import client
 from spyweb.ops.network.client import open_client
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox import send as outbox_send
-from spyweb.outbox.outbox import webhook_message
-from spyweb.outbox.send import Channels
+from spyweb.outbox.messages import webhook_message
+from spyweb.outbox.send import MessageTransport
 from spyweb.settings import HttpSettings
 from spyweb.store.protocol import Message
 from tests.fakes.hook import open_hook
@@ -22,10 +22,10 @@ from tests.fakes.web_server import WebServer, open_raw_server
 
 
 @pytest.fixture
-async def channels() -> AsyncIterator[Channels]:
+async def channels() -> AsyncIterator[MessageTransport]:
     clock = RealClock()
     async with open_client(HttpSettings(), clock) as http:
-        yield Channels(http=http, desktop=Desktop({}), clock=clock)
+        yield MessageTransport(http=http, desktop=Desktop({}), clock=clock)
 
 
 def message_to(url: str, body: bytes = b'{"a":"\xc3\xa4"}') -> Message:
@@ -42,14 +42,14 @@ def message_to(url: str, body: bytes = b'{"a":"\xc3\xa4"}') -> Message:
     )
 
 
-async def test_a_body_arrives_byte_for_byte_with_its_headers(channels: Channels) -> None:
+async def test_a_body_arrives_byte_for_byte_with_its_headers(channels: MessageTransport) -> None:
     with open_hook() as hook:
         assert await channels.send(message_to(hook.url)) is None
 
     assert (hook.bodies, hook.deliveries) == (['{"a":"ä"}'], ["d1"])
 
 
-async def test_a_redirect_is_not_followed(channels: Channels, server: WebServer) -> None:
+async def test_a_redirect_is_not_followed(channels: MessageTransport, server: WebServer) -> None:
     trouble = await channels.send(message_to(server.url("/redirect/2")))
 
     assert trouble is not None
@@ -68,7 +68,7 @@ async def test_a_redirect_is_not_followed(channels: Channels, server: WebServer)
     ],
     ids=["cut off", "huge", "no gzip", "unknown encoding", "no last chunk"],
 )
-async def test_what_is_odd_in_the_body_of_a_2xx_does_not_matter(channels: Channels, rest: bytes) -> None:
+async def test_what_is_odd_in_the_body_of_a_2xx_does_not_matter(channels: MessageTransport, rest: bytes) -> None:
     async with open_raw_server(b"HTTP/1.1 200 OK\r\n" + rest) as raw:
         assert await channels.send(message_to(raw.url("/"))) is None
 
@@ -83,27 +83,27 @@ async def test_what_is_odd_in_the_body_of_a_2xx_does_not_matter(channels: Channe
     ],
     ids=["204 with a body", "204 with a length", "characters counted, not bytes", "last answer"],
 )
-async def test_what_comes_behind_the_end_of_a_2xx_does_not_matter(channels: Channels, answer: bytes) -> None:
+async def test_what_comes_behind_the_end_of_a_2xx_does_not_matter(channels: MessageTransport, answer: bytes) -> None:
     async with open_raw_server(b"HTTP/1.1 " + answer) as raw:
         assert await channels.send(message_to(raw.url("/"))) is None
 
 
 async def test_a_body_that_drips_takes_a_moment_and_not_the_timeout(
-    channels: Channels, server: WebServer, monkeypatch: pytest.MonkeyPatch
+    channels: MessageTransport, server: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "AT_HAND_S", 0.1)
     assert await channels.send(message_to(server.url("/drip"))) is None
 
 
 async def test_a_2xx_counts_though_the_timeout_passes_while_its_body_drips(
-    channels: Channels, server: WebServer, monkeypatch: pytest.MonkeyPatch
+    channels: MessageTransport, server: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox_send, "TIMEOUT_S", 0.5)
     monkeypatch.setattr(client, "AT_HAND_S", 0.6)
     assert await channels.send(message_to(server.url("/drip"))) is None
 
 
-async def test_a_failure_is_told_with_what_came_of_its_body(channels: Channels) -> None:
+async def test_a_failure_is_told_with_what_came_of_its_body(channels: MessageTransport) -> None:
     async with open_raw_server(b"HTTP/1.1 500 Oops\r\nContent-Length: 100\r\n\r\nno room left") as raw:
         trouble = await channels.send(message_to(raw.url("/")))
 
@@ -112,7 +112,7 @@ async def test_a_failure_is_told_with_what_came_of_its_body(channels: Channels) 
 
 
 async def test_nobody_there_and_no_answer_are_the_targets_trouble(
-    channels: Channels, monkeypatch: pytest.MonkeyPatch
+    channels: MessageTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox_send, "TIMEOUT_S", 0.1)
     with open_hook(hangs=True) as hook:
@@ -126,7 +126,7 @@ async def test_nobody_there_and_no_answer_are_the_targets_trouble(
     assert gone.reason.startswith("connect: could not connect")
 
 
-async def test_many_targets_are_served_at_once_while_one_hangs(channels: Channels) -> None:
+async def test_many_targets_are_served_at_once_while_one_hangs(channels: MessageTransport) -> None:
     with open_hook(hangs=True) as hung, open_hook() as fine:
         async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
             hanging = tasks.create_task(channels.send(message_to(hung.url)))

@@ -14,15 +14,15 @@ from spyweb.errors import FetchError
 from spyweb.lua import answer, wire
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.monitor.rules.exchange import (
-    Ask,
-    Reply,
+    FetchRequest,
+    FetchResponse,
     failed,
     fetch_of,
-    fetched_to_lua,
-    read_ask,
-    read_fetched,
     read_own_fetch,
+    read_request,
+    read_result,
     replied,
+    result_to_lua,
 )
 from spyweb.monitor.rules.items import Item, ItemReader, Keywords, items_to_lua
 from spyweb.monitor.rules.reading import sequence
@@ -46,15 +46,15 @@ KEYS = st.sampled_from(NAMES) | st.integers(-2, 5) | st.binary(max_size=3) | st.
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=5), max_leaves=12
 )
-ASK = Ask(url=b"http://shop.example/")
-REPLY = Reply(status=200, body=b"<p>", url=ASK.url)
+ASK = FetchRequest(url=b"http://shop.example/")
+REPLY = FetchResponse(status=200, body=b"<p>", url=ASK.url)
 ITEM = Item({"title": "Lamp"}, ("lamp",))
 READER = ItemReader(("title",), Keywords(("lamp",), ()))
 READERS: dict[str, Callable[[object], object]] = {
-    "before_fetch": partial(read_ask, before=ASK),
+    "before_fetch": partial(read_request, before=ASK),
     "override_fetch": partial(read_own_fetch, ask=ASK),
-    "after_fetch of a success": partial(read_fetched, fetched=replied(ASK, REPLY)),
-    "after_fetch of a failure": partial(read_fetched, fetched=failed(ASK, "gone", "dns")),
+    "after_fetch of a success": partial(read_result, fetched=replied(ASK, REPLY)),
+    "after_fetch of a failure": partial(read_result, fetched=failed(ASK, "gone", "dns")),
     "items": lambda value: all_steps(READER.read_all(value, [ITEM, ITEM])),
     "filter_item": sequence,
 }
@@ -70,7 +70,7 @@ def test_a_returned_value_is_read_or_is_a_mismatch(name: str, value: object) -> 
 @given(VALUES)
 def test_a_request_that_was_read_goes_out_or_is_a_fetch_error(value: object) -> None:
     with contextlib.suppress(Mismatch, FetchError):
-        fetch_of(read_ask(value, ASK), HttpSettings(), None)
+        fetch_of(read_request(value, ASK), HttpSettings(), None)
 
 
 @given(VALUES)
@@ -80,4 +80,4 @@ def test_what_was_read_can_be_told_to_the_next_hook_and_to_a_webhook(value: obje
         assert all_steps(READER.read_all(wire.unpack(answer.pack(items_to_lua(items))))) == items
         default_payload("Shop", items)
     with contextlib.suppress(Mismatch):
-        answer.pack([fetched_to_lua(read_own_fetch(value, ASK))])
+        answer.pack([result_to_lua(read_own_fetch(value, ASK))])

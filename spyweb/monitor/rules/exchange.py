@@ -27,7 +27,7 @@ LONGEST_TIMEOUT = 86_400.0  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class FetchRequest:
     """A request, on its way through before_fetch."""
 
     url: bytes
@@ -40,7 +40,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class FetchResponse:
     """A response, from the network or made by a hook."""
 
     status: int
@@ -56,7 +56,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class FetchFailure:
     """Why a fetch is not ok."""
 
     message: str
@@ -64,32 +64,32 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
-    ask: Ask
-    reply: Reply | None = None
-    trouble: Trouble | None = None  # no reply, or one whose status says no
+class FetchResult:
+    ask: FetchRequest
+    reply: FetchResponse | None = None
+    trouble: FetchFailure | None = None  # no reply, or one whose status says no
 
     @property
     def ok(self) -> bool:
         return self.trouble is None
 
 
-def first_ask(monitor: Monitor, url: str, settings: HttpSettings) -> Ask:
+def first_request(monitor: Monitor, url: str, settings: HttpSettings) -> FetchRequest:
     headers = {name.encode(): value.encode() for name, value in monitor.headers}
-    return Ask(url=url.encode(), headers=with_defaults(headers, settings))
+    return FetchRequest(url=url.encode(), headers=with_defaults(headers, settings))
 
 
-def replied(ask: Ask, reply: Reply) -> Fetched:
-    trouble = None if reply.ok else Trouble(message=f"http status: {reply.status}", kind="http")
-    return Fetched(ask=ask, reply=reply, trouble=trouble)
+def replied(ask: FetchRequest, reply: FetchResponse) -> FetchResult:
+    trouble = None if reply.ok else FetchFailure(message=f"http status: {reply.status}", kind="http")
+    return FetchResult(ask=ask, reply=reply, trouble=trouble)
 
 
-def failed(ask: Ask, message: str, kind: str) -> Fetched:
-    return Fetched(ask=ask, trouble=Trouble(message=message, kind=kind))
+def failed(ask: FetchRequest, message: str, kind: str) -> FetchResult:
+    return FetchResult(ask=ask, trouble=FetchFailure(message=message, kind=kind))
 
 
-def reply_of(response: Response, ask: Ask) -> Reply:
-    return Reply(
+def reply_of(response: Response, ask: FetchRequest) -> FetchResponse:
+    return FetchResponse(
         status=response.status,
         body=response.body,
         url=response.url.encode(),
@@ -99,7 +99,7 @@ def reply_of(response: Response, ask: Ask) -> Reply:
     )
 
 
-def fetch_of(ask: Ask, settings: HttpSettings, most: int | None) -> Fetch:
+def fetch_of(ask: FetchRequest, settings: HttpSettings, most: int | None) -> Fetch:
     """What goes out; `most` bytes can be taken in.  Raises FetchError."""
     largest = settings.max_body_size if ask.max_body_size is None else int(ask.max_body_size * MIB)
     return Fetch(
@@ -116,7 +116,7 @@ def fetch_of(ask: Ask, settings: HttpSettings, most: int | None) -> Fetch:
 # To Lua
 
 
-def ask_to_lua(ask: Ask) -> dict[str, object]:
+def request_to_lua(ask: FetchRequest) -> dict[str, object]:
     return _without_nil(
         {
             "url": ask.url,
@@ -130,7 +130,7 @@ def ask_to_lua(ask: Ask) -> dict[str, object]:
     )
 
 
-def reply_to_lua(reply: Reply) -> dict[str, object]:
+def response_to_lua(reply: FetchResponse) -> dict[str, object]:
     return _without_nil(
         {
             "status": reply.status,
@@ -144,10 +144,10 @@ def reply_to_lua(reply: Reply) -> dict[str, object]:
     )
 
 
-def fetched_to_lua(fetched: Fetched) -> dict[str, object]:
-    told: dict[str, object] = {"ok": fetched.ok, "request": ask_to_lua(fetched.ask)}
+def result_to_lua(fetched: FetchResult) -> dict[str, object]:
+    told: dict[str, object] = {"ok": fetched.ok, "request": request_to_lua(fetched.ask)}
     if fetched.reply:
-        told["response"] = reply_to_lua(fetched.reply)
+        told["response"] = response_to_lua(fetched.reply)
     if fetched.trouble:
         told["error"] = {"message": fetched.trouble.message, "kind": fetched.trouble.kind}
     return told
@@ -160,11 +160,11 @@ def _without_nil(table: dict[str, object]) -> dict[str, object]:
 # From Lua
 
 
-def read_ask(value: object, before: Ask) -> Ask:
+def read_request(value: object, before: FetchRequest) -> FetchRequest:
     """What before_fetch returned.  What can't be nil stays as it was where it is missing."""
     table = read_table(value)
     headers = texts_in(table, "headers")
-    return Ask(
+    return FetchRequest(
         url=text_in(table, "url") or before.url,
         method=text_in(table, "method") or before.method,
         headers=before.headers if headers is None else headers,
@@ -175,19 +175,19 @@ def read_ask(value: object, before: Ask) -> Ask:
     )
 
 
-def read_own_fetch(value: object, ask: Ask) -> Fetched:
+def read_own_fetch(value: object, ask: FetchRequest) -> FetchResult:
     """What override_fetch returned: a response, or `{error = …}`."""
     table = read_table(value)
     error = table.get(b"error")
     if error is None or error is False:
-        return replied(ask, _reply_in(table, Reply(status=200, body=b"", url=ask.url)))
+        return replied(ask, _reply_in(table, FetchResponse(status=200, body=b"", url=ask.url)))
     inner = error if isinstance(error, dict) else {}
     message = inner.get(b"message") or inner.get(b"error") or error
     kind = inner.get(b"kind") or table.get(b"kind")
     return failed(ask, _shown(message), as_text(kind) if isinstance(kind, bytes) else "unknown")
 
 
-def read_fetched(value: object, fetched: Fetched) -> Fetched:
+def read_result(value: object, fetched: FetchResult) -> FetchResult:
     """What after_fetch returned.  Of a success only the body is taken back; for a failure a whole response may be.
 
     The response may stand in the result, or be returned itself.
@@ -199,7 +199,7 @@ def read_fetched(value: object, fetched: Fetched) -> Fetched:
     if fetched.ok and fetched.reply:
         body = text_in(given, "body")
         return fetched if body is None else replace(fetched, reply=replace(fetched.reply, body=body))
-    reply = _reply_in(given, fetched.reply or Reply(status=200, body=b"", url=fetched.ask.url))
+    reply = _reply_in(given, fetched.reply or FetchResponse(status=200, body=b"", url=fetched.ask.url))
     return replace(fetched, reply=reply)
 
 
@@ -208,10 +208,10 @@ def _is_response(table: Table) -> bool:
     return not is_result and (b"body" in table or b"status" in table)
 
 
-def _reply_in(table: Table, otherwise: Reply) -> Reply:
+def _reply_in(table: Table, otherwise: FetchResponse) -> FetchResponse:
     status, body = value_in(table, "status", read_integer), text_in(table, "body")
     headers = texts_in(table, "headers")
-    return Reply(
+    return FetchResponse(
         status=otherwise.status if status is None else status,
         body=otherwise.body if body is None else body,
         url=text_in(table, "url") or otherwise.url,

@@ -9,10 +9,10 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 
+from spyweb.cooperative import Steps
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import Monitor
 from spyweb.monitor.rules.reading import sequence
-from spyweb.monitor.slices import Steps
 from spyweb.ops.arguments import Mismatch, read_table, read_text
 
 FIELDS, MATCHES = b"fields", b"matches"

@@ -9,7 +9,7 @@ from spyweb.model import Proxies, Rotation
 
 
 @dataclass(slots=True)
-class ProxyTurns:
+class ProxyRotation:
     """Of one version of a job: all its workers take turns."""
 
     proxies: Proxies | None

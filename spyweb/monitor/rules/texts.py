@@ -20,7 +20,7 @@ _TAG = re.compile(r"\{([^{}\n]+)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Occasion:
+class NotificationSubject:
     """What a notification is about."""
 
     job_name: str
@@ -31,7 +31,7 @@ class Occasion:
     items: Sequence[Item]
 
 
-def title_of(notification: Notification, about: Occasion) -> str:
+def title_of(notification: Notification, about: NotificationSubject) -> str:
     """Its fields are the first item's, its matches those of all."""
     template = TITLE if notification.title is None else notification.title
     matches = list(dict.fromkeys(word for item in about.items for word in item.matches))
@@ -39,7 +39,7 @@ def title_of(notification: Notification, about: Occasion) -> str:
     return fill(template, _tags(about, first, matches))
 
 
-def body_of(notification: Notification, about: Occasion) -> str:
+def body_of(notification: Notification, about: NotificationSubject) -> str:
     """The text once for each item."""
     template = _default_body(about.names) if notification.body is None else notification.body
     shown = [fill(template, _tags(about, item.fields, item.matches)) for item in about.items[:MOST_ITEMS]]
@@ -51,8 +51,8 @@ def _default_body(names: Sequence[str]) -> str:
     return f"{{{names[0]}}}" if names else "{url}"
 
 
-def _tags(about: Occasion, fields: Mapping[str, str], matches: Sequence[str]) -> dict[str, str]:
-    """A field wins over a tag of its name: whoever extracts a `url` means that one."""
+def _tags(about: NotificationSubject, fields: Mapping[str, str], matches: Sequence[str]) -> dict[str, str]:
+    """A field wins over a tag of its name: whoever extracts a `url` services that one."""
     return {
         "job_name": about.job_name,
         "url": about.url,

@@ -9,70 +9,70 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 
+from spyweb.cooperative import at_once
 from spyweb.errors import StoreError
 from spyweb.model import Notification
-from spyweb.monitor.course import Course, CycleFailed
+from spyweb.monitor.context import CycleContext, CycleFailed
 from spyweb.monitor.hooks import NOTHING
 from spyweb.monitor.rules.items import Item, items_to_lua
-from spyweb.monitor.rules.texts import Occasion, body_of, default_payload, title_of
-from spyweb.monitor.slices import at_once
-from spyweb.monitor.stages.keep import New
+from spyweb.monitor.rules.texts import NotificationSubject, body_of, default_payload, title_of
+from spyweb.monitor.stages.keep import StoredItem
 from spyweb.ops.arguments import read_text
-from spyweb.outbox.outbox import desktop_message, webhook_message
+from spyweb.outbox.messages import desktop_message, webhook_message
 from spyweb.store.protocol import NewMessage
 
 Messages = dict[str, NewMessage]  # by stage
 
 
-async def announce(course: Course, new: Sequence[New]) -> None:
+async def announce(context: CycleContext, new: Sequence[StoredItem]) -> None:
     """With it goes what earlier cycles have left to announce."""
-    left = course.owed.take()
+    left = context.owed.take()
     items = [*(Item(record.fields, record.matches, is_searched=True) for record in left), *(each.item for each in new)]
-    if left or (new and course.announces):
-        messages = await _messages(course, items)
+    if left or (new and context.announces):
+        messages = await _messages(context, items)
         owed = [record.timestamp_ns for record in left] + [each.timestamp_ns for each in new]
-        await _send(course, messages, owed)
+        await _send(context, messages, owed)
 
 
-async def _messages(course: Course, new: Sequence[Item]) -> Messages:
+async def _messages(context: CycleContext, new: Sequence[Item]) -> Messages:
     """Both hooks are asked, whether or not the settings let anything be sent: they may have ways of their own."""
-    read = partial(course.reader.read_all, told=new)
-    shown = await course.ask_about("before_notify", new, read)
-    payload = await course.ask("before_webhook", partial(_payload, course, new), at_once(read_text))
+    read = partial(context.reader.read_all, told=new)
+    shown = await context.ask_about("before_notify", new, read)
+    payload = await context.ask("before_webhook", partial(_payload, context, new), at_once(read_text))
     messages: Messages = {}
     items = shown if isinstance(shown, list) else new
-    await course.search(items)
-    if course.monitor.notification and shown is not NOTHING and items:
-        messages["notify"] = _notification(course, course.monitor.notification, items)
-    if course.monitor.webhook and payload is not NOTHING:
-        body = payload if isinstance(payload, bytes) else default_payload(course.spec.name, new)
-        messages["webhook"] = webhook_message(course.spec.id, course.monitor.webhook, body)
+    await context.search(items)
+    if context.monitor.notification and shown is not NOTHING and items:
+        messages["notify"] = _notification(context, context.monitor.notification, items)
+    if context.monitor.webhook and payload is not NOTHING:
+        body = payload if isinstance(payload, bytes) else default_payload(context.spec.name, new)
+        messages["webhook"] = webhook_message(context.spec.id, context.monitor.webhook, body)
     return messages
 
 
-def _payload(course: Course, new: Sequence[Item]) -> dict[str, object]:
-    return {"job_name": course.spec.name, "item_count": len(new), "items": items_to_lua(new)}
+def _payload(context: CycleContext, new: Sequence[Item]) -> dict[str, object]:
+    return {"job_name": context.spec.name, "item_count": len(new), "items": items_to_lua(new)}
 
 
-def _notification(course: Course, notification: Notification, items: Sequence[Item]) -> NewMessage:
-    about = Occasion(
-        job_name=course.spec.name,
-        url=course.page_url,
-        at_ms=course.means.clock.now_ms(),
-        timezone=course.means.timezone,
-        names=course.reader.names,
+def _notification(context: CycleContext, notification: Notification, items: Sequence[Item]) -> NewMessage:
+    about = NotificationSubject(
+        job_name=context.spec.name,
+        url=context.page_url,
+        at_ms=context.services.clock.now_ms(),
+        timezone=context.services.timezone,
+        names=context.reader.names,
         items=items,
     )
     title, body = title_of(notification, about), body_of(notification, about)
-    return desktop_message(course.spec.id, title, body, notification.timeout_ms)
+    return desktop_message(context.spec.id, title, body, notification.timeout_ms)
 
 
-async def _send(course: Course, messages: Messages, settles: Sequence[int]) -> None:
+async def _send(context: CycleContext, messages: Messages, settles: Sequence[int]) -> None:
     """All of it in one transaction, in which what is announced stops being owed."""
     with ExitStack() as stages:
         for stage in messages:
-            stages.enter_context(course.telemetry.timed(stage))
+            stages.enter_context(context.telemetry.timed(stage))
         try:
-            await course.means.outbox.add(list(messages.values()), settles=settles)
+            await context.services.outbox.add(list(messages.values()), settles=settles)
         except StoreError as error:
             raise CycleFailed(f"{' and '.join(messages) or 'announcing'}: not put in the outbox: {error}") from error

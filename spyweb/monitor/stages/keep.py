@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from spyweb.errors import StoreError
-from spyweb.monitor.course import Course, CycleFailed
+from spyweb.monitor.context import CycleContext, CycleFailed
 from spyweb.monitor.rules.items import Item
 from spyweb.store.protocol import NewRecord
 
@@ -21,45 +21,45 @@ AT_ONCE = 200  # items stored in one transaction, which all others' writes wait 
 
 
 @dataclass(frozen=True, slots=True)
-class New:
+class StoredItem:
     """An item that was stored."""
 
     item: Item
     timestamp_ns: int  # of its record
 
 
-async def keep(course: Course, items: Sequence[Item]) -> list[New]:
+async def keep(context: CycleContext, items: Sequence[Item]) -> list[StoredItem]:
     """Those that are new, in their order; they are stored when this returns.
 
     Of a large page some may be stored and others not where a cycle ends halfway: then these are new to the next one.
     """
-    course.new = 0
+    context.new = 0
     if not items:
         return []
-    url = course.page_url
-    new: list[New] = []
+    url = context.page_url
+    new: list[StoredItem] = []
     try:
-        with course.telemetry.timed("store"):
+        with context.telemetry.timed("store"):
             for start in range(0, len(items), AT_ONCE):
-                new += await _keep_some(course, items[start : start + AT_ONCE], url)
+                new += await _keep_some(context, items[start : start + AT_ONCE], url)
     except StoreError as error:
         raise CycleFailed(f"not stored: {error}") from error
     finally:
-        course.new = len(new)
+        context.new = len(new)
     if new:
-        log.info("new items", job=course.spec.id, url=url, new=len(new), of=len(items))
+        log.info("new items", job=context.spec.id, url=url, new=len(new), of=len(items))
     return new
 
 
-async def _keep_some(course: Course, items: Sequence[Item], url: str) -> list[New]:
-    records = [_record(course, item, url) for item in items]
-    stored = await course.means.records.add(course.spec.id, records, owed=course.announces)
-    return [New(item, number) for item, number in zip(items, stored, strict=True) if number is not None]
+async def _keep_some(context: CycleContext, items: Sequence[Item], url: str) -> list[StoredItem]:
+    records = [_record(context, item, url) for item in items]
+    stored = await context.services.records.add(context.spec.id, records, owed=context.announces)
+    return [StoredItem(item, number) for item, number in zip(items, stored, strict=True) if number is not None]
 
 
-def _record(course: Course, item: Item, url: str) -> NewRecord:
+def _record(context: CycleContext, item: Item, url: str) -> NewRecord:
     return NewRecord(
-        hash=hash_of(item.fields, course.monitor.hash_fields),
+        hash=hash_of(item.fields, context.monitor.hash_fields),
         fields=item.fields,
         matches=item.matches,
         url=url,

@@ -42,7 +42,7 @@ def make_daemon(root: Path, notifier: Notifier) -> Daemon:
         clock=clock,
         store=MemoryStore(clock),
         live=LiveJobs(),
-        courier=None,
+        outbox_sender=None,
         settings=load_settings(root, environ={}, flags={}),
     )
     scheduler = SimpleNamespace(lag_ms=0)

@@ -11,7 +11,7 @@ from spyweb.daemon.foreground import send_messages
 from spyweb.daemon.runtime import JobRuntime
 from spyweb.errors import StoreError
 from spyweb.model import JobId
-from spyweb.outbox.courier import Courier
+from spyweb.outbox.sender import OutboxSender
 from spyweb.store.memory.memory import MemoryStore
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
@@ -28,8 +28,8 @@ async def send(store: MemoryStore) -> tuple[list[str], list[int]]:
     """What has arrived, and how many messages were announced."""
     clock, told = FakeClock(), list[int]()
     receiver = Receiver(clock.now_ms)
-    courier = Courier(outbox=store.outbox, send=receiver.send, clock=clock, random=lambda: 0.5)
-    await send_messages(cast("JobRuntime", SimpleNamespace(courier=courier)), PRICES, told.append)
+    outbox_sender = OutboxSender(outbox=store.outbox, send=receiver.send, clock=clock, random=lambda: 0.5)
+    await send_messages(cast("JobRuntime", SimpleNamespace(outbox_sender=outbox_sender)), PRICES, told.append)
     return receiver.arrived, told
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from spyweb.daemon.retention import SteadyTime, prune
 from spyweb.model import Outcome, RunState
-from spyweb.outbox.courier import Courier
+from spyweb.outbox.sender import OutboxSender
 from spyweb.settings import load_settings
 from spyweb.settings.units import DAY_MS
 from spyweb.store.memory.memory import MemoryStore
@@ -72,7 +72,7 @@ async def test_an_hour_is_no_leap() -> None:
     assert steady.now_ms() == clock.now_ms()
 
 
-class FakeCourier:
+class FakeOutboxSender:
     async def prune(self, older_than_ms: int) -> int:
         return older_than_ms
 
@@ -91,6 +91,6 @@ async def test_the_history_is_cut_to_what_the_settings_say(tmp_path: Path, runs:
         await store.runs.record(Change(end=[End(run=run, ended_ms=clock.now_ms(), outcome=Outcome.SUCCESS)]))
         await clock.turn(600)
 
-    await prune(store, cast("Courier", FakeCourier()), settings, clock.now_ms())
+    await prune(store, cast("OutboxSender", FakeOutboxSender()), settings, clock.now_ms())
 
     assert [run.id for run in await store.runs.list(PRICES)] == left

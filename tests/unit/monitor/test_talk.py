@@ -10,8 +10,8 @@ import pytest
 
 from spyweb.lua import wire
 from spyweb.lua.hooks import HOOK_OP
-from spyweb.monitor.hooks import News, Report
-from spyweb.monitor.talk import Talk, Turn
+from spyweb.monitor.hooks import ContextUpdate, HookResult
+from spyweb.monitor.talk import SharedVm, Talk
 from tests.fakes.clock import FakeClock
 
 
@@ -23,11 +23,11 @@ class NoHost:
         raise AssertionError(text)
 
 
-async def report_of(hook: str, value: object) -> Report:
+async def report_of(hook: str, value: object) -> HookResult:
     """As it is when the VM tells this of the hook that it was asked for."""
-    talk = Talk(Turn(), NoHost(), FakeClock())
+    talk = Talk(SharedVm(), NoHost(), FakeClock())
     asked = talk.op(HOOK_OP, [0, 1024])
-    called = asyncio.ensure_future(talk.call(hook, None, News({}, {})))
+    called = asyncio.ensure_future(talk.call(hook, None, ContextUpdate({}, {})))
     await asked
     talk.op(HOOK_OP, [0, 1024, b"ok", value])
     return await called

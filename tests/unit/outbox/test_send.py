@@ -10,8 +10,8 @@ import pytest
 from spyweb.errors import FetchError
 from spyweb.ops.network.request import Response
 from spyweb.ops.notify_desktop import Desktop
-from spyweb.outbox.outbox import desktop_message
-from spyweb.outbox.send import Channels, Trouble, judge, retry_after_ms
+from spyweb.outbox.messages import desktop_message
+from spyweb.outbox.send import DeliveryFailure, MessageTransport, judge, retry_after_ms
 from spyweb.store.protocol import Message, NewMessage
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.findings import HOOK, message
@@ -32,8 +32,8 @@ def kept(new: NewMessage, **changes: object) -> Message:
     return replace(found, **changes)  # type: ignore[arg-type]
 
 
-def channels(http: FakeHttp | None = None) -> Channels:
-    return Channels(http=http or FakeHttp(), desktop=Desktop({}), clock=FakeClock())
+def channels(http: FakeHttp | None = None) -> MessageTransport:
+    return MessageTransport(http=http or FakeHttp(), desktop=Desktop({}), clock=FakeClock())
 
 
 def answered(answer: Response | FetchError) -> FakeHttp:
@@ -71,7 +71,7 @@ async def test_the_users_own_content_type_stays_and_the_deliverys_name_can_not_b
 async def test_only_a_2xx_means_that_it_has_arrived(status: int, holds: bool) -> None:
     trouble = judge(make_response(status=status, body=b"  no\nsuch \xff hook "), START_MS)
 
-    assert trouble == Trouble(reason=f"answered {status}: no such � hook", holds=holds)
+    assert trouble == DeliveryFailure(reason=f"answered {status}: no such � hook", holds=holds)
     assert judge(make_response(status=204), START_MS) is None
 
 
@@ -84,7 +84,7 @@ async def test_a_long_answer_is_cut() -> None:
 
 async def test_what_happens_on_the_way_is_the_targets_trouble() -> None:
     down = answered(FetchError("connect", "could not connect"))
-    assert await channels(down).send(kept(message())) == Trouble(reason="connect: could not connect")
+    assert await channels(down).send(kept(message())) == DeliveryFailure(reason="connect: could not connect")
 
 
 @pytest.mark.parametrize("address", ["file:///etc/passwd", "not an address", "http://", "http://\ud800/"])
@@ -100,7 +100,7 @@ async def test_an_address_that_is_none_is_its_messages_own_trouble(address: str)
 async def test_a_header_that_would_split_the_request_is_refused() -> None:
     trouble = await channels().send(kept(message(), headers=(("X", "1\r\nHost: evil"),)))
 
-    assert trouble == Trouble(reason="header X has control characters in it", holds=False)
+    assert trouble == DeliveryFailure(reason="header X has control characters in it", holds=False)
 
 
 async def test_without_a_desktop_a_notification_counts_as_done() -> None:

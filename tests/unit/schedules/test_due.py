@@ -6,8 +6,8 @@ from itertools import count, islice
 
 import pytest
 
+from spyweb.cooperative import at_a_stretch
 from spyweb.model import At, Cron, Every, JobId, JobSpec, Misfire, MisfirePolicy, Never, Schedule, Start
-from spyweb.monitor.slices import at_a_stretch
 from spyweb.schedules.due import (
     Missed,
     Settlement,

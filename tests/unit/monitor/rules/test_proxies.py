@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from spyweb.model import Proxies, Rotation
-from spyweb.monitor.rules.proxies import ProxyTurns
+from spyweb.monitor.rules.proxies import ProxyRotation
 
 URLS = ("http://a", "http://b", "http://c")
 
 
-def turns(rotation: Rotation, *random: float) -> ProxyTurns:
+def turns(rotation: Rotation, *random: float) -> ProxyRotation:
     left = iter(random)
-    return ProxyTurns(Proxies(urls=URLS, rotation=rotation), lambda: next(left))
+    return ProxyRotation(Proxies(urls=URLS, rotation=rotation), lambda: next(left))
 
 
 def test_round_robin_goes_through_all_of_them_whoever_asks() -> None:
@@ -29,4 +29,4 @@ def test_random_may_give_any_of_them() -> None:
 
 
 def test_without_proxies_there_is_none() -> None:
-    assert ProxyTurns(None, lambda: 0.0).next_for(1) is None
+    assert ProxyRotation(None, lambda: 0.0).next_for(1) is None

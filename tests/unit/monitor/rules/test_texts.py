@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from spyweb.model import Notification
 from spyweb.monitor.rules.items import Item
-from spyweb.monitor.rules.texts import Occasion, body_of, default_payload, fields_json, fill, title_of
+from spyweb.monitor.rules.texts import NotificationSubject, body_of, default_payload, fields_json, fill, title_of
 
 LAMP = Item({"title": "Lamp", "price": "5"}, ("sale", "lamp"))
 DESK = Item({"title": "Desk"}, ("sale",))
-ABOUT = Occasion(
+ABOUT = NotificationSubject(
     job_name="Shop",
     url="http://shop.example/",
     at_ms=1_767_225_600_000,

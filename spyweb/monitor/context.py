@@ -8,16 +8,16 @@ from functools import partial
 from typing import TypeVar
 
 from spyweb.clock import Clock
+from spyweb.cooperative import Steps, finish, in_slices
 from spyweb.extraction.page import Extractor
 from spyweb.model import JobSpec, Monitor, OnHookError
-from spyweb.monitor.hooks import ABSENT, NOTHING, Failed, Hooks, News, Report, Said
-from spyweb.monitor.owed import Owed
-from spyweb.monitor.rules.doubts import doubt_of
-from spyweb.monitor.rules.exchange import Reply
+from spyweb.monitor.hooks import ABSENT, NOTHING, ContextUpdate, Failed, HookResult, Hooks, NoValue
+from spyweb.monitor.rules.exchange import FetchResponse
 from spyweb.monitor.rules.items import Item, ItemReader, items_to_lua, make_told
-from spyweb.monitor.rules.proxies import ProxyTurns
-from spyweb.monitor.slices import Steps, finish, in_slices
+from spyweb.monitor.rules.proxies import ProxyRotation
+from spyweb.monitor.rules.unread_names import warning_about
 from spyweb.monitor.telemetry import ERROR, SUCCESS, Stage, Telemetry
+from spyweb.monitor.unannounced import UnannouncedRecords
 from spyweb.ops.arguments import Mismatch
 from spyweb.ops.disk import Files
 from spyweb.ops.network.request import Http
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class CycleServices:
     """What all cycles lean on; built by the daemon."""
 
     http: Http
@@ -54,19 +54,19 @@ class CycleFailed(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
-class Course:
-    means: Means
+class CycleContext:
+    services: CycleServices
     spec: JobSpec
     monitor: Monitor
     reader: ItemReader
     hooks: Hooks
     telemetry: Telemetry
     tell: Callable[[str, bytes], None]  # level, a line for the job's log
-    proxies: ProxyTurns
-    owed: Owed
+    proxies: ProxyRotation
+    owed: UnannouncedRecords
     worker: int
     url: str  # what it was to fetch; a hook may have chosen another
-    reply: Reply | None = None  # what extraction saw
+    reply: FetchResponse | None = None  # what extraction saw
     http_status: int | None = None  # of the reply, or of the one that a hook put in its place
     found: Sequence[Item] | None = None  # what extraction gave; None: it has not come to that
     new: int | None = None  # how many of them were stored; None: it has not come to that
@@ -88,7 +88,7 @@ class Course:
 
     async def search(self, items: Sequence[Item]) -> None:
         """Look for the keywords, where nobody has yet."""
-        await in_slices(self.means.clock, self.reader.keywords.search(items))
+        await in_slices(self.services.clock, self.reader.keywords.search(items))
 
     def learn(self, name: str, value: object) -> None:
         """Let `ctx` have this from the next hook on."""
@@ -99,15 +99,15 @@ class Course:
 
     async def ask_about(
         self, name: str, items: Sequence[Item], read: Callable[[object], Steps[T]]
-    ) -> T | Said | Failed:
+    ) -> T | NoValue | Failed:
         """Call a hook with items, of which there may be very many."""
         if self.hooks.has(name):
-            await in_slices(self.means.clock, make_told(items))
+            await in_slices(self.services.clock, make_told(items))
         return await self.ask(name, partial(items_to_lua, items), read)
 
     async def ask(
         self, name: str, argument: Callable[[], object], read: Callable[[object], Steps[T]]
-    ) -> T | Said | Failed:
+    ) -> T | NoValue | Failed:
         """Call a hook.  `argument` is made only where there is one.
 
         `read` makes sense of what it returned, in steps, and raises Mismatch where there is none in it.
@@ -120,7 +120,7 @@ class Course:
             return ABSENT
         self._where = f" ({report.where})" if report.where else ""
         said = await self._understood(report, read)
-        doubt = doubt_of(name, report.value)
+        doubt = warning_about(name, report.value)
         if doubt and not isinstance(said, Failed):
             self._log("warn", name, doubt + self._where)
         error = said.error if isinstance(said, Failed) else None
@@ -136,23 +136,23 @@ class Course:
             if report.error is not None:
                 self._log("error", name, report.error, report.traceback)
 
-    def _news(self) -> News:
+    def _news(self) -> ContextUpdate:
         now, self._now = self._now, {}
         later, self._later = self._later, {}
         later["telemetry"] = self.telemetry.packed()
-        return News(now, later)
+        return ContextUpdate(now, later)
 
-    async def _understood(self, report: Report, read: Callable[[object], Steps[T]]) -> T | Said | Failed:
+    async def _understood(self, report: HookResult, read: Callable[[object], Steps[T]]) -> T | NoValue | Failed:
         if report.error is not None:
             return Failed(report.error, report.value)
         if report.value is None or report.value is False:
             return NOTHING
         try:
-            return await finish(self.means.clock, read(report.value))
+            return await finish(self.services.clock, read(report.value))
         except Mismatch as mismatch:
             return Failed(f"it returned what makes no sense: {mismatch}{self._where}")
 
-    def _note(self, name: str, report: Report, error: str | None) -> None:
+    def _note(self, name: str, report: HookResult, error: str | None) -> None:
         stage = Stage(
             name=name,
             status=SUCCESS if error is None else ERROR,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spyweb.monitor.slices import SLICE, Steps, finish, in_slices
+from spyweb.cooperative import SLICE, Steps, finish, in_slices
 from tests.fakes.clock import FakeClock
 from tests.fakes.monitor import make_monitor, shop
 

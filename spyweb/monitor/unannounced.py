@@ -1,4 +1,4 @@
-"""New items that are still to be announced, because the cycle that stored them ended before it could.
+"""StoredItem items that are still to be announced, because the cycle that stored them ended before it could.
 
 What is new is owed from the transaction that stores it until the one that puts its messages into the outbox.  A daemon
 that dies in between, and a cycle that is killed or fails there, leave it owed: the job's next cycle announces it, with
@@ -24,7 +24,7 @@ MOST = 1_000  # read at once
 
 
 @dataclass(slots=True)
-class Owed:
+class UnannouncedRecords:
     """Of one job, as long as the daemon lives."""
 
     job: JobId

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from spyweb.errors import NoAccess, SpywebError, StoreError
 from spyweb.model import JobId
-from spyweb.outbox.courier import BACKOFF, PATIENCE, Courier
-from spyweb.outbox.send import Trouble
+from spyweb.outbox.send import DeliveryFailure
+from spyweb.outbox.sender import BACKOFF, PATIENCE, OutboxSender
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import Message, Target
@@ -25,7 +25,7 @@ from tests.fakes.stores import until_told
 
 
 class Town:
-    """A courier, what it delivers from, and who receives."""
+    """A outbox_sender, what it delivers from, and who receives."""
 
     def __init__(self, random: Callable[[], float] = lambda: 0.999999) -> None:
         self.clock = FakeClock()
@@ -33,16 +33,16 @@ class Town:
         self.store = MemoryStore(self.clock)
         self.receiver = Receiver(self.clock.now_ms)
         self.random = random
-        self.courier = self.hire()
+        self.outbox_sender = self.hire()
 
-    def hire(self) -> Courier:
-        return Courier(
+    def hire(self) -> OutboxSender:
+        return OutboxSender(
             outbox=self.store.outbox, send=self.receiver.send, clock=self.clock, random=lambda: self.random()
         )
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
-        work: Coroutine[object, object, None] = self.courier.deliver()
+        work: Coroutine[object, object, None] = self.outbox_sender.deliver()
         task = asyncio.create_task(work)
         await self.clock.turn()
         try:
@@ -138,7 +138,7 @@ async def test_a_message_that_is_refused_is_passed_and_tried_again(town: Town) -
 
 
 async def test_the_receivers_own_wish_to_be_left_alone_is_honoured(town: Town) -> None:
-    town.receiver.answers[HOOK] = in_turn(Trouble(reason="answered 429", wait_ms=10 * MINUTE_MS))
+    town.receiver.answers[HOOK] = in_turn(DeliveryFailure(reason="answered 429", wait_ms=10 * MINUTE_MS))
     async with town.at_work():
         await town.store.outbox.add([message("1")])
         await town.clock.turn(599)
@@ -154,9 +154,9 @@ async def test_after_a_day_a_message_is_given_up_with_a_last_attempt(town: Town)
     async with town.at_work():
         await town.store.outbox.add([message("1")])
         await town.clock.turn(DAY_MS / 1000 - 1)
-        assert town.courier.dead == 0
+        assert town.outbox_sender.dead == 0
         await town.clock.turn(2)
-        assert town.courier.dead == 1
+        assert town.outbox_sender.dead == 1
 
         assert town.seconds_of("1")[-1] == DAY_MS / 1000
         assert await town.store.outbox.targets() == []
@@ -176,7 +176,7 @@ async def test_the_log_tells_of_the_first_miss_and_of_the_end_and_names_no_secre
     first, last = lines
     assert (first["log_level"], first["to"], first["reason"]) == ("warning", "hooks.example", DOWN.reason)
     assert (last["log_level"], last["job"], last["attempts"]) == ("error", "prices", len(town.seconds_of("1")))
-    assert not any("hooks.example/a" in str(line) or "Bearer" in str(line) for line in lines)
+    assert not any("hooks.example/a" in str(queue) or "Bearer" in str(queue) for queue in lines)
 
 
 async def test_those_behind_one_that_was_given_up_do_not_hammer_the_target(town: Town) -> None:
@@ -200,7 +200,7 @@ async def test_a_notification_on_the_desktop_is_given_up_after_minutes(town: Tow
         await town.store.outbox.add([message("1", DESKTOP)])
         await town.clock.turn(5 * MINUTE_MS / 1000 + 1)
 
-        assert town.courier.dead == 1
+        assert town.outbox_sender.dead == 1
         assert await town.store.outbox.targets() == []
 
 
@@ -211,7 +211,7 @@ async def test_attempts_go_on_where_an_earlier_daemon_had_left_off(town: Town) -
         await town.clock.turn(16)
     assert [round(at) for at in town.seconds_of("1")] == [0, 5, 15]
 
-    town.courier = town.hire()
+    town.outbox_sender = town.hire()
     async with town.at_work():
         await town.clock.turn(18.9)
         assert len(town.seconds_of("1")) == 3
@@ -226,7 +226,7 @@ async def test_a_message_whose_sending_was_cut_off_is_sent_again_with_its_name(t
         await town.store.outbox.add([message("1")])
         await town.clock.turn(1)
     town.receiver.hung.clear()
-    town.courier = town.hire()
+    town.outbox_sender = town.hire()
     async with town.at_work():
         pass
 
@@ -238,16 +238,16 @@ async def test_a_message_whose_sending_was_cut_off_is_sent_again_with_its_name(t
 async def test_at_a_stop_what_is_under_way_ends_and_nothing_more_begins(town: Town) -> None:
     slow, taken = asyncio.Event(), town.receiver.send
 
-    async def send(sent: Message) -> Trouble | None:
+    async def send(sent: Message) -> DeliveryFailure | None:
         if sent.target == HOOK:
             await slow.wait()
         return await taken(sent)
 
-    town.courier = Courier(outbox=town.store.outbox, send=send, clock=town.clock, random=lambda: 0.5)
+    town.outbox_sender = OutboxSender(outbox=town.store.outbox, send=send, clock=town.clock, random=lambda: 0.5)
     async with town.at_work():
         await town.store.outbox.add([message("1"), message("2")])
         await town.clock.turn()
-        stopping = asyncio.create_task(town.courier.wind_down(2))
+        stopping = asyncio.create_task(town.outbox_sender.wind_down(2))
         await town.clock.turn(1)
         assert not stopping.done()
         slow.set()
@@ -265,7 +265,7 @@ async def test_a_stop_waits_no_longer_than_it_may_for_one_that_hangs(town: Town)
     async with town.at_work():
         await town.store.outbox.add([message("1")])
         await town.clock.turn()
-        stopping = asyncio.create_task(town.courier.wind_down(2))
+        stopping = asyncio.create_task(town.outbox_sender.wind_down(2))
         await town.clock.turn(1.9)
         assert not stopping.done()
         await town.clock.turn(0.2)
@@ -278,7 +278,7 @@ async def test_what_the_store_finds_during_a_stop_is_left_for_the_next_daemon(
     find = town.store.outbox.next
 
     async def find_slowly(target: Target, now_ms: int) -> Message | None:
-        await town.courier.wind_down(2)
+        await town.outbox_sender.wind_down(2)
         return await find(target, now_ms)
 
     monkeypatch.setattr(town.store.outbox, "next", lambda *of: asyncio.ensure_future(find_slowly(*of)))
@@ -377,7 +377,7 @@ async def test_what_is_given_up_is_not_sent_again_while_the_store_refuses(
         await town.clock.turn(PATIENCE)
 
         assert len(town.seconds_of("1")) == 1
-        assert town.courier.dead == 1
+        assert town.outbox_sender.dead == 1
 
 
 async def test_a_clock_set_back_by_days_delays_nothing_for_days(town: Town) -> None:
@@ -394,8 +394,8 @@ async def test_a_clock_set_back_by_days_delays_nothing_for_days(town: Town) -> N
 async def test_a_round_without_deliver_sends_what_is_due_and_waits_for_nothing(town: Town) -> None:
     town.receiver.answers[HOOK] = in_turn(DOWN)
     await town.store.outbox.add([message("1"), message("2"), message("3", OTHER_HOOK)])
-    assert len(await town.courier.due(PRICES)) == 3
-    await town.courier.send_due(PRICES, 5)
+    assert len(await town.outbox_sender.due(PRICES)) == 3
+    await town.outbox_sender.send_due(PRICES, 5)
 
     assert town.receiver.arrived == ["3"]
     assert await town.store.outbox.targets() == [HOOK]
@@ -405,7 +405,7 @@ async def test_a_round_without_deliver_is_one_jobs_and_passes_no_message_of_anot
     news = JobId("news")
     await town.store.outbox.add([message("1", job=news), message("2"), message("3", DESKTOP), message("4", OTHER_HOOK)])
     await town.store.outbox.add([message("5", OTHER_HOOK, job=news)])
-    await town.courier.send_due(PRICES, 5)
+    await town.outbox_sender.send_due(PRICES, 5)
 
     assert sorted(town.receiver.arrived) == ["3", "4"]
 
@@ -413,7 +413,7 @@ async def test_a_round_without_deliver_is_one_jobs_and_passes_no_message_of_anot
 async def test_a_round_without_deliver_ends_in_time_though_a_receiver_hangs(town: Town) -> None:
     town.receiver.hung.add(HOOK)
     await town.store.outbox.add([message("1"), message("2", OTHER_HOOK)])
-    sending = asyncio.create_task(town.courier.send_due(PRICES, 5))
+    sending = asyncio.create_task(town.outbox_sender.send_due(PRICES, 5))
     await town.clock.turn(4.9)
     assert not sending.done()
     await town.clock.turn(0.2)
@@ -427,7 +427,7 @@ async def test_a_round_without_deliver_ends_where_the_store_refuses(
 ) -> None:
     await town.store.outbox.add([message("1"), message("2"), message("3", OTHER_HOOK)])
     refusing(town, monkeypatch)
-    await town.courier.send_due(PRICES, 5)
+    await town.outbox_sender.send_due(PRICES, 5)
 
     assert sorted(town.receiver.arrived) == ["1", "3"]
 
@@ -436,22 +436,22 @@ async def test_a_dead_one_that_is_to_be_sent_again_is_sent_and_counted_no_more(t
     (number,) = await town.store.outbox.add([message("1")])
     await town.store.outbox.give_up(number, error="")
     async with town.at_work():
-        assert await town.courier.retry(None) == [number]
+        assert await town.outbox_sender.retry(None) == [number]
         await town.clock.turn()
         assert town.receiver.arrived == ["1"]
-        assert town.courier.dead == 0
-        assert await town.courier.unsent(None, 10) == []
+        assert town.outbox_sender.dead == 0
+        assert await town.outbox_sender.unsent(None, 10) == []
 
 
 async def test_the_dead_are_counted_and_forgotten(town: Town) -> None:
     (number,) = await town.store.outbox.add([message("1")])
     await town.store.outbox.give_up(number, error="")
     async with town.at_work():
-        assert town.courier.dead == 1
-        await town.courier.prune(town.clock.now_ms())
-        assert town.courier.dead == 1
-        await town.courier.prune(town.clock.now_ms() + SECOND_MS)
-        assert town.courier.dead == 0
+        assert town.outbox_sender.dead == 1
+        await town.outbox_sender.prune(town.clock.now_ms())
+        assert town.outbox_sender.dead == 1
+        await town.outbox_sender.prune(town.clock.now_ms() + SECOND_MS)
+        assert town.outbox_sender.dead == 0
 
 
 async def test_a_message_added_while_the_store_finds_none_is_sent(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:

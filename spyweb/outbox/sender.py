@@ -21,8 +21,8 @@ from spyweb.clock import Clock, Handle
 from spyweb.errors import STORE_REFUSED
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId, Retry
-from spyweb.outbox.outbox import place_of
-from spyweb.outbox.send import Send, Trouble
+from spyweb.outbox.messages import place_of
+from spyweb.outbox.send import DeliveryFailure, Send
 from spyweb.runs.retry import retry_delay_ms
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
 from spyweb.store.protocol import Channel, Message, Outbox, Target
@@ -37,25 +37,25 @@ MOST_AT_ONCE = 1_000  # messages of one job that a round without `deliver` looks
 PATIENCE = 5.0  # seconds before the store is asked again after it refused
 
 
-class Attempted(NamedTuple):
+class AttemptResult(NamedTuple):
     """What an attempt came to."""
 
     message: Message
-    trouble: Trouble | None
+    trouble: DeliveryFailure | None
 
 
 @dataclass(slots=True)
-class Line:
+class TargetQueue:
     """The messages to one target, and how it has fared."""
 
     target: Target
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     misses: int = 0  # attempts in a row that failed for its own trouble
     is_sending: bool = False
-    attempted: Attempted | None = None  # until it is written down
+    attempted: AttemptResult | None = None  # until it is written down
 
 
-class Courier:
+class OutboxSender:
     """Sends for as long as `deliver` runs."""
 
     def __init__(self, *, outbox: Outbox, send: Send, clock: Clock, random: Callable[[], float]) -> None:
@@ -64,7 +64,7 @@ class Courier:
         self._clock = clock
         self._random = random
         self._tasks: TaskGroup | None = None
-        self._lines: dict[Target, Line] = {}
+        self._queues: dict[Target, TargetQueue] = {}
         self._stopped = False
         self._attempted = asyncio.Event()
         self.dead = 0  # messages that were given up and are still kept
@@ -83,7 +83,7 @@ class Courier:
         """Begin no more attempts, and let those that are under way end within that time."""
         self._stopped = True
         ends = self._clock.monotonic() + seconds
-        while any(line.is_sending for line in self._lines.values()) and self._clock.monotonic() < ends:
+        while any(queue.is_sending for queue in self._queues.values()) and self._clock.monotonic() < ends:
             self._attempted.clear()
             alarm = self._clock.call_later(ends - self._clock.monotonic(), self._attempted.set)
             await self._attempted.wait()
@@ -104,19 +104,19 @@ class Courier:
         alarms: list[Handle] = []
         async with TaskGroup() as tasks:
             for target in targets:
-                task = tasks.create_task(self._send_due(job, Line(target)), name=f"send to {place_of(target)}")
+                task = tasks.create_task(self._send_due(job, TargetQueue(target)), name=f"send to {place_of(target)}")
                 alarms.append(self._clock.call_later(seconds, partial(_cancel, task)))
         for alarm in alarms:
             alarm.cancel()
 
-    async def _send_due(self, job: JobId, line: Line) -> None:
+    async def _send_due(self, job: JobId, queue: TargetQueue) -> None:
         try:
-            while (message := await self._outbox.next(line.target, self._clock.now_ms())) is not None:
+            while (message := await self._outbox.next(queue.target, self._clock.now_ms())) is not None:
                 if message.next_ms > self._clock.now_ms() or message.job != job:
                     return
-                await self._attempt(line, message)
+                await self._attempt(queue, message)
         except STORE_REFUSED as error:
-            log.error("messages are left for the daemon", to=place_of(line.target), reason=str(error))
+            log.error("messages are left for the daemon", to=place_of(queue.target), reason=str(error))
 
     async def unsent(self, job: JobId | None, limit: int) -> list[Message]:
         """What waits and what was given up, newest first."""
@@ -140,17 +140,17 @@ class Courier:
 
     def _take(self, targets: Sequence[Target]) -> None:
         for target in targets:
-            line = self._lines.get(target)
-            if line:
-                line.woken.set()
+            queue = self._queues.get(target)
+            if queue:
+                queue.woken.set()
             elif self._tasks:
-                self._lines[target] = line = Line(target)
-                self._tasks.create_task(self._serve(line), name=f"send to {place_of(target)}")
+                self._queues[target] = queue = TargetQueue(target)
+                self._tasks.create_task(self._serve(queue), name=f"send to {place_of(target)}")
 
-    async def _serve(self, line: Line) -> None:
+    async def _serve(self, queue: TargetQueue) -> None:
         """Until nothing waits."""
-        while line.target in self._lines and not self._stopped:
-            await self._patiently(partial(self._step, line))
+        while queue.target in self._queues and not self._stopped:
+            await self._patiently(partial(self._step, queue))
 
     async def _patiently(self, work: Callable[[], Awaitable[None]]) -> None:
         """What the store refuses is done later."""
@@ -161,44 +161,44 @@ class Courier:
                 tell_refusal("messages could not be sent yet", error, again_in_s=PATIENCE)
                 await self._clock.sleep(PATIENCE)
 
-    async def _step(self, line: Line) -> None:
-        if line.attempted:
-            await self._settle(line, line.attempted)
+    async def _step(self, queue: TargetQueue) -> None:
+        if queue.attempted:
+            await self._settle(queue, queue.attempted)
         else:
-            await self._go_on(line)
+            await self._go_on(queue)
 
-    async def _go_on(self, line: Line) -> None:
-        line.woken.clear()
+    async def _go_on(self, queue: TargetQueue) -> None:
+        queue.woken.clear()
         now_ms = self._clock.now_ms()
-        message = await self._outbox.next(line.target, now_ms)
+        message = await self._outbox.next(queue.target, now_ms)
         if message is None:
-            if not line.woken.is_set():  # one may have been added while the store looked
-                del self._lines[line.target]
+            if not queue.woken.is_set():  # one may have been added while the store looked
+                del self._queues[queue.target]
         elif now_ms < message.next_ms <= now_ms + DAY_MS:  # later than that only where the clock was set back
-            await self._wait(line, message.next_ms - now_ms)
+            await self._wait(queue, message.next_ms - now_ms)
         elif not self._stopped:
-            await self._attempt(line, message)
+            await self._attempt(queue, message)
 
-    async def _wait(self, line: Line, ms: int) -> None:
+    async def _wait(self, queue: TargetQueue, ms: int) -> None:
         """Until then, or until there is another message."""
-        alarm = self._clock.call_later(min(ms, LONGEST_WAIT_MS) / 1000, line.woken.set)
+        alarm = self._clock.call_later(min(ms, LONGEST_WAIT_MS) / 1000, queue.woken.set)
         try:
-            await line.woken.wait()
+            await queue.woken.wait()
         finally:
             alarm.cancel()
 
-    async def _attempt(self, line: Line, message: Message) -> None:
-        line.is_sending = True
+    async def _attempt(self, queue: TargetQueue, message: Message) -> None:
+        queue.is_sending = True
         try:
             trouble = await self._try(message)
-            line.misses = line.misses + 1 if trouble and trouble.holds else 0
-            line.attempted = Attempted(message, trouble)
-            await self._settle(line, line.attempted)
+            queue.misses = queue.misses + 1 if trouble and trouble.holds else 0
+            queue.attempted = AttemptResult(message, trouble)
+            await self._settle(queue, queue.attempted)
         finally:
-            line.is_sending = False
+            queue.is_sending = False
             self._attempted.set()
 
-    async def _settle(self, line: Line, attempted: Attempted) -> None:
+    async def _settle(self, queue: TargetQueue, attempted: AttemptResult) -> None:
         """Write down what an attempt came to."""
         message, trouble = attempted
         ends_ms = message.created_ms + LIFE_MS[message.target.channel]
@@ -207,17 +207,17 @@ class Courier:
         elif self._clock.now_ms() >= ends_ms:
             await self._give_up(message, trouble)
         else:
-            await self._put_off(message, trouble, ends_ms, line.misses)
-        line.attempted = None
+            await self._put_off(message, trouble, ends_ms, queue.misses)
+        queue.attempted = None
 
-    async def _try(self, message: Message) -> Trouble | None:
+    async def _try(self, message: Message) -> DeliveryFailure | None:
         try:
             return await self._send(message)
         except Exception as error:  # one message's boundary: a fault must not end all sending
             log.error("a bug in sending", job=message.job, to=place_of(message.target), exc_info=error)
-            return Trouble(reason="sending failed inside spyweb; its log has the details", holds=False)
+            return DeliveryFailure(reason="sending failed inside spyweb; its log has the details", holds=False)
 
-    async def _put_off(self, message: Message, trouble: Trouble, ends_ms: int, misses: int) -> None:
+    async def _put_off(self, message: Message, trouble: DeliveryFailure, ends_ms: int, misses: int) -> None:
         now_ms = self._clock.now_ms()
         delay_ms = retry_delay_ms(BACKOFF, max(message.attempts + 1, misses), self._random)
         next_ms = min(now_ms + max(delay_ms, trouble.wait_ms), ends_ms)
@@ -226,7 +226,7 @@ class Courier:
             again_in = format_duration(next_ms - now_ms)
             log.warning("a message has not arrived yet", **about(message), reason=trouble.reason, again_in=again_in)
 
-    async def _give_up(self, message: Message, trouble: Trouble) -> None:
+    async def _give_up(self, message: Message, trouble: DeliveryFailure) -> None:
         await self._outbox.give_up(message.id, error=trouble.reason)
         self.dead += 1
         attempts = message.attempts + 1

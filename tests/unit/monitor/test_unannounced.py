@@ -10,7 +10,7 @@ import pytest
 from spyweb.errors import StoreError
 from spyweb.model import Notification, OnHookError, Outcome, Webhook
 from spyweb.monitor.monitors import Monitors
-from spyweb.monitor.owed import Owed
+from spyweb.monitor.unannounced import UnannouncedRecords
 from spyweb.store.protocol import Channel, Message, NewRecord, Target
 from tests.fakes.monitor import SHOP, URL, HookError, Shop, make_monitor, shop
 
@@ -62,7 +62,7 @@ async def test_a_new_daemon_announces_what_the_dead_one_had_stored() -> None:
         s.vms.hooks = {"before_notify": fails}
         await s.run(job)
         s.vms.hooks = {}
-        s.monitors = Monitors(s.monitors._means, s.vms)
+        s.monitors = Monitors(s.monitors._services, s.vms)
         await s.run(job)
         assert await told(s) == [["Lamp", "Desk"]]
 
@@ -140,7 +140,7 @@ async def test_a_store_that_can_not_be_read_holds_nothing_up() -> None:
 
 async def test_while_a_cycle_has_new_items_in_hand_nobody_takes_them_for_left() -> None:
     async with shop() as s:
-        owed = Owed(SHOP, s.store.records)
+        owed = UnannouncedRecords(SHOP, s.store.records)
         async with owed.at_risk():
             await s.store.records.add(SHOP, [NewRecord(hash=b"1", fields={"title": "Lamp"})], owed=True)
             with pytest.raises(HookError):

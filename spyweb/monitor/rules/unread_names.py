@@ -29,7 +29,7 @@ LIKENESS = 0.7  # of a name and the one that is meant: scripts keep names of the
 MOST, LONGEST = 32, 32  # names of a table that are looked at, and letters in one
 
 
-def doubt_of(hook: str, value: object) -> str:
+def warning_about(hook: str, value: object) -> str:
     """Say what nobody understands of a table that a hook returned; an empty text where there is no such thing."""
     if hook not in EXPECTED or not isinstance(value, Mapping):
         return ""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.monitor.rules.doubts import EXPECTED, doubt_of
+from spyweb.monitor.rules.unread_names import EXPECTED, warning_about
 
 
 @pytest.mark.parametrize("hook", EXPECTED)
 def test_every_name_that_means_something_is_understood(hook: str) -> None:
     _, known = EXPECTED[hook]
     for name in known:
-        assert doubt_of(hook, {name.encode(): b"x"}) == ""
+        assert warning_about(hook, {name.encode(): b"x"}) == ""
 
 
 @pytest.mark.parametrize(
@@ -35,17 +35,17 @@ def test_every_name_that_means_something_is_understood(hook: str) -> None:
     ],
 )
 def test_a_table_in_which_nothing_or_a_misspelt_name_stands_is_told(hook: str, value: object, told: str) -> None:
-    assert doubt_of(hook, value).startswith(told)
+    assert warning_about(hook, value).startswith(told)
 
 
 def test_the_names_that_a_script_keeps_for_itself_are_no_mistake() -> None:
-    assert doubt_of("before_fetch", {b"url": b"x", b"mine": 1, b"page": 2}) == ""
+    assert warning_about("before_fetch", {b"url": b"x", b"mine": 1, b"page": 2}) == ""
 
 
 @pytest.mark.parametrize(("hook", "value"), [("after_extract", {b"a": 1}), ("before_fetch", b"text"), ("on_error", {})])
 def test_other_hooks_and_other_values_are_judged_elsewhere(hook: str, value: object) -> None:
-    assert doubt_of(hook, value) == ""
+    assert warning_about(hook, value) == ""
 
 
 def test_a_very_long_name_is_not_compared() -> None:
-    assert doubt_of("before_fetch", {b"url": b"x", b"headers" * 100_000: 1}) == ""
+    assert warning_about("before_fetch", {b"url": b"x", b"headers" * 100_000: 1}) == ""

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from spyweb.model import Webhook
-from spyweb.outbox.outbox import desktop_message, place_of, webhook_message
+from spyweb.outbox.messages import desktop_message, place_of, webhook_message
 from spyweb.store.protocol import Channel, Target
 from tests.fakes.changes import PRICES
 
