@@ -176,7 +176,7 @@ async def test_the_log_tells_of_the_first_miss_and_of_the_end_and_names_no_secre
     first, last = lines
     assert (first["log_level"], first["to"], first["reason"]) == ("warning", "hooks.example", DOWN.reason)
     assert (last["log_level"], last["job"], last["attempts"]) == ("error", "prices", len(town.seconds_of("1")))
-    assert not any("hooks.example/a" in str(queue) or "Bearer" in str(queue) for queue in lines)
+    assert not any("hooks.example/a" in str(line) or "Bearer" in str(line) for line in lines)
 
 
 async def test_those_behind_one_that_was_given_up_do_not_hammer_the_target(town: Town) -> None:
