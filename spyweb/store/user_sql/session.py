@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Condition
+from types import TracebackType
 
 import structlog
 
-from spyweb.clock import Clock
+from spyweb.clock import Clock, Handle
 from spyweb.errors import StoreError
 from spyweb.model import JobId, RunId
 from spyweb.store.access import explain
@@ -21,6 +22,36 @@ GRACE_S = 2.0  # for a statement that was told to end: then its process is ended
 log = structlog.get_logger()
 
 
+class TimeLimit:
+    """As asyncio.timeout, on the clock that was handed in."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._timeout = asyncio.timeout(None)
+        self._timer: Handle | None = None
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+        self.set(self._seconds)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._timer:
+            self._timer.cancel()
+        await self._timeout.__aexit__(kind, error, traceback)
+
+    def set(self, seconds: float) -> None:
+        """Let it be over so many seconds from now."""
+        if self._timer:
+            self._timer.cancel()
+        self._timer = self._clock.call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        self._timeout.reschedule(asyncio.get_running_loop().time())
+
+
 class Session:
     """One job's process, and the turns of its runs."""
 
@@ -31,8 +62,8 @@ class Session:
         self._spawner = spawner
         self._changed = Condition()
         self._process: SqlProcess | None = None
-        self._original: FileIdentity | None = None
-        self._deadline: asyncio.Timeout | None = None  # of the statement under way
+        self._file: FileIdentity | None = None
+        self._limit: TimeLimit | None = None  # of the statement under way
         self._cpu_before_s = 0.0  # of its process
         self.calls = 0  # that have it or wait for it
         self.runs: set[RunId] = set()  # have used it and not ended
@@ -60,7 +91,7 @@ class Session:
         async with self._changed:
             while not self.is_free_for(run):
                 try:
-                    async with asyncio.timeout(patience_s):
+                    async with TimeLimit(self._clock, patience_s):
                         await self._changed.wait_for(lambda: self.is_free_for(run))
                 except TimeoutError:
                     if self.in_transaction not in (None, run):
@@ -86,8 +117,9 @@ class Session:
     async def _perform(self, process: SqlProcess, statement: Statement) -> Answered:
         self._cpu_before_s = process.cpu_s
         time_is_up = self._clock.call_later(statement.longest_s, process.interrupt)
+        self._limit = TimeLimit(self._clock, statement.longest_s + GRACE_S)
         try:
-            async with asyncio.timeout(statement.longest_s + GRACE_S) as self._deadline:
+            async with self._limit:
                 return await process.perform(statement, self._clock)
         except TimeoutError:
             log.warning("a statement of SQL did not end, its process is ended", job=self.job, run=self.turn_of)
@@ -98,11 +130,11 @@ class Session:
             raise
         finally:
             time_is_up.cancel()
-            self._deadline = None
+            self._limit = None
 
     def cpu_of(self, statement: Statement) -> float:
         """Processor time that the statement has taken so far, in seconds; 0 unless it is under way."""
-        if self.running is not statement or self._deadline is None or self._process is None:
+        if self.running is not statement or self._limit is None or self._process is None:
             return 0.0
         return max(0.0, self._process.cpu_s - self._cpu_before_s)
 
@@ -113,8 +145,8 @@ class Session:
         self.running.unwanted = True
         if self._process is not None:
             self._process.interrupt()
-        if self._deadline is not None:
-            self._deadline.reschedule(asyncio.get_running_loop().time() + GRACE_S)
+        if self._limit is not None:
+            self._limit.set(GRACE_S)
 
     async def roll_back(self) -> None:
         """End a transaction that was left open, if there is one; where that fails, end its process."""
@@ -146,7 +178,7 @@ class Session:
         if self._process is None:
             self._process = await SqlProcess.start(self._spawner, self._opening, self.job)
             try:
-                self._original = FileIdentity(self._opening.path)
+                self._file = FileIdentity(self._opening.path)
             except OSError as error:
                 self._end_process()
                 raise explain(error, self._opening.path) from error
@@ -154,9 +186,9 @@ class Session:
 
     async def _leave_what_is_gone(self) -> None:
         """Close the connection to a file that was removed or replaced: what is written there would be lost."""
-        trouble = self._original.trouble() if self._original else None
+        trouble = self._file.trouble() if self._file else None
         if trouble and self.in_transaction is not None:
             raise trouble  # its transaction is in that file
         if trouble:
-            self._original = None
+            self._file = None
             await self.close()

@@ -28,7 +28,7 @@ from spyweb.clock import Clock, Handle
 from spyweb.errors import NoAccess, SpywebError, StoreClosed, StoreError
 from spyweb.model import JobId, RunId
 from spyweb.store.user_sql.connection import Answered, Opening, Statement
-from spyweb.store.user_sql.session import LOCKED, Session
+from spyweb.store.user_sql.session import LOCKED, Session, TimeLimit
 from spyweb.store.user_sql.spawner import SqlSpawner
 
 PATIENCE_S = 5.0  # for another's transaction
@@ -123,7 +123,7 @@ class UserDatabase:
 
     async def _try_in_line(self, job: JobId, run: RunId, statement: Statement, deadline: float) -> Answered:
         try:
-            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
+            async with TimeLimit(self._clock, deadline - self._clock.monotonic()):
                 await self._retrying.acquire()
         except TimeoutError:
             return Answered(reason=LOCKED)

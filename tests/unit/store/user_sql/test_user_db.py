@@ -1,12 +1,13 @@
-"""On a real file and in real time, with little patience: what waits for whom, and what is ended when."""
+"""On a real file, in real processes: what waits for whom, and what is ended when."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sqlite3
 from asyncio import Task
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,15 +34,53 @@ ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELEC
 STUCK = "SELECT instr(zeroblob(9000000), zeroblob(4500000) || x'01') AS a"
 
 
+PATIENCE_S = 0.3
+
+
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[UserDatabase]:
-    async with make_sql(tmp_path, RealClock(), patience_s=0.3) as database:
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def database(tmp_path: Path, clock: FakeClock) -> AsyncIterator[UserDatabase]:
+    async with make_sql(tmp_path, clock, patience_s=PATIENCE_S) as database:
         await Asker(database, "setup").changed("CREATE TABLE t (a)")
         yield database
 
 
 def begun(work: Coroutine[None, None, T]) -> Task[T]:
     return asyncio.get_running_loop().create_task(work)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let the processes do what they do meanwhile."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - a process has no event
+            await asyncio.sleep(0)
+
+
+def is_running(database: UserDatabase, job: str) -> bool:
+    """Whether the job's statement has begun in its process."""
+    session = database._sessions.get(JobId(job))
+    return session is not None and session.running is not None and session.cpu_of(session.running) > 0.002
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def with_patience(clock: FakeClock, *tasks: Task[T]) -> None:
+    """Let time pass until these are done, but only while somebody waits for somebody else."""
+    async with asyncio.timeout(30):
+        while not all(task.done() for task in tasks):
+            if clock.next_in is not None and clock.next_in <= PATIENCE_S:
+                await clock.turn(clock.next_in)
+            await asyncio.sleep(0)
 
 
 async def numbers(asker: Asker) -> list[object]:
@@ -55,33 +94,40 @@ async def test_a_job_keeps_its_connection(database: UserDatabase) -> None:
     assert await Asker(database, "c", 3).rows("SELECT last_insert_rowid() AS id") == [{"id": 0}]
 
 
-async def test_a_write_waits_for_another_jobs_transaction_and_reads_do_not(database: UserDatabase) -> None:
+async def test_a_write_waits_for_another_jobs_transaction_and_reads_do_not(
+    database: UserDatabase, clock: FakeClock
+) -> None:
     a, b = Asker(database, "a", 1), Asker(database, "b", 2)
     await a.changed("BEGIN")
     await a.changed("INSERT INTO t VALUES (1)")
     waiting = begun(b.changed("INSERT INTO t VALUES (2)"))
-    await asyncio.sleep(0.05)
+    await until(lambda: clock.next_in == user_db.RETRY_S)
     assert await numbers(Asker(database, "c", 3)) == []
     assert not waiting.done()
     await a.changed("COMMIT")
+    await with_patience(clock, waiting)
     assert await waiting == 1
     assert await numbers(b) == [1, 2]
 
 
-async def test_a_write_that_waits_too_long_finds_the_database_locked(database: UserDatabase) -> None:
+async def test_a_write_that_waits_too_long_finds_the_database_locked(database: UserDatabase, clock: FakeClock) -> None:
     await Asker(database, "a", 1).changed("BEGIN IMMEDIATE")
     waiting = [begun(Asker(database, job, 2).changed("INSERT INTO t VALUES (2)")) for job in ("b", "c", "d")]
+    await with_patience(clock, *waiting)
     for task in waiting:
         with pytest.raises(StoreError, match=r"^database is locked$"):
             await task
 
 
-async def test_a_transaction_left_open_is_rolled_back_when_its_run_ends(database: UserDatabase) -> None:
+async def test_a_transaction_left_open_is_rolled_back_when_its_run_ends(
+    database: UserDatabase, clock: FakeClock
+) -> None:
     a = Asker(database, "a", 1)
     await a.changed("BEGIN")
     await a.changed("INSERT INTO t VALUES (1)")
     waiting = begun(Asker(database, "b", 2).changed("INSERT INTO t VALUES (2)"))
     database.run_ended(RunId(1))
+    await with_patience(clock, waiting)
     assert await waiting == 1
     assert await numbers(Asker(database, "a", 3)) == [2]
 
@@ -101,14 +147,16 @@ async def test_a_file_that_was_removed_is_left_for_what_lies_there_now(database:
     assert await numbers(Asker(database, "a", 3)) == [3]
 
 
-async def test_two_runs_of_a_job_do_not_mix_in_a_transaction(database: UserDatabase) -> None:
+async def test_two_runs_of_a_job_do_not_mix_in_a_transaction(database: UserDatabase, clock: FakeClock) -> None:
     first, second = Asker(database, "a", 1), Asker(database, "a", 2)
     await first.changed("BEGIN")
     await first.changed("INSERT INTO t VALUES (1)")
+    refused = begun(second.changed("COMMIT"))
+    await with_patience(clock, refused)
     with pytest.raises(StoreError, match=r"^database is locked$"):
-        await second.changed("COMMIT")
+        await refused
     waiting = begun(second.changed("INSERT INTO t VALUES (2)"))
-    await asyncio.sleep(0.02)
+    await until(lambda: clock.next_in == PATIENCE_S)
     database.run_ended(RunId(1))
     assert await waiting == 1
     assert await numbers(second) == [2]
@@ -126,7 +174,7 @@ async def test_the_end_of_another_run_rolls_nothing_back(database: UserDatabase)
 async def test_a_run_that_ends_takes_its_statement_with_it(database: UserDatabase) -> None:
     await Asker(database, "a", 1).rows("SELECT 1")
     waiting = begun(Asker(database, "a", 1).rows(ENDLESS, longest_s=60.0))
-    await asyncio.sleep(0.05)
+    await until(lambda: is_running(database, "a"))
     database.run_ended(RunId(1))
     with pytest.raises(StoreError, match="interrupted"):
         await asyncio.wait_for(waiting, 5)
@@ -143,7 +191,7 @@ async def test_a_transaction_that_begins_as_its_run_ends_is_rolled_back(database
 async def test_whoever_is_cancelled_ends_its_statement(database: UserDatabase) -> None:
     asked = statement(ENDLESS, longest_s=60.0)
     waiting = begun(database.ask(JobId("a"), RunId(1), asked))
-    await asyncio.sleep(0.05)
+    await until(lambda: is_running(database, "a"))
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
@@ -151,38 +199,43 @@ async def test_whoever_is_cancelled_ends_its_statement(database: UserDatabase) -
     assert await asyncio.wait_for(Asker(database, "a", 2).rows("SELECT 1 AS a"), 5) == [{"a": 1}]
 
 
-async def test_endless_statements_of_many_jobs_keep_nobody_from_the_loop(database: UserDatabase) -> None:
-    endless = [begun(Asker(database, f"j{number}", number).rows(ENDLESS, longest_s=0.2)) for number in range(12)]
-    turns = 0
-    while not all(task.done() for task in endless):
-        await asyncio.sleep(0.005)
-        turns += 1
-    assert turns > len(endless), "the loop was held up for one statement after the other"
+async def test_endless_statements_of_many_jobs_keep_nobody_from_the_loop(
+    database: UserDatabase, clock: FakeClock
+) -> None:
+    endless = [begun(Asker(database, f"j{number}", number).rows(ENDLESS, longest_s=60.0)) for number in range(12)]
+    first, others = range(user_db.MOST_AT_ONCE), range(user_db.MOST_AT_ONCE, len(endless))
+    for some in (first, others):
+        await until(lambda some=some: all(is_running(database, f"j{number}") for number in some))  # type: ignore[misc]
+        await clock.turn(60)
+        await until(lambda some=some: all(endless[number].done() for number in some))  # type: ignore[misc]
     for task in endless:
-        with pytest.raises(StoreError, match=r"interrupted: a statement may take 0.2 s"):
+        with pytest.raises(StoreError, match=r"interrupted: a statement may take 60 s"):
             await task
 
 
 async def test_a_statement_that_can_not_be_ended_costs_its_process_and_nothing_else(
-    database: UserDatabase, monkeypatch: pytest.MonkeyPatch
+    database: UserDatabase, clock: FakeClock
 ) -> None:
-    monkeypatch.setattr(user_session, "GRACE_S", 0.05)
+    stuck = begun(Asker(database, "a", 1).rows(STUCK, longest_s=60.0))
+    await until(lambda: is_running(database, "a"))
+    await clock.turn(60 + user_session.GRACE_S)
     with pytest.raises(StoreError, match="interrupted"):
-        await Asker(database, "a", 1).rows(STUCK, longest_s=0.02)
+        await stuck
     assert await Asker(database, "b", 2).changed("INSERT INTO t VALUES (2)") == 1
     assert await numbers(Asker(database, "a", 1)) == [2]
 
 
-async def test_what_can_not_be_ended_does_not_outlive_its_run(
-    database: UserDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(user_session, "GRACE_S", 0.05)
+async def test_what_can_not_be_ended_does_not_outlive_its_run(database: UserDatabase, clock: FakeClock) -> None:
     await Asker(database, "a", 1).changed("BEGIN IMMEDIATE")
     waiting = begun(Asker(database, "a", 1).rows(STUCK, longest_s=60.0))
-    await asyncio.sleep(0.05)
+    await until(lambda: is_running(database, "a"))
+    process = database._sessions[JobId("a")]._process
+    assert process is not None
     database.run_ended(RunId(1))
+    await clock.turn(user_session.GRACE_S)
     with pytest.raises(StoreError, match="interrupted"):
-        await asyncio.wait_for(waiting, 5)
+        await waiting
+    await until(lambda: not is_alive(process.pid))
     assert await Asker(database, "b", 2).changed("INSERT INTO t VALUES (2)") == 1
 
 
@@ -218,15 +271,17 @@ async def test_a_fault_in_the_midst_of_an_answer_fails_one_statement_and_the_job
     assert await numbers(Asker(database, "b", 2)) == [2], "what it had begun is rolled back"
 
 
-async def test_connections_are_few_and_those_that_nobody_would_miss_give_way(tmp_path: Path) -> None:
+async def test_connections_are_few_and_those_that_nobody_would_miss_give_way(tmp_path: Path, clock: FakeClock) -> None:
     opening = Opening(path=tmp_path / "user.db", engine=None, durability=Durability.NORMAL)
-    async with UserDatabase(opening, RealClock(), spawner=SPAWNER, patience_s=0.1, most_connections=2) as database:
+    async with UserDatabase(opening, clock, spawner=SPAWNER, patience_s=PATIENCE_S, most_connections=2) as database:
         await Asker(database, "kept", 1).changed("CREATE TABLE t (a)")
         await Asker(database, "read", 2).rows("SELECT 1")
         await Asker(database, "new", 3).changed("INSERT INTO t VALUES (1)")
         assert sorted(database._sessions) == ["kept", "new"]
+        refused = begun(Asker(database, "late", 4).rows("SELECT 1"))
+        await with_patience(clock, refused)
         with pytest.raises(StoreError, match=r"too many jobs use SQL at once \(2\)"):
-            await Asker(database, "late", 4).rows("SELECT 1")
+            await refused
         database.run_ended(RunId(1))
         await Asker(database, "late", 4).rows("SELECT 1")
         assert sorted(database._sessions) == ["late", "new"]
@@ -250,7 +305,7 @@ async def test_what_is_open_at_the_end_is_rolled_back_and_nothing_is_asked_after
         await Asker(database).changed("INSERT INTO t VALUES (1)")
         await Asker(database, "b", 2).rows("SELECT 1")
         running = begun(Asker(database, "b", 2).rows(ENDLESS, longest_s=60.0))
-        await asyncio.sleep(0.05)
+        await until(lambda: is_running(database, "b"))
     with pytest.raises(StoreError, match="interrupted"):
         await running
     for job in ("a", "c"):
