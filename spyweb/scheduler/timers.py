@@ -43,7 +43,6 @@ class Timers:
         self._numbers = count()  # two timers are never compared
         self._after_firing: Callable[[], None] = _nothing
         self._is_running = False
-        self._is_stopped = False
         self._is_firing = False
         self._alarm_ms: int | None = None  # what the alarm is set for
         self._earliest_alarm_ms = 0
@@ -55,7 +54,6 @@ class Timers:
     def stop(self) -> None:
         """Fire nothing more, at once: the alarm may be on its way."""
         self._is_running = False
-        self._is_stopped = True
 
     def set(self, job: JobId, next_ms: Callable[[int], int | None], fire: Callable[[], None]) -> None:
         """Call `fire` at `next_ms(now)`, which is always later than now, and so on; None: not any more.
@@ -84,15 +82,12 @@ class Timers:
 
     @property
     def next_wake_ms(self) -> int | None:
-        """Return the earliest moment at which something is to fire: in the past when the timers are behind, None once
-        they are stopped."""
-        return None if self._is_stopped else self._earliest_ms()
-
-    def _earliest_ms(self) -> int | None:
+        """Return the earliest moment at which something is to fire: in the past when the timers are behind, None while
+        they are not running."""
         heap = self._heap
         while heap and not self._is_set(heap[0][2]):
             heappop(heap)
-        return heap[0][0] if heap else None
+        return heap[0][0] if heap and self._is_running else None
 
     def _is_set(self, timer: JobTimer) -> bool:
         """Say whether it was neither dropped nor replaced."""
@@ -107,8 +102,8 @@ class Timers:
         heappush(self._heap, (due_ms, next(self._numbers), timer))
 
     def _set_alarm(self) -> None:
-        earliest_ms = self._earliest_ms()
-        if earliest_ms is None or self._is_firing or not self._is_running:
+        earliest_ms = self.next_wake_ms
+        if earliest_ms is None or self._is_firing:
             return
         alarm_ms = max(earliest_ms, self._earliest_alarm_ms)
         if self._alarm_ms is None or alarm_ms < self._alarm_ms:
