@@ -20,7 +20,7 @@ import uvloop
 from benchmarks.engine import Engine, make_job, open_engine, small_jobs
 from benchmarks.place import folder
 from benchmarks.table import Row, median, percentile, read_effort, show
-from spyweb.daemon.serve import open_doors
+from spyweb.daemon.serve import open_listeners
 from spyweb.model import MIB, Every, Outcome, Run
 from spyweb.runs.live import LiveJob
 from spyweb.store.protocol import Durability
@@ -71,7 +71,7 @@ async def beside(hogs: dict[str, bytes], windows: int, seconds: float) -> Beside
         async with AsyncExitStack() as stack:
             opened = open_engine(root, durability=Durability.NORMAL, is_timed=True)
             engine = await stack.enter_async_context(opened)
-            await open_doors(stack, engine.daemon)
+            await open_listeners(stack, engine.daemon)
             crowd = small_jobs(CROWD, RATE)
             bad = [make_hog(number, source) for number, source in enumerate(hogs.values())]
             engine.add(crowd)

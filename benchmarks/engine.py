@@ -1,4 +1,4 @@
-"""The daemon's own parts in this process: workers, store, runner, scheduler, doors, on jobs that need no files.
+"""The daemon's own parts in this process: workers, store, runner, scheduler, listeners, on jobs that need no files.
 
 Built by the daemon's own wiring; the one addition notes when a run's first op arrives.
 """

@@ -1,8 +1,8 @@
 """Bound what the daemon accepts of what a script, a page, a server, a client or a file chose.
 
-Every door imports its bounds from here.  The rule: a text or a number of things that somebody else chose is measured
-before anything whose cost grows faster than its length, and before anything that would hold the loop; what is over is
-refused in the words of `too_large`.  Sizes are bytes unless the name says otherwise.
+Whatever takes something in imports its bounds from here.  The rule: a text or a number of things that somebody else
+chose is measured before anything whose cost grows faster than its length, and before anything that would hold the loop;
+what is over is refused in the words of `too_large`.  Sizes are bytes unless the name says otherwise.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ async def serve(options: Options) -> None:
         lock = stack.enter_context(hold_lock(settings.daemon.data_dir, root=options.root, clock=clock))
         daemon = await build_daemon(stack, options, settings, clock)
         catch_signals(daemon.stop.set, daemon.reloader.wake)
-        private = await open_doors(stack, daemon)
+        private = await open_listeners(stack, daemon)
         background: list[Task[None]] = []
         if await unless_set(daemon.stop, load_jobs(daemon)):
             tune_interpreter()
@@ -62,12 +62,12 @@ async def serve(options: Options) -> None:
             task.cancel()
 
 
-async def open_doors(stack: AsyncExitStack, daemon: Daemon) -> PrivateSocket:
+async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> PrivateSocket:
     """Answer commands, on the private socket, and everybody over HTTP where the server is switched on."""
     settings, server = daemon.runtime.settings, daemon.server
     private = await stack.enter_async_context(serve_socket(daemon.service, settings.daemon.data_dir))
     if settings.server.enabled:
-        door = serve_tcp(
+        listener = serve_tcp(
             daemon.service,
             host=settings.server.host,
             port=settings.server.port,
@@ -75,7 +75,7 @@ async def open_doors(stack: AsyncExitStack, daemon: Daemon) -> PrivateSocket:
             site=server.site(settings.root),
             connections=server.connections,
         )
-        await stack.enter_async_context(door)
+        await stack.enter_async_context(listener)
     return private
 
 
