@@ -93,7 +93,6 @@ async def unless_set(event: asyncio.Event, story: Coroutine[object, object, None
 async def load_jobs(daemon: Daemon) -> None:
     """Load the files as they are now, then take up what an earlier daemon left open."""
     runs, live = daemon.runtime.store.runs, daemon.runtime.live
-    await daemon.server.reloader.look()
     left_open = await runs.open()
     await daemon.reloader.load(await runs.cursors())
     latest = await runs.latest()
