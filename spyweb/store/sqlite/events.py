@@ -15,7 +15,7 @@ from spyweb.errors import StoreError
 from spyweb.model import JobId, RunId, Value
 from spyweb.store.crypto.sealing import Codec, Place
 from spyweb.store.encoding import Cell, Column
-from spyweb.store.protocol import BEFORE_ALL, ChangeEvent, ChangeKind, Origin, Position, WantedChange, Watch
+from spyweb.store.protocol import BEFORE_ALL, ChangeEvent, ChangeKind, End, Origin, Position, WantedChange, Watch
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.changes import ChangeNote, EntryContext, Row
 from spyweb.store.sqlite.subscriptions import Notices, Subscribers, Subscriptions
@@ -149,11 +149,13 @@ def drop_event(connection: sqlite3.Connection, event: int, job: JobId) -> None:
     clear_event(connection, event, job, NO_RUN)
 
 
-def clear_after_run(connection: sqlite3.Connection, event: int, run: RunId) -> None:
-    """Note that a run has ended which a change had started."""
-    found = connection.execute(JOB_OF_RUN, (run,)).fetchone()
+def clear_after_run(connection: sqlite3.Connection, end: End) -> None:
+    """Note the end of a run, where a change had started it."""
+    if end.event is None:
+        return
+    found = connection.execute(JOB_OF_RUN, (end.run,)).fetchone()
     if found:
-        clear_event(connection, event, JobId(found[0]), run)
+        clear_event(connection, end.event, JobId(found[0]), end.run)
 
 
 def clear_event(connection: sqlite3.Connection, event: int, job: JobId, run: RunId) -> None:

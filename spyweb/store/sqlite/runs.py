@@ -1,21 +1,59 @@
-"""The record of every due time, and how far each schedule has been dealt with.
-
-Changes go through the writer's queue.  Questions, which may walk over many rows, have a queue of their own, so that
-they never hold up a write.
-"""
+"""The record of every due time, and how far each schedule has been dealt with, in SQLite."""
 
 from __future__ import annotations
 
 import sqlite3
 from asyncio import Future
+from collections.abc import Mapping, Sequence
 from functools import partial
+from sys import intern
 
-from spyweb.model import Cursor, JobId, Run, RunId
-from spyweb.store.protocol import Change
-from spyweb.store.sqlite import pruning
+import msgspec
+
+from spyweb.errors import CursorMoved
+from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState
+from spyweb.store.protocol import Change, End, NewRun, SkippedRange
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
-from spyweb.store.sqlite.locks import Holdings
-from spyweb.store.sqlite.rows import CURSOR_COLUMNS, RUN_COLUMNS, read_cursor, read_run, record, record_and_release
+from spyweb.store.sqlite.events import claim_event, clear_after_run, drop_event
+from spyweb.store.sqlite.locks import Holdings, release_run
+from spyweb.store.sqlite.pruning import Prunable, prune
+
+SET_CURSOR = """
+    INSERT INTO cursor (job, due_ms, schedule, paused, idle_since_ms) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (job) DO UPDATE SET
+        due_ms = excluded.due_ms, schedule = excluded.schedule,
+        paused = excluded.paused, idle_since_ms = excluded.idle_since_ms
+"""
+ADD_RUN = """
+    INSERT INTO run (job, state, attempt, due_ms, "trigger", start_after_ms, started_ms, generation)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+"""
+BEGIN_RUN = "UPDATE run SET state = 'running', started_ms = ?, generation = ? WHERE id = ? AND state = 'waiting'"
+END_RUN = """
+    UPDATE run SET
+        state = 'ended', ended_ms = ?, outcome = ?, failure = ?, reason = ?, traceback = ?,
+        cpu_ms = ?, storage_errors = ?, result = ?, http_status = ?, items_found = ?, items_new = ?, note = ?
+    WHERE id = ? AND state <> 'ended'
+"""
+NEWEST_ROW = """
+    SELECT id, outcome, reason, "trigger", last_due_ms FROM run WHERE job = ? ORDER BY id DESC LIMIT 1
+"""
+LENGTHEN_SKIPPED = """
+    UPDATE run SET
+        due_ms = min(due_ms, ?2), last_due_ms = max(last_due_ms, ?3), count = count + ?4, ended_ms = ?5
+    WHERE id = ?1
+"""
+ADD_SKIPPED = """
+    INSERT INTO run (job, state, attempt, due_ms, "trigger", ended_ms, outcome, reason, last_due_ms, count)
+    VALUES (?, 'ended', 1, ?, ?, ?, ?, ?, ?, ?)
+"""
+RUN_COLUMNS = """
+    id, job, state, attempt, due_ms, "trigger", start_after_ms, started_ms, ended_ms, outcome, failure,
+    reason, traceback, cpu_ms, storage_errors, result, http_status, items_found, items_new, note,
+    generation, last_due_ms, count
+"""
+CURSOR_COLUMNS = "job, due_ms, schedule, paused, idle_since_ms"
+FIND_CURSOR = f"SELECT {CURSOR_COLUMNS} FROM cursor WHERE job = ?"
 
 OPEN_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE state <> 'ended' ORDER BY id"
 ALL_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE id < ? ORDER BY id DESC LIMIT ?"
@@ -37,8 +75,26 @@ CURSORS = f"SELECT {CURSOR_COLUMNS} FROM cursor"
 
 BEYOND_ALL = (1 << 63) - 1  # greater than any id
 
+NEXT_JOB = "SELECT min(job) FROM run WHERE job > ?"
+# The newest `keep` ended rows of the job are below this id's; NULL when there are no more than that.
+FIRST_BEYOND = """
+    SELECT id FROM run INDEXED BY run_of_job
+    WHERE job = ? AND state = 'ended' ORDER BY id DESC LIMIT 1 OFFSET ?
+"""
+OUTDATED = """
+    SELECT id FROM run INDEXED BY run_of_job
+    WHERE job = ?1 AND state = 'ended' AND (id <= ?2 OR ended_ms < ?3) AND id < (SELECT max(id) FROM run)
+    LIMIT ?4
+"""
+DELETE = "DELETE FROM run WHERE id = ?"
+
+encode_trigger = msgspec.json.Encoder().encode
+decode_trigger = msgspec.json.Decoder(dict[str, object]).decode
+
 
 class SqliteRuns:
+    """Sends changes to the writer; questions, which may walk over many rows, have a connection of their own."""
+
     def __init__(self, writer: BatchQueue, reader: BatchQueue, holdings: Holdings) -> None:
         self._writer = writer
         self._reader = reader
@@ -48,8 +104,8 @@ class SqliteRuns:
         holders = self._holdings.any_of(end.run for end in change.end)
         if not holders:
             return self._writer.submit(kind_of(change), record, change)
-        tell = partial(self._holdings.ended, holders)
-        return self._writer.submit(OpKind.SEVERAL, record_and_release, change, holders, after=tell)
+        released = partial(self._holdings.ended, holders)
+        return self._writer.submit(OpKind.SEVERAL, record, change, holders, after=released)
 
     def cursors(self) -> Future[dict[JobId, Cursor]]:
         return self._reader.submit(OpKind.READ, find_cursors)
@@ -61,7 +117,8 @@ class SqliteRuns:
         return self._reader.submit(OpKind.READ, find_latest)
 
     async def prune(self, *, keep: int, older_than_ms: int) -> int:
-        return await pruning.prune(self._writer, self._reader, pruning.runs(keep, older_than_ms))
+        runs = Prunable(NEXT_JOB, partial(outdated_of_job, keep, older_than_ms), DELETE)
+        return await prune(self._writer, self._reader, runs)
 
     def list(self, job: JobId | None = None, *, limit: int = 30, before: RunId | None = None) -> Future[list[Run]]:
         return self._reader.submit(OpKind.READ, find_runs, job, limit, before)
@@ -74,6 +131,95 @@ def kind_of(change: Change) -> OpKind:
         return OpKind.SEVERAL
     writes += sum(run.event is not None for run in change.new) + sum(end.event is not None for end in change.end)
     return OpKind.SEVERAL if writes > 1 else OpKind.WRITE
+
+
+# On the thread of a connection: writing
+
+
+def record(connection: sqlite3.Connection, change: Change, holders: Sequence[RunId] = ()) -> list[RunId | None]:
+    """Write a change.  `holders` are runs among those that end in it that hold locks."""
+    for run in holders:
+        release_run(connection, run)
+    expect_cursors(connection, change.expects)
+    ended = record_ends(connection, change)
+    for begin in change.begin:
+        connection.execute(BEGIN_RUN, (begin.started_ms, begin.generation, begin.run))
+    for skipped in change.skipped:
+        if skipped.follows is None or skipped.follows in ended:
+            record_skipped(connection, skipped)
+    added = [add_run(connection, new) if new.follows is None or new.follows in ended else None for new in change.new]
+    if change.cursors:
+        connection.executemany(SET_CURSOR, map(row_of_cursor, change.cursors))
+    for wanted in change.dropped:
+        drop_event(connection, wanted.event, wanted.job)
+    for end in change.end:
+        clear_after_run(connection, end)
+    return added
+
+
+def expect_cursors(connection: sqlite3.Connection, expected: Sequence[Cursor]) -> None:
+    """Raise CursorMoved where a cursor is not on record as it is expected to be."""
+    for cursor in expected:
+        row = connection.execute(FIND_CURSOR, (cursor.job,)).fetchone()
+        found = read_cursor(row) if row else None
+        if found != cursor:
+            raise CursorMoved(cursor.job, found)
+
+
+def record_ends(connection: sqlite3.Connection, change: Change) -> frozenset[RunId]:
+    """Write the ends; gives the runs whose end applied, where something is to follow one."""
+    follow_ups: Sequence[NewRun | SkippedRange] = (*change.new, *change.skipped)
+    if any(each.follows is not None for each in follow_ups):
+        return frozenset(end.run for end in change.end if connection.execute(END_RUN, row_of_end(end)).rowcount == 1)
+    if change.end:
+        # Nobody asks which applied, so all are handed over at once, which takes half as long.
+        connection.executemany(END_RUN, map(row_of_end, change.end))
+    return frozenset()
+
+
+def add_run(connection: sqlite3.Connection, run: NewRun) -> RunId | None:
+    trigger = encode_trigger(run.trigger).decode()
+    row = (
+        run.job, run.state.value, run.attempt, run.due_ms, trigger,
+        run.start_after_ms, run.started_ms, run.generation,
+    )  # fmt: skip
+    added = connection.execute(ADD_RUN, row)
+    if added.rowcount != 1 or not added.lastrowid:
+        return None
+    if run.event is not None:
+        claim_event(connection, run.event, run.job, RunId(added.lastrowid))
+    return RunId(added.lastrowid)
+
+
+def row_of_end(end: End) -> tuple[str | int | None, ...]:
+    return (
+        end.ended_ms, end.outcome.value, end.failure and end.failure.value,
+        storable(end.reason), storable(end.traceback), end.cpu_ms, end.storage_errors,
+        storable(end.result), end.http_status, end.items_found, end.items_new, storable(end.note), end.run,
+    )  # fmt: skip
+
+
+def record_skipped(connection: sqlite3.Connection, skipped: SkippedRange) -> None:
+    first, last, count, at_ms = skipped.first_due_ms, skipped.last_due_ms, skipped.count, skipped.at_ms
+    outcome, reason = skipped.outcome.value, storable(skipped.reason)
+    trigger = encode_trigger({"type": skipped.trigger.value}).decode()
+    newest = connection.execute(NEWEST_ROW, (skipped.job,)).fetchone()
+    if newest and newest[1:4] == (outcome, reason, trigger) and newest[4] is not None:
+        connection.execute(LENGTHEN_SKIPPED, (newest[0], first, last, count, at_ms))
+    else:
+        connection.execute(ADD_SKIPPED, (skipped.job, first, trigger, at_ms, outcome, reason, last, count))
+
+
+def row_of_cursor(cursor: Cursor) -> tuple[str | int | None, ...]:
+    return cursor.job, cursor.due_ms, cursor.schedule, int(cursor.paused), cursor.idle_since_ms
+
+
+def storable(text: str) -> str:
+    """Replace lone surrogates, which SQLite's text can't hold: a run must not fail to end over one."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+# On the thread of a connection: reading
 
 
 def find_cursors(connection: sqlite3.Connection) -> dict[JobId, Cursor]:
@@ -95,3 +241,65 @@ def find_runs(connection: sqlite3.Connection, job: JobId | None, limit: int, bef
     else:
         rows = connection.execute(RUNS_OF_JOB, (job, below, max(limit, 0)))
     return [read_run(row) for row in rows]
+
+
+def outdated_of_job(keep: int, older_than_ms: int, connection: sqlite3.Connection, job: str, limit: int) -> list[int]:
+    beyond = connection.execute(FIRST_BEYOND, (job, keep)).fetchone()
+    rows = connection.execute(OUTDATED, (job, beyond[0] if beyond else 0, older_than_ms, limit))
+    return [number for (number,) in rows]
+
+
+RunRow = tuple[
+    int, str, str, int, int | None, str, int | None, int | None, int | None, str | None, str | None,
+    str, str, int, int, str, int | None, int | None, int | None, str,
+    int, int | None, int,
+]  # fmt: skip
+CursorRow = tuple[str, int, str, int, int | None]
+
+
+def read_run(row: RunRow) -> Run:
+    (
+        number, job, state, attempt, due_ms, trigger, start_after_ms, started_ms, ended_ms, outcome, failure,
+        reason, traceback, cpu_ms, storage_errors, result, http_status, items_found, items_new, note,
+        generation, last_due_ms, count,
+    ) = row  # fmt: skip
+    return Run(
+        id=RunId(number),
+        job=JobId(job),
+        state=RunState(state),
+        attempt=attempt,
+        due_ms=due_ms,
+        trigger=read_trigger(trigger),
+        start_after_ms=start_after_ms,
+        started_ms=started_ms,
+        ended_ms=ended_ms,
+        outcome=Outcome(outcome) if outcome else None,
+        failure=Failure(failure) if failure else None,
+        reason=reason,
+        traceback=traceback,
+        cpu_ms=cpu_ms,
+        storage_errors=storage_errors,
+        result=result,
+        http_status=http_status,
+        items_found=items_found,
+        items_new=items_new,
+        note=note,
+        generation=generation,
+        last_due_ms=last_due_ms,
+        count=count,
+    )
+
+
+def read_trigger(text: str) -> Mapping[str, object]:
+    """Return the trigger, or nothing where it is damaged: that must not keep a daemon from starting."""
+    try:
+        trigger: dict[str, object] = decode_trigger(text)
+    except msgspec.DecodeError:
+        return {}
+    return trigger
+
+
+def read_cursor(row: CursorRow) -> Cursor:
+    job, due_ms, schedule, paused, idle_since_ms = row
+    shared = intern(schedule)  # most of ten thousand jobs have few different ones
+    return Cursor(job=JobId(job), due_ms=due_ms, schedule=shared, paused=bool(paused), idle_since_ms=idle_since_ms)

@@ -1,4 +1,4 @@
-"""Only changes of several writes pay for a savepoint."""
+"""What a change of runs costs, and text that SQLite can't hold or that is damaged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from spyweb.model import RunId
 from spyweb.store.protocol import Begin, Change
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.runs import kind_of
+from spyweb.store.sqlite.runs import kind_of, read_trigger, storable
 from tests.fakes.changes import make_cursor, make_end, make_run, make_skipped
 
 
@@ -23,3 +23,15 @@ from tests.fakes.changes import make_cursor, make_end, make_run, make_skipped
 )
 def test_only_changes_of_several_writes_have_a_savepoint(change: Change, kind: OpKind) -> None:
     assert kind_of(change) is kind
+
+
+def test_text_is_stored_as_it_is() -> None:
+    assert storable("läuft ✓") == "läuft ✓"
+
+
+def test_lone_surrogates_become_question_marks() -> None:
+    assert storable("bad \udcff byte") == "bad ? byte"
+
+
+def test_a_run_whose_trigger_is_damaged_can_still_be_read() -> None:
+    assert (read_trigger('{"type":"manual"}'), read_trigger("{x")) == ({"type": "manual"}, {})
