@@ -1,4 +1,4 @@
-"""Carries out one task in a VM: pushes what it brings, steps the run, and says what came of it.
+"""Carries out one task in a VM: pushes its values, steps the run, and sends what the VM tells to the daemon.
 
 What a script does to its VM is one run's affair: the run ends, and the VM with it; the worker goes on.
 """
@@ -6,7 +6,6 @@ What a script does to its VM is one run's affair: the run ends, and the VM with 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from threading import get_ident
 
 from msgspec import Struct
@@ -23,10 +22,10 @@ Result = tuple[object, ...]
 
 _OP, _END, _AFTERMATH = int(StepKind.OP), int(StepKind.END), int(StepKind.AFTERMATH)
 _RAISE = int(Form.RAISE)
-_STARVED, _SEQUEL = int(StepKind.STARVED), int(StepKind.SEQUEL)
+_SEQUEL = int(StepKind.SEQUEL)
 _CPU, _MEMORY = int(Why.CPU), int(Why.MEMORY)
 _NO_MEMORY = OUT_OF_MEMORY.encode()
-_SHORT = 0.0005  # seconds; a shorter step used the CPU for as long as it took: asking the thread's clock costs 0.6 µs
+_SHORT = 0.0005  # seconds; a shorter step used the CPU for as long as it took
 _BEFORE = {
     Why.CPU: (Ended.CPU, b"over its CPU limit before it began"),
     Why.TIMEOUT: (Ended.TIMEOUT, b"timed out before it began"),
@@ -37,40 +36,41 @@ _BEFORE = {
 
 
 class ThreadState(Struct, kw_only=True):
-    """A thread that steps VMs."""
+    """What a thread that steps VMs knows of itself."""
 
     ident: int
-    slot: int
+    slot: int  # of the shared memory, where it writes which run it steps
     cpu: float  # its CPU clock, when last asked
     now: float = 0.0  # the clock, when last asked
 
 
 class Executor:
-    def __init__(self, registry: Registry, sender: Sender, slots: memoryview, wake: Callable[[], None]) -> None:
+    """Carries out tasks, for any thread."""
+
+    def __init__(self, registry: Registry, sender: Sender, slots: memoryview) -> None:
         self._registry = registry
         self._sender = sender
         self._slots = slots
-        self._wake = wake  # there is a run to be watched
         self.leading: WorkerRun | None = None  # the run that the leader is stepping
 
     def perform(self, task: Task, thread: ThreadState, *, leading: bool = False) -> Task | None:
-        """Gives the task that has been waiting for the same VM."""
+        """Carry out a task whose VM is claimed; return the next one for this VM, if one waits, still claimed."""
         run = task.run
         if run is None:
-            self._wake()
+            self._registry.awake.set()
             self.close(task.hosted)
             return None
-        before = run.cpu
+        cpu_before = run.cpu
         self._enter(run, thread, leading=leading)
         try:
-            told = self._open(run, task)
+            result = self._first_step(run, task)
+            while result is not None and result[0] != _END:
+                result = self._next_step(run, thread, result)
         except (MemoryError, LuaError) as error:
-            told = _failed(run, error)
-        while told is not None:
-            told = self._ask(run, thread, told) if told[0] == _OP else self._settle(run, thread, told)
-        return self._leave(run, thread, run.cpu - before + run.waited)
-
-    # Entering and leaving
+            result = _failed(run, error)
+        if result is not None:
+            self._finish(run, thread, result)
+        return self._leave(run, thread, run.cpu - cpu_before + run.waited)
 
     def _enter(self, run: WorkerRun, thread: ThreadState, *, leading: bool) -> None:
         run.thread, run.cpu_base = thread.ident, thread.cpu
@@ -85,7 +85,7 @@ class Executor:
             self._watch(run)
 
     def _leave(self, run: WorkerRun, thread: ThreadState, took: float) -> Task | None:
-        """`took`: of the CPU, or waiting; a step that had to wait for the CPU is not a long one."""
+        """`took` counts CPU and waiting for log credit: a step that had to wait for the CPU is not a long one."""
         hosted = run.hosted
         with self._registry.lock:
             self._slots[thread.slot] = 0
@@ -101,7 +101,7 @@ class Executor:
             return None
 
     def _weigh(self, hosted: HostedVm, took: float) -> None:
-        """Into the slow lane after one heavy step, out of it after many light ones."""
+        """Move a VM into the slow lane after one long step, out of it after many short ones."""
         if took > limits.HEAVY:
             hosted.light_steps = 0
             self._registry.weigh(hosted, heavy=True)
@@ -112,66 +112,60 @@ class Executor:
             if hosted.heavy and hosted.light_steps >= limits.LIGHT_STEPS:
                 self._registry.weigh(hosted, heavy=False)
 
-    # What is done to the VM
-
-    def _open(self, run: WorkerRun, task: Task) -> Result | None:
+    def _first_step(self, run: WorkerRun, task: Task) -> Result | None:
+        """Do what the task asks for; return what the VM tells, or None where the run has ended or moved on since."""
         vm = run.hosted.vm
-        if run.phase is Phase.BEGUN:
-            if run.why:
-                return self._kill(run)
-            if task.op != run.ops:
-                return None  # it waited behind a busy VM, and a kill has cut its op short or has been done already
-            pushed, size = values.for_lua(task.values)
-            if vm.has_room(size):
-                return vm.step(run.id, task.form, pushed)
-            return self._end_for_memory(run)
-        return self._begin(run) if run.phase is Phase.WAITING else None
+        if run.phase is Phase.WAITING:
+            return self._begin(run)
+        if run.phase is Phase.ENDED:
+            return None
+        if run.why:
+            return self._kill(run)
+        if task.op != run.ops:
+            return None  # it waited behind a busy VM, and a kill has cut its op short or has been done already
+        pushed, size = values.for_lua(task.values)
+        if vm.has_room(size):
+            return vm.step(run.id, task.form, pushed)
+        run.why = run.why or _MEMORY
+        return self._kill(run)
 
     def _begin(self, run: WorkerRun) -> Result:
+        vm = run.hosted.vm
         if run.hosted.discarded:
             return _end(Ended.UNBEGUN, b"its VM was discarded", discarded=True)
-        vm = run.hosted.vm
         if not run.why and not vm.has_room(len(run.arguments)):
             run.why = _MEMORY
         if run.why:
             return _end(*_BEFORE[Why(run.why)], discarded=run.why == _MEMORY)
-        self._set_out(run, values.address(vm.begin(run.id, run.procedure, run.arguments)))
+        pointer = vm.begin(run.id, run.procedure, run.arguments)
+        run.phase, run.arguments = Phase.BEGUN, b""
+        self._set_address(run, pointer)
         return vm.start(run.id)
 
-    def _set_out(self, run: WorkerRun, address: int) -> None:
-        with self._registry.lock:
-            run.phase, run.address, run.arguments = Phase.BEGUN, address, b""
-            if run.why:  # it was told to end when there was nothing to be armed yet
-                limits.arm(address)
-
-    def _end_for_memory(self, run: WorkerRun) -> Result:
-        run.why = run.why or _MEMORY
-        return self._kill(run)
-
     def _kill(self, run: WorkerRun) -> Result:
-        """The VM is lost with it, so it may have the memory that its end takes."""
+        """End a run that waits.  Its VM is lost with it, so it may have the memory that the end takes."""
         run.hosted.vm.stretch()
         return run.hosted.vm.kill(run.id, run.why)
 
-    # What came of it
-
-    def _settle(self, run: WorkerRun, thread: ThreadState, told: Result) -> Result | None:
-        """What the VM tells next; None when the step is over."""
-        kind = told[0]
+    def _next_step(self, run: WorkerRun, thread: ThreadState, result: Result) -> Result | None:
+        """Go on from what the VM has told; return what it tells next, or None where it waits for an op."""
+        kind = result[0]
+        if kind == _OP:
+            return self._ask(run, thread, result)
         if kind == _AFTERMATH:
-            return self._guarded(run, self._begin_aftermath, run, thread, told)
-        if kind == _STARVED:
-            return self._guarded(run, self._say_where, run)
-        if kind == _SEQUEL:
-            return self._guarded(run, self._begin_sequel, run, told)
-        self._finish(run, thread, told)
-        return None
+            self._allow_aftermath(run, thread, result)
+        elif kind == _SEQUEL:
+            self._set_address(run, result[1])
+        else:  # STARVED
+            run.hosted.vm.stretch()
+        return run.hosted.vm.start(run.id)
 
-    def _ask(self, run: WorkerRun, thread: ThreadState, told: Result) -> Result | None:
-        message = values.op_message(run.id, run.ops + 1, told)
+    def _ask(self, run: WorkerRun, thread: ThreadState, result: Result) -> Result | None:
+        """Send an op to the daemon, unless the run is to end: then the VM is told so at once."""
+        message = values.op_message(run.id, run.ops + 1, result)
         size = values.size_of(message)
         if size > wire.LARGEST:
-            return self._guarded(run, self._refuse, run, message, size)
+            return self._refuse(run, message, size)
         run.ops += 1
         with self._registry.lock:
             _account(run, thread)
@@ -182,36 +176,31 @@ class Executor:
                 run.asks = run.ops
                 (self._sender.post_bulk if size > wire.BULK else self._sender.post)(message)
                 return None
-        return self._guarded(run, self._kill, run)
+        return self._kill(run)
 
     def _refuse(self, run: WorkerRun, message: list[object], size: int) -> Result:
-        """The daemon would take it for nonsense, at the price of every run in this worker."""
+        """Raise in the script: the daemon would end this worker for such a message, and every run in it."""
         text = f"{message[3]}: {size} bytes can't be handed over at once, {wire.LARGEST} at most"
         return run.hosted.vm.step(run.id, _RAISE, [text.encode()])
 
-    def _begin_aftermath(self, run: WorkerRun, thread: ThreadState, told: Result) -> Result:
-        if told[2] == Ended.MEMORY:
+    def _allow_aftermath(self, run: WorkerRun, thread: ThreadState, result: Result) -> None:
+        """Give the hooks that follow a kill a time limit of their own, and no CPU limit."""
+        if result[2] == Ended.MEMORY:
             run.hosted.vm.stretch()
         with self._registry.lock:
             _account(run, thread)
-            run.address, run.why, run.cpu_limit = values.address(told[1]), 0, float("inf")  # type: ignore[arg-type]
+            run.address, run.why, run.cpu_limit = values.address(result[1]), 0, float("inf")  # type: ignore[arg-type]
             run.deadline = time.monotonic() + limits.AFTERMATH
             run.limit_at = run.limit_at or run.deadline
         self._watch(run)
-        return run.hosted.vm.start(run.id)
 
-    def _say_where(self, run: WorkerRun) -> Result:
-        run.hosted.vm.stretch()
-        return run.hosted.vm.start(run.id)
-
-    def _begin_sequel(self, run: WorkerRun, told: Result) -> Result:
+    def _set_address(self, run: WorkerRun, pointer: object) -> None:
         with self._registry.lock:
-            run.address = values.address(told[1])  # type: ignore[arg-type]
+            run.address = values.address(pointer)  # type: ignore[arg-type]
             if run.why:  # it was told to end while there was nothing to be armed
                 limits.arm(run.address)
-        return run.hosted.vm.start(run.id)
 
-    def _finish(self, run: WorkerRun, thread: ThreadState, told: Result) -> None:
+    def _finish(self, run: WorkerRun, thread: ThreadState, result: Result) -> None:
         registry, hosted = self._registry, run.hosted
         with registry.lock:
             _account(run, thread)
@@ -219,23 +208,17 @@ class Executor:
             registry.runs.pop(run.id, None)
             registry.watched.pop(run.id, None)
             hosted.runs -= 1
-            if told[5]:
+            if result[5]:
                 hosted.discarded = True
                 registry.retire(hosted)
-            self._sender.post(values.end_message(run.id, told, run.cpu))
-
-    def _guarded(self, run: WorkerRun, call: Callable[..., Result | None], *arguments: object) -> Result | None:
-        try:
-            return call(*arguments)
-        except (MemoryError, LuaError) as error:
-            return _failed(run, error)
+            self._sender.post(values.end_message(run.id, result, run.cpu))
 
     def _watch(self, run: WorkerRun) -> None:
         self._registry.watched[run.id] = run
-        self._wake()
+        self._registry.awake.set()
 
     def close(self, hosted: HostedVm) -> None:
-        """Close its VM, while the follower watches: no hook ends what Lua does then."""
+        """Close a VM while the follower watches, since no hook ends what Lua does then."""
         registry, thread = self._registry, get_ident()
         registry.closings[thread] = Closing(hosted.vm.used)
         hosted.vm.close()
@@ -249,14 +232,14 @@ def _end(ended: Ended, reason: bytes, *, discarded: bool) -> Result:
 
 
 def _failed(run: WorkerRun, error: MemoryError | LuaError) -> Result:
-    """What a step came to that told nothing."""
+    """Return how a run ends whose step raised."""
     if isinstance(error, MemoryError) or str(error) == OUT_OF_MEMORY:
         return _out_of_memory(run)
     return _end(Ended.ERROR, str(error).encode("utf-8", "replace")[:4096], discarded=True)
 
 
 def _out_of_memory(run: WorkerRun) -> Result:
-    """There was not even enough to say why it ended."""
+    """Return the end of a run that had not even the memory to say why it ended."""
     ended = _BEFORE[Why(run.why)][0] if run.why else Ended.MEMORY
     return _end(ended, _NO_MEMORY, discarded=True)
 

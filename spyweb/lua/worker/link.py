@@ -93,12 +93,3 @@ class Sender:
                 sock.sendall(part)
         except OSError:
             leave()
-
-
-class Post:
-    """Both sockets, both ways."""
-
-    def __init__(self, small: socket, bulk: socket) -> None:
-        self.small = Receiver(small)
-        self.bulk = Receiver(bulk)
-        self.sender = Sender(small, bulk)

@@ -1,4 +1,8 @@
-"""A worker process, from its fork to its end: gives up its rights, says so, and works until its daemon is gone."""
+"""The life of a worker process: it gives up its rights, says so, and works until its daemon is gone.
+
+A message becomes a step of a VM in four places: `Threads` reads it, `MessageHandler` finds or makes the run and claims
+its VM, `Executor` steps the VM and sends what it tells, by `Sender`.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,17 @@ import gc
 import os
 import socket
 import sys
+import threading
 
 from spyweb.confined import sandbox
 from spyweb.confined.parent import stand_behind_parent
 from spyweb.lua.wire import FromWorker
 from spyweb.lua.worker import priority
 from spyweb.lua.worker.console import Console
-from spyweb.lua.worker.link import Post
+from spyweb.lua.worker.link import Receiver, Sender
 from spyweb.lua.worker.message_handler import MessageHandler
 from spyweb.lua.worker.runs import Registry
-from spyweb.lua.worker.slots import ThreadSlots
-from spyweb.lua.worker.threads import Threads
+from spyweb.lua.worker.threads import Threads, ThreadSlots
 from spyweb.lua.worker.vm import Bytecode
 
 _SWITCH = 0.0005  # seconds; a thread back from Lua waits that long for one that is in Python, 5 ms by default
@@ -24,21 +28,23 @@ _GARBAGE = 50_000  # objects between two looks for cycles, of which there are fe
 
 
 def work(small: int, bulk: int, slots: int, bytecode: Bytecode) -> None:
-    """Takes over three descriptors: both sockets and the shared memory.  Never returns."""
+    """Work, with three descriptors of one's own: both sockets and the shared memory.  Never returns."""
     sys.setswitchinterval(_SWITCH)
     gc.set_threshold(_GARBAGE)
     _empty_environment()
     shared = ThreadSlots(slots)
     os.close(slots)
-    post = Post(socket.socket(fileno=small), socket.socket(fileno=bulk))
+    small_socket, bulk_socket = socket.socket(fileno=small), socket.socket(fileno=bulk)
+    sender = Sender(small_socket, bulk_socket)
     place = stand_behind_parent(priority.BEHIND)
     priority.let_others_ask()
     rights = [place, *sandbox.give_up_rights()]
-    post.sender.post([int(FromWorker.READY), {"rights": rights}])
+    sender.post([int(FromWorker.READY), {"rights": rights}])
     registry = Registry()
-    console = Console(post.sender)
-    handler = MessageHandler(registry, post.sender, console, bytecode)
-    Threads(registry, post, handler, console, shared).run()
+    console = Console(sender)
+    handler = MessageHandler(registry, sender, console, bytecode)
+    Threads(registry, handler, console, sender, shared).run(Receiver(small_socket), Receiver(bulk_socket))
+    threading.Event().wait()  # other threads go on
 
 
 def _empty_environment() -> None:

@@ -123,6 +123,7 @@ class Registry:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self.awake = threading.Event()  # there is something for the follower to watch
         self.vms: dict[int, HostedVm] = {}
         self.runs: dict[int, WorkerRun] = {}
         self.closing: set[HostedVm] = set()  # not in vms any more, or never, and not yet closed

@@ -1,9 +1,20 @@
-"""The threads of a worker, and who does what.
+"""The threads of a worker: who reads, who steps which VM, and how one thread takes over from another.
 
-The leader reads what arrives, steps VMs, writes what comes of it.  The follower watches: when the leader has been in
-one step for 20 ms it leads instead, with the half-done batch, and a new follower watches; whoever was leading finishes
-that step and goes.  VMs whose steps are long are stepped by helpers, in the slow lane; they and whoever was overtaken
-give way to the others.  All that is shared is under the registry's lock, or a queue.
+- The **leader** reads the main socket, has each message handled, steps VMs, and flushes what is to be sent.
+- The **follower** looks every 10 ms at what the leader and the helpers are doing, and ends runs that are over a limit.
+- **Helpers** step the VMs whose steps are long (the slow lane).  They come when they are needed, and go when idle.
+- One thread reads the bulk socket; it hands its tasks to helpers.
+
+A leader in a long step must not hold up the messages behind it.  So it is replaced:
+
+1. The follower finds the leader in one step for 20 ms.  Under the registry's lock, so that the step can't end
+   meanwhile, it starts a new follower, counts the epoch on, and lowers the old leader's priority.
+2. It flushes, and leads: it handles the rest of the batch, which is in `_inbox`, not in the old leader's hands.
+3. The old leader finishes its step, hands what waits for that VM to a helper, sees that the epoch is not its own any
+   more, and ends.
+
+Whatever a thread does to a VM, it has claimed it first (`HostedVm.busy`), so two leaders never meet in one.  All else
+that is shared is under the registry's lock, or a queue that is safe by itself.
 
 Where the system has no thread left, they go on with those there are: a leader that can't be replaced is not overtaken,
 and without helpers whoever reads steps the VMs of the slow lane too.
@@ -11,20 +22,20 @@ and without helpers whoever reads steps the VMs of the slow lane too.
 
 from __future__ import annotations
 
+import mmap
 import queue
 import threading
 import time
 from collections import deque
 
-from spyweb.lua.wire import NO_RUN, SLOTS, FromWorker, ToWorker, Why
+from spyweb.lua.wire import NO_RUN, SLOT_BYTES, SLOTS, FromWorker, ToWorker, Why
 from spyweb.lua.worker import limits, priority
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.executor import Executor, ThreadState
 from spyweb.lua.worker.failure import could_start_thread, start_thread
-from spyweb.lua.worker.link import Post
+from spyweb.lua.worker.link import Receiver, Sender
 from spyweb.lua.worker.message_handler import MessageHandler, end
 from spyweb.lua.worker.runs import Phase, Registry, Task, WorkerRun
-from spyweb.lua.worker.slots import ThreadSlots
 
 _HELPERS = 2  # threads of the slow lane that are always to be had
 _MOST_HELPERS = 128  # while those are in long steps; a C loop can hold one for a second and a half
@@ -34,37 +45,56 @@ _STUCK = int(FromWorker.STUCK)
 _PING = int(ToWorker.PING)
 
 
+class ThreadSlots:
+    """The shared memory where each stepping thread writes which run it steps: what the daemon reads after a death.
+
+    A thread takes a slot for its life.  When all are taken the last one, which nobody reads, is shared.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.runs = memoryview(mmap.mmap(descriptor, SLOT_BYTES)).cast("Q")
+        self._free = list(range(SLOTS - 1, -1, -1))
+        self._lock = threading.Lock()
+
+    def take(self) -> int:
+        with self._lock:
+            return self._free.pop() if self._free else SLOTS - 1
+
+    def give_back(self, slot: int) -> None:
+        self.runs[slot] = 0
+        with self._lock:
+            if slot not in self._free:
+                self._free.append(slot)
+
+
 class Threads:
     def __init__(
-        self, registry: Registry, post: Post, handler: MessageHandler, console: Console, slots: ThreadSlots
+        self, registry: Registry, handler: MessageHandler, console: Console, sender: Sender, slots: ThreadSlots
     ) -> None:
         self._registry = registry
         self._handler = handler
         self._console = console
-        self._small = post.small
-        self._bulk = post.bulk
-        self._sender = sender = post.sender
+        self._sender = sender
         self._slots = slots
+        self._executor = Executor(registry, sender, slots.runs)
         self._inbox: deque[list[object]] = deque()
         self._epoch = 0  # how often the lead has changed hands
         self._reading = True  # the leader waits for something to arrive
-        self._awake = threading.Event()  # there is something for the follower to watch
         self._slow: queue.SimpleQueue[Task] = queue.SimpleQueue()
         self._helpers = 0
         self._working = 0
-        self._executor = Executor(registry, sender, slots.runs, self._awake.set)
 
-    def run(self) -> None:
-        """Never returns: the worker ends with its sockets."""
+    def run(self, small: Receiver, bulk: Receiver) -> None:
+        """Lead, and return once another thread leads: the process must stay, it ends with its sockets."""
+        self._small, self._bulk = small, bulk
         start_thread("follower", self._follow)
         start_thread("bulk in", self._read_bulk)
-        self._lead(self._epoch)
-        threading.Event().wait()
+        self._lead()
 
     # The leader
 
-    def _lead(self, epoch: int) -> None:
-        thread = self._sit()
+    def _lead(self) -> None:
+        epoch, thread = self._epoch, self._new_thread_state()
         inbox, sender = self._inbox, self._sender
         while True:
             if inbox:
@@ -73,13 +103,16 @@ class Threads:
                 self._refill(thread)
                 continue
             else:
-                task = self._left_over()
+                task = self._take_slow_task()
             if task is None:
                 thread.now = time.monotonic()
-            elif not self._do(task, thread, epoch):
-                break
+            else:
+                self._perform_as_leader(task, thread)
+                if self._epoch != epoch:
+                    break
             if thread.now - sender.flushed > limits.LATEST:
                 sender.flush()
+        sender.flush()
         self._slots.give_back(thread.slot)
 
     def _refill(self, thread: ThreadState) -> None:
@@ -89,52 +122,52 @@ class Threads:
         arrived = self._small.read()
         self._reading = False
         self._inbox.extend(arrived)
-        if not self._awake.is_set() and not self._is_pinged():  # in this order: else it could fall asleep just now
-            self._awake.set()
+        if (
+            not self._registry.awake.is_set() and not self._is_pinged()
+        ):  # in this order: else it could fall asleep just now
+            self._registry.awake.set()
         self._sender.flushed = time.monotonic()
         thread.cpu = time.thread_time()
 
     def _is_pinged(self) -> bool:
-        """Nothing to be watched: twice a second that would keep the follower of an idle worker awake."""
+        """A ping alone is nothing to be watched: it would keep the follower of an idle worker awake."""
         return len(self._inbox) == 1 and self._inbox[0][0] == _PING
 
-    def _do(self, task: Task, thread: ThreadState, epoch: int) -> bool:
-        """Gives whether this thread still leads."""
+    def _perform_as_leader(self, task: Task, thread: ThreadState) -> None:
         is_slow = task.hosted.heavy or (task.run is None and task.hosted.vm.used > limits.LARGE)
         if is_slow and self._has_helper():
             self._hand_over(task)
-            return True
+            return
         following = self._executor.perform(task, thread, leading=True)
-        is_closing = following is not None and following.run is None
-        if following and is_closing and following.hosted.fleeting and following.hosted.vm.used <= limits.LARGE:
+        if following is None:
+            return
+        hosted = following.hosted
+        if following.run is None and hosted.fleeting and hosted.vm.used <= limits.LARGE:
             if not self._inbox or self._sender.waiting >= limits.FEW:
                 self._sender.flush()  # whoever asked for it waits; closing its VM may take as long as its run did
-            self._executor.close(following.hosted)
-        elif following:
+            self._executor.close(hosted)
+        else:
             self._hand_over(following)
-        if self._epoch == epoch:
-            return True
-        self._sender.flush()
-        return False
 
-    def _sit(self) -> ThreadState:
+    def _new_thread_state(self) -> ThreadState:
         return ThreadState(ident=threading.get_ident(), slot=self._slots.take(), cpu=time.thread_time())
 
     # The slow lane
 
     def _hand_over(self, task: Task) -> None:
+        """Give a task to a helper; there are two, as soon as there is work for them."""
         self._slow.put(task)
         with self._registry.lock:
             is_short = self._helpers < _HELPERS and self._working + self._slow.qsize() > self._helpers
         if is_short:
             self._add_helper()
-        self._awake.set()
+        self._registry.awake.set()
 
     def _has_helper(self) -> bool:
         return self._helpers > 0 or self._add_helper()
 
     def _add_helper(self) -> bool:
-        """Whether there was a thread left for it."""
+        """Return whether there was a thread left for it."""
         with self._registry.lock:
             self._helpers += 1
         if could_start_thread("helper", self._help):
@@ -143,8 +176,8 @@ class Threads:
             self._helpers -= 1
         return False
 
-    def _left_over(self) -> Task | None:
-        """By whoever could not do it, for a helper that there was no thread for."""
+    def _take_slow_task(self) -> Task | None:
+        """Take over what waits for a helper that there was no thread for."""
         try:
             return self._slow.get_nowait()
         except queue.Empty:
@@ -152,45 +185,40 @@ class Threads:
 
     def _help(self) -> None:
         priority.give_way()
-        thread = self._sit()
+        thread = self._new_thread_state()
         while True:
             try:
                 task = self._slow.get(timeout=_IDLE_HELPER)
             except queue.Empty:
-                if self._may_go():
-                    break
+                with self._registry.lock:
+                    if self._slow.empty():
+                        self._helpers -= 1
+                        break
                 continue
             with self._registry.lock:
                 self._working += 1
-            self._help_with(task, thread)
+            self._perform_slowly(task, thread)
             with self._registry.lock:
                 self._working -= 1
         self._slots.give_back(thread.slot)
 
-    def _help_with(self, task: Task, thread: ThreadState) -> None:
+    def _perform_slowly(self, task: Task, thread: ThreadState) -> None:
         thread.cpu = time.thread_time()
         following = self._executor.perform(task, thread)
         self._sender.flush()
         if following:
             self._hand_over(following)
 
-    def _may_go(self) -> bool:
-        with self._registry.lock:
-            if not self._slow.empty():
-                return False
-            self._helpers -= 1
-            return True
-
     def _read_bulk(self) -> None:
         priority.give_way()
-        thread = self._sit()
+        thread = self._new_thread_state()
         while True:
             for message in self._bulk.read():
                 task = self._handler.receive(message)
                 if task and self._has_helper():
                     self._hand_over(task)
                 elif task:
-                    self._help_with(task, thread)
+                    self._perform_slowly(task, thread)
             self._sender.flush()
 
     # The follower
@@ -199,7 +227,7 @@ class Threads:
         looks = 0
         was_short = False
         while True:
-            self._awake.wait()
+            self._registry.awake.wait()
             time.sleep(limits.FOLLOW)
             if self._takes_over():
                 break
@@ -210,7 +238,7 @@ class Threads:
                 looks = 0
                 self._fall_asleep()
         self._sender.flush()
-        self._lead(self._epoch)
+        self._lead()
 
     def _takes_over(self) -> bool:
         run = self._executor.leading
@@ -228,7 +256,7 @@ class Threads:
             return True
 
     def _relieve_helpers(self, was_short: bool) -> bool:
-        """One more while tasks wait from one look to the next."""
+        """Add a helper while tasks wait from one look to the next; return whether some wait now."""
         is_short = not self._slow.empty()
         if is_short and was_short and self._helpers < _MOST_HELPERS:
             self._add_helper()
@@ -239,9 +267,9 @@ class Threads:
         return not self._reading or bool(registry.watched) or bool(registry.closings) or not self._slow.empty()
 
     def _fall_asleep(self) -> None:
-        self._awake.clear()
+        self._registry.awake.clear()
         if self._is_busy() or self._sender.waiting:
-            self._awake.set()
+            self._registry.awake.set()
 
     def _look_after_runs(self) -> None:
         if self._sender.waiting:
@@ -257,7 +285,7 @@ class Threads:
                 self._hand_over(task)
 
     def _look_after(self, run: WorkerRun, now: float) -> Task | None:
-        """Arms what is over a limit, reports what did not heed it, forgets what needs no watching."""
+        """Arm a run that is over a limit, report one that did not heed that, forget one that needs no watching."""
         if run.phase is Phase.ENDED or not (run.started or run.why or run.deadline):
             self._registry.watched.pop(run.id, None)
             return None
@@ -276,7 +304,7 @@ class Threads:
 
 
 def has_endless_closing(registry: Registry) -> bool:
-    """Whether a VM is being closed for too long, which only the worker's own end can end.  It is said once of each."""
+    """Return whether a VM is being closed for too long, once for each: only the end of the worker can end that."""
     found = False
     with registry.lock:  # so that the threads are still there to be asked
         for thread, closing in list(registry.closings.items()):
@@ -293,5 +321,5 @@ def _patience_ends(run: WorkerRun) -> float:
 
 
 def _cpu_so_far(run: WorkerRun) -> float:
-    """With the registry's lock held, so that the thread that steps it is still there to be asked."""
+    """Return the CPU seconds of a run, with the registry's lock held: else the thread that steps it could end."""
     return run.cpu + limits.cpu_since(run.thread, run.cpu_base, run.started)

@@ -30,7 +30,7 @@ def run_to_its_end(bytecode: Bytecode, source: bytes) -> list[list[object]]:
     hosted.vm = VM(bytecode, init, 4 << 20, hosted, main_count=0)
     assert hosted.vm.compile(b"jobs/x.lua", source) is None
     run = WorkerRun(id=7, hosted=hosted, procedure="run", arguments=wire.pack([{"job": "x"}, False]), cpu_limit=10.0)
-    executor = Executor(registry, sender, memoryview(bytearray(wire.SLOT_BYTES)).cast("Q"), lambda: None)  # type: ignore[arg-type]
+    executor = Executor(registry, sender, memoryview(bytearray(wire.SLOT_BYTES)).cast("Q"))  # type: ignore[arg-type]
     executor.perform(Task(hosted, run), ThreadState(ident=0, slot=0, cpu=0.0))
     return sender.sent
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from spyweb.lua import wire
-from spyweb.lua.worker.slots import ThreadSlots
+from spyweb.lua.worker.threads import ThreadSlots
 
 
 @pytest.fixture

@@ -1,0 +1,192 @@
+"""Each race of a worker's threads, placed at its exact point: the VMs stand still until the test goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from spyweb.lua.wire import Ended
+from spyweb.lua.worker import limits
+from tests.fakes.worker_threads import OP, HeldWorker, end, new_slots
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldWorker]:
+    slots = new_slots()
+    worker = HeldWorker(monkeypatch, slots)
+    yield worker
+    worker.close()
+    os.close(slots)
+
+
+def test_a_leader_in_a_long_step_is_replaced_and_its_run_ends_where_it_began(worker: HeldWorker) -> None:
+    worker.say(worker.begin(1, 1))
+    worker.vms[1].wait_for_call("start 1")
+    worker.look()
+    worker.say(worker.begin(2, 2))
+    worker.vms[2].wait_for_call("start 2")
+    assert sorted(worker.stepped_runs()) == [1, 2]
+
+    worker.vms[2].go_on(end())
+    assert worker.hear() == "end 2 success"
+    worker.vms[1].go_on(end())
+    assert worker.hear() == "end 1 success"
+
+    worker.threads[0].join(10)
+    assert not worker.threads[0].is_alive()
+    assert worker.stepped_runs() == []
+
+
+def test_the_rest_of_a_batch_is_done_by_whoever_leads_next_and_done_once(worker: HeldWorker) -> None:
+    worker.say(worker.begin(1, 1), worker.begin(2, 2), worker.begin(3, 2))
+    worker.vms[1].wait_for_call("start 1")
+    worker.look()
+    worker.vms[2].wait_for_call("start 2")
+    worker.vms[1].go_on(end())
+    worker.vms[2].go_on(end())
+    worker.vms[2].wait_for_call("start 3")
+    worker.vms[2].go_on(end())
+
+    assert sorted(worker.hear() for _ in range(3)) == ["end 1 success", "end 2 success", "end 3 success"]
+    assert (worker.vms[1].story, worker.vms[2].story) == (["start 1"], ["start 2", "start 3"])
+
+
+def test_what_waits_for_the_vm_of_a_replaced_leader_is_done_after_its_step(worker: HeldWorker) -> None:
+    worker.say(worker.begin(1, 1), worker.begin(2, 1))
+    worker.vms[1].wait_for_call("start 1")
+    worker.look()
+    worker.say(worker.ping())
+    assert worker.hear() == "pong 200 bytes"  # by the new leader, which has left the second run where it must wait
+    assert worker.vms[1].story == ["start 1"]
+
+    worker.vms[1].go_on(end())
+    worker.vms[1].wait_for_call("start 2")
+    worker.vms[1].go_on(end())
+    assert [worker.hear(), worker.hear()] == ["end 1 success", "end 2 success"]
+
+
+def test_what_a_replaced_leader_had_to_say_leaves_before_its_step_is_over(worker: HeldWorker) -> None:
+    worker.say(worker.begin(1, 1), worker.begin(2, 2))
+    worker.vms[1].wait_for_call("start 1")
+    worker.vms[1].go_on(OP)
+    worker.vms[2].wait_for_call("start 2")
+    worker.look()
+
+    assert worker.hear() == "op 1"
+    worker.vms[2].go_on(end())
+    assert worker.hear() == "end 2 success"
+
+
+def test_a_run_that_is_cancelled_while_it_waits_for_an_op_never_sees_the_answer(worker: HeldWorker) -> None:
+    worker.say(worker.begin(1, 1))
+    worker.vms[1].wait_for_call("start 1")
+    worker.vms[1].go_on(OP)
+    assert worker.hear() == "op 1"
+
+    worker.say(worker.cancel(1), worker.resume(1))
+    worker.vms[1].wait_for_call("kill 1 cancelled")
+    worker.vms[1].go_on(end(Ended.CANCELLED))
+    assert worker.hear() == "end 1 cancelled"
+    worker.vms[1].wait_for_call("close")  # a killed run takes its VM with it
+    worker.vms[1].go_on()
+    assert worker.vms[1].story == ["start 1", "kill 1 cancelled", "close"]
+
+
+def test_a_cancel_that_overtakes_an_answer_waiting_behind_another_run_ends_the_run_once(worker: HeldWorker) -> None:
+    worker.say(worker.begin(1, 1))
+    worker.vms[1].wait_for_call("start 1")
+    worker.vms[1].go_on(OP)
+    assert worker.hear() == "op 1"
+    worker.say(worker.begin(2, 1))
+    worker.vms[1].wait_for_call("start 2")
+    worker.look()
+    worker.say(worker.resume(1), worker.cancel(1), worker.ping())
+    assert worker.hear() == "pong 200 bytes"
+
+    worker.vms[1].go_on(OP)
+    assert worker.hear() == "op 2"
+    worker.vms[1].wait_for_call("kill 1 cancelled")
+    worker.vms[1].go_on(end(Ended.CANCELLED))
+    assert worker.hear() == "end 1 cancelled"
+    worker.say(worker.resume(2))
+    worker.vms[1].wait_for_call("step 2")
+    worker.vms[1].go_on(end())
+    assert worker.hear() == "end 2 success"
+    worker.vms[1].wait_for_call("close")
+    worker.vms[1].go_on()
+    assert worker.vms[1].story == ["start 1", "start 2", "kill 1 cancelled", "step 2", "close"]
+
+
+def test_an_op_is_not_sent_of_a_run_that_was_cancelled_before_it_yielded(worker: HeldWorker) -> None:
+    worker.say(worker.begin(1, 1))
+    worker.vms[1].wait_for_call("start 1")
+    worker.look()
+    worker.say(worker.cancel(1), worker.ping())
+    assert worker.hear() == "pong 200 bytes"
+
+    worker.vms[1].go_on(OP)
+    worker.vms[1].wait_for_call("kill 1 cancelled")
+    worker.vms[1].go_on(end(Ended.CANCELLED))
+    assert worker.hear() == "end 1 cancelled"
+
+
+def test_a_cancel_may_come_before_the_run_it_names(worker: HeldWorker) -> None:
+    worker.say(worker.cancel(1), worker.begin(1, 1))
+
+    assert worker.hear() == "end 1 cancelled"
+    assert worker.vms[1].story == []
+
+
+def test_a_vm_that_is_dropped_while_a_run_is_in_it_is_closed_after_that_run(worker: HeldWorker) -> None:
+    worker.say(worker.begin(1, 1))
+    worker.vms[1].wait_for_call("start 1")
+    worker.look()
+    worker.say(worker.drop(1), worker.begin(2, 1), worker.ping())
+    assert [worker.hear(), worker.hear()] == ["end 2 unbegun", "pong 200 bytes"]
+    assert worker.vms[1].story == ["start 1"]
+
+    worker.vms[1].go_on(OP)  # its run goes on, although the VM takes no other
+    assert worker.hear() == "op 1"
+    worker.say(worker.resume(1))
+    worker.vms[1].wait_for_call("step 1")
+    worker.vms[1].go_on(end())
+    assert worker.hear() == "end 1 success"
+    worker.vms[1].wait_for_call("close")
+    worker.vms[1].go_on()
+    assert worker.vms[1].story == ["start 1", "step 1", "close"]
+
+
+def test_what_is_said_of_a_vm_that_is_being_closed_changes_nothing(worker: HeldWorker) -> None:
+    worker.vms[1].size = limits.LARGE + 1  # a helper closes it
+    worker.say(worker.drop(1))
+    worker.vms[1].wait_for_call("close")
+    worker.say(worker.drop(1), worker.begin(1, 1), worker.resume(1), worker.cancel(1), worker.ping())
+
+    assert [worker.hear(), worker.hear()] == ["end 1 unbegun", f"pong {limits.LARGE + 101} bytes"]  # it still counts
+    worker.vms[1].go_on()
+    worker.say(worker.begin(2, 2))
+    worker.vms[2].wait_for_call("start 2")
+    worker.vms[2].go_on(end())
+    assert worker.hear() == "end 2 success"
+    assert worker.vms[1].story == ["close"]
+
+
+def test_a_run_that_does_not_heed_its_limit_is_reported_once_and_holds_up_no_other(
+    worker: HeldWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PATIENCE", -1.0)
+    worker.say(worker.begin(1, 1, cpu_ms=-1))
+    worker.vms[1].wait_for_call("start 1")
+    worker.look()  # the leader is replaced
+    worker.look()  # the run is over its limit, and told to end
+    worker.look()  # it has not ended
+    worker.look()  # that is sent
+    assert worker.hear() == "stuck 1 cpu"
+    worker.look()
+    worker.say(worker.begin(2, 2))
+    worker.vms[2].wait_for_call("start 2")
+    worker.vms[2].go_on(end())
+    assert worker.hear() == "end 2 success"
+    assert worker.heard_nothing()
