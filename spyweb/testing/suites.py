@@ -5,8 +5,8 @@ A suite's files are read here; which tests are in them, only Lua can tell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from spyweb.errors import Problem, Refused
@@ -42,56 +42,61 @@ class Suite:
     server: ServerFile | None = None  # what answers while they run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class FoundSuites:
-    suites: tuple[Suite, ...] = ()
-    broken: tuple[tuple[str, str], ...] = ()  # title and reason of those whose files don't load
+    """The suites of a project, and those whose files can't be read or do not load."""
+
+    suites: list[Suite] = field(default_factory=list)
+    broken: list[tuple[str, str]] = field(default_factory=list)  # title and reason
+
+    def is_empty(self) -> bool:
+        return not self.suites and not self.broken
 
 
 def find_suites(root: Path, scanned: Scan, wanted: str | None) -> FoundSuites:
     """Find the suites of one job, by name or id, of the `server`, or all.  Raises Refused when there is no such job."""
+    found = FoundSuites()
     if wanted is None:
-        return joined([*_every_job(root, scanned), *_server(root)])
-    named = _server_by_name(root) if wanted == SERVER_TITLE else []
+        _add_jobs(found, root, scanned)
+        _add_server(found, root)
+        return found
+    if wanted == SERVER_TITLE:
+        _add_server(found, root)
+        if found.is_empty():
+            there = [path for path in (INIT, TESTS) if is_there(root / path)]
+            raise Refused(f"tests of the server need {INIT} and {TESTS}: there is {there[0] if there else 'neither'}")
     job = find_job([file.spec for file in scanned.jobs.values()], wanted)
     if job is not None:
-        named += _job(root, scanned.jobs[job], by_name=True)
+        _add_job(found, root, scanned.jobs[job], by_name=True)
     elif wanted in scanned.broken:
-        named.append((wanted, _told(scanned.broken[JobId(wanted)])))
-    elif not named:
+        found.broken.append((wanted, _in_one_line(scanned.broken[JobId(wanted)])))
+    elif found.is_empty():
         raise Refused(unknown_job([*scanned.jobs, *scanned.broken], wanted))
-    return joined(named)
+    return found
 
 
-def joined(found: Iterable[Suite | tuple[str, str]]) -> FoundSuites:
-    listed = list(found)
-    return FoundSuites(
-        suites=tuple(each for each in listed if isinstance(each, Suite)),
-        broken=tuple(each for each in listed if not isinstance(each, Suite)),
-    )
-
-
-def _every_job(root: Path, scanned: Scan) -> Iterator[Suite | tuple[str, str]]:
+def _add_jobs(found: FoundSuites, root: Path, scanned: Scan) -> None:
     for file in sorted(scanned.jobs.values(), key=lambda file: file.spec.id):
-        yield from _job(root, file)
+        _add_job(found, root, file)
     for job, problems in sorted(scanned.broken.items()):
-        yield job, _told(problems)
-    told = {problem for problems in scanned.broken.values() for problem in problems}
-    others = (problem for problem in scanned.problems if problem not in told)
-    yield from ((problem.file, str(problem)) for problem in others if is_there(root / problem.file))
+        found.broken.append((job, _in_one_line(problems)))
+    of_jobs = {problem for problems in scanned.broken.values() for problem in problems}
+    others = [problem for problem in scanned.problems if problem not in of_jobs and is_there(root / problem.file)]
+    found.broken += [(problem.file, str(problem)) for problem in others]
 
 
-def _job(root: Path, file: JobFile, *, by_name: bool = False) -> list[Suite | tuple[str, str]]:
-    """Find the suite of a job; none where it has no tests, since its files are not executed just to see that."""
-    tests = _source(root, f"{file.spec.folder}/{FILE}")
+def _add_job(found: FoundSuites, root: Path, file: JobFile, *, by_name: bool = False) -> None:
+    """Add the suite of a job, unless it has no tests: its files are not executed just to see that."""
+    spec, path = file.spec, f"{file.spec.folder}/{FILE}"
+    tests = read_source(root, path) if is_there(root / path) else b""
     if isinstance(tests, Problem):
-        return [(file.spec.id, str(tests))]
+        found.broken.append((spec.id, str(tests)))
+        return
     sources = [file.source, *(source for _, source in file.more)]
     if not tests and not by_name and not any(MARK in source for source in sources):
-        return []
-    spec = file.spec
-    code = with_tests(code_of(file, 1), f"{spec.folder}/{FILE}", tests)
-    return [
+        return
+    code = with_tests(code_of(file, 1), path, tests)
+    found.suites.append(
         Suite(
             title=spec.id,
             job=spec.id,
@@ -103,7 +108,7 @@ def _job(root: Path, file: JobFile, *, by_name: bool = False) -> list[Suite | tu
             cpu_limit_ms=spec.cpu_limit_ms,
             is_monitor=spec.monitor is not None,
         )
-    ]
+    )
 
 
 def with_tests(code: Code, path: str, tests: bytes) -> Code:
@@ -115,43 +120,32 @@ def with_tests(code: Code, path: str, tests: bytes) -> Code:
     return replace(code, more=(*code.more, (path, tests)))
 
 
-def _source(root: Path, path: str) -> bytes | Problem:
-    return read_source(root, path) if is_there(root / path) else b""
+def _add_server(found: FoundSuites, root: Path) -> None:
+    """Add the suite of the server, unless one of its two files is missing.
 
-
-def _server_by_name(root: Path) -> list[Suite | tuple[str, str]]:
-    found = _server(root)
-    if not found:
-        there = [path for path in (INIT, TESTS) if is_there(root / path)]
-        raise Refused(f"tests of the server need {INIT} and {TESTS}: there is {there[0] if there else 'neither'}")
-    return found
-
-
-def _server(root: Path) -> list[Suite | tuple[str, str]]:
-    """Find the suite of the server; none where one of its two files is missing."""
+    Its tests have VMs like any job's: only what answers has a worker of its own.
+    """
     read = list(find_files(root))
     problems = [each for each in read if isinstance(each, Problem)]
-    sources = dict(each for each in read if not isinstance(each, Problem))
     if problems:
-        return [(SERVER_TITLE, _told(problems))]
+        found.broken.append((SERVER_TITLE, _in_one_line(problems)))
+        return
+    sources = dict(each for each in read if not isinstance(each, Problem))
     answering = find_server(root)
     if not isinstance(answering, ServerFile) or TESTS not in sources:
-        return []
-    return [_server_suite(answering, sources[TESTS])]
-
-
-def _server_suite(answering: ServerFile, tests: bytes) -> Suite:
-    """Make the suite of the server.  Its tests have VMs like any job's: only what answers has a worker of its own."""
+        return
     code = replace(code_of_server(answering, 1), job=SERVER_TESTS, isolation=Isolation.SHARED)
-    return Suite(
-        title=SERVER_TITLE,
-        job=SERVER,
-        folder=SERVER_FOLDER,
-        code=replace(code, more=((TESTS, tests),)),
-        finding=replace(code, chunk=TESTS, source=tests),
-        server=answering,
+    found.suites.append(
+        Suite(
+            title=SERVER_TITLE,
+            job=SERVER,
+            folder=SERVER_FOLDER,
+            code=replace(code, more=((TESTS, sources[TESTS]),)),
+            finding=replace(code, chunk=TESTS, source=sources[TESTS]),
+            server=answering,
+        )
     )
 
 
-def _told(problems: Iterable[Problem]) -> str:
+def _in_one_line(problems: Iterable[Problem]) -> str:
     return "; ".join(map(str, problems))

@@ -100,8 +100,8 @@ def test_a_job_that_does_not_load_is_told(project: Path) -> None:
     save(project, jobs__typo_lua='-- /// job\n-- evry = "5s"\n-- ///\n', jobs__ping_lua=SCRIPT + "x = 1")
 
     reason = 'jobs/typo.lua:2: evry: unknown key; did you mean "every"?'
-    assert found(project).broken == found(project, "typo").broken == (("typo", reason),)
-    assert found(project, "ping").broken == ()
+    assert found(project).broken == found(project, "typo").broken == [("typo", reason)]
+    assert found(project, "ping").broken == []
 
 
 def test_tests_that_are_no_text_are_told(project: Path) -> None:
@@ -109,7 +109,7 @@ def test_tests_that_are_no_text_are_told(project: Path) -> None:
     (project / "jobs" / "ping").mkdir()
     (project / "jobs" / "ping" / "tests.lua").write_bytes(b"\x1bLua")
 
-    assert found(project).broken == (("ping", "jobs/ping/tests.lua:1: is Lua bytecode; only source text is run"),)
+    assert found(project).broken == [("ping", "jobs/ping/tests.lua:1: is Lua bytecode; only source text is run")]
 
 
 def test_a_suite_has_the_limits_of_its_job(project: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_project_may_be_a_server_alone(tmp_path: Path) -> None:
 
     everything = found(tmp_path)
     assert [suite.title for suite in everything.suites] == ["server"]
-    assert everything.broken == ()
+    assert everything.broken == []
 
 
 def test_what_is_wrong_and_no_jobs_own_is_told(tmp_path: Path) -> None:
