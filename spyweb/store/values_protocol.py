@@ -99,11 +99,11 @@ class Addition(Struct, frozen=True):
 
 
 class Replacement(Struct, frozen=True):
-    """A Transform that does not care what is there, so a store may write without reading."""
+    """A Transform that does not depend on what is there, so a store may write without reading."""
 
-    decide: Callable[[], Put | Leave]  # as a Transform is called; never with KEEP
+    decide: Callable[[], Put | Drop | Leave]  # as a Transform is called; never with KEEP
 
-    def __call__(self, entry: Entry | None) -> Put | Leave:
+    def __call__(self, entry: Entry | None) -> Put | Drop | Leave:
         return self.decide()
 
 

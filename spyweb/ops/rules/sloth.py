@@ -6,13 +6,12 @@ A rule never raises for what is stored: it gives the function's failure value an
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import NamedTuple
 
 from spyweb.model import Value
 from spyweb.ops.arguments import parse_number
 from spyweb.ops.rules.values import SCALAR_BYTES, are_equal, fits, integral, kind_of, shown, size_of
-from spyweb.store.protocol import KEEP, Addition, Blind, Drop, Entry, Leave, Put, Replacement, Transform
+from spyweb.store.protocol import KEEP, Addition, Drop, Entry, Leave, Put, Replacement, Transform
 
 Results = tuple[object, ...]
 
@@ -41,7 +40,7 @@ class Subject(NamedTuple):
 
 def put(subject: Subject, value: Value, expires_ms: int | None) -> Transform:
     """The expiry of what was there is replaced."""
-    return Replacement(partial(_put, subject, value, expires_ms))
+    return Replacement(lambda: _put(subject, value, expires_ms))
 
 
 def _put(subject: Subject, value: Value, expires_ms: int | None) -> Put | Leave:
@@ -51,7 +50,7 @@ def _put(subject: Subject, value: Value, expires_ms: int | None) -> Put | Leave:
 
 def delete() -> Transform:
     """True even when there was nothing."""
-    return Blind(lambda _: Drop((True,)))
+    return Replacement(lambda: Drop((True,)))
 
 
 def compare_swap(subject: Subject, old: Value, new: Value) -> Transform:

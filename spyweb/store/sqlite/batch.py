@@ -14,20 +14,17 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from enum import Enum
 from functools import partial
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Self, TypeVar, TypeVarTuple
+from typing import Generic, NamedTuple, Self, TypeVar, TypeVarTuple
 
 import aiosqlite
 import structlog
 
 from spyweb.clock import Clock
 from spyweb.errors import NoAccess, StoreClosed, StoreCorrupt, StoreError
-from spyweb.store.sqlite.bulk import Bulk
-from spyweb.store.sqlite.failures import FAULTS, IN_USE, primary_code, translate
+from spyweb.store.sqlite.failures import FAULTS, translate
 from spyweb.store.sqlite.file_identity import FileIdentity
-from spyweb.store.sqlite.pending_writes import PendingWrites, Place
+from spyweb.store.sqlite.pending_writes import PendingWrites
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -118,61 +115,28 @@ class Op(NamedTuple):
     kind: OpKind
     function: Callable[..., object]
     arguments: tuple[object, ...]
-    future: Future[object]
+    future: Future[Any]
     subject: Hashable  # what it writes to, where somebody may ask
     after: Callable[[], None] | None = None  # called on the loop once it is committed, wanted or not
 
 
 Results = list[object]  # an op's result, or the Exception that it failed with
-Way = Callable[[sqlite3.Connection, "Sequence[Op]"], Results]  # to run a batch in a transaction
-AnyBulk = Bulk[Any, *tuple[Any, ...]]
 
 log = structlog.get_logger()
-
-new_tuple = tuple.__new__  # half of what a NamedTuple's own takes, for each op
 
 
 def commit(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
     """Run a batch in one transaction; when that is rolled back, each op in one of its own, so that only what
     cannot be done fails."""
-    bulk = the_one_statement(batch)
-    # One that the batch before could not roll back would take in what is to be a transaction by itself.
-    results = run_at_once(connection, bulk, batch) if bulk and not connection.in_transaction else None
-    if results is not None:
-        return results
-    for run in ways_to_run(batch, bulk):
+    if len(batch) > 1:
         try:
             begin(connection, batch)
         except FAULTS as error:  # each op would wait as long again
             return [error] * len(batch)
-        results = try_together(connection, batch, run)
+        results = try_together(connection, batch)
         if results is not None:
             return results
     return [run_alone(connection, op) for op in batch]
-
-
-def the_one_statement(batch: Sequence[Op]) -> AnyBulk | None:
-    """That this batch comes to."""
-    bulk = batch[0].function
-    if type(bulk) is Bulk and 1 < len(batch) <= bulk.at_once and all(op.function is bulk for op in batch):
-        return bulk
-    return None
-
-
-def run_at_once(connection: sqlite3.Connection, bulk: AnyBulk, batch: Sequence[Op]) -> Results | None:
-    """It is a transaction by itself: two more statements are spared.  None: nothing has happened."""
-    try:
-        return list(bulk.together(connection, [op.arguments for op in batch]))
-    except Exception as error:  # noqa: BLE001 - the boundary of a batch, as below
-        is_in_use = isinstance(error, sqlite3.Error) and primary_code(error) in IN_USE
-        return [error] * len(batch) if is_in_use else None
-
-
-def ways_to_run(batch: Sequence[Op], bulk: AnyBulk | None) -> list[Way]:
-    """One statement that has failed already would fail again."""
-    if len(batch) == 1:
-        return []
-    return [run_in_turn] if bulk else [run_in_stretches, run_in_turn]
 
 
 def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:
@@ -182,35 +146,17 @@ def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:
     connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def try_together(connection: sqlite3.Connection, batch: Sequence[Op], run: Way) -> Results | None:
-    """None: nothing of the batch has happened."""
+def try_together(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results | None:
+    """Run them in the transaction that has begun; None: nothing of the batch has happened."""
+    results: Results = []
     try:
-        results = run(connection, batch)
+        for op in batch:
+            results.append(run_saved(connection, op) if op.kind is OpKind.SEVERAL else attempt(connection, op))
+            expect_transaction(connection)
         connection.execute("COMMIT")
     except Exception:  # noqa: BLE001 - the boundary of a batch: whose error it was is seen when it is done again
         roll_back_if_possible(connection)
         return None
-    return results
-
-
-def run_in_stretches(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
-    """What can be done in bulk is.  Raises whatever that raises."""
-    results: Results = []
-    for function, stretch in groupby(batch, attrgetter("function")):
-        ops = list(stretch)
-        if len(ops) > 1 and type(function) is Bulk:
-            results += function.together(connection, [op.arguments for op in ops])
-            expect_transaction(connection)
-        else:
-            results += run_in_turn(connection, ops)
-    return results
-
-
-def run_in_turn(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
-    results: Results = []
-    for op in batch:
-        results.append(run_saved(connection, op) if op.kind is OpKind.SEVERAL else attempt(connection, op))
-        expect_transaction(connection)
     return results
 
 
@@ -328,29 +274,11 @@ class BatchQueue:
             return self._refused()
         if subject is not None:
             self.pending_writes.begin(subject)
-        return self._queue_up(kind, function, arguments, subject, after)
-
-    def submit_addition(self, function: Callable[..., object], place: Place, *arguments: object) -> Future[object]:
-        """As `submit`, of a write that only adds to an integer: `function` is also given what is known of it."""
-        if self.is_closing or self.damage.found:
-            return self._refused()
-        count = self.pending_writes.begin_addition(place)
-        return self._queue_up(OpKind.WRITE, function, (*arguments, count), place, None)
-
-    def _queue_up(
-        self,
-        kind: OpKind,
-        function: Callable[..., T],
-        arguments: tuple[object, ...],
-        subject: Hashable,
-        after: Callable[[], None] | None,
-    ) -> Future[T]:
-        queue = self._queue
-        if not queue:
+        if not self._queue:
             self._queued_since = self._clock.monotonic()
             self._wake()
         future: Future[T] = self.loop.create_future()
-        queue.append(new_tuple(Op, (kind, function, arguments, future, subject, after)))
+        self._queue.append(Op(kind, function, arguments, future, subject, after))
         return future
 
     def _refused(self) -> Future[T]:
@@ -451,7 +379,7 @@ class BatchQueue:
                 continue
             kind, _, _, future, subject, after = op
             if subject is not None:
-                self.pending_writes.end(subject, is_committed=True)
+                self.pending_writes.end(subject)
             committed += kind is not OpKind.READ
             if not future.done():  # cancelled meanwhile: the write stands, nobody wants its result
                 future.set_result(result)
@@ -473,7 +401,7 @@ class BatchQueue:
     def _forget(self, op: Op) -> None:
         """It will not be committed."""
         if op.subject is not None:
-            self.pending_writes.end(op.subject, is_committed=False)
+            self.pending_writes.end(op.subject)
 
     def _refuse(self, op: Op, error: Exception) -> None:
         self.errors += isinstance(error, FAULTS)

@@ -17,9 +17,9 @@ from spyweb.store.patterns import Pattern
 from spyweb.store.protocol import ChangeKind, HistoryRule, HistoryRules, Origin
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext
+from spyweb.store.sqlite.entries import WriteEffects, find_row, record_effects
 from spyweb.store.sqlite.events import SqliteEvents
 from spyweb.store.sqlite.locks import SqliteLocks, sweep_locks
-from spyweb.store.sqlite.recording import WriteEffects, find_row, leave_trail
 from spyweb.store.sqlite.scanning import KeyRange, select
 from spyweb.store.sqlite.subscriptions import Notices, Subscription, Subscriptions, jobs_by_kind
 
@@ -50,7 +50,7 @@ class Clearing(NamedTuple):
     notices: Notices | None
 
     @property
-    def leaves_trail(self) -> bool:
+    def has_effects(self) -> bool:
         return bool(self.watches or self.history or self.notices)
 
 
@@ -93,7 +93,7 @@ def clear(connection: sqlite3.Connection, clearing: Clearing) -> Cleared:
     for rowid, key in in_time(clearing.clock, rows):
         looked_at += 1
         if clearing.pattern.matches(key):
-            if clearing.leaves_trail:
+            if clearing.has_effects:
                 clear_row(connection, clearing, key)
             connection.execute(DELETE_ROW, (rowid,))
             deleted += 1
@@ -102,17 +102,15 @@ def clear(connection: sqlite3.Connection, clearing: Clearing) -> Cleared:
 
 
 def clear_row(connection: sqlite3.Connection, clearing: Clearing, key: bytes) -> None:
-    trail = WriteEffects(jobs_by_kind(clearing.watches, key), clearing.history, clearing.origin, clearing.notices)
+    effects = WriteEffects(jobs_by_kind(clearing.watches, key), clearing.history, clearing.origin, clearing.notices)
     context = EntryContext(clearing.codec, clearing.namespace, key, clearing.now_ms)
-    leave_trail_of_end(connection, context, ChangeKind.DELETED, trail)
+    record_end(connection, context, ChangeKind.DELETED, effects)
 
 
-def leave_trail_of_end(
-    connection: sqlite3.Connection, context: EntryContext, kind: ChangeKind, trail: WriteEffects
-) -> None:
+def record_end(connection: sqlite3.Connection, context: EntryContext, kind: ChangeKind, effects: WriteEffects) -> None:
     """Of an entry that is about to be deleted.  One by one: the values of a slice may not fit into memory together."""
     row = find_row(connection, context.namespace, context.key)
-    leave_trail(connection, context, Effect(None, replaced=row, notes=(ChangeNote(kind, row, None),)), trail)
+    record_effects(connection, context, Effect(None, replaced=row, notes=(ChangeNote(kind, row, None),)), effects)
 
 
 class Sweeper:
@@ -173,8 +171,8 @@ def delete_expired(
     for rowid, namespace, key in in_time(clock, rows):
         wanted = subscriptions.of_key(namespace, key)
         if ChangeKind.EXPIRED in wanted or notices:
-            context, trail = EntryContext(codec, namespace, key, now_ms), WriteEffects(wanted, notices=notices)
-            leave_trail_of_end(connection, context, ChangeKind.EXPIRED, trail)
+            context, effects = EntryContext(codec, namespace, key, now_ms), WriteEffects(wanted, notices=notices)
+            record_end(connection, context, ChangeKind.EXPIRED, effects)
         connection.execute(DELETE_ROW, (rowid,))
         deleted += 1
     return Swept(deleted, deleted == len(rows) < size)

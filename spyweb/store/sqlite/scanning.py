@@ -21,9 +21,8 @@ from spyweb.store.patterns import Pattern, next_prefix
 from spyweb.store.protocol import Alive, Entry, Item, Order, ValueStats
 from spyweb.store.sqlite.bounds import size_of_row, size_of_value, within
 from spyweb.store.sqlite.changes import EntryContext, Row, entry_of, is_live
+from spyweb.store.sqlite.entries import COLUMNS, find_entry, find_row
 from spyweb.store.sqlite.locks import find_all
-from spyweb.store.sqlite.reading import find_entry
-from spyweb.store.sqlite.recording import COLUMNS, find_row
 
 LIVE = "(expires_ms IS NULL OR expires_ms > :now_ms)"
 FROM_LEAST = f"FROM entry WHERE namespace = :namespace AND key >= :least AND {LIVE}"

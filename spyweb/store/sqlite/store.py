@@ -24,7 +24,6 @@ from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue, Connection
 from spyweb.store.sqlite.checkpoints import Checkpoints
 from spyweb.store.sqlite.connections import Connections
 from spyweb.store.sqlite.damage import check, files_of, size_of, was_killed
-from spyweb.store.sqlite.entries import SqliteEntries
 from spyweb.store.sqlite.events import SqliteEvents
 from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, translate
 from spyweb.store.sqlite.file_identity import FileIdentity
@@ -51,7 +50,7 @@ class SqliteStore:
         self.locks = SqliteLocks(connections.writer, clock)
         self.events = SqliteEvents(connections.writer, codec)
         self.values = SqliteValues(connections, clock, codec, self.events, self.locks, history)
-        self.entries = SqliteEntries(connections, clock, codec, self.values)
+        self.entries = self.values
         self.runs = SqliteRuns(connections.writer, connections.questions, self.locks.holdings)
         self.records = SqliteRecords(connections, clock)
         self.outbox = SqliteOutbox(connections, clock)

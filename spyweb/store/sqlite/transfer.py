@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -12,9 +12,8 @@ from spyweb.errors import StoreError
 from spyweb.store.crypto.sealing import Codec, Place
 from spyweb.store.encoding import Cell
 from spyweb.store.protocol import HistoryRules, Item, Loaded
-from spyweb.store.sqlite.bulk import SIZES, Wide
 from spyweb.store.sqlite.changes import EntryContext, Row, is_live
-from spyweb.store.sqlite.recording import archive, find_last_version, find_row, put_row
+from spyweb.store.sqlite.entries import archive, find_last_version, find_row, find_row_but_value, put_row
 
 IN_BOTH = """
     SELECT old.key FROM entry AS old JOIN entry AS new ON new.namespace = :new AND new.key = old.key
@@ -36,33 +35,6 @@ MAKE_ROOM = [
 ]
 TABLES = ["past", "entry"]  # in this order: where the entries have been moved, the other namespace has their keys
 
-FIND_ROWS = Wide(
-    """
-    SELECT entry.namespace, entry.key, entry.type, NULL, entry.expires_ms, entry.version, entry.created_ms,
-        entry.updated_ms, entry.rowid
-    FROM (VALUES {rows}) AS wanted CROSS JOIN entry
-    ON entry.namespace = wanted.column1 AND entry.key = wanted.column2
-    """,
-    columns=2,
-)
-# OR FAIL: what fails undoes the whole load anyway (adding.py).
-ADD_ROWS = Wide(
-    """
-    INSERT OR FAIL INTO entry (namespace, key, type, value, expires_ms, version, created_ms, updated_ms)
-    SELECT * FROM (VALUES {rows}) WHERE column2 IS NOT NULL
-    """,
-    columns=8,
-)
-SET_ROWS = Wide(
-    """
-    UPDATE OR FAIL entry SET type = new.column1, value = new.column2, expires_ms = new.column3, version = new.column4,
-        created_ms = new.column5, updated_ms = new.column6
-    FROM (VALUES {rows}) AS new WHERE entry.rowid = new.column7
-    """,
-    columns=7,
-)
-DROP_ROW = "DELETE FROM entry WHERE rowid = ?"
-
 
 class Loading(NamedTuple):
     codec: Codec
@@ -73,74 +45,14 @@ class Loading(NamedTuple):
 
 
 def load(connection: sqlite3.Connection, loading: Loading) -> Loaded:
-    fates: Counter[LoadFate] = Counter()
-    for some in stretches(loading.items):
-        if any(loading.history.get(item.namespace) for item in some):
-            fates.update(load_item(connection, loading, item) for item in some)
-        else:
-            fates.update(load_several(connection, loading, some))
+    fates = Counter(load_item(connection, loading, item) for item in loading.items)
     return Loaded(written=fates[LoadFate.WRITTEN], kept=fates[LoadFate.KEPT], expired=fates[LoadFate.EXPIRED])
-
-
-def stretches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """As many as a statement takes, none of them twice: the second is to find what the first has written."""
-    some: dict[tuple[str, bytes], Item] = {}
-    for item in items:
-        place = (item.namespace, item.key)
-        if place in some or len(some) == SIZES[-1]:
-            yield list(some.values())
-            some = {}
-        some[place] = item
-    yield list(some.values())
-
-
-def load_several(connection: sqlite3.Connection, loading: Loading, items: Sequence[Item]) -> list[LoadFate]:
-    """Those whose past is not kept, so that nobody needs the values that are there."""
-    rows = find_rows(connection, items)
-    arrivals = [arrive(loading, item, rows.get((item.namespace, item.key))) for item in items]
-    write_several(connection, loading, [arrival for arrival in arrivals if arrival.fate is LoadFate.WRITTEN])
-    return [arrival.fate for arrival in arrivals]
-
-
-def write_several(connection: sqlite3.Connection, loading: Loading, arrivals: Sequence[Arrival]) -> None:
-    added, changed, gone = [], [], []
-    for item, row, live, _fate in arrivals:
-        context = EntryContext(loading.codec, item.namespace, item.key, loading.now_ms)
-        new = loaded_row(context, item, live, row.version if row else 0)
-        if live:
-            changed.append(new)
-        else:
-            added.append((item.namespace, item.key, *new[:-1]))
-            gone += [(row.rowid,)] if row else []
-    connection.executemany(DROP_ROW, gone)
-    ADD_ROWS.write(connection, added)
-    SET_ROWS.write(connection, changed)
-
-
-def find_rows(connection: sqlite3.Connection, items: Sequence[Item]) -> dict[tuple[str, bytes], Row]:
-    """Without their values, which may be large."""
-    found = FIND_ROWS.execute(connection, [(item.namespace, item.key) for item in items])
-    return {(namespace, key): Row(*cells) for namespace, key, *cells in found}
 
 
 class LoadFate(Enum):
     WRITTEN = 0
     KEPT = 1
     EXPIRED = 2
-
-
-class Arrival(NamedTuple):
-    """An item, and what it meets."""
-
-    item: Item
-    row: Row | None  # expired or not
-    live: Row | None
-    fate: LoadFate
-
-
-def arrive(loading: Loading, item: Item, row: Row | None) -> Arrival:
-    live = row if row and is_live(row, loading.now_ms) else None
-    return Arrival(item, row, live, fate_of(item, live, loading))
 
 
 def fate_of(item: Item, live: Row | None, loading: Loading) -> LoadFate:
@@ -152,7 +64,10 @@ def fate_of(item: Item, live: Row | None, loading: Loading) -> LoadFate:
 def load_item(connection: sqlite3.Connection, loading: Loading, item: Item) -> LoadFate:
     context = EntryContext(loading.codec, item.namespace, item.key, loading.now_ms)
     rule = loading.history.get(item.namespace)
-    _, row, live, fate = arrive(loading, item, find_row(connection, item.namespace, item.key))
+    find = find_row if rule else find_row_but_value
+    row = find(connection, item.namespace, item.key)
+    live = row if row and is_live(row, loading.now_ms) else None
+    fate = fate_of(item, live, loading)
     if fate is LoadFate.WRITTEN:
         last_version = row.version if row else find_last_version(connection, context) if rule else 0
         put_row(connection, context, loaded_row(context, item, live, last_version))

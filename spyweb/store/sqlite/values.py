@@ -1,9 +1,9 @@
-"""Typed values in SQLite.
+"""Entries in SQLite: texts of scripts and typed values, in one table.
 
-A write goes through the writer's queue and is one statement, unless somebody watches the key or its namespace keeps a
-history: then the entry, its past version and the event stand or fall together.  Scripts' reads have a connection of
-their own; one of a key that is just being written queues behind that write.  Questions about many keys have another,
-and first let the writes be committed that were asked for before.
+A write goes through the writer's queue and is one op, with a savepoint where somebody watches the key or its namespace
+keeps a history: then the entry, its past version and the event stand or fall together.  Scripts' reads have a
+connection of their own; one of a key that is just being written queues behind that write.  Questions about many keys
+have another, and first let the writes be committed that were asked for before.
 """
 
 from __future__ import annotations
@@ -11,33 +11,34 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from spyweb.clock import Clock
 from spyweb.store.crypto.sealing import Codec
 from spyweb.store.patterns import Pattern, compile_pattern
 from spyweb.store.protocol import (
     NOBODY,
-    Addition,
+    Drop,
     Entry,
     HistoryRules,
     Item,
     Loaded,
     Order,
     Origin,
+    Put,
     Replacement,
     Transform,
     ValueStats,
 )
-from spyweb.store.sqlite import adding, clearing, reading, recording, replacing, scanning, transfer
-from spyweb.store.sqlite.batch import OpKind, new_tuple
+from spyweb.store.sqlite import clearing, entries, scanning, transfer
+from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.changes import EntryContext
 from spyweb.store.sqlite.clearing import Cleared, Clearing
 from spyweb.store.sqlite.connections import Connections
+from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects
 from spyweb.store.sqlite.events import SqliteEvents
 from spyweb.store.sqlite.locks import SqliteLocks
 from spyweb.store.sqlite.pending_writes import EVERYTHING
-from spyweb.store.sqlite.recording import NO_EFFECTS, WriteEffects
 
 T = TypeVar("T")
 
@@ -60,33 +61,41 @@ class SqliteValues:
         self._history = history
         self._sweeper = clearing.Sweeper(connections.writer, codec, clock, events, locks, history)
 
+    def get(self, namespace: str, key: bytes) -> Future[bytes | None]:
+        queue = self._connections.reading(namespace, key)
+        return queue.submit(OpKind.READ, entries.find_text, self._context(namespace, key))
+
+    def set(self, namespace: str, key: bytes, value: bytes, *, origin: Origin = NOBODY) -> Future[None]:
+        return cast("Future[None]", self.transform(namespace, key, Replacement(lambda: Put(value)), origin=origin))
+
+    def delete(self, namespace: str, key: bytes, *, origin: Origin = NOBODY) -> Future[None]:
+        return cast("Future[None]", self.transform(namespace, key, Replacement(lambda: Drop()), origin=origin))
+
+    def increment(
+        self, namespace: str, key: bytes, default: int, delta: int, *, origin: Origin = NOBODY
+    ) -> Future[int]:
+        summed = self.transform(namespace, key, partial(entries.put_sum, default, delta), origin=origin)
+        return cast("Future[int]", summed)
+
+    def expire(self, namespace: str, key: bytes, at_ms: int | None) -> Future[bool]:
+        context, writer = self._context(namespace, key), self._connections.writer
+        return writer.submit(OpKind.WRITE, entries.set_expiry, context, at_ms, subject=(namespace, key))
+
     def read(self, namespace: str, key: bytes) -> Future[Entry | None]:
         queue = self._connections.reading(namespace, key)
-        return queue.submit(OpKind.READ, reading.find, self.context(namespace, key))
+        return queue.submit(OpKind.READ, entries.find_entry, self._context(namespace, key))
 
     def transform(self, namespace: str, key: bytes, change: Transform, *, origin: Origin = NOBODY) -> Future[object]:
-        trail = self.trail(namespace, key, origin)
-        if trail is NO_EFFECTS:
-            return self._change(namespace, key, change)
+        effects = self._effects(namespace, key, origin)
         return self._connections.writer.submit(
-            trail.kind,
-            recording.transform,
-            self.context(namespace, key),
+            effects.kind,
+            entries.write,
+            self._context(namespace, key),
             change,
-            trail,
+            effects,
             subject=(namespace, key),
-            after=self._events.after(is_kept=bool(trail.wanted), notices=trail.notices),
+            after=self._events.after(is_kept=bool(effects.wanted), notices=effects.notices),
         )
-
-    def _change(self, namespace: str, key: bytes, change: Transform) -> Future[object]:
-        writer, codec = self._connections.writer, self._codec
-        context = new_tuple(EntryContext, (codec, namespace, key, self._clock.now_ms()))
-        if codec.is_plain:
-            if type(change) is Addition:
-                return writer.submit_addition(adding.add, (namespace, key), context, change)
-            if type(change) is Replacement:
-                return writer.submit(OpKind.WRITE, replacing.replace, context, change, subject=(namespace, key))
-        return writer.submit(OpKind.WRITE, recording.change, context, change, subject=(namespace, key))
 
     def keys(self, namespace: str, pattern: bytes = b"*", *, largest: int | None = None) -> Future[list[bytes]]:
         compiled, now_ms = compile_pattern(pattern), self._clock.now_ms()
@@ -132,11 +141,11 @@ class SqliteValues:
         self, namespace: str, key: bytes, limit: int | None = None, *, largest: int | None = None
     ) -> Future[list[Entry]]:
         queue = self._connections.reading(namespace, key)
-        return queue.submit(OpKind.READ, scanning.find_history, self.context(namespace, key), limit, largest)
+        return queue.submit(OpKind.READ, scanning.find_history, self._context(namespace, key), limit, largest)
 
     def version(self, namespace: str, key: bytes, version: int) -> Future[Entry | None]:
         queue = self._connections.reading(namespace, key)
-        return queue.submit(OpKind.READ, scanning.find_version, self.context(namespace, key), version)
+        return queue.submit(OpKind.READ, scanning.find_version, self._context(namespace, key), version)
 
     async def export(self, namespaces: Sequence[str] | None = None) -> AsyncIterator[Item]:
         now_ms = self._clock.now_ms()
@@ -160,10 +169,10 @@ class SqliteValues:
     def stats(self, namespace: str | None = None) -> Future[ValueStats]:
         return self._connections.ask(scanning.measure, namespace, self._clock.now_ms(), self._locks.alive)
 
-    def context(self, namespace: str, key: bytes) -> EntryContext:
+    def _context(self, namespace: str, key: bytes) -> EntryContext:
         return EntryContext(self._codec, namespace, key, self._clock.now_ms())
 
-    def trail(self, namespace: str, key: bytes, origin: Origin) -> WriteEffects:
+    def _effects(self, namespace: str, key: bytes, origin: Origin) -> WriteEffects:
         if not self._history and self._events.is_quiet:
             return NO_EFFECTS
         wanted, rule = self._events.subscriptions.of_key(namespace, key), self._history.get(namespace)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from spyweb.store.protocol import Durability
-from spyweb.store.sqlite.entries import WHOLE_NUMBER, expire, increment, parse_number, put
+from spyweb.model import Value
+from spyweb.store.crypto.sealing import PLAIN
+from spyweb.store.protocol import KEEP, Addition, Drop, Durability, Entry, Leave, Put, Replacement, Transform
+from spyweb.store.sqlite.changes import EntryContext
+from spyweb.store.sqlite.entries import NO_EFFECTS, WHOLE_NUMBER, parse_number, put_sum, set_expiry, write
 from spyweb.store.sqlite.store import open_up_to_date
 from tests.fakes.growth import LINEAR, growth
 
@@ -28,53 +32,81 @@ def read(database: sqlite3.Connection) -> tuple[object, ...]:
     return row
 
 
+def change(database: sqlite3.Connection, now_ms: int, transform: Transform, key: bytes = b"k") -> object:
+    return write(database, EntryContext(PLAIN, "global", key, now_ms), transform, NO_EFFECTS)
+
+
+def put(database: sqlite3.Connection, value: bytes, now_ms: int, key: bytes = b"k") -> None:
+    change(database, now_ms, Replacement(lambda: Put(value)), key)
+
+
+def expire(database: sqlite3.Connection, at_ms: int, now_ms: int) -> None:
+    assert set_expiry(database, EntryContext(PLAIN, "global", b"k", now_ms), at_ms)
+
+
 def test_a_new_entry_has_version_one_and_two_equal_moments(database: sqlite3.Connection) -> None:
-    put(database, "global", b"k", b"v", 1000)
+    put(database, b"v", 1000)
 
     assert read(database) == ("s", b"v", None, 1, 1000, 1000)
 
 
 def test_every_write_counts_up_the_version_and_keeps_the_moment_of_creation(database: sqlite3.Connection) -> None:
-    put(database, "global", b"k", b"1", 1000)
-    increment(database, "global", b"k", 0, 1, 2000)
-    expire(database, "global", b"k", 9000, 3000)
-    put(database, "global", b"k", b"v", 4000)
+    put(database, b"1", 1000)
+    assert change(database, 2000, partial(put_sum, 0, 1)) == 2
+    expire(database, 9000, 3000)
+    put(database, b"v", 4000)
 
     assert read(database) == ("s", b"v", None, 4, 1000, 4000)
 
 
 def test_writing_an_expired_entry_creates_it_anew_with_a_version_never_seen(database: sqlite3.Connection) -> None:
-    put(database, "global", b"k", b"1", 1000)
-    expire(database, "global", b"k", 2000, 1000)
-    put(database, "global", b"k", b"v", 2000)
-
-    assert read(database) == ("s", b"v", None, 3, 2000, 2000)
-
-
-def test_many_puts_at_once_are_one_statement(database: sqlite3.Connection) -> None:
-    put(database, "global", b"k", b"1", 1000)
-    expire(database, "global", b"k", 9000, 1000)
-    several = [("global", b"k", b"2", 2500), ("global", b"new", b"2", 2500), ("global", b"k", b"", 2600)]
-    seen: list[str] = []
-    database.set_trace_callback(seen.append)
-
-    assert put.together(database, several) == [None] * 3
-
-    assert len(seen) == 1
-    rows = database.execute("SELECT key, value, expires_ms, version, created_ms, updated_ms FROM entry").fetchall()
-    assert rows == [(b"k", b"", None, 4, 1000, 2600), (b"new", b"2", None, 1, 2500, 2500)]
-
-
-def test_one_over_an_expired_entry_makes_each_be_put_by_itself(database: sqlite3.Connection) -> None:
-    put(database, "global", b"old", b"1", 1000)
-    expire(database, "global", b"old", 2000, 1000)
-    with pytest.raises(sqlite3.IntegrityError):
-        put.together(database, [("global", b"new", b"2", 2500), ("global", b"old", b"2", 2500)])
-    for key in (b"new", b"old"):
-        put(database, "global", key, b"2", 2500)
+    put(database, b"1", 1000)
+    expire(database, 2000, 1000)
+    put(database, b"2", 2500, b"new")
+    put(database, b"v", 2500)
 
     rows = database.execute("SELECT key, version, created_ms FROM entry ORDER BY rowid").fetchall()
-    assert rows == [(b"new", 1, 2500), (b"old", 3, 2500)]
+    assert rows == [(b"new", 1, 2500), (b"k", 3, 2500)]
+
+
+@pytest.mark.parametrize("decision", [Put(b"new", 9000, "put"), Put(7), Drop("gone"), Leave("left")])
+@pytest.mark.parametrize("expires_ms", [None, 2000, 1500])
+def test_what_is_replaced_without_a_look_is_as_after_a_look(
+    database: sqlite3.Connection, decision: Put | Drop | Leave, expires_ms: int | None
+) -> None:
+    found = []
+    for transform in (Replacement(lambda: decision), lambda _: decision):
+        database.execute("DELETE FROM entry")
+        put(database, b"1", 1000)
+        if expires_ms:
+            expire(database, expires_ms, 1000)
+        given = change(database, 1500, transform)
+        found.append((given, database.execute("SELECT * FROM entry").fetchall()))
+
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("before", [None, 1, 2**63 - 1, b"7", 1.5])
+@pytest.mark.parametrize("expires_ms", [None, 2000, 1500])
+def test_what_is_added_without_the_rule_is_as_with_it(
+    database: sqlite3.Connection, before: Value, expires_ms: int | None
+) -> None:
+    found: list[object] = []
+    for transform in (Addition(2, lambda total: total, add_up), add_up):
+        database.execute("DELETE FROM entry")
+        if before is not None:
+            change(database, 1000, Replacement(lambda: Put(before, expires_ms)))
+        found.append((change(database, 1500, transform), database.execute("SELECT * FROM entry").fetchall()))
+
+    assert found[0] == found[1]
+
+
+def add_up(entry: Entry | None) -> Put | Leave:
+    """Add 2 to an integer, where the sum fits into 64 bits."""
+    number = entry.value if entry else 0
+    if type(number) is not int or number > 2**62:
+        return Leave("refused")
+    return Put(number + 2, KEEP, number + 2)
 
 
 @pytest.mark.parametrize(
