@@ -15,7 +15,7 @@ from contextlib import suppress
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Generic, NamedTuple, Self, TypeVar, TypeVarTuple
+from typing import Any, Generic, NamedTuple, Self, TypeVar, TypeVarTuple
 
 import aiosqlite
 import structlog
