@@ -8,7 +8,7 @@ from spyweb.clock import Clock
 from spyweb.errors import StoreError
 from spyweb.store.marker import Marker
 from spyweb.store.protocol import NO_HISTORY, Durability, HistoryRules, Store
-from spyweb.store.sqlite.store import open_store
+from spyweb.store.sqlite.store import open_in_memory, open_store
 
 SQLITE = "sqlite:///"
 MEMORY = "memory:"
@@ -25,9 +25,7 @@ async def open_any(
 ) -> Store:
     """Open, or make, the store.  Memory needs no key: nothing of it reaches a disk."""
     if url == MEMORY:
-        from spyweb.store.memory.memory import MemoryStore  # 0.7 MB that other daemons need not hold
-
-        return MemoryStore(clock, history=history)
+        return await open_in_memory(clock=clock, history=history)
     if url.startswith(SQLITE):
         path = Path(url.removeprefix(SQLITE))
         if not path.parent.is_dir():

@@ -19,13 +19,11 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/store/test_contract.py": ("store/protocol",),
     # What holds for every kind of store is tested on all of them.
     "tests/unit/store/test_state_contract.py": (
-        "store/sqlite/changes", "store/memory/memory_desk", "store/memory/memory_values", "store/sqlite/scanning",
-        "store/sqlite/transfer", "store/sqlite/values", "store/values_protocol",
+        "store/sqlite/changes", "store/sqlite/scanning", "store/sqlite/transfer", "store/values_protocol",
     ),
-    "tests/unit/store/test_locks_contract.py": ("store/sqlite/locks", "store/memory/memory_locks"),
-    "tests/unit/store/test_events_contract.py": ("store/memory/memory_events",),
-    "tests/unit/store/test_records_contract.py": ("store/memory/memory_records", "store/records_protocol"),
-    "tests/unit/store/test_outbox_contract.py": ("store/memory/memory_outbox", "store/outbox_protocol"),
+    "tests/unit/store/test_locks_contract.py": ("store/sqlite/locks",),
+    "tests/unit/store/test_records_contract.py": ("store/records_protocol",),
+    "tests/unit/store/test_outbox_contract.py": ("store/outbox_protocol",),
     "tests/unit/store/sqlite/test_vault.py": ("store/sqlite/rotation",),
     "tests/unit/store/user_sql/test_user_db.py": ("store/user_sql/session",),
     "tests/unit/store/user_sql/test_spawner.py": ("store/user_sql/wire",),

@@ -20,7 +20,6 @@ from spyweb.model import Cron, Cursor, Every, Failure, JobId, JobSpec, Outcome, 
 from spyweb.service.daemon import DaemonService
 from spyweb.service.state import StateService
 from spyweb.settings import StateSettings
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import NO_HISTORY, HistoryRules, StoreStats
 from spyweb.views.health import Health, Vitals, view_health
 from spyweb.views.jobs import (
@@ -39,6 +38,7 @@ from spyweb.views.outbox import MessageView
 from spyweb.views.records import RecordView
 from spyweb.views.runs import LogLine, RunEnded, RunEvent
 from tests.fakes.clock import FakeClock
+from tests.fakes.memory.memory import MemoryStore
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 PRICES, BACKUP, TYPO = JobId("prices"), JobId("backup"), JobId("typo")

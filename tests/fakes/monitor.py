@@ -29,9 +29,9 @@ from spyweb.ops.network.request import Fetch, Response
 from spyweb.runs.live import LiveJob
 from spyweb.runs.records import ctx_of
 from spyweb.settings import HttpSettings
-from spyweb.store.memory.memory import MemoryStore
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import FakeMachine
+from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.town import make_job
 
 SHOP = JobId("shop")

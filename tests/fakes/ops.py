@@ -18,13 +18,13 @@ from spyweb.ops.network.request import Fetch, Http, Response
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.settings import HttpSettings, StateSettings
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import Durability, Store
 from spyweb.store.user_sql.connection import Opening
 from spyweb.store.user_sql.spawner import SqlSpawner
 from spyweb.store.user_sql.user_db import UserDatabase
 from spyweb.store.user_sql.views import Engine
 from tests.fakes.clock import FakeClock
+from tests.fakes.memory.memory import MemoryStore
 
 PRICES = JobId("prices")
 BACKUP = JobId("backup")

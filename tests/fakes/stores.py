@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spyweb.clock import Clock
 from spyweb.model import HistoryRule, Value
-from spyweb.store.memory.memory import MemoryStore
+from spyweb.store.opening import open_any
 from spyweb.store.protocol import (
     KEEP,
     NO_HISTORY,
@@ -26,8 +26,9 @@ from spyweb.store.protocol import (
     Transform,
 )
 from spyweb.store.sqlite.store import open_store
+from tests.fakes.memory.memory import MemoryStore
 
-KINDS = ["sqlite", "sealed", "memory"]
+KINDS = ["sqlite", "sealed", "memory", "fake"]  # a file, an encrypted one, `url = "memory:"`, the fake of tests
 KEY = bytes(range(32))
 
 LOGGED = "scope:logged"  # keeps three past versions of each key
@@ -35,14 +36,19 @@ AGED = "scope:aged"  # keeps past versions for an hour
 RULES: HistoryRules = {LOGGED: HistoryRule(versions=3), AGED: HistoryRule(age_ms=3_600_000)}
 
 
+async def open_kind(kind: str, path: Path, clock: Clock, history: HistoryRules = NO_HISTORY) -> Store:
+    match kind:
+        case "fake":
+            return MemoryStore(clock, history=history)
+        case "memory":
+            return await open_any("memory:", clock=clock, history=history)
+    key = KEY if kind == "sealed" else None
+    return await open_store(path, clock=clock, durability=Durability.NORMAL, key=key, history=history)
+
+
 @asynccontextmanager
 async def opened(kind: str, path: Path, clock: Clock, history: HistoryRules = NO_HISTORY) -> AsyncIterator[Store]:
-    key = KEY if kind == "sealed" else None
-    store: Store = (
-        MemoryStore(clock, history=history)
-        if kind == "memory"
-        else await open_store(path, clock=clock, durability=Durability.NORMAL, key=key, history=history)
-    )
+    store = await open_kind(kind, path, clock, history)
     try:
         yield store
     finally:

@@ -14,10 +14,10 @@ from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Runner
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.stalls import StallRecorder
-from spyweb.store.memory.memory import MemoryStore
 from tests.fakes.calls import FakeTimers
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import FakeMachine, FakeMonitors
+from tests.fakes.memory.memory import MemoryStore
 
 MINUTE_MS = 60_000
 

@@ -13,10 +13,10 @@ from spyweb.model import ChangeKind, JobId, Never, On, RunId, Value
 from spyweb.runs.live import LiveJob
 from spyweb.runs.triggers import Triggers
 from spyweb.specs.watches import read_on
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import NOBODY, ChangeEvent, Drop, Origin, Put, WantedChange, scope_namespace
 from tests.fakes.changes import waiting
 from tests.fakes.clock import FakeClock
+from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.town import Town, make_job, town
 
 

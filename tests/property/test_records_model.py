@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spyweb.model import JobId
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import Durability, NewRecord, Store
 from spyweb.store.sqlite.store import open_store
 from tests.fakes.clock import FakeClock
+from tests.fakes.memory.memory import MemoryStore
 
 DAY_S = 86_400
 

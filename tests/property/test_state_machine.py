@@ -20,9 +20,9 @@ from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import JobId, Outcome, RunId, RunState
 from spyweb.ops import catalog
 from spyweb.ops.world import Call, World
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import Change, End, Held, HistoryRule, NewRun
 from tests.fakes.clock import FakeClock
+from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.ops import ask, make_call, make_world
 
 assert catalog.names()

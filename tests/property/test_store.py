@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from spyweb.errors import StoreError
 from spyweb.model import Cursor, Failure, JobId, Outcome, RunId, RunState
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import Begin, Change, Durability, End, Entries, NewRun, SkippedRange, Store
 from spyweb.store.sqlite.store import open_store
 from tests.fakes.clock import FakeClock
+from tests.fakes.memory.memory import MemoryStore
 
 # Entries
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from spyweb.model import JobId, Outcome, Overlap, Retry, Run, RunId
 from spyweb.runs.state_trigger import event_of
-from spyweb.store.memory.memory import MemoryStore
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS
+from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.triggered import TriggeredTown, make_listener, on, triggered_town
 
 JOBS: dict[str, dict[str, object]] = {

@@ -159,7 +159,7 @@ def test_values_locks_and_events_are_those_of_the_store_of_dictionaries(kind: st
 
 async def compare(kind: str, story: list[Step], path: Path) -> None:
     clock = FakeClock()
-    async with opened(kind, path, clock, RULES) as real, opened("memory", path, clock, RULES) as model:
+    async with opened(kind, path, clock, RULES) as real, opened("fake", path, clock, RULES) as model:
         for store in (real, model):
             store.events.watch(WATCHES)
         for step in story:

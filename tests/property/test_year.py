@@ -6,8 +6,8 @@ import pytest
 
 from spyweb.model import Cron, Every, JobId, Outcome, Schedule
 from spyweb.schedules.due import next_due
-from spyweb.store.memory.memory import MemoryStore
 from tests.fakes.clock import FakeClock
+from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.town import make_job, town
 
 DAY = 86_400.0

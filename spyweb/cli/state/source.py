@@ -127,9 +127,13 @@ class LocalState:
             return (await ask(self._service(store)),)
 
         async def nothing_yet() -> tuple[T]:
-            from spyweb.store.memory.memory import MemoryStore
+            from spyweb.store.sqlite.store import open_in_memory
 
-            return await answer(MemoryStore(self._project.clock))
+            store = await open_in_memory(clock=self._project.clock)
+            try:
+                return await answer(store)
+            finally:
+                await store.close()
 
         found = self._project.offline.read(answer, None) or asyncio.run(nothing_yet())
         return found[0]

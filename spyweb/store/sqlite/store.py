@@ -37,6 +37,7 @@ from spyweb.store.sqlite.runs import SqliteRuns
 from spyweb.store.sqlite.values import SqliteValues
 from spyweb.store.sqlite.vault import check_key, codec_of, encrypt_first, purge
 
+IN_MEMORY = Path(":memory:")  # as SQLite spells it
 STATEMENTS_KEPT_PREPARED = 64  # more than the store has
 WAL_KEPT_BYTES = 64 << 20
 PAGES_BETWEEN_CHECKPOINTS = 8000  # 32 MB of log
@@ -62,7 +63,7 @@ class SqliteStore:
             writes=writer.writes,
             batches=writer.batches,
             errors=writer.errors,
-            size_bytes=sum(map(size_of, files_of(self._path))),
+            size_bytes=0 if self._path == IN_MEMORY else sum(map(size_of, files_of(self._path))),
             last_commit_ms=writer.last_commit_ms,
             pending=writer.pending,
             oldest_pending_s=writer.oldest_pending_s,
@@ -95,6 +96,12 @@ async def open_store(  # noqa: PLR0913 - each but the first is an option
     if read_only:
         return await open_to_look(path, clock, codec, history)
     return SqliteStore(path, await open_connections(path, clock, durability, codec, marker), clock, codec, history)
+
+
+async def open_in_memory(*, clock: Clock, history: HistoryRules = NO_HISTORY) -> SqliteStore:
+    """Open a database that leaves nothing behind.  One connection does all: no other would see what it writes."""
+    queue = await open_queue(IN_MEMORY, clock, partial(connect_to_memory, clock.now_ms()))
+    return SqliteStore(IN_MEMORY, Connections(writer=queue, reader=queue, questions=queue), clock, PLAIN, history)
 
 
 async def open_to_look(path: Path, clock: Clock, codec: Codec, history: HistoryRules) -> SqliteStore:
@@ -175,6 +182,16 @@ def refuse_unfit(path: Path, known: Sequence[Migration], codec: Codec) -> None:
         check(connection, path, killed=killed)
         refuse_newer(connection, path, known)
         check_key(connection, path, codec)
+
+
+def connect_to_memory(now_ms: int) -> sqlite3.Connection:
+    connection = connect(IN_MEMORY)
+    try:
+        migrate(connection, IN_MEMORY, load_migrations(), now_ms)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def open_as_it_is(path: Path, codec: Codec = PLAIN) -> sqlite3.Connection:

@@ -19,10 +19,10 @@ from spyweb.scheduler.scheduler import Scheduler
 from spyweb.settings import load_settings
 from spyweb.settings.sections import LOCK_NAME
 from spyweb.store.lock import hold_lock
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.views.health import SCHEDULER_STALLED_MS
 from spyweb.web.serve import PrivateSocket
 from tests.fakes.clock import FakeClock
+from tests.fakes.memory.memory import MemoryStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

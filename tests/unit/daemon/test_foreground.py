@@ -12,10 +12,10 @@ from spyweb.daemon.runtime import JobRuntime
 from spyweb.errors import StoreError
 from spyweb.model import JobId
 from spyweb.outbox.sender import OutboxSender
-from spyweb.store.memory.memory import MemoryStore
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import OTHER_HOOK, message
+from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.receiver import Receiver
 
 

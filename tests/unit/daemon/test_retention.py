@@ -12,10 +12,10 @@ from spyweb.model import Outcome, RunState
 from spyweb.outbox.sender import OutboxSender
 from spyweb.settings import load_settings
 from spyweb.settings.units import DAY_MS
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import Change, End, NewRun
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
+from tests.fakes.memory.memory import MemoryStore
 
 MONTH_S = 30 * 24 * 3600.0
 

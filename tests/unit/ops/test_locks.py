@@ -11,9 +11,9 @@ from spyweb.errors import StoreClosed
 from spyweb.model import JobId, Outcome, RunId, RunState
 from spyweb.ops.lock_queue import LockRequest
 from spyweb.ops.locks import LONGEST_RECHECK, LockKeeper
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import Change, End, Held, NewRun
 from tests.fakes.clock import FakeClock
+from tests.fakes.memory.memory import MemoryStore
 
 LEASE_MS = 30_000
 

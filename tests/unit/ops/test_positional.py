@@ -8,8 +8,8 @@ import pytest
 from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.ops import catalog
-from spyweb.store.memory.memory import MemoryStore
 from tests.fakes.clock import FakeClock
+from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.ops import ask, make_call, make_world
 
 assert catalog.names()

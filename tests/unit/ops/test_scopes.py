@@ -9,11 +9,11 @@ from spyweb.model import RunId
 from spyweb.ops import catalog
 from spyweb.ops.world import Call
 from spyweb.settings import StateSettings
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import SCOPES, ChangeKind, Watch
 from tests.fakes.changes import kept
 from tests.fakes.clock import FakeClock
 from tests.fakes.collisions import colliding_numbers
+from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.ops import PRICES, ask, make_call, make_world, table
 
 assert catalog.names()

@@ -12,10 +12,10 @@ from spyweb.model import MIB
 from spyweb.ops import catalog
 from spyweb.ops.world import Call
 from spyweb.settings import StateSettings
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import HistoryRule
 from spyweb.store.sqlite.bounds import ITEM_COST
 from tests.fakes.clock import FakeClock
+from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.ops import BACKUP, PRICES, ask, make_call, make_world
 
 A_FUNCTION = Foreign(Ext.FOREIGN, "function")

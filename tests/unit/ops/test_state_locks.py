@@ -12,8 +12,8 @@ from spyweb.ops import catalog
 from spyweb.ops.state_locks import LONGEST_TIMEOUT, LockTerms, terms_of
 from spyweb.ops.world import Call, World
 from spyweb.settings import StateSettings
-from spyweb.store.memory.memory import MemoryStore
 from tests.fakes.clock import FakeClock
+from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.ops import BACKUP, PRICES, ask, make_call, make_world
 
 assert catalog.names()

@@ -15,9 +15,9 @@ from spyweb.ops.op import CATALOGUE
 from spyweb.ops.state import put as _state_is_there  # noqa: F401 - registers the op
 from spyweb.ops.store import LOGGED_PER_RUN, global_store_incr
 from spyweb.ops.world import Call
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import Watch
 from tests.fakes.clock import FakeClock
+from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.ops import BACKUP, PRICES, make_call, make_world
 
 LARGEST = 2**63 - 1

@@ -17,10 +17,10 @@ from spyweb.model import Ending, JobId, Outcome, Retry, Run, RunId, RunState
 from spyweb.runs.attempt import Surroundings, attempt, cancel
 from spyweb.runs.live import LiveJobs
 from spyweb.stalls import TOO_OFTEN, Work
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import ChangeEvent
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import SUCCESS, FakeMachine, FakeMonitors
+from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.monitor import make_monitor
 from tests.fakes.stalling import Hands
 from tests.fakes.town import SilentHost, make_job, silent_host

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from spyweb.model import JobId, Outcome, RunId, RunState
 from spyweb.runs.end_batcher import PATIENCE, EndBatcher
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import Change, End, NewRun, Runs
 from tests.fakes.clock import FakeClock
+from tests.fakes.memory.memory import MemoryStore
 
 
 class Notebook:

@@ -18,12 +18,12 @@ from spyweb.runs.live import LiveJob
 from spyweb.runs.overlap import QUEUE_LIMIT
 from spyweb.runs.runner import LAST_PATIENCE, STOP_PATIENCE
 from spyweb.stalls import TOO_OFTEN, Work
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import Change
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.hanging import HangingRecord
 from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS
+from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.stalling import Hands
 from tests.fakes.town import Town, make_job, silent_host, town
 

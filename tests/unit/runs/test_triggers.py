@@ -27,11 +27,11 @@ from spyweb.model import (
 from spyweb.runs.claims import RunRequest
 from spyweb.runs.lineup import CAUSED_LIMIT
 from spyweb.runs.triggers import MOST_DEPTH, PAGE
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import BEFORE_ALL, GLOBAL, ChangeEvent, Origin, Position, Put, WantedChange
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import FAILED, LOST, SUCCESS
+from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.town import make_job
 from tests.fakes.triggered import make_listener, on, triggered_town
 

@@ -14,12 +14,12 @@ from spyweb.errors import Refused, StoreError
 from spyweb.model import At, Cron, Every, JobId, Misfire, MisfirePolicy, Never, Overlap, Run, RunId, RunState, Start
 from spyweb.runs.live import LiveJob
 from spyweb.scheduler.scheduler import LOOK_AT_CLOCK_EVERY
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import Change, NewRun
 from tests.fakes.calls import FakeTimers
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.hanging import HangingRecord
+from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.town import MINUTE_MS, Town, make_job, tell, town
 
 HOUR = 3600.0

@@ -10,9 +10,9 @@ import pytest
 
 from spyweb.errors import Refused
 from spyweb.service.state_watch import HEARTBEAT, MOST_BYTES, MOST_WAITING, watch
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.views.state import ChangeView
 from tests.fakes.clock import FakeClock
+from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.stores import put, until_told
 
 

@@ -12,11 +12,10 @@ from msgspec import structs
 
 from spyweb.errors import CursorMoved, StoreClosed, StoreError
 from spyweb.model import Cursor, Failure, JobId, Outcome, Run, RunId, RunState, TriggerType
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import GLOBAL, Begin, Change, End, NewRun, Store, job_namespace
-from spyweb.store.sqlite.store import open_store
 from tests.fakes.changes import NEWS, PRICES, make_cursor, make_end, make_run, make_skipped, run_once, start_run, tell
 from tests.fakes.clock import FakeClock
+from tests.fakes.stores import KINDS, opened
 
 LARGEST = (1 << 63) - 1
 
@@ -26,12 +25,10 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=["sqlite", "memory"])
+@pytest.fixture(params=KINDS)
 async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
-    kind: str = request.param
-    store: Store = MemoryStore(clock) if kind == "memory" else await open_store(tmp_path / "spyweb.db", clock=clock)
-    yield store
-    await store.close()
+    async with opened(request.param, tmp_path / "spyweb.db", clock) as store:
+        yield store
 
 
 # Entries

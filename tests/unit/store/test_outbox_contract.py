@@ -11,7 +11,7 @@ from spyweb.store.protocol import Store, Target
 from tests.fakes.changes import NEWS, PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import DESKTOP, HOOK, OTHER_HOOK, message, next_payload
-from tests.fakes.stores import opened, until_told
+from tests.fakes.stores import KINDS, opened, until_told
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=["sqlite", "memory"])
+@pytest.fixture(params=KINDS)
 async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
     async with opened(request.param, tmp_path / "spyweb.db", clock) as store:
         yield store

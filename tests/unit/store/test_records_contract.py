@@ -14,7 +14,7 @@ from spyweb.store.protocol import NewRecord, Record, Store
 from tests.fakes.changes import NEWS, PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import item, listed, message, titles
-from tests.fakes.stores import opened
+from tests.fakes.stores import KINDS, opened
 
 DAY_S = 86_400.0
 DAY_MS = 86_400_000
@@ -25,7 +25,7 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=["sqlite", "memory"])
+@pytest.fixture(params=KINDS)
 async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
     async with opened(request.param, tmp_path / "spyweb.db", clock) as store:
         yield store

@@ -10,9 +10,9 @@ from functools import partial
 from itertools import islice
 
 from spyweb.model import JobId
-from spyweb.store.memory.memory_desk import Desk
-from spyweb.store.memory.memory_records import MemoryRecords
 from spyweb.store.protocol import Message, NewMessage, Target
+from tests.fakes.memory.memory_desk import Desk
+from tests.fakes.memory.memory_records import MemoryRecords
 
 
 @dataclass(slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec import structs
 
 from spyweb.errors import StoreError
-from spyweb.store.memory.memory import MemoryStore
 from spyweb.store.protocol import GLOBAL, Change
 from tests.fakes.changes import make_run
 from tests.fakes.clock import FakeClock
+from tests.fakes.memory.memory import MemoryStore
 
 
 async def test_every_future_is_done_when_it_is_given() -> None:

@@ -9,10 +9,10 @@ from functools import partial
 
 from spyweb.model import JobId, RunId
 from spyweb.store.crypto.sealing import PLAIN
-from spyweb.store.memory.memory_desk import Desk
 from spyweb.store.protocol import BEFORE_ALL, ChangeEvent, Origin, Position, WantedChange, Watch
 from spyweb.store.sqlite.changes import ChangeNote, EntryContext
 from spyweb.store.sqlite.subscriptions import Subscribers, Subscriptions, event_of
+from tests.fakes.memory.memory_desk import Desk
 
 
 class MemoryEvents:

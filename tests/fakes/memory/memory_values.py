@@ -15,9 +15,6 @@ from typing import NamedTuple, TypeVar, cast
 from spyweb.errors import StoreError
 from spyweb.store.crypto.sealing import PLAIN
 from spyweb.store.encoding import as_text
-from spyweb.store.memory.memory_desk import Desk
-from spyweb.store.memory.memory_events import MemoryEvents
-from spyweb.store.memory.memory_locks import MemoryLocks
 from spyweb.store.patterns import compile_pattern
 from spyweb.store.protocol import (
     NOBODY,
@@ -37,6 +34,9 @@ from spyweb.store.sqlite.bounds import size_of_row, size_of_value, within
 from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext, Row, decide, entry_of, is_live, renewed
 from spyweb.store.sqlite.entries import put_sum
 from spyweb.store.sqlite.transfer import LoadFate, Loading, fate_of, in_both, loaded_row
+from tests.fakes.memory.memory_desk import Desk
+from tests.fakes.memory.memory_events import MemoryEvents
+from tests.fakes.memory.memory_locks import MemoryLocks
 
 
 class Past(NamedTuple):

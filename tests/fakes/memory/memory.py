@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from spyweb.clock import Clock
 from spyweb.errors import CursorMoved
 from spyweb.model import Cursor, JobId, Run, RunId, RunState
-from spyweb.store.memory.memory_desk import Desk
-from spyweb.store.memory.memory_events import MemoryEvents
-from spyweb.store.memory.memory_locks import MemoryLocks
-from spyweb.store.memory.memory_outbox import MemoryOutbox
-from spyweb.store.memory.memory_records import MemoryRecords
-from spyweb.store.memory.memory_values import MemoryEntries, MemoryValues, Table
 from spyweb.store.protocol import NO_HISTORY, Begin, Change, End, HistoryRules, NewRun, SkippedRange, StoreStats
+from tests.fakes.memory.memory_desk import Desk
+from tests.fakes.memory.memory_events import MemoryEvents
+from tests.fakes.memory.memory_locks import MemoryLocks
+from tests.fakes.memory.memory_outbox import MemoryOutbox
+from tests.fakes.memory.memory_records import MemoryRecords
+from tests.fakes.memory.memory_values import MemoryEntries, MemoryValues, Table
 
 
 class MemoryRuns:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import partial
 
 from spyweb.model import RunId
-from spyweb.store.memory.memory_desk import Desk
 from spyweb.store.protocol import Alive, Held
 from spyweb.store.sqlite.locks import Holdings, is_held, nobody_lives, shorten
+from tests.fakes.memory.memory_desk import Desk
 
 
 class MemoryLocks:
