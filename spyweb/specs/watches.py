@@ -38,7 +38,7 @@ _RESERVED = frozenset(
 
 @shaped(one_or_many(table_of({"scope": TEXT, "key": TEXT, "events": _EVENTS, "when": TEXT})))
 def read_on(value: object) -> tuple[On, ...]:
-    """Raises ValueError with what was expected."""
+    """Read the `on` of a job.  Raises ValueError with what was expected."""
     return tuple(_read_one(item) for item in (value if isinstance(value, list) else [value]))
 
 
@@ -59,7 +59,7 @@ def _read_one(value: object) -> On:
 
 
 def _namespace(scope: str) -> str:
-    """The name of another family stands for that family; `scope:` before a name makes it a scope's in any case."""
+    """Return the namespace: another family's name stands for that family, unless `scope:` stands before it."""
     if scope in (AGENT, JOB):
         raise ValueError(f"scope {scope!r} must go on with a name")
     if scope.startswith(AGENT):
@@ -110,5 +110,5 @@ def concerns(on: On, change: WantedChange) -> bool:
 
 
 def scope_of(namespace: str) -> str:
-    """The scope as scripts and people know it."""
+    """Return the scope's name as scripts and people know it."""
     return namespace.removeprefix(SCOPES)

@@ -15,14 +15,14 @@ from spyweb.model import JobId
 
 
 class Channel(StrEnum):
-    """By what way a message goes."""
+    """The way that a message takes."""
 
     WEBHOOK = "webhook"
     DESKTOP = "desktop"
 
 
 class Target(NamedTuple):
-    """Where messages go, one after the other."""
+    """A receiver, which gets its messages one after the other."""
 
     channel: Channel
     address: str  # a webhook's URL; of the desktop empty
@@ -55,7 +55,7 @@ class Outbox(Protocol):
     """Messages that wait, each until it has arrived or was given up.  A dead one is kept for a while, never sent."""
 
     def add(self, messages: Sequence[NewMessage], *, settles: Sequence[int] = ()) -> Future[list[int]]:
-        """Keep them, all in one transaction; gives their ids.
+        """Keep messages, all in one transaction; gives their ids.
 
         In the same transaction the records with these timestamps are not owed any more: they are announced by these
         messages, or were found not worth one.
@@ -65,30 +65,30 @@ class Outbox(Protocol):
         """Call this on the loop with their targets each time that messages were added, after the commit."""
 
     def targets(self) -> Future[list[Target]]:
-        """Those with messages that wait."""
+        """Return the targets of messages that wait."""
 
     def next(self, target: Target, now_ms: int) -> Future[Message | None]:
-        """The one to be sent next, due or not; None when none waits.
+        """Return the message to be sent next, due or not; None when none waits.
 
-        They go in the order in which they were added.  One that was put off holds up those behind it, unless it was
-        said not to.
+        Messages go in the order in which they were added.  One that was put off holds up those behind it, unless
+        `put_off` said not to.
         """
 
     def done(self, message: int) -> Future[None]:
-        """It has arrived."""
+        """Forget a message: it has arrived."""
 
     def put_off(self, message: int, *, next_ms: int, error: str, holds: bool) -> Future[None]:
-        """An attempt has failed; with `holds` those behind it wait for the next one."""
+        """Note that an attempt has failed; with `holds` the messages behind it wait for the next one."""
 
     def give_up(self, message: int, *, error: str) -> Future[None]: ...
 
     def unsent(self, job: JobId | None, limit: int) -> Future[list[Message]]:
-        """Those that wait and the dead ones, newest first."""
+        """Return the messages that wait and the dead ones, newest first."""
 
     def retry(self, message: int | None) -> Future[list[int]]:
-        """Have this one, or all, sent now, and the dead live as long again as new ones; gives their ids."""
+        """Have this message, or all, sent now; a dead one is tried as long again as a new one.  Gives their ids."""
 
     def count_dead(self) -> Future[int]: ...
 
     async def prune(self, *, older_than_ms: int) -> int:
-        """Delete those that were given up before the moment; gives how many."""
+        """Delete messages that were given up before the moment; gives how many."""

@@ -124,7 +124,7 @@ def job_namespace(job: JobId) -> str:
 
 
 class Durability(StrEnum):
-    """What an acknowledged write outlives."""
+    """The accident that an acknowledged write survives."""
 
     FULL = "full"  # the machine losing its power
     NORMAL = "normal"  # the daemon being killed
@@ -147,7 +147,7 @@ class NewRun(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin:
-    """A waiting run starts."""
+    """The start of a waiting run."""
 
     run: RunId
     started_ms: int
@@ -155,7 +155,7 @@ class Begin:
 
 
 class End(Struct, frozen=True, kw_only=True):
-    """A run ends."""
+    """The end of a run."""
 
     run: RunId
     ended_ms: int
@@ -211,7 +211,7 @@ class SkippedRange:
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """What happens to jobs and runs at one moment.  All of it is committed, or none."""
+    """Changes of jobs and runs that are committed together, or not at all."""
 
     expects: Sequence[Cursor] = ()  # as they must be on record, or all of it is refused
     cursors: Sequence[Cursor] = ()
@@ -264,13 +264,13 @@ class Runs(Protocol):
     def cursors(self) -> Future[dict[JobId, Cursor]]: ...
 
     def open(self) -> Future[list[Run]]:
-        """Runs that have not ended (waiting or running), oldest first."""
+        """Return the runs that have not ended (waiting or running), oldest first."""
 
     def list(self, job: JobId | None = None, *, limit: int = 30, before: RunId | None = None) -> Future[list[Run]]:
-        """Newest first."""
+        """Return runs of one job, or of all, newest first."""
 
     def latest(self) -> Future[dict[JobId, Run]]:
-        """The newest ended run of each job that really ran (not a skipped range)."""
+        """Return the newest ended run of each job: one that ran, not a skipped range."""
 
     async def prune(self, *, keep: int, older_than_ms: int) -> int:
         """Delete ended rows beyond `keep` a job, or ended before the moment; gives how many.
@@ -281,7 +281,7 @@ class Runs(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStats:
-    """Since the store was opened."""
+    """Figures of a store since it was opened."""
 
     path: str
     writes: int

@@ -44,24 +44,24 @@ class Records(Protocol):
     """The records of every job, and the hashes of all items that it has seen, those of pruned records included."""
 
     def add(self, job: JobId, items: Sequence[NewRecord], *, owed: bool = False) -> Future[list[int | None]]:
-        """Record what is new, all in one transaction and in this order.
+        """Record the items that are new, all in one transaction and in this order.
 
         Gives for each item the `timestamp_ns` of its record; None where its hash was seen before, in the store or
-        further up among these.  Raises StoreError, and records nothing, for text that is no Unicode.  With `owed` the
-        new ones are to be announced: they stay owed, over a crash too, until Outbox.add settles them.
+        among the items before it.  With `owed` the new ones are to be announced: they stay owed, over a crash too,
+        until Outbox.add settles them.  Raises StoreError, and records nothing, for text that is no Unicode.
         """
 
     def owed(self, job: JobId, limit: int) -> Future[list[Record]]:
-        """What is still to be announced, oldest first."""
+        """Return the records that are still to be announced, oldest first."""
 
     def move(self, old: JobId, new: JobId) -> Future[int]:
         """Give a renamed job its records, and what it has seen; gives how many records.  Doing so twice is no error."""
 
     def list(self, job: JobId | None = None, *, limit: int = 30, before_ns: int | None = None) -> Future[list[Record]]:
-        """Newest first, of one job or of all together."""
+        """Return records of one job, or of all together, newest first."""
 
     async def prune(self, *, keep: int, older_than_ms: int | None, unseen_since_ms: int) -> int:
-        """Delete records beyond `keep` a job, but none that is owed, or from before the moment; gives how many.
+        """Delete records from before the moment, and those beyond `keep` a job that are not owed; gives how many.
 
         What was seen stays seen, unless no item has had its hash since `unseen_since_ms`.  Works in slices, and holds
         up no write for long.

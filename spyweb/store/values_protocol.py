@@ -364,7 +364,7 @@ class Events(Protocol):
         """Call this on the loop each time that there may be new events, after their commit."""
 
     def follow(self, watch: Watch, listen: Callable[[ChangeEvent], None]) -> Callable[[], None]:
-        """Call this on the loop with each such change after its commit; gives the way to stop.
+        """Call this on the loop with each such change after its commit; gives the function that ends it.
 
         Nothing is kept for it: these events have no id, and come of writes asked for from now on.
         """

@@ -21,7 +21,7 @@ NEITHER_OWNER_NOR_GROUP = 0o007
 
 
 def find_key(setting: str, root: Path, environment: Mapping[str, str]) -> bytes:
-    """The key that `[store] key_file` names.  Raises a StoreError or NoAccess with one clear line."""
+    """Return the key that `[store] key_file` names.  Raises a StoreError or NoAccess with one clear line."""
     if not setting.startswith(CREDENTIAL):
         return read_key(root / setting)
     directory = environment.get("CREDENTIALS_DIRECTORY")
@@ -31,7 +31,7 @@ def find_key(setting: str, root: Path, environment: Mapping[str, str]) -> bytes:
 
 
 def read_key(path: Path, *, others: int = NOT_THE_OWNER) -> bytes:
-    """`others` are those who may have no right to it, as bits of a file's mode."""
+    """Read a key file on which `others`, as bits of its mode, have no rights."""
     try:
         with open_regular(path) as file:
             refuse_shared(path, os.fstat(file.fileno()).st_mode & others)
@@ -48,7 +48,7 @@ def refuse_shared(path: Path, rights: int) -> None:
 
 
 def parse_key(path: Path, content: bytes) -> bytes:
-    """32 bytes as they are, or written as hex or base64."""
+    """Return the key, which stands there as 32 bytes, or as hex or base64."""
     if len(content) == KEY_BYTES:
         return content
     text = content.strip()

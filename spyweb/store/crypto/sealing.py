@@ -28,7 +28,7 @@ FLOAT = struct.Struct(">d")
 
 
 class Place(NamedTuple):
-    """Where a value stands."""
+    """The place of a value, which it is bound to."""
 
     namespace: str
     key: bytes
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 class Codec(Protocol):
-    """How values become columns."""
+    """Turns values into columns and back."""
 
     @property
     def is_plain(self) -> bool: ...

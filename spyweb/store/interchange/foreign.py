@@ -27,13 +27,15 @@ Plain = object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ForeignEntries:
+    """What was found in another program's database."""
+
     items: tuple[Item, ...]
     expired: int  # rows that were left out because their moment had passed
 
 
-def read_sloth(path: Path, namespace: str, now_ms: int) -> Found:
-    """All keys go to one namespace.  Locks are left behind: whoever held them is not here."""
+def read_sloth(path: Path, namespace: str, now_ms: int) -> ForeignEntries:
+    """Read the keys of sloth-runner into one namespace.  Locks are left out: their holders are not here."""
     with opened(path) as connection:
         layouts = [table for table in SLOTH_TABLES if {"key", "value"} <= columns_of(connection, table)]
         if not layouts:
@@ -59,12 +61,12 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def columns_of(connection: sqlite3.Connection, table: str) -> frozenset[str]:
-    """None when there is no such table."""
+    """Return the names of the table's columns; none when there is no such table."""
     return frozenset(row[1].decode() for row in connection.execute(f"PRAGMA table_info({table})"))
 
 
 def rows_of(connection: sqlite3.Connection, table: str, wanted: tuple[str, ...]) -> Iterator[Row]:
-    """Those of the columns that the table has, each as its bytes."""
+    """Give each row with those of the columns that the table has, as bytes."""
     names = [name for name in wanted if name in columns_of(connection, table)]
     for row in connection.execute(f"SELECT {', '.join(names)} FROM {table} ORDER BY rowid"):
         yield {name: as_bytes(value) for name, value in zip(names, row, strict=True)}
@@ -74,11 +76,11 @@ def as_bytes(value: bytes | int | float | None) -> bytes | None:
     return value if value is None or isinstance(value, bytes) else str(value).encode()
 
 
-def live_of(items: list[Item], now_ms: int) -> Found:
-    """The last of each key, where its moment has not passed."""
+def live_of(items: list[Item], now_ms: int) -> ForeignEntries:
+    """Keep the last item of each key, where it has not expired."""
     latest = {(item.namespace, item.key): item for item in items}
     live = [item for item in latest.values() if item.entry.expires_ms is None or item.entry.expires_ms > now_ms]
-    return Found(items=tuple(live), expired=len(latest) - len(live))
+    return ForeignEntries(items=tuple(live), expired=len(latest) - len(live))
 
 
 # -- sloth-runner
@@ -102,7 +104,7 @@ def sloth_item(path: Path, row: Row, namespace: str, now_ms: int) -> Item:
 
 
 def sloth_value(row: Row) -> Value:
-    """Without a type column everything is text, as a script there saw it."""
+    """Return the value; without a type column everything is text, as a script there saw it."""
     text, kind = row["value"] or b"", (row.get("type") or b"string").decode("utf-8", "replace")
     reader = SLOTH_TYPES.get(kind)
     if reader is None:
@@ -141,7 +143,7 @@ SLOTH_TYPES: dict[str, Callable[[bytes], Value]] = {
 
 
 def from_json(plain: Plain) -> Value:
-    """Nothing is escaped there, so this is not value_json.  A nil in a table is what is not there."""
+    """Return the value of plain JSON.  Nothing is escaped in it, as value_json would; null in a table is absent."""
     match plain:
         case str():
             return plain.encode()
@@ -157,8 +159,10 @@ def from_json(plain: Plain) -> Value:
 
 
 def moment_of(text: bytes | None) -> int | None:
-    """`2026-01-02T03:04:05+02:00`, or `2026-01-02 03:04:05`, which SQLite means as UTC.  What is before 1970 was never
-    set: Go's zero is the year 1, and an entry has no moments below zero."""
+    """Read `2026-01-02T03:04:05+02:00`, or `2026-01-02 03:04:05`, which SQLite means as UTC.
+
+    A moment before 1970 was never set, and is 0: Go's zero is the year 1.
+    """
     if not text:
         return None
     try:

@@ -39,7 +39,7 @@ EXISTS = "SELECT 1 FROM main.sqlite_master WHERE name = ?"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldRecord:
-    """An item that SpyWeb has found."""
+    """An item that SpyWeb found."""
 
     fields: Mapping[str, str]
     matches: Sequence[str]
@@ -49,7 +49,7 @@ class OldRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldProject:
-    """Everything in the database of a SpyWeb project that can be brought along."""
+    """Everything in the database of a SpyWeb project that can be imported."""
 
     items: Sequence[Item]
     records: Mapping[JobId, Sequence[OldRecord]]  # oldest first
@@ -58,7 +58,10 @@ class OldProject:
 
 
 def read_spyweb(path: Path, now_ms: int) -> OldProject:
-    """`<job id>:<key>` is a key of that job, a bare one of all.  Raises Refused where it is not SpyWeb's database."""
+    """Read a project: `<job id>:<key>` is a key of that job, a bare one belongs to all.
+
+    Raises Refused where it is not SpyWeb's database.
+    """
     with opened(path) as connection:
         if not {"key", "value"} <= columns_of(connection, KEYS):
             raise Refused(f"{path}: has no table {KEYS}, so it is not SpyWeb's SQLite database")
@@ -80,7 +83,7 @@ def spyweb_item(row: Mapping[str, bytes | None], now_ms: int) -> Item:
 
 
 def is_job_id(text: bytes) -> bool:
-    """Lower-case letters and digits, with `_` for all else: what SpyWeb makes of a job's name."""
+    """Whether SpyWeb makes such an id of a job's name: lower-case letters and digits, with `_` for all else."""
     try:
         name = text.decode()
     except UnicodeDecodeError:
@@ -89,7 +92,7 @@ def is_job_id(text: bytes) -> bool:
 
 
 def read_records(connection: sqlite3.Connection) -> tuple[dict[JobId, list[OldRecord]], int]:
-    """Those of each job, oldest first, and how many could not be read."""
+    """Return the records of each job, oldest first, and how many could not be read."""
     found: dict[JobId, list[OldRecord]] = {}
     unreadable = 0
     if not {"job_id", "rev_ts", "json"} <= columns_of(connection, RECORDS):
@@ -106,7 +109,7 @@ def read_records(connection: sqlite3.Connection) -> tuple[dict[JobId, list[OldRe
 
 
 def read_record(number: object, text: object) -> OldRecord | None:
-    """Its fields are an object of their own, or stand among the others.  None: it can't be read."""
+    """Read a record whose fields are an object of their own, or stand among the others; None if it can't be read."""
     try:
         plain = msgspec.json.decode(text, type=dict[str, object]) if isinstance(text, bytes) else {}
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -126,7 +129,7 @@ def read_record(number: object, text: object) -> OldRecord | None:
 
 
 def moment_of(timestamp: object, number: object) -> int | None:
-    """Nanoseconds since 1970: as they stand, or counted back from the last, which puts the newest first."""
+    """Return the moment in nanoseconds since 1970: as it stands, or counted back from the greatest number."""
     for moment in (timestamp, number):
         if isinstance(moment, int) and 0 < moment < LATEST_NS:
             return min(moment, LATEST_NS - moment)  # until the year 2116 the smaller one is the moment
@@ -138,7 +141,7 @@ def text_of(value: object) -> str:
 
 
 def tables_of(connection: sqlite3.Connection) -> list[tuple[str, str]]:
-    """The scripts' own, each with the statement that makes it."""
+    """Return the scripts' own tables, each with the statement that makes it."""
     named = [(name.decode(), sql.decode()) for name, sql in connection.execute(TABLES)]
     return [(name, sql) for name, sql in named if name not in (KEYS, RECORDS, SEEN)]
 
@@ -185,7 +188,7 @@ def copy_each(target: sqlite3.Connection, tables: Sequence[tuple[str, str]]) -> 
 
 
 def stored_columns(connection: sqlite3.Connection, table: str) -> Iterator[str]:
-    """Without those that are generated."""
+    """Give the columns that are not generated."""
     for _, name, *_, hidden in connection.execute(f"PRAGMA main.table_xinfo({quoted(table)})"):
         if not hidden:
             yield name

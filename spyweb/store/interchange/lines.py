@@ -24,7 +24,7 @@ UNKNOWN_MS = 0  # of a moment that a line leaves out
 
 
 class BadLine(ValueError):
-    """A line that is no entry: carries its number, from 1, and why."""
+    """A line that is no entry, with its number from 1 and the reason."""
 
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(f"line {number}: {reason}")
@@ -33,7 +33,7 @@ class BadLine(ValueError):
 
 
 def item_line(item: Item) -> bytes:
-    """With its line break."""
+    """Return the entry as one line, with its line break."""
     entry = item.entry
     fields = {
         "namespace": item.namespace,
@@ -47,7 +47,7 @@ def item_line(item: Item) -> bytes:
 
 
 class LineReader:
-    """Reads the lines of one export, in order; a line may hold so many values."""
+    """Reads the lines of one export in order, each of at most so many values."""
 
     def __init__(self, most_values: int | None = None) -> None:
         self._most_values = most_values
@@ -55,7 +55,7 @@ class LineReader:
         self._seen: dict[tuple[str, bytes], int] = {}
 
     def read(self, line: bytes) -> Item | None:
-        """None for a blank line.  Raises BadLine when it is no entry, or one that was there before."""
+        """Return the entry, or None for a blank line.  Raises BadLine for what is no entry, or one a second time."""
         self._number += 1
         if not line.strip():
             return None
@@ -70,7 +70,7 @@ class LineReader:
 
 
 def parse_item(line: bytes, most_values: int | None = None) -> Item:
-    """Raises ValueError with the reason."""
+    """Read the entry of a line.  Raises ValueError with the reason."""
     fields = decode_json(line, most_values)
     if not isinstance(fields, dict):
         raise ValueError("is not a JSON object")
@@ -91,7 +91,7 @@ def parse_item(line: bytes, most_values: int | None = None) -> Item:
 
 
 def find_namespace(name: str) -> str | None:
-    """None where it is none.  The keys of the agent `local` are those of `state` itself: nobody looks elsewhere."""
+    """Return the namespace of this name, or None.  The agent `local` has the namespace `state` itself."""
     if name == OF_LOCAL:
         return STATE
     return name if re.fullmatch(NAMESPACE, name) else None

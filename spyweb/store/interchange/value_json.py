@@ -34,7 +34,7 @@ Plain = object  # what JSON holds, as Python sees it
 
 
 class TypeName(StrEnum):
-    """What people are told that a value is."""
+    """The type of a value, as people are told it."""
 
     STRING = "string"
     NUMBER = "number"
@@ -61,17 +61,17 @@ def type_of(value: Value) -> TypeName:
 
 
 def encode_value(value: Value) -> bytes:
-    """One line of JSON."""
+    """Return the value as one line of JSON."""
     return msgspec.json.encode(to_plain(value))
 
 
 def decode_value(text: bytes, most: int | None = None) -> Value:
-    """Raises ValueError, with the reason, for what is not JSON or no value, or holds more than so many values."""
+    """Read a value.  Raises ValueError, with the reason, for no JSON, no value, or more than `most` values."""
     return from_plain(decode_json(text, most))
 
 
 def decode_json(text: bytes, most: int | None = None) -> Plain:
-    """Raises ValueError with a reason that fits on a line.
+    """Read JSON.  Raises ValueError with a reason that fits on a line.
 
     A value of three bytes takes a hundred in memory, so where somebody else chose the text they are counted first.
     """
@@ -107,7 +107,7 @@ def holds_more_than(most: int, text: bytes) -> bool:
 
 
 def _end_of_string(text: bytes, at: int) -> int:
-    """The place behind its closing quote, or the end of the text."""
+    """Return the place behind the closing quote, or the end of the text."""
     while at < len(text):
         found = _IN_STRING.match(text, at, at + _STEP)
         end = found.end() if found else at
@@ -153,7 +153,7 @@ def _plain_table(table: dict[ValueKey, Value]) -> Plain:
 
 
 def _name(key: ValueKey) -> str | None:
-    """The key as JSON has keys; None when it can't."""
+    """Return the key as JSON has keys; None when it is not text."""
     try:
         return key.decode() if isinstance(key, bytes) else None
     except UnicodeDecodeError:
@@ -164,7 +164,7 @@ def _name(key: ValueKey) -> str | None:
 
 
 def from_plain(plain: Plain, depth: int = MAX_DEPTH) -> Value:
-    """Raises ValueError, with the reason, for what no value is."""
+    """Return the value that this JSON stands for.  Raises ValueError, with the reason, where there is none."""
     match plain:
         case None:
             return NULL
@@ -229,7 +229,7 @@ def _key(plain: Plain) -> ValueKey:
 
 
 def _is_sequence(table: dict[ValueKey, Value]) -> bool:
-    """Keys 1..n are an array, as everywhere."""
+    """Whether the keys are 1..n, which makes the table an array."""
     whole = all(isinstance(key, int) and not isinstance(key, bool) for key in table)
     return bool(table) and whole and all(number in table for number in range(1, len(table) + 1))
 
@@ -239,7 +239,7 @@ def _as_list(table: dict[ValueKey, Value]) -> list[Value]:
 
 
 def number_of(value: int | float) -> int | float:
-    """A whole number within 64 bits is an integer, any other a float, as Lua scripts see it.  Raises ValueError."""
+    """Return a whole number within 64 bits as an integer, any other as a float, as Lua has it.  Raises ValueError."""
     if isinstance(value, float):
         return int(value) if value.is_integer() and SMALLEST <= value <= LARGEST else value
     try:

@@ -66,14 +66,14 @@ EventRow = tuple[
 
 
 class SqliteEvents:
-    """Questions go to the writer's own connection: they are short, and see every event that was told of."""
+    """Asks on the writer's own connection: its questions are short, and have to see every event that was announced."""
 
     def __init__(self, writer: BatchQueue, codec: Codec) -> None:
         self._writer = writer
         self._codec = codec
         self._callbacks: list[Callable[[], None]] = []
         self._all_known = False
-        self._has_unaddressed = True  # as far as is known: events from before migration 0006
+        self._has_unaddressed = True  # there may be events from before migration 0006
         self.subscriptions = Subscriptions()  # of jobs
         self.subscribers = Subscribers()
 

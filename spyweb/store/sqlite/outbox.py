@@ -51,7 +51,7 @@ MessageRow = tuple[int, str, str, str, str, str, bytes, int, int, int, str, int 
 
 
 class SqliteOutbox:
-    """Questions go to the writer's own connection: they are short, and see every message that was told of."""
+    """Asks on the writer's connection: its questions are short, and have to see every message that was announced."""
 
     def __init__(self, connections: Connections, clock: Clock) -> None:
         self._writer = connections.writer

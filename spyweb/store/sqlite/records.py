@@ -106,7 +106,7 @@ def add(
 
 
 def find_seen(connection: sqlite3.Connection, job: JobId, hashes: Iterable[bytes]) -> dict[bytes, int]:
-    """Those that were seen, with when."""
+    """Return the hashes that were seen, each with the last time."""
     found: dict[bytes, int] = {}
     left = iter(hashes)
     while asked := list(islice(left, ASKED_AT_ONCE)):
@@ -116,7 +116,7 @@ def find_seen(connection: sqlite3.Connection, job: JobId, hashes: Iterable[bytes
 
 
 def free_moments(connection: sqlite3.Connection, now_ms: int) -> Iterator[int]:
-    """Timestamps for new records: from now on, but after every other, even where the clock was set back."""
+    """Give timestamps for new records: from now on, but after every other, even where the clock was set back."""
     newest = connection.execute(NEWEST).fetchone()[0]
     moment = now_ms * NS_IN_MS
     if newest is not None:
@@ -197,5 +197,5 @@ def find_unseen(connection: sqlite3.Connection, since_ms: int) -> list[tuple[str
 
 
 def forget(connection: sqlite3.Connection, unseen: Sequence[tuple[str, bytes]], since_ms: int) -> None:
-    """Asked again: an item may have come back meanwhile."""
+    """Forget hashes unless an item has come back with one of them meanwhile."""
     connection.executemany(FORGET, [(job, item_hash, since_ms) for job, item_hash in unseen])

@@ -1,4 +1,4 @@
-"""Who wants to hear of which changes: asked for each write, so it must cost nothing where nobody does.
+"""Who wants to hear of which changes.  Each write asks, so it must cost nothing where nobody does.
 
 Jobs watch: a change is kept for them (events.py).  Subscribers listen: they are told from memory, after the commit, and
 nothing is written for it.
@@ -50,7 +50,7 @@ class Subscriptions:
 
 
 def jobs_by_kind(subscriptions: Sequence[Subscription], key: bytes) -> JobsByKind:
-    """Return the kinds of change that these watch this key for, each with the jobs that do."""
+    """Return the kinds of change that this key is watched for, each with the jobs that watch."""
     found: dict[ChangeKind, set[JobId]] = {}
     for subscription in subscriptions:
         if subscription.pattern.matches(key):
@@ -62,7 +62,7 @@ def jobs_by_kind(subscriptions: Sequence[Subscription], key: bytes) -> JobsByKin
 
 
 class Notices:
-    """What subscribers are to be told of one op, gathered on the store's thread."""
+    """The changes of one op that subscribers are told of, gathered on the store's thread."""
 
     def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions
@@ -95,7 +95,7 @@ class Subscribers:
         return not self._subscribers
 
     def add(self, watch: Watch, listen: Callable[[ChangeEvent], None]) -> Callable[[], None]:
-        """Return the function that ends it."""
+        """Tell this function of what the watch says; gives the function that ends it."""
         mark = object()
         self._subscribers[mark] = Subscriber(watch, Subscriptions([watch]), listen)
         self._subscribe()

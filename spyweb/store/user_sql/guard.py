@@ -46,12 +46,12 @@ SECRET = re.compile("spyweb_[0-9a-f]{32}", re.IGNORECASE)
 
 
 def spells_a_secret(sql: str) -> bool:
-    """Whether a statement names what only the views may: SQLite has no other way to write a name than to spell it."""
+    """Whether a statement spells a name that only the views may use; SQLite has no other way to write one."""
     return SECRET.search(sql) is not None
 
 
 class Guard:
-    """One for a connection: it holds the secret, and remembers why it refused something."""
+    """Decides what one connection may do: it holds the secret, and keeps the reason of its last refusal."""
 
     def __init__(self, own_functions: frozenset[str] = frozenset()) -> None:
         self.secret = f"spyweb_{secrets.token_hex(16)}"
@@ -61,7 +61,7 @@ class Guard:
     def authorize(
         self, action: int, first: str | None, second: str | None, database: str | None, context: str | None
     ) -> int:
-        """SQLite's question.  A refusal leaves its reason."""
+        """Tell SQLite whether it may compile this step.  A refusal leaves its reason."""
         if context == self.secret:
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_PRAGMA:

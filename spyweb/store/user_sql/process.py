@@ -42,7 +42,7 @@ _libc = ctypes.CDLL(None)
 
 
 class RunningStatement:
-    """The statement under way, as the thread sees it that is told to interrupt it."""
+    """The statement under way, shared with the thread that is told to interrupt it."""
 
     def __init__(self) -> None:
         self._lock = Lock()

@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 class TimeLimit:
-    """As asyncio.timeout, on the clock that was handed in."""
+    """Limits a block as asyncio.timeout does, on the clock that was handed in."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
@@ -43,7 +43,7 @@ class TimeLimit:
         await self._timeout.__aexit__(kind, error, traceback)
 
     def set(self, seconds: float) -> None:
-        """Let it be over so many seconds from now."""
+        """Set the end to so many seconds from now."""
         if self._timer:
             self._timer.cancel()
         self._timer = self._clock.call_later(seconds, self._expire)
@@ -75,7 +75,7 @@ class Session:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it can be closed without anybody noticing."""
+        """Whether it can be closed and no run would notice."""
         return not self.calls and self.in_transaction is None and not (self.runs and self.has_state)
 
     @property

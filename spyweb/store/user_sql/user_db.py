@@ -92,11 +92,11 @@ class UserDatabase:
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return len(self._sessions)
 
     async def ask(self, job: JobId, run: RunId, statement: Statement) -> Answered:
-        """Carry a statement out, or say why not.  Raises StoreError.  When the caller is cancelled, it is ended."""
+        """Carry out a statement, which ends when the caller is cancelled.  Raises StoreError."""
         deadline = self._clock.monotonic() + self._patience_s
         answered = await self._try(job, run, statement)
         if answered.is_busy:
@@ -213,7 +213,7 @@ class UserDatabase:
         return self._sessions[job]
 
     def _make_room(self) -> bool:
-        """Whether there is room for one more connection now."""
+        """Close an idle connection where there are too many; False when none is idle."""
         if len(self._sessions) < self._most_connections:
             return True
         idle = [session for session in self._sessions.values() if session.is_idle]

@@ -58,7 +58,7 @@ class Engine:
 def make_views(
     connection: sqlite3.Connection, guard: Guard, engine: Engine | None, job: JobId, now_ms: Callable[[], int]
 ) -> None:
-    """On the thread of the connection, before its guard stands."""
+    """Make the three views on a connection that has no guard yet."""
     bodies = dict(EMPTY)
     if engine is not None:
         connection.execute(f"ATTACH ? AS {ENGINE}", (f"{engine.path.absolute().as_uri()}?mode=ro",))
@@ -72,7 +72,7 @@ def make_views(
 
 
 def of_the_engine(view: str) -> str:
-    """With the table's full name: a script may have a table of the same name."""
+    """Give the table its full name in the view: a script may have a table of the same name."""
     return view.replace("FROM record\n", f"FROM {ENGINE}.record\n")
 
 
@@ -87,7 +87,7 @@ def add_functions(connection: sqlite3.Connection, engine: Engine, now_ms: Callab
 
 
 def lua_user_view(engine: Engine, job: JobId) -> str:
-    """The job's own keys, written `job:key` as SpyWeb has them, and the global ones."""
+    """Select the job's own keys, written `job:key` as in SpyWeb, and the global ones."""
     value = "value" if engine.key is None else f"{OPENED}(namespace, key, version, type, value)"
     text = TEXT_OF.format(value=value)
     living = f"(expires_ms IS NULL OR expires_ms > {NOW}())"
