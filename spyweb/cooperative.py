@@ -1,55 +1,37 @@
-"""Long work on the event loop, in slices between which others have their turn."""
+"""Long work on the event loop, cut into steps so that other tasks have their turn in between."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator
 from typing import TypeVar
 
 from spyweb.clock import Clock
 
 T = TypeVar("T")
-Steps = Generator[None, None, T]  # each is short; what it returns is the result
+Steps = Generator[None, None, T]  # each step is short; what it returns is the result
 
-SLICE = 0.002  # seconds; several cycles may be at it
+SLICE = 0.002  # seconds of work before others have their turn; several tasks may be working in slices
 
 
-async def in_slices(clock: Clock, steps: Iterator[None]) -> None:
-    """Each step is short."""
+async def run_in_slices(clock: Clock, steps: Steps[T]) -> T:
+    """Take all steps, yielding to the loop after each slice of them, and return their result."""
     began = clock.monotonic()
-    for _ in steps:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result
         if clock.monotonic() - began >= SLICE:
             await clock.sleep(0)
             began = clock.monotonic()
 
 
-async def finish(clock: Clock, steps: Steps[T]) -> T:
-    """Take all steps, and return their result."""
-    results: list[T] = []
-
-    def kept() -> Iterator[None]:
-        results.append((yield from steps))
-
-    await in_slices(clock, kept())
-    return results[0]
-
-
-def at_once(read: Callable[[object], T]) -> Callable[[object], Steps[T]]:
-    """Make a single step of what takes no time."""
-
-    def read_in_a_step(value: object) -> Steps[T]:
-        yield from ()
-        return read(value)
-
-    return read_in_a_step
-
-
-def at_a_stretch(steps: Steps[T]) -> T:
-    """Take all steps where nobody waits, and return their result."""
-    results: list[T] = []
-
-    def kept() -> Iterator[None]:
-        results.append((yield from steps))
-
-    for _ in kept():
-        pass
-    return results[0]
+def run_at_once(steps: Steps[T]) -> T:
+    """Take all steps where no other task waits, and return their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result

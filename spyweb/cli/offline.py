@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from spyweb.cli import output
 from spyweb.clock import Clock
-from spyweb.cooperative import at_a_stretch
+from spyweb.cooperative import run_at_once
 from spyweb.errors import Problem, Refused
 from spyweb.model import Cursor, JobId, JobSpec, Run, RunId
 from spyweb.schedules.cursor import Activation, activate, deactivated
@@ -69,7 +69,7 @@ class OfflineProject:
         known = self._known()
         chosen = [spec for spec in _specs(self._scanned) if job in (None, spec.id)]
         zones = {spec.id: zone_of(spec.schedule, self._settings.daemon.timezone) for spec in chosen}
-        found = at_a_stretch(earliest(((spec.id, self._upcoming(spec, known)) for spec in chosen), count))
+        found = run_at_once(earliest(((spec.id, self._upcoming(spec, known)) for spec in chosen), count))
         return [next_run(due_job, due_ms, zones[due_job]) for due_ms, due_job in found]
 
     def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:

@@ -24,7 +24,7 @@ from spyweb.logs.render import shorten
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.model import JobId, Run, RunId
 from spyweb.monitor.context import CycleServices
-from spyweb.monitor.monitors import Monitors
+from spyweb.monitor.runner import MonitorRunner
 from spyweb.ops.disk import Files
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.locks import LockKeeper
@@ -151,7 +151,7 @@ def cycle_services(world: World, extractor: Extractor, settings: Settings) -> Cy
     )
 
 
-def surround(world: World, pool: Pool, monitors: Monitors, live: LiveJobs, host_for: HostFor) -> Surroundings:
+def surround(world: World, pool: Pool, monitors: MonitorRunner, live: LiveJobs, host_for: HostFor) -> Surroundings:
     """What runs lean on."""
     return Surroundings(
         machine=pool,
@@ -193,7 +193,7 @@ async def open_runtime(
     tasks = await stack.enter_async_context(owned_tasks())
     live = LiveJobs()
     extractor = await stack.enter_async_context(open_extractor(clock))
-    monitors = Monitors(cycle_services(world, extractor, settings), pool)
+    monitors = MonitorRunner(cycle_services(world, extractor, settings), pool)
     around = surround(world, pool, monitors, live, hosts(world, job_logs, echo=echo))
     transport = MessageTransport(http=world.http, desktop=world.desktop, clock=clock)
     return JobRuntime(

@@ -1,4 +1,4 @@
-"""What one cycle leans on and knows while it goes through its stages, and how they ask its hooks."""
+"""The context of one cycle: what its stages use and find out, and how they call its hooks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import partial
 from typing import TypeVar
 
 from spyweb.clock import Clock
-from spyweb.cooperative import Steps, finish, in_slices
+from spyweb.cooperative import Steps, run_in_slices
 from spyweb.extraction.page import Extractor
 from spyweb.model import JobSpec, Monitor, OnHookError
-from spyweb.monitor.hooks import ABSENT, NOTHING, ContextUpdate, Failed, HookResult, Hooks, NoValue
+from spyweb.monitor.hooks import ABSENT, NOTHING, ContextUpdate, HookChannel, HookFailed, HookResult, NoValue
 from spyweb.monitor.rules.exchange import FetchResponse
 from spyweb.monitor.rules.items import Item, ItemReader, items_to_lua, make_told
 from spyweb.monitor.rules.proxies import ProxyRotation
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleServices:
-    """What all cycles lean on; built by the daemon."""
+    """The parts of the daemon that all cycles use."""
 
     http: Http
     extractor: Extractor
@@ -42,7 +42,7 @@ class CycleServices:
 
 
 class Skipped(Exception):
-    """A hook said that nothing of this cycle is left to do."""
+    """A hook returned nil or false: nothing of this cycle is left to do."""
 
 
 class CycleFailed(Exception):
@@ -55,123 +55,134 @@ class CycleFailed(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class CycleContext:
+    """One cycle on its way through the stages."""
+
     services: CycleServices
     spec: JobSpec
     monitor: Monitor
     reader: ItemReader
-    hooks: Hooks
+    hooks: HookChannel | None  # None: the job has no Lua
     telemetry: Telemetry
-    tell: Callable[[str, bytes], None]  # level, a line for the job's log
+    log: Callable[[str, bytes], None]  # level, a line for the job's log
     proxies: ProxyRotation
-    owed: UnannouncedRecords
+    unannounced: UnannouncedRecords
     worker: int
     url: str  # what it was to fetch; a hook may have chosen another
-    reply: FetchResponse | None = None  # what extraction saw
-    http_status: int | None = None  # of the reply, or of the one that a hook put in its place
-    found: Sequence[Item] | None = None  # what extraction gave; None: it has not come to that
-    new: int | None = None  # how many of them were stored; None: it has not come to that
+    response: FetchResponse | None = None  # what extraction saw
+    http_status: int | None = None  # of the response, or of the one that a hook put in its place
+    found: Sequence[Item] | None = None  # what extraction gave; None: the cycle has not come that far
+    new: int | None = None  # how many of them were stored; None: the cycle has not come that far
     items: Sequence[Item] = ()  # what is left of them
-    _where: str = ""  # where the hook begins that was asked last, in brackets
+    _where: str = ""  # where the hook begins that was called last, in brackets
     _now: dict[str, object] = field(default_factory=dict)
     _later: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def page_url(self) -> str:
         """Where its items come from, after redirects."""
-        return self.reply.url.decode("utf-8", "replace") if self.reply else self.url
+        return self.response.url.decode("utf-8", "replace") if self.response else self.url
 
     @property
     def announces(self) -> bool:
-        """Whether anything hears of what is new: by the settings, or because a hook may have ways of its own."""
+        """Whether new items are announced: the settings say so, or a hook may have ways of its own."""
         by_settings = self.monitor.notification or self.monitor.webhook
-        return bool(by_settings) or self.hooks.has("before_notify") or self.hooks.has("before_webhook")
+        return bool(by_settings) or self.has_hook("before_notify") or self.has_hook("before_webhook")
+
+    def has_hook(self, name: str) -> bool:
+        return self.hooks is not None and self.hooks.has(name)
 
     async def search(self, items: Sequence[Item]) -> None:
-        """Look for the keywords, where nobody has yet."""
-        await in_slices(self.services.clock, self.reader.keywords.search(items))
+        """Look for the keywords in the items that have not been searched yet."""
+        await run_in_slices(self.services.clock, self.reader.keywords.search(items))
 
     def learn(self, name: str, value: object) -> None:
-        """Let `ctx` have this from the next hook on."""
+        """Put this into `ctx` from the next hook on."""
         self._now[name] = value
 
     def learn_packed(self, name: str, packed: bytes) -> None:
+        """Put this into `ctx` too; it is decoded only when a script looks."""
         self._later[name] = packed
 
-    async def ask_about(
+    async def ask_about_items(
         self, name: str, items: Sequence[Item], read: Callable[[object], Steps[T]]
-    ) -> T | NoValue | Failed:
+    ) -> T | NoValue | HookFailed:
         """Call a hook with items, of which there may be very many."""
-        if self.hooks.has(name):
-            await in_slices(self.services.clock, make_told(items))
+        if self.has_hook(name):
+            await run_in_slices(self.services.clock, make_told(items))
         return await self.ask(name, partial(items_to_lua, items), read)
 
     async def ask(
         self, name: str, argument: Callable[[], object], read: Callable[[object], Steps[T]]
-    ) -> T | NoValue | Failed:
-        """Call a hook.  `argument` is made only where there is one.
+    ) -> T | NoValue | HookFailed:
+        """Call a hook of a stage and read what it returned.  Raises CycleFailed where its error is to end the cycle.
 
-        `read` makes sense of what it returned, in steps, and raises Mismatch where there is none in it.
+        `argument` is made only where there is such a hook; `read` raises Mismatch for a value that can't be used.
         """
-        if not self.hooks.has(name):
+        if self.hooks is None or not self.hooks.has(name):
             return ABSENT
         self.telemetry.current = name
-        report = await self.hooks.call(name, argument(), self._news())
-        if report.is_absent:
+        result = await self.hooks.call(name, argument(), self._take_update())
+        if result.is_absent:
             return ABSENT
-        self._where = f" ({report.where})" if report.where else ""
-        said = await self._understood(report, read)
-        doubt = warning_about(name, report.value)
-        if doubt and not isinstance(said, Failed):
-            self._log("warn", name, doubt + self._where)
-        error = said.error if isinstance(said, Failed) else None
-        self._note(name, report, error)
+        self._where = f" ({result.where})" if result.where else ""
+        answer = await self._read(result, read)
+        error = answer.error if isinstance(answer, HookFailed) else None
+        if error is None and (warning := warning_about(name, result.value)):
+            self._log_line("warn", name, warning + self._where)
+        self.telemetry.note(
+            Stage(
+                name=name,
+                status=SUCCESS if error is None else ERROR,
+                duration_ms=result.duration_ms,
+                memory=result.memory,
+                memory_delta=result.memory_delta,
+                error=error,
+            )
+        )
         if error is not None:
-            self._blame(name, error, report.traceback)
-        return said
+            self._fail(name, error, result.traceback)
+        return answer
 
     async def call(self, name: str, argument: object = None) -> None:
         """Call a hook of the cycle's end: nothing is taken back, and its error is just logged."""
-        if self.hooks.has(name):
-            report = await self.hooks.call(name, argument, self._news())
-            if report.error is not None:
-                self._log("error", name, report.error, report.traceback)
+        if self.hooks is not None and self.hooks.has(name):
+            result = await self.hooks.call(name, argument, self._take_update())
+            if result.error is not None:
+                self._log_line("error", name, result.error, result.traceback)
 
-    def _news(self) -> ContextUpdate:
-        now, self._now = self._now, {}
-        later, self._later = self._later, {}
-        later["telemetry"] = self.telemetry.packed()
-        return ContextUpdate(now, later)
+    def fail_for_value(self, name: str, mismatch: Mismatch) -> None:
+        """Log what is wrong with the value of the hook that was called last.  Raises CycleFailed as its error would."""
+        self._fail(name, f"{mismatch}{self._where}", "")
 
-    async def _understood(self, report: HookResult, read: Callable[[object], Steps[T]]) -> T | NoValue | Failed:
-        if report.error is not None:
-            return Failed(report.error, report.value)
-        if report.value is None or report.value is False:
+    def _take_update(self) -> ContextUpdate:
+        update = ContextUpdate(self._now, {**self._later, "telemetry": self.telemetry.packed()})
+        self._now, self._later = {}, {}
+        return update
+
+    async def _read(self, result: HookResult, read: Callable[[object], Steps[T]]) -> T | NoValue | HookFailed:
+        if result.error is not None:
+            return HookFailed(result.error, result.value)
+        if result.value is None or result.value is False:
             return NOTHING
         try:
-            return await finish(self.services.clock, read(report.value))
+            return await run_in_slices(self.services.clock, read(result.value))
         except Mismatch as mismatch:
-            return Failed(f"it returned what makes no sense: {mismatch}{self._where}")
+            return HookFailed(f"it returned a value that can't be used: {mismatch}{self._where}")
 
-    def _note(self, name: str, report: HookResult, error: str | None) -> None:
-        stage = Stage(
-            name=name,
-            status=SUCCESS if error is None else ERROR,
-            duration_ms=report.duration_ms,
-            memory=report.memory,
-            memory_delta=report.memory_delta,
-            error=error,
-        )
-        self.telemetry.note(stage)
-
-    def blame_value(self, name: str, mismatch: Mismatch) -> None:
-        """What makes no sense in the value of the hook that was asked last.  Raises CycleFailed as an error would."""
-        self._blame(name, f"{mismatch}{self._where}", "")
-
-    def _blame(self, name: str, error: str, traceback: str) -> None:
-        """A hook's error.  Raises CycleFailed where the settings say that it matters so much."""
-        self._log("error", name, error, traceback)
+    def _fail(self, name: str, error: str, traceback: str) -> None:
+        self._log_line("error", name, error, traceback)
         if self.monitor.on_hook_error is OnHookError.FAIL:
             raise CycleFailed(f"{name}: {error}", traceback)
 
-    def _log(self, level: str, name: str, text: str, traceback: str = "") -> None:
-        self.tell(level, f"{name}: {text}\n{traceback}".rstrip().encode("utf-8", "surrogateescape"))
+    def _log_line(self, level: str, name: str, text: str, traceback: str = "") -> None:
+        self.log(level, f"{name}: {text}\n{traceback}".rstrip().encode("utf-8", "surrogateescape"))
+
+
+def in_one_step(read: Callable[[object], T]) -> Callable[[object], Steps[T]]:
+    """Turn a reader that takes no time into one in steps, as `ask` wants it."""
+
+    def read_in_one_step(value: object) -> Steps[T]:
+        yield from ()
+        return read(value)
+
+    return read_in_one_step

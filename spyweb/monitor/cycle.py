@@ -21,7 +21,7 @@ async def run_cycle(context: CycleContext) -> CycleFailed | None:
     failure = None
     try:
         items = await find(context)
-        async with context.owed.at_risk():
+        async with context.unannounced.at_risk():
             new = await keep(context, items)
             await announce(context, new)
     except Skipped:
@@ -34,10 +34,10 @@ async def run_cycle(context: CycleContext) -> CycleFailed | None:
 
 async def find(context: CycleContext) -> Sequence[Item]:
     """The items worth keeping.  Raises Skipped where a hook says that there is nothing left to do, CycleFailed."""
-    ask = await prepare(context)  # before_fetch
-    fetched = await fetch(context, ask)  # override_fetch, or the HTTP client
-    reply = await inspect(context, fetched)  # after_fetch
-    items = await extract(context, reply)  # override_extract, or the selectors
+    request = await prepare(context)  # before_fetch
+    fetched = await fetch(context, request)  # override_fetch, or the HTTP client
+    response = await inspect(context, fetched)  # after_fetch
+    items = await extract(context, response)  # override_extract, or the selectors
     items = await rework(context, items)  # after_extract
     items = await sift(context, items)  # filter_item, or the keywords
     return await choose(context, items)  # before_store

@@ -1,20 +1,34 @@
-"""A cycle's hooks, as the stages see them: is there one, what did it say.
+"""The channel between a cycle and the hooks in its VM: the daemon's half of the `cycle` procedure (lua/hooks.py).
 
-What a hook may say: a value that makes sense, nothing (nil or false), or it failed; and it may be absent.  Which of
-these ends the cycle is each stage's own rule.
+The VM asks through its op `_hook` which hook to run, and reports with the next one what became of it.  In between it
+waits, and other cycles of the job have their turn: one hook of a job runs at a time, async calls included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import asyncio
+from asyncio import Future
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final, NamedTuple
+
+import msgspec
+
+from spyweb.clock import Clock
+from spyweb.cooperative import run_in_slices
+from spyweb.limits import OP_ELEMENTS, too_large
+from spyweb.lua import wire
+from spyweb.lua.endings import as_text
+from spyweb.lua.hooks import ABOUT_ITEMS, HOOK_OP, LOAD, UNLOADED, is_defined
+from spyweb.lua.session import Host
 
 
 class NoValue(Enum):
+    """Why there is no value of a hook, where none of it went wrong."""
+
     ABSENT = "absent"  # there is no such hook
-    NOTHING = "nothing"  # nil or false
+    NOTHING = "nothing"  # it returned nil or false
 
 
 ABSENT: Final = NoValue.ABSENT
@@ -22,8 +36,8 @@ NOTHING: Final = NoValue.NOTHING
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """The hook raised, or returned what makes no sense."""
+class HookFailed:
+    """The hook raised, or returned a value that can't be used."""
 
     error: str
     value: object = None  # what it came to all the same
@@ -51,24 +65,108 @@ class ContextUpdate:
     later: Mapping[str, bytes]  # packed values, decoded when a script looks
 
 
-class Hooks(Protocol):
-    @property
-    def exist(self) -> bool:
-        """Whether there is a VM at all."""
+@dataclass(slots=True)
+class SharedVm:
+    """The VM that all cycles of one version of a job share: who may run a hook in it, and what it last reported."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    memory: int = 0  # bytes
+    defined: int = 0  # the hooks that there were, as a bit mask
+
+
+class VmReport(NamedTuple):
+    """The arguments of `_hook`; those at the end that are nil are missing."""
+
+    defined: object = None
+    memory: object = None
+    status: object = None
+    value: object = None
+    error: object = None
+    traceback: object = None  # of a hook that returned a value: where it begins
+
+
+class LoadFailed(Exception):
+    """The job's files raised; its VM says so too, as the end of its run."""
+
+
+class HookChannel:
+    """Calls the hooks of one cycle, and is the Host of its VM's run meanwhile."""
+
+    def __init__(self, vm: SharedVm, host: Host, clock: Clock) -> None:
+        self._vm = vm
+        self._host = host
+        self._clock = clock
+        self._defined = UNLOADED
+        loop = asyncio.get_running_loop()
+        self._call: Future[Sequence[object]] = loop.create_future()  # the VM waits for it: which hook to call
+        self._report: Future[VmReport] = loop.create_future()  # the cycle waits for it: what became of the last
+
+    # The VM's side
+
+    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
+        if name != HOOK_OP:
+            return self._host.op(name, arguments)
+        self._call = asyncio.get_running_loop().create_future()
+        if not self._report.done():
+            self._report.set_result(VmReport(*arguments[: len(VmReport._fields)]))
+        return self._call
+
+    def log(self, level: str, text: bytes) -> None:
+        self._host.log(level, text)
+
+    # The cycle's side
+
+    async def begin(self) -> None:
+        """Wait for the VM; in one that has not executed the job's files it does so now.  Raises LoadFailed."""
+        self._note(await self._report)
+        if self._defined == UNLOADED:
+            result = await self.call(LOAD, None, ContextUpdate({}, {}))
+            if result.error is not None:
+                raise LoadFailed(result.error)
 
     def has(self, name: str) -> bool:
-        """Whether it is a function now."""
+        """Whether the hook is a function now."""
+        return is_defined(self._defined, name)
 
-    async def call(self, name: str, argument: object, news: ContextUpdate) -> HookResult: ...
+    async def call(self, name: str, argument: object, update: ContextUpdate) -> HookResult:
+        """Call a hook, or load the job's files, once no other cycle's hook is running."""
+        async with self._vm.lock:
+            began, before = self._clock.monotonic(), self._vm.memory
+            self._report = asyncio.get_running_loop().create_future()
+            if not self._call.done():  # else the VM's run is being ended, and so will be whoever waits here
+                self._call.set_result((name, argument, update.now or None, update.later or None))
+            report = await self._report
+            self._note(report)
+            failed = report.status == b"error"
+            value, problem = await self._unpacked(name, report.value)
+            return HookResult(
+                value=value,
+                error=as_text(report.error) if failed else problem,
+                is_absent=report.status == b"absent",
+                traceback=as_text(report.traceback) if failed else "",
+                where="" if failed else as_text(report.traceback),
+                duration_ms=round((self._clock.monotonic() - began) * 1000, 3),
+                memory=self._vm.memory,
+                memory_delta=self._vm.memory - before,
+            )
 
+    def end(self) -> None:
+        """Tell the VM that no hook follows: its run ends."""
+        if not self._call.done():
+            self._call.set_result(())
 
-class NoHooks:
-    """Of a job without Lua."""
+    async def _unpacked(self, name: str, value: object) -> tuple[object, str | None]:
+        """Return what the hook returned, which may be many items, and why it can't be had."""
+        if not isinstance(value, wire.Packed):
+            return value, None
+        if name not in ABOUT_ITEMS and value.elements > OP_ELEMENTS:
+            return None, too_large("what it returned", value.elements, OP_ELEMENTS, "values")
+        try:
+            return await run_in_slices(self._clock, wire.unpack_by_items(value)), None
+        except (msgspec.DecodeError, RecursionError) as error:
+            return None, f"what it returned can't leave the script: {error}"
 
-    exist = False
-
-    def has(self, name: str) -> bool:
-        return False
-
-    async def call(self, name: str, argument: object, news: ContextUpdate) -> HookResult:
-        raise AssertionError(name)
+    def _note(self, report: VmReport) -> None:
+        if isinstance(report.defined, int) and isinstance(report.memory, int):
+            self._defined, self._vm.memory = report.defined, report.memory
+            self._vm.defined = max(report.defined, 0)

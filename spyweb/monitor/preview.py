@@ -18,11 +18,11 @@ log = structlog.get_logger()
 
 async def save_files(context: CycleContext) -> list[str]:
     """ID-response.html and ID-fields.json, where there was a response; gives their paths, relative to the project."""
-    if context.reply is None:
+    if context.response is None:
         return []
     job, folder = context.spec.id, context.spec.folder
     contents = {
-        f"{job}-response.html": context.reply.body,
+        f"{job}-response.html": context.response.body,
         f"{job}-fields.json": fields_json(context.found or ()),
     }
     try:

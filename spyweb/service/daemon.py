@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spyweb.clock import Clock
-from spyweb.cooperative import Steps, finish
+from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import Problem, Refused
 from spyweb.model import JobId, Run, RunId, TriggerType
 from spyweb.monitor.expectations import is_short
@@ -102,7 +102,7 @@ class DaemonService:
     async def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
         """Return the next due times, of one job or of all together, earliest first."""
         jobs = list(self.live) if job is None else [self._live(job)]
-        return await finish(self.clock, self._next_runs(jobs, count))
+        return await run_in_slices(self.clock, self._next_runs(jobs, count))
 
     def _next_runs(self, jobs: Sequence[LiveJob], count: int) -> Steps[list[NextRun]]:
         zones = {job.id: zone_of(job.spec.schedule, self.timezone) for job in jobs}

@@ -30,9 +30,8 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     # A stage only makes sense in its cycle, a cycle in its run.
     "tests/unit/monitor/test_cycle.py": (
         "monitor/context", "monitor/stages/announce", "monitor/stages/extract",
-        "monitor/stages/fetch", "monitor/hooks",
+        "monitor/stages/fetch",
     ),
-    "tests/unit/monitor/test_iterate.py": ("monitor/carry_out",),
     "tests/unit/reload/test_swap.py": ("reload/settings_file",),
     "tests/unit/lua/test_pool.py": ("lua/process", "lua/session", "lua/supervisor"),
     # A command is a thin layer: each is typed for real, with and without a daemon.

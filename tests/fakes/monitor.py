@@ -23,7 +23,7 @@ from spyweb.lua.timeouts import settle
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Field, JobId, Monitor, Outcome, Run, RunId, RunState
 from spyweb.monitor.context import CycleServices
-from spyweb.monitor.monitors import Monitors
+from spyweb.monitor.runner import MonitorRunner
 from spyweb.ops.disk import Files
 from spyweb.ops.network.request import Fetch, Response
 from spyweb.runs.live import LiveJob
@@ -223,7 +223,7 @@ class Shop:
     http: FakeHttp
     extractor: FakeExtractor
     vms: FakeVms
-    monitors: Monitors
+    monitors: MonitorRunner
     tasks: TaskGroup
     story: list[str]
     host: FakeHost = field(default_factory=FakeHost)
@@ -268,7 +268,7 @@ async def shop(root: Path = Path("/nonexistent")) -> AsyncIterator[Shop]:
             http=http,
             extractor=extractor,
             vms=vms,
-            monitors=Monitors(services, vms),
+            monitors=MonitorRunner(services, vms),
             tasks=tasks,
             story=story,
         )

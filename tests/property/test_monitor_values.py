@@ -46,15 +46,15 @@ KEYS = st.sampled_from(NAMES) | st.integers(-2, 5) | st.binary(max_size=3) | st.
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=5), max_leaves=12
 )
-ASK = FetchRequest(url=b"http://shop.example/")
-REPLY = FetchResponse(status=200, body=b"<p>", url=ASK.url)
+REQUEST = FetchRequest(url=b"http://shop.example/")
+RESPONSE = FetchResponse(status=200, body=b"<p>", url=REQUEST.url)
 ITEM = Item({"title": "Lamp"}, ("lamp",))
 READER = ItemReader(("title",), Keywords(("lamp",), ()))
 READERS: dict[str, Callable[[object], object]] = {
-    "before_fetch": partial(read_request, before=ASK),
-    "override_fetch": partial(read_own_fetch, ask=ASK),
-    "after_fetch of a success": partial(read_result, fetched=replied(ASK, REPLY)),
-    "after_fetch of a failure": partial(read_result, fetched=failed(ASK, "gone", "dns")),
+    "before_fetch": partial(read_request, before=REQUEST),
+    "override_fetch": partial(read_own_fetch, request=REQUEST),
+    "after_fetch of a success": partial(read_result, fetched=replied(REQUEST, RESPONSE)),
+    "after_fetch of a failure": partial(read_result, fetched=failed(REQUEST, "gone", "dns")),
     "items": lambda value: all_steps(READER.read_all(value, [ITEM, ITEM])),
     "filter_item": sequence,
 }
@@ -70,7 +70,7 @@ def test_a_returned_value_is_read_or_is_a_mismatch(name: str, value: object) -> 
 @given(VALUES)
 def test_a_request_that_was_read_goes_out_or_is_a_fetch_error(value: object) -> None:
     with contextlib.suppress(Mismatch, FetchError):
-        fetch_of(read_request(value, ASK), HttpSettings(), None)
+        fetch_of(read_request(value, REQUEST), HttpSettings(), None)
 
 
 @given(VALUES)
@@ -80,4 +80,4 @@ def test_what_was_read_can_be_told_to_the_next_hook_and_to_a_webhook(value: obje
         assert all_steps(READER.read_all(wire.unpack(answer.pack(items_to_lua(items))))) == items
         default_payload("Shop", items)
     with contextlib.suppress(Mismatch):
-        answer.pack([result_to_lua(read_own_fetch(value, ASK))])
+        answer.pack([result_to_lua(read_own_fetch(value, REQUEST))])

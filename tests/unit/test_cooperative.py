@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from spyweb.cooperative import SLICE, Steps, finish, in_slices
+from spyweb.cooperative import SLICE, Steps, run_in_slices
 from tests.fakes.clock import FakeClock
 from tests.fakes.monitor import make_monitor, shop
 
@@ -22,7 +20,7 @@ class Story(FakeClock):
         self.told.append("others")
         await super().sleep(seconds)
 
-    def work(self, *, steps: int, takes: float) -> Iterator[None]:
+    def work(self, *, steps: int, takes: float) -> Steps[None]:
         for _ in range(steps):
             self.advance(takes)
             self.told.append("step")
@@ -31,13 +29,13 @@ class Story(FakeClock):
 
 async def test_others_have_their_turn_after_each_slice() -> None:
     clock = Story()
-    await in_slices(clock, clock.work(steps=6, takes=SLICE / 2))
+    await run_in_slices(clock, clock.work(steps=6, takes=SLICE / 2))
     assert clock.told == ["step", "step", "others"] * 3
 
 
 async def test_short_work_waits_for_nobody() -> None:
     clock = Story()
-    await in_slices(clock, clock.work(steps=3, takes=SLICE / 4))
+    await run_in_slices(clock, clock.work(steps=3, takes=SLICE / 4))
     assert clock.told == ["step"] * 3
 
 
@@ -48,7 +46,7 @@ async def test_work_in_slices_has_a_result() -> None:
         yield from clock.work(steps=4, takes=SLICE / 2)
         return 4
 
-    assert await finish(clock, count()) == 4
+    assert await run_in_slices(clock, count()) == 4
     assert clock.told.count("others") == 2
 
 

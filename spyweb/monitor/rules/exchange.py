@@ -1,4 +1,4 @@
-"""A fetch as hooks see it: the request, the reply, and what the two came to.
+"""A fetch as hooks see it: the request, the response, and what the two came to.
 
 Texts stay bytes, as Lua has them, until they go out.
 """
@@ -65,13 +65,13 @@ class FetchFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResult:
-    ask: FetchRequest
-    reply: FetchResponse | None = None
-    trouble: FetchFailure | None = None  # no reply, or one whose status says no
+    request: FetchRequest
+    response: FetchResponse | None = None
+    failure: FetchFailure | None = None  # no response, or one whose status says no
 
     @property
     def ok(self) -> bool:
-        return self.trouble is None
+        return self.failure is None
 
 
 def first_request(monitor: Monitor, url: str, settings: HttpSettings) -> FetchRequest:
@@ -79,36 +79,36 @@ def first_request(monitor: Monitor, url: str, settings: HttpSettings) -> FetchRe
     return FetchRequest(url=url.encode(), headers=with_defaults(headers, settings))
 
 
-def replied(ask: FetchRequest, reply: FetchResponse) -> FetchResult:
-    trouble = None if reply.ok else FetchFailure(message=f"http status: {reply.status}", kind="http")
-    return FetchResult(ask=ask, reply=reply, trouble=trouble)
+def replied(request: FetchRequest, response: FetchResponse) -> FetchResult:
+    failure = None if response.ok else FetchFailure(message=f"http status: {response.status}", kind="http")
+    return FetchResult(request=request, response=response, failure=failure)
 
 
-def failed(ask: FetchRequest, message: str, kind: str) -> FetchResult:
-    return FetchResult(ask=ask, trouble=FetchFailure(message=message, kind=kind))
+def failed(request: FetchRequest, message: str, kind: str) -> FetchResult:
+    return FetchResult(request=request, failure=FetchFailure(message=message, kind=kind))
 
 
-def reply_of(response: Response, ask: FetchRequest) -> FetchResponse:
+def response_of(received: Response, request: FetchRequest) -> FetchResponse:
     return FetchResponse(
-        status=response.status,
-        body=response.body,
-        url=response.url.encode(),
-        headers=response.headers,
-        time_ms=response.time_ms,
-        proxy=ask.proxy or None,
+        status=received.status,
+        body=received.body,
+        url=received.url.encode(),
+        headers=received.headers,
+        time_ms=received.time_ms,
+        proxy=request.proxy or None,
     )
 
 
-def fetch_of(ask: FetchRequest, settings: HttpSettings, most: int | None) -> Fetch:
+def fetch_of(request: FetchRequest, settings: HttpSettings, most: int | None) -> Fetch:
     """What goes out; `most` bytes can be taken in.  Raises FetchError."""
-    largest = settings.max_body_size if ask.max_body_size is None else int(ask.max_body_size * MIB)
+    largest = settings.max_body_size if request.max_body_size is None else int(request.max_body_size * MIB)
     return Fetch(
-        url=parse_url(ask.url),
-        method=parse_method(ask.method),
-        headers=clean_headers(ask.headers),
-        body=ask.body,
-        proxy=parse_proxy(ask.proxy) if ask.proxy else None,
-        timeout_s=settings.timeout_ms / 1000 if ask.timeout_s is None else min(ask.timeout_s, LONGEST_TIMEOUT),
+        url=parse_url(request.url),
+        method=parse_method(request.method),
+        headers=clean_headers(request.headers),
+        body=request.body,
+        proxy=parse_proxy(request.proxy) if request.proxy else None,
+        timeout_s=settings.timeout_ms / 1000 if request.timeout_s is None else min(request.timeout_s, LONGEST_TIMEOUT),
         largest=largest if most is None else min(largest, most),
     )
 
@@ -116,40 +116,40 @@ def fetch_of(ask: FetchRequest, settings: HttpSettings, most: int | None) -> Fet
 # To Lua
 
 
-def request_to_lua(ask: FetchRequest) -> dict[str, object]:
+def request_to_lua(request: FetchRequest) -> dict[str, object]:
     return _without_nil(
         {
-            "url": ask.url,
-            "method": ask.method,
-            "headers": ask.headers,
-            "body": ask.body,
-            "timeout": ask.timeout_s,
-            "proxy": ask.proxy,
-            "max_body_size": ask.max_body_size,
+            "url": request.url,
+            "method": request.method,
+            "headers": request.headers,
+            "body": request.body,
+            "timeout": request.timeout_s,
+            "proxy": request.proxy,
+            "max_body_size": request.max_body_size,
         }
     )
 
 
-def response_to_lua(reply: FetchResponse) -> dict[str, object]:
+def response_to_lua(response: FetchResponse) -> dict[str, object]:
     return _without_nil(
         {
-            "status": reply.status,
-            "body": reply.body,
-            "url": reply.url,
-            "headers": reply.headers,
-            "time_ms": reply.time_ms,
-            "size": len(reply.body),
-            "proxy": reply.proxy,
+            "status": response.status,
+            "body": response.body,
+            "url": response.url,
+            "headers": response.headers,
+            "time_ms": response.time_ms,
+            "size": len(response.body),
+            "proxy": response.proxy,
         }
     )
 
 
 def result_to_lua(fetched: FetchResult) -> dict[str, object]:
-    told: dict[str, object] = {"ok": fetched.ok, "request": request_to_lua(fetched.ask)}
-    if fetched.reply:
-        told["response"] = response_to_lua(fetched.reply)
-    if fetched.trouble:
-        told["error"] = {"message": fetched.trouble.message, "kind": fetched.trouble.kind}
+    told: dict[str, object] = {"ok": fetched.ok, "request": request_to_lua(fetched.request)}
+    if fetched.response:
+        told["response"] = response_to_lua(fetched.response)
+    if fetched.failure:
+        told["error"] = {"message": fetched.failure.message, "kind": fetched.failure.kind}
     return told
 
 
@@ -175,16 +175,16 @@ def read_request(value: object, before: FetchRequest) -> FetchRequest:
     )
 
 
-def read_own_fetch(value: object, ask: FetchRequest) -> FetchResult:
+def read_own_fetch(value: object, request: FetchRequest) -> FetchResult:
     """What override_fetch returned: a response, or `{error = …}`."""
     table = read_table(value)
     error = table.get(b"error")
     if error is None or error is False:
-        return replied(ask, _reply_in(table, FetchResponse(status=200, body=b"", url=ask.url)))
+        return replied(request, _response_in(table, FetchResponse(status=200, body=b"", url=request.url)))
     inner = error if isinstance(error, dict) else {}
     message = inner.get(b"message") or inner.get(b"error") or error
     kind = inner.get(b"kind") or table.get(b"kind")
-    return failed(ask, _shown(message), as_text(kind) if isinstance(kind, bytes) else "unknown")
+    return failed(request, _shown(message), as_text(kind) if isinstance(kind, bytes) else "unknown")
 
 
 def read_result(value: object, fetched: FetchResult) -> FetchResult:
@@ -196,11 +196,11 @@ def read_result(value: object, fetched: FetchResult) -> FetchResult:
     given = table if _is_response(table) else table_in(table, "response")
     if given is None:
         return fetched
-    if fetched.ok and fetched.reply:
+    if fetched.ok and fetched.response:
         body = text_in(given, "body")
-        return fetched if body is None else replace(fetched, reply=replace(fetched.reply, body=body))
-    reply = _reply_in(given, fetched.reply or FetchResponse(status=200, body=b"", url=fetched.ask.url))
-    return replace(fetched, reply=reply)
+        return fetched if body is None else replace(fetched, response=replace(fetched.response, body=body))
+    response = _response_in(given, fetched.response or FetchResponse(status=200, body=b"", url=fetched.request.url))
+    return replace(fetched, response=response)
 
 
 def _is_response(table: Table) -> bool:
@@ -208,7 +208,7 @@ def _is_response(table: Table) -> bool:
     return not is_result and (b"body" in table or b"status" in table)
 
 
-def _reply_in(table: Table, otherwise: FetchResponse) -> FetchResponse:
+def _response_in(table: Table, otherwise: FetchResponse) -> FetchResponse:
     status, body = value_in(table, "status", read_integer), text_in(table, "body")
     headers = texts_in(table, "headers")
     return FetchResponse(

@@ -5,7 +5,7 @@ A table `matches` is the engine's: whatever a hook writes there, the keywords ar
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 
@@ -50,7 +50,7 @@ class Keywords:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_folded", tuple((word, word.casefold()) for word in self.words))
 
-    def search(self, items: Sequence[Item]) -> Iterator[None]:
+    def search(self, items: Sequence[Item]) -> Steps[None]:
         """Give each its matches, unless it has been searched: of a large page that takes seconds, in short steps."""
         for item in items if self._folded else ():
             if not item.is_searched:
@@ -95,7 +95,7 @@ def keywords_of(monitor: Monitor) -> Keywords:
     return Keywords(monitor.keywords, monitor.search_fields)
 
 
-def make_told(items: Sequence[Item]) -> Iterator[None]:
+def make_told(items: Sequence[Item]) -> Steps[None]:
     """Make each of them ready for Lua, in short steps: then `items_to_lua` takes no time."""
     for item in items:
         yield

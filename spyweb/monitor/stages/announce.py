@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from spyweb.cooperative import at_once
 from spyweb.errors import StoreError
 from spyweb.model import Notification
-from spyweb.monitor.context import CycleContext, CycleFailed
+from spyweb.monitor.context import CycleContext, CycleFailed, in_one_step
 from spyweb.monitor.hooks import NOTHING
 from spyweb.monitor.rules.items import Item, items_to_lua
 from spyweb.monitor.rules.texts import NotificationSubject, body_of, default_payload, title_of
@@ -26,7 +25,7 @@ Messages = dict[str, NewMessage]  # by stage
 
 async def announce(context: CycleContext, new: Sequence[StoredItem]) -> None:
     """With it goes what earlier cycles have left to announce."""
-    left = context.owed.take()
+    left = context.unannounced.take()
     items = [*(Item(record.fields, record.matches, is_searched=True) for record in left), *(each.item for each in new)]
     if left or (new and context.announces):
         messages = await _messages(context, items)
@@ -37,8 +36,8 @@ async def announce(context: CycleContext, new: Sequence[StoredItem]) -> None:
 async def _messages(context: CycleContext, new: Sequence[Item]) -> Messages:
     """Both hooks are asked, whether or not the settings let anything be sent: they may have ways of their own."""
     read = partial(context.reader.read_all, told=new)
-    shown = await context.ask_about("before_notify", new, read)
-    payload = await context.ask("before_webhook", partial(_payload, context, new), at_once(read_text))
+    shown = await context.ask_about_items("before_notify", new, read)
+    payload = await context.ask("before_webhook", partial(_payload, context, new), in_one_step(read_text))
     messages: Messages = {}
     items = shown if isinstance(shown, list) else new
     await context.search(items)

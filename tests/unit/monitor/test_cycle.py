@@ -319,11 +319,11 @@ async def test_filter_item_keeps_an_item_by_true() -> None:
         assert await s.records() == [LAMP]
 
 
-SENSELESS = "it returned what makes no sense: "
+UNUSABLE = "it returned a value that can't be used: "
 NOT_UNDERSTOOD = [
-    ("before_fetch", "a string", "error", f"{SENSELESS}table expected, got string"),
-    ("after_extract", {"title": "x"}, "error", f"{SENSELESS}array expected, got a table with names in it"),
-    ("before_store", [{"fields": {"x": {}}}], "error", f"{SENSELESS}item 1: field 'x': string expected, got table"),
+    ("before_fetch", "a string", "error", f"{UNUSABLE}table expected, got string"),
+    ("after_extract", {"title": "x"}, "error", f"{UNUSABLE}array expected, got a table with names in it"),
+    ("before_store", [{"fields": {"x": {}}}], "error", f"{UNUSABLE}item 1: field 'x': string expected, got table"),
     ("before_fetch", {"header": {}}, "warn", "nobody reads 'header' in what it returned: did you mean 'headers'?"),
     ("before_fetch", {"a": 1}, "warn", "nothing of what it returned is a request: expected some of url, "),
     ("after_fetch", {"a": 1}, "warn", "nothing of what it returned is a fetch result: expected ok, request, "),

@@ -9,7 +9,7 @@ import pytest
 
 from spyweb.errors import StoreError
 from spyweb.model import Notification, OnHookError, Outcome, Webhook
-from spyweb.monitor.monitors import Monitors
+from spyweb.monitor.runner import MonitorRunner
 from spyweb.monitor.unannounced import UnannouncedRecords
 from spyweb.store.protocol import Channel, Message, NewRecord, Target
 from tests.fakes.monitor import SHOP, URL, HookError, Shop, make_monitor, shop
@@ -62,7 +62,7 @@ async def test_a_new_daemon_announces_what_the_dead_one_had_stored() -> None:
         s.vms.hooks = {"before_notify": fails}
         await s.run(job)
         s.vms.hooks = {}
-        s.monitors = Monitors(s.monitors._services, s.vms)
+        s.monitors = MonitorRunner(s.monitors._services, s.vms)
         await s.run(job)
         assert await told(s) == [["Lamp", "Desk"]]
 

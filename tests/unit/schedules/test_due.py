@@ -6,7 +6,7 @@ from itertools import count, islice
 
 import pytest
 
-from spyweb.cooperative import at_a_stretch
+from spyweb.cooperative import run_at_once
 from spyweb.model import At, Cron, Every, JobId, JobSpec, Misfire, MisfirePolicy, Never, Schedule, Start
 from spyweb.schedules.due import (
     Missed,
@@ -133,7 +133,7 @@ def test_of_several_jobs_the_earliest_due_times_come_first_in_short_steps() -> N
     steps = earliest([*due, (JobId("over"), iter([45]))], 5)
 
     assert len(list(steps)) == 4 + 5
-    assert at_a_stretch(earliest([(JobId("a"), iter([30, 60])), (JobId("b"), iter([45, 60]))], 5)) == [
+    assert run_at_once(earliest([(JobId("a"), iter([30, 60])), (JobId("b"), iter([45, 60]))], 5)) == [
         (30, "a"), (45, "b"), (60, "a"), (60, "b"),
     ]  # fmt: skip
     assert (asked.count("never"), asked.count("slow")) == (1, 2)

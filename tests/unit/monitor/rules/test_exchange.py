@@ -24,29 +24,29 @@ from spyweb.monitor.rules.exchange import (
 from spyweb.ops.arguments import Mismatch
 from spyweb.settings import HttpSettings
 
-ASK = FetchRequest(url=b"http://shop.example/", headers={b"Accept": b"text/html"})
-REPLY = FetchResponse(status=200, body=b"<p>", url=b"http://shop.example/", headers={b"server": b"x"}, time_ms=5)
+REQUEST = FetchRequest(url=b"http://shop.example/", headers={b"Accept": b"text/html"})
+RESPONSE = FetchResponse(status=200, body=b"<p>", url=b"http://shop.example/", headers={b"server": b"x"}, time_ms=5)
 
 
 def test_what_is_not_set_is_not_there() -> None:
-    assert request_to_lua(ASK) == {"url": ASK.url, "method": b"GET", "headers": ASK.headers}
+    assert request_to_lua(REQUEST) == {"url": REQUEST.url, "method": b"GET", "headers": REQUEST.headers}
 
 
 def test_the_settings_headers_are_there_for_before_fetch_to_see() -> None:
     settings = HttpSettings(headers=(("Accept", "*/*"), ("X-Team", "red")))
-    ask = first_request(
+    request = first_request(
         Monitor(urls=("http://shop.example/",), selector="li", fields=(), headers=(("accept", "text/html"),)),
         "http://shop.example/",
         settings,
     )
-    assert request_to_lua(ask)["headers"] == {b"X-Team": b"red", b"accept": b"text/html"}
-    assert fetch_of(read_request({b"headers": {}}, ask), settings, None).headers == {}
+    assert request_to_lua(request)["headers"] == {b"X-Team": b"red", b"accept": b"text/html"}
+    assert fetch_of(read_request({b"headers": {}}, request), settings, None).headers == {}
 
 
 def test_what_can_not_be_nil_stays_and_the_rest_is_as_it_was_given() -> None:
     given = {b"body": b"x", b"timeout": b"2.5", b"max_body_size": 3}
-    assert read_request(given, ASK) == FetchRequest(
-        url=ASK.url, headers=ASK.headers, body=b"x", timeout_s=2.5, max_body_size=3
+    assert read_request(given, REQUEST) == FetchRequest(
+        url=REQUEST.url, headers=REQUEST.headers, body=b"x", timeout_s=2.5, max_body_size=3
     )
 
 
@@ -63,80 +63,82 @@ def test_what_can_not_be_nil_stays_and_the_rest_is_as_it_was_given() -> None:
 )
 def test_a_request_that_makes_no_sense_is_named(given: object, reason: str) -> None:
     with pytest.raises(Mismatch) as caught:
-        read_request(given, ASK)
+        read_request(given, REQUEST)
     assert str(caught.value) == reason
 
 
 def test_a_request_goes_out_within_the_limits() -> None:
     settings = HttpSettings()
-    assert fetch_of(ASK, settings, None).largest == 10 * MIB
-    assert fetch_of(ASK, settings, 5 * MIB).largest == 5 * MIB
-    assert fetch_of(FetchRequest(url=ASK.url, max_body_size=0.5), settings, 5 * MIB).largest == MIB // 2
-    assert fetch_of(FetchRequest(url=ASK.url, timeout_s=1e9), settings, None).timeout_s == 86_400
-    assert fetch_of(FetchRequest(url=ASK.url, proxy=b""), settings, None).proxy is None
+    assert fetch_of(REQUEST, settings, None).largest == 10 * MIB
+    assert fetch_of(REQUEST, settings, 5 * MIB).largest == 5 * MIB
+    assert fetch_of(FetchRequest(url=REQUEST.url, max_body_size=0.5), settings, 5 * MIB).largest == MIB // 2
+    assert fetch_of(FetchRequest(url=REQUEST.url, timeout_s=1e9), settings, None).timeout_s == 86_400
+    assert fetch_of(FetchRequest(url=REQUEST.url, proxy=b""), settings, None).proxy is None
     with pytest.raises(FetchError):
         fetch_of(FetchRequest(url=b"nowhere"), settings, None)
 
 
 @pytest.mark.parametrize(("status", "ok"), [(199, False), (200, True), (299, True), (304, False), (500, False)])
 def test_a_response_is_ok_from_200_to_299(status: int, ok: bool) -> None:
-    fetched = replied(ASK, FetchResponse(status=status, body=b"", url=b""))
+    fetched = replied(REQUEST, FetchResponse(status=status, body=b"", url=b""))
     assert fetched.ok is ok
-    assert (fetched.trouble is None) or fetched.trouble.message == f"http status: {status}"
+    assert (fetched.failure is None) or fetched.failure.message == f"http status: {status}"
 
 
 def test_a_failure_is_told_without_a_response() -> None:
-    assert result_to_lua(failed(ASK, "gone", "dns")) == {
+    assert result_to_lua(failed(REQUEST, "gone", "dns")) == {
         "ok": False,
-        "request": request_to_lua(ASK),
+        "request": request_to_lua(REQUEST),
         "error": {"message": "gone", "kind": "dns"},
     }
 
 
 def test_a_hooks_own_response_may_leave_out_all_but_the_body() -> None:
-    fetched = read_own_fetch({b"body": b"x", b"headers": {b"Content-Type": b"a/b"}}, ASK)
-    assert fetched.reply == FetchResponse(status=200, body=b"x", url=ASK.url, headers={b"content-type": b"a/b"})
+    fetched = read_own_fetch({b"body": b"x", b"headers": {b"Content-Type": b"a/b"}}, REQUEST)
+    assert fetched.response == FetchResponse(status=200, body=b"x", url=REQUEST.url, headers={b"content-type": b"a/b"})
 
 
 def test_a_hooks_own_response_is_judged_by_its_status() -> None:
-    assert not read_own_fetch({b"status": 500, b"body": b"x"}, ASK).ok
+    assert not read_own_fetch({b"status": 500, b"body": b"x"}, REQUEST).ok
     with pytest.raises(Mismatch, match="field 'status': number expected"):
-        read_own_fetch({b"status": b"fine"}, ASK)
+        read_own_fetch({b"status": b"fine"}, REQUEST)
 
 
 @pytest.mark.parametrize("error", [True, {b"nothing": 1}, [b"x"]])
 def test_an_error_that_says_nothing_is_an_error_all_the_same(error: object) -> None:
-    fetched = read_own_fetch({b"error": error}, ASK)
-    assert fetched.reply is None
-    assert fetched.trouble
-    assert fetched.trouble.message == "it failed"
+    fetched = read_own_fetch({b"error": error}, REQUEST)
+    assert fetched.response is None
+    assert fetched.failure
+    assert fetched.failure.message == "it failed"
 
 
 def test_of_a_success_only_the_body_is_taken_back() -> None:
     given = {b"response": {b"body": b"new", b"status": 500, b"url": b"x"}}
-    fetched = read_result(given, replied(ASK, REPLY))
-    assert fetched.reply == FetchResponse(status=200, body=b"new", url=REPLY.url, headers=REPLY.headers, time_ms=5)
+    fetched = read_result(given, replied(REQUEST, RESPONSE))
+    assert fetched.response == FetchResponse(
+        status=200, body=b"new", url=RESPONSE.url, headers=RESPONSE.headers, time_ms=5
+    )
 
 
 def test_for_a_failure_a_whole_response_is() -> None:
     given = {b"response": {b"body": b"new", b"status": 201, b"url": b"http://cache.example/"}}
-    fetched = read_result(given, failed(ASK, "gone", "dns"))
-    assert fetched.reply == FetchResponse(status=201, body=b"new", url=b"http://cache.example/")
+    fetched = read_result(given, failed(REQUEST, "gone", "dns"))
+    assert fetched.response == FetchResponse(status=201, body=b"new", url=b"http://cache.example/")
 
 
 def test_for_a_failure_the_response_itself_is_understood() -> None:
-    fetched = read_result({b"body": b"new", b"status": 201}, failed(ASK, "gone", "dns"))
-    assert fetched.reply == FetchResponse(status=201, body=b"new", url=ASK.url)
-    refused = replied(ASK, replace(REPLY, status=403))
-    assert read_result({b"status": 200}, refused).reply == REPLY
+    fetched = read_result({b"body": b"new", b"status": 201}, failed(REQUEST, "gone", "dns"))
+    assert fetched.response == FetchResponse(status=201, body=b"new", url=REQUEST.url)
+    refused = replied(REQUEST, replace(RESPONSE, status=403))
+    assert read_result({b"status": 200}, refused).response == RESPONSE
 
 
 def test_of_a_success_the_response_itself_gives_its_body() -> None:
-    fetched = read_result({b"body": b"new", b"status": 500}, replied(ASK, REPLY))
-    assert fetched.reply == replace(REPLY, body=b"new")
+    fetched = read_result({b"body": b"new", b"status": 500}, replied(REQUEST, RESPONSE))
+    assert fetched.response == replace(RESPONSE, body=b"new")
 
 
 @pytest.mark.parametrize("given", [{}, {b"ok": True}, {b"response": None}])
 def test_without_a_response_it_is_left_as_it_is(given: object) -> None:
-    before = failed(ASK, "gone", "dns")
+    before = failed(REQUEST, "gone", "dns")
     assert read_result(given, before) is before

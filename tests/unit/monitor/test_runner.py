@@ -42,19 +42,19 @@ async def test_nothing_is_left_of_a_job_that_is_gone_once_its_runs_have_ended() 
         await s.run(idle)
         s.monitors.forget(idle.id)
         assert not s.monitors._versions
-        assert not s.monitors._owed
+        assert not s.monitors._unannounced
 
         s.http.held["http://shop.example/"] = gate = get_running_loop().create_future()
         task = s.start(busy)
         await s.clock.turn()
         busy.gone = True
         s.monitors.forget(busy.id)
-        assert s.monitors._owed  # a job that comes back must not announce what this run has in hand
+        assert s.monitors._unannounced  # a job that comes back must not announce what this run has in hand
         gate.set_result(None)
         await s.clock.turn()
         assert (await task).outcome is Outcome.SUCCESS
         assert not s.monitors._versions
-        assert not s.monitors._owed
+        assert not s.monitors._unannounced
 
 
 async def test_to_cancel_a_run_that_has_ended_does_nothing() -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from spyweb.lua import wire
 from spyweb.lua.hooks import HOOK_OP
-from spyweb.monitor.hooks import ContextUpdate, HookResult
-from spyweb.monitor.talk import SharedVm, Talk
+from spyweb.monitor.hooks import ContextUpdate, HookChannel, HookResult, SharedVm
 from tests.fakes.clock import FakeClock
 
 
@@ -25,7 +24,7 @@ class NoHost:
 
 async def report_of(hook: str, value: object) -> HookResult:
     """As it is when the VM tells this of the hook that it was asked for."""
-    talk = Talk(SharedVm(), NoHost(), FakeClock())
+    talk = HookChannel(SharedVm(), NoHost(), FakeClock())
     asked = talk.op(HOOK_OP, [0, 1024])
     called = asyncio.ensure_future(talk.call(hook, None, ContextUpdate({}, {})))
     await asked

@@ -1,0 +1,245 @@
+"""One run of a monitor job: its workers go over its addresses, one cycle for each.
+
+Workers begin one after the other and take addresses from a queue; where there is a single address each fetches it.
+A cycle that fails leaves the others alone.  When all have ended, on_finished is called, however they ended.
+
+A cycle and its VM are two tasks: the VM's run waits to be told which hook comes next, and the cycle tells it.  When the
+VM ends first (a limit, a cancel, its worker's death) the cycle ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Task, TaskGroup
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+from msgspec.structs import replace
+
+from spyweb.errors import PoolError
+from spyweb.lua.endings import never_begun
+from spyweb.lua.hooks import is_defined
+from spyweb.lua.pool import Pool
+from spyweb.lua.session import Code, Request
+from spyweb.lua.wire import Why
+from spyweb.model import Ending, JobSpec, Monitor, Outcome, Run
+from spyweb.monitor.context import CycleContext, CycleServices
+from spyweb.monitor.cycle import preview, run_cycle
+from spyweb.monitor.endings import conclude, ended_for, ending_of
+from spyweb.monitor.expectations import Streak
+from spyweb.monitor.hooks import HookChannel, LoadFailed, SharedVm
+from spyweb.monitor.preview import result_of, save_files
+from spyweb.monitor.rules.items import ItemReader
+from spyweb.monitor.rules.proxies import ProxyRotation
+from spyweb.monitor.telemetry import Telemetry
+from spyweb.monitor.unannounced import UnannouncedRecords
+from spyweb.runs.attempt import DEBUG, CountingHost, failed
+
+log = structlog.get_logger()
+
+STAGGER = 0.2  # seconds between the first requests of two workers
+ON_FINISHED_MS = 1_000  # for on_finished where the time of the run, or its processor time, is over
+BUG = "a bug in spyweb: see its log"
+
+
+@dataclass(slots=True, kw_only=True)
+class MonitorVersion:
+    """One version of a monitor job, and what its cycles share however many runs they belong to."""
+
+    spec: JobSpec
+    monitor: Monitor
+    code: Code
+    reader: ItemReader
+    proxies: ProxyRotation
+    vm: SharedVm = field(default_factory=SharedVm)
+    streak: Streak | None = None  # None: it is not counted yet
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class MonitorRun:
+    services: CycleServices
+    pool: Pool
+    version: MonitorVersion
+    run: Run
+    host: CountingHost
+    unannounced: UnannouncedRecords
+    ctx: Mapping[str, object]  # what the ctx of each cycle begins with
+    tasks: TaskGroup
+    _urls: deque[str] = field(init=False)  # those that no worker has taken yet
+    _cpu_left_ms: int = field(init=False)  # for the cycles that begin
+    _cancels: dict[object, Callable[[Why], object]] = field(default_factory=dict)  # how to end each cycle under way
+    _why: Why = Why.NOTHING
+    _endings: list[Ending] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._urls = deque(self.version.monitor.urls)
+        self._cpu_left_ms = self.version.spec.cpu_limit_ms
+
+    @property
+    def is_preview(self) -> bool:
+        """Whether this is one cycle up to the store, for a person who looks."""
+        return bool(self.run.trigger.get(DEBUG))
+
+    async def execute(self) -> Ending:
+        clock, timeout_s = self.services.clock, self.version.spec.timeout_ms / 1000
+        began = clock.monotonic()
+        timer = clock.call_later(timeout_s, partial(self.cancel, Why.TIMEOUT))
+        try:
+            await self._go_over_urls()
+            if not self.is_preview and is_defined(self.version.vm.defined, "on_finished"):
+                left_ms = round((timeout_s - (clock.monotonic() - began)) * 1000)
+                await self._call_on_finished(max(ON_FINISHED_MS, left_ms))
+        finally:
+            timer.cancel()
+        return conclude(self._endings, self._why)
+
+    def cancel(self, why: Why) -> None:
+        """Have every cycle end.  The first reason stands."""
+        if self._why is Why.NOTHING:
+            self._why = why
+            self._urls.clear()
+            for cancel in list(self._cancels.values()):
+                cancel(why)
+
+    async def _go_over_urls(self) -> None:
+        monitor = self.version.monitor
+        if self.is_preview:
+            await self._cycle(1, monitor.urls[0])
+        elif monitor.workers == 1:
+            await self._work(1)
+        else:
+            async with TaskGroup() as workers:
+                for number in range(1, monitor.workers + 1):
+                    if number > 1:
+                        await self.services.clock.sleep(STAGGER)
+                    if not self._urls:  # nothing is left, or the run has been cancelled
+                        return
+                    workers.create_task(self._work(number), name=f"worker {number} of {self.run.job}")
+
+    async def _work(self, worker: int) -> None:
+        monitor = self.version.monitor
+        if not monitor.is_queue:
+            await self._cycle(worker, monitor.urls[0])
+            return
+        while self._urls:
+            await self._cycle(worker, self._urls.popleft())
+
+    async def _cycle(self, worker: int, url: str) -> None:
+        """Run one cycle and note how it ended, whatever went wrong."""
+        code = self.version.code
+        if not code.source and not code.more:
+            ending = await self._cycle_without_vm(worker, url)
+        elif self._cpu_left_ms <= 0:
+            ending = never_begun(Why.CPU)
+        else:
+            ending = await self._cycle_with_vm(worker, url)
+        if ending.outcome is not Outcome.SUCCESS and len(self.version.monitor.urls) > 1:
+            ending = replace(ending, reason=f"{url}: {ending.reason}")
+        self._endings.append(ending)
+
+    async def _cycle_without_vm(self, worker: int, url: str) -> Ending:
+        context = self._context(None, worker, url)
+        cycle = self.tasks.create_task(self._go_through_stages(context), name=f"cycle of {self.run.job}")
+        self._cancels[cycle] = lambda _why: cycle.cancel()
+        try:
+            await asyncio.wait((cycle,))
+        finally:
+            del self._cancels[cycle]
+        ending = ended_for(self._why, context.telemetry.current) if cycle.cancelled() else cycle.result()
+        return _with_counts(ending, context)
+
+    async def _cycle_with_vm(self, worker: int, url: str) -> Ending:
+        channel = HookChannel(self.version.vm, self.host, self.services.clock)
+        context = self._context(channel, worker, url)
+        stages = partial(self._go_through_stages, context)
+        cycle = self.tasks.create_task(_with_hooks(channel, stages), name=f"cycle of {self.run.job}")
+        ctx = {**self.ctx, "worker_id": worker}
+        ending = await self._run_vm(channel, cycle, ctx, self.version.spec.timeout_ms)
+        self._cpu_left_ms -= ending.cpu_ms
+        if ending.outcome is Outcome.SUCCESS and not cycle.cancelled():
+            ending = replace(cycle.result(), cpu_ms=ending.cpu_ms, globals_reset=ending.globals_reset)
+        return _with_counts(ending, context)
+
+    async def _call_on_finished(self, timeout_ms: int) -> None:
+        channel = HookChannel(self.version.vm, self.host, self.services.clock)
+        self._cpu_left_ms = max(self._cpu_left_ms, min(ON_FINISHED_MS, self.version.spec.cpu_limit_ms))
+
+        async def call() -> Ending:
+            await self._context(channel, 0, "").call("on_finished")
+            return Ending(outcome=Outcome.SUCCESS)
+
+        hook = self.tasks.create_task(_with_hooks(channel, call), name=f"end of {self.run.job}")
+        ending = await self._run_vm(channel, hook, {}, timeout_ms)
+        if ending.outcome is not Outcome.SUCCESS:
+            line = f"on_finished: {ending.reason}\n{ending.traceback}".rstrip()
+            self.host.log("error", line.encode("utf-8", "surrogateescape"))
+
+    async def _run_vm(
+        self, channel: HookChannel, task: Task[Ending], ctx: dict[str, object], timeout_ms: int
+    ) -> Ending:
+        """Return how the VM's run ended; the task that calls its hooks has ended too."""
+        request = Request(
+            run=self.pool.new_id(),
+            code=self.version.code,
+            timeout_ms=timeout_ms,
+            cpu_limit_ms=self._cpu_left_ms,
+            procedure="cycle",
+            arguments=(ctx,),
+        )
+        self._cancels[task] = partial(self.pool.cancel, request.run)
+        try:
+            return await self.pool.run(request, channel)
+        except PoolError as error:
+            return failed(str(error))
+        finally:
+            del self._cancels[task]
+            task.cancel()
+            await asyncio.wait((task,))
+
+    async def _go_through_stages(self, context: CycleContext) -> Ending:
+        try:
+            if self.is_preview:
+                failure = await preview(context)
+                return replace(ending_of(failure), preview=result_of(context, failure, await save_files(context)))
+            failure = await run_cycle(context)
+            if context.monitor.debug:
+                await save_files(context)
+            return ending_of(failure)
+        except Exception:  # the boundary of one cycle: a bug in it must not end the others
+            log.exception("a cycle met a bug in spyweb", job=self.run.job, run=self.run.id, url=context.url)
+            return failed(BUG)
+
+    def _context(self, hooks: HookChannel | None, worker: int, url: str) -> CycleContext:
+        version, services = self.version, self.services
+        return CycleContext(
+            services=services,
+            spec=version.spec,
+            monitor=version.monitor,
+            reader=version.reader,
+            hooks=hooks,
+            telemetry=Telemetry(version.spec.name, services.clock, version.vm.memory),
+            log=self.host.log,
+            proxies=version.proxies,
+            unannounced=self.unannounced,
+            worker=worker,
+            url=url,
+        )
+
+
+async def _with_hooks(channel: HookChannel, stages: Callable[[], Awaitable[Ending]]) -> Ending:
+    """Wait until the VM is ready for hooks, go through the stages, and let the VM's run end."""
+    try:
+        await channel.begin()
+        return await stages()
+    except LoadFailed as error:
+        return failed(str(error))  # its VM's run says it better
+    finally:
+        channel.end()
+
+
+def _with_counts(ending: Ending, context: CycleContext) -> Ending:
+    found = None if context.found is None else len(context.found)
+    return replace(ending, http_status=context.http_status, items_found=found, items_new=context.new)
