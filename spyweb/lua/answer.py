@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
+from typing import Any
 
 from spyweb.errors import OpError
 from spyweb.lua import wire
-from spyweb.lua.wire import Form
+from spyweb.lua.wire import Form, ResumeRun
 
-_RESUME = int(wire.ToWorker.RESUME)
 _PLAIN = int(Form.PLAIN)
 _PACKED = int(Form.PACKED)
 _RAISE = int(Form.RAISE)
@@ -23,9 +23,9 @@ _LARGEST = (1 << 63) - 1
 _AS_THEY_ARE = frozenset({bytes, bool, float, type(None)})
 
 
-def resume(run: int, number: int, results: Sequence[object]) -> tuple[list[object], int]:
-    """The answer to an op, and about how many bytes it takes."""
-    message: list[object] = [_RESUME, run, number, _PLAIN]
+def resume(run: int, number: int, results: Sequence[object]) -> tuple[ResumeRun, int]:
+    """Return the answer to an op, and about how many bytes it takes."""
+    values: list[Any] = []
     size = 0
     for value in results:
         kind = type(value)
@@ -38,19 +38,19 @@ def resume(run: int, number: int, results: Sequence[object]) -> tuple[list[objec
             size += len(value)
         elif kind not in _AS_THEY_ARE:
             packed = pack(results)
-            return [_RESUME, run, number, _PACKED, packed], len(packed)
-        message.append(value)
-    return message, size
+            return ResumeRun(run, number, _PACKED, [packed]), len(packed)
+        values.append(value)
+    return ResumeRun(run, number, _PLAIN, values), size
 
 
-def resume_with_error(run: int, number: int, text: str) -> tuple[list[object], int]:
+def resume_with_error(run: int, number: int, text: str) -> tuple[ResumeRun, int]:
     data = as_bytes(text)
-    return [_RESUME, run, number, _RAISE, data], len(data)
+    return ResumeRun(run, number, _RAISE, [data]), len(data)
 
 
-def resume_with_error_value(run: int, number: int, value: object) -> tuple[list[object], int]:
+def resume_with_error_value(run: int, number: int, value: object) -> tuple[ResumeRun, int]:
     packed = pack([value])
-    return [_RESUME, run, number, _RAISE_PACKED, packed], len(packed)
+    return ResumeRun(run, number, _RAISE_PACKED, [packed]), len(packed)
 
 
 def as_lua_integer(value: int) -> int | float:

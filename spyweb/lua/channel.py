@@ -1,112 +1,93 @@
-"""The ops of one run under way: each is carried out by the run's host, and its results sent back.
+"""The channel between the daemon and one run: its ops are carried out by the run's host, their results sent back.
 
-This is the hottest path of the daemon: a store op costs it one dictionary, one future and two small lists.
+This is the hottest path of the daemon.
 """
 
 from __future__ import annotations
 
-from asyncio import CancelledError, Future, Task
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from asyncio import CancelledError, Future, Task, TaskGroup
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 import structlog
 
 from spyweb import limits
-from spyweb.clock import Clock, Handle
+from spyweb.clock import Clock
 from spyweb.errors import OpError
 from spyweb.lua import answer, wire
 from spyweb.lua.connection import WorkerConnection
-from spyweb.lua.deadlines import Deadlines
 from spyweb.lua.hooks import HOOK_OP
 from spyweb.lua.session import Pending, PendingRun
-from spyweb.lua.wire import ToWorker, Why
+from spyweb.lua.wire import BeginFreshRun, BeginRun, CancelRun, OpCall, PackedOpCall, Why
 
 log = structlog.get_logger()
 
-OVERDUE = 3.0  # seconds after a CANCEL; the worker reports STUCK after one: this is for one that can't
-
-_PLAIN = int(wire.Form.PLAIN)  # plain ints: an enum member costs more to encode and to compare
-_BEGIN = int(ToWorker.BEGIN)
-_FRESH = int(ToWorker.FRESH)
-_CANCEL = int(ToWorker.CANCEL)
+OVERDUE = 3.0  # seconds after a cancel; the worker says that the run is stuck after one: this is for one that can't
 
 Results = Sequence[object]
-Spawn = Callable[[Coroutine[object, object, Results | Exception]], "Task[Results | Exception]"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """What all runs in one worker share."""
-
-    connection: WorkerConnection
-    clock: Clock
-    timeouts: Deadlines
-    spawn: Spawn  # starts a task in the pool's group
-    overdue: Callable[[RunChannel], None]  # it was told to end and has not
 
 
 class RunChannel:
-    """One run under way.
+    """One run under way in a worker.  It has at most one op under way.
 
-    A run has at most one op under way.
+    `overdue` is called when the run was told to end and has not.
     """
 
-    def __init__(self, pending: PendingRun, vm: int, terms: Terms) -> None:
+    def __init__(
+        self,
+        pending: PendingRun,
+        vm: int,
+        *,
+        connection: WorkerConnection,
+        clock: Clock,
+        tasks: TaskGroup,
+        overdue: Callable[[RunChannel], None],
+    ) -> None:
         self.pending = pending
         self.vm = vm
         self.why = Why.NOTHING  # why it has been told to end
         self.run = pending.request.run
+        self.asked_in = 0  # which batch of messages brought its latest op
         self._host = pending.host
-        self._terms = terms
-        self._connection = terms.connection
-        self._timeout_s = pending.request.timeout_ms / 1000
-        self._patience: Handle | None = None  # with it, since it was told to end
-        terms.timeouts.add(self.run, self._timeout_s, self._time_out)
-        self._pending: Future[Any] | None = None  # what the op under way waits for
+        self._connection = connection
+        self._clock = clock
+        self._tasks = tasks
+        self._overdue = overdue
+        self._timer = clock.call_later(pending.request.timeout_ms / 1000, lambda: self.cancel(Why.TIMEOUT))
+        self._awaited: Future[Any] | None = None  # what the op under way waits for
         self._result: Callable[[], Results]  # and what then becomes of it, unless it is a task
         self._number = 0  # of the op under way
         self._op = ""  # its name
-        self.asked_in = 0  # which batch of messages brought its latest op
 
     def begin(self) -> None:
         request = self.pending.request
         arguments = answer.pack(request.arguments)
-        message = [_BEGIN, request.run, self.vm, request.procedure, arguments, request.cpu_limit_ms]
+        message = BeginRun(request.run, self.vm, request.procedure, arguments, request.cpu_limit_ms)
         self._connection.send_sized(message, len(arguments))
 
     def begin_fresh(self, template: int) -> None:
-        """In a VM that the worker makes for it."""
+        """Begin the run in a VM that the worker makes for it."""
         request = self.pending.request
         arguments = answer.pack(request.arguments)
-        message = [_FRESH, request.run, self.vm, template, request.procedure, arguments, request.cpu_limit_ms]
+        message = BeginFreshRun(request.run, self.vm, template, request.procedure, arguments, request.cpu_limit_ms)
         self._connection.send_sized(message, len(arguments))
-        self._connection.hurry()
 
     def cancel(self, why: Why) -> None:
-        """Have it end for this reason.  The first reason stands."""
+        """Have the run end for this reason.  The first reason stands."""
         if self.why is not Why.NOTHING:
             return
         self.why = why
-        self._terms.timeouts.drop(self.run, self._timeout_s)
-        self._patience = self._terms.clock.call_later(OVERDUE, self._be_overdue)
-        self._drop_pending()
-        self._connection.send([_CANCEL, self.run, int(why)])
+        self._timer.cancel()
+        self._timer = self._clock.call_later(OVERDUE, lambda: self._overdue(self))
+        self._drop_op()
+        self._connection.send(CancelRun(self.run, int(why)))
 
     def close(self) -> None:
-        """It has ended: nobody waits for an answer any more."""
-        self._terms.timeouts.drop(self.run, self._timeout_s)
-        if self._patience is not None:
-            self._patience.cancel()
-        if self._pending is not None:
-            self._drop_pending()
-
-    def _time_out(self) -> None:
-        self.cancel(Why.TIMEOUT)
-
-    def _be_overdue(self) -> None:
-        self._terms.overdue(self)
+        """The run has ended: nobody waits for an answer any more."""
+        self._timer.cancel()
+        self._drop_op()
 
     def log(self, level: str, text: bytes) -> None:
         try:
@@ -117,27 +98,24 @@ class RunChannel:
     @property
     def is_asking(self) -> bool:
         """Whether an op of it is under way."""
-        return self._pending is not None
+        return self._awaited is not None
 
-    def ask(self, message: list[Any]) -> None:
-        """Answer an OP: run, number, name, Form, value... or what is packed and how many values are in it."""
-        number = message[2]
-        if number <= self._number:  # a big one, overtaken on the other socket: its run was killed and has gone on
+    def ask(self, call: OpCall | PackedOpCall) -> None:
+        """Carry out an op and answer it, now or when it is done."""
+        if call.number <= self._number:  # a big one, overtaken on the other socket: its run was killed and has gone on
             return
-        if self._pending is not None:
-            self._drop_pending()
-        self._number = number
-        self._op = name = message[3]
+        self._drop_op()
+        self._number = call.number
+        self._op = call.name
         try:
-            arguments = message[5:] if message[4] == _PLAIN else _unpack(name, message[5], message[6])
-            awaitable = self._host.op(name, arguments)
+            awaitable = self._host.op(call.name, _unpack(call) if isinstance(call, PackedOpCall) else call.values)
             if isinstance(awaitable, Pending):
                 self._await(awaitable.source, awaitable.result)
             elif isinstance(awaitable, Future):
                 self._await(awaitable, awaitable.result)
             else:
-                self._pending = task = self._terms.spawn(_contained(awaitable))
-                task.add_done_callback(self._answer_with_task)
+                task = self._tasks.create_task(_contained(awaitable))
+                self._await(task, partial(_outcome, task))
         except (Exception, CancelledError) as error:  # noqa: BLE001 - one op: whatever it was, the script is told
             self._refuse(error)
 
@@ -145,32 +123,19 @@ class RunChannel:
         if source.done():
             self._give(result())
             return
-        self._pending = source
+        self._awaited = source
         self._result = result
         source.add_done_callback(self._answer)
 
     def _answer(self, source: Future[Any]) -> None:
-        if source is not self._pending:  # dropped meanwhile: its error has nobody to be told to
+        if source is not self._awaited:  # dropped meanwhile: its error has nobody to be told to
             if not source.cancelled():
                 source.exception()
             return
-        self._pending = None
+        self._awaited = None
         try:
             self._give(self._result())
         except (Exception, CancelledError) as error:  # noqa: BLE001 - one op
-            self._refuse(error)
-
-    def _answer_with_task(self, task: Task[Results | Exception]) -> None:
-        if task is not self._pending:
-            return
-        self._pending = None
-        outcome = CancelledError() if task.cancelled() else task.result()
-        if isinstance(outcome, BaseException):
-            self._refuse(outcome)
-            return
-        try:
-            self._give(outcome)
-        except Exception as error:  # noqa: BLE001 - one op
             self._refuse(error)
 
     def _give(self, results: Results) -> None:
@@ -194,10 +159,10 @@ class RunChannel:
         log.error("an op failed", op=self._op, run=self.run, job=self.pending.request.code.job, exc_info=error)
         return f"internal error in {self._op}"
 
-    def _drop_pending(self) -> None:
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.cancel()
+    def _drop_op(self) -> None:
+        awaited, self._awaited = self._awaited, None
+        if awaited is not None:
+            awaited.cancel()
 
 
 async def _contained(awaitable: Awaitable[Results]) -> Results | Exception:
@@ -208,14 +173,21 @@ async def _contained(awaitable: Awaitable[Results]) -> Results | Exception:
         return error
 
 
-def _unpack(op: str, packed: bytes, elements: int) -> list[object]:
+def _outcome(task: Task[Results | Exception]) -> Results:
+    outcome = task.result()
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def _unpack(call: PackedOpCall) -> list[object]:
     """Unpack the arguments, unless they hold more values than the loop has time for."""
     try:
-        if op == HOOK_OP:
-            _measure("what it returned", elements, limits.HOOK_ELEMENTS)
-            return wire.unpack_outer(packed, elements)
-        _measure(f"{op}: what it is given", elements, limits.OP_ELEMENTS)
-        return wire.unpack(packed)
+        if call.name == HOOK_OP:
+            _measure("what it returned", call.elements, limits.HOOK_ELEMENTS)
+            return wire.unpack_outer(call.packed, call.elements)
+        _measure(f"{call.name}: what it is given", call.elements, limits.OP_ELEMENTS)
+        return wire.unpack(call.packed)
     except (msgspec.DecodeError, RecursionError) as error:
         raise OpError(f"these values can't leave the script: {error}") from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from spyweb.lua import wire
-from spyweb.lua.wire import End, Ended, Why
+from spyweb.lua.wire import Ended, RunEnd, Why
 from spyweb.model import Ending, Failure, Outcome
 
 _OUTCOMES: dict[int, tuple[Outcome, Failure | None]] = {
@@ -36,7 +36,7 @@ _EXCUSES = {
 }
 
 
-def from_end(end: End) -> Ending:
+def from_end(end: RunEnd) -> Ending:
     """Say how a run ended that has begun: not of one that is UNBEGUN."""
     outcome, failure = _OUTCOMES[end.ended]
     return Ending(

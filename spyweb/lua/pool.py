@@ -7,7 +7,7 @@ job that was being stepped gets a worker of its own, the others are told that th
 from __future__ import annotations
 
 import re
-from asyncio import CancelledError, Future, TaskGroup, get_running_loop
+from asyncio import CancelledError, TaskGroup, get_running_loop
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -23,14 +23,13 @@ from spyweb.errors import PoolError, ScriptError
 from spyweb.lua import endings
 from spyweb.lua.channel import RunChannel
 from spyweb.lua.connection import FlushQueue
-from spyweb.lua.process import Death
 from spyweb.lua.quarantine import Quarantine
-from spyweb.lua.remote import Around, RemoteWorker, Vm
-from spyweb.lua.session import Code, EngineInfo, Host, PendingRun, PoolStats, Request, Told
-from spyweb.lua.spawner import Births, Spawner
+from spyweb.lua.session import Code, EngineInfo, Host, PendingRun, PoolStats, Request
+from spyweb.lua.spawner import Spawner
 from spyweb.lua.supervisor import Supervisor
 from spyweb.lua.timeouts import settle, within
-from spyweb.lua.wire import End, Ended, Stuck, Why
+from spyweb.lua.wire import Ended, RunEnd, RunStuck, Why
+from spyweb.lua.worker_process import Death, Vm, WorkerDependencies, WorkerProcess
 from spyweb.model import MIB, Ending, Isolation, JobId, Outcome, RunId
 
 log = structlog.get_logger()
@@ -52,26 +51,30 @@ async def open_pool(
     workers: int,
     init: EngineInfo,
     memory_budget: int = MEMORY_BUDGET,
-    spawner: Callable[[Clock, str], Births] = Spawner,
+    spawner: Callable[[Clock, str], Spawner] = Spawner,
 ) -> AsyncIterator[Pool]:
     """Raises PoolError when no worker can be started."""
     async with AsyncExitStack() as stack:
         tasks = await TaskGroup().__aenter__()
         stack.push_async_callback(tasks.__aexit__, None, None, None)  # an error of the caller's is not the group's
-        births = spawner(clock, init.timezone)
-        stack.push_async_callback(births.close)
-        pool = Pool(clock=clock, births=births, init=init, memory_budget=memory_budget, tasks=tasks)
+        workers_from = spawner(clock, init.timezone)
+        stack.push_async_callback(workers_from.close)
+        pool = Pool(clock=clock, spawner=workers_from, init=init, memory_budget=memory_budget, tasks=tasks)
         stack.push_async_callback(pool.stop, 0)
         await pool.open(workers)
         yield pool
 
 
 class Pool:
-    def __init__(self, *, clock: Clock, births: Births, init: EngineInfo, memory_budget: int, tasks: TaskGroup) -> None:
+    def __init__(
+        self, *, clock: Clock, spawner: Spawner, init: EngineInfo, memory_budget: int, tasks: TaskGroup
+    ) -> None:
         self._clock = clock
         self._memory_budget = memory_budget
-        around = Around(clock=clock, births=births, flush_queue=FlushQueue(), init=init, tasks=tasks, overseer=self)
-        self._supervisor = Supervisor(around)
+        given = WorkerDependencies(
+            clock=clock, spawner=spawner, flush_queue=FlushQueue(), init=init, tasks=tasks, listener=self
+        )
+        self._supervisor = Supervisor(given)
         self._quarantine = Quarantine()
         self._pending_runs: dict[RunId, PendingRun] = {}
         self._patience: dict[RunId, Handle] = {}  # of the pending_runs that have not begun
@@ -97,71 +100,43 @@ class Pool:
 
     async def run(self, request: Request, host: Host) -> Ending:
         """Cancelling this cancels the run, and waits until it has ended; doing so twice does not wait."""
-        return await self._carry_out(request, host, is_fresh=False)
+        return await self._run(request, host, is_fresh=False)
 
     async def run_fresh(self, request: Request, host: Host) -> Ending:
         """As `run`, in a VM of its own that goes with it."""
-        return await self._carry_out(request, host, is_fresh=True)
+        return await self._run(request, host, is_fresh=True)
 
-    def start_fresh(self, request: Request, host: Host, tell: Callable[[Ending], None]) -> None:
-        """As `run_fresh`, for whoever waits in no task of its own.  It is told later, or at once when we stop."""
-        if self._is_stopping:
-            tell(endings.never_begun(Why.STOPPED))
-            return
-        told = Told(partial(self._tell, request.run, tell))
-        pending = PendingRun(request=request, host=host, ending=told, is_fresh=True)
-        self._note(pending)
-        try:
-            self._admit(pending)
-        except BaseException:
-            self._forget(request.run)
-            raise
-
-    def _tell(self, run: RunId, tell: Callable[[Ending], None], ending: Ending) -> None:
-        self._forget(run)
-        try:
-            tell(ending)
-        except Exception:  # boundary: one run; here a worker is being listened to
-            log.exception("who was told of an ending failed", run=run)
-
-    def keep_spares(self, code: Code, count: int) -> None:
-        """Have that many VMs of this code ready for `run_fresh`; those of an older code of its job go."""
-        if not self._is_stopping:
-            self._spares[code.job] = count
-            self._worker_for(code, own=self._needs_own_worker(code)).keep_template(code, count)
-
-    async def _carry_out(self, request: Request, host: Host, *, is_fresh: bool) -> Ending:
+    async def _run(self, request: Request, host: Host, *, is_fresh: bool) -> Ending:
+        run = request.run
         if self._is_stopping:
             return endings.never_begun(Why.STOPPED)
-        ending: Future[Ending] = get_running_loop().create_future()
-        pending = PendingRun(request=request, host=host, ending=ending, is_fresh=is_fresh)
-        self._note(pending)
-        try:
-            self._admit(pending)
-            return await ending
-        except CancelledError:
-            await self._end_cancelled(pending)
-            raise
-        finally:
-            self._forget(request.run)
-
-    def _note(self, pending: PendingRun) -> None:
-        run = pending.request.run
         if run in self._pending_runs:
             raise ValueError(f"run {run} is under way")
+        new_future = get_running_loop().create_future
+        pending = PendingRun(request=request, host=host, ending=new_future(), is_fresh=is_fresh)
         self._pending_runs[run] = pending
-
-    async def _end_cancelled(self, pending: PendingRun) -> None:
-        ending: Future[Ending] = get_running_loop().create_future()
-        pending.ending = ending  # the first one was cancelled with the task
-        self.cancel(pending.request.run, Why.CANCELLED)
-        await ending
+        try:
+            self._admit(pending)
+            return await pending.ending
+        except CancelledError:
+            pending.ending = new_future()  # the first one was cancelled with the task
+            self.cancel(run, Why.CANCELLED)
+            await pending.ending
+            raise
+        finally:
+            self._forget(run)
 
     def _forget(self, run: RunId) -> None:
         del self._pending_runs[run]
         self._cancel_patience(run)
         if self._is_stopping and not self._pending_runs:
             settle(self._idle)
+
+    def keep_spares(self, code: Code, count: int) -> None:
+        """Have that many VMs of this code ready for `run_fresh`; those of an older code of its job go."""
+        if not self._is_stopping:
+            self._spares[code.job] = count
+            self._worker_for(code, own=self._needs_own_worker(code)).keep_template(code, count)
 
     def cancel(self, run: RunId, why: Why) -> None:
         """Have it end; `run` then gives its ending.  A run that is not known has ended already."""
@@ -197,7 +172,7 @@ class Pool:
                 self._release(vm)
         for worker in list(self._supervisor):
             worker.forget_template(job, older_than)
-            self._dismiss_if_empty(worker)
+            self._stop_if_empty(worker)
 
     @contextmanager
     def holding(self, code: Code) -> Iterator[None]:
@@ -292,7 +267,7 @@ class Pool:
     def _needs_own_worker(self, code: Code) -> bool:
         return code.isolation is Isolation.PROCESS or self._quarantine.holds(code)
 
-    def _worker_for(self, code: Code, *, own: bool) -> RemoteWorker:
+    def _worker_for(self, code: Code, *, own: bool) -> WorkerProcess:
         return self._supervisor.own_worker(code.job) if own else self._supervisor.least_loaded()
 
     def _vm_for(self, code: Code) -> Vm:
@@ -319,7 +294,7 @@ class Pool:
         """The job's next run begins in another VM."""
         self._forget_vm(vm)
         vm.worker.mark_for_removal(vm)
-        self._dismiss_if_empty(vm.worker)
+        self._stop_if_empty(vm.worker)
 
     def _forget_vm(self, vm: Vm) -> None:
         vms = self._vms.get(vm.code.job, {})
@@ -328,17 +303,17 @@ class Pool:
             if not vms:
                 del self._vms[vm.code.job]
 
-    def _dismiss_if_empty(self, worker: RemoteWorker) -> None:
+    def _stop_if_empty(self, worker: WorkerProcess) -> None:
         if worker.job is not None and worker.is_empty and not worker.is_retiring:
-            self._supervisor.dismiss(worker)
+            self._supervisor.stop_worker(worker)
 
-    # What becomes of them (the Overseer of every worker)
+    # What becomes of them (it listens to every worker)
 
     def loaded(self, vm: Vm, reason: str | None) -> None:
         waiting, vm.waiting = vm.waiting, []
         if reason is not None:
             self._forget_vm(vm)
-            self._dismiss_if_empty(vm.worker)
+            self._stop_if_empty(vm.worker)
         for pending in waiting:
             if pending.ending.done():
                 continue
@@ -347,14 +322,14 @@ class Pool:
             else:
                 pending.end(endings.did_not_compile(reason))
 
-    def ended(self, vm: Vm, channel: RunChannel, end: End) -> None:
+    def ended(self, vm: Vm, channel: RunChannel, end: RunEnd) -> None:
         if vm.is_marked and vm.template is None:
             self._forget_vm(vm)
         if end.ended is Ended.UNBEGUN:
             self._begin_elsewhere(channel)
         else:
             channel.pending.end(self._after(vm, endings.from_end(end)))
-        self._dismiss_if_empty(vm.worker)
+        self._stop_if_empty(vm.worker)
 
     def _begin_elsewhere(self, channel: RunChannel) -> None:
         pending = channel.pending
@@ -373,10 +348,10 @@ class Pool:
         self._release(vm)
         return replace(ending, globals_reset=True)
 
-    def stuck(self, worker: RemoteWorker, channel: RunChannel, report: Stuck | None) -> None:
+    def stuck(self, worker: WorkerProcess, channel: RunChannel, report: RunStuck | None) -> None:
         """What it says is which limit was reached first, and what the run has used: without it, nothing is known."""
         if report is None:
-            why, cpu_ms = channel.why, worker.process.stepped.get(channel.run, 0)
+            why, cpu_ms = channel.why, worker.stepped.get(channel.run, 0)
         else:
             why, cpu_ms = report.why or channel.why or Why.CPU, report.cpu_ms
         request = channel.pending.request
@@ -387,12 +362,12 @@ class Pool:
         if not worker.is_retiring:
             self._replace(worker)
 
-    def closing_for_ever(self, worker: RemoteWorker) -> None:
-        log.warning("a worker is replaced: it does not come to an end of closing a VM", pid=worker.process.pid)
+    def closing_for_ever(self, worker: WorkerProcess) -> None:
+        log.warning("a worker is replaced: it does not come to an end of closing a VM", pid=worker.pid)
         if not worker.is_retiring:
             self._replace(worker)
 
-    def _replace(self, worker: RemoteWorker) -> None:
+    def _replace(self, worker: WorkerProcess) -> None:
         waiting = []
         for vm in list(worker.vms.values()):
             self._forget_vm(vm)
@@ -408,7 +383,7 @@ class Pool:
         log.warning("a job is quarantined: it has a worker of its own now", job=request.code.job, reason=reason)
         self._quarantine.put(request.code, reason, until_clean_run=True)
 
-    def measured(self, worker: RemoteWorker, largest: Sequence[tuple[int, int]]) -> None:
+    def measured(self, worker: WorkerProcess, largest: Sequence[tuple[int, int]]) -> None:
         """Above its budget a shared worker's largest VM moves out; what is on its way out already counts as gone."""
         if worker.job is not None or worker.is_retiring or worker.used_bytes <= self._memory_budget:
             return
@@ -428,13 +403,13 @@ class Pool:
         self._quarantine.put(vm.code, reason, until_clean_run=False)
         self._release(vm)
 
-    def proven(self, worker: RemoteWorker) -> None:
-        self._supervisor.prove()
+    def proven(self, worker: WorkerProcess) -> None:
+        self._supervisor.note_proven()
 
-    def died(self, worker: RemoteWorker, death: Death) -> None:
+    def died(self, worker: WorkerProcess, death: Death) -> None:
         for vm in worker.vms.values():
             self._forget_vm(vm)
-        self._supervisor.bury(worker, death)
+        self._supervisor.mark_lost(worker, death)
         guilty = {} if death.blameless else death.stepped
         for channel in worker.channels:
             worker.abandon(channel)
@@ -455,7 +430,7 @@ class Pool:
         else:
             channel.pending.end(endings.unstoppable(why, cpu_ms))
 
-    def _load_elsewhere(self, vm: Vm, worker: RemoteWorker, death: Death) -> None:
+    def _load_elsewhere(self, vm: Vm, worker: WorkerProcess, death: Death) -> None:
         """A death in which nobody was being stepped may be the work of a script that was being compiled."""
         suspect = worker.is_up and not death.blameless and not death.stepped
         for pending in vm.waiting:

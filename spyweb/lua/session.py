@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from msgspec import Struct
 
-from spyweb.model import MIB, Ending, Isolation, JobId, Outcome, RunId
+from spyweb.model import MIB, Ending, Isolation, JobId, RunId
 
 CUT = "..."  # where Lua leaves out the beginning of a chunk's name
 
@@ -26,6 +26,15 @@ class Code:
     more: tuple[tuple[str, bytes], ...] = ()  # chunk and source of its further files, in the order they are executed
     memory_limit: int = 64 * MIB  # bytes
     isolation: Isolation = Isolation.SHARED
+
+    @property
+    def files(self) -> list[tuple[str, bytes]]:
+        return [(self.chunk, self.source), *self.more]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all sources."""
+        return len(self.source) + sum(len(source) for _, source in self.more)
 
     def source_of(self, chunk: str) -> bytes:
         """Of one of its files."""
@@ -118,35 +127,12 @@ class PoolStats:
     loads: int = 0  # of VMs for runs, since start
 
 
-class Told:
-    """Who is told of an ending by a call, in the turn of the loop that brings it.  As much of a Future as Orders need.
-
-    A future and its callbacks cost a request 1 us more, and the turn.
-    """
-
-    __slots__ = ("_is_done", "_tell")
-
-    def __init__(self, tell: Callable[[Ending], None]) -> None:
-        self._tell = tell
-        self._is_done = False
-
-    def done(self) -> bool:
-        return self._is_done
-
-    def set_result(self, ending: Ending) -> None:
-        self._is_done = True
-        self._tell(ending)
-
-    def set_exception(self, error: Exception) -> None:
-        self.set_result(Ending(outcome=Outcome.LOST, reason=str(error)))
-
-
 class PendingRun(Struct, kw_only=True, eq=False):
-    """A request, what answers its ops, and who waits for its end."""
+    """A request, what answers its ops, and the future of its end."""
 
     request: Request
     host: Host
-    ending: Future[Ending] | Told
+    ending: Future[Ending]
     is_fresh: bool = False  # it has a VM of its own
     tries: int = 0  # how many VMs were lost before it could begin in them
 

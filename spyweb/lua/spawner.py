@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol, cast
+from typing import assert_never
 
 import structlog
 
@@ -28,7 +28,6 @@ from spyweb.errors import PoolError
 from spyweb.logs.child import ChildOutput
 from spyweb.lua import wire
 from spyweb.lua.timeouts import within
-from spyweb.lua.wire import FromZygote, ToZygote
 
 log = structlog.get_logger()
 
@@ -64,18 +63,6 @@ class Child:
     exited: Future[Exit]
 
 
-class Births(Protocol):
-    """What gives birth to workers."""
-
-    async def fork(self, main: socket.socket, bulk: socket.socket, slots: int) -> Child:
-        """A process that serves the other ends of these; raises PoolError when there is none."""
-
-    def kill(self, child: Child) -> None:
-        """SIGKILL, unless it has ended already."""
-
-    async def close(self) -> None: ...
-
-
 class ZygoteHangs(PoolError):
     """The zygote did not answer."""
 
@@ -90,7 +77,7 @@ class ZygoteClient:
         self._process = process
         self._control = control
         self._output = output  # of its workers too
-        self._reader = wire.Reader()
+        self._reader = wire.FrameReader(wire.decode_from_zygote)
         self._tickets = count(1)
         self._forks: dict[int, Future[Child]] = {}
         self._children: dict[int, Child] = {}
@@ -100,7 +87,7 @@ class ZygoteClient:
         ticket = next(self._tickets)
         birth: Future[Child] = self._loop.create_future()
         self._forks[ticket] = birth
-        self._say([ToZygote.FORK, ticket], descriptors)
+        self._say(wire.ForkWorker(ticket), descriptors)
         try:
             if not await within(clock, FORK_LIMIT, birth):
                 raise ZygoteHangs
@@ -118,9 +105,9 @@ class ZygoteClient:
             OSError,
             AttributeError,
         ):  # no pidfd on this system: only the zygote knows that the pid is no stranger's
-            self._say([ToZygote.KILL, child.pid])
+            self._say(wire.KillWorker(child.pid))
 
-    def _say(self, message: list[object], descriptors: Sequence[int] = ()) -> None:
+    def _say(self, message: wire.ToZygote, descriptors: Sequence[int] = ()) -> None:
         if self.gone.done():
             return
         try:
@@ -140,17 +127,18 @@ class ZygoteClient:
         for message in self._reader.feed(data):
             self._hear(message)
 
-    def _hear(self, message: list[object]) -> None:
-        kind, number, *rest = cast("list[int]", message)
-        match FromZygote(kind):
-            case FromZygote.READY:
+    def _hear(self, message: wire.FromZygote) -> None:
+        match message:
+            case wire.ZygoteReady():
                 self.ready.set_result(True)
-            case FromZygote.FORKED:
-                self._forked(number, rest[0])
-            case FromZygote.FAILED:
-                self._fail(number, f"no worker could be forked: {rest[0]}")
-            case FromZygote.EXITED:
-                self._bury(number, Exit(how=describe_exit(rest[0])))
+            case wire.WorkerForked(ticket, pid):
+                self._forked(ticket, pid)
+            case wire.ForkFailed(ticket, reason):
+                self._fail(ticket, f"no worker could be forked: {reason}")
+            case wire.WorkerExited(pid, exit_code):
+                self._reap(pid, Exit(how=describe_exit(exit_code)))
+            case unknown:
+                assert_never(unknown)
 
     def _forked(self, ticket: int, pid: int) -> None:
         child = Child(pid=pid, pidfd=_open_pidfd(pid), exited=self._loop.create_future())
@@ -166,7 +154,7 @@ class ZygoteClient:
         if birth and not birth.done():
             birth.set_exception(PoolError(reason))
 
-    def _bury(self, pid: int, exit_: Exit) -> None:
+    def _reap(self, pid: int, exit_: Exit) -> None:
         child = self._children.pop(pid, None)
         if child is None:
             return
@@ -189,7 +177,7 @@ class ZygoteClient:
         for ticket in list(self._forks):
             self._fail(ticket, "the zygote died")
         for pid in list(self._children):
-            self._bury(pid, Exit(how="its zygote died", with_zygote=True))
+            self._reap(pid, Exit(how="its zygote died", with_zygote=True))
 
     def abandon(self) -> None:
         self._lose()

@@ -12,9 +12,8 @@ from itertools import chain
 
 import structlog
 
-from spyweb.lua.process import READY_LIMIT, Death
-from spyweb.lua.remote import Around, RemoteWorker
 from spyweb.lua.timeouts import within
+from spyweb.lua.worker_process import READY_LIMIT, Death, WorkerDependencies, WorkerProcess
 from spyweb.model import JobId
 
 log = structlog.get_logger()
@@ -29,18 +28,18 @@ STARTS = 3  # of all workers, before it is over with the daemon's own
 
 
 class Supervisor:
-    def __init__(self, around: Around) -> None:
+    def __init__(self, given: WorkerDependencies) -> None:
         self.deaths = 0
         self.trouble = "they are slow to start"  # the latest reason why there is no worker
-        self._around = around
-        self._shared: list[RemoteWorker] = []
-        self._own: dict[JobId, RemoteWorker] = {}
-        self._leaving: set[RemoteWorker] = set()
+        self._given = given
+        self._shared: list[WorkerProcess] = []
+        self._own: dict[JobId, WorkerProcess] = {}
+        self._leaving: set[WorkerProcess] = set()
         self._failures = 0  # births in a row that came to nothing
         self._tasks: set[Task[None]] = set()
         self._is_closing = False
 
-    def __iter__(self) -> Iterator[RemoteWorker]:
+    def __iter__(self) -> Iterator[WorkerProcess]:
         return chain(self._shared, self._own.values(), list(self._leaving))
 
     def open(self, workers: int) -> None:
@@ -53,59 +52,59 @@ class Supervisor:
         Where all of them die, for instance with their zygote, so do those that take their places, a few times.
         """
         for _ in range(STARTS):
-            starting = [within(self._around.clock, READY_LIMIT, worker.process.up) for worker in self._shared]
+            starting = [within(self._given.clock, READY_LIMIT, worker.up) for worker in self._shared]
             await asyncio.gather(*starting)
             if any(worker.is_up for worker in self._shared):
                 return True
         return False
 
-    def least_loaded(self) -> RemoteWorker:
+    def least_loaded(self) -> WorkerProcess:
         return min(self._shared, key=_load)
 
-    def own_worker(self, job: JobId) -> RemoteWorker:
+    def own_worker(self, job: JobId) -> WorkerProcess:
         worker = self._own.get(job)
         if worker is None:
             worker = self._own[job] = self._start_worker(job)
         return worker
 
-    def replace(self, worker: RemoteWorker) -> None:
+    def replace(self, worker: WorkerProcess) -> None:
         """It can't go on.  Its replacement starts first; meanwhile, and for a grace, its other runs may end."""
         worker.retire()
         replacement = self._detach(worker)
         self._leaving.add(worker)
         self._start(self._hand_over(worker, replacement))
 
-    async def _hand_over(self, worker: RemoteWorker, replacement: RemoteWorker | None) -> None:
+    async def _hand_over(self, worker: WorkerProcess, replacement: WorkerProcess | None) -> None:
         if replacement is not None:
-            await within(self._around.clock, READY_LIMIT, replacement.process.up)
-        await within(self._around.clock, GRACE, worker.retire())
-        worker.process.kill("a run in it could not be stopped", blameless=True)
+            await within(self._given.clock, READY_LIMIT, replacement.up)
+        await within(self._given.clock, GRACE, worker.retire())
+        worker.kill("a run in it could not be stopped", blameless=True)
 
-    def dismiss(self, worker: RemoteWorker) -> None:
+    def stop_worker(self, worker: WorkerProcess) -> None:
         """It has nothing to do any more."""
         self._detach(worker)
         self._leaving.add(worker)
-        worker.dismiss()
+        worker.stop()
 
-    def bury(self, worker: RemoteWorker, death: Death) -> None:
+    def mark_lost(self, worker: WorkerProcess, death: Death) -> None:
         """It is dead.  A shared one is replaced."""
-        if not worker.is_dismissed:
+        if not worker.is_stopped:
             self.deaths += 1
             self._learn(worker, death)
         self._leaving.discard(worker)
         self._detach(worker)
 
-    def prove(self) -> None:
+    def note_proven(self) -> None:
         """A worker has lived long enough to answer."""
         self._failures = 0
 
-    def _learn(self, worker: RemoteWorker, death: Death) -> None:
+    def _learn(self, worker: WorkerProcess, death: Death) -> None:
         if not worker.is_proven:
             self._failures += 1
             self.trouble = death.reason
-        log.warning("a worker died", pid=worker.process.pid, reason=death.reason, job=worker.job)
+        log.warning("a worker died", pid=worker.pid, reason=death.reason, job=worker.job)
 
-    def _detach(self, worker: RemoteWorker) -> RemoteWorker | None:
+    def _detach(self, worker: WorkerProcess) -> WorkerProcess | None:
         """Give it no more work; gives the one that shall have it."""
         if worker.job is not None:
             if self._own.get(worker.job) is worker:
@@ -117,9 +116,9 @@ class Supervisor:
         self._shared[self._shared.index(worker)] = replacement
         return replacement
 
-    def _start_worker(self, job: JobId | None) -> RemoteWorker:
-        worker = RemoteWorker(self._around, job)
-        self._start(worker.process.bring_up(self._delay()))
+    def _start_worker(self, job: JobId | None) -> WorkerProcess:
+        worker = WorkerProcess(self._given, job)
+        self._start(worker.start(self._delay()))
         return worker
 
     def _delay(self) -> float:
@@ -129,12 +128,12 @@ class Supervisor:
 
     async def _watch(self) -> None:
         while True:
-            await self._around.clock.sleep(PING_EVERY)
+            await self._given.clock.sleep(PING_EVERY)
             for worker in list(self):
                 worker.ping()
 
     def _start(self, story: Coroutine[object, object, None]) -> None:
-        task = self._around.tasks.create_task(story)
+        task = self._given.tasks.create_task(story)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -147,9 +146,9 @@ class Supervisor:
         await asyncio.gather(*tasks, return_exceptions=True)
         everybody = list(self)
         for worker in everybody:
-            worker.dismiss()
-        await asyncio.gather(*(within(self._around.clock, END_LIMIT, worker.process.dead) for worker in everybody))
+            worker.stop()
+        await asyncio.gather(*(within(self._given.clock, END_LIMIT, worker.dead) for worker in everybody))
 
 
-def _load(worker: RemoteWorker) -> tuple[bool, int, int]:
+def _load(worker: WorkerProcess) -> tuple[bool, int, int]:
     return worker.load

@@ -2,35 +2,39 @@
 
 Both sides of the border import this module, and a worker imports nothing else of spyweb, so it leans on msgspec alone.
 A frame is a 4-byte little-endian length and one msgpack array of messages; a message is an array whose first element
-is its kind.  There are two sockets: a single message of more than BULK bytes goes over the second one, so that it never
-delays the small ones.  Messages on one socket keep their order, messages on different sockets do not: so a LOAD is
-answered by LOADED before its first BEGIN is sent, and what names a run or VM that is not known (any more) is dropped.
+is its tag.  There are two sockets: a single message of more than BULK bytes goes over the second one, so that it never
+delays the small ones.  Messages on one socket keep their order, messages on different sockets do not: so a LoadVm is
+answered by VmLoaded before its first BeginRun is sent, and what names a run or VM that is not
+known (any more) is dropped.
 
 Lua values: nil, boolean, integer, float and string (bytes) cross as themselves.  As soon as a list of values holds a
-table or anything else, the whole list crosses as one msgpack byte string (PACKED) which only the codec in Lua and the
+table or anything else, the whole list crosses as one msgpack byte string (packed) which only the codec in Lua and the
 daemon read; strings inside are `bin`, and what Lua alone has is an extension type (Ext).
 Names (of ops, procedures, log levels) and rights cross as text (`str`); whatever a script wrote as bytes (`bin`).
 
 Workers are forked by a zygote, `python -m spyweb.lua.worker.zygote FD`, which speaks frames of this module over the
-stream socket FD (ToZygote, FromZygote).  A FORK carries three descriptors (SCM_RIGHTS, on the frame's first byte): the
-worker's end of the main socket, of the bulk socket (both stream sockets), and a shared memory of SLOT_BYTES zeroed
-bytes.  That memory is two times SLOTS numbers (u64, this machine's byte order), one for each thread that steps VMs: the
-run it is stepping, 0 while it steps none; and how many milliseconds of CPU that run has used, as of the last look.
-After a death the daemon reads there which runs were being stepped.  The zygote takes the environment it is started
-with: TZ must be set in it, nothing else is needed and a worker keeps nothing else.
+stream socket FD (ToZygote, FromZygote).  A ForkWorker carries three descriptors (SCM_RIGHTS, on the frame's first
+byte): the worker's end of the main socket, of the bulk socket (both stream sockets), and a shared memory of SLOT_BYTES
+zeroed bytes.  That memory is two times SLOTS numbers (u64, this machine's byte order), one for each thread that steps
+VMs: the run it is stepping, 0 while it steps none; and how many milliseconds of CPU that run has used, as of the last
+look.  After a death the daemon reads there which runs were being stepped.  The zygote takes the environment it is
+started with: TZ must be set in it, nothing else is needed and a worker keeps nothing else.
 When the daemon's end of FD closes, the zygote kills its workers and ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from typing import Annotated, NamedTuple, final
+from typing import Annotated, Generic, Literal, NamedTuple, TypeVar, final
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.msgpack import Decoder
+from msgspec.structs import astuple
 
+HEADER = 4  # bytes: the length of a frame
 BULK = 65_536  # bytes; a larger message would hold up the small ones behind it
 MAX_FRAME = 1 << 30  # bytes; more is a broken peer
 SMALL_FRAME = 262_144  # bytes of a frame on the first socket from a worker, which cuts its batches accordingly
@@ -49,61 +53,13 @@ MOST_CPU_MS = 1 << 53  # and most bytes in use; a larger integer is not every re
 NO_RUN = 0  # the number of no run
 
 
-class ToZygote(IntEnum):
-    """What the daemon says to the zygote."""
-
-    FORK = 0  # ticket (any number), and three descriptors: main socket, bulk socket, slots
-    KILL = 1  # pid: SIGKILL, if it is a worker that has not been reported as EXITED (so never a stranger's pid)
-
-
-class FromZygote(IntEnum):
-    """What the zygote says."""
-
-    READY = 0  # its pid; first, once
-    FORKED = 1  # ticket, pid of the worker
-    FAILED = 2  # ticket, reason: there is no such worker
-    EXITED = 3  # pid, exit code (negative: the signal that ended it)
-
-
-class ToWorker(IntEnum):
-    """What the daemon says."""
-
-    INIT = 0  # {ops: [name], engine: {..}, env: {name: value}}; first, once
-    LOAD = 1  # vm, chunk name ("jobs/x.lua"), source, memory limit in bytes, [[chunk name, source]...] of its further
-    # files; answered by LOADED
-    BEGIN = 2  # run (above 0), vm, procedure (procedures.py), packed argument list, CPU limit in ms
-    RESUME = 3  # run, number, Form, value...: the answer to its OP of that number; dropped when the run has given it up
-    CANCEL = 4  # run, Why
-    DROP = 5  # vm: close it once no run is left in it; a discarded VM needs none
-    PING = 6  # number
-    CREDIT = 7  # log lines that may be sent in addition
-    TEMPLATE = 8  # number (as of a VM), chunk name, source, memory limit, further files (as in LOAD), spares: what
-    # FRESH makes VMs of, so many of them before they are asked for.  DROP forgets it.  Always on the main socket
-    FRESH = 9  # run, vm, template, procedure, packed argument list, CPU limit in ms: as a BEGIN in a VM of its own,
-    # which goes with the run: no LOADED, no DROP
-    CHECK = 10  # as LOAD, and answered as one, but nothing is kept: whether these files compile
-
-
-class FromWorker(IntEnum):
-    """What a worker says."""
-
-    READY = 0  # {rights: [text]}: what it has given up; first, once
-    LOADED = 1  # vm, None or the reason why it does not compile (text, "file:line: text"); such a VM is gone
-    OP = 2  # run, number (1, 2, ... in each run), name, Form (PLAIN or PACKED), value..., and after a PACKED one how
-    # many values it holds, in all tables together
-    END = 3  # run, Ended, reason (bytes), traceback (bytes), CPU in ms, packed result or None, is its VM discarded
-    LOG = 4  # run, level, text (bytes); costs one credit
-    PONG = 5  # number, bytes in use by all VMs, [[vm, bytes]] of the largest
-    STUCK = 6  # run, Why, CPU in ms: it has not ended 1 s after its limit; NO_RUN: a VM is being closed for too long
-
-
 class Form(IntEnum):
-    """How the values of a message are written."""
+    """How the values of an answer are written."""
 
     PLAIN = 0  # scalars, one by one
     PACKED = 1  # one byte string: the msgpack array of all of them
-    RAISE = 2  # RESUME only: an error message, raised at the caller's line
-    RAISE_PACKED = 3  # RESUME only: a packed list of one error value
+    RAISE = 2  # an error message, raised at the caller's line
+    RAISE_PACKED = 3  # a packed list of one error value
 
 
 class Why(IntEnum):
@@ -131,62 +87,224 @@ class Ended(IntEnum):
     SKIPPED = 8  # by its own condition: its handler has not run
 
 
+class Message(Struct, array_like=True, gc=False):
+    """A message is an array: its tag, then its fields in this order."""
+
+
+# From the daemon to the zygote
+
+
+class ForkWorker(Message, tag=0):
+    """Fork a worker; three descriptors come with it: main socket, bulk socket, slots."""
+
+    ticket: int  # any number
+
+
+class KillWorker(Message, tag=1):
+    """Send SIGKILL if this is a worker that was not reported as exited, so never to a stranger's pid."""
+
+    pid: int
+
+
+ToZygote = ForkWorker | KillWorker
+
+
+# From the zygote
+
+
+class ZygoteReady(Message, tag=0):
+    """Comes first, once."""
+
+    pid: int
+
+
+class WorkerForked(Message, tag=1):
+    ticket: int
+    pid: int
+
+
+class ForkFailed(Message, tag=2):
+    ticket: int
+    reason: str
+
+
+class WorkerExited(Message, tag=3):
+    pid: int
+    exit_code: int  # negative: the signal that ended it
+
+
+FromZygote = ZygoteReady | WorkerForked | ForkFailed | WorkerExited
+
+
+# From the daemon to a worker
+
+Scalar = bytes | int | float | bool | None
+Files = list[tuple[str, bytes]]  # chunk name ("jobs/x.lua") and source, in the order in which they are executed
+
+
+class InitWorker(Message, tag=0):
+    """Comes first, once."""
+
+    ops: list[str]
+    engine: dict[str, object]
+    env: dict[str, str]
+
+
+class LoadVm(Message, tag=1):
+    """Make a VM and compile these files in it; answered by VmLoaded."""
+
+    vm: int
+    files: Files
+    memory_limit: int  # bytes
+
+
+class BeginRun(Message, tag=2):
+    run: int  # above 0
+    vm: int
+    procedure: str  # procedures.py
+    arguments: bytes  # a packed list
+    cpu_limit_ms: int
+
+
+class ResumeRun(Message, tag=3):
+    """Answer the run's op of that number; dropped when the run has given it up."""
+
+    run: int
+    number: int
+    form: int  # a Form; a plain int because that is cheaper to encode, and is pushed into Lua as it is
+    values: list[Scalar]
+
+
+class CancelRun(Message, tag=4):
+    run: int
+    why: int  # a Why
+
+
+class DropVm(Message, tag=5):
+    """Close the VM once no run is left in it, or forget the template; a discarded VM needs none."""
+
+    vm: int
+
+
+class PingWorker(Message, tag=6):
+    number: int
+
+
+class GrantLogCredit(Message, tag=7):
+    lines: int  # that may be sent in addition
+
+
+class KeepTemplate(Message, tag=8):
+    """Keep what BeginFreshRun makes VMs of, and so many spare VMs.  Always on the main socket."""
+
+    number: int  # as of a VM
+    files: Files
+    memory_limit: int
+    spares: int
+
+
+class BeginFreshRun(Message, tag=9):
+    """Begin a run in a VM of its own, which goes with the run: it is not loaded before and not dropped after."""
+
+    run: int
+    vm: int
+    template: int
+    procedure: str
+    arguments: bytes
+    cpu_limit_ms: int
+
+
+class CheckCode(Message, tag=10):
+    """Find out whether these files compile; answered by VmLoaded like a LoadVm, but nothing is kept."""
+
+    vm: int
+    files: Files
+    memory_limit: int
+
+
+ToWorker = (
+    InitWorker
+    | LoadVm
+    | BeginRun
+    | ResumeRun
+    | CancelRun
+    | DropVm
+    | PingWorker
+    | GrantLogCredit
+    | KeepTemplate
+    | BeginFreshRun
+    | CheckCode
+)
+
+
+# From a worker.  It may have been taken over: whatever the daemon reads is bounded here.
+
 Count = Annotated[int, Meta(ge=0, le=MOST_CPU_MS)]
 
 
-class Ready(Struct, array_like=True, tag=int(FromWorker.READY)):
-    facts: dict[str, Annotated[list[str], Meta(max_length=MOST_RIGHTS)]]
+class WorkerReady(Message, tag=0):
+    """Comes first, once."""
+
+    rights: Annotated[list[str], Meta(max_length=MOST_RIGHTS)]  # what the worker has given up
 
 
-class Loaded(Struct, array_like=True, tag=int(FromWorker.LOADED)):
+class VmLoaded(Message, tag=1):
     vm: int
-    reason: Annotated[str, Meta(max_length=REASON)] | None
+    reason: Annotated[str, Meta(max_length=REASON)] | None  # why it does not compile ("file:line: text")
 
 
-class End(Struct, array_like=True, tag=int(FromWorker.END)):
+class OpCall(Message, tag=2):
+    """An op with scalar arguments."""
+
+    run: int
+    number: int  # 1, 2, ... in each run
+    name: str
+    values: list[Scalar]
+
+
+class RunEnd(Message, tag=3):
     run: int
     ended: Ended
     reason: Annotated[bytes, Meta(max_length=REASON)]
     traceback: Annotated[bytes, Meta(max_length=TRACEBACK)]
     cpu_ms: Count
-    result: Annotated[bytes, Meta(max_length=RESULT)] | None
-    discarded: bool
+    result: Annotated[bytes, Meta(max_length=RESULT)] | None  # packed
+    discarded: bool  # the VM is gone
 
 
-class Pong(Struct, array_like=True, tag=int(FromWorker.PONG)):
+class ScriptLog(Message, tag=4):
+    """One log line; costs one credit."""
+
+    run: int
+    level: Literal["debug", "info", "warn", "error", "print"]
+    text: Annotated[bytes, Meta(max_length=LOG_LINE + LOG_MARK)]
+
+
+class Pong(Message, tag=5):
     number: int
-    used: Count
-    largest: Annotated[list[tuple[int, Count]], Meta(max_length=MOST_VMS)]
+    used: Count  # bytes of all VMs
+    largest: Annotated[list[tuple[int, Count]], Meta(max_length=MOST_VMS)]  # VM and bytes
 
 
-class Stuck(Struct, array_like=True, tag=int(FromWorker.STUCK)):
+class RunStuck(Message, tag=6):
+    """The run has not ended 1 s after its limit; NO_RUN: a VM is being closed for too long."""
+
     run: int
     why: Why
     cpu_ms: Count
 
 
-Report = Ready | Loaded | End | Pong | Stuck
+class PackedOpCall(Message, tag=7):
+    """An op with a table among its arguments."""
+
+    run: int
+    number: int
+    name: str
+    packed: bytes
+    elements: Annotated[int, Meta(ge=0)]  # how many values it holds, in all tables together
 
 
-_REPORTS: dict[object, type[Report]] = {
-    int(FromWorker.READY): Ready,
-    int(FromWorker.LOADED): Loaded,
-    int(FromWorker.END): End,
-    int(FromWorker.PONG): Pong,
-    int(FromWorker.STUCK): Stuck,
-}
-
-
-def report_of(message: object) -> Report:
-    """What a worker says besides OP and LOG, checked as a whole; raises ValueError.
-
-    Of one type at a time: msgspec looks at a union anew in each call, which takes far longer.
-    """
-    kind = message[0] if type(message) is list and message else None
-    report = _REPORTS.get(kind) if type(kind) is int else None
-    if report is None:
-        raise ValueError("a message of a kind that there is not")
-    return msgspec.convert(message, report)
+FromWorker = WorkerReady | VmLoaded | OpCall | RunEnd | ScriptLog | Pong | RunStuck | PackedOpCall
 
 
 class Ext(IntEnum):
@@ -280,12 +398,12 @@ def unpack_by_items(packed: Packed) -> Generator[None, None, object]:
     return unpacked
 
 
-def frame(messages: list[object]) -> bytes:
+def frame(messages: Sequence[Message]) -> bytes:
     body = _encoder.encode(messages)
     return len(body).to_bytes(4, "little") + body
 
 
-def small_frames(messages: list[object]) -> list[bytes]:
+def small_frames(messages: Sequence[Message]) -> list[bytes]:
     """Frames of at most SMALL_FRAME bytes, as long as no message is larger by itself."""
     whole = frame(messages)
     if len(whole) <= SMALL_FRAME or len(messages) == 1:
@@ -294,23 +412,30 @@ def small_frames(messages: list[object]) -> list[bytes]:
     return small_frames(messages[:half]) + small_frames(messages[half:])
 
 
-def pieces(message: list[object]) -> list[bytes]:
+def pieces(message: Message) -> list[bytes]:
     """The frame of one message, cut so that big strings are sent from where they are.
 
-    Packing 8 MB copies it to fresh pages, for milliseconds with the interpreter's lock held.
+    Packing them would copy them to fresh pages with the interpreter's lock held.
     """
     cut: list[bytes] = []
-    between = bytearray(b"\x91" + _array_head(len(message)))  # an array of one
-    for value in message:
+    between = bytearray(b"\x91")  # an array of one message
+    _cut([message.__struct_config__.tag, *astuple(message)], between, cut)
+    cut.append(bytes(between))
+    cut[0] = sum(map(len, cut)).to_bytes(4, "little") + cut[0]
+    return cut
+
+
+def _cut(values: Sequence[object], between: bytearray, cut: list[bytes]) -> None:
+    between += _array_head(len(values))
+    for value in values:
         if type(value) is bytes and len(value) > BULK:
             between += b"\xc6" + len(value).to_bytes(4, "big")
             cut += [bytes(between), value]
             between.clear()
+        elif type(value) is list or type(value) is tuple:
+            _cut(value, between, cut)
         else:
             between += _encoder.encode(value)
-    cut.append(bytes(between))
-    cut[0] = sum(map(len, cut)).to_bytes(4, "little") + cut[0]
-    return cut
 
 
 def _array_head(size: int) -> bytes:
@@ -318,37 +443,40 @@ def _array_head(size: int) -> bytes:
     return bytes([0x90 | size]) if size < 16 else b"\xdd" + size.to_bytes(4, "big")
 
 
-class Reader:
-    """Cuts a byte stream into frames, and frames into messages.
+decode_from_worker = Decoder(list[FromWorker]).decode
+decode_to_worker = Decoder(list[ToWorker]).decode
+decode_from_zygote = Decoder(list[FromZygote]).decode
+decode_to_zygote = Decoder(list[ToZygote]).decode
+
+Received = TypeVar("Received")
+
+
+class FrameReader(Generic[Received]):
+    """Cuts a byte stream into frames, and frames into messages of the kinds that `decode` knows.
 
     It never holds more than one frame that is not whole, of at most so many bytes.
     """
 
-    def __init__(self, most: int = MAX_FRAME) -> None:
+    def __init__(self, decode: Callable[[memoryview], list[Received]], most: int = MAX_FRAME) -> None:
+        self._decode = decode
         self._most = most
         self._buffer = bytearray()
 
-    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[list[object]]:
+    def feed(self, data: bytes | bytearray | memoryview) -> list[Received]:
         """Every message that is whole by now, in order.  Raises ValueError on a frame that can't be right."""
         buffer = self._buffer
         buffer += data
-        messages: list[list[object]] = []
+        messages: list[Received] = []
+        at = 0
         with memoryview(buffer) as view:
-            end = _decode_frames(view, messages, self._most)
-        if end:
-            del buffer[:end]
-        return iter(messages)
-
-
-def _decode_frames(view: memoryview, messages: list[list[object]], most: int) -> int:
-    """Gives where the last whole frame ends."""
-    at, end = 0, len(view)
-    while end - at >= 4:
-        size = int.from_bytes(view[at : at + 4], "little")
-        if size > most:
-            raise ValueError(f"a frame of {size} bytes")
-        if end - at - 4 < size:
-            break
-        messages.extend(_decoder.decode(view[at + 4 : at + 4 + size]))
-        at += 4 + size
-    return at
+            while len(view) - at >= HEADER:
+                size = int.from_bytes(view[at : at + HEADER], "little")
+                if size > self._most:
+                    raise ValueError(f"a frame of {size} bytes")
+                if len(view) - at - HEADER < size:
+                    break
+                at += HEADER + size
+                messages += self._decode(view[at - size : at])
+        if at:
+            del buffer[:at]
+        return messages

@@ -33,7 +33,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "monitor/stages/fetch",
     ),
     "tests/unit/reload/test_swap.py": ("reload/settings_file",),
-    "tests/unit/lua/test_pool.py": ("lua/process", "lua/session", "lua/supervisor"),
+    "tests/unit/lua/test_pool.py": ("lua/session", "lua/supervisor"),
     # A command is a thin layer: each is typed for real, with and without a daemon.
     "tests/integration/test_cli_offline.py": ("cli/offline", "cli/options", "cli/project", "cli/steer"),
     "tests/integration/test_cli_process.py": ("daemon/options",),

@@ -8,26 +8,40 @@ import socket
 from collections.abc import Sequence
 from itertools import count
 
-from spyweb.clock import Clock
 from spyweb.errors import PoolError
 from spyweb.lua import wire
-from spyweb.lua.spawner import Child, Exit
-from spyweb.lua.wire import Ended, Form, FromWorker, ToWorker, Why
+from spyweb.lua.spawner import Child, Exit, Spawner
+from spyweb.lua.wire import Ended, FromWorker, ToWorker, Why
 
 TYPO = b"this is not Lua"  # does not compile
 SLOW = b"-- slow"  # is not loaded until the test says so
 
 
-class Ear(asyncio.Protocol):
+class WorkerSocket(asyncio.Protocol):
     """One of a worker's sockets."""
 
     def __init__(self, worker: FakeWorker) -> None:
         self._worker = worker
-        self._reader = wire.Reader()
+        self._reader = wire.FrameReader(wire.decode_to_worker)
 
     def data_received(self, data: bytes) -> None:
         for message in self._reader.feed(data):
             self._worker.hear(message)
+
+
+_STORY: dict[type, str] = {
+    wire.BeginRun: "begin {0.run}",
+    wire.BeginFreshRun: "fresh {0.run}",
+    wire.DropVm: "drop {0.vm}",
+    wire.KeepTemplate: "template {0.number}",
+    wire.GrantLogCredit: "credit {0.lines}",
+}
+
+
+def raw_frame(*messages: object) -> bytes:
+    """A frame of what is no message, perhaps."""
+    body = wire.pack(messages)
+    return len(body).to_bytes(4, "little") + body
 
 
 class FakeWorker:
@@ -42,9 +56,9 @@ class FakeWorker:
         self.child = Child(pid=pid, pidfd=-1, exited=asyncio.get_running_loop().create_future())
         self.answers_pings = True
         self.used = 0
-        self.largest: list[list[int]] = []
-        self.init: object = None
-        self.files: list[list[object]] = []  # the names of each VM's further files
+        self.largest: list[tuple[int, int]] = []
+        self.init: wire.InitWorker | None = None
+        self.files: list[list[str]] = []  # the names of each VM's further files
         self.answers: list[list[object]] = []  # Form, value... of each RESUME
         self._slots = mmap.mmap(slots, wire.SLOT_BYTES)
         self._numbers = count(1)
@@ -53,57 +67,59 @@ class FakeWorker:
 
     async def connect(self, small: socket.socket, bulk: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        self._small, _ = await loop.create_connection(lambda: Ear(self), sock=small)
-        self._bulk, _ = await loop.create_connection(lambda: Ear(self), sock=bulk)
+        self._small, _ = await loop.create_connection(lambda: WorkerSocket(self), sock=small)
+        self._bulk, _ = await loop.create_connection(lambda: WorkerSocket(self), sock=bulk)
 
-    def say(self, *message: object, bulk: bool = False) -> None:
-        self.say_bytes(wire.frame([list(message)]), bulk=bulk)
+    def say(self, *messages: FromWorker, bulk: bool = False) -> None:
+        self.say_bytes(wire.frame(messages), bulk=bulk)
 
     def say_bytes(self, data: bytes, *, bulk: bool = False) -> None:
         transport = self._bulk if bulk else self._small
         assert transport is not None
         transport.write(data)
 
-    def hear(self, message: list[object]) -> None:
-        kind, *rest = message
-        match ToWorker(kind):  # type: ignore[arg-type]
-            case ToWorker.INIT:
-                self.init = rest[0]
-                self.say(FromWorker.READY, {"rights": ["none"]})
-            case ToWorker.LOAD | ToWorker.CHECK as asked:
-                self._load(asked, *rest)
-            case ToWorker.PING:
+    def hear(self, message: ToWorker) -> None:
+        match message:
+            case wire.InitWorker():
+                self.init = message
+                self.say(wire.WorkerReady(["none"]))
+            case wire.LoadVm(vm, files):
+                self._load("load", vm, files)
+            case wire.CheckCode(vm, files):
+                self._load("check", vm, files)
+            case wire.PingWorker(number):
                 if self.answers_pings:
-                    self.say(FromWorker.PONG, rest[0], self.used, self.largest)
-            case ToWorker.RESUME:
-                self.answers.append(rest[2:])
-                self.story.append(f"resume {rest[0]}")
-            case ToWorker.CANCEL:
-                self.story.append(f"cancel {rest[0]} {wire.Why(rest[1]).name.lower()}")  # type: ignore[arg-type]
+                    self.say(wire.Pong(number, self.used, self.largest))
+            case wire.ResumeRun(run, _, form, values):
+                self.answers.append([form, *values])
+                self.story.append(f"resume {run}")
+            case wire.CancelRun(run, why):
+                self.story.append(f"cancel {run} {Why(why).name.lower()}")
             case other:
-                self.story.append(f"{other.name.lower()} {rest[0]}")
+                self.story.append(_STORY[type(other)].format(other))
 
-    def _load(self, asked: ToWorker, vm: object, chunk: object, source: object, _limit: object, more: object) -> None:
-        self.story.append(f"{asked.name.lower()} {chunk} as {vm}")
-        self.files.append([name for name, _ in more])  # type: ignore[attr-defined]
+    def _load(self, asked: str, vm: int, files: wire.Files) -> None:
+        (chunk, source), *more = files
+        self.story.append(f"{asked} {chunk} as {vm}")
+        self.files.append([name for name, _ in more])
         if source != SLOW:
             self.loaded(vm, f"{chunk}:3: syntax error" if source == TYPO else None)
 
-    def loaded(self, vm: object, reason: str | None = None) -> None:
-        self.say(FromWorker.LOADED, vm, reason)
+    def loaded(self, vm: int, reason: str | None = None) -> None:
+        self.say(wire.VmLoaded(vm, reason))
 
-    def op(self, run: int, name: str, *values: object) -> None:
-        self.say(FromWorker.OP, run, next(self._numbers), name, Form.PLAIN, *values)
+    def op(self, run: int, name: str, *values: wire.Scalar) -> None:
+        self.say(wire.OpCall(run, next(self._numbers), name, list(values)))
 
     def end(self, run: int, ended: Ended = Ended.SUCCESS, reason: bytes = b"", *, discarded: bool = False) -> None:
-        self.say(FromWorker.END, run, ended, reason, b"", 7, wire.pack([reason]), discarded)
+        self.say(wire.RunEnd(run, ended, reason, b"", 7, wire.pack([reason]), discarded))
 
     def stuck(self, run: int, why: Why = Why.NOTHING, cpu_ms: int = 0) -> None:
-        self.say(FromWorker.STUCK, run, why, cpu_ms)
+        self.say(wire.RunStuck(run, why, cpu_ms))
 
     def log(self, run: int, lines: int, padding: bytes = b"") -> None:
         for number in range(lines):
-            self.say(FromWorker.LOG, run, "info", b"line %d" % number + padding)
+            self.say(wire.ScriptLog(run, "info", b"line %d" % number + padding))
 
     def step(self, *runs: int, cpu_ms: int = 0) -> None:
         """From now on these are what its threads are stepping, and each has used that much CPU."""
@@ -121,18 +137,18 @@ class FakeWorker:
         self._slots.close()
 
 
-class FakeSpawner:
-    """Gives birth to fake workers."""
+class FakeSpawner(Spawner):
+    """Starts fake workers."""
 
-    def __init__(self, _clock: Clock, _timezone: str) -> None:
+    def __init__(self) -> None:
         self.workers: list[FakeWorker] = []
-        self.trouble = ""  # why births fail
-        self.births = 0
-        self.is_mute = False  # births happen, but such a worker never says a word
+        self.trouble = ""  # why forks fail
+        self.forks = 0
+        self.is_mute = False  # forks happen, but such a worker never says a word
         self._pids = count(101)
 
     async def fork(self, main: socket.socket, bulk: socket.socket, slots: int) -> Child:
-        self.births += 1
+        self.forks += 1
         if self.trouble:
             raise PoolError(self.trouble)
         worker = FakeWorker(next(self._pids), slots)
@@ -161,4 +177,4 @@ class FakeSpawner:
             worker.die()
 
 
-def _hear_nothing(_message: list[object]) -> None: ...
+def _hear_nothing(_message: ToWorker) -> None: ...

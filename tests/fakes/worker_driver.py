@@ -13,20 +13,25 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar
+
+from msgspec.structs import astuple
 
 from spyweb.lua import wire
 from spyweb.lua.spawner import MALLOC
-from spyweb.lua.wire import Ended, Form, FromWorker, FromZygote, ToWorker, ToZygote, Why
+from spyweb.lua.wire import Ended, Form, Message, Why
 
 PATIENCE = 10.0  # seconds; a test that waits longer has failed
-INIT: dict[str, object] = {
+INIT: dict[str, Any] = {
     "ops": ["echo", "store_get", "store_set", "state.get", "sleep", "wait", "_require"],
     "engine": {"os": "linux", "version": "0"},
     "env": {"SPYWEB_COLOUR": "green"},
 }
 
 Handler = Callable[[Sequence[Any]], Sequence[object]]
+
+
+Heard = TypeVar("Heard", bound=Message)
 
 
 class Silence(AssertionError):
@@ -44,6 +49,14 @@ class End:
     discarded: bool
 
 
+def take(heard: list[Message], kind: type[Heard], about: int | None) -> Heard | None:
+    for index, message in enumerate(heard):
+        if isinstance(message, kind) and about in (None, astuple(message)[0]):
+            del heard[index]
+            return message
+    return None
+
+
 class ZygoteDriver:
     """A zygote of one's own."""
 
@@ -56,16 +69,17 @@ class ZygoteDriver:
             preexec_fn=_forbid_to_change_user if keeps_user else None,
         )
         theirs.close()
-        self._reader = wire.Reader()
-        self._heard: list[list[Any]] = []
-        self.wait_for(FromZygote.READY)
+        self._reader = wire.FrameReader(wire.decode_from_zygote)
+        self._heard: list[Message] = []
+        self.wait_for(wire.ZygoteReady)
 
-    def wait_for(self, kind: FromZygote, *start: object) -> list[Any]:
+    def wait_for(self, kind: type[Heard], about: int | None = None) -> Heard:
+        """The next message of this kind; `about`: its first field."""
         until = time.monotonic() + PATIENCE
         while True:
-            for index, message in enumerate(self._heard):
-                if message[0] == kind and message[1 : 1 + len(start)] == list(start):
-                    return self._heard.pop(index)
+            found = take(self._heard, kind, about)
+            if found is not None:
+                return found
             if not select.select([self.control], [], [], max(0.0, until - time.monotonic()))[0]:
                 raise Silence(f"no {kind!r} from the zygote")
             self._heard.extend(self._reader.feed(self.control.recv(65_536)))
@@ -75,10 +89,9 @@ class ZygoteDriver:
         bulk, their_bulk = socket.socketpair()
         slots = os.memfd_create("slots")
         os.ftruncate(slots, wire.SLOT_BYTES)
-        frame = wire.frame([[int(ToZygote.FORK), 7]])
+        frame = wire.frame([wire.ForkWorker(7)])
         socket.send_fds(self.control, [frame], [their_main.fileno(), their_bulk.fileno(), slots])
-        _, ticket, pid = self.wait_for(FromZygote.FORKED)
-        assert ticket == 7
+        pid = self.wait_for(wire.WorkerForked, 7).pid
         their_main.close()
         their_bulk.close()
         memory = mmap.mmap(slots, wire.SLOT_BYTES)
@@ -86,7 +99,7 @@ class ZygoteDriver:
         return WorkerDriver(pid, main, bulk, memory)
 
     def kill(self, pid: int) -> None:
-        self.control.sendall(wire.frame([[int(ToZygote.KILL), pid]]))
+        self.control.sendall(wire.frame([wire.KillWorker(pid)]))
 
     def close(self) -> None:
         self.control.close()
@@ -99,9 +112,9 @@ class WorkerDriver:
     def __init__(self, pid: int, main: socket.socket, bulk: socket.socket, slots: mmap.mmap) -> None:
         self.pid = pid
         self.slots = slots
-        self._sockets = {main: wire.Reader(), bulk: wire.Reader()}
+        self._sockets = {sock: wire.FrameReader(wire.decode_from_worker) for sock in (main, bulk)}
         self._main, self._bulk = main, bulk
-        self._heard: list[list[Any]] = []
+        self._heard: list[Message] = []
         self.logs: list[tuple[int, str, bytes]] = []
         self.numbers: dict[int, int] = {}  # of the latest op of each run
         self.asked: list[tuple[int, str, list[Any]]] = []
@@ -112,14 +125,14 @@ class WorkerDriver:
         }
         self.is_gone = False
         self.credits_logs = True
-        self.rights = cast("list[str]", self.wait_for(FromWorker.READY)[1]["rights"])
+        self.rights = self.wait_for(wire.WorkerReady).rights
 
-    def say(self, kind: ToWorker, *values: object) -> None:
-        frame = wire.frame([[int(kind), *values]])
+    def say(self, message: Message) -> None:
+        frame = wire.frame([message])
         (self._bulk if len(frame) > wire.BULK else self._main).sendall(frame)
 
     def init(self, **changes: object) -> WorkerDriver:
-        self.say(ToWorker.INIT, INIT | changes)
+        self.say(wire.InitWorker(**(INIT | changes)))
         return self
 
     def load(
@@ -131,36 +144,34 @@ class WorkerDriver:
         limit: int = 64 << 20,
         more: Sequence[tuple[str, str]] = (),
     ) -> str | None:
-        further = [(chunk, text.encode()) for chunk, text in more]
-        self.say(ToWorker.LOAD, vm, name, source if isinstance(source, bytes) else source.encode(), limit, further)
-        message = self.wait_for(FromWorker.LOADED)
-        assert message[1] == vm
-        return cast("str | None", message[2])
+        main = (name, source if isinstance(source, bytes) else source.encode())
+        self.say(wire.LoadVm(vm, [main, *((chunk, text.encode()) for chunk, text in more)], limit))
+        loaded = self.wait_for(wire.VmLoaded)
+        assert loaded.vm == vm
+        return loaded.reason
 
     def begin(
         self, run: int, vm: int, *, ctx: dict[str, object] | None = None, may_retry: bool = False, cpu_ms: int = 10_000
     ) -> None:
         arguments = wire.pack([ctx if ctx is not None else {b"job": b"x", b"run_id": run}, may_retry])
-        self.say(ToWorker.BEGIN, run, vm, "run", arguments, cpu_ms)
+        self.say(wire.BeginRun(run, vm, "run", arguments, cpu_ms))
 
     def call(self, run: int, vm: int, procedure: str, *arguments: object, cpu_ms: int = 10_000) -> None:
-        self.say(ToWorker.BEGIN, run, vm, procedure, wire.pack(list(arguments)), cpu_ms)
+        self.say(wire.BeginRun(run, vm, procedure, wire.pack(list(arguments)), cpu_ms))
 
     def cancel(self, run: int, why: Why = Why.CANCELLED) -> None:
-        self.say(ToWorker.CANCEL, run, int(why))
+        self.say(wire.CancelRun(run, int(why)))
 
     def end(self, run: int, timeout: float = PATIENCE) -> End:
-        message = self.wait_for(FromWorker.END, run, timeout=timeout)
-        _, _, ended, reason, traceback, cpu_ms, packed, discarded = message
-        result = None if packed is None else wire.unpack(packed)
+        end = self.wait_for(wire.RunEnd, run, timeout=timeout)
         return End(
             run,
-            Ended(ended),
-            reason.decode("utf-8", "replace"),
-            traceback.decode("utf-8", "replace"),
-            cpu_ms,
-            result,
-            discarded,
+            end.ended,
+            end.reason.decode("utf-8", "replace"),
+            end.traceback.decode("utf-8", "replace"),
+            end.cpu_ms,
+            None if end.result is None else wire.unpack(end.result),
+            end.discarded,
         )
 
     def run(self, source: str, *, run: int = 1, vm: int = 1, **options: Any) -> End:
@@ -171,16 +182,16 @@ class WorkerDriver:
         self.begin(run, vm, **options)
         return self.end(run)
 
-    def wait_for(self, kind: FromWorker, *start: object, timeout: float = PATIENCE) -> list[Any]:
+    def wait_for(self, kind: type[Heard], about: int | None = None, *, timeout: float = PATIENCE) -> Heard:
         until = time.monotonic() + timeout
         while True:
-            for index, message in enumerate(self._heard):
-                if message[0] == kind and message[1 : 1 + len(start)] == list(start):
-                    return self._heard.pop(index)
+            found = take(self._heard, kind, about)
+            if found is not None:
+                return found
             if self.is_gone or not self._listen(max(0.0, until - time.monotonic())):
-                raise Silence(f"no {kind!r} {start!r} from the worker")
+                raise Silence(f"no {kind!r} {about!r} from the worker")
 
-    def expect_silence(self, kind: FromWorker, seconds: float) -> None:
+    def expect_silence(self, kind: type[Message], seconds: float) -> None:
         try:
             message = self.wait_for(kind, timeout=seconds)
         except Silence:
@@ -197,36 +208,42 @@ class WorkerDriver:
             if not data:
                 self.is_gone = True
             for message in self._sockets[sock].feed(data):
-                self._hear(cast("list[Any]", message))
+                self._hear(message)
         return bool(ready)
 
-    def _hear(self, message: list[Any]) -> None:
-        if message[0] == FromWorker.OP:
-            self.numbers[message[1]] = message[2]
-            self._answer(message[1], message[3], message[4], message[5:])
-        elif message[0] == FromWorker.LOG:
-            self.logs.append((message[1], message[2], message[3]))
-            if self.credits_logs:
-                self.say(ToWorker.CREDIT, 1)
-        else:
-            self._heard.append(message)
+    def _hear(self, message: wire.FromWorker) -> None:
+        match message:
+            case wire.OpCall(run, number, name, values):
+                self.numbers[run] = number
+                self._answer(run, name, values)
+            case wire.PackedOpCall(run, number, name, packed):
+                self.numbers[run] = number
+                self._answer(run, name, wire.unpack(packed))
+            case wire.ScriptLog(run, level, text):
+                self.logs.append((run, level, text))
+                if self.credits_logs:
+                    self.say(wire.GrantLogCredit(1))
+            case other:
+                self._heard.append(other)
 
-    def _answer(self, run: int, name: str, form: int, values: list[Any]) -> None:
-        arguments = wire.unpack(values[0]) if form == Form.PACKED else values
-        self.asked.append((run, name, arguments))
+    def _answer(self, run: int, name: str, arguments: Sequence[Any]) -> None:
+        self.asked.append((run, name, list(arguments)))
         handler = self.handlers.get(name)
         if handler is None:
             return
         try:
             self.answer(run, handler(arguments))
         except ValueError as error:
-            self.say(ToWorker.RESUME, run, self.numbers[run], int(Form.RAISE), str(error))
+            self.resume(run, Form.RAISE, str(error).encode())
 
     def answer(self, run: int, results: Sequence[object]) -> None:
         if all(isinstance(value, bytes | int | float | None) for value in results):
-            self.say(ToWorker.RESUME, run, self.numbers[run], int(Form.PLAIN), *results)
+            self.resume(run, Form.PLAIN, *results)
         else:
-            self.say(ToWorker.RESUME, run, self.numbers[run], int(Form.PACKED), wire.pack(list(results)))
+            self.resume(run, Form.PACKED, wire.pack(list(results)))
+
+    def resume(self, run: int, form: Form, *values: Any) -> None:
+        self.say(wire.ResumeRun(run, self.numbers[run], int(form), list(values)))
 
     def wait_until_asked(self, name: str, run: int | None = None) -> None:
         until = time.monotonic() + PATIENCE

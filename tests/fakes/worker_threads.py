@@ -10,8 +10,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -87,21 +86,21 @@ class FakeReceiver(Receiver):
     """Hands over whole batches of messages."""
 
     def __init__(self) -> None:
-        self.batches: queue.Queue[list[list[object]] | None] = queue.Queue()
+        self.batches: queue.Queue[list[ToWorker] | None] = queue.Queue()
 
-    def read(self) -> Iterator[list[object]]:
+    def read(self) -> list[ToWorker]:
         batch = self.batches.get()
         if batch is None:
             raise TestIsOver
-        return iter(batch)
+        return batch
 
 
 class FakeSender(Sender):
     """Keeps what would go to the daemon, once it is flushed."""
 
     def __init__(self) -> None:
-        self.sent: queue.Queue[list[object]] = queue.Queue()
-        self.posted: queue.SimpleQueue[list[object]] = queue.SimpleQueue()
+        self.sent: queue.Queue[FromWorker] = queue.Queue()
+        self.posted: queue.SimpleQueue[FromWorker] = queue.SimpleQueue()
         self.post = self.post_bulk = self.posted.put  # type: ignore[assignment,method-assign]
         self.flushed = 0.0
 
@@ -145,41 +144,40 @@ class HeldWorker:
 
     # What the daemon says
 
-    def say(self, *messages: list[object]) -> None:
+    def say(self, *messages: ToWorker) -> None:
         """One batch on the main socket."""
         self.small.batches.put(list(messages))
 
-    def begin(self, run: int, vm: int, *, cpu_ms: int = 1_000_000) -> list[object]:
-        return [int(ToWorker.BEGIN), run, vm, "run", b"", cpu_ms]
+    def begin(self, run: int, vm: int, *, cpu_ms: int = 1_000_000) -> ToWorker:
+        return wire.BeginRun(run, vm, "run", b"", cpu_ms)
 
-    def resume(self, run: int, op: int = 1) -> list[object]:
-        return [int(ToWorker.RESUME), run, op, int(Form.PLAIN)]
+    def resume(self, run: int, op: int = 1) -> ToWorker:
+        return wire.ResumeRun(run, op, int(Form.PLAIN), [])
 
-    def cancel(self, run: int) -> list[object]:
-        return [int(ToWorker.CANCEL), run, int(Why.CANCELLED)]
+    def cancel(self, run: int) -> ToWorker:
+        return wire.CancelRun(run, int(Why.CANCELLED))
 
-    def drop(self, vm: int) -> list[object]:
-        return [int(ToWorker.DROP), vm]
+    def drop(self, vm: int) -> ToWorker:
+        return wire.DropVm(vm)
 
-    def ping(self) -> list[object]:
-        return [int(ToWorker.PING), 7]
+    def ping(self) -> ToWorker:
+        return wire.PingWorker(7)
 
     # What the daemon hears
 
     def hear(self) -> str:
         """The next message to the daemon, as a short text."""
-        message: list[Any] = self.sender.sent.get(timeout=PATIENCE)
-        kind = FromWorker(message[0])
-        match kind:
-            case FromWorker.END:
-                return f"end {message[1]} {Ended(message[2]).name.lower()}"
-            case FromWorker.STUCK:
-                return f"stuck {message[1]} {Why(message[2]).name.lower()}"
-            case FromWorker.OP:
-                return f"op {message[1]}"
-            case FromWorker.PONG:
-                return f"pong {message[2]} bytes"
-        return kind.name.lower()
+        match self.sender.sent.get(timeout=PATIENCE):
+            case wire.RunEnd(run, ended):
+                return f"end {run} {Ended(ended).name.lower()}"
+            case wire.RunStuck(run, why):
+                return f"stuck {run} {Why(why).name.lower()}"
+            case wire.OpCall(run):
+                return f"op {run}"
+            case wire.Pong(_, used):
+                return f"pong {used} bytes"
+            case other:
+                return type(other).__name__
 
     def heard_nothing(self) -> bool:
         return self.sender.sent.empty() and self.sender.posted.empty()

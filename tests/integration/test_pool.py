@@ -18,7 +18,7 @@ from msgspec import structs
 
 from spyweb.clock import Clock, RealClock
 from spyweb.errors import OpError, ScriptError
-from spyweb.lua import spawner
+from spyweb.lua import spawner, wire
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.lua.session import Code, EngineInfo, Request
 from spyweb.lua.wire import Why
@@ -481,12 +481,12 @@ async def test_many_deaths_leave_nothing_behind(world: World) -> None:
 async def test_what_a_worker_writes_to_its_error_output_is_a_line_of_the_log(world: World) -> None:
     with structlog.testing.capture_logs() as events:
         pid = next(worker.pid for worker in world.pool.stats().workers)
-        worker = next(worker for worker in world.pool._supervisor if worker.process.pid == pid)
-        worker.process.connection.send([99])  # no message that it knows: it ends, loudly
+        worker = next(worker for worker in world.pool._supervisor if worker.pid == pid)
+        worker._connection.send(wire.WorkerReady([]))  # no message that it knows: it ends, loudly
         async with asyncio.timeout(20):
             while not any("wrote to" in event["event"] for event in events):  # noqa: ASYNC110 - nobody tells a test
                 await asyncio.sleep(0.02)
 
     (text,) = (event["text"] for event in events if "wrote to its error output" in event["event"])
     assert text.startswith(f"worker {pid}: Traceback")
-    assert text.endswith("KeyError: 99")
+    assert "msgspec.ValidationError: Expected `array`" in text

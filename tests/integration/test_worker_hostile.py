@@ -9,7 +9,8 @@ from contextlib import closing
 
 import pytest
 
-from spyweb.lua.wire import Ended, FromWorker, ToWorker
+from spyweb.lua import wire
+from spyweb.lua.wire import Ended
 from tests.fakes.worker_driver import WorkerDriver, a_zygote
 
 LIMIT = 1 << 20
@@ -72,8 +73,8 @@ def test_a_process_killer_ends_at_most_its_own_run(worker: WorkerDriver, source:
 
     assert end.ended in ENDS
     assert worker.run("return echo(1)", run=2, vm=2).result == [1]
-    worker.say(ToWorker.DROP, 1)
-    worker.say(ToWorker.DROP, 2)
+    worker.say(wire.DropVm(1))
+    worker.say(wire.DropVm(2))
 
 
 FILL = "hoard = {{}} pcall(function() for i = 1, 1e9 do hoard[i] = ('x'):rep({size}) .. i end end)"
@@ -119,10 +120,10 @@ def drive_hostile_vms(count: int, seed: int) -> None:
             assert worker.load(number, source, limit=choice.randrange(LIMIT, LIMIT * 3 // 2)) is None
             worker.begin(number, number, cpu_ms=300)
             assert worker.end(number).ended in ENDS, source
-            worker.say(ToWorker.DROP, number)
+            worker.say(wire.DropVm(number))
             worker.asked.clear()
-        worker.say(ToWorker.PING, 1)
-        assert worker.wait_for(FromWorker.PONG)[1] == 1
+        worker.say(wire.PingWorker(1))
+        assert worker.wait_for(wire.Pong).number == 1
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.lua import wire
-from spyweb.lua.wire import Ended, FromWorker, ToWorker, Why
+from spyweb.lua.wire import Ended, Why
 from tests.fakes.worker_driver import WorkerDriver, a_zygote
 
 LEFT_FOR_SCRIPTS = 4 << 20  # bytes: half of what a thread takes
@@ -317,7 +317,7 @@ def test_a_c_loop_is_reported_as_stuck_while_others_run_on(worker: WorkerDriver)
     worker.begin(1, 1, cpu_ms=50)
     assert worker.run("return 1", run=2, vm=2).result == [1]
     assert worker.stepped_runs() == {1}
-    worker.wait_for(FromWorker.STUCK, 1)
+    worker.wait_for(wire.RunStuck, 1)
 
     assert worker.run("return 1", run=3, vm=3).result == [1]
 
@@ -325,12 +325,11 @@ def test_a_c_loop_is_reported_as_stuck_while_others_run_on(worker: WorkerDriver)
 def test_pings_are_answered_while_a_script_spins(worker: WorkerDriver) -> None:
     worker.load(1, SPIN)
     worker.begin(1, 1)
-    worker.say(ToWorker.PING, 5)
-    _, number, used, largest = worker.wait_for(FromWorker.PONG)
+    worker.say(wire.PingWorker(5))
+    pong = worker.wait_for(wire.Pong, 5)
 
-    assert number == 5
-    assert largest[0] == [1, used]
-    assert 10_000 < used < 200_000
+    assert pong.largest == [(1, pong.used)]
+    assert 10_000 < pong.used < 200_000
 
 
 def test_several_spinners_leave_room_for_others(worker: WorkerDriver) -> None:
@@ -349,7 +348,7 @@ def test_a_flood_of_log_lines_waits_for_credit_and_leaves_some_to_others(worker:
     worker.credits_logs = False
     worker.load(1, "while true do print('x') end")
     worker.begin(1, 1)
-    worker.expect_silence(FromWorker.END, 0.3)
+    worker.expect_silence(wire.RunEnd, 0.3)
     assert len(worker.logs) <= wire.LOG_CREDIT
     worker.cancel(1)
 

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from spyweb.lua.wire import Ended, FromWorker, FromZygote, ToWorker
+from spyweb.lua import wire
+from spyweb.lua.wire import Ended
 from tests.fakes.worker_driver import WorkerDriver, ZygoteDriver, a_zygote
 
 SPIN = "while true do end"
@@ -96,7 +97,7 @@ def test_a_dropped_vm_lets_its_run_end_and_takes_no_other(worker: WorkerDriver) 
     worker.load(1, "return echo()")
     worker.begin(1, 1)
     worker.wait_until_asked("echo")
-    worker.say(ToWorker.DROP, 1)
+    worker.say(wire.DropVm(1))
     worker.begin(2, 1)
     assert worker.end(2).ended == Ended.UNBEGUN
     worker.answer(1, [1])
@@ -108,13 +109,13 @@ def test_dropping_a_vm_of_60_mb_frees_it_without_holding_up_others(worker: Worke
     worker.load(2, "return 1")
     end = worker.run("t = {} for i = 1, 600000 do t[i] = {i} end return #t", limit=96 << 20)
     assert end.result == [600_000]
-    worker.say(ToWorker.DROP, 1)
+    worker.say(wire.DropVm(1))
     worker.begin(2, 2)
     assert worker.end(2).result == [1]
     used = 1 << 30
     for number in range(100):
-        worker.say(ToWorker.PING, number)
-        used = worker.wait_for(FromWorker.PONG, number)[2]
+        worker.say(wire.PingWorker(number))
+        used = worker.wait_for(wire.Pong, number).used
         if used < 1 << 20:
             break
         time.sleep(0.02)
@@ -131,7 +132,7 @@ def test_the_slots_show_which_run_was_being_stepped_when_a_worker_died(zygote: Z
     worker.wait_until_asked("wait")
     zygote.kill(worker.pid)
 
-    assert zygote.wait_for(FromZygote.EXITED, worker.pid)[2] == -signal.SIGKILL
+    assert zygote.wait_for(wire.WorkerExited, worker.pid).exit_code == -signal.SIGKILL
     assert worker.stepped_runs() == {77}
     worker.close()
 
@@ -140,14 +141,14 @@ def test_a_worker_ends_when_the_daemon_hangs_up(zygote: ZygoteDriver) -> None:
     worker = zygote.fork().init()
     worker.close()
 
-    assert zygote.wait_for(FromZygote.EXITED, worker.pid)[2] == 0
+    assert zygote.wait_for(wire.WorkerExited, worker.pid).exit_code == 0
 
 
 def test_a_worker_that_is_told_nonsense_ends_loudly(zygote: ZygoteDriver) -> None:
     worker = zygote.fork().init()
-    worker.say(ToWorker.RESUME)
+    worker.say(wire.PingWorker("no number"))  # type: ignore[arg-type]
 
-    assert zygote.wait_for(FromZygote.EXITED, worker.pid)[2] == 70
+    assert zygote.wait_for(wire.WorkerExited, worker.pid).exit_code == 70
     worker.close()
 
 

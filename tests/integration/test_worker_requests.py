@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spyweb.lua import wire
-from spyweb.lua.wire import Ended, FromWorker, ToWorker
+from spyweb.lua.wire import Ended
 from tests.fakes.worker_driver import End, WorkerDriver
 
 
@@ -227,12 +227,11 @@ def test_a_large_request_that_overtakes_the_file_it_is_for_waits_for_that(worker
         "path_args": [],
         "body": b"x" * 100_000,
     }
-    worker.say(ToWorker.FRESH, 1, 11, 10, "request", wire.pack([request]), 10_000)
-    worker.expect_silence(FromWorker.END, 0.2)
+    worker.say(wire.BeginFreshRun(1, 11, 10, "request", wire.pack([request]), 10_000))
+    worker.expect_silence(wire.RunEnd, 0.2)
 
-    worker.say(
-        ToWorker.TEMPLATE, 10, "server/init.lua", b"function post:x() return tostring(#self.body) end", 64 << 20, [], 0
-    )
+    source = b"function post:x() return tostring(#self.body) end"
+    worker.say(wire.KeepTemplate(10, [("server/init.lua", source)], 64 << 20, 0))
 
     end = worker.end(1)
     assert end.ended == Ended.SUCCESS, end

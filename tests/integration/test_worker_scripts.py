@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.lua import wire
-from spyweb.lua.wire import Ended, Form, ToWorker
+from spyweb.lua.wire import Ended, Form
 from tests.fakes.worker_driver import WorkerDriver, ZygoteDriver
 
 # Scripts and their results
@@ -165,7 +165,7 @@ def test_an_op_may_raise_a_table(worker: WorkerDriver) -> None:
     worker.load(1, "local ok, e = pcall(echo) return e.code")
     worker.begin(1, 1)
     worker.wait_until_asked("echo")
-    worker.say(ToWorker.RESUME, 1, 1, int(Form.RAISE_PACKED), wire.pack([{b"code": 7}]))
+    worker.resume(1, Form.RAISE_PACKED, wire.pack([{b"code": 7}]))
 
     assert worker.end(1).result == [7]
 
@@ -232,7 +232,7 @@ def test_a_script_can_not_forge_the_answer_to_an_op(worker: WorkerDriver) -> Non
     worker.begin(1, 1)
     worker.wait_until_asked("echo", 1)
     worker.load(3, "")
-    worker.say(ToWorker.RESUME, 1, 1, int(Form.PLAIN), b"true answer")
+    worker.say(wire.ResumeRun(1, 1, int(Form.PLAIN), [b"true answer"]))
 
     assert worker.end(1).result == [True, b"true answer"]
 

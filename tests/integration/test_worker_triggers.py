@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from spyweb.lua import wire
-from spyweb.lua.wire import Ended, FromWorker, ToWorker
+from spyweb.lua.wire import Ended
 from tests.fakes.worker_driver import End, WorkerDriver
 
 EVENT = {"type": "state", "event_type": "state:updated", "scope": "orders", "key": b"\xff\0", "new_value": {b"n": 2}}
@@ -20,7 +20,7 @@ def react(
     """Let the script in VM 1 react to EVENT."""
     ctx = {"job": "x", "run_id": run, "trigger": trigger or {"type": "state"}}
     arguments = wire.pack([ctx, False, EVENT, list(conditions)])
-    worker.say(ToWorker.BEGIN, run, 1, "trigger", arguments, 10_000)
+    worker.say(wire.BeginRun(run, 1, "trigger", arguments, 10_000))
     return worker.end(run)
 
 
@@ -164,9 +164,9 @@ def test_a_result_of_false_is_a_failure(worker: WorkerDriver) -> None:
 def test_a_handler_that_never_ends_is_killed(worker: WorkerDriver) -> None:
     worker.load(1, "function on_state() while true do end end")
     ctx = {"job": "x", "run_id": 1, "trigger": {"type": "state"}}
-    worker.say(ToWorker.BEGIN, 1, 1, "trigger", wire.pack([ctx, False, EVENT, []]), 50)
+    worker.say(wire.BeginRun(1, 1, "trigger", wire.pack([ctx, False, EVENT, []]), 50))
 
-    assert worker.wait_for(FromWorker.END, 1)[2] == Ended.CPU
+    assert worker.wait_for(wire.RunEnd, 1).ended == Ended.CPU
 
 
 def test_a_change_waits_for_the_run_that_is_executing_the_file(worker: WorkerDriver) -> None:
@@ -175,7 +175,8 @@ def test_a_change_waits_for_the_run_that_is_executing_the_file(worker: WorkerDri
     worker.load(1, "loads = (loads or 0) + 1 echo() function run() end function on_state() return loads end")
     worker.begin(1, 1)
     worker.wait_until_asked("echo")
-    worker.say(ToWorker.BEGIN, 2, 1, "trigger", wire.pack([{"trigger": {"type": "state"}}, False, EVENT, []]), 10_000)
+    arguments = wire.pack([{"trigger": {"type": "state"}}, False, EVENT, []])
+    worker.say(wire.BeginRun(2, 1, "trigger", arguments, 10_000))
     worker.wait_until_asked("sleep", 2)
     worker.answer(1, [])
 

@@ -15,7 +15,6 @@ from spyweb.lua.worker.failure import die
 from spyweb.lua.worker.link import Sender
 from spyweb.lua.worker.runs import HostedVm, WorkerRun
 
-_LOG = int(wire.FromWorker.LOG)
 _RESERVE = wire.LOG_CREDIT // 4
 
 
@@ -42,7 +41,8 @@ class Console:
             if run is None:
                 return 0
             if self._take(run, _RESERVE if hosted.heavy else 0):
-                self._sender.post([_LOG, run.id, level.decode(), text[: wire.LOG_LINE + wire.LOG_MARK]])
+                line = text[: wire.LOG_LINE + wire.LOG_MARK]
+                self._sender.post(wire.ScriptLog(run.id, level.decode(), line))  # type: ignore[arg-type]
                 if time.monotonic() - self._sender.flushed > limits.LATEST:
                     self._sender.flush()
             return run.why

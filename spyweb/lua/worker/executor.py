@@ -178,9 +178,9 @@ class Executor:
                 return None
         return self._kill(run)
 
-    def _refuse(self, run: WorkerRun, message: list[object], size: int) -> Result:
+    def _refuse(self, run: WorkerRun, message: wire.OpCall | wire.PackedOpCall, size: int) -> Result:
         """Raise in the script: the daemon would end this worker for such a message, and every run in it."""
-        text = f"{message[3]}: {size} bytes can't be handed over at once, {wire.LARGEST} at most"
+        text = f"{message.name}: {size} bytes can't be handed over at once, {wire.LARGEST} at most"
         return run.hosted.vm.step(run.id, _RAISE, [text.encode()])
 
     def _allow_aftermath(self, run: WorkerRun, thread: ThreadState, result: Result) -> None:

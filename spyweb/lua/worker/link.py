@@ -11,7 +11,6 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
 from socket import socket
 
 from spyweb.lua import wire
@@ -31,11 +30,11 @@ class Receiver:
 
     def __init__(self, sock: socket) -> None:
         self._socket = sock
-        self._reader = wire.Reader()
+        self._reader = wire.FrameReader(wire.decode_to_worker)
         self._chunk = bytearray(_CHUNK)
         self._view = memoryview(self._chunk)
 
-    def read(self) -> Iterator[list[object]]:
+    def read(self) -> list[wire.ToWorker]:
         """Waits for something to arrive, gives the messages that are whole."""
         try:
             size = self._socket.recv_into(self._chunk)
@@ -52,9 +51,9 @@ class Sender:
     def __init__(self, small: socket, bulk: socket) -> None:
         self._small = small
         self._bulk = bulk
-        self._outbox: deque[list[object]] = deque()
+        self._outbox: deque[wire.Message] = deque()
         self._lock = threading.Lock()
-        self._bulk_queue: queue.SimpleQueue[list[object]] = queue.SimpleQueue()
+        self._bulk_queue: queue.SimpleQueue[wire.Message] = queue.SimpleQueue()
         self._bulk_started = False
         self.flushed = 0.0  # when the outbox was last empty
         self.post = self._outbox.append
@@ -66,14 +65,14 @@ class Sender:
     def flush(self) -> None:
         outbox = self._outbox
         with self._lock:
-            batch: list[object] = []
+            batch: list[wire.Message] = []
             while outbox:
                 batch.append(outbox.popleft())
             if batch:
                 self._send(self._small, *wire.small_frames(batch))
             self.flushed = time.monotonic()
 
-    def post_bulk(self, message: list[object]) -> None:
+    def post_bulk(self, message: wire.Message) -> None:
         """Leaves from a thread of its own, if one can be had, so that a slow reader holds up nothing else."""
         with self._lock:
             self._bulk_started = self._bulk_started or could_start_thread("bulk out", self._send_bulk)

@@ -14,7 +14,7 @@ import threading
 
 from spyweb.confined import sandbox
 from spyweb.confined.parent import stand_behind_parent
-from spyweb.lua.wire import FromWorker
+from spyweb.lua.wire import WorkerReady
 from spyweb.lua.worker import priority
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.link import Receiver, Sender
@@ -39,7 +39,7 @@ def work(small: int, bulk: int, slots: int, bytecode: Bytecode) -> None:
     place = stand_behind_parent(priority.BEHIND)
     priority.let_others_ask()
     rights = [place, *sandbox.give_up_rights()]
-    sender.post([int(FromWorker.READY), {"rights": rights}])
+    sender.post(WorkerReady(rights))
     registry = Registry()
     console = Console(sender)
     handler = MessageHandler(registry, sender, console, bytecode)

@@ -9,9 +9,28 @@ from threading import Condition
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from spyweb.lua import wire
-from spyweb.lua.wire import Ended, FromWorker, ToWorker
+from spyweb.lua.wire import (
+    BeginFreshRun,
+    BeginRun,
+    CancelRun,
+    CheckCode,
+    DropVm,
+    Ended,
+    Files,
+    GrantLogCredit,
+    InitWorker,
+    KeepTemplate,
+    LoadVm,
+    PingWorker,
+    Pong,
+    ResumeRun,
+    RunEnd,
+    ToWorker,
+    VmLoaded,
+)
 from spyweb.lua.worker import limits
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.link import Sender
@@ -21,14 +40,11 @@ from spyweb.lua.worker.vm import VM, Bytecode, VmInit, compile_to_bytecode, init
 
 _SMALLEST = 1 << 20  # bytes; a VM with a lower limit could not even be furnished
 
-_RESUME = int(ToWorker.RESUME)
-_LOADED, _END, _PONG = int(FromWorker.LOADED), int(FromWorker.END), int(FromWorker.PONG)
-
 
 class VmTemplate(Struct, kw_only=True):
     """What VMs for single runs are made of, and those that are made already."""
 
-    files: list[tuple[str, bytes]]
+    files: Files
     limit: int  # bytes of each VM
     bytecode: list[bytes] | None
     count: int  # of spares that there should be
@@ -45,105 +61,98 @@ class MessageHandler:
         self._templates: dict[int, VmTemplate] = {}
         self._newest = 0  # template that has come; their numbers grow
         self._has_come = Condition()
-        self._meanings: dict[object, Callable[..., Task | None]] = {
-            int(ToWorker.INIT): self._start,
-            int(ToWorker.LOAD): self._load,
-            int(ToWorker.CHECK): self._check,
-            int(ToWorker.BEGIN): self._begin,
-            int(ToWorker.CANCEL): self._cancel,
-            int(ToWorker.DROP): self._drop,
-            int(ToWorker.PING): self._ping,
-            int(ToWorker.CREDIT): self._credit,
-            int(ToWorker.TEMPLATE): self._keep,
-            int(ToWorker.FRESH): self._begin_fresh,
+        self._handlers: dict[type, Callable[[Any], Task | None]] = {
+            ResumeRun: self._resume,
+            InitWorker: self._start,
+            LoadVm: self._load,
+            CheckCode: self._check,
+            BeginRun: self._begin,
+            CancelRun: self._cancel,
+            DropVm: self._drop,
+            PingWorker: self._ping,
+            GrantLogCredit: self._credit,
+            KeepTemplate: self._keep,
+            BeginFreshRun: self._begin_fresh,
         }
 
-    def receive(self, message: list[Any]) -> Task | None:
+    def receive(self, message: ToWorker) -> Task | None:
         """The task that a message asks for, its VM claimed for whoever asked; None when there is nothing left to do."""
-        if message[0] == _RESUME:
-            return self._resume(message)
-        return self._meanings[message[0]](*message[1:])
+        return self._handlers[type(message)](message)
 
-    def _resume(self, message: list[Any]) -> Task | None:
+    def _resume(self, answer: ResumeRun) -> Task | None:
         registry = self._registry
         with registry.lock:
-            run, number = registry.runs.get(message[1]), message[2]
+            run, number = registry.runs.get(answer.run), answer.number
             if run is None or run.asks != number:
                 return None  # it has been told to end since it asked
             run.asks = 0
-            return _claim(Task(run.hosted, run, number, message[3], message[4:]))
+            return _claim(Task(run.hosted, run, number, answer.form, answer.values))
 
-    def _begin(self, number: int, vm: int, procedure: str, arguments: bytes, cpu_limit_ms: int) -> Task | None:
+    def _begin(self, asked: BeginRun) -> Task | None:
         registry = self._registry
         with registry.lock:
-            hosted = registry.vms.get(vm)
+            hosted = registry.vms.get(asked.vm)
             if hosted is None:
-                self._sender.post([_END, number, int(Ended.UNBEGUN), b"its VM is gone", b"", 0, None, True])
+                self._sender.post(_unbegun(asked.run, Ended.UNBEGUN, "its VM is gone"))
                 return None
-            return self._enlist(hosted, number, procedure, arguments, cpu_limit_ms)
+            return self._enlist(hosted, asked)
 
-    def _enlist(
-        self, hosted: HostedVm, number: int, procedure: str, arguments: bytes, cpu_limit_ms: int
-    ) -> Task | None:
+    def _enlist(self, hosted: HostedVm, asked: BeginRun | BeginFreshRun) -> Task | None:
         """A new run, with the registry's lock held."""
         run = WorkerRun(
-            id=number,
+            id=asked.run,
             hosted=hosted,
-            procedure=procedure,
-            arguments=arguments,
-            cpu_limit=cpu_limit_ms / 1000,
-            why=self._registry.take_early(number),
+            procedure=asked.procedure,
+            arguments=asked.arguments,
+            cpu_limit=asked.cpu_limit_ms / 1000,
+            why=self._registry.take_early(asked.run),
         )
-        self._registry.runs[number] = run
+        self._registry.runs[asked.run] = run
         hosted.runs += 1
         return _claim(Task(hosted=hosted, run=run))
 
-    def _cancel(self, number: int, why: int) -> Task | None:
+    def _cancel(self, asked: CancelRun) -> Task | None:
         with self._registry.lock:
-            run = self._registry.runs.get(number)
+            run = self._registry.runs.get(asked.run)
             if run is None:
-                self._registry.note_early(number, why)
+                self._registry.note_early(asked.run, asked.why)
                 return None
-            task = end(run, why)
+            task = end(run, asked.why)
             self._registry.watched[run.id] = run
         self._console.wake()
         return task
 
-    def _load(self, number: int, name: str, source: bytes, limit: int, more: list[tuple[str, bytes]]) -> None:
-        hosted = self._registry.settle(number, name, self._console)
-        reason = self._furnish(hosted, [(name, source), *more], limit)
+    def _load(self, asked: LoadVm) -> None:
+        hosted = self._registry.settle(asked.vm, asked.files[0][0], self._console)
+        reason = self._furnish(hosted, asked.files, asked.memory_limit)
         if reason is None:
             with self._registry.lock:
-                self._registry.vms[number] = hosted
-        self._sender.post([_LOADED, number, _cut(reason)])
+                self._registry.vms[asked.vm] = hosted
+        self._sender.post(VmLoaded(asked.vm, _cut(reason)))
 
-    def _check(self, number: int, name: str, source: bytes, limit: int, more: list[tuple[str, bytes]]) -> None:
-        scratch = Scratch(self._bytecode, max(limit, _SMALLEST))
-        reasons = (_compile(scratch, *file, limit) for file in [(name, source), *more])
-        self._sender.post([_LOADED, number, _cut(next((reason for reason in reasons if reason is not None), None))])
+    def _check(self, asked: CheckCode) -> None:
+        scratch = Scratch(self._bytecode, max(asked.memory_limit, _SMALLEST))
+        reasons = (_compile(scratch, *file, asked.memory_limit) for file in asked.files)
+        self._sender.post(VmLoaded(asked.vm, _cut(next((reason for reason in reasons if reason is not None), None))))
 
-    def _keep(
-        self, number: int, name: str, source: bytes, limit: int, more: list[tuple[str, bytes]], spares: int
-    ) -> None:
-        files = [(name, source), *more]
-        bytecode = compile_to_bytecode(files)
-        self._templates[number] = VmTemplate(files=files, limit=limit, bytecode=bytecode, count=spares)
+    def _keep(self, asked: KeepTemplate) -> None:
+        bytecode = compile_to_bytecode(asked.files)
+        self._templates[asked.number] = VmTemplate(
+            files=asked.files, limit=asked.memory_limit, bytecode=bytecode, count=asked.spares
+        )
         with self._has_come:
-            self._newest = number
+            self._newest = asked.number
             self._has_come.notify_all()
 
-    def _begin_fresh(
-        self, number: int, vm: int, template: int, procedure: str, arguments: bytes, cpu_limit_ms: int
-    ) -> Task | None:
-        hosted = self._fresh_vm(template)
+    def _begin_fresh(self, asked: BeginFreshRun) -> Task | None:
+        hosted = self._fresh_vm(asked.template)
         if not isinstance(hosted, HostedVm):
-            ended, reason = hosted
-            self._sender.post([_END, number, int(ended), reason.encode()[: wire.REASON], b"", 0, None, True])
+            self._sender.post(_unbegun(asked.run, *hosted))
             return None
-        hosted.id = vm
+        hosted.id = asked.vm
         with self._registry.lock:
             self._registry.closing.add(hosted)
-            return self._enlist(hosted, number, procedure, arguments, cpu_limit_ms)
+            return self._enlist(hosted, asked)
 
     def _fresh_vm(self, number: int) -> HostedVm | tuple[Ended, str]:
         if number > self._newest:  # a big message has overtaken it on the other socket, whose thread waits here
@@ -175,9 +184,7 @@ class MessageHandler:
                     template.count = 0  # it is told to whoever asks for one
                 return
 
-    def _furnish(
-        self, hosted: HostedVm, files: list[tuple[str, bytes]], limit: int, bytecode: list[bytes] | None = None
-    ) -> str | None:
+    def _furnish(self, hosted: HostedVm, files: Files, limit: int, bytecode: list[bytes] | None = None) -> str | None:
         """The reason why there is no VM with these files."""
         try:
             hosted.vm = VM(
@@ -199,14 +206,14 @@ class MessageHandler:
                 return message
         return None
 
-    def _drop(self, vm: int) -> Task | None:
-        template = self._templates.pop(vm, None)
+    def _drop(self, asked: DropVm) -> Task | None:
+        template = self._templates.pop(asked.vm, None)
         if template is not None:
             while template.spares:
                 template.spares.pop().vm.close()
             return None
         with self._registry.lock:
-            hosted = self._registry.vms.get(vm)
+            hosted = self._registry.vms.get(asked.vm)
             if hosted is None:
                 return None
             self._registry.retire(hosted)
@@ -215,17 +222,21 @@ class MessageHandler:
             hosted.busy = True
             return Task(hosted=hosted)
 
-    def _ping(self, number: int) -> None:
+    def _ping(self, ping: PingWorker) -> None:
         registry = self._registry
         used = [(hosted.vm.used, hosted.id) for hosted in [*list(registry.vms.values()), *list(registry.closing)]]
-        largest = [[vm, size] for size, vm in heapq.nlargest(wire.MOST_VMS, used)]
-        self._sender.post([_PONG, number, sum(size for size, _ in used), largest])
+        largest = [(vm, size) for size, vm in heapq.nlargest(wire.MOST_VMS, used)]
+        self._sender.post(Pong(ping.number, sum(size for size, _ in used), largest))
 
-    def _credit(self, lines: int) -> None:
-        self._console.give(lines)
+    def _credit(self, credit: GrantLogCredit) -> None:
+        self._console.give(credit.lines)
 
-    def _start(self, init: dict[str, object]) -> None:
-        self._init = init_of(init)
+    def _start(self, init: InitWorker) -> None:
+        self._init = init_of(asdict(init))
+
+
+def _unbegun(run: int, ended: Ended, reason: str) -> RunEnd:
+    return RunEnd(run, ended, reason.encode()[: wire.REASON], b"", 0, None, True)
 
 
 def _compile(vm: VM | Scratch, name: str, source: bytes, limit: int) -> str | None:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
+from spyweb.lua.wire import Scalar
 from spyweb.lua.worker.vm import VM
 
 _EARLY = 1000  # of these are remembered; most name runs that have ended
@@ -61,7 +62,7 @@ class Task(Struct, eq=False):
     run: WorkerRun | None = None
     op: int = 0  # the number of the op that this answers
     form: int = 0
-    values: list[object] = field(default_factory=list)
+    values: list[Scalar] = field(default_factory=list)
 
 
 class Closing(Struct, eq=False):

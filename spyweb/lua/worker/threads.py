@@ -28,7 +28,7 @@ import threading
 import time
 from collections import deque
 
-from spyweb.lua.wire import NO_RUN, SLOT_BYTES, SLOTS, FromWorker, ToWorker, Why
+from spyweb.lua.wire import NO_RUN, SLOT_BYTES, SLOTS, PingWorker, RunStuck, ToWorker, Why
 from spyweb.lua.worker import limits, priority
 from spyweb.lua.worker.console import Console
 from spyweb.lua.worker.executor import Executor, ThreadState
@@ -41,8 +41,6 @@ _HELPERS = 2  # threads of the slow lane that are always to be had
 _MOST_HELPERS = 128  # while those are in long steps; a C loop can hold one for a second and a half
 _IDLE_HELPER = 5.0  # seconds without work, then it goes
 _IDLE_LOOKS = 20  # of the follower, with nothing to see: then it sleeps
-_STUCK = int(FromWorker.STUCK)
-_PING = int(ToWorker.PING)
 
 
 class ThreadSlots:
@@ -77,7 +75,7 @@ class Threads:
         self._sender = sender
         self._slots = slots
         self._executor = Executor(registry, sender, slots.runs)
-        self._inbox: deque[list[object]] = deque()
+        self._inbox: deque[ToWorker] = deque()
         self._epoch = 0  # how often the lead has changed hands
         self._reading = True  # the leader waits for something to arrive
         self._slow: queue.SimpleQueue[Task] = queue.SimpleQueue()
@@ -131,7 +129,7 @@ class Threads:
 
     def _is_pinged(self) -> bool:
         """A ping alone is nothing to be watched: it would keep the follower of an idle worker awake."""
-        return len(self._inbox) == 1 and self._inbox[0][0] == _PING
+        return len(self._inbox) == 1 and type(self._inbox[0]) is PingWorker
 
     def _perform_as_leader(self, task: Task, thread: ThreadState) -> None:
         is_slow = task.hosted.heavy or (task.run is None and task.hosted.vm.used > limits.LARGE)
@@ -275,7 +273,7 @@ class Threads:
         if self._sender.waiting:
             self._sender.flush()
         if self._registry.closings and has_endless_closing(self._registry):
-            self._sender.post([_STUCK, NO_RUN, int(Why.NOTHING), 0])
+            self._sender.post(RunStuck(NO_RUN, Why.NOTHING, 0))
         for run in list(self._registry.watched.values()):
             with self._registry.lock:
                 task = self._look_after(run, time.monotonic())
@@ -297,7 +295,7 @@ class Threads:
         if run.limit_at and not run.reported and now > _patience_ends(run):
             run.reported = True
             cpu_ms = max(0, int((_cpu_so_far(run) if run.started else run.cpu) * 1000))
-            self._sender.post([_STUCK, run.id, run.first_why, cpu_ms])
+            self._sender.post(RunStuck(run.id, Why(run.first_why), cpu_ms))
         if run.deadline and now > run.deadline:
             return end(run, int(Why.TIMEOUT))
         return None

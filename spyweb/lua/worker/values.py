@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from spyweb.lua import wire
+from spyweb.lua.wire import OpCall, PackedOpCall, RunEnd
 
 Function = Callable[..., Any]  # a Lua function, as lupa shows it
 
@@ -35,13 +36,16 @@ class StepKind(IntEnum):
     SEQUEL = 4  # address of a new coroutine: start it, on the budget of the run
 
 
-_OP = int(wire.FromWorker.OP)
-_END = int(wire.FromWorker.END)
+_PLAIN = int(wire.Form.PLAIN)
 _SCALARS = frozenset({bool, int, float, bytes, str, type(None)})
 
 
-def op_message(run: int, number: int, told: Sequence[Any]) -> list[object]:
-    return [_OP, run, number, _text(told[1]), *told[2:]]
+def op_message(run: int, number: int, told: Sequence[Any]) -> OpCall | PackedOpCall:
+    _, name, form, *passed = told
+    if form == _PLAIN:
+        return OpCall(run, number, _text(name), passed)
+    packed, elements = passed
+    return PackedOpCall(run, number, _text(name), packed, elements)
 
 
 @lru_cache
@@ -49,37 +53,35 @@ def _text(name: bytes) -> str:
     return name.decode("utf-8", "replace")
 
 
-def end_message(run: int, told: Sequence[Any], cpu: float) -> list[object]:
+def end_message(run: int, told: Sequence[Any], cpu: float) -> RunEnd:
     _, ended, reason, traceback, packed, discarded, scalar = told
     if scalar is not None:
         packed = wire.pack([scalar])
         packed = packed if len(packed) <= wire.RESULT else None
     cpu_ms = max(0, round(cpu * 1000))
-    return [_END, run, ended, reason[: wire.REASON], traceback[: wire.TRACEBACK], cpu_ms, packed, discarded]
+    return RunEnd(run, ended, reason[: wire.REASON], traceback[: wire.TRACEBACK], cpu_ms, packed, discarded)
 
 
-def for_lua(values: list[object]) -> tuple[list[object], int]:
+def for_lua(values: list[Any]) -> tuple[list[object], int]:
     """The values as they may be pushed, and how many bytes of strings they are.  Raises TypeError on anything else."""
     size = 0
     for index, value in enumerate(values):
         kind = type(value)
         if kind is str:
-            values[index] = value = value.encode("utf-8", "surrogateescape")  # type: ignore[attr-defined]
+            values[index] = value = value.encode("utf-8", "surrogateescape")
             size += len(value)
         elif kind is bytes:
-            size += len(value)  # type: ignore[arg-type]
+            size += len(value)
         elif kind not in _SCALARS:
             raise TypeError(f"a {kind.__name__} can't be pushed")
     return values, size
 
 
-def size_of(message: Sequence[object]) -> int:
-    """About how many bytes an OP takes."""
-    size = 0
-    for value in message[5:]:
-        if type(value) is bytes:
-            size += len(value)
-    return size
+def size_of(call: OpCall | PackedOpCall) -> int:
+    """Return about how many bytes an op takes."""
+    if isinstance(call, PackedOpCall):
+        return len(call.packed)
+    return sum(len(value) for value in call.values if type(value) is bytes)
 
 
 def address(pointer: bytes) -> int:

@@ -22,7 +22,6 @@ sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # msgspec d
 # ruff: noqa: E402 - after the line above
 from spyweb.confined.parent import die_with_parent, leave_signals_to_parent
 from spyweb.lua import wire
-from spyweb.lua.wire import FromZygote, ToZygote
 from spyweb.lua.worker.failure import die
 from spyweb.lua.worker.main import work
 from spyweb.lua.worker.vm import Bytecode, compile_lua_files
@@ -35,7 +34,7 @@ class Zygote:
     def __init__(self, control: socket.socket, bytecode: Bytecode) -> None:
         self._control = control
         self._bytecode = bytecode
-        self._reader = wire.Reader()
+        self._reader = wire.FrameReader(wire.decode_to_zygote)
         self._descriptors: deque[int] = deque()  # received, and not yet given to a worker
         self._workers: set[int] = set()
         self._wakeup, self._waker = os.pipe()
@@ -43,7 +42,7 @@ class Zygote:
     def serve(self) -> None:
         """Until the daemon is gone."""
         self._watch_children()
-        self._say(FromZygote.READY, os.getpid())
+        self._say(wire.ZygoteReady(os.getpid()))
         control = self._control.fileno()
         while True:
             ready, _, _ = select.select([control, self._wakeup], [], [])
@@ -64,24 +63,24 @@ class Zygote:
         data, descriptors, _, _ = socket.recv_fds(self._control, 65_536, _MOST_AT_ONCE)
         self._descriptors.extend(descriptors)
         for message in self._reader.feed(data):
-            if message[0] == ToZygote.FORK:
-                self._fork(message[1])
-            elif message[0] == ToZygote.KILL and message[1] in self._workers:
-                os.kill(int(str(message[1])), signal.SIGKILL)
+            if isinstance(message, wire.ForkWorker):
+                self._fork(message.ticket)
+            elif message.pid in self._workers:
+                os.kill(message.pid, signal.SIGKILL)
         return bool(data)
 
-    def _fork(self, ticket: object) -> None:
+    def _fork(self, ticket: int) -> None:
         descriptors = [self._descriptors.popleft() for _ in range(_DESCRIPTORS)]
         parent = os.getpid()
         try:
             pid = os.fork()
         except OSError as error:
-            self._say(FromZygote.FAILED, ticket, f"fork: {error.strerror}")
+            self._say(wire.ForkFailed(ticket, f"fork: {error.strerror}"))
         else:
             if pid == 0:
                 self._become_worker(parent, descriptors)
             self._workers.add(pid)
-            self._say(FromZygote.FORKED, ticket, pid)
+            self._say(wire.WorkerForked(ticket, pid))
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -106,10 +105,10 @@ class Zygote:
             if not pid:
                 break
             self._workers.discard(pid)
-            self._say(FromZygote.EXITED, pid, os.waitstatus_to_exitcode(status))
+            self._say(wire.WorkerExited(pid, os.waitstatus_to_exitcode(status)))
 
-    def _say(self, kind: FromZygote, *values: object) -> None:
-        self._control.sendall(wire.frame([[int(kind), *values]]))
+    def _say(self, message: wire.FromZygote) -> None:
+        self._control.sendall(wire.frame([message]))
 
 
 def main() -> None:

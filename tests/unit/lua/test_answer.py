@@ -4,20 +4,26 @@ import pytest
 
 from spyweb.errors import OpError
 from spyweb.lua import answer, wire
-from spyweb.lua.wire import Form, ToWorker
+from spyweb.lua.wire import Form, ResumeRun
+
+
+def packed_in(message: ResumeRun) -> bytes:
+    (packed,) = message.values
+    assert isinstance(packed, bytes)
+    return packed
 
 
 def test_scalars_cross_one_by_one() -> None:
     message, _ = answer.resume(7, 3, [None, True, 3, 2.5, b"\xff\x00", "text"])
 
-    assert message == [ToWorker.RESUME, 7, 3, Form.PLAIN, None, True, 3, 2.5, b"\xff\x00", b"text"]
+    assert message == ResumeRun(7, 3, Form.PLAIN, [None, True, 3, 2.5, b"\xff\x00", b"text"])
 
 
 def test_a_table_makes_the_whole_list_cross_packed() -> None:
     message, _ = answer.resume(7, 3, [b"\xff", {"a": [1, 2]}])
 
-    assert message[:4] == [ToWorker.RESUME, 7, 3, Form.PACKED]
-    assert wire.unpack(message[4]) == [b"\xff", {"a": [1, 2]}]  # type: ignore[arg-type]
+    assert (message.run, message.number, message.form) == (7, 3, Form.PACKED)
+    assert wire.unpack(packed_in(message)) == [b"\xff", {"a": [1, 2]}]
 
 
 def test_the_size_of_an_answer_counts_its_strings() -> None:
@@ -27,14 +33,14 @@ def test_the_size_of_an_answer_counts_its_strings() -> None:
 
 @pytest.mark.parametrize("number", [2**63 - 1, -(2**63), 0, 1 << 40])
 def test_integers_of_64_bits_stay_integers(number: int) -> None:
-    assert answer.resume(1, 1, [number])[0][4] == number
-    assert type(answer.resume(1, 1, [number])[0][4]) is int
+    assert answer.resume(1, 1, [number])[0].values[0] == number
+    assert type(answer.resume(1, 1, [number])[0].values[0]) is int
     assert wire.unpack(answer.pack([[number]])) == [[number]]
 
 
 @pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**30])
 def test_larger_integers_become_floats_at_any_depth(number: int) -> None:
-    assert answer.resume(1, 1, [number])[0][4] == float(number)
+    assert answer.resume(1, 1, [number])[0].values[0] == float(number)
 
     values = wire.unpack(answer.pack([{"deep": [number]}, (number,)]))
 
@@ -49,7 +55,7 @@ def test_an_integer_beyond_all_floats_is_infinite() -> None:
 
 
 def test_a_file_name_that_is_not_utf8_gets_its_bytes_back() -> None:
-    assert answer.resume(1, 1, ["a\udcff"])[0][4] == b"a\xff"
+    assert answer.resume(1, 1, ["a\udcff"])[0].values[0] == b"a\xff"
     assert wire.unpack(answer.pack([{"name": "a\udcff", "flag": True}])) == [{"name": b"a\xff", "flag": True}]
 
 
@@ -59,12 +65,12 @@ def test_what_is_no_value_at_all_is_refused() -> None:
 
 
 def test_an_error_crosses_as_its_text_or_as_its_value() -> None:
-    assert answer.resume_with_error(2, 5, "no")[0] == [ToWorker.RESUME, 2, 5, Form.RAISE, b"no"]
+    assert answer.resume_with_error(2, 5, "no")[0] == ResumeRun(2, 5, Form.RAISE, [b"no"])
 
     message, _ = answer.resume_with_error_value(2, 5, {"kind": "dns"})
 
-    assert message[3] == Form.RAISE_PACKED
-    assert wire.unpack(message[4]) == [{"kind": "dns"}]  # type: ignore[arg-type]
+    assert message.form == Form.RAISE_PACKED
+    assert wire.unpack(packed_in(message)) == [{"kind": "dns"}]
 
 
 def test_an_answer_that_must_be_walked_through_is_so_only_up_to_a_bound() -> None:

@@ -12,12 +12,11 @@ import structlog
 
 from spyweb.errors import OpError
 from spyweb.lua import wire
-from spyweb.lua.channel import OVERDUE, RunChannel, Terms
+from spyweb.lua.channel import OVERDUE, RunChannel
 from spyweb.lua.connection import WorkerConnection
-from spyweb.lua.deadlines import Deadlines
 from spyweb.lua.hooks import HOOK_OP
 from spyweb.lua.session import Code, PendingRun, Request
-from spyweb.lua.wire import Form, FromWorker, ToWorker, Why
+from spyweb.lua.wire import BeginRun, CancelRun, Form, Message, OpCall, PackedOpCall, ResumeRun, Why
 from spyweb.model import JobId, RunId
 from tests.fakes.clock import FakeClock, settle
 
@@ -28,13 +27,14 @@ Answer = Callable[[Sequence[object]], Awaitable[Sequence[object]]]
 class Recorder(WorkerConnection):
     """A connection that keeps what is sent."""
 
-    sent: list[list[object]] = field(default_factory=list)
+    sent: list[Message] = field(default_factory=list)
+    bulk: list[Message] = field(default_factory=list)
 
-    def send(self, message: list[object]) -> None:
+    def send(self, message: Message) -> None:
         self.sent.append(message)
 
-    def send_bulk(self, message: list[object]) -> None:
-        self.sent.append(["bulk", *message])
+    def send_bulk(self, message: Message) -> None:
+        self.bulk.append(message)
 
 
 @dataclass
@@ -62,13 +62,17 @@ class World:
     overdue: list[RunChannel]
     asked: int = 0
 
-    def ask(self, name: str, *values: object, form: Form = Form.PLAIN, number: int | None = None) -> None:
+    def ask(self, name: str, *values: wire.Scalar, number: int | None = None) -> None:
         self.asked += 1
-        self.channel.ask([int(FromWorker.OP), 1, number or self.asked, name, int(form), *values])
+        self.channel.ask(OpCall(1, number or self.asked, name, list(values)))
+
+    def ask_packed(self, name: str, packed: bytes, elements: int) -> None:
+        self.asked += 1
+        self.channel.ask(PackedOpCall(1, self.asked, name, packed, elements))
 
     @property
     def answers(self) -> list[list[object]]:
-        return [message[3:] for message in self.connection.sent if message[0] == ToWorker.RESUME]
+        return [[sent.form, *sent.values] for sent in self.connection.sent if isinstance(sent, ResumeRun)]
 
 
 def done(*results: object) -> Future[Sequence[object]]:
@@ -88,17 +92,15 @@ async def world() -> AsyncIterator[World]:
     request = Request(run=RunId(1), code=code, timeout_ms=2000, cpu_limit_ms=500, arguments=({"job": "a"}, True))
     async with TaskGroup() as tasks:
         pending = PendingRun(request=request, host=host, ending=asyncio.get_running_loop().create_future())
-        timeouts, spawn = Deadlines(clock), tasks.create_task
-        terms = Terms(connection=connection, clock=clock, timeouts=timeouts, spawn=spawn, overdue=overdue.append)
-        yield World(clock, connection, host, RunChannel(pending, 9, terms), overdue)
+        channel = RunChannel(pending, 9, connection=connection, clock=clock, tasks=tasks, overdue=overdue.append)
+        yield World(clock, connection, host, channel, overdue)
+        channel.close()
 
 
 async def test_a_run_begins_with_its_arguments_packed(world: World) -> None:
     world.channel.begin()
 
-    kind, run, vm, procedure, arguments, cpu_limit = world.connection.sent[0]
-    assert (kind, run, vm, procedure, cpu_limit) == (ToWorker.BEGIN, 1, 9, "run", 500)
-    assert wire.unpack(cast(bytes, arguments)) == [{"job": "a"}, True]
+    assert world.connection.sent == [BeginRun(1, 9, "run", wire.pack([{"job": "a"}, True]), 500)]
 
 
 async def test_a_finished_future_is_answered_at_once(world: World) -> None:
@@ -143,14 +145,14 @@ async def test_packed_arguments_arrive_as_python_values(world: World) -> None:
         return done()
 
     world.host.ops["note"] = note
-    world.ask("note", wire.pack([{"a": [1, b"\xff"]}, None]), 5, form=Form.PACKED)
+    world.ask_packed("note", wire.pack([{"a": [1, b"\xff"]}, None]), 5)
 
     assert seen == [{"a": [1, b"\xff"]}, None]
     assert world.answers == [[Form.PLAIN]]
 
 
 async def test_arguments_that_python_cannot_hold_raise_in_lua(world: World) -> None:
-    world.ask("note", b"\x91\x81\x81\x01\x02\x03", 3, form=Form.PACKED)
+    world.ask_packed("note", b"\x91\x81\x81\x01\x02\x03", 3)
 
     form, text = world.answers[0]
     assert form == Form.RAISE
@@ -162,7 +164,7 @@ async def test_a_big_answer_takes_the_second_socket(world: World) -> None:
 
     world.ask("get")
 
-    assert world.connection.sent[0][0] == "bulk"
+    assert world.connection.bulk == [ResumeRun(1, 1, Form.PLAIN, [b"x" * (wire.BULK + 1)])]
 
 
 async def test_an_answer_too_large_for_a_message_is_an_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +311,7 @@ async def test_a_run_is_told_of_its_timeout(world: World) -> None:
     assert len(world.connection.sent) == 1
 
     await world.clock.turn(0.2)
-    assert world.connection.sent[-1] == [ToWorker.CANCEL, 1, Why.TIMEOUT]
+    assert world.connection.sent[-1] == CancelRun(1, Why.TIMEOUT)
 
 
 async def test_the_first_reason_to_end_stands(world: World) -> None:
@@ -317,7 +319,7 @@ async def test_the_first_reason_to_end_stands(world: World) -> None:
     world.channel.cancel(Why.STOPPED)
     await world.clock.turn(2.5)
 
-    assert world.connection.sent == [[ToWorker.CANCEL, 1, Why.CANCELLED]]
+    assert world.connection.sent == [CancelRun(1, Why.CANCELLED)]
     assert world.channel.why is Why.CANCELLED
 
 
@@ -360,7 +362,7 @@ async def test_what_was_asked_before_a_kill_does_not_answer_what_is_asked_after_
     after.set_result([b"done"])
     await settle()
 
-    assert [message[2:] for message in world.connection.sent[1:]] == [[3, Form.PLAIN, b"done"]]
+    assert world.connection.sent[1:] == [ResumeRun(1, 3, Form.PLAIN, [b"done"])]
 
 
 async def test_log_lines_reach_the_host_and_a_broken_log_costs_a_line(world: World) -> None:
@@ -379,8 +381,8 @@ def packed(elements: int, *values: object) -> tuple[bytes, int]:
 async def test_what_holds_too_many_values_is_refused_before_it_is_unpacked(world: World) -> None:
     world.host.ops["state.set"] = lambda values: done(*values)
 
-    world.ask("state.set", b"never unpacked", 200_001, form=Form.PACKED)
-    world.ask("state.set", *packed(200_000, b"k", []), form=Form.PACKED)
+    world.ask_packed("state.set", b"never unpacked", 200_001)
+    world.ask_packed("state.set", *packed(200_000, b"k", []))
 
     assert world.answers == [
         [Form.RAISE, b"state.set: what it is given has 200001 values, at most 200000 are allowed"],
@@ -397,8 +399,8 @@ async def test_a_hook_may_return_more_and_its_value_is_left_packed(world: World)
         return done()
 
     world.host.ops[HOOK_OP] = hear
-    world.ask(HOOK_OP, *packed(200_001, 3, 1024, b"ok", items), form=Form.PACKED)
-    world.ask(HOOK_OP, b"never unpacked", 2_000_001, form=Form.PACKED)
+    world.ask_packed(HOOK_OP, *packed(200_001, 3, 1024, b"ok", items))
+    world.ask_packed(HOOK_OP, b"never unpacked", 2_000_001)
 
     ((defined, memory, status, value),) = heard
     assert (defined, memory, status) == (3, 1024, b"ok")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -10,9 +10,7 @@ import pytest
 
 from spyweb.lua import wire
 from spyweb.lua.connection import (
-    A_FEW,
     FULL_BATCH,
-    HEADER,
     MOST_KEPT,
     BulkStream,
     FlushQueue,
@@ -20,22 +18,24 @@ from spyweb.lua.connection import (
     SmallStream,
     WorkerConnection,
 )
+from spyweb.lua.wire import FromWorker, OpCall, Pong
+from spyweb.lua.wire import PingWorker as Ping
 from tests.fakes.clock import settle
 
 
 @dataclass
-class Ear:
-    """A listener that remembers."""
+class RememberingListener:
+    """Keeps what it hears."""
 
-    heard: list[list[object]] = field(default_factory=list)
+    heard: list[FromWorker] = field(default_factory=list)
     nonsense: list[Exception] = field(default_factory=list)
     losses: int = 0
     most_bulk: int = wire.MAX_FRAME
 
-    def received(self, messages: Iterable[list[object]]) -> None:
+    def received(self, messages: Sequence[FromWorker]) -> None:
         self.heard.extend(messages)
 
-    def talked_nonsense(self, error: Exception) -> None:
+    def broke_protocol(self, error: Exception) -> None:
         self.nonsense.append(error)
 
     def lost(self) -> None:
@@ -44,7 +44,7 @@ class Ear:
 
 @dataclass
 class World:
-    ear: Ear
+    listener: RememberingListener
     connection: WorkerConnection
     small: socket.socket  # the worker's ends
     bulk: socket.socket
@@ -52,49 +52,51 @@ class World:
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    ear = Ear()
-    connection = WorkerConnection(ear, FlushQueue())
+    listener = RememberingListener()
+    connection = WorkerConnection(listener, FlushQueue())
     small, their_small = socket.socketpair()
     bulk, their_bulk = socket.socketpair()
     with their_small, their_bulk:
         await connection.open(small, bulk)
-        yield World(ear, connection, their_small, their_bulk)
+        yield World(listener, connection, their_small, their_bulk)
         connection.close()
         await settle()
 
 
-def frames(sock: socket.socket) -> list[list[list[object]]]:
-    """Whole frames that have arrived, each a list of messages."""
+def frames(sock: socket.socket) -> list[list[int]]:
+    """The numbers in the whole frames of pings that have arrived."""
     data = sock.recv(1 << 20)
     found = []
     while data:
         size = int.from_bytes(data[:4], "little")
-        found.append(list(wire.Reader().feed(data[: 4 + size])))
+        found.append(
+            [message.number for message in wire.decode_to_worker(data[4 : 4 + size]) if isinstance(message, Ping)]
+        )
         data = data[4 + size :]
     return found
 
 
 async def test_what_is_sent_in_one_turn_leaves_as_one_frame(world: World) -> None:
-    world.connection.send([1])
-    world.connection.send([2])
+    world.connection.send(Ping(1))
+    world.connection.send(Ping(2))
     await settle()
-    world.connection.send([3])
+    world.connection.send(Ping(3))
     await settle()
 
-    assert frames(world.small) == [[[1], [2]], [[3]]]
+    assert frames(world.small) == [[1, 2], [3]]
 
 
 async def test_answers_leave_before_the_ops_of_another_worker_are_read() -> None:
     flush_queue = FlushQueue()
-    connection = WorkerConnection(Ear(), flush_queue)
+    connection = WorkerConnection(RememberingListener(), flush_queue)
     small, their_small = socket.socketpair()
     bulk, their_bulk = socket.socketpair()
     with their_small, their_bulk:
         await connection.open(small, bulk)
-        connection.send([1])
-        SmallStream(Ear(), flush_queue).data_received(wire.frame([[2]]))
+        connection.send(Ping(1))
+        SmallStream(RememberingListener(), flush_queue).data_received(wire.frame([Pong(2, 0, [])]))
 
-        assert frames(their_small) == [[[1]]]
+        assert frames(their_small) == [[1]]
         connection.close()
         await settle()
 
@@ -102,83 +104,74 @@ async def test_answers_leave_before_the_ops_of_another_worker_are_read() -> None
 async def test_answers_given_while_a_frame_is_read_leave_with_its_end() -> None:
     flush_queue = FlushQueue()
 
-    class Answering(Ear):
-        def received(self, messages: Iterable[list[object]]) -> None:
+    class Answering(RememberingListener):
+        def received(self, messages: Sequence[FromWorker]) -> None:
             for message in messages:
                 flush_queue.add(partial(left.append, message))
 
-    left: list[list[object]] = []
-    SmallStream(Answering(), flush_queue).data_received(wire.frame([[1], [2]]))
+    left: list[FromWorker] = []
+    SmallStream(Answering(), flush_queue).data_received(wire.frame([Pong(1, 0, []), Pong(2, 0, [])]))
 
-    assert left == [[1], [2]]
-
-
-@pytest.mark.parametrize("waiting", [A_FEW - 1, A_FEW])
-async def test_who_hurries_sends_a_few_at_once_and_fewer_with_the_turn(world: World, waiting: int) -> None:
-    for number in range(waiting):
-        world.connection.send([number])
-    world.connection.hurry()
-    world.connection.send([waiting])
-    await settle()
-
-    assert [len(frame) for frame in frames(world.small)] == ([A_FEW, 1] if waiting == A_FEW else [A_FEW])
+    assert left == [Pong(1, 0, []), Pong(2, 0, [])]
 
 
 async def test_a_full_batch_does_not_wait_for_the_turn_to_end(world: World) -> None:
     for number in range(FULL_BATCH):
-        world.connection.send([number])
+        world.connection.send(Ping(number))
 
     assert len(frames(world.small)[0]) == FULL_BATCH
 
 
 async def test_what_is_sent_before_the_sockets_are_open_waits_in_order() -> None:
-    connection = WorkerConnection(Ear(), FlushQueue())
-    connection.send([1])
-    connection.send_bulk([2])
+    connection = WorkerConnection(RememberingListener(), FlushQueue())
+    connection.send(Ping(1))
+    connection.send_bulk(Ping(2))
     await settle()
-    connection.send([3])
+    connection.send(Ping(3))
     small, their_small = socket.socketpair()
     bulk, their_bulk = socket.socketpair()
     with their_small, their_bulk:
         await connection.open(small, bulk)
         await settle()
 
-        assert frames(their_small) == [[[1]], [[3]]]
-        assert frames(their_bulk) == [[[2]]]
+        assert frames(their_small) == [[1], [3]]
+        assert frames(their_bulk) == [[2]]
         connection.close()
         await settle()
 
 
 async def test_only_big_messages_take_the_second_socket(world: World) -> None:
-    world.connection.send_sized([b"small"], wire.BULK)
-    world.connection.send_sized([b"big"], wire.BULK + 1)
+    world.connection.send_sized(Ping(1), wire.BULK)
+    world.connection.send_sized(Ping(2), wire.BULK + 1)
     await settle()
 
-    assert frames(world.small) == [[[b"small"]]]
-    assert frames(world.bulk) == [[[b"big"]]]
+    assert frames(world.small) == [[1]]
+    assert frames(world.bulk) == [[2]]
 
 
 @pytest.mark.parametrize("which", ["small", "bulk"])
 @pytest.mark.parametrize("piece", [1, 3, 5, 1000])
 async def test_frames_arrive_whole_however_they_are_cut(world: World, which: str, piece: int) -> None:
     sock = getattr(world, which)
-    data = wire.frame([[1, b"a"], [2, [True, None]]]) + wire.frame([[3, b"x" * 300]])
+    first, second = OpCall(1, 1, "a", [True, None]), OpCall(2, 1, "b", [])
+    third = OpCall(3, 1, "c", [b"x" * 300])
+    data = wire.frame([first, second]) + wire.frame([third])
 
     for start in range(0, len(data), piece):
         sock.send(data[start : start + piece])
         await settle()
 
-    assert world.ear.heard == [[1, b"a"], [2, [True, None]], [3, b"x" * 300]]
-    assert not world.ear.nonsense
+    assert world.listener.heard == [first, second, third]
+    assert not world.listener.nonsense
 
 
 async def test_a_shorter_message_after_a_longer_one_has_nothing_of_it(world: World) -> None:
-    messages: list[list[object]] = [[1, b"x" * 3000], [2, b"y" * 20], [3, b"z" * 5000]]
+    messages = [OpCall(size, 1, "a", [b"x" * size]) for size in (3000, 20, 5000)]
     for message in messages:
         world.bulk.sendall(wire.frame([message]))
         await settle()
 
-    assert world.ear.heard == messages
+    assert world.listener.heard == messages
 
 
 def test_room_is_kept_while_it_is_used_and_then_given_back() -> None:
@@ -203,29 +196,29 @@ async def test_nonsense_is_reported_and_not_raised(world: World, which: str, dat
     getattr(world, which).send(data)
     await settle()
 
-    assert world.ear.nonsense
-    assert not world.ear.heard
+    assert world.listener.nonsense
+    assert not world.listener.heard
 
 
 async def test_an_empty_frame_after_a_good_one_is_nonsense_and_not_raised(world: World) -> None:
-    world.bulk.sendall(wire.frame([[1, b"x" * 3000]]) + bytes(4))
+    world.bulk.sendall(wire.frame([OpCall(1, 1, "a", [b"x" * 3000])]) + bytes(4))
     await settle()
 
-    assert world.ear.heard == [[1, b"x" * 3000]]
-    assert len(world.ear.nonsense) == 1
-    assert not world.ear.losses
+    assert world.listener.heard == [OpCall(1, 1, "a", [b"x" * 3000])]
+    assert len(world.listener.nonsense) == 1
+    assert not world.listener.losses
 
 
 async def test_each_lost_socket_is_told_and_sending_goes_on_without_effect(world: World) -> None:
     world.small.shutdown(socket.SHUT_RDWR)
     await settle()
-    assert world.ear.losses == 1
+    assert world.listener.losses == 1
 
     world.connection.close()
-    world.connection.send([1])
-    world.connection.send_bulk([2])
+    world.connection.send(Ping(1))
+    world.connection.send_bulk(Ping(2))
     await settle()
-    assert world.ear.losses == 2
+    assert world.listener.losses == 2
 
 
 async def test_a_link_that_cannot_open_closes_both_sockets() -> None:
@@ -233,7 +226,7 @@ async def test_a_link_that_cannot_open_closes_both_sockets() -> None:
     bulk, their_bulk = socket.socketpair()
     small.close()
     with their_small, their_bulk, pytest.raises((OSError, ValueError)):
-        await WorkerConnection(Ear(), FlushQueue()).open(small, bulk)
+        await WorkerConnection(RememberingListener(), FlushQueue()).open(small, bulk)
 
     assert bulk.fileno() == -1
 
@@ -245,13 +238,13 @@ def test_what_is_sent_to_a_worker_that_has_just_died_is_dropped() -> None:
     async def send_while_it_dies() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: problems.append(context))
         (small, their_small), (bulk, their_bulk) = socket.socketpair(), socket.socketpair()
-        connection = WorkerConnection(Ear(), FlushQueue())
+        connection = WorkerConnection(RememberingListener(), FlushQueue())
         await connection.open(small, bulk)
         their_small.close()
         their_bulk.close()
         for _ in range(10):
-            connection.send([1])
-            connection.send_bulk([1])
+            connection.send(Ping(1))
+            connection.send_bulk(Ping(1))
             await asyncio.sleep(0)
         connection.close()
 
@@ -267,14 +260,15 @@ async def test_what_there_is_of_an_unfinished_message_is_given_back_with_the_lin
     assert memoryview(stream.get_buffer(0).obj).nbytes > MOST_KEPT
 
     world.connection.close()
-    assert memoryview(stream.get_buffer(0).obj).nbytes == HEADER
+    assert memoryview(stream.get_buffer(0).obj).nbytes == wire.HEADER
 
 
 async def test_the_looks_at_one_unfinished_message_are_counted(world: World) -> None:
     assert [world.connection.look() for _ in range(3)] == [0, 0, 0]
-    world.bulk.sendall((5000).to_bytes(4, "little"))
+    whole = wire.frame([OpCall(1, 1, "a", [b"x" * 5000])])
+    world.bulk.sendall(whole[:4])
     await settle()
     assert [world.connection.look() for _ in range(3)] == [1, 2, 3]
-    world.bulk.sendall(b"\xc0" * 5000)
+    world.bulk.sendall(whole[4:])
     await settle()
     assert world.connection.look() == 0

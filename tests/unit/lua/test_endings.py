@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from spyweb.lua import endings, wire
-from spyweb.lua.wire import End, Ended, Why
+from spyweb.lua.wire import Ended, RunEnd, Why
 from spyweb.model import Ending, Failure, Outcome
 
 
 def told(ended: Ended, *, result: bytes | None = None, discarded: bool = False) -> Ending:
-    return endings.from_end(End(1, ended, b"jobs/a.lua:3: b\xffad", b"stack", 12, result, discarded))
+    return endings.from_end(RunEnd(1, ended, b"jobs/a.lua:3: b\xffad", b"stack", 12, result, discarded))
 
 
 @pytest.mark.parametrize(

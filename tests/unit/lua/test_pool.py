@@ -12,11 +12,11 @@ import pytest
 from spyweb.clock import Clock
 from spyweb.errors import PoolError, ScriptError
 from spyweb.limits import LOG_BYTES_PER_S
-from spyweb.lua import process
+from spyweb.lua import wire, worker_process
 from spyweb.lua.pool import PATIENCE, Pool, open_pool, raise_complaint
-from spyweb.lua.session import Code, EngineInfo, Request, Told
+from spyweb.lua.session import Code, EngineInfo, Request
 from spyweb.lua.slots import Slots
-from spyweb.lua.wire import Ended, Form, FromWorker, Why
+from spyweb.lua.wire import Ended, Form, InitWorker, Why
 from spyweb.model import MIB, Ending, Failure, Isolation, JobId, Outcome, RunId
 from tests.fakes.clock import FakeClock
 from tests.fakes.worker import SLOW, TYPO, FakeSpawner, FakeWorker
@@ -94,13 +94,13 @@ def make_code(
 @asynccontextmanager
 async def open_world(workers: int = 2, memory_budget: int = 512 * MIB) -> AsyncIterator[World]:
     clock = FakeClock()
-    spawner = FakeSpawner(clock, "UTC")
+    spawner = FakeSpawner()
 
     def found(_clock: Clock, _timezone: str) -> FakeSpawner:
         return spawner
 
-    facts = EngineInfo(ops=["echo", "wait"], env={"A": "1"})
-    async with open_pool(clock=clock, workers=workers, init=facts, memory_budget=memory_budget, spawner=found) as pool:
+    info = EngineInfo(ops=["echo", "wait"], env={"A": "1"})
+    async with open_pool(clock=clock, workers=workers, init=info, memory_budget=memory_budget, spawner=found) as pool:
         yield World(clock, pool, spawner)
         closing = asyncio.create_task(pool.stop(0))
         await clock.turn(10)
@@ -116,10 +116,8 @@ async def world() -> AsyncIterator[World]:
 # Runs and VMs
 
 
-async def test_workers_are_told_the_facts_before_anything_else(world: World) -> None:
-    assert [worker.init for worker in world.spawner.workers] == [
-        {"ops": ["echo", "wait"], "engine": {}, "env": {"A": "1"}}
-    ] * 2
+async def test_workers_are_told_about_the_engine_before_anything_else(world: World) -> None:
+    assert [worker.init for worker in world.spawner.workers] == [InitWorker(["echo", "wait"], {}, {"A": "1"})] * 2
 
 
 async def test_a_run_loads_its_vm_then_begins_then_ends(world: World) -> None:
@@ -466,56 +464,6 @@ async def test_fresh_runs_at_once_are_spread_over_the_workers(world: World) -> N
     assert [worker.story for worker in world.spawner.workers] == [["template 1", "fresh 1"], ["template 1", "fresh 2"]]
 
 
-async def test_a_fresh_run_can_be_begun_without_a_task_and_is_forgotten_at_its_end(world: World) -> None:
-    request = Request(run=RunId(1), code=make_code(), timeout_ms=60_000, cpu_limit_ms=10_000)
-    told: list[Ending] = []
-    for _ in range(2):
-        world.pool.start_fresh(request, world.host, told.append)
-        with pytest.raises(ValueError, match="run 1 is under way"):
-            world.pool.start_fresh(request, world.host, told.append)
-        await world.clock.turn()
-        world.worker_of(1).end(1)
-        await world.clock.turn()
-    await world.pool.stop(0)
-    world.pool.start_fresh(request, world.host, told.append)
-    assert [ending.outcome for ending in told] == [Outcome.SUCCESS, Outcome.SUCCESS, Outcome.STOPPED]
-
-
-def test_who_is_told_of_an_error_is_told_of_a_lost_run() -> None:
-    told: list[Ending] = []
-    pending = Told(told.append)
-    before = pending.done()
-    pending.set_exception(PoolError("no worker"))
-    assert (before, pending.done(), told) == (False, True, [Ending(outcome=Outcome.LOST, reason="no worker")])
-
-
-async def test_who_fails_when_he_is_told_of_an_ending_costs_nobody_a_worker(world: World) -> None:
-    def fail(_ending: Ending) -> None:
-        raise RuntimeError("a bug")
-
-    request = Request(run=RunId(1), code=make_code(), timeout_ms=60_000, cpu_limit_ms=10_000)
-    world.pool.start_fresh(request, world.host, fail)
-    await world.clock.turn()
-    world.worker_of(1).end(1)
-    await world.clock.turn()
-
-    assert world.pool.stats().deaths == 0
-    await world.begin(1, make_code(), fresh=True)
-    await world.finish(1)
-    assert world.ending(1).outcome is Outcome.SUCCESS
-
-
-async def test_a_fresh_run_without_a_task_is_ended_by_cancelling_the_run(world: World) -> None:
-    request = Request(run=RunId(1), code=make_code(), timeout_ms=60_000, cpu_limit_ms=10_000)
-    told: list[Ending] = []
-    world.pool.start_fresh(request, world.host, told.append)
-    await world.clock.turn()
-    world.pool.cancel(RunId(1), Why.TIMEOUT)
-    world.worker_of(1).end(1, Ended.TIMEOUT)
-    await world.clock.turn()
-    assert [ending.failure for ending in told] == [Failure.TIMEOUT]
-
-
 async def test_a_fresh_run_that_is_cancelled_tells_its_worker(world: World) -> None:
     await world.begin(1, make_code(), fresh=True)
     world.pool.cancel(RunId(1), Why.CANCELLED)
@@ -689,7 +637,7 @@ async def test_a_worker_too_busy_to_answer_pings_lives_on_while_it_talks(world: 
 
     for _ in range(10):
         await world.clock.turn(1)
-        busy.say(FromWorker.LOG, 1, "info", b"still here")
+        busy.say(wire.ScriptLog(1, "info", b"still here"))
     await world.clock.turn(0.1)
 
     assert world.pool.stats().deaths == 0
@@ -698,7 +646,7 @@ async def test_a_worker_too_busy_to_answer_pings_lives_on_while_it_talks(world: 
 async def test_workers_that_answer_live_on(world: World) -> None:
     await world.clock.turn(60)
 
-    assert world.spawner.births == 2
+    assert world.spawner.forks == 2
     assert world.pool.stats().deaths == 0
 
 
@@ -874,7 +822,7 @@ async def test_above_its_memory_budget_a_workers_largest_vm_moves_out() -> None:
         await world.do(1, make_code(PRICES))
         await world.do(2, make_code(NEWS))
         worker = world.worker_of(1)
-        worker.used, worker.largest = 130 * MIB, [[2, 90 * MIB], [1, 40 * MIB]]
+        worker.used, worker.largest = 130 * MIB, [(2, 90 * MIB), (1, 40 * MIB)]
 
         await world.clock.turn(0.6)
         assert worker.story[-1] == "drop 2"
@@ -895,7 +843,7 @@ async def test_above_its_memory_budget_a_workers_largest_vm_moves_out() -> None:
 
 async def test_no_worker_at_all_is_a_pool_error() -> None:
     clock = FakeClock()
-    spawner = FakeSpawner(clock, "UTC")
+    spawner = FakeSpawner()
     spawner.trouble = "no processes left"
 
     async def enter() -> None:
@@ -910,12 +858,12 @@ async def test_no_worker_at_all_is_a_pool_error() -> None:
     assert "no processes left" in str(error)
 
 
-async def test_births_that_fail_are_tried_again_ever_more_slowly(world: World) -> None:
+async def test_forks_that_fail_are_tried_again_ever_more_slowly(world: World) -> None:
     world.spawner.trouble = "no processes left"
     await world.kill(world.spawner.workers[0])
 
     await world.clock.turn(60)
-    assert 10 < world.spawner.births < 30
+    assert 10 < world.spawner.forks < 30
 
     world.spawner.trouble = ""
     await world.clock.turn(6)
@@ -930,19 +878,19 @@ async def test_a_dead_worker_is_replaced_as_soon_as_there_are_descriptors_again(
 
     await world.begin(1, make_code())
     with monkeypatch.context() as out_of_descriptors:
-        out_of_descriptors.setattr(process, "Slots", refuse)
+        out_of_descriptors.setattr(worker_process, "Slots", refuse)
         await world.kill(world.worker_of(1), 1)
         await world.clock.turn(2)
     assert world.ending(1).outcome is Outcome.LOST
-    assert world.spawner.births == 2
+    assert world.spawner.forks == 2
 
     await world.clock.turn(5)
 
-    assert world.spawner.births == 3
+    assert world.spawner.forks == 3
     assert all(worker.pid for worker in world.pool.stats().workers)
 
 
-async def test_births_may_fail_for_hours(world: World) -> None:
+async def test_forks_may_fail_for_hours(world: World) -> None:
     world.spawner.trouble = "no processes left"
     for worker in list(world.spawner.living):
         await world.kill(worker)
@@ -950,7 +898,7 @@ async def test_births_may_fail_for_hours(world: World) -> None:
 
     world.spawner.trouble = ""
     await world.clock.turn(6)
-    assert world.spawner.births > 1024  # two to that power is no float any more
+    assert world.spawner.forks > 1024  # two to that power is no float any more
     assert len(world.spawner.living) == 2
 
 

@@ -3,55 +3,64 @@ from __future__ import annotations
 import pytest
 
 from spyweb.lua import wire
-from spyweb.lua.wire import Ext, Foreign, Reader
+from spyweb.lua.wire import Ended, Ext, Foreign, FrameReader, OpCall, Pong, ResumeRun, RunEnd, ScriptLog
 from spyweb.model import NULL
+from tests.fakes.worker import raw_frame
 
-MESSAGES: list[object] = [[1, b"\xff", "name", None, 2.5, -7], [2, [1, {b"k": True}]]]
+MESSAGES: list[wire.FromWorker] = [
+    OpCall(1, 2, "name", [b"\xff", None, 2.5, -7, True]),
+    RunEnd(1, Ended.ERROR, b"why", b"", 3, None, False),
+    Pong(1, 5, [(2, 3)]),
+]
+
+
+def reader(most: int = wire.MAX_FRAME) -> FrameReader[wire.FromWorker]:
+    return FrameReader(wire.decode_from_worker, most)
 
 
 def test_a_frame_comes_back_whole() -> None:
-    assert list(Reader().feed(wire.frame(MESSAGES))) == MESSAGES
+    assert reader().feed(wire.frame(MESSAGES)) == MESSAGES
 
 
 def test_a_frame_may_arrive_byte_by_byte() -> None:
-    reader = Reader()
-    heard = [message for byte in wire.frame(MESSAGES) for message in reader.feed(bytes([byte]))]
+    slow = reader()
+    heard = [message for byte in wire.frame(MESSAGES) for message in slow.feed(bytes([byte]))]
 
     assert heard == MESSAGES
 
 
 def test_several_frames_and_a_part_of_one_may_arrive_at_once() -> None:
-    reader = Reader()
+    cut = reader()
     stream = wire.frame(MESSAGES) * 3
 
-    assert list(reader.feed(stream[:-5])) == MESSAGES * 2
-    assert list(reader.feed(stream[-5:])) == MESSAGES
+    assert cut.feed(stream[:-5]) == MESSAGES * 2
+    assert cut.feed(stream[-5:]) == MESSAGES
 
 
 def test_a_frame_that_is_too_long_is_refused() -> None:
     with pytest.raises(ValueError, match="a frame of 4294967295 bytes"):
-        Reader().feed(b"\xff\xff\xff\xff")
+        reader().feed(b"\xff\xff\xff\xff")
 
 
 def test_a_frame_that_is_no_msgpack_is_refused() -> None:
     with pytest.raises(ValueError, match="malformed"):
-        Reader().feed(b"\x01\x00\x00\x00\xc1")
+        reader().feed(b"\x01\x00\x00\x00\xc1")
 
 
 @pytest.mark.parametrize("count", [1, 14, 15, 70_000])
 @pytest.mark.parametrize("size", [0, wire.BULK, wire.BULK + 1])
 def test_a_message_in_pieces_is_a_frame(count: int, size: int) -> None:
-    message: list[object] = [1, b"x" * size, *[None] * count, "text", b"y" * size]
+    message = ResumeRun(1, 2, 0, [b"x" * size, *[None] * count, 2.5, b"y" * size])
 
     data = b"".join(wire.pieces(message))
-    assert list(Reader().feed(data)) == [message]
+    assert FrameReader(wire.decode_to_worker).feed(data) == [message]
     assert int.from_bytes(data[:4], "little") == len(data) - 4
 
 
 def test_a_big_string_is_a_piece_itself() -> None:
     big = b"x" * (wire.BULK + 1)
 
-    assert [piece is big for piece in wire.pieces([1, big, b"small"])] == [False, True, False]
+    assert [piece is big for piece in wire.pieces(ResumeRun(1, 2, 0, [big, b"small"]))] == [False, True, False]
 
 
 def test_what_only_lua_has_is_a_value_of_its_own() -> None:
@@ -69,21 +78,21 @@ def test_null_as_the_daemon_writes_it_is_the_same_sentinel() -> None:
 
 
 def test_a_batch_leaves_in_frames_of_a_bounded_size_and_in_order() -> None:
-    messages: list[object] = [[4, number, "info", b"x" * 16_000] for number in range(100)]
+    messages = [ScriptLog(number, "info", b"x" * 16_000) for number in range(100)]
 
     frames = wire.small_frames(messages)
 
     assert max(map(len, frames)) <= wire.SMALL_FRAME
-    reader = wire.Reader(wire.SMALL_FRAME)
-    assert [message for frame in frames for message in reader.feed(frame)] == messages
+    small = reader(wire.SMALL_FRAME)
+    assert [message for frame in frames for message in small.feed(frame)] == messages
 
 
 def test_a_frame_over_the_bound_of_its_reader_is_refused_before_it_has_come() -> None:
     with pytest.raises(ValueError, match="a frame of 101 bytes"):
-        wire.Reader(100).feed((101).to_bytes(4, "little"))
+        reader(100).feed((101).to_bytes(4, "little"))
 
 
-@pytest.mark.parametrize("message", [[3, 1], [3, 1, 42, b"", b"", 1, None, False], [5, 1, -1, []], [99], []])
-def test_a_report_is_checked_as_a_whole(message: list[object]) -> None:
+@pytest.mark.parametrize("message", [[3, 1], [3, 1, 42, b"", b"", 1, None, False], [5, 1, -1, []], [99], [], 5, {}])
+def test_a_message_is_checked_as_a_whole_before_it_is_given(message: object) -> None:
     with pytest.raises(ValueError, match=r"Expected|Invalid|missing|length|of a kind"):
-        wire.report_of(message)
+        reader().feed(raw_frame(message))

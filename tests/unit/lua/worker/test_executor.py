@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.lua import wire
-from spyweb.lua.wire import Ended, FromWorker
+from spyweb.lua.wire import Ended, FromWorker, OpCall, RunEnd
 from spyweb.lua.worker.executor import Executor, ThreadState
 from spyweb.lua.worker.runs import HostedVm, Registry, Task, WorkerRun
 from spyweb.lua.worker.vm import VM, Bytecode, init_of
@@ -13,7 +13,7 @@ class KeptSender:
     """What would go to the daemon."""
 
     def __init__(self) -> None:
-        self.sent: list[list[object]] = []
+        self.sent: list[FromWorker] = []
         self.post = self.post_bulk = self.sent.append
 
 
@@ -22,7 +22,7 @@ class Silent:
         return 0
 
 
-def run_to_its_end(bytecode: Bytecode, source: bytes) -> list[list[object]]:
+def run_to_its_end(bytecode: Bytecode, source: bytes) -> list[FromWorker]:
     """What a script that calls no op, or none that leaves, has its worker say."""
     registry, sender = Registry(), KeptSender()
     hosted = registry.settle(1, "jobs/x.lua", Silent())
@@ -42,19 +42,18 @@ def test_what_an_op_is_passed_and_is_too_large_for_a_message_is_an_error_at_the_
 
     (end,) = run_to_its_end(bytecode, b"\nstore_set('k', ('x'):rep(1000))")
 
-    assert end[:3] == [FromWorker.END, 7, Ended.ERROR]
-    assert end[3] == b"jobs/x.lua:2: store_set: 1001 bytes can't be handed over at once, 1000 at most"
+    assert isinstance(end, RunEnd)
+    assert (end.run, end.ended) == (7, Ended.ERROR)
+    assert end.reason == b"jobs/x.lua:2: store_set: 1001 bytes can't be handed over at once, 1000 at most"
 
 
 def test_what_a_script_chose_of_a_failure_is_cut(bytecode: Bytecode) -> None:
     source = b"local t = {} t." + b"x" * 100_000 + b" = function() local y = nil + 1 end t." + b"x" * 100_000 + b"()"
     (end,) = run_to_its_end(bytecode, source)
 
-    reason, traceback = end[3:5]
-    assert isinstance(reason, bytes)
-    assert isinstance(traceback, bytes)
-    assert len(reason) <= wire.REASON
-    assert 0 < len(traceback) <= wire.TRACEBACK
+    assert isinstance(end, RunEnd)
+    assert len(end.reason) <= wire.REASON
+    assert 0 < len(end.traceback) <= wire.TRACEBACK
 
 
 def test_a_script_goes_on_after_an_op_that_was_passed_too_much(
@@ -64,4 +63,4 @@ def test_a_script_goes_on_after_an_op_that_was_passed_too_much(
 
     (op,) = run_to_its_end(bytecode, b"assert(not pcall(store_set, 'k', ('x'):rep(1000))) store_set('k', 'x')")
 
-    assert op == [FromWorker.OP, 7, 1, "store_set", wire.Form.PLAIN, b"k", b"x"]
+    assert op == OpCall(7, 1, "store_set", [b"k", b"x"])

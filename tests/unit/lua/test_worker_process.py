@@ -13,23 +13,17 @@ import structlog
 
 from spyweb.lua import wire
 from spyweb.lua.pool import Pool, open_pool
-from spyweb.lua.remote import MOST_STRAYS, UNFINISHED_PINGS
 from spyweb.lua.session import Code, EngineInfo, Request
 from spyweb.lua.supervisor import PING_EVERY
-from spyweb.lua.wire import Form, FromWorker, Why
+from spyweb.lua.wire import Why
+from spyweb.lua.worker_process import MOST_STRAYS, UNFINISHED_PINGS
 from spyweb.model import Ending, Failure, JobId, Outcome, RunId
 from tests.fakes.clock import FakeClock
-from tests.fakes.worker import FakeSpawner, FakeWorker
+from tests.fakes.worker import FakeSpawner, FakeWorker, raw_frame
 
 CODE = Code(job=JobId("prices"), generation=1, chunk="jobs/prices.lua", source=b"")
 TIMEOUT = 5.0  # seconds of each run
-OP, LOG, END, PONG, STUCK, LOADED, READY = (
-    int(kind)
-    for kind in (
-        FromWorker.OP, FromWorker.LOG, FromWorker.END, FromWorker.PONG, FromWorker.STUCK, FromWorker.LOADED,
-        FromWorker.READY,
-    )
-)  # fmt: skip
+READY, LOADED, OP, END, LOG, PONG, STUCK, PACKED_OP = range(8)  # the tags of what a worker says
 
 
 class Host:
@@ -81,7 +75,7 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     clock = FakeClock()
-    spawner = FakeSpawner(clock, "UTC")
+    spawner = FakeSpawner()
     async with open_pool(clock=clock, workers=1, init=EngineInfo(ops=[]), spawner=lambda *_: spawner) as pool:
         yield World(clock, pool, spawner)
         closing = asyncio.create_task(pool.stop(0))
@@ -100,11 +94,12 @@ MALFORMED: dict[str, object] = {
     "an end of a run that is no number": [END, [1], 0, b"", b"", 1, None, False],
     "an end with megabytes of reason": [END, 1, 0, b"x" * 100_000, b"", 1, None, False],
     "an op without a name": [OP, 1, 1],
-    "an op whose name is a number": [OP, 1, 1, 5, 0],
-    "an op whose run is a list": [OP, [1], 1, "echo", 0],
-    "an op whose packed values are a number": [OP, 1, 1, "echo", int(Form.PACKED), 5, 1],
-    "an op whose packed values are not counted": [OP, 1, 1, "echo", int(Form.PACKED), wire.pack([{}])],
-    "an op in a form that there is not": [OP, 1, 1, "echo", 9, b"x"],
+    "an op whose name is a number": [OP, 1, 1, 5, []],
+    "an op whose run is a list": [OP, [1], 1, "echo", []],
+    "an op whose packed values are a number": [PACKED_OP, 1, 1, "echo", 5, 1],
+    "an op whose packed values are not counted": [PACKED_OP, 1, 1, "echo", wire.pack([{}])],
+    "an op with a table among its scalars": [OP, 1, 1, "echo", [b"x", {}]],
+    "an op with less than no values": [PACKED_OP, 1, 1, "echo", wire.pack([{}]), -1],
     "a log line of another level": [LOG, 1, "fatal", b"x"],
     "a log line that is a number": [LOG, 1, "info", 5],
     "a log line that is too long": [LOG, 1, "info", b"x" * 50_000],
@@ -112,7 +107,7 @@ MALFORMED: dict[str, object] = {
     "a pong without a size": [PONG, 1],
     "a stuck run without a reason": [STUCK, 1],
     "a VM that was loaded for a reason that is a number": [LOADED, 1, 5],
-    "ready for a second time": [READY, {"rights": []}],
+    "ready for a second time": [READY, []],
     "a kind that there is not": [77, 1],
     "an empty message": [],
     "no message": 5,
@@ -127,7 +122,7 @@ async def test_a_worker_that_says_what_none_says_is_killed_and_its_runs_are_lost
 ) -> None:
     task = await world.begin()
 
-    world.worker.say_bytes(wire.frame([MALFORMED[what]]), bulk=bulk)
+    world.worker.say_bytes(raw_frame(MALFORMED[what]), bulk=bulk)
     await world.hear()
 
     assert world.is_killed
@@ -137,7 +132,7 @@ async def test_a_worker_that_says_what_none_says_is_killed_and_its_runs_are_lost
 
 async def test_ops_that_wait_for_no_answer_cost_a_worker_its_life(world: World) -> None:
     task = await world.begin()
-    flood: list[object] = [[OP, 1, number, "echo", 0] for number in range(1, 5 * MOST_STRAYS)]
+    flood = [wire.OpCall(1, number, "echo", []) for number in range(1, 5 * MOST_STRAYS)]
 
     for frame in wire.small_frames(flood):
         world.worker.say_bytes(frame)
@@ -151,15 +146,17 @@ async def test_ops_that_wait_for_no_answer_cost_a_worker_its_life(world: World) 
 @pytest.mark.parametrize(
     "message",
     [
-        [OP, 99, 1, "echo", 0],
-        [OP, 1, 0, "echo", 0],
-        [END, 99, 0, b"", b"", 1, None, False],
-        [STUCK, 99, 0, 0],
-        [LOADED, 99, None],
-        [PONG, 1, 5, []],
+        wire.OpCall(99, 1, "echo", []),
+        wire.OpCall(1, 0, "echo", []),
+        wire.RunEnd(99, wire.Ended.SUCCESS, b"", b"", 1, None, False),
+        wire.RunStuck(99, Why.NOTHING, 0),
+        wire.VmLoaded(99, None),
+        wire.Pong(1, 5, []),
     ],
 )
-async def test_a_flood_of_what_answers_to_nothing_costs_a_worker_its_life(world: World, message: list[object]) -> None:
+async def test_a_flood_of_what_answers_to_nothing_costs_a_worker_its_life(
+    world: World, message: wire.FromWorker
+) -> None:
     task = await world.begin()
 
     for frame in wire.small_frames([message] * (5 * MOST_STRAYS)):
@@ -280,13 +277,12 @@ def forged(rng: random.Random) -> bytes:
     run = rng.choice([1, 2, 3, 99])
     message: list[object] = rng.choice(
         [
-            [OP, run, rng.randrange(5), rng.choice(["echo", "wait"]), rng.randrange(3), b"value"],
+            [OP, run, rng.randrange(5), rng.choice(["echo", "wait"]), [b"value"]],
             [
-                OP,
+                PACKED_OP,
                 run,
                 rng.randrange(5),
                 "echo",
-                int(Form.PACKED),
                 rng.choice([b"", b"\xc1", wire.pack([{}])]),
                 rng.choice([1, -5, 1 << 40]),
             ],
@@ -295,10 +291,10 @@ def forged(rng: random.Random) -> bytes:
             [PONG, rng.randrange(4), 100, [[1, 5], [7, 9]]],
             [STUCK, rng.choice([0, run]), rng.randrange(7), 100],
             [LOADED, rng.randrange(5), rng.choice([None, "why"])],
-            [READY, {"rights": []}],
+            [READY, []],
         ]
     )
-    whole = wire.frame([message if rng.random() < 0.5 else mutated(rng, message)])
+    whole = raw_frame(message if rng.random() < 0.5 else mutated(rng, message))
     if rng.random() < 0.9:
         return whole
     return rng.choice([rng.randbytes(30), whole[:-1], whole[:3], b"\xff" * 8, bytes(4), whole + b"\x01"])
