@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from spyweb.clock import RealClock
 from spyweb.model import Failure, JobId, Outcome, RunId
+from spyweb.views.health import ChoreHealth
 from spyweb.views.runs import LogLine, RunEnded, RunEvent
 from tests.fakes.command import Answer, spyweb
 from tests.fakes.daemon_service import NINTH, NOW_MS, PRICES, FakeDaemonService, make_run, make_vitals, refused
@@ -223,6 +226,25 @@ def test_health_shows_what_the_daemon_measures_of_itself(online: Project) -> Non
     assert fields["jobs"] == "1 idle, 1 paused, 1 broken"
     assert fields["quarantined"] == "backup: it crashed"
     assert fields["sandbox"] == "no files, no network"
+
+
+def test_health_shows_what_the_daemon_does_every_so_often(tmp_path: Path) -> None:
+    now_ms = RealClock().now_ms()
+    done = ChoreHealth(
+        name="sweep",
+        every_s=300.0,
+        last_at_ms=now_ms - 65_500,
+        last_took_ms=12,
+        next_at_ms=now_ms + 3_600_000,
+        error="the disk is full",
+    )
+    chores = [done, ChoreHealth(name="prune", every_s=600.0)]
+    answer = with_service(FakeDaemonService(vitals=make_vitals(chores=chores)), tmp_path, "health")
+    told = [line.split(maxsplit=1)[1] for line in answer.lines if line.startswith("chore")]
+    assert re.fullmatch(
+        r"sweep: every 5m; the last 1m\d+s ago took 12 ms; next in 59m\d+s; failed: the disk is full", told[0]
+    )
+    assert told[1] == "prune: every 10m"
 
 
 def test_a_daemon_that_stands_still_exits_1(tmp_path: Path) -> None:
