@@ -52,7 +52,7 @@ class ScheduledCalls:
         """Call once, at this moment or as soon as possible after it, in place of an earlier order with that name."""
         self._scheduler.add_job(
             self._make,
-            DateTrigger(_moment(at_ms)),
+            DateTrigger(_moment(at_ms), timezone=UTC),
             args=(call,),
             id=name,
             replace_existing=True,

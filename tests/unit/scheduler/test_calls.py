@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from zoneinfo import ZoneInfoNotFoundError
 
 import pytest
 
@@ -171,3 +172,19 @@ async def test_what_is_due_by_a_clock_that_was_set_forward_is_called_once_that_i
     world.calls.clock_was_set()
     await clock.turn(0)
     assert world.story == ["called"]
+
+
+async def test_a_machine_whose_time_zone_is_unknown_has_calls_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a trigger is told no zone, APScheduler asks tzlocal, which raises for a TZ that it does not know."""
+
+    def refuse() -> None:
+        raise ZoneInfoNotFoundError("Nowhere/Atlantis")
+
+    for trigger in ("date", "interval"):
+        monkeypatch.setattr(f"apscheduler.triggers.{trigger}.get_localzone", refuse)
+    world = World(RealClock(), ScheduledCalls(RealClock()))
+    world.calls.call_at("one", 0, world.noting("called"))
+    world.calls.call_every("two", 60, lambda: _note(world, "called too"))
+    world.calls.start()
+    await world.until("called")
+    await world.calls.stop()
