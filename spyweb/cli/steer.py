@@ -41,8 +41,8 @@ def pause(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> 
 
     A run under way goes on.  The pause outlives restarts.
     """
-    door, chosen = _door(open_project(root_of(context)), job)
-    door.pause(chosen)
+    target, chosen = _open_target(open_project(root_of(context)), job)
+    target.pause(chosen)
     _tell(chosen, form, paused=True)
 
 
@@ -51,12 +51,12 @@ def resume(context: typer.Context, job: JobName, form: Output = Format.TABLE) ->
 
     What was due meanwhile does not run: it is recorded as paused.
     """
-    door, chosen = _door(open_project(root_of(context)), job)
-    door.resume(chosen)
+    target, chosen = _open_target(open_project(root_of(context)), job)
+    target.resume(chosen)
     _tell(chosen, form, paused=False)
 
 
-def _door(project: Project, job: str) -> tuple[DaemonClient | OfflineProject, JobId]:
+def _open_target(project: Project, job: str) -> tuple[DaemonClient | OfflineProject, JobId]:
     """The daemon; without one the database, under the lock."""
     daemon = project.find_daemon()
     if daemon:

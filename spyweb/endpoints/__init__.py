@@ -1,1 +1,1 @@
-"""What answers HTTP requests in Lua: the project's server/init.lua, one fresh VM for each request."""
+"""The Lua endpoints of a project: its server/init.lua answers HTTP requests, each in a fresh VM."""

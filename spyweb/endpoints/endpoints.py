@@ -1,4 +1,4 @@
-"""The Lua endpoints: the version of server/init.lua that answers, and each request from its arrival to its run's end.
+"""The version of server/init.lua that answers, and each request from its arrival to its run's end.
 
 A request has a VM of its own.  Its answer leaves at once; what its handler deferred goes on after it, in the same run.
 """
@@ -41,7 +41,7 @@ Modules = dict[bytes, Results]  # what `_require` gave, by name
 
 
 class EndpointAnswer(Struct, frozen=True):
-    """What a handler answered, with its headers as it put them."""
+    """A handler's answer, with its headers as it put them."""
 
     status: int
     body: bytes
@@ -195,7 +195,7 @@ class EndpointHost:
 
     @property
     def has_asked(self) -> bool:
-        """Whether there was any op: most requests ask for none, and need no host."""
+        """Tell whether there was any op: most requests ask for none, and need no host."""
         return self._made is not None
 
     @property

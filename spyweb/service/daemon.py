@@ -79,7 +79,7 @@ class DaemonService:
         return list(self.reloader.warnings)
 
     def _broken(self) -> Iterator[tuple[JobId, Sequence[Problem]]]:
-        """Files that do not load, and that no earlier version runs for."""
+        """Yield the jobs whose file does not load, and for which no earlier version runs, each with what is wrong."""
         return (found for found in self.reloader.broken.items() if self.live.find(found[0]) is None)
 
     def _view(self, job: LiveJob) -> JobView:
@@ -121,7 +121,7 @@ class DaemonService:
         return view_health(self.vitals(), self._states(), sum(map(_is_short, self.live)))
 
     def _states(self) -> Iterator[JobState]:
-        """Without the rest of their views, which would hold the loop up for 300 ms with ten thousand jobs."""
+        """Yield the state of each job alone: with ten thousand jobs, their whole views would hold the loop up."""
         for job in self.live:
             waiting = bool(job.waiting or job.delayed)
             yield state_of(job.spec, job.cursor, running=bool(job.in_flight), waiting=waiting)
@@ -185,5 +185,5 @@ class DaemonService:
 
 
 def _is_short(job: LiveJob) -> bool:
-    """Whether this is a monitor at work that does not find what is expected."""
+    """Tell whether this is a monitor at work that does not find what is expected."""
     return is_short(job.last) and job.spec.monitor is not None and job.spec.enabled and not job.cursor.paused

@@ -1,4 +1,4 @@
-"""RunWatcher one run, line by line, over the socket."""
+"""Watching one run while it goes, line by line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_BYTES = 16 * MIB  # of lines that wait; who reads more slowly than a script
 
 @dataclass(slots=True)
 class RunWatcher:
-    """An observer that hands on what it sees."""
+    """A run's observer that queues what it sees for whoever watches."""
 
     clock: Clock
     is_watched: bool = True  # whoever watches may leave before the run ends

@@ -55,7 +55,7 @@ class StateService:
     limits: StateSettings
 
     async def entries(self, namespace: str, prefix: bytes, limit: int | None) -> AsyncIterator[EntryView]:
-        """Sorted by key, bytewise."""
+        """Yield entries, sorted by key, bytewise."""
         least, left = prefix, sys.maxsize if limit is None else limit
         while page := await self.store.values.gather(namespace, prefix, partial(take_page, left), least=least):
             for key, entry in page:
@@ -70,7 +70,7 @@ class StateService:
         return len(await self.store.values.keys(namespace, pattern))
 
     async def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> bool:
-        """Write over what is there, expiry and all; tells whether the key is new.  Raises Refused beyond the limits."""
+        """Write over what is there, expiry and all; return whether the key is new.  Raises Refused over the limits."""
         self._check(namespace, key, value)
         if value is NULL and not namespace.startswith(SCOPES):
             raise Refused(f"{shown(key)}: only a scope can keep JSON's null, or a table that it is in")
@@ -78,7 +78,7 @@ class StateService:
         return bool(await self.store.values.transform(namespace, key, _replace(value, expires_ms)))
 
     async def delete(self, namespace: str, key: bytes) -> bool:
-        """Whether there was anything to delete."""
+        """Delete an entry; return whether there was one."""
         return bool(await self.store.values.transform(namespace, key, _DELETE))
 
     async def clear(self, namespace: str, pattern: bytes) -> int:
@@ -98,7 +98,7 @@ class StateService:
         )
 
     async def history(self, namespace: str, key: bytes, limit: int | None) -> list[EntryView]:
-        """Newest first; the first of a live entry is what it is now."""
+        """Return the versions that are kept, newest first; the first of a live entry is what it is now."""
         versions = await self.store.values.history(namespace, key, limit)
         return [view_entry(namespace, key, entry) for entry in versions]
 
@@ -113,7 +113,7 @@ class StateService:
         return [view_lock(held) for held in await self.store.locks.list()]
 
     async def break_lock(self, name: bytes) -> LockView | None:
-        """Who had it; None when nobody did."""
+        """Release a lock, whoever holds it; return who did, None when nobody."""
         held = await self.store.locks.break_(name)
         return view_lock(held) if held else None
 
@@ -121,7 +121,7 @@ class StateService:
         return self.store.values.export(None if namespace is None else [namespace])
 
     async def load(self, items: Sequence[Item], *, dry_run: bool) -> Imported:
-        """All of them or none.  Raises Refused when one is beyond the limits."""
+        """Import all of them or none.  Raises Refused when one is beyond the limits."""
         now_ms = self.clock.now_ms()
         ready: list[Item] = []
         fates: Counter[ImportFate] = Counter()
@@ -136,12 +136,15 @@ class StateService:
         )
 
     async def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int:
-        """Record what another program has found, and announce none of it; gives how many were new here."""
+        """Record what another program has found, and announce none of it; return how many were new here."""
         added = await self.store.records.add(job, records)
         return sum(number is not None for number in added)
 
     async def move(self, old: str, new: str) -> Moved:
-        """A job's records go with its keys; where that is cut off in between, moving again brings them."""
+        """Give one namespace's entries to another.  Raises StoreError, and moves nothing, when a key is in both.
+
+        A job's records go with its keys; where that is cut off in between, moving again brings them.
+        """
         moved, records = await self.store.values.move(old, new), 0
         if old.startswith(JOB) and new.startswith(JOB):
             jobs = (JobId(namespace.removeprefix(JOB)) for namespace in (old, new))
@@ -157,7 +160,7 @@ class StateService:
         return watch(self.store.events, self.clock, namespace, pattern)
 
     async def _fates(self, items: Sequence[Item], now_ms: int) -> Iterator[ImportFate]:
-        """What is to become of them.  Raises Refused when one is beyond the limits."""
+        """Tell what is to become of the items.  Raises Refused when one is beyond the limits."""
         await asyncio.to_thread(self._check_all, items)
         found = await asyncio.gather(*(self.store.values.read(item.namespace, item.key) for item in items))
         return map(partial(_fate, now_ms), items, found)
@@ -167,7 +170,7 @@ class StateService:
             self._check(item.namespace, item.key, item.entry.value)
 
     def _check(self, namespace: str, key: bytes, value: Value) -> None:
-        """Raises Refused beyond the limits, which are those of `state`: of store_* only a key has one."""
+        """Raise Refused beyond the limits, which are those of `state`: of store_* only a key has one."""
         is_text = namespace == GLOBAL or namespace.startswith(JOB)
         longest = KEY if is_text else self.limits.max_key_bytes
         if len(key) > longest:
@@ -190,7 +193,7 @@ def take_page(most: int, items: Iterator[tuple[bytes, Entry]]) -> list[tuple[byt
 
 
 class ImportFate(Enum):
-    """What becomes of an imported entry."""
+    """The outcome of one entry of an import."""
 
     ADDED = 0
     REPLACED = 1  # one that was there
@@ -204,7 +207,7 @@ def _fate(now_ms: int, item: Item, found: Entry | None) -> ImportFate:
 
 
 def _dated(item: Item, now_ms: int) -> Item:
-    """Moments that a line left out are now."""
+    """Return the item with `now` for the moments that its line left out."""
     if item.entry.created_ms != UNKNOWN_MS and item.entry.updated_ms != UNKNOWN_MS:
         return item
     created_ms = item.entry.created_ms or item.entry.updated_ms or now_ms

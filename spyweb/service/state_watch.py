@@ -21,7 +21,7 @@ MOST_BYTES = 16 * MIB  # of the values in them
 
 @dataclass(slots=True)
 class ChangeQueue:
-    """What has been heard and not been told yet."""
+    """The changes that have been heard and not been taken yet."""
 
     waiting: asyncio.Queue[tuple[ChangeView | None, int]] = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
     size: int = 0  # bytes of the values that wait
@@ -36,7 +36,7 @@ class ChangeQueue:
             self.waiting.put_nowait((view_change(event) if event else None, size))
 
     async def next(self) -> ChangeView | None:
-        """None: a sign of life."""
+        """Wait for the next change; None is a sign of life."""
         change, size = await self.waiting.get()
         self.size -= size
         return change
@@ -45,7 +45,7 @@ class ChangeQueue:
 async def watch(
     events: Events, clock: Clock, namespace: str | None, pattern: bytes
 ) -> AsyncGenerator[ChangeView | None, None]:
-    """Raises Refused when changes come faster than they are taken."""
+    """Yield changes as they are committed.  Raises Refused when they come faster than they are taken."""
     changes = ChangeQueue()
     wanted = Watch(namespace=namespace or "", is_prefix=namespace is None, key=pattern, kinds=frozenset(ChangeKind))
     leave = events.follow(wanted, changes.hear)

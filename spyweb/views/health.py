@@ -1,4 +1,4 @@
-"""Whether the daemon makes progress, and what it measures of itself, for people and machines.
+"""The health of the daemon: whether it makes progress, and what it measures of itself.
 
 What starves the watchdog, `/healthz` calls failing too; and beside it a disk that is full, which no restart cures.
 """
@@ -25,7 +25,7 @@ SCARCE_DESCRIPTORS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoreHealth:
-    """What the daemon does every so often, and how it went the last time."""
+    """A chore that the daemon does every so often, and how it went the last time."""
 
     name: str
     every_s: float
@@ -37,7 +37,7 @@ class ChoreHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vitals:
-    """What the daemon measures of itself."""
+    """The measurements that the daemon takes of itself."""
 
     version: str
     pid: int
@@ -80,7 +80,7 @@ class Health:
 
 
 def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
-    """Why the daemon makes no progress, if it makes none."""
+    """Tell why the daemon makes no progress, if it makes none."""
     problems = []
     if scheduler_lag_ms > SCHEDULER_STALLED_MS:
         problems.append(f"the scheduler is {format_duration(scheduler_lag_ms)} behind")
@@ -92,7 +92,7 @@ def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
 
 
 def _folder_of(path: str) -> str:
-    """Strangers are not told where it lies."""
+    """Return the folder's part of a path: strangers are not told where the database lies."""
     return path.removesuffix(os.path.basename(path))
 
 
@@ -160,7 +160,7 @@ def count_states(states: Iterable[JobState]) -> dict[str, int]:
 
 
 def summarize(health: Health) -> dict[str, object]:
-    """What anybody who can reach the port may know: no job names, no paths, no process ids."""
+    """Select what anybody who can reach the port may know: no job names, no paths, no process ids."""
     store = health.store
     return {
         "status": health.status,

@@ -1,6 +1,6 @@
-"""What people and machines are shown of jobs.
+"""Jobs as people and machines are shown them.
 
-Frozen values and pure functions that build them.  The HTTP door sends them as JSON, the command line reads
+Frozen values and pure functions that build them.  The HTTP server sends them as JSON, the command line reads
 them back into the same types: a command prints the same whether a daemon answered or the database was read.
 """
 
@@ -67,7 +67,7 @@ class JobView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """What is known of a job besides its settings."""
+    """The facts about a job that are not its settings."""
 
     cursor: Cursor | None = None
     next_due_ms: int | None = None
@@ -115,7 +115,7 @@ def told(problems: Sequence[Problem]) -> str:
 
 
 def broken_job(job: JobId, problems: Sequence[Problem]) -> JobView:
-    """A file that does not load, and that no earlier version runs for."""
+    """View a job whose file does not load, and for which no earlier version runs."""
     return JobView(
         id=job,
         name=job,
@@ -153,7 +153,7 @@ def describe_schedule(schedule: Schedule) -> str:
 
 
 def describe_start(spec: JobSpec) -> str:
-    """What starts a job: its schedule; without one, the jobs that it follows and the changes that it hears of."""
+    """Tell what starts a job: its schedule; without one, the jobs that it follows and the changes that it hears of."""
     if not isinstance(spec.schedule, Never):
         return describe_schedule(spec.schedule)
     after = [f"after {', '.join(after.job for after in spec.after)}"] if spec.after else []
@@ -162,7 +162,7 @@ def describe_start(spec: JobSpec) -> str:
 
 
 def describe_moment(ms: int, timezone: str) -> str:
-    """Weekday, date, time and zone: `Sun 2026-03-29 03:00:00 CEST`."""
+    """Return weekday, date, time and zone: `Sun 2026-03-29 03:00:00 CEST`."""
     whole, rest = divmod(ms, 1000)
     try:
         local = datetime.fromtimestamp(whole, tz=UTC).astimezone(ZoneInfo(timezone))
@@ -173,7 +173,7 @@ def describe_moment(ms: int, timezone: str) -> str:
 
 
 def describe_briefly(ms: int, timezone: str, now_ms: int) -> str:
-    """Time, and the date where it is another day's, in a time zone that is known: `03-29 03:00:00`."""
+    """Return the time, and the date where it is another day's, in a time zone that is known: `03-29 03:00:00`."""
     try:
         local, today = (datetime.fromtimestamp(each // 1000, tz=ZoneInfo(timezone)) for each in (ms, now_ms))
     except (ValueError, OverflowError):
@@ -188,12 +188,12 @@ def next_run(job: JobId, due_ms: int, timezone: str) -> NextRun:
 
 
 def zone_of(schedule: Schedule, default: str) -> str:
-    """The time zone that a person thinks in when reading this schedule."""
+    """Return the time zone that a person thinks in when reading this schedule."""
     return schedule.timezone if isinstance(schedule, Cron) else default
 
 
 def find_job(jobs: Iterable[JobSpec] | Iterable[JobView], name_or_id: str) -> JobId | None:
-    """The job with this id; else the only one with this name."""
+    """Return the job with this id, else the only one with this name."""
     named = []
     for job in jobs:
         if job.id == name_or_id:
@@ -216,7 +216,7 @@ def no_such_job(jobs: Iterable[JobView], name: str, others: Iterable[str] = ()) 
 
 
 def unknown_job(ids: Sequence[str], name: str) -> str:
-    """Where none of these is meant."""
+    """Say that no job has this name, and which of these may be meant."""
     close = nearest_name(name, ids)
     shown = repr(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}...")
     if close is not None:

@@ -1,4 +1,4 @@
-"""What people and machines are shown of messages that have not arrived."""
+"""Messages that have not arrived, as people and machines are shown them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people and machines are shown of records.
+"""Records as people and machines are shown them.
 
 As JSON a record has each field at top level, and beside them what spyweb knows of it; where a field has the name of one
 of these, it is still found in `fields`.
@@ -23,7 +23,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordView:
-    """The names are those that SpyWeb's pages read."""
+    """A record under the names that SpyWeb's pages read."""
 
     fields: dict[str, str]
     match_key: tuple[str, ...]  # keywords
@@ -48,7 +48,7 @@ def view_record(record: Record) -> RecordView:
 
 
 def flatten(view: RecordView) -> dict[str, object]:
-    """As it goes into JSON."""
+    """Return the record as it goes into JSON."""
     whole: dict[str, object] = msgspec.to_builtins(view)
     return {**view.fields, **whole}
 

@@ -1,4 +1,4 @@
-"""What people and machines are shown of runs: of one that has ended, and of one that is watched while it goes."""
+"""Runs as people and machines are shown them: those that have ended, and one that is watched while it goes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
-    """How a watched run ended."""
+    """The end of a watched run."""
 
     job: JobId
     run: RunId | None
@@ -113,14 +113,14 @@ def run_ended(run: Run, ending: Ending, ended_ms: int) -> RunEnded:
 
 
 def describe_details(run: Run | LastRun) -> str:
-    """What there is to say of a run beside its outcome: `404, 0 items`, why it failed, what it returned."""
+    """Say what there is to say of a run beside its outcome: `404, 0 items`, why it failed, what it returned."""
     cause = run.failure if run.failure not in (None, Failure.ERROR) else ""
     reason = run.reason if not cause or run.reason.startswith(cause) else f"{cause}: {run.reason}"
     return "; ".join(filter(None, (reason, describe_page(run), run.result, run.note)))
 
 
 def describe_page(run: Run | LastRun | RunEnded) -> str:
-    """Of a monitor's run: how its page answered, unless that goes without saying, and what was found on it."""
+    """Say how the page of a monitor's run answered, unless that goes without saying, and what was found on it."""
     status, found, new = run.http_status, run.items_found, run.items_new
     shown = [] if status is None or 200 <= status < 300 else [str(status)]
     if found is not None:
@@ -129,7 +129,7 @@ def describe_page(run: Run | LastRun | RunEnded) -> str:
 
 
 def describe_outcome(run: Run | LastRun, state: str = "") -> str:
-    """`success, 3 storage errors`; without an outcome the state that it is in."""
+    """Return `success, 3 storage errors`; without an outcome the state that the run is in."""
     return ", ".join(filter(None, (run.outcome or state, describe_storage_errors(run.storage_errors))))
 
 
@@ -138,14 +138,14 @@ def describe_storage_errors(count: int) -> str:
 
 
 def describe_failure(reason: str, traceback: str) -> str:
-    """All that is known of it: a traceback may begin with the reason."""
+    """Return all that is known of a failure: a traceback may begin with the reason."""
     if not traceback or traceback.startswith(reason):
         return traceback or reason
     return f"{reason}\n{traceback}"
 
 
 def event_to_json(event: RunEvent) -> bytes:
-    """One line of a watched run: the event's fields beside its kind."""
+    """Return one line of a watched run: the event's fields beside its kind."""
     kind = "log" if isinstance(event, LogLine) else "ended"
     return msgspec.json.encode({"event": kind, **msgspec.to_builtins(event)})
 

@@ -1,4 +1,4 @@
-"""What people and machines are shown of stored values and locks.
+"""Stored values and locks as people and machines are shown them.
 
 Frozen values that cross the socket as JSON and are read back into the same types, so that a command prints the same
 whether a daemon answered or the database was read.  Keys, values and names of locks are in the form of
@@ -67,7 +67,7 @@ class ChangeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What an import did, or would do."""
+    """The outcome of an import, or of a dry run of it."""
 
     added: int
     replaced: int
@@ -76,7 +76,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """What a renamed job was given."""
+    """The entries and records that a renamed job was given."""
 
     moved: int  # entries
     records: int
@@ -121,7 +121,7 @@ def view_change(event: ChangeEvent) -> ChangeView:
 
 
 def bytes_of(plain: Plain) -> bytes:
-    """A key, the name of a lock, or a value that is a string, as it is."""
+    """Return a key, the name of a lock, or a value that is a string, as it is."""
     text = from_plain(plain)
     if not isinstance(text, bytes):
         raise TypeError(f"{plain!r} is no string")

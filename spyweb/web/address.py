@@ -1,4 +1,4 @@
-"""Where the daemon's socket is.
+"""The place of the daemon's socket.
 
 It is `spyweb.sock` in the data directory.  The kernel takes no path of more than 107 bytes (macOS: 103): where that
 one is longer, the socket lies in a private directory with a short name, and `spyweb.sock` is a symbolic link to it.
@@ -21,7 +21,7 @@ LIMIT = 103 if sys.platform == "darwin" else 107  # bytes
 
 
 def find_socket(data_dir: Path) -> Path:
-    """Where to connect to; nothing need listen there."""
+    """Return where to connect to; nothing need listen there."""
     path = _path_in(data_dir)
     if not path.is_symlink():
         return path
@@ -30,7 +30,7 @@ def find_socket(data_dir: Path) -> Path:
 
 
 def claim_socket(data_dir: Path) -> Path:
-    """Where to listen, with whatever an earlier daemon left there removed.  Only for the holder of the lock."""
+    """Return where to listen, and remove what an earlier daemon left there.  Only for the holder of the lock."""
     path = _path_in(data_dir)
     _remove(path)
     if fits(path):
@@ -53,7 +53,7 @@ def fits(path: Path) -> bool:
 
 
 def _path_in(data_dir: Path) -> Path:
-    """`Path.resolve` raises RuntimeError where links lead in a circle."""
+    """Follow links with `realpath`: `Path.resolve` raises RuntimeError where they lead in a circle."""
     return Path(os.path.realpath(data_dir)) / SOCKET
 
 
@@ -72,7 +72,7 @@ def _remove(path: Path) -> None:
 
 
 def _short_directory(name: str) -> Path:
-    """The session's runtime directory; without one that will do, a directory of the user's own."""
+    """Return the session's runtime directory; without one that will do, a directory of the user's own."""
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")
     if runtime.is_dir() and fits(runtime / "spyweb" / name):
         return _private(runtime / "spyweb")
@@ -80,7 +80,7 @@ def _short_directory(name: str) -> Path:
 
 
 def _private(directory: Path) -> Path:
-    """Anybody may make names in the temporary directory: trust only what is ours alone."""
+    """Make a directory, and trust it only if it is ours alone: anybody may make names in the temporary directory."""
     directory.mkdir(mode=0o700, exist_ok=True)
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:

@@ -1,4 +1,4 @@
-"""What the server answers with: a value as JSON, or an error as JSON with its status.
+"""Answers as JSON: a value, or an error with its status.
 
 An error is `{"error": text}`, and beside it `"code"` when it is one of spyweb's own.  A bug is logged with its
 traceback and told to nobody else.

@@ -1,4 +1,4 @@
-"""Who may come in by TCP.
+"""The guards of what TCP serves: they refuse whoever may not come in.
 
 With a key, everything under /api/ but /api/public/ needs it.  Without one only loopback is served, and a request
 must also be addressed to loopback: else a web page could reach the daemon through a name of its own that it points

@@ -1,4 +1,4 @@
-"""Reading the body of a request: no more of it than may be, no longer than may be, and of all together only so much."""
+"""Reading the body of a request, within bounds of its size, of its time, and of what all bodies together may take."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ CLOCK = RealClock()
 
 
 class BodyMemory:
-    """What all bodies together may take."""
+    """The memory that all bodies together may take."""
 
     def __init__(self, most: int = MOST) -> None:
         self._left = most
 
     def take(self, size: int) -> None:
-        """Raises PoolError when there is no room."""
+        """Take some of it.  Raises PoolError when there is not so much left."""
         if size > self._left:
             raise PoolError("too many large requests at once")
         self._left -= size
@@ -51,7 +51,7 @@ class Body:
         self._size = 0
 
     async def read(self, request: web.Request) -> bytes:
-        """Raises HTTPRequestEntityTooLarge, HTTPRequestTimeout, or PoolError when there is no room."""
+        """Read all of it.  Raises HTTPRequestEntityTooLarge, HTTPRequestTimeout, or PoolError when there is no room."""
         announced = request.content_length or 0
         if announced > self._largest:
             raise self._too_large(announced)

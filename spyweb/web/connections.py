@@ -1,4 +1,4 @@
-"""How many connections the HTTP server holds, and how long one of them may keep it waiting.
+"""Bounds on the connections of the HTTP server: how many it holds, and how long each may keep it waiting.
 
 A connection costs a file descriptor and needs no key, so without bounds whoever reaches the port could take the
 descriptors that jobs and the private socket need.  A connection is closed when it has sent no request, is idle between
@@ -75,7 +75,7 @@ class ConnectionLimiter:
 
     @property
     def warning(self) -> str:
-        """Why connections have been refused within the last minute, if any were."""
+        """The reason why connections have been refused within the last minute, if any were."""
         if self._refused_at is None or self._clock.monotonic() - self._refused_at > TELL_S:
             return ""
         total, of_one = self.limits.total, self.limits.of_one_address
@@ -251,7 +251,7 @@ class LimitedHandler(RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, response: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Answer.  Where the body has not all come, what is left of it is not worth being parsed."""
+        """Send the answer.  Where the body has not all come, what is left of it is not worth being parsed."""
         if not request.content.is_eof() and not response.prepared:
             response.force_close()
         finished = await super().finish_response(request, response, start_time)
@@ -279,7 +279,7 @@ class LimitedHandler(RequestHandler):
 
 
 def address_of(peer: Sequence[object] | str | None) -> str:
-    """Whose connection it is: an IPv4 address, or the /64 of an IPv6 one, which one customer has to himself."""
+    """Return whose connection it is: an IPv4 address, or the /64 of an IPv6 one, which one customer has to himself."""
     if not peer or isinstance(peer, str | bytes):
         return "local"
     address = ip_address(str(peer[0]).partition("%")[0])

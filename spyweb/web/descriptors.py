@@ -1,4 +1,4 @@
-"""File descriptors: how many this process may have, and how they are shared out."""
+"""File descriptors: the number that this process may have, and how they are shared out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def allowed() -> int:
 
 
 def left() -> int:
-    """How many can still be opened, roughly: a new one gets the lowest free number."""
+    """Return how many can still be opened, roughly: a new one gets the lowest free number."""
     try:
         lowest = os.dup(0)
     except OSError:
@@ -38,12 +38,12 @@ def left() -> int:
 
 
 def tcp_limits() -> ConnectionLimits:
-    """A quarter of all descriptors: scripts' own requests may take half (ops/network), the rest is in reserve."""
+    """Give TCP a quarter of all descriptors: scripts' own requests may take half (ops/network), the rest is spare."""
     total = max(min(allowed() // 4, TCP), 8)
     return ConnectionLimits(total, total // 2)
 
 
 def private_limits() -> ConnectionLimits:
-    """For commands of the daemon's own user, who may read an export page by page."""
+    """Give the private socket an eighth: its clients are commands, which may read an export page by page."""
     total = max(min(allowed() // 8, PRIVATE), 8)
     return ConnectionLimits(total, total, unread_s=PAGING_S)

@@ -1,4 +1,4 @@
-"""/api/v/NAME and /api/public/NAME: requests that the project's server/init.lua answers.
+"""Requests to /api/v/NAME and /api/public/NAME, which the project's server/init.lua answers.
 
 A request is taken apart here for the handler, and whatever the handler returned, the response is a well-formed one.
 """

@@ -1,4 +1,4 @@
-"""Whether the daemon makes progress: 200 or 503, for probes; the whole picture, for people who may see it."""
+"""The daemon's health: 200 or 503 for probes, the whole picture for people who may see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an app is built with, found by its handlers under these keys."""
+"""The keys under which handlers find what their app was built with."""
 
 from __future__ import annotations
 

@@ -20,6 +20,6 @@ async def list_messages(request: web.Request) -> web.Response:
 
 
 async def retry_messages(request: web.Request) -> web.Response:
-    """One by its id; without one all."""
+    """Send one message again, by its id; without one, all."""
     message = number_in_query(request, "id", 0, least=0, most=MOST) or None
     return json_answer({"retried": await request.app[SERVICE].retry_messages(message)})

@@ -14,7 +14,7 @@ DEFAULT_LIMIT, MAX_LIMIT = 30, 1_000
 
 
 async def list_records(request: web.Request) -> web.Response:
-    """A larger limit than there is counts as the largest; the answer says which it was."""
+    """List a page of records.  A limit over the largest counts as the largest; the answer says which it was."""
     limit = _number(request, "limit", DEFAULT_LIMIT, least=1, most=MAX_LIMIT)
     after = _number(request, "after", 0, least=0, most=MOST) or None
     name = request.query.get("job_id")
@@ -24,7 +24,7 @@ async def list_records(request: web.Request) -> web.Response:
 
 
 async def _page(request: web.Request, name: str, limit: int, after: int | None) -> web.Response:
-    """Of a job that is gone too, as long as it has records; past its last one there is an empty page."""
+    """List one job's, also of a job that is gone as long as it has records; past the last one the page is empty."""
     catalogue = request.app[CATALOGUE]
     job = catalogue.find(name)
     found = await catalogue.records(job or JobId(name), limit=limit + 1, before_ns=after)

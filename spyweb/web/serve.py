@@ -1,4 +1,4 @@
-"""Listening: on a TCP address, and on the socket of the data directory.  Each closes what it opened."""
+"""Listening on a TCP address, and on the socket of the data directory.  Each closes what it opened."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from spyweb.web.app import Site, socket_app, tcp_app
 from spyweb.web.connections import ConnectionLimiter, LimitedHandler
 from spyweb.web.descriptors import private_limits, tcp_limits
 
-PATIENCE = 1.0  # seconds for answers under way when the door closes
+PATIENCE = 1.0  # seconds for answers under way when the server closes
 BACKLOG = 128
 USUAL_LINE = 8190  # bytes of a request's first line, as everywhere in aiohttp
 
@@ -66,7 +66,7 @@ async def serve_tcp(
 async def serve_app(
     app: web.Application, *, host: str, port: int, connections: ConnectionLimiter | None = None
 ) -> AsyncIterator[Listening]:
-    """Raises Refused when it can't listen there."""
+    """Serve an app on a TCP address.  Raises Refused when it can't listen there."""
     limiter = connections or ConnectionLimiter(tcp_limits(), RealClock())
     loop = asyncio.get_running_loop()
     async with _handlers(app, limiter) as make_handler:
@@ -105,7 +105,7 @@ class PrivateSocket:
         self._server.close()
 
     def _found(self) -> tuple[int, int] | None:
-        """Which file a command would find."""
+        """Return the identity of the file that a command would find."""
         try:
             found = find_socket(self._data_dir).stat()
         except OSError:
@@ -135,7 +135,7 @@ NOT_WORTH_A_LINE = (HttpProcessingError, web.RequestPayloadError, ConnectionErro
 
 
 def is_worth_a_line(record: logging.LogRecord) -> bool:
-    """What is no HTTP is answered with 400, and anybody can send it, or hang up, as often as he likes."""
+    """Drop what anybody can cause as often as he likes: what is no HTTP (it is answered with 400), or a hang-up."""
     return not (record.exc_info and isinstance(record.exc_info[1], NOT_WORTH_A_LINE))
 
 
@@ -143,7 +143,7 @@ def is_worth_a_line(record: logging.LogRecord) -> bool:
 async def _handlers(
     app: web.Application, limiter: ConnectionLimiter, *, longest_line: int = USUAL_LINE
 ) -> AsyncIterator[Callable[[], LimitedHandler]]:
-    """Run an app; gives what handles one connection each."""
+    """Run an app; yield what makes a handler for each connection."""
     library_log.addFilter(is_worth_a_line)
     app.on_response_prepare.append(leave_out_server)
     runner = web.AppRunner(app, shutdown_timeout=PATIENCE)
@@ -151,7 +151,7 @@ async def _handlers(
     server = runner.server
     assert server is not None  # setup has been called
     if longest_line > USUAL_LINE:
-        server.request_handler = cast(Any, _refusing_long_paths(cast(Handle, server.request_handler)))
+        server.request_handler = cast(Any, _refusing_long_addresses(cast(Handle, server.request_handler)))
     options = {"access_log": None, "logger": library_log, "max_line_size": longest_line}
     loop = asyncio.get_running_loop()
     try:
@@ -161,21 +161,18 @@ async def _handlers(
         limiter.close()
 
 
-def _refusing_long_paths(others: Handle) -> Handle:
-    """Refuse before the router looks at it, whose time grows with the square of the number of slashes."""
+def _refusing_long_addresses(handle: Handle) -> Handle:
+    """Refuse long addresses before the router sees them: its time grows with the square of the number of slashes."""
 
-    async def refuse(path: str, parameters: int) -> web.StreamResponse:
+    async def check(request: web.Request) -> web.StreamResponse:
+        path, parameters = request.rel_url.raw_path, request.rel_url.raw_query_string.count("&")
         if len(path) > ADDRESS_PATH:
             return json_answer({"error": too_large("the address", len(path), ADDRESS_PATH, "characters")}, 414)
-        return json_answer({"error": too_large("the address", parameters, PARAMETERS, "parameters")}, 400)
+        if parameters > PARAMETERS:
+            return json_answer({"error": too_large("the address", parameters, PARAMETERS, "parameters")}, 400)
+        return await handle(request)
 
-    def take(request: web.Request) -> Awaitable[web.StreamResponse]:
-        path, parameters = request.rel_url.raw_path, request.rel_url.raw_query_string.count("&")
-        if len(path) > ADDRESS_PATH or parameters > PARAMETERS:
-            return refuse(path, parameters)
-        return others(request)
-
-    return take
+    return check
 
 
 async def leave_out_server(request: web.Request, response: web.StreamResponse) -> None:
@@ -185,7 +182,7 @@ async def leave_out_server(request: web.Request, response: web.StreamResponse) -
 
 
 def _bind_private(path: Path) -> socket.socket:
-    """Nobody can connect before `listen`, so the mode is right before anybody can try."""
+    """Bind, and set the mode before anybody can try to connect: nobody can before `listen`."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(str(path))
@@ -198,7 +195,10 @@ def _bind_private(path: Path) -> socket.socket:
 
 
 async def _refuse_strangers(host: str) -> None:
-    """Resolves it as listening will: `*` alone is loopback to whoever connects, and every address to a listener."""
+    """Raise Refused where others could connect.
+
+    Resolves as listening will: `*` alone is loopback to whoever connects, and every address to a listener.
+    """
     with _clear_words(host, 0):
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -235,7 +235,7 @@ def _why_not(error: OSError, host: str, port: int) -> str:
 
 
 def url_of(host: str, port: int) -> str:
-    """How this machine itself reaches what listens there."""
+    """Return the URL by which this machine itself reaches what listens there."""
     reachable = {"": "127.0.0.1", "*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://{_bracketed(reachable)}:{port}"
 

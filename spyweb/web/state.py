@@ -97,14 +97,14 @@ async def export_entries(request: web.Request) -> web.StreamResponse:
 
 
 async def import_entries(request: web.Request) -> web.Response:
-    """The body is what an export gave."""
+    """Import what an export gave: it is the body."""
     dry_run = text_in_query(request, "dry_run", "") == "true"
     items = await _read_items(request)
     return json_answer(await state_of(request).load(items, dry_run=dry_run))
 
 
 async def add_records(request: web.Request) -> web.Response:
-    """The body is a JSON array of records that another program has found."""
+    """Add records that another program has found: the body is a JSON array of them."""
     with closing(Body(request.app[BODY_MEMORY], SOCKET_BODY)) as body:
         records = await asyncio.to_thread(_records, await body.read(request))
     job = JobId(text_in_query(request, "job"))
@@ -117,7 +117,10 @@ async def move_entries(request: web.Request) -> web.Response:
 
 
 async def watch_changes(request: web.Request) -> web.StreamResponse:
-    """Never ends by itself.  The first line is blank: from then on nothing is missed.  Others are a sign of life."""
+    """Send each change as it comes, without end.  The first line is blank: from then on nothing is missed.
+
+    Other blank lines are signs of life.
+    """
     async with aclosing(state_of(request).watch(_maybe_namespace(request), _pattern(request))) as changes:
         return await stream(request, ((to_json(change) if change else b"") + b"\n" async for change in changes))
 
@@ -134,7 +137,7 @@ def _pattern(request: web.Request) -> bytes:
 
 
 def _maybe_namespace(request: web.Request) -> str | None:
-    """None: all of them."""
+    """Return the namespace that is asked for; None for all of them."""
     name = text_in_query(request, "namespace", "")
     return _checked(name) if name else None
 
@@ -151,7 +154,7 @@ def _found(entry: EntryView | None) -> web.Response:
 
 
 def _most_values(request: web.Request) -> int:
-    """How many values a value may hold: each of them takes a byte at least, or came from a script."""
+    """Return how many values a value may hold: each of them takes a byte at least, or came from a script."""
     return max(state_of(request).limits.max_value_bytes, OP_ELEMENTS)
 
 

@@ -26,7 +26,10 @@ class OpenStreams:
 
     @contextmanager
     def one(self, request: web.Request) -> Iterator[None]:
-        """Raises PoolError when there are too many.  One that has not noticed yet that its client is gone is none."""
+        """Count one more while it lasts.  Raises PoolError when there are too many.
+
+        One that has not noticed yet that its client is gone does not count.
+        """
         if sum(each.transport is not None for each in self._open) >= self._most:
             raise PoolError(f"{self._most} commands watch or read already: end one of them")
         self._open.append(request)
@@ -62,7 +65,7 @@ async def stream(
 
 
 async def counted(lines: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Yield many lines at a time, at last one that tells how many there were.
+    """Yield many lines at a time, and at the end one that tells how many there were.
 
     Without it, a stream that was cut off would be taken for a whole one.
     """

@@ -41,7 +41,7 @@ async def serve_file(request: web.Request) -> web.StreamResponse:
 
 
 def find_file(folder: Path, raw_path: str) -> Path | None:
-    """The file that an address means, as percent-encoded in a request."""
+    """Return the file that an address means, as percent-encoded in a request."""
     parts = [unquote(part, errors="surrogateescape") for part in raw_path.split("/") if part]
     if not all(map(_is_plain, parts)):
         return None
@@ -67,7 +67,7 @@ def _is_plain(part: str) -> bool:
 
 
 def _file_in(folder: Path, parts: list[str]) -> Path | None:
-    """Links are followed as long as they stay inside."""
+    """Return the file, if it is in the folder: links are followed as long as they stay inside."""
     try:
         inside = folder.resolve(strict=True)
         path = inside.joinpath(*parts).resolve(strict=True)

@@ -1,4 +1,4 @@
-"""The command line's client, against the door it speaks to."""
+"""The command line's client, against the socket it speaks to."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ async def test_a_port_in_use_is_named_with_the_way_out() -> None:
     assert str(caught.value) == expected
 
 
-async def test_a_closed_door_gives_its_port_back() -> None:
+async def test_a_closed_server_gives_its_port_back() -> None:
     async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0, api_key=None) as first:
         pass
     async with serve_tcp(FakeDaemonService(), host="127.0.0.1", port=first.port, api_key=None) as second:
@@ -235,7 +235,7 @@ async def test_whoever_stops_watching_closes_the_stream_without_a_line_in_the_lo
     assert caplog.text == ""
 
 
-def test_both_doors_work_on_uvloop(tmp_path: Path) -> None:
+def test_the_server_and_the_socket_work_on_uvloop(tmp_path: Path) -> None:
     uvloop = pytest.importorskip("uvloop")
 
     async def story() -> None:

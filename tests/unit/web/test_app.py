@@ -1,4 +1,4 @@
-"""What each door serves."""
+"""The addresses that each app serves."""
 
 from __future__ import annotations
 
