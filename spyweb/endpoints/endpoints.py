@@ -92,7 +92,8 @@ class Endpoints:
         self._run_ended = run_ended
         self._note_failure = note_failure
         self._limiter = ConcurrencyLimiter(clock, room=AT_ONCE, line=IN_LINE, patience_s=PATIENCE_S)
-        self._running: dict[RunId, JobId] = {}
+        self._running: set[RunId] = set()
+        self._busy: Counter[JobId] = Counter()  # how many of them each worker has, by the job that it is for
         self._is_closing = False
         self._idle: Future[None] = get_running_loop().create_future()  # since it is closing
 
@@ -105,9 +106,11 @@ class Endpoints:
         if self._is_closing or self.version is None:
             self._limiter.leave()
             return self._answer_without_version(asked)
-        run, code = self._pool.new_id(), self._least_busy(self.version.codes)
+        run = self._pool.new_id()
+        code = min(self.version.codes, key=lambda code: self._busy[code.job])
         answered: Future[EndpointAnswer] = get_running_loop().create_future()
-        self._running[run] = code.job
+        self._running.add(run)
+        self._busy[code.job] += 1
         self._tasks.create_task(self._run(run, code, asked, self.version.modules, answered), name=f"endpoint {run}")
         return await answered
 
@@ -128,11 +131,6 @@ class Endpoints:
             return NOT_FOUND
         self._note_failure(_title(asked), str(self.problem))
         return ERROR
-
-    def _least_busy(self, codes: Sequence[Code]) -> Code:
-        """Choose the worker with the fewest requests, those of an older version included."""
-        busy = Counter(self._running.values())
-        return min(codes, key=lambda code: busy[code.job])
 
     async def _run(
         self,
@@ -165,7 +163,8 @@ class Endpoints:
         finally:
             host.answer(ERROR)  # if there is none yet
             timer.cancel()
-            del self._running[run]
+            self._running.remove(run)
+            self._busy[code.job] -= 1
             self._limiter.leave()
             if host.has_asked:
                 self._run_ended(run)
