@@ -32,11 +32,11 @@ from spyweb.views.jobs import (
     NextRun,
     broken_job,
     find_job,
+    join_problems,
     log_file,
     next_run,
     no_such_job,
     state_of,
-    told,
     view_job,
     zone_of,
 )
@@ -53,8 +53,8 @@ class DaemonService:
     runner: Runner
     scheduler: Scheduler
     reloader: Reloader
-    runs_record: Runs
-    found: Records
+    stored_runs: Runs
+    stored_records: Records
     outbox_sender: OutboxSender
     state: StateService
     clock: Clock
@@ -91,7 +91,7 @@ class DaemonService:
             waiting=len(job.waiting) + len(job.delayed),
             generation=job.code.generation,
             vms=self.vms_of(job.id),
-            error=told(job.problems),
+            error=join_problems(job.problems),
             warnings=job.warnings,
         )
         return view_job(job.spec, facts)
@@ -130,11 +130,11 @@ class DaemonService:
 
     async def runs(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         """Return runs, newest first."""
-        return await self.runs_record.list(job, limit=limit, before=before)
+        return await self.stored_runs.list(job, limit=limit, before=before)
 
     async def records(self, job: JobId | None, *, limit: int, before_ns: int | None) -> list[RecordView]:
         """Return records, newest first, of one job or of all together."""
-        found = await self.found.list(job, limit=limit, before_ns=before_ns)
+        found = await self.stored_records.list(job, limit=limit, before_ns=before_ns)
         return [view_record(record) for record in found]
 
     async def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]:

@@ -110,7 +110,7 @@ def view_job(spec: JobSpec, facts: JobFacts) -> JobView:
     )
 
 
-def told(problems: Sequence[Problem]) -> str:
+def join_problems(problems: Sequence[Problem]) -> str:
     return "; ".join(map(str, problems))
 
 
@@ -124,7 +124,7 @@ def broken_job(job: JobId, problems: Sequence[Problem]) -> JobView:
         schedule="",
         path=problems[0].file,
         folder=f"jobs/{job}",
-        error=told(problems),
+        error=join_problems(problems),
     )
 
 
