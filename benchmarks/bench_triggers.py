@@ -19,8 +19,8 @@ from benchmarks.place import folder
 from benchmarks.table import Effort, Row, median, percentile, read_effort, show
 from spyweb.model import TriggerType
 from spyweb.ops.world import Call
-from spyweb.runs.claims import RunRequest
 from spyweb.runs.live import LiveJob
+from spyweb.runs.requests import RunRequest
 from spyweb.specs.watches import read_on
 from spyweb.store.protocol import Put
 
@@ -85,7 +85,7 @@ class Bench:
     def start(self, number: int) -> None:
         trigger = {"type": TriggerType.MANUAL.value}
         self.engine.runtime.runner.start(
-            self.jobs[number % len(self.jobs)], [RunRequest(trigger=trigger, patient=True)]
+            self.jobs[number % len(self.jobs)], [RunRequest(trigger=trigger, made_up_for=True)]
         )
 
 

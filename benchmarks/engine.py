@@ -27,13 +27,13 @@ from spyweb.daemon.runtime import JobRuntime, hosts, open_runtime
 from spyweb.daemon.serve import tune_interpreter
 from spyweb.daemon.server import open_server
 from spyweb.lua.session import Request
-from spyweb.model import Ending, Every, JobId, JobSpec, Never, Outcome, Run, RunId, RunState, Schedule, TriggerType
+from spyweb.model import Ending, Every, JobId, JobSpec, Never, Outcome, Run, RunId, RunState, Schedule
 from spyweb.ops.op import CATALOGUE
 from spyweb.ops.world import Call
 from spyweb.reload.swap import make_live_job
-from spyweb.runs.attempt import HostFor
-from spyweb.runs.claims import RunRequest
 from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.requests import by_hand
+from spyweb.runs.runner import HostFor
 from spyweb.specs.discover import JobFile
 from spyweb.store.protocol import Durability
 
@@ -76,7 +76,7 @@ def timed(live: LiveJobs, lateness: Lateness) -> Iterator[None]:
 
     def note(call: Call, *_: object) -> None:
         job = live.find(call.job)
-        run = job.in_flight.get(call.run) if job else None
+        run = job.queue.in_flight.get(call.run) if job else None
         if run and run.due_ms is not None:
             lateness.seen.append((run.job, time.time_ns() / 1e6 - run.due_ms))
 
@@ -121,7 +121,7 @@ class Engine:
         crowd = Crowd(len(jobs))
         began = time.perf_counter()
         for job in jobs:
-            self.runtime.runner.start(job, [RunRequest(trigger={"type": TriggerType.MANUAL.value}, observer=crowd)])
+            self.runtime.runner.start(job, [by_hand(crowd)])
         await crowd.over
         return time.perf_counter() - began
 

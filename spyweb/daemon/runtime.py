@@ -34,9 +34,9 @@ from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.outbox.send import MessageTransport
 from spyweb.outbox.sender import OutboxSender
-from spyweb.runs.attempt import CountingHost, HostFor, Observer, Surroundings
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.runner import Runner
+from spyweb.runs.requests import Observer
+from spyweb.runs.runner import HostFor, Runner
 from spyweb.runs.state_trigger import depth_of
 from spyweb.settings import Settings
 from spyweb.specs.history import history_rules
@@ -80,7 +80,7 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
     """Return what makes the host of a run, which answers its ops and takes its log lines; with `echo` these go to the
     daemon's own log too."""
 
-    def host_for(job: LiveJob, run: Run, observer: Observer | None) -> CountingHost:
+    def host_for(job: LiveJob, run: Run, observer: Observer | None) -> OpDispatcher:
         def job_log(level: str, text: bytes) -> None:
             if echo:
                 note_line(job.id, run.id, level, text)
@@ -151,22 +151,6 @@ def cycle_services(world: World, extractor: Extractor, settings: Settings) -> Cy
     )
 
 
-def surround(world: World, pool: Pool, monitors: MonitorRunner, live: LiveJobs, host_for: HostFor) -> Surroundings:
-    """What runs lean on."""
-    return Surroundings(
-        machine=pool,
-        monitors=monitors,
-        runs=world.store.runs,
-        events=world.store.events,
-        live=live,
-        clock=world.clock,
-        run_ended=world.run_ended,
-        host_for=host_for,
-        random=random.random,
-        stalls=world.stalls,
-    )
-
-
 async def open_runtime(
     stack: AsyncExitStack,
     settings: Settings,
@@ -194,7 +178,18 @@ async def open_runtime(
     live = LiveJobs()
     extractor = await stack.enter_async_context(open_extractor(clock))
     monitors = MonitorRunner(cycle_services(world, extractor, settings), pool)
-    around = surround(world, pool, monitors, live, hosts(world, job_logs, echo=echo))
+    runner = Runner(
+        store=store,
+        live=live,
+        pool=pool,
+        monitors=monitors,
+        clock=clock,
+        host_for=hosts(world, job_logs, echo=echo),
+        run_ended=world.run_ended,
+        random=random.random,
+        stalls=world.stalls,
+        tasks=tasks,
+    )
     transport = MessageTransport(http=world.http, desktop=world.desktop, clock=clock)
     return JobRuntime(
         settings=settings,
@@ -203,7 +198,7 @@ async def open_runtime(
         world=world,
         pool=pool,
         live=live,
-        runner=Runner(around, tasks),
+        runner=runner,
         outbox_sender=OutboxSender(outbox=store.outbox, send=transport.send, clock=clock, random=random.random),
         extractor=extractor,
         job_logs=job_logs,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spyweb.errors import STORE_REFUSED
 from spyweb.model import Ending, Failure, Monitor, OnEmpty, Outcome, Run
-from spyweb.runs.attempt import DEBUG
+from spyweb.runs.records import DEBUG
 from spyweb.store.protocol import Records, Runs
 
 log = structlog.get_logger()

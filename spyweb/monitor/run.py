@@ -36,7 +36,8 @@ from spyweb.monitor.rules.items import ItemReader
 from spyweb.monitor.rules.proxies import ProxyRotation
 from spyweb.monitor.telemetry import Telemetry
 from spyweb.monitor.unannounced import UnannouncedRecords
-from spyweb.runs.attempt import DEBUG, CountingHost, failed
+from spyweb.ops.dispatcher import OpDispatcher
+from spyweb.runs.records import DEBUG, failed
 
 log = structlog.get_logger()
 
@@ -64,7 +65,7 @@ class MonitorRun:
     pool: Pool
     version: MonitorVersion
     run: Run
-    host: CountingHost
+    host: OpDispatcher
     unannounced: UnannouncedRecords
     ctx: Mapping[str, object]  # what the ctx of each cycle begins with
     tasks: TaskGroup

@@ -15,12 +15,13 @@ from spyweb.monitor.rules.items import reader_of
 from spyweb.monitor.rules.proxies import ProxyRotation
 from spyweb.monitor.run import MonitorRun, MonitorVersion
 from spyweb.monitor.unannounced import UnannouncedRecords
-from spyweb.runs.attempt import CountingHost, failed
+from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.live import LiveJob
+from spyweb.runs.records import failed
 
 
 class MonitorRunner:
-    """Carries out the runs of monitor jobs (runs/attempt.py)."""
+    """Carries out the runs of monitor jobs (runs/runner.py)."""
 
     def __init__(self, services: CycleServices, pool: Pool) -> None:
         self._services = services
@@ -29,7 +30,7 @@ class MonitorRunner:
         self._unannounced: dict[JobId, UnannouncedRecords] = {}
         self._runs: dict[RunId, MonitorRun] = {}
 
-    async def iterate(self, job: LiveJob, run: Run, host: CountingHost, ctx: Mapping[str, object]) -> Ending:
+    async def iterate(self, job: LiveJob, run: Run, host: OpDispatcher, ctx: Mapping[str, object]) -> Ending:
         """Carry out a run; `ctx` is what the ctx of each cycle begins with."""
         version = self._version(job)
         if version is None:

@@ -1,14 +1,15 @@
 """The ends of runs on their way to the store.
 
-A commit costs 0.2 ms of processor, half of what a small run does, so ends that nobody waits for share one: each waits
-until no other run is under way or something new is claimed, and at most PATIENCE.
+A commit costs as much as half of a small run, so ends that nobody waits for share one: each waits until no other run is
+under way or something new is claimed, and at most PATIENCE.
 """
 
 from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from spyweb.clock import Clock, Handle
@@ -21,16 +22,28 @@ Waiter = Future[bool]
 
 
 class EndBatcher:
+    """Commits ends together."""
+
     def __init__(self, runs: Runs, clock: Clock) -> None:
         self._runs = runs
         self._clock = clock
         self._ends: list[End] = []
         self._waiters: list[Waiter] = []
         self._timer: Handle | None = None
-        self.under_way = 0  # runs that will end
+        self.under_way = 0  # runs under way
+
+    @contextmanager
+    def expecting_one(self) -> Iterator[None]:
+        """Let others wait for the end of a run that is under way in here."""
+        self.under_way += 1
+        try:
+            yield
+        finally:
+            self.under_way -= 1
 
     def add(self, end: End) -> Waiter:
-        """True once it is committed; False when it was refused with the others, and may be tried by itself."""
+        """Return what is true once the end is committed; false when it was refused with the others, and may be tried by
+        itself."""
         waiter: Waiter = asyncio.get_running_loop().create_future()
         self._ends.append(end)
         self._waiters.append(waiter)
@@ -41,7 +54,7 @@ class EndBatcher:
         return waiter
 
     def flush(self) -> None:
-        """Wait no longer."""
+        """Commit what has gathered, without waiting longer."""
         if not self._ends:
             return
         if self._timer is not None:
@@ -49,10 +62,10 @@ class EndBatcher:
             self._timer = None
         ends, self._ends = self._ends, []
         waiters, self._waiters = self._waiters, []
-        self._runs.record(Change(end=ends)).add_done_callback(partial(_tell, waiters))
+        self._runs.record(Change(end=ends)).add_done_callback(partial(_answer, waiters))
 
 
-def _tell(waiters: Sequence[Waiter], committed: Future[list[RunId | None]]) -> None:
+def _answer(waiters: Sequence[Waiter], committed: Future[list[RunId | None]]) -> None:
     is_committed = not committed.cancelled() and committed.exception() is None
     for waiter in waiters:
         if not waiter.done():

@@ -1,46 +1,32 @@
-"""The jobs that live: for each its settings, its code, how far its schedule has been dealt with, and what runs.
+"""The jobs that live: for each its settings, its code, how far its schedule has been dealt with, and its runs.
 
 Only the event loop touches these; nothing here waits.
 """
 
 from __future__ import annotations
 
-from asyncio import Future
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from spyweb.clock import Handle
 from spyweb.errors import Problem
 from spyweb.lua.session import Code
-from spyweb.model import Cursor, JobId, JobSpec, Never, Run, RunId
+from spyweb.model import Cursor, JobId, JobSpec, Never, Run
+from spyweb.runs.run_queue import RunQueue
 from spyweb.specs.discover import JobFile
-
-
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """A retry, until its delay has passed."""
-
-    run: Run
-    timer: Handle
 
 
 @dataclass(slots=True, eq=False)
 class LiveJob:
-    """One job and what happens to it now."""
+    """One job, and its runs that have not ended."""
 
     spec: JobSpec
     code: Code
     digest: str  # of the source that `code` was made from
     cursor: Cursor
     recorded: Cursor | None = None  # the cursor as the store has it, where that is known
-    in_flight: dict[RunId, Run] = field(default_factory=dict)
-    claiming: int = 0  # starts whose claim is not committed yet
-    queueing: int = 0  # those that will wait, likewise; without what changes of state start
-    moving: Future[list[RunId | None]] | None = None  # the commit that moves the cursor, until the store has answered
-    waiting: list[Run] = field(default_factory=list)  # for the job to be idle; an empty deque takes 600 bytes more
-    delayed: dict[RunId, Delay] = field(default_factory=dict)  # retries, until their delay has passed
-    serving: bool = False  # a run that a change of state has started is about to start, or runs
+    queue: RunQueue = field(default_factory=RunQueue)
+    mine: bool = True  # this daemon is the one that starts its runs
     problems: Sequence[Problem] = ()  # of the file now on disk, when it is not the version that runs
     warnings: Sequence[Problem] = ()  # what is doubtful about the file now on disk
     not_before_ms: int = 0  # catching up after a start, or after the store refused, is put off until then
@@ -54,17 +40,13 @@ class LiveJob:
         return self.spec.id
 
     @property
-    def busy(self) -> bool:
-        return bool(self.in_flight or self.claiming)
-
-    @property
     def is_new(self) -> bool:
-        """Nobody has said yet where its schedule goes on (schedules/cursor.py)."""
+        """Return whether nobody has said yet where its schedule goes on (schedules/cursor.py)."""
         return not self.cursor.schedule
 
     @property
     def scheduled(self) -> bool:
-        """Whether due times count at all now."""
+        """Return whether due times count at all now."""
         return self.spec.enabled and not self.cursor.paused and not isinstance(self.spec.schedule, Never)
 
 
@@ -82,7 +64,7 @@ def code_of(file: JobFile, generation: int) -> Code:
 
 
 class LiveJobs:
-    """Every live job by its id."""
+    """Finds live jobs: by id, and by the job that they start after."""
 
     def __init__(self) -> None:
         self._jobs: dict[JobId, LiveJob] = {}
@@ -101,19 +83,19 @@ class LiveJobs:
         return self._jobs.get(job_id)
 
     def add(self, job: LiveJob) -> None:
-        """One that comes back under the name of a job whose runs are still in flight takes them over."""
+        """Let a job live; one that comes back under the name of a job that is still busy takes over its runs."""
         self._jobs[job.id] = job
         for earlier in [each for each in self._leaving if each.id == job.id]:
-            job.in_flight, job.serving = earlier.in_flight, earlier.serving
+            job.queue = earlier.queue
             self._leaving.remove(earlier)
 
     def remove(self, job_id: JobId) -> LiveJob | None:
         job = self._jobs.pop(job_id, None)
-        self._leaving = [each for each in (*self._leaving, job) if each and each.busy]
+        self._leaving = [each for each in (*self._leaving, job) if each and each.queue.is_busy]
         return job
 
     def current(self, job: LiveJob) -> LiveJob:
-        """Whoever has its name now; itself, where that is nobody."""
+        """Return the live job with this id, or `job` itself if it was deleted."""
         return self._jobs.get(job.id, job)
 
     def link(self) -> None:
@@ -126,7 +108,7 @@ class LiveJobs:
             listener()
 
     def set_unloadable(self, jobs: frozenset[str]) -> None:
-        """Jobs, or files that don't tell whose they are, that can't be loaded: nobody knows what they ask for."""
+        """Say which jobs, and files that don't tell whose they are, can't be loaded: nobody knows what they ask for."""
         if jobs != self.unloadable:
             self.unloadable = jobs
             self.link()
@@ -141,11 +123,11 @@ class LiveJobs:
         return [job for job in jobs if job and job.spec.enabled]
 
     def running(self) -> list[Run]:
-        """Of jobs that are gone too."""
-        return [run for job in self._all() for run in job.in_flight.values()]
+        """Return every run in flight, those of jobs that are gone too."""
+        return [run for job in self._all() for run in job.queue.in_flight.values()]
 
     def is_busy(self) -> bool:
-        return any(job.busy for job in self._all())
+        return any(job.queue.is_busy for job in self._all())
 
     def _all(self) -> Iterator[LiveJob]:
         return chain(self._jobs.values(), self._leaving)

@@ -1,13 +1,16 @@
-"""What is written down about a run, and what its script is told about it.  Pure."""
+"""Conversions of a run: to the rows that record it, and to what its script is told about it.  Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from spyweb.lua.result import result_text
-from spyweb.model import Ending, Outcome, Run, RunId, TriggerType
-from spyweb.runs.state_trigger import event_of
-from spyweb.store.protocol import End, NewRun, SkippedRange
+from spyweb.model import Ending, Failure, Outcome, Run, RunId, TriggerType
+from spyweb.runs.state_trigger import event_of, told_to_lua
+from spyweb.store.protocol import ChangeEvent, End, NewRun, SkippedRange
+
+DEBUG = "debug"  # in a trigger: of a monitor job's run, show what it finds and keep nothing of it
+INTERNAL = frozenset({"cause", "depth", "cut_short"})  # in a trigger; scripts are not told
 
 
 def run_of(run_id: RunId, new: NewRun) -> Run:
@@ -43,8 +46,12 @@ def end_of(run: Run, ending: Ending, now_ms: int) -> End:
     )
 
 
+def failed(reason: str) -> Ending:
+    return Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason=reason)
+
+
 def unbegun(reason: str) -> Ending:
-    """Of a run that has waited in vain."""
+    """Return the ending of a run that has waited in vain."""
     return Ending(outcome=Outcome.SKIPPED, reason=reason)
 
 
@@ -62,28 +69,26 @@ def skip_of(new: NewRun, now_ms: int, reason: str) -> SkippedRange:
     )
 
 
-def _seconds(moment_ms: int | None) -> float | None:
-    return None if moment_ms is None else moment_ms / 1000
+def ctx_of(run: Run, event: ChangeEvent | None = None) -> Mapping[str, object]:
+    """Return the `ctx` table of lua-api.md section 1, less what the VM adds itself.
 
-
-def ctx_of(run: Run) -> Mapping[str, object]:
-    """The `ctx` table of lua-api.md section 1, less what the VM adds itself."""
+    With the event of the change that started the run where it is for a monitor's cycles; a script's VM puts that in
+    (trigger.lua).
+    """
     started_ms = run.started_ms or 0
     return {
         "job": str(run.job),
         "run_id": int(run.id),
         "attempt": run.attempt,
-        "scheduled_at": _seconds(started_ms if run.due_ms is None else run.due_ms),
-        "started_at": _seconds(started_ms),
-        "trigger": _told(run.trigger),
+        "scheduled_at": (started_ms if run.due_ms is None else run.due_ms) / 1000,
+        "started_at": started_ms / 1000,
+        "trigger": _trigger_told(run.trigger, event),
     }
 
 
-FOR_US = frozenset({"cause", "depth", "cut_short"})  # in a trigger
-
-
-def _told(trigger: Mapping[str, object]) -> dict[str, object]:
-    """Less what is only for us; where a change of state was the cause, the VM adds the event."""
+def _trigger_told(trigger: Mapping[str, object], event: ChangeEvent | None) -> object:
+    """Return what a script is told of its trigger: less what is only for spyweb."""
     if trigger.get("type") == TriggerType.STATE:
-        return {"type": TriggerType.STATE.value}
-    return {name: value for name, value in trigger.items() if name not in FOR_US}
+        return told_to_lua(event) if event else {"type": TriggerType.STATE.value}
+    told = {name: value for name, value in trigger.items() if name not in INTERNAL}
+    return {**told, "event": told_to_lua(event)} if event else told

@@ -18,7 +18,6 @@ from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId, Outcome, RunId, TriggerType
-from spyweb.runs.lineup import room_for_caused
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Runner
 from spyweb.runs.state_trigger import Trigger, caused_by, trigger_of
@@ -47,7 +46,7 @@ class Handout:
 
     def take_room(self, job: LiveJob) -> bool:
         """Count a run that is to be claimed, if one more may wait."""
-        room = self.rooms.setdefault(job.id, room_for_caused(job))
+        room = self.rooms.setdefault(job.id, job.queue.room_for_caused)
         self.rooms[job.id] = max(0, room - 1)
         return room > 0
 
@@ -95,7 +94,7 @@ class Triggers:
         self._stopped = True
 
     def _served(self, job: LiveJob) -> None:
-        if job.id in self._full and (not job.waiting or room_for_caused(job) >= REFILL):
+        if job.id in self._full and (not job.queue.waiting or job.queue.room_for_caused >= REFILL):
             self._woken.set()
 
     async def deliver(self) -> None:

@@ -7,24 +7,23 @@ cursor moves in the commit that claims the run.
 
 from __future__ import annotations
 
-from asyncio import CancelledError, Future, Lock, wait
+from asyncio import CancelledError, Lock, wait
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
 import structlog
-from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.errors import CursorMoved, Refused
 from spyweb.logs.refusals import tell_refusal
-from spyweb.model import Cursor, JobId, Outcome, RunId, TriggerType
-from spyweb.runs.claims import DueRuns, RunRequest
+from spyweb.model import Cursor, JobId, Outcome, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.runner import Runner
+from spyweb.runs.requests import DueRuns, RunRequest
+from spyweb.runs.runner import Claims, Runner
 from spyweb.scheduler.timers import Timers
-from spyweb.schedules.cursor import activate, deactivated, moved_to, skipped_of, waits_for_the_past
+from spyweb.schedules.cursor import activate, deactivated, skipped_of, waits_for_the_past
 from spyweb.schedules.due import SPREAD_MS, Settlement, jittered, next_due, schedule_text, settle
 from spyweb.store.protocol import Change, Runs
 
@@ -41,13 +40,6 @@ FEW = 10  # new jobs that need not wait for each other
 SCHEDULED: Mapping[str, object] = {"type": TriggerType.SCHEDULE.value}
 
 
-class _Fired(Struct, frozen=True):
-    """A job whose cursor has moved, and where it was."""
-
-    due: DueRuns
-    before: Cursor
-
-
 class Scheduler:
     """Turns due times into runs, or into records of why they did not run."""
 
@@ -57,7 +49,8 @@ class Scheduler:
         self._runner = runner
         self._runs = runs
         self._clock = clock
-        self._fired: list[_Fired] = []  # in this wake-up
+        self._due: list[DueRuns] = []  # in this wake-up
+        self._claims: dict[JobId, Claims] = {}  # jobs whose cursor moves, until the store has answered
         self._put_off: set[JobId] = set()  # jobs that came due again before the store had answered
         self._refused: dict[JobId, int] = {}  # jobs whose due times the store will not claim, and since when
         self._seen_drift_ms = self._drift_ms()  # at the last look
@@ -109,7 +102,7 @@ class Scheduler:
 
         One commit at a time: a second one, reckoned from a cursor that the store may yet refuse, would leave a gap.
         """
-        if job.moving is not None:
+        if job.id in self._claims:
             self._timers.drop(job.id)
             self._put_off.add(job.id)
             return
@@ -119,67 +112,57 @@ class Scheduler:
             return
         job.not_before_ms = 0  # passed: a clock that is set back must not bring it up again
         before = job.cursor
-        job.cursor = moved_to(before, settlement.cursor_ms)
+        job.cursor = replace(before, due_ms=settlement.cursor_ms)
         several = len(settlement.runs) > 1
-        starts = [RunRequest(trigger=SCHEDULED, due_ms=due_ms, patient=several) for due_ms in settlement.runs]
-        missed = [skipped_of(job.id, Outcome.MISSED, stretch, now_ms, stretch.reason) for stretch in settlement.missed]
-        due = DueRuns(job=job, starts=starts, cursor=job.cursor, expects=job.recorded, skipped=missed)
-        self._fired.append(_Fired(due, before))
+        requests = [RunRequest(trigger=SCHEDULED, due_ms=due_ms, made_up_for=several) for due_ms in settlement.runs]
+        missed = [skipped_of(job.id, Outcome.MISSED, each, now_ms, each.reason) for each in settlement.missed]
+        self._due.append(DueRuns(job=job, requests=requests, before=before, cursor=job.cursor, skipped=missed))
 
     def _claim(self) -> None:
-        """What came due in one wake-up is claimed together, which costs half as much; in slices, since the store
-        is not to be held up by ten thousand at once."""
-        fired, self._fired = self._fired, []
-        for start in range(0, len(fired), CLAIMED_TOGETHER):
-            together = fired[start : start + CLAIMED_TOGETHER]
-            claim = self._runner.start_due([each.due for each in together])
-            for each in together:
-                each.due.job.moving = claim
+        """Claim together what came due in one wake-up, which costs half as much; in slices, since the store is not to
+        be held up by ten thousand at once."""
+        due, self._due = self._due, []
+        for start in range(0, len(due), CLAIMED_TOGETHER):
+            together = due[start : start + CLAIMED_TOGETHER]
+            claim = self._runner.start_due(together)
+            self._claims.update((each.job.id, claim) for each in together)
             claim.add_done_callback(partial(self._answered, together))
 
-    def _answered(self, fired: Sequence[_Fired], claim: Future[list[RunId | None]]) -> None:
-        for each in fired:
-            each.due.job.moving = None
-        self._restore_if_refused(fired, CancelledError() if claim.cancelled() else claim.exception())
-        if self._put_off:
-            for each in fired:
-                self._fire_again(each.due.job)
-
-    def _fire_again(self, job: LiveJob) -> None:
-        if job.id in self._put_off:
+    def _answered(self, due: Sequence[DueRuns], claim: Claims) -> None:
+        """Note that the cursors have moved, or put them back where the store has refused that."""
+        error = CancelledError() if claim.cancelled() else claim.exception()
+        for each in due:
+            del self._claims[each.job.id]
+        for each in due:
+            if error is None:
+                each.job.recorded = each.cursor
+                self._refused.pop(each.job.id, None)
+            elif isinstance(error, CursorMoved):
+                self._go_by_the_record(each, error)
+            else:
+                self._restore(each, error)
+        for job in [each.job for each in due if each.job.id in self._put_off]:
             self._put_off.remove(job.id)
             self.watch(job)
 
-    def _restore_if_refused(self, fired: Sequence[_Fired], error: BaseException | None) -> None:
-        if isinstance(error, CursorMoved):
-            for each in fired:
-                self._go_by_the_record(each, error)
-            return
-        if error is not None:
-            for each in fired:
-                self._restore(each.due.job, each.before, error)
-            return
-        for each in fired:
-            each.due.job.recorded = each.due.cursor
-            self._refused.pop(each.due.job.id, None)
-
-    def _go_by_the_record(self, fired: _Fired, moved: CursorMoved) -> None:
-        """Another job in this commit, or this one, was claimed by somebody else: go on from where the store has it."""
-        job = fired.due.job
-        job.cursor = fired.before
+    def _go_by_the_record(self, due: DueRuns, moved: CursorMoved) -> None:
+        """Go on from where the store has the cursor: this job, or another of this commit, was claimed elsewhere."""
+        job = due.job
+        job.cursor = due.before
         if job.id == moved.job:
             log.warning(
                 "a due time had been claimed already: the schedule goes on from where it is on record", job=job.id
             )
             job.recorded = moved.found if isinstance(moved.found, Cursor) else None
-            job.cursor = job.recorded or fired.before
+            job.cursor = job.recorded or due.before
         self.watch(job)
 
-    def _restore(self, job: LiveJob, before: Cursor, error: BaseException) -> None:
+    def _restore(self, due: DueRuns, error: BaseException) -> None:
+        """Put the cursor back where it was, and try again in a while."""
+        job, now_ms = due.job, self._clock.now_ms()
         tell_refusal("a due run could not be claimed", error, job=job.id, again_in_ms=CLAIM_PATIENCE_MS)
-        due_ms = min(before.due_ms, job.cursor.due_ms)  # earlier than before where the clock has jumped back meanwhile
+        due_ms = min(due.before.due_ms, job.cursor.due_ms)  # the clock may have jumped back meanwhile
         job.cursor = replace(job.cursor, due_ms=due_ms)
-        now_ms = self._clock.now_ms()
         job.not_before_ms = now_ms + CLAIM_PATIENCE_MS
         self._refused.setdefault(job.id, now_ms)
         self.watch(job)
@@ -203,7 +186,7 @@ class Scheduler:
         async with self._one_at_a_time:
             try:
                 self._drop_timers(jobs)
-                while claims := {job.moving for job in jobs if job.moving is not None}:
+                while claims := {self._claims[job.id] for job in jobs if job.id in self._claims}:
                     await wait(claims)
                     self._drop_timers(jobs)  # those of claims that were refused are set again
                 yield
@@ -307,10 +290,13 @@ class Scheduler:
 
 
 def _keeps_its_schedule(job: LiveJob) -> bool:
-    """Whether its cursor tells when it is due: not that of a newcomer, of a job that is or was away, nor, after an
-    edit of the schedule, until the store has taken that."""
+    """Return whether the job's cursor tells when it is due here.
+
+    That of a new job does not, nor of one that is or was away, nor, after an edit of the schedule, until the store has
+    taken that.
+    """
     cursor = job.cursor
-    is_away = job.gone or cursor.idle_since_ms is not None
+    is_away = job.gone or not job.mine or cursor.idle_since_ms is not None
     return job.scheduled and not is_away and cursor.schedule == schedule_text(job.spec.schedule)
 
 

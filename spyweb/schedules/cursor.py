@@ -64,17 +64,6 @@ def waits_for_the_past(schedule: Schedule, cursor_ms: int, now_ms: int) -> bool:
             return False
 
 
-def moved_to(known: Cursor, due_ms: int) -> Cursor:
-    """Everything up to this due time has been dealt with.  At each run: `replace` takes longer."""
-    return Cursor(
-        job=known.job,
-        due_ms=due_ms,
-        schedule=known.schedule,
-        paused=known.paused,
-        idle_since_ms=known.idle_since_ms,
-    )
-
-
 def deactivated(known: Cursor, now_ms: int) -> Cursor:
     """The cursor of a job that is absent, disabled or paused from now on."""
     return _idle(known, now_ms)

@@ -12,12 +12,12 @@ from pathlib import Path
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import Problem, Refused
-from spyweb.model import JobId, Run, RunId, TriggerType
+from spyweb.model import JobId, Run, RunId
 from spyweb.monitor.expectations import is_short
 from spyweb.outbox.sender import OutboxSender
 from spyweb.reload.swap import Reloader
-from spyweb.runs.claims import RunRequest, by_hand
 from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.requests import by_hand
 from spyweb.runs.runner import Runner
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.schedules.due import earliest, upcoming
@@ -87,8 +87,8 @@ class DaemonService:
             cursor=job.cursor,
             next_due_ms=next(self._upcoming(job), None),
             last=job.last,
-            in_flight=len(job.in_flight),
-            waiting=len(job.waiting) + len(job.delayed),
+            in_flight=len(job.queue.in_flight),
+            waiting=job.queue.waiting_count,
             generation=job.code.generation,
             vms=self.vms_of(job.id),
             error=join_problems(job.problems),
@@ -123,8 +123,8 @@ class DaemonService:
     def _states(self) -> Iterator[JobState]:
         """Yield the state of each job alone: with ten thousand jobs, their whole views would hold the loop up."""
         for job in self.live:
-            waiting = bool(job.waiting or job.delayed)
-            yield state_of(job.spec, job.cursor, running=bool(job.in_flight), waiting=waiting)
+            running, waiting = bool(job.queue.in_flight), bool(job.queue.waiting_count)
+            yield state_of(job.spec, job.cursor, running=running, waiting=waiting)
         for _ in self._broken():
             yield JobState.BROKEN
 
@@ -150,8 +150,7 @@ class DaemonService:
 
         Raises Refused when it makes no sense now.
         """
-        start = RunRequest(trigger={"type": TriggerType.MANUAL.value})
-        return next(iter(await self.runner.start_by_hand(self._live(job), start)), None)
+        return next(iter(await self.runner.start_by_hand(self._live(job), by_hand())), None)
 
     async def pause(self, job: JobId) -> None:
         await self.scheduler.pause(self._live(job))
@@ -166,8 +165,7 @@ class DaemonService:
         run itself goes on.
         """
         watcher = RunWatcher(self.clock)
-        start = by_hand(watcher, debug=debug)
-        await self.runner.start_by_hand(self._live(job), start)
+        await self.runner.start_by_hand(self._live(job), by_hand(watcher, debug=debug))
         try:
             while True:
                 event = await watcher.next()

@@ -9,7 +9,7 @@ from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Host, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId
-from spyweb.runs.attempt import CountingHost
+from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.live import LiveJob
 
 SUCCESS = Ending(outcome=Outcome.SUCCESS)
@@ -74,7 +74,7 @@ class FakeMonitors:
         self.story: list[str] = []
         self.contexts: list[Mapping[str, object]] = []
 
-    async def iterate(self, job: LiveJob, run: Run, host: CountingHost, ctx: Mapping[str, object]) -> Ending:
+    async def iterate(self, job: LiveJob, run: Run, host: OpDispatcher, ctx: Mapping[str, object]) -> Ending:
         self.story.append(f"iterate {job.id}")
         self.contexts.append(ctx)
         return SUCCESS

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from asyncio import Future, Task, TaskGroup, get_running_loop
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -32,7 +32,7 @@ from spyweb.settings import HttpSettings
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import FakeMachine
 from tests.fakes.memory.memory import MemoryStore
-from tests.fakes.town import make_job
+from tests.fakes.town import SilentHost, make_job
 
 SHOP = JobId("shop")
 URL = "http://shop.example/"
@@ -199,16 +199,12 @@ def _crossed(value: object) -> object:
             return value
 
 
-@dataclass(slots=True)
-class FakeHost:
-    """Of a run: keeps what it logs."""
+class FakeHost(SilentHost):
+    """The host of a run that keeps what it logs."""
 
-    lines: list[str] = field(default_factory=list)
-    storage_errors: int = 0
-    sql_cpu_ms: int = 0
-
-    def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
-        raise AssertionError(name)
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
 
     def log(self, level: str, text: bytes) -> None:
         self.lines.append(f"{level} {text.decode()}")

@@ -6,11 +6,13 @@ from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 from spyweb.lua.session import Code
 from spyweb.model import Cursor, Every, JobId, JobSpec, Run
-from spyweb.runs.attempt import CountingHost, Observer, Surroundings
+from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.requests import Observer
 from spyweb.runs.runner import Runner
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.stalls import StallRecorder
@@ -39,18 +41,27 @@ def make_job(name: str = "prices", **settings: object) -> LiveJob:
     return LiveJob(spec=spec, code=code, digest="1", cursor=Cursor(job=spec.id, due_ms=0, schedule=""))
 
 
-@dataclass(slots=True)
-class SilentHost:
-    storage_errors: int = 0
-    sql_cpu_ms: int = 0
+class SilentHost(OpDispatcher):
+    """The host of a run without ops, which counts what a test says."""
 
-    async def op(self, name: str, arguments: Sequence[object]) -> Sequence[object]:
+    def __init__(self, *, sql_cpu_ms: int = 0) -> None:
+        self._sql_cpu_ms = sql_cpu_ms
+
+    @property
+    def storage_errors(self) -> int:
+        return 0
+
+    @property
+    def sql_cpu_ms(self) -> int:
+        return self._sql_cpu_ms
+
+    def op(self, name: str, arguments: Sequence[object]) -> NoReturn:
         raise AssertionError(name)
 
     def log(self, level: str, text: bytes) -> None: ...
 
 
-def silent_host(_job: LiveJob, _run: Run, _observer: Observer | None) -> CountingHost:
+def silent_host(_job: LiveJob, _run: Run, _observer: Observer | None) -> OpDispatcher:
     return SilentHost()
 
 
@@ -90,28 +101,6 @@ def tell(run: Run) -> str:
     return f"{text} x{run.count}" if run.count > 1 else text
 
 
-def make_surroundings(
-    store: MemoryStore,
-    live: LiveJobs,
-    machine: FakeMachine,
-    monitors: FakeMonitors,
-    clock: FakeClock,
-    stalls: StallRecorder | None = None,
-) -> Surroundings:
-    return Surroundings(
-        machine=machine,
-        monitors=monitors,
-        runs=store.runs,
-        events=store.events,
-        live=live,
-        clock=clock,
-        host_for=silent_host,
-        run_ended=lambda _run: None,
-        random=lambda: 0.5,
-        stalls=stalls or StallRecorder(),
-    )
-
-
 @asynccontextmanager
 async def town(
     store: MemoryStore | None = None, clock: FakeClock | None = None, stalls: StallRecorder | None = None
@@ -120,7 +109,18 @@ async def town(
     store = store or MemoryStore(clock)
     live, machine, monitors = LiveJobs(), FakeMachine(), FakeMonitors()
     async with TaskGroup() as tasks:
-        runner = Runner(make_surroundings(store, live, machine, monitors, clock, stalls), tasks)
+        runner = Runner(
+            store=store,
+            live=live,
+            pool=machine,
+            monitors=monitors,
+            clock=clock,
+            host_for=silent_host,
+            run_ended=lambda _run: None,
+            random=lambda: 0.5,
+            stalls=stalls or StallRecorder(),
+            tasks=tasks,
+        )
         timers = FakeTimers(clock)
         scheduler = Scheduler(timers=timers, live=live, runner=runner, runs=store.runs, clock=clock)
         yield Town(

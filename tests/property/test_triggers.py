@@ -82,7 +82,7 @@ class World:
         for task in list(t.town.tasks._tasks):  # nothing of what it still does is recorded
             task.cancel()
         for job in t.town.live:
-            for delay in job.delayed.values():
+            for delay in job.queue.delayed.values():
                 delay.timer.cancel()
         await self.clock.turn()
 

@@ -37,8 +37,8 @@ def test_a_paused_job_is_not_scheduled_and_a_disabled_one_follows_nobody() -> No
 def test_a_claim_on_its_way_makes_a_job_busy() -> None:
     live = LiveJobs()
     live.add(job := make_job())
-    job.claiming = 1
-    assert job.busy
+    job.queue.claim(job.spec)
+    assert job.queue.is_busy
     assert live.is_busy()
     assert live.running() == []
 
@@ -55,10 +55,10 @@ def test_who_listens_hears_of_awaited_jobs_when_they_change() -> None:
 def test_a_job_that_was_removed_while_it_was_busy_counts_until_its_runs_have_ended() -> None:
     live, run = LiveJobs(), Run(id=RunId(7), job=JobId("prices"), state=RunState.RUNNING)
     live.add(job := make_job())
-    job.in_flight[run.id] = run
+    job.queue.in_flight[run.id] = run
     live.remove(job.id)
     assert (live.running(), live.is_busy(), live.current(job)) == ([run], True, job)
     live.add(back := make_job())
-    assert (live.running(), back.in_flight, live.current(job)) == ([run], {7: run}, back)
-    del job.in_flight[run.id]
+    assert (live.running(), back.queue.in_flight, live.current(job)) == ([run], {7: run}, back)
+    del job.queue.in_flight[run.id]
     assert (live.running(), live.is_busy()) == ([], False)

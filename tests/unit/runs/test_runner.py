@@ -12,11 +12,11 @@ import pytest
 from spyweb.errors import NoAccess, Refused, StoreCorrupt, StoreError
 from spyweb.lua.session import Host, Request
 from spyweb.model import After, Ending, Every, JobId, Never, Outcome, Overlap, Retry, Run, RunId
-from spyweb.runs.attempt import STORE_PATIENCE, CountingHost, Observer
-from spyweb.runs.claims import RunRequest
+from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.live import LiveJob
-from spyweb.runs.overlap import QUEUE_LIMIT
-from spyweb.runs.runner import LAST_PATIENCE, STOP_PATIENCE
+from spyweb.runs.requests import Observer, RunRequest
+from spyweb.runs.run_queue import QUEUE_LIMIT
+from spyweb.runs.runner import LAST_PATIENCE, STOP_PATIENCE, STORE_PATIENCE
 from spyweb.stalls import TOO_OFTEN, Work
 from spyweb.store.protocol import Change
 from tests.fakes.changes import refuse
@@ -25,7 +25,7 @@ from tests.fakes.hanging import HangingRecord
 from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS
 from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.stalling import Hands
-from tests.fakes.town import Town, make_job, silent_host, town
+from tests.fakes.town import SilentHost, Town, make_job, silent_host, town
 
 BY_HAND = RunRequest(trigger={"type": "manual"})
 PRICES = JobId("prices")
@@ -114,7 +114,7 @@ async def test_no_more_wait_than_a_queue_holds_however_many_claims_are_on_their_
         with pytest.raises(Refused, match=f"{QUEUE_LIMIT} runs are waiting already"):
             t.runner.start_by_hand(job, BY_HAND)
         await t.clock.turn()
-        assert len(job.waiting) == QUEUE_LIMIT
+        assert len(job.queue.waiting) == QUEUE_LIMIT
 
 
 async def test_replace_cancels_what_runs_and_drops_what_waits() -> None:
@@ -548,7 +548,7 @@ async def test_a_bug_in_one_run_does_not_end_the_others() -> None:
         await t.settle(job)
         t.runner.start_by_hand(job, BY_HAND)
         await t.clock.turn()
-        assert not job.busy
+        assert not job.queue.is_busy
         assert await t.record() == ["prices manual failed"]
 
 
@@ -579,20 +579,20 @@ async def test_whoever_watches_a_run_whose_end_a_damaged_store_does_not_take_hea
         t.machine.finish(1)
         await t.clock.turn()
         assert [ending.outcome for ending in watcher.seen] == [Outcome.SUCCESS]
-        assert not job.busy
+        assert not job.queue.is_busy
         assert await t.record() == ["prices manual running"]
 
 
 async def test_a_run_whose_host_can_not_be_made_fails_and_leaves_its_job_free() -> None:
     hosts, watcher = [MemoryError()], Watcher()
 
-    def host_for(job: LiveJob, run: Run, observer: Observer | None) -> CountingHost:
+    def host_for(job: LiveJob, run: Run, observer: Observer | None) -> OpDispatcher:
         if hosts:
             raise hosts.pop()
         return silent_host(job, run, observer)
 
     async with town() as t:
-        t.runner._around = replace(t.runner._around, host_for=host_for)
+        t.runner.host_for = host_for
         job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
         await t.settle(job)
         t.runner.start_by_hand(job, RunRequest(trigger={"type": "manual"}, observer=watcher))
@@ -603,13 +603,8 @@ async def test_a_run_whose_host_can_not_be_made_fails_and_leaves_its_job_free() 
 
 
 async def test_a_runs_row_counts_what_its_sql_took_of_a_processor() -> None:
-    def host_for(job: LiveJob, run: Run, observer: Observer | None) -> CountingHost:
-        host = silent_host(job, run, observer)
-        host.sql_cpu_ms = 1500  # type: ignore[misc]  # of the silent one it can be set
-        return host
-
     async with town() as t:
-        t.runner._around = replace(t.runner._around, host_for=host_for)
+        t.runner.host_for = lambda *_: SilentHost(sql_cpu_ms=1500)
         job = make_job(schedule=Never())
         await t.settle(job)
         t.runner.start_by_hand(job, BY_HAND)
@@ -634,3 +629,34 @@ async def test_what_a_run_did_to_the_loop_stands_on_its_row_and_goes_with_a_dele
         assert await t.record() == ["prices manual success"] * (TOO_OFTEN - 1) + ["prices manual failed"]
         delete(t, job)
         assert recorder.refused() == {}
+
+
+async def test_what_follows_in_a_job_that_another_daemon_owns_is_left_on_record_for_that() -> None:
+    async with town() as t:
+        first = make_job(schedule=Never())
+        second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
+        second.mine = False
+        await t.settle(first, second)
+        t.runner.start_by_hand(first, BY_HAND)
+        await t.clock.turn()
+        assert await t.record() == ["prices manual success", "report after waiting"]
+
+
+async def test_a_job_that_comes_back_while_its_claim_is_on_its_way_is_busy_with_that_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with town() as t:
+        t.machine.held.add(PRICES)
+        await t.settle(job := make_job(schedule=Never()))
+        with monkeypatch.context() as patch:
+            patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
+            t.runner.start_by_hand(job, BY_HAND)
+            delete(t, job)
+            t.live.add(back := make_job(schedule=Never()))
+            with pytest.raises(Refused, match="busy"):
+                t.runner.start_by_hand(back, BY_HAND)
+            await hanging.grant()
+        t.machine.finish(1)
+        await t.clock.turn()
+        assert not back.queue.is_busy
+        assert await t.record() == ["prices manual success"]

@@ -24,8 +24,8 @@ from spyweb.model import (
     RunId,
     RunState,
 )
-from spyweb.runs.claims import RunRequest
-from spyweb.runs.lineup import CAUSED_LIMIT
+from spyweb.runs.requests import RunRequest
+from spyweb.runs.run_queue import CAUSED_LIMIT
 from spyweb.runs.triggers import MOST_DEPTH, PAGE
 from spyweb.store.protocol import BEFORE_ALL, GLOBAL, ChangeEvent, Origin, Position, Put, WantedChange
 from tests.fakes.changes import refuse
@@ -279,7 +279,7 @@ async def test_changes_for_a_job_that_is_gone_leave_the_store() -> None:
         t.town.live.remove(ORDERS)
         t.town.live.link()
         t.town.runner.forget(job)
-        t.town.machine.finish(next(iter(job.in_flight)))
+        t.town.machine.finish(next(iter(job.queue.in_flight)))
         await t.town.clock.turn()
 
         assert await t.left() == []

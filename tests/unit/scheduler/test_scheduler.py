@@ -774,3 +774,16 @@ async def test_overlap_queue_runs_every_due_time_in_its_turn() -> None:
 
 def test_a_run_is_told_in_one_line() -> None:
     assert tell(Run(id=RunId(1), job=JobId("a"), state=RunState.WAITING, attempt=2)) == "a - waiting attempt 2"
+
+
+async def test_a_job_that_another_daemon_owns_is_not_woken_for() -> None:
+    async with town() as t:
+        job = make_job()
+        job.mine = False
+        await t.settle(job)
+        await t.clock.turn(120)
+        assert await t.record() == []
+        job.mine = True
+        t.scheduler.watch(job)
+        await t.clock.turn(60)
+        assert t.machine.story == ["run prices"] * 2, "what has passed, and what is due now"

@@ -1,0 +1,176 @@
+"""The runs of one job that have not ended: on their way to the store, waiting, or in flight.
+
+The queue alone admits a run, counts it and says which one starts next.  The job's `overlap` decides about runs of the
+schedule and by hand.  Runs that changes of state have started go one at a time and in the order of the changes,
+whatever `overlap` says; while one of them waits to be tried again, those of later changes of the same key wait with it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from spyweb.clock import Handle
+from spyweb.model import JobSpec, Overlap, Run, RunId, RunState
+from spyweb.runs.state_trigger import Trigger, event_of, is_caused, subject_of
+from spyweb.store.protocol import NewRun
+
+QUEUE_LIMIT = 100  # runs of one job that may wait
+CAUSED_LIMIT = 200  # runs of one job that wait because of changes; further changes wait in the store
+
+
+class Admission(StrEnum):
+    START = "start"
+    WAIT = "wait"  # until the job is idle
+    REPLACE = "replace"  # wait, and cancel what runs and what waits
+    SKIP = "skip"
+
+
+def admit(overlap: Overlap, *, busy: bool, waiting: int, made_up_for: int = 0) -> Admission:
+    """Decide about a run of the schedule or by hand.
+
+    `made_up_for`: it is one of at most so many due times that are made up for, and waits where another would be
+    skipped.
+    """
+    if not busy or overlap is Overlap.ALLOW:
+        return Admission.START
+    if overlap is Overlap.REPLACE and not made_up_for:
+        return Admission.REPLACE
+    if overlap is Overlap.QUEUE or made_up_for:
+        return Admission.WAIT if waiting < max(QUEUE_LIMIT, made_up_for) else Admission.SKIP
+    return Admission.SKIP
+
+
+class DelayedRun(NamedTuple):
+    """A retry, until its delay has passed."""
+
+    run: Run
+    timer: Handle
+
+
+class RunQueue:
+    """Admits, counts and starts the runs of one job."""
+
+    __slots__ = ("_claimed_to_start", "_claimed_to_wait", "_serves_change", "delayed", "in_flight", "waiting")
+
+    def __init__(self) -> None:
+        self.in_flight: dict[RunId, Run] = {}
+        self.waiting: list[Run] = []  # for their turn; a deque takes more memory, and most jobs are idle
+        self.delayed: dict[RunId, DelayedRun] = {}
+        self._claimed_to_start = 0  # on their way to the store
+        self._claimed_to_wait = 0  # likewise; without those that changes start
+        self._serves_change = False  # a run that a change has started is about to start, or runs
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.in_flight or self._claimed_to_start)
+
+    @property
+    def waiting_count(self) -> int:
+        """How many runs on record have not started."""
+        return len(self.waiting) + len(self.delayed)
+
+    @property
+    def room_for_caused(self) -> int:
+        """How many more runs may be claimed for changes."""
+        waiting = [*self.waiting, *(delayed.run for delayed in self.delayed.values())]
+        return max(0, CAUSED_LIMIT - sum(map(is_caused, waiting)))
+
+    def admission(self, spec: JobSpec, *, made_up_for: bool = False) -> Admission:
+        """Say what would become of another run of the schedule or by hand."""
+        waiting = self._claimed_to_wait
+        if self.waiting:
+            waiting += sum(not is_caused(run) for run in self.waiting)
+        limit = spec.misfire.limit if made_up_for else 0
+        return admit(spec.overlap, busy=self.is_busy, waiting=waiting, made_up_for=limit)
+
+    def claim(self, spec: JobSpec, *, made_up_for: bool = False) -> Admission:
+        """Admit a run of the schedule or by hand; unless it is skipped, it counts until `settle`."""
+        admission = self.admission(spec, made_up_for=made_up_for)
+        if admission is Admission.START:
+            self._claimed_to_start += 1
+        elif admission is not Admission.SKIP:
+            self._claimed_to_wait += 1
+        return admission
+
+    def claim_for_change(self, spec: JobSpec, trigger: Trigger) -> Admission:
+        """Admit a run that a change has started: at once where nothing is before it, else it waits for its turn."""
+        is_free = not self.is_busy or spec.overlap is Overlap.ALLOW
+        candidate = Run(id=RunId(0), job=spec.id, state=RunState.WAITING, trigger=trigger)
+        if not is_free or any(map(is_caused, self.waiting)) or not self._may_follow(candidate):
+            return Admission.WAIT
+        self._claimed_to_start += 1
+        self._serves_change = True
+        return Admission.START
+
+    def settle(self, new: NewRun, run: Run | None) -> None:
+        """Count a claim no longer: the store has answered.
+
+        `run` is what is on record, None where the store refused it or had recorded it before.
+        """
+        is_caused_by_change = new.event is not None
+        if new.state is RunState.RUNNING:
+            self._claimed_to_start -= 1
+            if run is not None:
+                self.in_flight[run.id] = run
+            elif is_caused_by_change:
+                self._serves_change = False
+        elif not is_caused_by_change:
+            self._claimed_to_wait -= 1
+
+    def line_up(self, run: Run) -> None:
+        """Let a run wait for its turn: one that a change has started in the order of the changes, others last."""
+        event = event_of(run.trigger)
+        place = len(self.waiting)
+        if event is not None:
+            later = (index for index, other in enumerate(self.waiting) if (event_of(other.trigger) or 0) > event)
+            place = next(later, place)
+        self.waiting.insert(place, run)
+
+    def start_next(self, spec: JobSpec, now_ms: int) -> Run | None:
+        """Return the run whose turn it is; it is in flight now."""
+        if not self.waiting or (self.is_busy and spec.overlap is not Overlap.ALLOW):
+            return None
+        for index, waiting in enumerate(self.waiting):
+            if not is_caused(waiting) or self._may_follow(waiting):
+                del self.waiting[index]
+                run = replace(waiting, state=RunState.RUNNING, started_ms=now_ms)
+                self.in_flight[run.id] = run
+                self._serves_change |= is_caused(run)
+                return run
+        return None
+
+    def _may_follow(self, run: Run) -> bool:
+        """Return whether no earlier change is still at work that this run's change has to wait for."""
+        delayed = {subject_of(delayed.run) for delayed in self.delayed.values()}
+        return not self._serves_change and subject_of(run) not in delayed
+
+    def leave(self, run: Run) -> None:
+        """Count a run as in flight no longer."""
+        self.in_flight.pop(run.id, None)
+        if is_caused(run):
+            self._serves_change = False
+
+    def make_way(self) -> list[Run]:
+        """Give up the runs that wait, and return them; not those of changes, since a change comes only once."""
+        dropped = [run for run in self.waiting if not is_caused(run)]
+        self.waiting = [run for run in self.waiting if is_caused(run)]
+        return dropped
+
+    def clear(self) -> list[Run]:
+        """Give up every run that has not started, and return them."""
+        for delayed in self.delayed.values():
+            delayed.timer.cancel()
+        dropped = [*(delayed.run for delayed in self.delayed.values()), *self.waiting]
+        self.delayed.clear()
+        self.waiting.clear()
+        return dropped
+
+    def busy_with(self, spec: JobSpec) -> str:
+        """Say why a run is skipped."""
+        if spec.overlap is Overlap.QUEUE:
+            return f"overlap: {QUEUE_LIMIT} runs are waiting already"
+        running = ", ".join(map(str, self.in_flight)) or "about to start"
+        return f"overlap: the job is busy (run {running})"

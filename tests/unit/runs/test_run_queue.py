@@ -1,0 +1,162 @@
+"""Which runs of a job are admitted, how they are counted, and whose turn it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from spyweb.model import JobId, Overlap, Run, RunId, RunState
+from spyweb.runs.live import LiveJob
+from spyweb.runs.records import run_of
+from spyweb.runs.run_queue import CAUSED_LIMIT, QUEUE_LIMIT, Admission, DelayedRun, admit
+from spyweb.store.protocol import NewRun
+from tests.fakes.clock import FakeClock
+from tests.fakes.town import make_job
+
+
+def by_change(event: int, key: str = "k", run: int | None = None) -> Run:
+    trigger = {"type": "state", "scope": "orders", "key": key, "event": event}
+    return Run(id=RunId(run or event), job=JobId("prices"), state=RunState.WAITING, trigger=trigger)
+
+
+def by_hand(run: int = 100) -> Run:
+    return Run(id=RunId(run), job=JobId("prices"), state=RunState.WAITING, trigger={"type": "manual"})
+
+
+def waiting(*runs: Run, overlap: Overlap = Overlap.SKIP) -> LiveJob:
+    job = make_job(overlap=overlap)
+    for run in runs:
+        job.queue.line_up(run)
+    return job
+
+
+def delay(job: LiveJob, run: Run) -> None:
+    job.queue.delayed[run.id] = DelayedRun(run, FakeClock().call_later(1, lambda: None))
+
+
+def all_taken(job: LiveJob) -> list[int]:
+    """Start as many as may start, each ending at once."""
+    taken = []
+    while run := job.queue.start_next(job.spec, 1_000):
+        taken.append(int(run.id))
+        job.queue.leave(run)
+    return taken
+
+
+def claim_of_change(job: LiveJob, run: Run) -> Admission:
+    return job.queue.claim_for_change(job.spec, run.trigger)
+
+
+def test_runs_of_changes_stand_in_the_order_of_the_changes_and_others_as_they_came() -> None:
+    job = waiting(by_change(2), by_hand(), by_change(5), by_change(1, run=9), by_change(4))
+
+    assert all_taken(job) == [9, 2, 100, 4, 5]
+
+
+def test_a_busy_job_starts_nothing_unless_its_runs_may_overlap() -> None:
+    job = waiting(by_hand(), by_change(1))
+    job.queue.claim(job.spec)
+    assert all_taken(job) == []
+    job = waiting(by_hand(), by_change(1), overlap=Overlap.ALLOW)
+    job.queue.claim(job.spec)
+
+    assert all_taken(job) == [100, 1]
+
+
+def test_while_a_change_is_served_the_next_waits_even_where_runs_may_overlap() -> None:
+    job = waiting(overlap=Overlap.ALLOW)
+    assert claim_of_change(job, by_change(1)) is Admission.START
+    job.queue.line_up(by_change(2))
+    job.queue.line_up(by_hand())
+
+    assert all_taken(job) == [100]
+
+
+def test_a_run_that_starts_is_in_flight_since_then_until_it_leaves() -> None:
+    job = waiting(by_hand(7))
+    run = job.queue.start_next(job.spec, 1_000)
+    assert run is not None
+    assert (run.state, run.started_ms, list(job.queue.in_flight)) == (RunState.RUNNING, 1_000, [7])
+    job.queue.leave(run)
+    assert not job.queue.is_busy
+
+
+def test_a_delayed_retry_holds_its_key_and_no_other() -> None:
+    job = waiting(by_change(2, "a"), by_change(3, "b"))
+    delay(job, by_change(1, "a"))
+
+    assert all_taken(job) == [3]
+
+
+def test_a_change_starts_a_run_at_once_only_where_nothing_is_before_it() -> None:
+    assert claim_of_change(waiting(), by_change(1)) is Admission.START
+    assert claim_of_change(waiting(by_change(1, "a")), by_change(2, "b")) is Admission.WAIT
+    job = waiting()
+    delay(job, by_change(1, "a"))
+    assert claim_of_change(job, by_change(2, "a")) is Admission.WAIT
+    assert claim_of_change(job, by_change(2, "b")) is Admission.START
+    assert claim_of_change(job, by_change(3, "b")) is Admission.WAIT
+
+
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_a_claim_of_a_change_that_did_not_become_a_run_holds_up_no_later_one(is_recorded: bool) -> None:
+    job = waiting(overlap=Overlap.ALLOW)
+    change = by_change(1)
+    claim_of_change(job, change)
+    new = NewRun(job=job.id, state=RunState.RUNNING, trigger=change.trigger, event=1)
+    job.queue.settle(new, run_of(RunId(1), new) if is_recorded else None)
+
+    assert job.queue.is_busy is is_recorded
+    assert claim_of_change(job, by_change(2)) is (Admission.WAIT if is_recorded else Admission.START)
+
+
+def test_room_is_counted_for_changes_alone_with_those_that_are_delayed() -> None:
+    job = waiting(by_change(1), by_change(2), by_hand())
+    delay(job, by_change(3))
+
+    assert (job.queue.room_for_caused, job.queue.waiting_count) == (CAUSED_LIMIT - 3, 4)
+
+
+def test_runs_of_changes_take_no_place_in_a_queue_of_others() -> None:
+    job = waiting(*map(by_change, range(1, QUEUE_LIMIT + 1)), overlap=Overlap.QUEUE)
+    assert job.queue.claim(job.spec) is Admission.START
+    assert job.queue.claim(job.spec) is Admission.WAIT
+
+
+def test_what_makes_way_is_not_what_changes_have_started() -> None:
+    job = waiting(by_change(1), by_hand())
+    assert [run.id for run in job.queue.make_way()] == [100]
+    assert all_taken(job) == [1]
+
+
+@pytest.mark.parametrize("overlap", Overlap)
+def test_an_idle_job_starts_whatever_its_overlap(overlap: Overlap) -> None:
+    assert admit(overlap, busy=False, waiting=0) is Admission.START
+
+
+@pytest.mark.parametrize(
+    ("overlap", "verdict"),
+    [
+        (Overlap.SKIP, Admission.SKIP),
+        (Overlap.QUEUE, Admission.WAIT),
+        (Overlap.REPLACE, Admission.REPLACE),
+        (Overlap.ALLOW, Admission.START),
+    ],
+)
+def test_a_busy_job_follows_its_overlap(overlap: Overlap, verdict: Admission) -> None:
+    assert admit(overlap, busy=True, waiting=0) is verdict
+
+
+def test_a_full_queue_takes_no_more() -> None:
+    assert admit(Overlap.QUEUE, busy=True, waiting=QUEUE_LIMIT) is Admission.SKIP
+
+
+@pytest.mark.parametrize("overlap", [Overlap.SKIP, Overlap.REPLACE, Overlap.QUEUE])
+def test_a_start_that_is_made_up_for_waits(overlap: Overlap) -> None:
+    assert admit(overlap, busy=True, waiting=0, made_up_for=1) is Admission.WAIT
+
+
+@pytest.mark.parametrize(("made_up_for", "verdict"), [(1, Admission.SKIP), (QUEUE_LIMIT + 1, Admission.WAIT)])
+def test_as_many_wait_as_may_be_made_up_for_where_that_is_more_than_a_queue(
+    made_up_for: int, verdict: Admission
+) -> None:
+    assert admit(Overlap.SKIP, busy=True, waiting=QUEUE_LIMIT, made_up_for=made_up_for) is verdict
