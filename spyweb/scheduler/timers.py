@@ -16,6 +16,7 @@ from spyweb.scheduler.calls import ScheduledCalls
 log = structlog.get_logger()
 
 TICK_MS = 15  # what comes due meanwhile shares a commit, and so do its ops: docs/design/0010
+LONGEST_MS = 24 * 3600 * 1000  # to an alarm, which may come before anything is due: no calendar knows every due time
 SPARE = 1_000  # timers that were dropped or replaced may stay on the heap, besides as many as there are
 ALARM = "the jobs' timers"  # as APScheduler knows it
 
@@ -105,7 +106,7 @@ class Timers:
         earliest_ms = self.next_wake_ms
         if earliest_ms is None or self._is_firing:
             return
-        alarm_ms = max(earliest_ms, self._earliest_alarm_ms)
+        alarm_ms = min(max(earliest_ms, self._earliest_alarm_ms), self._clock.now_ms() + LONGEST_MS)
         if self._alarm_ms is None or alarm_ms < self._alarm_ms:
             self._alarm_ms = alarm_ms
             self._calls.call_at(ALARM, alarm_ms, self._fire_due)

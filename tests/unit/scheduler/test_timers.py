@@ -6,7 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from spyweb.model import JobId
-from spyweb.scheduler.timers import TICK_MS, Timers
+from spyweb.scheduler.calls import ScheduledCalls
+from spyweb.scheduler.timers import LONGEST_MS, TICK_MS, Timers
 from tests.fakes.calls import FakeCalls
 from tests.fakes.clock import FakeClock
 
@@ -74,6 +75,19 @@ async def test_the_timers_wake_at_most_once_a_tick_and_fire_together_what_is_due
     await world.clock.turn(1)
     assert wakes == [100, 100 + TICK_MS, 100 + 2 * TICK_MS]
     assert world.fired == [(PRICES, 100), (PRICES, 115), (NEWS, 115), (PRICES, 130)]
+
+
+async def test_a_timer_may_be_set_for_a_moment_that_no_calendar_knows(world: World) -> None:
+    calls = ScheduledCalls(world.clock)
+    timers = Timers(world.clock, calls)
+    timers.set(PRICES, lambda _: 10**18, lambda: None)
+    timers.start()
+    assert timers.next_wake_ms == 10**18
+
+    world.set(PRICES, 3 * LONGEST_MS)
+    world.timers.start()
+    await world.clock.turn(4 * LONGEST_MS / 1000)
+    assert world.fired == [(PRICES, 3 * LONGEST_MS)]
 
 
 async def test_a_timer_that_is_set_while_others_fire_is_not_forgotten(world: World) -> None:
