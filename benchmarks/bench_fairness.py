@@ -21,9 +21,8 @@ from benchmarks.engine import Engine, make_job, open_engine, small_jobs
 from benchmarks.place import folder
 from benchmarks.table import Row, median, percentile, read_effort, show
 from spyweb.daemon.serve import open_listeners
-from spyweb.model import MIB, Every, Outcome, Run
+from spyweb.model import MIB, Durability, Every, Outcome, Run
 from spyweb.runs.live import LiveJob
-from spyweb.store.protocol import Durability
 
 CROWD, RATE = 200, 1000
 CPU_LIMIT_MS, TIMEOUT_MS = 1000, 2000

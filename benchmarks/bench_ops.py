@@ -20,7 +20,7 @@ from benchmarks.engine import make_job, open_engine
 from benchmarks.place import folder
 from benchmarks.table import Effort, Row, median, read_effort, show
 from spyweb.clock import RealClock
-from spyweb.store.protocol import Durability
+from spyweb.model import Durability
 from spyweb.store.sqlite.store import SqliteStore, open_store
 
 CROWDS = {1: 300, 8: 100, 64: 60, 512: 15}  # jobs → pairs of ops of each
@@ -44,7 +44,7 @@ Figures = dict[str, float]  # what → microseconds an op
 async def from_workers(root: Path, durability: Durability, crowds: dict[int, int]) -> Figures:
     figures = {}
     async with open_engine(root, durability=durability) as engine:
-        await engine.runtime.store.entries.set("", b"", GROWTH)
+        await engine.runtime.store.values.set("", b"", GROWTH)
         for jobs, pairs in crowds.items():
             crowd = [make_job(f"of{jobs}-{number}", OURS) for number in range(jobs)]
             await engine.call_all(crowd, {"pairs": 1})  # makes their VMs
@@ -55,7 +55,7 @@ async def from_workers(root: Path, durability: Durability, crowds: dict[int, int
 async def on_the_loop(root: Path, durability: Durability, crowds: dict[int, int]) -> Figures:
     figures = {}
     store = await open_store(root / "naive.db", clock=RealClock(), durability=durability)
-    await store.entries.set("", b"", GROWTH)
+    await store.values.set("", b"", GROWTH)
     for jobs, pairs in crowds.items():
         began = time.perf_counter()
         async with asyncio.TaskGroup() as tasks:
@@ -76,9 +76,9 @@ async def step_naively(store: SqliteStore, namespace: str, pairs: int) -> None:
         except StopIteration:
             return
         if what == b"set":
-            await store.entries.set(namespace, key, value[0])
+            await store.values.set(namespace, key, value[0])
         else:
-            answer = await store.entries.get(namespace, key)
+            answer = await store.values.get(namespace, key)
 
 
 async def one_round(durability: Durability, crowds: dict[int, int]) -> Figures:

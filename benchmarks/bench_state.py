@@ -29,8 +29,10 @@ from benchmarks.bench_store import GROWTH
 from benchmarks.place import folder
 from benchmarks.table import Effort, Row, read_effort, show
 from spyweb.clock import RealClock
-from spyweb.store.protocol import KEEP, Durability, Entry, Item, Put, Store
+from spyweb.model import Durability
+from spyweb.store.protocol import Store
 from spyweb.store.sqlite.store import SqliteStore, open_store
+from spyweb.store.values_protocol import KEEP, Entry, Item, Put
 
 CALLERS = 64
 COUNT = 20_000

@@ -34,8 +34,8 @@ from benchmarks.bench_store import GROWTH
 from benchmarks.engine import Engine, make_job, open_engine
 from benchmarks.place import folder
 from benchmarks.table import Effort, Row, median, percentile, read_effort, show
+from spyweb.model import Durability
 from spyweb.runs.live import LiveJob
-from spyweb.store.protocol import Durability
 
 JOBS, THREADS = 64, 16
 SYNCHRONOUS = {Durability.NORMAL: 1, Durability.FULL: 2}  # as SQLite numbers them
@@ -126,7 +126,7 @@ async def hand_over(engine: Engine, jobs: Sequence[LiveJob], times: int) -> list
 async def counted(root: Path, durability: Durability, effort: Effort) -> Figures:
     times = effort.of(500, 3)
     async with open_engine(root, durability=durability) as engine:
-        await engine.runtime.store.entries.set("", b"", GROWTH)
+        await engine.runtime.store.values.set("", b"", GROWTH)
         counters = [make_job(f"counter{number}", COUNT) for number in range(JOBS)]
         await count(engine, counters, 1, None)  # makes their VMs
         return {
@@ -168,7 +168,7 @@ async def by_size(root: Path, effort: Effort) -> list[Row]:
 @asynccontextmanager
 async def filled(root: Path, size: int) -> AsyncIterator[Engine]:
     async with open_engine(root) as engine:
-        await engine.runtime.store.entries.set("", b"", GROWTH)
+        await engine.runtime.store.values.set("", b"", GROWTH)
         await fill(engine.runtime.store, size)
         yield engine
 

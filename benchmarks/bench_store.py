@@ -22,8 +22,8 @@ import uvloop
 from benchmarks.place import describe_disk, folder
 from benchmarks.table import read_effort
 from spyweb.clock import RealClock
-from spyweb.model import Cursor, JobId, Outcome, RunState
-from spyweb.store.protocol import Change, Durability, End, NewRun
+from spyweb.model import Cursor, Durability, JobId, Outcome, RunState
+from spyweb.store.protocol import Change, End, NewRun
 from spyweb.store.sqlite.store import SqliteStore, open_store
 
 TABLE = "CREATE TABLE entry (namespace, key, value, PRIMARY KEY (namespace, key))"
@@ -102,7 +102,7 @@ async def share(callers: int, each: int, step: Callable[[int, int], Awaitable[No
 async def the_store(path: Path, durability: Durability) -> list[Result]:
     store = await open_store(path, clock=RealClock(), durability=durability)
     try:
-        await store.entries.set("", b"", GROWTH)
+        await store.values.set("", b"", GROWTH)
         return [*await entries(store), *await runs(store)]
     finally:
         await store.close()
@@ -110,11 +110,11 @@ async def the_store(path: Path, durability: Durability) -> list[Result]:
 
 async def entries(store: SqliteStore) -> list[Result]:
     async def write(caller: int, number: int) -> None:
-        await store.entries.set(f"job:{caller}", KEYS[number % 10], b"%020d" % number)
+        await store.values.set(f"job:{caller}", KEYS[number % 10], b"%020d" % number)
 
     async def alternate(caller: int, number: int) -> None:
         if number % 2:
-            await store.entries.get(f"job:{caller}", KEYS[number % 10])
+            await store.values.get(f"job:{caller}", KEYS[number % 10])
         else:
             await write(caller, number)
 

@@ -22,7 +22,7 @@ from spyweb.ops.world import Call
 from spyweb.runs.live import LiveJob
 from spyweb.runs.requests import RunRequest
 from spyweb.specs.watches import read_on
-from spyweb.store.protocol import Put
+from spyweb.store.values_protocol import Put
 
 SIGN = "store_get"  # the handler's first op
 HANDLER = b"function on_state(event) store_get('id:' .. event.new_value) end function run() store_get('id:-1') end"

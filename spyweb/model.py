@@ -212,6 +212,13 @@ class OnHookError(StrEnum):
     FAIL = "fail"
 
 
+class Durability(StrEnum):
+    """The accident that an acknowledged write survives."""
+
+    FULL = "full"  # the machine losing its power
+    NORMAL = "normal"  # the daemon being killed
+
+
 class OnStoreError(StrEnum):
     """The answer to a call of `store_*`, or of positional `state.*`, that the store could not carry out."""
 

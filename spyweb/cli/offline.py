@@ -26,7 +26,9 @@ from spyweb.store.access import no_access
 from spyweb.store.crypto.keys import find_key
 from spyweb.store.lock import hold_lock
 from spyweb.store.marker import Marker
-from spyweb.store.protocol import Change, Durability, Message, Record, Store
+from spyweb.store.outbox_protocol import Message
+from spyweb.store.protocol import Change, Store
+from spyweb.store.records_protocol import Record
 from spyweb.store.sqlite.damage import refuse_missing, size_of
 from spyweb.views.jobs import JobFacts, JobView, NextRun, broken_job, next_run, view_job, zone_of
 from spyweb.views.outbox import MessageView, view_message
@@ -167,7 +169,7 @@ class OfflineProject:
         store = await open_store(
             settings.path,
             clock=self._clock,
-            durability=Durability(settings.durability),
+            durability=settings.durability,
             read_only=read_only,
             key=self.key(),
             history=self._settings.state.history,

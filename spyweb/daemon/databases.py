@@ -16,7 +16,7 @@ from spyweb.settings.sections import USER_DB
 from spyweb.store.crypto.keys import find_key
 from spyweb.store.marker import Marker
 from spyweb.store.opening import open_any
-from spyweb.store.protocol import Durability, Store
+from spyweb.store.protocol import Store
 from spyweb.store.sqlite.damage import files_of, move_aside, size_of, wal_of
 from spyweb.store.sqlite.integrity import refuse_incomplete
 from spyweb.store.user_sql.connection import Opening
@@ -54,7 +54,7 @@ def put_aside(error: StoreCorrupt | StoreIncomplete, marker: Marker) -> None:
 
 
 async def open_configured(settings: Settings, clock: Clock, marker: Marker) -> Store:
-    store, durability = settings.store, Durability(settings.store.durability)
+    store, durability = settings.store, settings.store.durability
     is_new = not store.is_memory and not size_of(store.path)
     if not store.is_memory:
         refuse_incomplete(store.path, durability, marker.known())
@@ -86,7 +86,7 @@ def note_user_db(settings: Settings, marker: Marker) -> None:
 
 def user_db_opening(stack: AsyncExitStack, settings: Settings) -> Opening:
     """Say where scripts' own tables are: beside the store's, or for a store in memory in a folder that goes with it."""
-    store, durability = settings.store, Durability(settings.store.durability)
+    store, durability = settings.store, settings.store.durability
     if store.is_memory:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="spyweb-")))
         return Opening(path=folder / USER_DB, engine=None, durability=durability)

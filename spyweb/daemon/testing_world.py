@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from spyweb.clock import Clock
 from spyweb.errors import OpError, SpywebError
 from spyweb.lua.session import Host
+from spyweb.model import Durability
 from spyweb.ops.answer import Results
 from spyweb.ops.disk import Files
 from spyweb.ops.locks import LockKeeper
@@ -22,7 +23,6 @@ from spyweb.ops.sources import Sources
 from spyweb.ops.world import JobLog, World
 from spyweb.settings import HttpSettings, Settings
 from spyweb.settings.sections import DATABASE, USER_DB
-from spyweb.store.protocol import Durability
 from spyweb.store.sqlite.store import open_store
 from spyweb.store.user_sql.connection import Opening
 from spyweb.store.user_sql.spawner import SqlSpawner

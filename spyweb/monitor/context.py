@@ -21,7 +21,9 @@ from spyweb.monitor.unannounced import UnannouncedRecords
 from spyweb.ops.arguments import Mismatch
 from spyweb.ops.disk import Files
 from spyweb.ops.network.request import Http
-from spyweb.store.protocol import Outbox, Records, Runs
+from spyweb.store.outbox_protocol import Outbox
+from spyweb.store.protocol import Runs
+from spyweb.store.records_protocol import Records
 
 T = TypeVar("T")
 

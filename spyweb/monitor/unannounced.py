@@ -16,7 +16,7 @@ import structlog
 
 from spyweb.errors import StoreError
 from spyweb.model import JobId
-from spyweb.store.protocol import Record, Records
+from spyweb.store.records_protocol import Record, Records
 
 log = structlog.get_logger()
 

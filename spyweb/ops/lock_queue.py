@@ -15,7 +15,7 @@ from typing import Protocol
 
 from spyweb.clock import Handle
 from spyweb.model import RunId
-from spyweb.store.protocol import Held
+from spyweb.store.values_protocol import Held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from spyweb.clock import Clock, Handle
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import RunId
 from spyweb.ops.lock_queue import LockQueue, LockRequest
-from spyweb.store.protocol import Held, Locks
+from spyweb.store.values_protocol import Held, Locks
 
 log = structlog.get_logger()
 

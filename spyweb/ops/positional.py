@@ -28,7 +28,7 @@ from spyweb.ops.rules.values import Unstorable, prepared, value_from_lua
 from spyweb.ops.store import count_failure, raise_if_wanted
 from spyweb.ops.world import Call
 from spyweb.store.patterns import excess
-from spyweb.store.protocol import Entry, Transform
+from spyweb.store.values_protocol import Entry, Transform
 
 P = ParamSpec("P")
 T = TypeVar("T")

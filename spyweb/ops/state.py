@@ -16,7 +16,7 @@ from spyweb.ops.positional import CallFailed, KeyOrTable, PositionalCall, StoreQ
 from spyweb.ops.rules import sloth
 from spyweb.ops.rules.expiry import remaining
 from spyweb.ops.world import Call
-from spyweb.store.protocol import Entry, ValueStats
+from spyweb.store.values_protocol import Entry, ValueStats
 
 FAMILY = OpFamily(
     name="state",
@@ -178,7 +178,7 @@ def set_ttl(here: PositionalCall, key: Text, seconds: Number) -> StoreQuestion[b
     """Let a key end in so many seconds; never, for zero and less."""
     subject = here.subject(key)
     expires_ms = here.expiry(subject, seconds)
-    source = here.call.world.store.entries.expire(here.namespace, key, expires_ms)
+    source = here.call.world.store.values.expire(here.namespace, key, expires_ms)
     return StoreQuestion(source, lambda is_there: (True,) if is_there else subject.refusal("there is no such key"))
 
 

@@ -21,7 +21,8 @@ from spyweb.ops.answer import NOTHING, Results, StoreAnswer
 from spyweb.ops.arguments import Int, Text
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
-from spyweb.store.protocol import GLOBAL, Entries, Origin
+from spyweb.store.protocol import GLOBAL
+from spyweb.store.values_protocol import Origin, Values
 
 FAMILY = OpFamily(
     name="stored values",
@@ -41,7 +42,7 @@ log = structlog.get_logger()
 def store_set(call: Call, key: Text, value: Text) -> StoreAnswer[None]:
     """Keep a text, or a number as its text, under a key of this job's own, of at most 4 KB."""
     source = (
-        call.world.store.entries.set(call.namespace, key, value, origin=call.origin)
+        call.world.store.values.set(call.namespace, key, value, origin=call.origin)
         if len(key) <= KEY
         else _refused(key)
     )
@@ -51,7 +52,7 @@ def store_set(call: Call, key: Text, value: Text) -> StoreAnswer[None]:
 @op(types="(key: string|number): string? value")
 def store_get(call: Call, key: Text) -> StoreAnswer[bytes | None]:
     """The text under a key of this job's own, or nil."""
-    source = _entries(call, key).get(call.namespace, key)
+    source = _values(call, key).get(call.namespace, key)
     return _ask(call, "store_get", NIL, source)
 
 
@@ -59,7 +60,7 @@ def store_get(call: Call, key: Text) -> StoreAnswer[bytes | None]:
 def store_delete(call: Call, key: Text) -> StoreAnswer[None]:
     """Forget a key of this job's own; a missing one is fine."""
     source = (
-        call.world.store.entries.delete(call.namespace, key, origin=call.origin) if len(key) <= KEY else _refused(key)
+        call.world.store.values.delete(call.namespace, key, origin=call.origin) if len(key) <= KEY else _refused(key)
     )
     return _ask(call, "store_delete", NOTHING, source)
 
@@ -67,21 +68,21 @@ def store_delete(call: Call, key: Text) -> StoreAnswer[None]:
 @op(types="(key: string|number, value: string|number)")
 def global_store_set(call: Call, key: Text, value: Text) -> StoreAnswer[None]:
     """Keep a text, or a number as its text, under a key that all jobs share, of at most 4 KB."""
-    source = _entries(call, key).set(GLOBAL, key, value, origin=call.origin)
+    source = _values(call, key).set(GLOBAL, key, value, origin=call.origin)
     return _ask(call, "global_store_set", NOTHING, source)
 
 
 @op(types="(key: string|number): string? value")
 def global_store_get(call: Call, key: Text) -> StoreAnswer[bytes | None]:
     """The text under a key that all jobs share, or nil."""
-    source = _entries(call, key).get(GLOBAL, key)
+    source = _values(call, key).get(GLOBAL, key)
     return _ask(call, "global_store_get", NIL, source)
 
 
 @op(types="(key: string|number)")
 def global_store_delete(call: Call, key: Text) -> StoreAnswer[None]:
     """Forget a key that all jobs share; a missing one is fine."""
-    source = _entries(call, key).delete(GLOBAL, key, origin=call.origin)
+    source = _values(call, key).delete(GLOBAL, key, origin=call.origin)
     return _ask(call, "global_store_delete", NOTHING, source)
 
 
@@ -93,7 +94,7 @@ def global_store_incr(call: Call, key: Text, default: Int, delta: Int) -> StoreA
     written and `default` is given.
     """
     source = (
-        call.world.store.entries.increment(GLOBAL, key, default, delta, origin=call.origin)
+        call.world.store.values.increment(GLOBAL, key, default, delta, origin=call.origin)
         if len(key) <= KEY
         else _refused(key)
     )
@@ -119,8 +120,8 @@ class _Refusing:
 _REFUSING = _Refusing()
 
 
-def _entries(call: Call, key: bytes) -> Entries | _Refusing:
-    return call.world.store.entries if len(key) <= KEY else _REFUSING
+def _values(call: Call, key: bytes) -> Values | _Refusing:
+    return call.world.store.values if len(key) <= KEY else _REFUSING
 
 
 def _refused(key: bytes) -> Future[Any]:

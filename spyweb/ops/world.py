@@ -21,8 +21,9 @@ from spyweb.ops.sources import Sources
 from spyweb.ops.times import Times
 from spyweb.settings import StateSettings
 from spyweb.stalls import StallRecorder
-from spyweb.store.protocol import NOBODY, Origin, Store, agent_namespace, job_namespace
+from spyweb.store.protocol import Store, job_namespace
 from spyweb.store.user_sql.user_db import UserDatabase
+from spyweb.store.values_protocol import NOBODY, Origin, agent_namespace
 
 JobLog = Callable[[str, bytes], None]  # level, text
 

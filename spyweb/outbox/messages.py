@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from spyweb.model import JobId, Webhook
-from spyweb.store.protocol import Channel, NewMessage, Target
+from spyweb.store.outbox_protocol import Channel, NewMessage, Target
 
 
 class DesktopText(msgspec.Struct, frozen=True):

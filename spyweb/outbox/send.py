@@ -14,7 +14,7 @@ from spyweb.errors import FetchError
 from spyweb.ops.network.request import Fetch, Http, Response, clean_headers, parse_url
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox.messages import DesktopText
-from spyweb.store.protocol import Channel, Message
+from spyweb.store.outbox_protocol import Channel, Message
 
 DELIVERY_HEADER = "X-SpyWeb-Delivery"
 TIMEOUT_S = 30.0

@@ -25,7 +25,7 @@ from spyweb.outbox.messages import place_of
 from spyweb.outbox.send import DeliveryFailure, Send
 from spyweb.runs.retry import retry_delay_ms
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
-from spyweb.store.protocol import Channel, Message, Outbox, Target
+from spyweb.store.outbox_protocol import Channel, Message, Outbox, Target
 
 log = structlog.get_logger()
 

@@ -15,7 +15,7 @@ from spyweb.model import ChangeKind, On, Run, RunId, TriggerType
 from spyweb.ops.rules.values import result_of
 from spyweb.specs.watches import scope_of
 from spyweb.store.interchange.value_json import to_plain
-from spyweb.store.protocol import ChangeEvent, WantedChange
+from spyweb.store.values_protocol import ChangeEvent, WantedChange
 
 Trigger = Mapping[str, object]
 Subject = tuple[str, str]

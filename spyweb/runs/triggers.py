@@ -22,7 +22,8 @@ from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Runner
 from spyweb.runs.state_trigger import Trigger, caused_by, trigger_of
 from spyweb.specs.watches import concerns, scope_of, watches_of
-from spyweb.store.protocol import BEFORE_ALL, Change, Position, SkippedRange, Store, WantedChange
+from spyweb.store.protocol import Change, SkippedRange, Store
+from spyweb.store.values_protocol import BEFORE_ALL, Position, WantedChange
 
 log = structlog.get_logger()
 

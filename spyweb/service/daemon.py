@@ -23,7 +23,8 @@ from spyweb.scheduler.scheduler import Scheduler
 from spyweb.schedules.due import earliest, upcoming
 from spyweb.service.run_watch import RunWatcher
 from spyweb.service.state import StateService
-from spyweb.store.protocol import Records, Runs
+from spyweb.store.protocol import Runs
+from spyweb.store.records_protocol import Records
 from spyweb.views.health import Health, Vitals, view_health
 from spyweb.views.jobs import (
     JobFacts,

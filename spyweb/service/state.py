@@ -25,20 +25,9 @@ from spyweb.ops.rules.values import shown, size_of
 from spyweb.service.state_watch import watch
 from spyweb.settings import StateSettings
 from spyweb.store.interchange.lines import UNKNOWN_MS
-from spyweb.store.protocol import (
-    GLOBAL,
-    SCOPES,
-    Blind,
-    Drop,
-    Entry,
-    Item,
-    Leave,
-    NewRecord,
-    Put,
-    Store,
-    Transform,
-    job_namespace,
-)
+from spyweb.store.protocol import GLOBAL, Store, job_namespace
+from spyweb.store.records_protocol import NewRecord
+from spyweb.store.values_protocol import SCOPES, Blind, Drop, Entry, Item, Leave, Put, Transform
 from spyweb.views.state import ChangeView, EntryView, Imported, LockView, Moved, StateStats, view_entry, view_lock
 
 IN_MEMORY = ":memory:"  # what such a store calls its path

@@ -9,9 +9,9 @@ from functools import partial
 
 from spyweb.clock import Clock
 from spyweb.errors import Refused
-from spyweb.model import MIB
+from spyweb.model import MIB, ChangeKind
 from spyweb.ops.rules.values import size_of
-from spyweb.store.protocol import ChangeEvent, ChangeKind, Events, Watch
+from spyweb.store.values_protocol import ChangeEvent, Events, Watch
 from spyweb.views.state import ChangeView, view_change
 
 HEARTBEAT = 15.0  # seconds; without one, a watcher that has gone would be noticed at the next change only

@@ -3,7 +3,6 @@
 from spyweb.settings.load import examine_settings, load_settings
 from spyweb.settings.sections import (
     DaemonSettings,
-    Durability,
     HttpSettings,
     LogLevel,
     RecordsSettings,
@@ -17,7 +16,6 @@ from spyweb.settings.sections import (
 
 __all__ = [
     "DaemonSettings",
-    "Durability",
     "HttpSettings",
     "LogLevel",
     "RecordsSettings",

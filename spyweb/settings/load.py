@@ -14,7 +14,7 @@ from spyweb import __version__
 from spyweb.errors import ConfigError, Problem
 from spyweb.files import open_regular
 from spyweb.limits import PROJECT_FILE
-from spyweb.model import MIB, OnStoreError
+from spyweb.model import MIB, Durability, OnStoreError
 from spyweb.settings.reading import Reading, SettingsSource, unknown
 from spyweb.settings.sections import (
     DATABASE,
@@ -27,7 +27,6 @@ from spyweb.settings.sections import (
     SOCKET,
     USER_DB,
     DaemonSettings,
-    Durability,
     HttpSettings,
     LogFormat,
     LogLevel,

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from spyweb import __version__
-from spyweb.model import MIB, HistoryRule, OnStoreError
+from spyweb.model import MIB, Durability, HistoryRule, OnStoreError
 from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, MINUTE_MS, SECOND_MS
 
@@ -31,11 +31,6 @@ class LogFormat(StrEnum):
     AUTO = "auto"  # text on a terminal, else JSON
     JSON = "json"
     TEXT = "text"
-
-
-class Durability(StrEnum):
-    FULL = "full"  # survives a power cut
-    NORMAL = "normal"  # survives a crash of the daemon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

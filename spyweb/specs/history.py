@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spyweb.model import JobSpec
-from spyweb.store.protocol import HistoryRules, job_namespace
+from spyweb.store.protocol import job_namespace
+from spyweb.store.values_protocol import HistoryRules
 
 
 def history_rules(configured: HistoryRules, specs: Iterable[JobSpec]) -> HistoryRules:

@@ -10,16 +10,8 @@ from spyweb.settings.reading import nearest, unknown
 from spyweb.settings.shapes import TEXT, one_or_many, shaped, table_of
 from spyweb.settings.values import choice, text, wrong
 from spyweb.store.patterns import compile_pattern, excess
-from spyweb.store.protocol import (
-    GLOBAL,
-    SCOPES,
-    STATE,
-    WantedChange,
-    Watch,
-    agent_namespace,
-    job_namespace,
-    scope_namespace,
-)
+from spyweb.store.protocol import GLOBAL, job_namespace
+from spyweb.store.values_protocol import SCOPES, STATE, WantedChange, Watch, agent_namespace, scope_namespace
 
 KEYS = ("scope", "key", "events", "when")
 KINDS = {kind.value: kind for kind in ChangeKind}

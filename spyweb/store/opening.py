@@ -6,9 +6,11 @@ from pathlib import Path
 
 from spyweb.clock import Clock
 from spyweb.errors import StoreError
+from spyweb.model import Durability
 from spyweb.store.marker import Marker
-from spyweb.store.protocol import NO_HISTORY, Durability, HistoryRules, Store
+from spyweb.store.protocol import Store
 from spyweb.store.sqlite.store import open_in_memory, open_store
+from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
 
 SQLITE = "sqlite:///"
 MEMORY = "memory:"

@@ -1,7 +1,4 @@
-"""What may be asked of a store's outbox: messages to the world, kept until they have arrived.
-
-protocol.py gives all of it on.
-"""
+"""What may be asked of a store's outbox: messages to the world, kept until they have arrived."""
 
 from __future__ import annotations
 

@@ -11,109 +11,29 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spyweb.model import Cursor, Failure, HistoryRule, JobId, Outcome, Run, RunId, RunState, TriggerType
-from spyweb.store.outbox_protocol import Channel, Message, NewMessage, Outbox, Target
-from spyweb.store.records_protocol import NewRecord, Record, Records
-from spyweb.store.values_protocol import (
-    BEFORE_ALL,
-    KEEP,
-    NO_HISTORY,
-    NOBODY,
-    SCOPES,
-    STATE,
-    WRITTEN,
-    Addition,
-    Alive,
-    Blind,
-    ChangeEvent,
-    ChangeKind,
-    Drop,
-    Entry,
-    Events,
-    Held,
-    HistoryRules,
-    Item,
-    Keep,
-    Leave,
-    Loaded,
-    Locks,
-    Order,
-    Origin,
-    Position,
-    Put,
-    Replacement,
-    Transform,
-    Values,
-    ValueStats,
-    WantedChange,
-    Watch,
-    agent_namespace,
-    scope_namespace,
+from spyweb.model import (
+    Cursor,
+    Failure,
+    JobId,
+    Outcome,
+    Run,
+    RunId,
+    RunState,
+    TriggerType,
 )
-
-__all__ = [
-    "BEFORE_ALL",
-    "GLOBAL",
-    "KEEP",
-    "NOBODY",
-    "NO_HISTORY",
-    "SCOPES",
-    "STATE",
-    "WRITTEN",
-    "Addition",
-    "Alive",
-    "Begin",
-    "Blind",
-    "Change",
-    "ChangeEvent",
-    "ChangeKind",
-    "Channel",
-    "Drop",
-    "Durability",
-    "End",
-    "Entries",
-    "Entry",
-    "Events",
-    "Held",
-    "HistoryRule",
-    "HistoryRules",
-    "Item",
-    "Keep",
-    "Leave",
-    "Loaded",
-    "Locks",
-    "Message",
-    "NewMessage",
-    "NewRecord",
-    "NewRun",
-    "Order",
-    "Origin",
-    "Outbox",
-    "Position",
-    "Put",
-    "Record",
-    "Records",
-    "Replacement",
-    "Runs",
-    "SkippedRange",
-    "Store",
-    "StoreStats",
-    "Target",
-    "Transform",
-    "ValueStats",
-    "Values",
-    "WantedChange",
-    "Watch",
-    "agent_namespace",
-    "job_namespace",
-    "scope_namespace",
-]
+from spyweb.store.outbox_protocol import Outbox
+from spyweb.store.records_protocol import Records
+from spyweb.store.values_protocol import (
+    Events,
+    Locks,
+    Values,
+    WantedChange,
+)
 
 GLOBAL = "global"  # the namespace of global_store_*
 
@@ -121,13 +41,6 @@ GLOBAL = "global"  # the namespace of global_store_*
 def job_namespace(job: JobId) -> str:
     """The namespace of store_*: a column of its own, so no key can spell its way into another."""
     return f"job:{job}"
-
-
-class Durability(StrEnum):
-    """The accident that an acknowledged write survives."""
-
-    FULL = "full"  # the machine losing its power
-    NORMAL = "normal"  # the daemon being killed
 
 
 class NewRun(Struct, frozen=True, kw_only=True):
@@ -222,33 +135,6 @@ class Change(Struct, frozen=True, kw_only=True):
     dropped: Sequence[WantedChange] = ()  # changes that start no run of the job that wanted them
 
 
-class Entries(Protocol):
-    """Keys and values.  Keys and values are bytes; an expired entry is absent to every call.
-
-    The same entries as in `values`: a typed value that is put there is read here as its text.
-    """
-
-    def get(self, namespace: str, key: bytes) -> Future[bytes | None]: ...
-
-    def set(self, namespace: str, key: bytes, value: bytes, *, origin: Origin = NOBODY) -> Future[None]:
-        """Put the value and clear any expiry."""
-
-    def delete(self, namespace: str, key: bytes, *, origin: Origin = NOBODY) -> Future[None]: ...
-
-    def increment(
-        self, namespace: str, key: bytes, default: int, delta: int, *, origin: Origin = NOBODY
-    ) -> Future[int]:
-        """Add atomically and give the sum (state-semantics of `global_store_incr`).
-
-        A missing entry, or a text that is not a whole 64-bit integer (an optional sign, then digits only),
-        counts as `default`.  Raises StoreError when the sum leaves 64 bits; the entry is then untouched.
-        An expiry stays.
-        """
-
-    def expire(self, namespace: str, key: bytes, at_ms: int | None) -> Future[bool]:
-        """Let the entry end at that moment (None: never); False when there is none."""
-
-
 class Runs(Protocol):
     """The record of every due time: what ran, what did not and why."""
 
@@ -296,9 +182,6 @@ class StoreStats:
 
 
 class Store(Protocol):
-    @property
-    def entries(self) -> Entries: ...
-
     @property
     def runs(self) -> Runs: ...
 

@@ -1,7 +1,4 @@
-"""What may be asked of a store's records: what monitor jobs have found, and what they have seen.
-
-protocol.py gives all of it on.
-"""
+"""What may be asked of a store's records: what monitor jobs have found, and what they have seen."""
 
 from __future__ import annotations
 

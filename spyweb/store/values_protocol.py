@@ -1,4 +1,4 @@
-"""What may be asked of a store's typed values, locks and change events.  protocol.py gives all of it on.
+"""What may be asked of a store's entries, locks and change events.
 
 Every call gives a future, done once what it wrote is committed.  A read of a key sees every write of that key that
 was asked for before it; a question about many keys sees every write that was asked for before it.
@@ -15,9 +15,7 @@ from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
 
-from spyweb.model import WRITTEN as WRITTEN
-from spyweb.model import ChangeKind as ChangeKind
-from spyweb.model import HistoryRule, JobId, RunId, Value
+from spyweb.model import WRITTEN, ChangeKind, HistoryRule, JobId, RunId, Value
 
 STATE = "state"  # the namespace of positional state.*
 
@@ -170,6 +168,27 @@ class Values(Protocol):
     is no Value, and for None at the top: what is not there is deleted, not stored.  Raises TooLarge where the answer
     would take more than `largest` bytes: the keys and values in it as they are stored, and 64 (bounds.ITEM_COST) each.
     """
+
+    def get(self, namespace: str, key: bytes) -> Future[bytes | None]:
+        """Return the text of the entry: that of a typed value, where one was put there."""
+
+    def set(self, namespace: str, key: bytes, value: bytes, *, origin: Origin = NOBODY) -> Future[None]:
+        """Put the value and clear any expiry."""
+
+    def delete(self, namespace: str, key: bytes, *, origin: Origin = NOBODY) -> Future[None]: ...
+
+    def increment(
+        self, namespace: str, key: bytes, default: int, delta: int, *, origin: Origin = NOBODY
+    ) -> Future[int]:
+        """Add atomically and give the sum (state-semantics of `global_store_incr`).
+
+        A missing entry, or a text that is not a whole 64-bit integer (an optional sign, then digits only),
+        counts as `default`.  Raises StoreError when the sum leaves 64 bits; the entry is then untouched.
+        An expiry stays.
+        """
+
+    def expire(self, namespace: str, key: bytes, at_ms: int | None) -> Future[bool]:
+        """Let the entry end at that moment (None: never); False when there is none."""
 
     def read(self, namespace: str, key: bytes) -> Future[Entry | None]: ...
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from spyweb.model import JobId
 
 if TYPE_CHECKING:
-    from spyweb.store.protocol import Message
+    from spyweb.store.outbox_protocol import Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ import msgspec
 from spyweb.model import JobId
 
 if TYPE_CHECKING:
-    from spyweb.store.protocol import Record
+    from spyweb.store.records_protocol import Record
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spyweb.model import JobId, RunId
+from spyweb.model import ChangeKind, JobId, RunId
 from spyweb.store.interchange.value_json import TypeName, from_plain, to_plain, type_of
-from spyweb.store.protocol import ChangeEvent, ChangeKind, Entry, Held
+from spyweb.store.values_protocol import ChangeEvent, Entry, Held
 
 Plain = object
 

@@ -20,7 +20,8 @@ from spyweb.settings.units import LONGEST_MS
 from spyweb.store.interchange.lines import BadLine, LineReader, find_namespace, item_line
 from spyweb.store.interchange.value_json import decode_value
 from spyweb.store.patterns import excess
-from spyweb.store.protocol import STATE, Item, NewRecord
+from spyweb.store.records_protocol import NewRecord
+from spyweb.store.values_protocol import STATE, Item
 from spyweb.views.jobs import to_json
 from spyweb.views.state import EntryView
 from spyweb.web.answer import json_answer

@@ -6,7 +6,8 @@ from asyncio import Future
 
 from spyweb.errors import SpywebError, StoreError
 from spyweb.model import Cursor, JobId, Outcome, Run, RunId, RunState
-from spyweb.store.protocol import Change, ChangeEvent, End, NewRun, SkippedRange, Store, WantedChange
+from spyweb.store.protocol import Change, End, NewRun, SkippedRange, Store
+from spyweb.store.values_protocol import ChangeEvent, WantedChange
 
 PRICES = JobId("prices")
 NEWS = JobId("news")

@@ -23,6 +23,7 @@ from yarl import URL
 from spyweb.clock import RealClock
 from spyweb.errors import FetchError, SpywebError
 from spyweb.logs.render import printable
+from spyweb.model import Durability
 from spyweb.ops import catalog
 from spyweb.ops.arguments import parse_number
 from spyweb.ops.dispatcher import OpDispatcher
@@ -37,7 +38,6 @@ from spyweb.store.interchange.lines import parse_item
 from spyweb.store.interchange.value_json import decode_value
 from spyweb.store.opening import open_any
 from spyweb.store.patterns import compile_pattern
-from spyweb.store.protocol import Durability
 from spyweb.web.serve import serve_tcp
 from tests.fakes.clock import FakeClock
 from tests.fakes.collisions import colliding_numbers

@@ -20,7 +20,8 @@ from spyweb.model import Cron, Cursor, Every, Failure, JobId, JobSpec, Outcome, 
 from spyweb.service.daemon import DaemonService
 from spyweb.service.state import StateService
 from spyweb.settings import StateSettings
-from spyweb.store.protocol import NO_HISTORY, HistoryRules, StoreStats
+from spyweb.store.protocol import StoreStats
+from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
 from spyweb.views.health import Health, Vitals, view_health
 from spyweb.views.jobs import (
     JobFacts,

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from spyweb.clock import Clock
 from spyweb.errors import FetchError
-from spyweb.model import JobId, RunId
+from spyweb.model import Durability, JobId, RunId
 from spyweb.ops.disk import Files
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.locks import LockKeeper
@@ -18,7 +18,7 @@ from spyweb.ops.network.request import Fetch, Http, Response
 from spyweb.ops.sources import Sources
 from spyweb.ops.world import Call, World
 from spyweb.settings import HttpSettings, StateSettings
-from spyweb.store.protocol import Durability, Store
+from spyweb.store.protocol import Store
 from spyweb.store.user_sql.connection import Opening
 from spyweb.store.user_sql.spawner import SqlSpawner
 from spyweb.store.user_sql.user_db import UserDatabase

@@ -17,8 +17,9 @@ from pathlib import Path
 from spyweb.clock import RealClock
 from spyweb.model import JobId
 from spyweb.store.lock import hold_lock
-from spyweb.store.protocol import GLOBAL, SCOPES, Put, Store, Watch
+from spyweb.store.protocol import GLOBAL, Store
 from spyweb.store.sqlite.store import open_store
+from spyweb.store.values_protocol import SCOPES, Put, Watch
 
 WRITERS = 8
 COUNTER = b"counter"
@@ -41,9 +42,9 @@ async def write_for_ever(store: Store, name: str) -> None:
     while True:
         number += 1
         key = f"{name}-{number}"
-        await store.entries.set(GLOBAL, key.encode(), key.encode() * 20)
+        await store.values.set(GLOBAL, key.encode(), key.encode() * 20)
         tell(key)
-        tell(f"={await store.entries.increment(GLOBAL, COUNTER, 0, 1)}")
+        tell(f"={await store.values.increment(GLOBAL, COUNTER, 0, 1)}")
 
 
 async def write_watched(path: Path, name: str) -> None:

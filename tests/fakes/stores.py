@@ -8,24 +8,23 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from spyweb.clock import Clock
-from spyweb.model import HistoryRule, Value
+from spyweb.model import Durability, HistoryRule, Value
 from spyweb.store.opening import open_any
-from spyweb.store.protocol import (
+from spyweb.store.protocol import Store
+from spyweb.store.sqlite.store import open_store
+from spyweb.store.values_protocol import (
     KEEP,
     NO_HISTORY,
     Addition,
     Drop,
-    Durability,
     Entry,
     HistoryRules,
     Keep,
     Order,
     Put,
     Replacement,
-    Store,
     Transform,
 )
-from spyweb.store.sqlite.store import open_store
 from tests.fakes.memory.memory import MemoryStore
 
 KINDS = ["sqlite", "sealed", "memory", "fake"]  # a file, an encrypted one, `url = "memory:"`, the fake of tests

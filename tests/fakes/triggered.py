@@ -13,7 +13,7 @@ from spyweb.model import ChangeKind, JobId, Never, On, RunId, Value
 from spyweb.runs.live import LiveJob
 from spyweb.runs.triggers import Triggers
 from spyweb.specs.watches import read_on
-from spyweb.store.protocol import NOBODY, ChangeEvent, Drop, Origin, Put, WantedChange, scope_namespace
+from spyweb.store.values_protocol import NOBODY, ChangeEvent, Drop, Origin, Put, WantedChange, scope_namespace
 from tests.fakes.changes import waiting
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore

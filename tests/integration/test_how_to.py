@@ -348,7 +348,7 @@ async def test_a_circuit_breaker_opens_asks_once_after_its_cooldown_and_closes(p
     row = await fail_until_open(project, local(read("jobs/check-api.lua"), project, address))
     assert re.fullmatch(r"open: asking again in (60|5\d) s", row.result)
 
-    namespace, entries = job_namespace(JobId(project.name)), project.runtime.store.entries
+    namespace, entries = job_namespace(JobId(project.name)), project.runtime.store.values
     opened_at = await entries.get(namespace, b"opened_at")
     assert opened_at
     await entries.set(namespace, b"opened_at", b"%d" % (int(opened_at) - 60))

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.model import Ending, Outcome
+from spyweb.model import ChangeKind, Ending, Outcome
 from spyweb.settings import StateSettings
 from spyweb.specs.parse import job_id
 from spyweb.specs.watches import read_on, watches_of
-from spyweb.store.protocol import ChangeEvent, ChangeKind
+from spyweb.store.values_protocol import ChangeEvent
 from tests.fakes.changes import kept
 from tests.fakes.scripts import Scripts, open_scripts
 from tests.fakes.town import make_spec

@@ -37,11 +37,11 @@ def limit_pages(connection: sqlite3.Connection, more: int) -> None:
 
 async def write_beside_one_that_does_not_fit(store: SqliteStore) -> list[object]:
     results = await asyncio.gather(
-        store.entries.set(GLOBAL, b"before", SMALL),
+        store.values.set(GLOBAL, b"before", SMALL),
         store.runs.record(Change(new=[make_run()], cursors=[make_cursor()])),
-        store.entries.set(GLOBAL, b"large", LARGE),
-        store.entries.increment(GLOBAL, b"counter", 0, 1),
-        store.entries.set(GLOBAL, b"after", SMALL),
+        store.values.set(GLOBAL, b"large", LARGE),
+        store.values.increment(GLOBAL, b"counter", 0, 1),
+        store.values.set(GLOBAL, b"after", SMALL),
         return_exceptions=True,
     )
     return list(results)
@@ -50,10 +50,10 @@ async def write_beside_one_that_does_not_fit(store: SqliteStore) -> list[object]
 async def assert_only_the_large_one_is_missing(store: SqliteStore, results: list[object]) -> None:
     assert isinstance(results.pop(2), StoreError)
     assert results == [None, [1], 1, None]
-    assert await store.entries.get(GLOBAL, b"before") == SMALL
-    assert await store.entries.get(GLOBAL, b"after") == SMALL
-    assert await store.entries.get(GLOBAL, b"large") is None
-    assert await store.entries.get(GLOBAL, b"counter") == b"1"
+    assert await store.values.get(GLOBAL, b"before") == SMALL
+    assert await store.values.get(GLOBAL, b"after") == SMALL
+    assert await store.values.get(GLOBAL, b"large") is None
+    assert await store.values.get(GLOBAL, b"counter") == b"1"
     assert [run.id for run in await store.runs.open()] == [1]
 
 
@@ -68,7 +68,7 @@ async def test_a_database_at_its_limit_refuses_only_what_does_not_fit(store: Sql
 
 
 async def test_a_disk_that_takes_no_more_refuses_only_what_does_not_fit(store: SqliteStore, tmp_path: Path) -> None:
-    await store.entries.set(GLOBAL, b"first", SMALL)
+    await store.values.set(GLOBAL, b"first", SMALL)
     log_size = (tmp_path / "spyweb.db-wal").stat().st_size
 
     with file_size_limit(log_size + 200_000):
@@ -102,9 +102,9 @@ async def test_a_script_whose_write_does_not_fit_is_marked_and_fails_where_the_s
 async def test_when_there_is_room_again_writing_goes_on(store: SqliteStore) -> None:
     await store._connections.writer.submit(OpKind.READ, limit_pages, 20)
     with pytest.raises(StoreError, match="no room left"):
-        await store.entries.set(GLOBAL, b"large", LARGE)
+        await store.values.set(GLOBAL, b"large", LARGE)
 
     await store._connections.writer.submit(OpKind.READ, limit_pages, 10_000)
-    await store.entries.set(GLOBAL, b"large", LARGE)
+    await store.values.set(GLOBAL, b"large", LARGE)
 
-    assert await store.entries.get(GLOBAL, b"large") == LARGE
+    assert await store.values.get(GLOBAL, b"large") == LARGE

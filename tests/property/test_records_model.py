@@ -9,8 +9,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spyweb.model import JobId
-from spyweb.store.protocol import Durability, NewRecord, Store
+from spyweb.model import Durability, JobId
+from spyweb.store.protocol import Store
+from spyweb.store.records_protocol import NewRecord
 from spyweb.store.sqlite.store import open_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from spyweb.lua.wire import Ext, Foreign
-from spyweb.model import JobId, Outcome, RunId, RunState
+from spyweb.model import HistoryRule, JobId, Outcome, RunId, RunState
 from spyweb.ops import catalog
 from spyweb.ops.world import Call, World
-from spyweb.store.protocol import Change, End, Held, HistoryRule, NewRun
+from spyweb.store.protocol import Change, End, NewRun
+from spyweb.store.values_protocol import Held
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.ops import ask, make_call, make_world

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spyweb.errors import StoreError
-from spyweb.model import Cursor, Failure, JobId, Outcome, RunId, RunState
-from spyweb.store.protocol import Begin, Change, Durability, End, Entries, NewRun, SkippedRange, Store
+from spyweb.model import Cursor, Durability, Failure, JobId, Outcome, RunId, RunState
+from spyweb.store.protocol import Begin, Change, End, NewRun, SkippedRange, Store
 from spyweb.store.sqlite.store import open_store
+from spyweb.store.values_protocol import Values
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore
 
@@ -146,7 +147,7 @@ async def live_until_reopened(
             case Reopen():
                 return True
             case _:
-                asked = [ask(store.entries, call) for call in chapter]
+                asked = [ask(store.values, call) for call in chapter]
                 told = [await outcome(each) for each in asked]
                 expected = [getattr(model, call.name)(call.namespace, call.key, *call.arguments) for call in chapter]
                 assert told == expected
@@ -162,8 +163,8 @@ async def opened(path: Path, clock: FakeClock) -> AsyncIterator[Store]:
         await store.close()
 
 
-def ask(entries: Entries, call: Call) -> Awaitable[Result]:
-    asked: Awaitable[Result] = getattr(entries, call.name)(call.namespace, call.key, *call.arguments)
+def ask(values: Values, call: Call) -> Awaitable[Result]:
+    asked: Awaitable[Result] = getattr(values, call.name)(call.namespace, call.key, *call.arguments)
     return asked
 
 

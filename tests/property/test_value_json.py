@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from spyweb.model import NULL, Value, ValueKey
 from spyweb.store.interchange.lines import item_line, parse_item
 from spyweb.store.interchange.value_json import BASE64, NUMBER, TABLE, decode_value, encode_value, number_of
-from spyweb.store.protocol import Entry, Item
+from spyweb.store.values_protocol import Entry, Item
 
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)
 FLOATS = st.floats(allow_nan=False).filter(lambda number: isinstance(number_of(number), float))

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from spyweb.errors import StoreError
-from spyweb.model import RunId
-from spyweb.store.protocol import (
+from spyweb.model import WRITTEN, ChangeKind, RunId
+from spyweb.store.protocol import Change, Store
+from spyweb.store.values_protocol import (
     KEEP,
-    WRITTEN,
-    Change,
-    ChangeKind,
     Drop,
     Entry,
     Item,
@@ -28,7 +26,6 @@ from spyweb.store.protocol import (
     Origin,
     Put,
     Replacement,
-    Store,
     Transform,
     Watch,
 )
@@ -212,5 +209,5 @@ async def everything(store: Store) -> list[object]:
         found += [stats.total_keys, stats.expired_keys, stats.last_modified_ms, stats.active_locks]
         for key in [b"k", b"\xff\xfe"]:
             found += [repr(await store.values.history(namespace, key)), await store.values.read(namespace, key)]
-            found += [await store.values.version(namespace, key, 2), await store.entries.get(namespace, key)]
+            found += [await store.values.version(namespace, key, 2), await store.values.get(namespace, key)]
     return found

@@ -19,7 +19,8 @@ from spyweb.cli.state.render import one_line
 from spyweb.cli.state.source import StateSource, find_state
 from spyweb.errors import Refused
 from spyweb.model import JobId
-from spyweb.store.protocol import GLOBAL, STATE, agent_namespace, job_namespace, scope_namespace
+from spyweb.store.protocol import GLOBAL, job_namespace
+from spyweb.store.values_protocol import STATE, agent_namespace, scope_namespace
 from spyweb.views.jobs import find_job
 
 P = ParamSpec("P")

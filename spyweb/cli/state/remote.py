@@ -13,7 +13,8 @@ from spyweb.errors import Refused
 from spyweb.model import JobId, Value
 from spyweb.store.interchange.lines import item_line, parse_item
 from spyweb.store.interchange.value_json import encode_value
-from spyweb.store.protocol import Item, NewRecord
+from spyweb.store.records_protocol import NewRecord
+from spyweb.store.values_protocol import Item
 from spyweb.views.state import ChangeView, EntryView, Imported, LockView, Moved, StateStats
 
 T = TypeVar("T")

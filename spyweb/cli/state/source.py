@@ -14,7 +14,9 @@ from spyweb.cli.project import Project
 from spyweb.cli.state.remote import RemoteState
 from spyweb.errors import Refused
 from spyweb.model import JobId, Value
-from spyweb.store.protocol import Item, NewRecord, Store
+from spyweb.store.protocol import Store
+from spyweb.store.records_protocol import NewRecord
+from spyweb.store.values_protocol import Item
 from spyweb.views.state import EntryView, Imported, LockView, Moved, StateStats
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from spyweb.errors import Refused
 from spyweb.store.interchange.foreign import read_sloth
 from spyweb.store.interchange.foreign_spyweb import read_spyweb
 from spyweb.store.interchange.lines import BadLine, LineReader, item_line
-from spyweb.store.protocol import Item, agent_namespace
+from spyweb.store.values_protocol import Item, agent_namespace
 from spyweb.views.state import Imported
 
 PIPE = "-"

@@ -18,7 +18,7 @@ from spyweb.monitor.rules.texts import NotificationSubject, body_of, default_pay
 from spyweb.monitor.stages.keep import StoredItem
 from spyweb.ops.arguments import read_text
 from spyweb.outbox.messages import desktop_message, webhook_message
-from spyweb.store.protocol import NewMessage
+from spyweb.store.outbox_protocol import NewMessage
 
 Messages = dict[str, NewMessage]  # by stage
 

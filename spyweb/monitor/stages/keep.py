@@ -12,7 +12,7 @@ import structlog
 from spyweb.errors import StoreError
 from spyweb.monitor.context import CycleContext, CycleFailed
 from spyweb.monitor.rules.items import Item
-from spyweb.store.protocol import NewRecord
+from spyweb.store.records_protocol import NewRecord
 
 log = structlog.get_logger()
 

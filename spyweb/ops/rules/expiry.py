@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from spyweb.ops.rules.values import Unstorable
-from spyweb.store.protocol import Entry
+from spyweb.store.values_protocol import Entry
 
 NO_EXPIRY, NO_KEY = -1, -2
 _LONGEST_S = 1e12  # 30,000 years are for ever

@@ -17,7 +17,7 @@ from pathlib import Path
 from spyweb.errors import Refused
 from spyweb.model import Value
 from spyweb.store.interchange.value_json import decode_json, number_of
-from spyweb.store.protocol import Entry, Item
+from spyweb.store.values_protocol import Entry, Item
 
 SLOTH_TABLES = ("state_data", "state")  # the documented module's and the later one's; where both are, the later wins
 MOMENTS = ("expires_at", "created_at", "updated_at")

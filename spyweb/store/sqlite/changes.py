@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from spyweb.model import ChangeKind
 from spyweb.store.crypto.sealing import Codec, Place
 from spyweb.store.encoding import Cell, Column
-from spyweb.store.protocol import Blind, ChangeKind, Drop, Entry, Keep, Leave, Put, Replacement, Transform
+from spyweb.store.values_protocol import Blind, Drop, Entry, Keep, Leave, Put, Replacement, Transform
 
 
 class Row(NamedTuple):

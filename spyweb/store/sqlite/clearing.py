@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from spyweb.clock import Clock
+from spyweb.model import ChangeKind, HistoryRule
 from spyweb.store.crypto.sealing import Codec
 from spyweb.store.patterns import Pattern
-from spyweb.store.protocol import ChangeKind, HistoryRule, HistoryRules, Origin
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext
 from spyweb.store.sqlite.entries import WriteEffects, find_row, record_effects
@@ -22,6 +22,7 @@ from spyweb.store.sqlite.events import SqliteEvents
 from spyweb.store.sqlite.locks import SqliteLocks, sweep_locks
 from spyweb.store.sqlite.scanning import KeyRange, select
 from spyweb.store.sqlite.subscriptions import Notices, Subscription, Subscriptions, jobs_by_kind
+from spyweb.store.values_protocol import HistoryRules, Origin
 
 SLICE = 200  # rows looked at, or deleted, in one op
 SLICE_S = 0.01  # seconds; the row that reaches it is the last of its slice

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from spyweb.errors import StoreError
-from spyweb.model import JobId, RunId, Value
+from spyweb.model import ChangeKind, JobId, RunId, Value
 from spyweb.store.crypto.sealing import Codec, Place
 from spyweb.store.encoding import Cell, Column
-from spyweb.store.protocol import BEFORE_ALL, ChangeEvent, ChangeKind, End, Origin, Position, WantedChange, Watch
+from spyweb.store.protocol import End
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
 from spyweb.store.sqlite.changes import ChangeNote, EntryContext, Row
 from spyweb.store.sqlite.subscriptions import Notices, Subscribers, Subscriptions
+from spyweb.store.values_protocol import BEFORE_ALL, ChangeEvent, Origin, Position, WantedChange, Watch
 
 NO_RUN = RunId(0)  # in the place of one that a change might have started; no run has this id
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from spyweb.errors import StoreCorrupt, StoreIncomplete
+from spyweb.model import Durability
 from spyweb.store.access import explain
 from spyweb.store.marker import Known, stamp_of
-from spyweb.store.protocol import Durability
 from spyweb.store.sqlite.damage import files_of, index_of, refuse_missing, size_of, wal_of
 from spyweb.store.sqlite.log_index import FRAME_HEADER, LOG_HEADER
 

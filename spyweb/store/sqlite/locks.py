@@ -10,8 +10,8 @@ from functools import partial
 
 from spyweb.clock import Clock
 from spyweb.model import RunId
-from spyweb.store.protocol import Alive, Held
 from spyweb.store.sqlite.batch import BatchQueue, OpKind
+from spyweb.store.values_protocol import Alive, Held
 
 COLUMNS = "name, holder, run, acquired_ms, expires_ms, lease_ms"
 FIND = f"SELECT {COLUMNS} FROM lock WHERE name = ?"

@@ -12,7 +12,7 @@ import msgspec
 
 from spyweb.clock import Clock
 from spyweb.model import JobId
-from spyweb.store.protocol import Channel, Message, NewMessage, Target
+from spyweb.store.outbox_protocol import Channel, Message, NewMessage, Target
 from spyweb.store.sqlite import records
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import Connections

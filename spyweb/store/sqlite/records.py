@@ -13,7 +13,7 @@ import msgspec
 from spyweb.clock import Clock
 from spyweb.errors import StoreError
 from spyweb.model import JobId
-from spyweb.store.protocol import NewRecord, Record
+from spyweb.store.records_protocol import NewRecord, Record
 from spyweb.store.sqlite import pruning
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import Connections

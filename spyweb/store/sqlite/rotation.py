@@ -6,9 +6,9 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from spyweb.model import Durability
 from spyweb.store.crypto.sealing import codec_for
 from spyweb.store.lock import hold_database
-from spyweb.store.protocol import Durability
 from spyweb.store.sqlite.damage import check
 from spyweb.store.sqlite.failures import translate
 from spyweb.store.sqlite.integrity import refuse_incomplete

@@ -15,11 +15,12 @@ from pathlib import Path
 
 from spyweb.clock import Clock
 from spyweb.errors import StoreError
+from spyweb.model import Durability
 from spyweb.store.access import explain
 from spyweb.store.crypto.sealing import PLAIN, Codec, codec_for
 from spyweb.store.lock import hold_database
 from spyweb.store.marker import Marker
-from spyweb.store.protocol import NO_HISTORY, Durability, HistoryRules, StoreStats
+from spyweb.store.protocol import StoreStats
 from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue, Connection
 from spyweb.store.sqlite.checkpoints import Checkpoints
 from spyweb.store.sqlite.connections import Connections
@@ -36,6 +37,7 @@ from spyweb.store.sqlite.records import SqliteRecords
 from spyweb.store.sqlite.runs import SqliteRuns
 from spyweb.store.sqlite.values import SqliteValues
 from spyweb.store.sqlite.vault import check_key, codec_of, encrypt_first, purge
+from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
 
 IN_MEMORY = Path(":memory:")  # as SQLite spells it
 STATEMENTS_KEPT_PREPARED = 64  # more than the store has
@@ -51,7 +53,6 @@ class SqliteStore:
         self.locks = SqliteLocks(connections.writer, clock)
         self.events = SqliteEvents(connections.writer, codec)
         self.values = SqliteValues(connections, clock, codec, self.events, self.locks, history)
-        self.entries = self.values
         self.runs = SqliteRuns(connections.writer, connections.questions, self.locks.holdings)
         self.records = SqliteRecords(connections, clock)
         self.outbox = SqliteOutbox(connections, clock)

@@ -16,7 +16,16 @@ from typing import TypeVar, cast
 from spyweb.clock import Clock
 from spyweb.store.crypto.sealing import Codec
 from spyweb.store.patterns import Pattern, compile_pattern
-from spyweb.store.protocol import (
+from spyweb.store.sqlite import clearing, entries, scanning, transfer
+from spyweb.store.sqlite.batch import OpKind
+from spyweb.store.sqlite.changes import EntryContext
+from spyweb.store.sqlite.clearing import Cleared, Clearing
+from spyweb.store.sqlite.connections import Connections
+from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects
+from spyweb.store.sqlite.events import SqliteEvents
+from spyweb.store.sqlite.locks import SqliteLocks
+from spyweb.store.sqlite.pending_writes import EVERYTHING
+from spyweb.store.values_protocol import (
     NOBODY,
     Drop,
     Entry,
@@ -30,15 +39,6 @@ from spyweb.store.protocol import (
     Transform,
     ValueStats,
 )
-from spyweb.store.sqlite import clearing, entries, scanning, transfer
-from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.changes import EntryContext
-from spyweb.store.sqlite.clearing import Cleared, Clearing
-from spyweb.store.sqlite.connections import Connections
-from spyweb.store.sqlite.entries import NO_EFFECTS, WriteEffects
-from spyweb.store.sqlite.events import SqliteEvents
-from spyweb.store.sqlite.locks import SqliteLocks
-from spyweb.store.sqlite.pending_writes import EVERYTHING
 
 T = TypeVar("T")
 

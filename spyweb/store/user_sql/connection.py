@@ -19,9 +19,8 @@ from msgspec import Struct, structs
 
 from spyweb import limits
 from spyweb.errors import NoAccess, SpywebError, StoreError
-from spyweb.model import MIB, JobId
+from spyweb.model import MIB, Durability, JobId
 from spyweb.store.access import make_private
-from spyweb.store.protocol import Durability
 from spyweb.store.sqlite.damage import refuse_missing
 from spyweb.store.sqlite.failures import BUSY_TIMEOUT_MS, IN_USE, primary_code
 from spyweb.store.user_sql.guard import Guard, spells_a_secret

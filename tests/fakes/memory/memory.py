@@ -14,13 +14,14 @@ from msgspec.structs import replace
 from spyweb.clock import Clock
 from spyweb.errors import CursorMoved
 from spyweb.model import Cursor, JobId, Run, RunId, RunState
-from spyweb.store.protocol import NO_HISTORY, Begin, Change, End, HistoryRules, NewRun, SkippedRange, StoreStats
+from spyweb.store.protocol import Begin, Change, End, NewRun, SkippedRange, StoreStats
+from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
 from tests.fakes.memory.memory_desk import Desk
 from tests.fakes.memory.memory_events import MemoryEvents
 from tests.fakes.memory.memory_locks import MemoryLocks
 from tests.fakes.memory.memory_outbox import MemoryOutbox
 from tests.fakes.memory.memory_records import MemoryRecords
-from tests.fakes.memory.memory_values import MemoryEntries, MemoryValues, Table
+from tests.fakes.memory.memory_values import MemoryValues, Table
 
 
 class MemoryRuns:
@@ -202,7 +203,6 @@ class MemoryStore:
         self.events = MemoryEvents(self._desk)
         table = Table(self._desk, self.events, history)
         self.values = MemoryValues(self._desk, table, self.locks)
-        self.entries = MemoryEntries(self._desk, table)
         self.runs = MemoryRuns(self._desk, self.locks, self.events)
         self.records = MemoryRecords(self._desk)
         self.outbox = MemoryOutbox(self._desk, self.records)

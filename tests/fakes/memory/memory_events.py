@@ -9,9 +9,9 @@ from functools import partial
 
 from spyweb.model import JobId, RunId
 from spyweb.store.crypto.sealing import PLAIN
-from spyweb.store.protocol import BEFORE_ALL, ChangeEvent, Origin, Position, WantedChange, Watch
 from spyweb.store.sqlite.changes import ChangeNote, EntryContext
 from spyweb.store.sqlite.subscriptions import Subscribers, Subscriptions, event_of
+from spyweb.store.values_protocol import BEFORE_ALL, ChangeEvent, Origin, Position, WantedChange, Watch
 from tests.fakes.memory.memory_desk import Desk
 
 

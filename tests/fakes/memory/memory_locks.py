@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 
 from spyweb.model import RunId
-from spyweb.store.protocol import Alive, Held
 from spyweb.store.sqlite.locks import Holdings, is_held, nobody_lives, shorten
+from spyweb.store.values_protocol import Alive, Held
 from tests.fakes.memory.memory_desk import Desk
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 
 from spyweb.model import JobId
-from spyweb.store.protocol import Message, NewMessage, Target
+from spyweb.store.outbox_protocol import Message, NewMessage, Target
 from tests.fakes.memory.memory_desk import Desk
 from tests.fakes.memory.memory_records import MemoryRecords
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import islice
 
 from spyweb.model import JobId
-from spyweb.store.protocol import NewRecord, Record
+from spyweb.store.records_protocol import NewRecord, Record
 from spyweb.store.sqlite.records import NS_IN_MS, STEP_NS, to_text
 from tests.fakes.memory.memory_desk import Desk
 

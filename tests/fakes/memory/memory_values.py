@@ -13,12 +13,16 @@ from functools import partial
 from typing import NamedTuple, TypeVar, cast
 
 from spyweb.errors import StoreError
+from spyweb.model import ChangeKind
 from spyweb.store.crypto.sealing import PLAIN
 from spyweb.store.encoding import as_text
 from spyweb.store.patterns import compile_pattern
-from spyweb.store.protocol import (
+from spyweb.store.sqlite.bounds import size_of_row, size_of_value, within
+from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext, Row, decide, entry_of, is_live, renewed
+from spyweb.store.sqlite.entries import put_sum
+from spyweb.store.sqlite.transfer import LoadFate, Loading, fate_of, in_both, loaded_row
+from spyweb.store.values_protocol import (
     NOBODY,
-    ChangeKind,
     Drop,
     Entry,
     HistoryRules,
@@ -30,10 +34,6 @@ from spyweb.store.protocol import (
     Transform,
     ValueStats,
 )
-from spyweb.store.sqlite.bounds import size_of_row, size_of_value, within
-from spyweb.store.sqlite.changes import ChangeNote, Effect, EntryContext, Row, decide, entry_of, is_live, renewed
-from spyweb.store.sqlite.entries import put_sum
-from spyweb.store.sqlite.transfer import LoadFate, Loading, fate_of, in_both, loaded_row
 from tests.fakes.memory.memory_desk import Desk
 from tests.fakes.memory.memory_events import MemoryEvents
 from tests.fakes.memory.memory_locks import MemoryLocks
@@ -132,6 +132,37 @@ class MemoryValues:
         self._desk = desk
         self._table = table
         self._locks = locks
+
+    def get(self, namespace: str, key: bytes) -> Future[bytes | None]:
+        return self._desk.read(self._find_text, (namespace, key))
+
+    def set(self, namespace: str, key: bytes, value: bytes, *, origin: Origin = NOBODY) -> Future[None]:
+        return self._desk.write(self._change, (namespace, key), lambda entry: Put(value), origin)
+
+    def delete(self, namespace: str, key: bytes, *, origin: Origin = NOBODY) -> Future[None]:
+        return self._desk.write(self._change, (namespace, key), lambda entry: Drop(), origin)
+
+    def increment(
+        self, namespace: str, key: bytes, default: int, delta: int, *, origin: Origin = NOBODY
+    ) -> Future[int]:
+        summed = self._desk.write(self._table.transform, (namespace, key), partial(put_sum, default, delta), origin)
+        return cast("Future[int]", summed)
+
+    def expire(self, namespace: str, key: bytes, at_ms: int | None) -> Future[bool]:
+        return self._desk.write(self._expire, (namespace, key), at_ms)
+
+    def _find_text(self, place: Place) -> bytes | None:
+        entry = self._table.entry(place)
+        return as_text(entry.value) if entry else None
+
+    def _change(self, place: Place, change: Transform, origin: Origin) -> None:
+        self._table.transform(place, change, origin)
+
+    def _expire(self, place: Place, at_ms: int | None) -> bool:
+        row = self._table.live(place)
+        if row:
+            self._table.put(place, renewed(self._table.matter(place), row, at_ms))
+        return row is not None
 
     def read(self, namespace: str, key: bytes) -> Future[Entry | None]:
         return self._desk.read(self._table.entry, (namespace, key))
@@ -283,43 +314,6 @@ class MemoryValues:
             last_modified_ms=max((row.updated_ms for row in live), default=None),
             active_locks=len(self._locks.held_now()),
         )
-
-
-class MemoryEntries:
-    def __init__(self, desk: Desk, table: Table) -> None:
-        self._desk = desk
-        self._table = table
-
-    def get(self, namespace: str, key: bytes) -> Future[bytes | None]:
-        return self._desk.read(self._find_text, (namespace, key))
-
-    def set(self, namespace: str, key: bytes, value: bytes, *, origin: Origin = NOBODY) -> Future[None]:
-        return self._desk.write(self._change, (namespace, key), lambda entry: Put(value), origin)
-
-    def delete(self, namespace: str, key: bytes, *, origin: Origin = NOBODY) -> Future[None]:
-        return self._desk.write(self._change, (namespace, key), lambda entry: Drop(), origin)
-
-    def increment(
-        self, namespace: str, key: bytes, default: int, delta: int, *, origin: Origin = NOBODY
-    ) -> Future[int]:
-        summed = self._desk.write(self._table.transform, (namespace, key), partial(put_sum, default, delta), origin)
-        return cast("Future[int]", summed)
-
-    def expire(self, namespace: str, key: bytes, at_ms: int | None) -> Future[bool]:
-        return self._desk.write(self._expire, (namespace, key), at_ms)
-
-    def _find_text(self, place: Place) -> bytes | None:
-        entry = self._table.entry(place)
-        return as_text(entry.value) if entry else None
-
-    def _change(self, place: Place, change: Transform, origin: Origin) -> None:
-        self._table.transform(place, change, origin)
-
-    def _expire(self, place: Place, at_ms: int | None) -> bool:
-        row = self._table.live(place)
-        if row:
-            self._table.put(place, renewed(self._table.matter(place), row, at_ms))
-        return row is not None
 
 
 def limit_of(limit: int | None) -> int | None:

@@ -14,14 +14,14 @@ from tests.fakes.memory.memory import MemoryStore
 async def test_every_future_is_done_when_it_is_given() -> None:
     store = MemoryStore(FakeClock())
 
-    assert store.entries.set(GLOBAL, b"k", b"1").done()
-    assert store.entries.get(GLOBAL, b"k").result() == b"1"
+    assert store.values.set(GLOBAL, b"k", b"1").done()
+    assert store.values.get(GLOBAL, b"k").result() == b"1"
     assert store.runs.record(Change(new=[make_run()])).result() == [1]
 
 
 async def test_what_is_refused_is_not_counted_as_written() -> None:
     store = MemoryStore(FakeClock())
-    refused = store.entries.increment(GLOBAL, b"k", (1 << 63) - 1, 1)
+    refused = store.values.increment(GLOBAL, b"k", (1 << 63) - 1, 1)
 
     assert isinstance(refused.exception(), StoreError)
     assert store.stats().writes == 0

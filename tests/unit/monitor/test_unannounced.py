@@ -11,7 +11,8 @@ from spyweb.errors import StoreError
 from spyweb.model import Notification, OnHookError, Outcome, Webhook
 from spyweb.monitor.runner import MonitorRunner
 from spyweb.monitor.unannounced import UnannouncedRecords
-from spyweb.store.protocol import Channel, Message, NewRecord, Target
+from spyweb.store.outbox_protocol import Channel, Message, Target
+from spyweb.store.records_protocol import NewRecord
 from tests.fakes.monitor import SHOP, URL, HookError, Shop, make_monitor, shop
 
 HOOK = Webhook(url="http://hooks.example/")

@@ -10,7 +10,7 @@ from spyweb.clock import Handle
 from spyweb.errors import StoreError
 from spyweb.model import RunId
 from spyweb.ops.lock_queue import LockQueue, LockRequest
-from spyweb.store.protocol import Held
+from spyweb.store.values_protocol import Held
 from tests.fakes.clock import FakeClock, settle
 
 

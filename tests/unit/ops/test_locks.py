@@ -11,7 +11,8 @@ from spyweb.errors import StoreClosed
 from spyweb.model import JobId, Outcome, RunId, RunState
 from spyweb.ops.lock_queue import LockRequest
 from spyweb.ops.locks import LONGEST_RECHECK, LockKeeper
-from spyweb.store.protocol import Change, End, Held, NewRun
+from spyweb.store.protocol import Change, End, NewRun
+from spyweb.store.values_protocol import Held
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore
 

@@ -5,11 +5,11 @@ import pytest
 from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL as NULL_BACK
-from spyweb.model import RunId
+from spyweb.model import ChangeKind, RunId
 from spyweb.ops import catalog
 from spyweb.ops.world import Call
 from spyweb.settings import StateSettings
-from spyweb.store.protocol import SCOPES, ChangeKind, Watch
+from spyweb.store.values_protocol import SCOPES, Watch
 from tests.fakes.changes import kept
 from tests.fakes.clock import FakeClock
 from tests.fakes.collisions import colliding_numbers

@@ -8,11 +8,10 @@ from structlog.testing import capture_logs
 
 from spyweb.errors import OpError
 from spyweb.lua.wire import Ext, Foreign
-from spyweb.model import MIB
+from spyweb.model import MIB, HistoryRule
 from spyweb.ops import catalog
 from spyweb.ops.world import Call
 from spyweb.settings import StateSettings
-from spyweb.store.protocol import HistoryRule
 from spyweb.store.sqlite.bounds import ITEM_COST
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore

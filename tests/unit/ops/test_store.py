@@ -15,7 +15,7 @@ from spyweb.ops.op import CATALOGUE
 from spyweb.ops.state import put as _state_is_there  # noqa: F401 - registers the op
 from spyweb.ops.store import LOGGED_PER_RUN, global_store_incr
 from spyweb.ops.world import Call
-from spyweb.store.protocol import Watch
+from spyweb.store.values_protocol import Watch
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.ops import BACKUP, PRICES, make_call, make_world
@@ -194,7 +194,7 @@ async def test_a_cancelled_run_drops_its_write() -> None:
         """Answers nothing by itself."""
 
     store = Slow(FakeClock())
-    store.entries.increment = lambda *_, **__: source  # type: ignore[method-assign]
+    store.values.increment = lambda *_, **__: source  # type: ignore[method-assign]
     answer = global_store_incr(make_call(make_world(store=store)), b"n", 0, 1)
     answer.source.cancel()
     assert source.cancelled()
@@ -217,8 +217,8 @@ def test_every_store_op_has_a_line_for_the_reference() -> None:
 async def test_a_watched_write_says_whose_it_is(name: str, arguments: Sequence[object]) -> None:
     store = MemoryStore(FakeClock())
     call = make_call(make_world(store=store), depth=3)
-    await store.entries.set("job:prices", b"k", b"0")
-    await store.entries.set("global", b"k", b"0")
+    await store.values.set("job:prices", b"k", b"0")
+    await store.values.set("global", b"k", b"0")
     store.events.watch([Watch(job=PRICES, namespace=namespace) for namespace in ("job:prices", "global")])
     await ask(call, name, *arguments)
     (event,) = await store.events.wanted(2)

@@ -12,7 +12,7 @@ from spyweb.ops.network.request import Response
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox.messages import desktop_message
 from spyweb.outbox.send import DeliveryFailure, MessageTransport, judge, retry_after_ms
-from spyweb.store.protocol import Message, NewMessage
+from spyweb.store.outbox_protocol import Message, NewMessage
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.findings import HOOK, message
 from tests.fakes.ops import FakeHttp, make_response

@@ -15,7 +15,7 @@ from spyweb.model import JobId
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.outbox.sender import BACKOFF, PATIENCE, OutboxSender
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from spyweb.store.protocol import Message, Target
+from spyweb.store.outbox_protocol import Message, Target
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import DESKTOP, HOOK, OTHER_HOOK, message

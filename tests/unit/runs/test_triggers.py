@@ -27,7 +27,8 @@ from spyweb.model import (
 from spyweb.runs.requests import RunRequest
 from spyweb.runs.run_queue import CAUSED_LIMIT
 from spyweb.runs.triggers import MOST_DEPTH, PAGE
-from spyweb.store.protocol import BEFORE_ALL, GLOBAL, ChangeEvent, Origin, Position, Put, WantedChange
+from spyweb.store.protocol import GLOBAL
+from spyweb.store.values_protocol import BEFORE_ALL, ChangeEvent, Origin, Position, Put, WantedChange
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock
 from tests.fakes.machine import FAILED, LOST, SUCCESS
@@ -102,7 +103,7 @@ async def test_a_job_hears_only_of_what_it_asks_for() -> None:
         await t.settle(users, everything, texts)
         for key in ("user:1", "order:1", "user:1"):
             await t.change(key)
-        await t.town.store.entries.set(GLOBAL, b"greeting", b"hello")
+        await t.town.store.values.set(GLOBAL, b"greeting", b"hello")
         await t.town.clock.turn()
 
         assert t.handled("users") == ["user:1"]

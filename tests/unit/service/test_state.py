@@ -12,7 +12,7 @@ from spyweb.model import NULL, HistoryRule, JobId, RunId, Value
 from spyweb.service.state import PAGE, PAGE_BYTES, StateService, take_page
 from spyweb.settings import StateSettings
 from spyweb.store.interchange.lines import UNKNOWN_MS
-from spyweb.store.protocol import Entry, Item
+from spyweb.store.values_protocol import Entry, Item
 from spyweb.views.state import Moved
 from tests.fakes import findings
 from tests.fakes.clock import START_MS, FakeClock
@@ -97,7 +97,7 @@ async def test_nothing_beyond_the_limits_is_written(service: StateService, key: 
 @pytest.mark.parametrize("namespace", ["global", "job:prices"])
 async def test_what_store_set_keeps_without_a_limit_is_imported_again(service: StateService, namespace: str) -> None:
     key, value = b"k" * 11, b"x" * 101
-    await service.store.entries.set(namespace, key, value)
+    await service.store.values.set(namespace, key, value)
     exported = [each async for each in service.export(None)]
     await service.clear(namespace, b"*")
 

@@ -10,7 +10,8 @@ import pytest
 from spyweb import __version__
 from spyweb.errors import ConfigError
 from spyweb.limits import PROJECT_FILE
-from spyweb.settings import Durability, LogLevel, Settings, examine_settings, load_settings
+from spyweb.model import Durability
+from spyweb.settings import LogLevel, Settings, examine_settings, load_settings
 from spyweb.settings.load import machine_timezone, read_file
 
 EXAMPLE = Path(__file__).parents[3] / "config.example.toml"

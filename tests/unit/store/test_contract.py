@@ -35,53 +35,53 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
 
 
 async def test_what_was_put_is_found(store: Store) -> None:
-    await store.entries.set(GLOBAL, b"k", b"1")
-    await store.entries.set(GLOBAL, b"k", b"2")
+    await store.values.set(GLOBAL, b"k", b"1")
+    await store.values.set(GLOBAL, b"k", b"2")
 
-    assert await store.entries.get(GLOBAL, b"k") == b"2"
+    assert await store.values.get(GLOBAL, b"k") == b"2"
 
 
 async def test_what_was_never_put_is_absent(store: Store) -> None:
-    assert await store.entries.get(GLOBAL, b"k") is None
+    assert await store.values.get(GLOBAL, b"k") is None
 
 
 async def test_what_was_deleted_is_absent_and_may_be_deleted_again(store: Store) -> None:
-    await store.entries.set(GLOBAL, b"k", b"1")
-    await store.entries.delete(GLOBAL, b"k")
-    await store.entries.delete(GLOBAL, b"k")
+    await store.values.set(GLOBAL, b"k", b"1")
+    await store.values.delete(GLOBAL, b"k")
+    await store.values.delete(GLOBAL, b"k")
 
-    assert await store.entries.get(GLOBAL, b"k") is None
+    assert await store.values.get(GLOBAL, b"k") is None
 
 
 @pytest.mark.parametrize("text", [b"", b"\0", b"a\0b", b"\xff\xfe", "naïve 漢字".encode(), bytes(range(256))])
 async def test_keys_and_values_are_any_bytes(store: Store, text: bytes) -> None:
-    await store.entries.set(GLOBAL, text, text)
-    await store.entries.set(GLOBAL, text + b"\0", b"another")
+    await store.values.set(GLOBAL, text, text)
+    await store.values.set(GLOBAL, text + b"\0", b"another")
 
-    assert await store.entries.get(GLOBAL, text) == text
+    assert await store.values.get(GLOBAL, text) == text
 
 
 async def test_a_key_cannot_spell_its_way_into_another_namespace(store: Store) -> None:
-    await store.entries.set(job_namespace(PRICES), b"k", b"private")
+    await store.values.set(job_namespace(PRICES), b"k", b"private")
 
-    assert await store.entries.get(GLOBAL, b"job:prices:k") is None
-    assert await store.entries.get(job_namespace(NEWS), b"k") is None
+    assert await store.values.get(GLOBAL, b"job:prices:k") is None
+    assert await store.values.get(job_namespace(NEWS), b"k") is None
 
 
 async def test_a_get_sees_the_writes_asked_for_before_it_without_waiting_for_them(store: Store) -> None:
     for number in range(20):
-        store.entries.set(GLOBAL, b"k", b"%d" % number)
+        store.values.set(GLOBAL, b"k", b"%d" % number)
 
-    assert await store.entries.get(GLOBAL, b"k") == b"19"
+    assert await store.values.get(GLOBAL, b"k") == b"19"
 
 
 async def test_a_get_sees_a_write_whose_caller_has_gone(store: Store) -> None:
-    first = store.entries.set(GLOBAL, b"other", b"1")
-    write = store.entries.set(GLOBAL, b"k", b"1")
+    first = store.values.set(GLOBAL, b"other", b"1")
+    write = store.values.set(GLOBAL, b"k", b"1")
     await asyncio.sleep(0)  # the batch begins
     write.cancel()
 
-    assert await store.entries.get(GLOBAL, b"k") == b"1"
+    assert await store.values.get(GLOBAL, b"k") == b"1"
     await first
 
 
@@ -113,71 +113,71 @@ async def test_increment_adds_to_a_whole_number_and_to_the_default_otherwise(
     store: Store, before: bytes | None, after: int
 ) -> None:
     if before is not None:
-        await store.entries.set(GLOBAL, b"k", before)
+        await store.values.set(GLOBAL, b"k", before)
 
-    assert await store.entries.increment(GLOBAL, b"k", 100, 1) == after
-    assert await store.entries.get(GLOBAL, b"k") == b"%d" % after
+    assert await store.values.increment(GLOBAL, b"k", 100, 1) == after
+    assert await store.values.get(GLOBAL, b"k") == b"%d" % after
 
 
 @pytest.mark.parametrize(("before", "delta"), [(LARGEST, 1), (-LARGEST - 1, -1), (1, LARGEST)])
 async def test_a_sum_beyond_64_bits_is_refused_and_leaves_the_entry_untouched(
     store: Store, before: int, delta: int
 ) -> None:
-    await store.entries.set(GLOBAL, b"k", b"%d" % before)
+    await store.values.set(GLOBAL, b"k", b"%d" % before)
 
     with pytest.raises(StoreError, match="64 bits"):
-        await store.entries.increment(GLOBAL, b"k", 0, delta)
+        await store.values.increment(GLOBAL, b"k", 0, delta)
 
-    assert await store.entries.get(GLOBAL, b"k") == b"%d" % before
+    assert await store.values.get(GLOBAL, b"k") == b"%d" % before
 
 
 async def test_concurrent_increments_all_count(store: Store) -> None:
-    sums = [store.entries.increment(GLOBAL, b"k", 0, 1) for _ in range(200)]
+    sums = [store.values.increment(GLOBAL, b"k", 0, 1) for _ in range(200)]
 
     assert sorted([await each for each in sums]) == list(range(1, 201))
 
 
 async def test_an_expired_entry_is_absent_from_the_very_moment(store: Store, clock: FakeClock) -> None:
-    await store.entries.set(GLOBAL, b"k", b"1")
-    assert await store.entries.expire(GLOBAL, b"k", clock.now_ms() + 1000)
+    await store.values.set(GLOBAL, b"k", b"1")
+    assert await store.values.expire(GLOBAL, b"k", clock.now_ms() + 1000)
 
     clock.advance(0.999)
-    assert await store.entries.get(GLOBAL, b"k") == b"1"
+    assert await store.values.get(GLOBAL, b"k") == b"1"
 
     clock.advance(0.001)
-    assert await store.entries.get(GLOBAL, b"k") is None
-    assert not await store.entries.expire(GLOBAL, b"k", None)
+    assert await store.values.get(GLOBAL, b"k") is None
+    assert not await store.values.expire(GLOBAL, b"k", None)
 
 
 async def test_a_set_clears_the_expiry(store: Store, clock: FakeClock) -> None:
-    await store.entries.set(GLOBAL, b"k", b"1")
-    await store.entries.expire(GLOBAL, b"k", clock.now_ms() + 1000)
-    await store.entries.set(GLOBAL, b"k", b"2")
+    await store.values.set(GLOBAL, b"k", b"1")
+    await store.values.expire(GLOBAL, b"k", clock.now_ms() + 1000)
+    await store.values.set(GLOBAL, b"k", b"2")
 
     clock.advance(5)
 
-    assert await store.entries.get(GLOBAL, b"k") == b"2"
+    assert await store.values.get(GLOBAL, b"k") == b"2"
 
 
 async def test_an_increment_keeps_the_expiry_of_a_live_entry(store: Store, clock: FakeClock) -> None:
-    await store.entries.set(GLOBAL, b"k", b"1")
-    await store.entries.expire(GLOBAL, b"k", clock.now_ms() + 1000)
-    await store.entries.increment(GLOBAL, b"k", 0, 1)
+    await store.values.set(GLOBAL, b"k", b"1")
+    await store.values.expire(GLOBAL, b"k", clock.now_ms() + 1000)
+    await store.values.increment(GLOBAL, b"k", 0, 1)
 
     clock.advance(5)
 
-    assert await store.entries.get(GLOBAL, b"k") is None
+    assert await store.values.get(GLOBAL, b"k") is None
 
 
 async def test_an_increment_of_an_expired_entry_starts_anew_and_stays(store: Store, clock: FakeClock) -> None:
-    await store.entries.set(GLOBAL, b"k", b"41")
-    await store.entries.expire(GLOBAL, b"k", clock.now_ms() + 1000)
+    await store.values.set(GLOBAL, b"k", b"41")
+    await store.values.expire(GLOBAL, b"k", clock.now_ms() + 1000)
     clock.advance(5)
 
-    assert await store.entries.increment(GLOBAL, b"k", 0, 1) == 1
+    assert await store.values.increment(GLOBAL, b"k", 0, 1) == 1
 
     clock.advance(5000)
-    assert await store.entries.get(GLOBAL, b"k") == b"1"
+    assert await store.values.get(GLOBAL, b"k") == b"1"
 
 
 # Runs
@@ -437,9 +437,9 @@ async def test_a_closed_store_refuses_and_closes_again(store: Store) -> None:
     await store.close()
 
     with pytest.raises(StoreClosed):
-        await store.entries.get(GLOBAL, b"k")
+        await store.values.get(GLOBAL, b"k")
     with pytest.raises(StoreClosed):
-        await store.entries.set(GLOBAL, b"k", b"1")
+        await store.values.set(GLOBAL, b"k", b"1")
     with pytest.raises(StoreClosed):
         await store.runs.prune(keep=1, older_than_ms=0)
 
@@ -447,8 +447,8 @@ async def test_a_closed_store_refuses_and_closes_again(store: Store) -> None:
 async def test_stats_count_what_was_committed(store: Store, clock: FakeClock) -> None:
     assert store.stats().last_commit_ms is None
     clock.advance(1)
-    await store.entries.set(GLOBAL, b"k", b"1")
-    await store.entries.get(GLOBAL, b"k")
+    await store.values.set(GLOBAL, b"k", b"1")
+    await store.values.get(GLOBAL, b"k")
     await start_run(store)
 
     stats = store.stats()

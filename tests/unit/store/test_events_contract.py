@@ -9,22 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from spyweb.model import NULL, JobId, RunId, Value
-from spyweb.store.protocol import (
-    GLOBAL,
-    SCOPES,
-    WRITTEN,
-    Change,
-    ChangeEvent,
-    ChangeKind,
-    Drop,
-    Leave,
-    Origin,
-    Store,
-    Watch,
-    job_namespace,
-    scope_namespace,
-)
+from spyweb.model import NULL, WRITTEN, ChangeKind, JobId, RunId, Value
+from spyweb.store.protocol import GLOBAL, Change, Store, job_namespace
+from spyweb.store.values_protocol import SCOPES, ChangeEvent, Drop, Leave, Origin, Watch, scope_namespace
 from tests.fakes.changes import NEWS, PRICES, kept, make_run, waiting
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KINDS, LOGGED, RULES, adding, dropping, opened, put, putting, until_told
@@ -176,11 +163,11 @@ async def test_a_change_is_kept_for_those_that_watched_when_it_happened(store: S
 async def test_texts_are_watched_like_values(store: Store) -> None:
     origin = Origin(job=PRICES, depth=2)
     store.events.watch([watch(namespace=GLOBAL)])
-    await store.entries.set(GLOBAL, b"k", b"5", origin=origin)
-    await store.entries.increment(GLOBAL, b"k", 0, 1, origin=origin)
-    await store.entries.expire(GLOBAL, b"k", 1 << 60)
-    await store.entries.delete(GLOBAL, b"k", origin=origin)
-    await store.entries.delete(GLOBAL, b"k", origin=origin)
+    await store.values.set(GLOBAL, b"k", b"5", origin=origin)
+    await store.values.increment(GLOBAL, b"k", 0, 1, origin=origin)
+    await store.values.expire(GLOBAL, b"k", 1 << 60)
+    await store.values.delete(GLOBAL, b"k", origin=origin)
+    await store.values.delete(GLOBAL, b"k", origin=origin)
 
     assert await pending(store) == [
         ("created", b"k", None, b"5"),

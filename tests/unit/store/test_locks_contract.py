@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from spyweb.model import Outcome, RunId
-from spyweb.store.protocol import Change, Held, Store
+from spyweb.store.protocol import Change, Store
+from spyweb.store.values_protocol import Held
 from tests.fakes.changes import NEWS, PRICES, make_end, start_run
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KINDS, opened, until_told

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import StoreCorrupt, StoreIncomplete
+from spyweb.model import Durability
 from spyweb.settings.sections import MARKER
 from spyweb.store import marker as marker_module
 from spyweb.store.marker import Marker
-from spyweb.store.protocol import GLOBAL, Durability, Store
+from spyweb.store.protocol import GLOBAL, Store
 from spyweb.store.sqlite.checkpoints import Checkpoints
 from spyweb.store.sqlite.file_identity import FileIdentity
 from spyweb.store.sqlite.store import connect_to, open_store
@@ -35,7 +36,7 @@ async def killed(data: Path, tmp_path: Path) -> AsyncIterator[Path]:
     running = tmp_path / "running"
     running.mkdir()
     store = await opened(running)
-    await store.entries.set(GLOBAL, b"k", b"1")
+    await store.values.set(GLOBAL, b"k", b"1")
     for file in running.iterdir():
         shutil.copy2(file, data)
     yield data
@@ -50,7 +51,7 @@ async def opened(data: Path, **options: object) -> Store:
 async def value(data: Path, **options: object) -> bytes | None:
     store = await opened(data, **options)
     try:
-        return await store.entries.get(GLOBAL, b"k")
+        return await store.values.get(GLOBAL, b"k")
     finally:
         await store.close()
 
@@ -142,7 +143,7 @@ async def test_without_the_log_that_held_the_last_writes_it_is_refused(
 async def test_a_backup_that_was_put_in_its_place_needs_no_log(killed: Path, tmp_path: Path) -> None:
     backup = tmp_path / "backup.db"
     store = await open_store(backup, clock=FakeClock())
-    await store.entries.set(GLOBAL, b"k", b"older")
+    await store.values.set(GLOBAL, b"k", b"older")
     await store.close()
     for companion in ("-wal", "-shm"):
         (killed / f"spyweb.db{companion}").unlink()
@@ -161,10 +162,10 @@ async def test_a_log_that_another_program_has_merged_is_not_missed(killed: Path)
 
 async def test_a_log_that_was_cut_off_while_it_was_open_is_missed_after_a_stop_too(data: Path) -> None:
     store = await opened(data)
-    await store.entries.set(GLOBAL, b"k", b"1")
+    await store.values.set(GLOBAL, b"k", b"1")
     os.truncate(data / "spyweb.db-wal", 0)
     with pytest.raises(StoreCorrupt):
-        await store.entries.set(GLOBAL, b"k", b"2")
+        await store.values.set(GLOBAL, b"k", b"2")
     await store.close()
 
     with pytest.raises(StoreIncomplete, match="with what was written last"):
@@ -173,7 +174,7 @@ async def test_a_log_that_was_cut_off_while_it_was_open_is_missed_after_a_stop_t
 
 async def test_after_a_stop_no_log_is_expected(data: Path) -> None:
     store = await opened(data)
-    await store.entries.set(GLOBAL, b"k", b"1")
+    await store.values.set(GLOBAL, b"k", b"1")
     await store.close()
 
     assert await value(data) == b"1"
@@ -197,7 +198,7 @@ async def test_where_it_can_not_be_written_the_store_goes_on(data: Path) -> None
     path = data / "spyweb.db"
     await (await open_store(path, clock=FakeClock())).close()
     store = await opened(data)
-    await store.entries.set(GLOBAL, b"k", b"1")
+    await store.values.set(GLOBAL, b"k", b"1")
     await store.close()
 
 

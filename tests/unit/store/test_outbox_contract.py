@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.store.protocol import Store, Target
+from spyweb.store.outbox_protocol import Target
+from spyweb.store.protocol import Store
 from tests.fakes.changes import NEWS, PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import DESKTOP, HOOK, OTHER_HOOK, message, next_payload

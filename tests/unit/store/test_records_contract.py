@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import StoreClosed, StoreError
-from spyweb.store.protocol import NewRecord, Record, Store
+from spyweb.store.protocol import Store
+from spyweb.store.records_protocol import NewRecord, Record
 from tests.fakes.changes import NEWS, PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import item, listed, message, titles

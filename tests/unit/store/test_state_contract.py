@@ -12,17 +12,8 @@ import pytest
 
 from spyweb.errors import StoreClosed, StoreError, TooLarge
 from spyweb.model import MIB, NULL, HistoryRule, Value
-from spyweb.store.protocol import (
-    GLOBAL,
-    KEEP,
-    Drop,
-    Entry,
-    Item,
-    Leave,
-    Order,
-    Put,
-    Store,
-)
+from spyweb.store.protocol import GLOBAL, Store
+from spyweb.store.values_protocol import KEEP, Drop, Entry, Item, Leave, Order, Put
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import AGED, KINDS, LOGGED, RULES, adding, all_items, dropping, look, opened, put, putting
 
@@ -128,12 +119,12 @@ async def test_a_value_that_is_changed_later_is_stored_as_it_was(store: Store) -
 
 
 async def test_a_text_entry_and_a_typed_one_are_the_same_entry(store: Store) -> None:
-    await store.entries.set(GLOBAL, b"k", b"7")
+    await store.values.set(GLOBAL, b"k", b"7")
     assert await look(store, b"k", namespace=GLOBAL) == b"7"
 
     await put(store, b"k", b"8", namespace=GLOBAL)
-    assert await store.entries.get(GLOBAL, b"k") == b"8"
-    assert await store.entries.increment(GLOBAL, b"k", 0, 1) == 9
+    assert await store.values.get(GLOBAL, b"k") == b"8"
+    assert await store.values.increment(GLOBAL, b"k", 0, 1) == 9
 
 
 @pytest.mark.parametrize(
@@ -143,13 +134,13 @@ async def test_a_text_entry_and_a_typed_one_are_the_same_entry(store: Store) -> 
 async def test_a_typed_value_is_read_as_text_where_texts_are_read(store: Store, value: Value, text: bytes) -> None:
     await put(store, b"k", value, namespace=GLOBAL)
 
-    assert await store.entries.get(GLOBAL, b"k") == text
+    assert await store.values.get(GLOBAL, b"k") == text
 
 
 async def test_a_number_that_was_stored_as_one_can_be_counted_up_as_text(store: Store) -> None:
     await put(store, b"k", 7, namespace=GLOBAL)
 
-    assert await store.entries.increment(GLOBAL, b"k", 100, 1) == 8
+    assert await store.values.increment(GLOBAL, b"k", 100, 1) == 8
 
 
 # Transforms
@@ -259,8 +250,8 @@ async def test_an_expired_entry_is_absent_to_everything_from_the_very_moment(sto
     assert await store.values.namespaces() == []
     assert await store.values.clear(STATE) == 0
     assert [each async for each in store.values.export()] == []
-    assert await store.entries.get(STATE, b"k") is None
-    assert not await store.entries.expire(STATE, b"k", None)
+    assert await store.values.get(STATE, b"k") is None
+    assert not await store.values.expire(STATE, b"k", None)
     assert await store.values.transform(STATE, b"k", lambda entry: Leave(entry)) is None
 
 
@@ -294,7 +285,7 @@ async def test_what_is_put_over_an_expired_entry_is_new_and_does_not_expire_with
 async def test_the_expiry_alone_can_be_set_and_counts_as_a_version(store: Store, clock: FakeClock) -> None:
     await put(store, b"k", [1])
 
-    assert await store.entries.expire(STATE, b"k", clock.now_ms() + 1000)
+    assert await store.values.expire(STATE, b"k", clock.now_ms() + 1000)
 
     entry = await store.values.read(STATE, b"k")
     assert entry
@@ -530,8 +521,8 @@ async def test_past_versions_are_kept_up_to_their_number(store: Store, clock: Fa
 
 async def test_the_last_version_of_a_deleted_entry_is_history_and_the_next_one_counts_on(store: Store) -> None:
     await put(store, b"k", 1, namespace=LOGGED)
-    await store.entries.set(LOGGED, b"k", b"2")
-    await store.entries.delete(LOGGED, b"k")
+    await store.values.set(LOGGED, b"k", b"2")
+    await store.values.delete(LOGGED, b"k")
     assert told(await store.values.history(LOGGED, b"k")) == [(2, b"2"), (1, 1)]
 
     await put(store, b"k", 3, namespace=LOGGED)

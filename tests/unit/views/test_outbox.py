@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spyweb.model import JobId
-from spyweb.store.protocol import Channel, Message, Target
+from spyweb.store.outbox_protocol import Channel, Message, Target
 from spyweb.views.outbox import view_message
 
 ADDRESS = "https://user:password@hooks.example.org/services/secret?token=secret"

@@ -6,7 +6,7 @@ import pytest
 
 from spyweb.ops.rules.expiry import expiry_of, remaining
 from spyweb.ops.rules.values import Unstorable
-from spyweb.store.protocol import Entry
+from spyweb.store.values_protocol import Entry
 
 NOW = 1_000_000
 

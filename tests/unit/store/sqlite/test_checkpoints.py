@@ -171,8 +171,8 @@ async def test_a_database_that_was_put_in_its_place_is_left_alone(path: Path) ->
 async def test_nothing_is_left_of_it_and_stopping_twice_is_the_same(path: Path) -> None:
     threads, descriptors = threading.active_count(), len(os.listdir("/dev/fd"))
     store = await open_store(path, clock=FakeClock())
-    await asyncio.gather(*(store.entries.set(GLOBAL, b"%d" % (number % 100), b"x") for number in range(ROWS * 2)))
-    late = [store.entries.set(GLOBAL, b"%d" % (number % 100), b"y") for number in range(ROWS * 2)]
+    await asyncio.gather(*(store.values.set(GLOBAL, b"%d" % (number % 100), b"x") for number in range(ROWS * 2)))
+    late = [store.values.set(GLOBAL, b"%d" % (number % 100), b"y") for number in range(ROWS * 2)]
     await asyncio.gather(store.close(), store.close())
     assert all(write.done() for write in late)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from spyweb.store.protocol import HistoryRule
+from spyweb.model import HistoryRule
 from spyweb.store.sqlite.clearing import SLICE, SLICE_S, in_time
 from spyweb.store.sqlite.store import open_store
 from tests.fakes.clock import FakeClock

@@ -22,7 +22,7 @@ ENTRIES = 2000
 async def path(tmp_path: Path) -> Path:
     """A database of many pages, closed as it should be."""
     store = await open_store(tmp_path / "spyweb.db", clock=FakeClock())
-    writes = [store.entries.set(GLOBAL, b"k%d" % number, b"v" * 500) for number in range(ENTRIES)]
+    writes = [store.values.set(GLOBAL, b"k%d" % number, b"v" * 500) for number in range(ENTRIES)]
     await asyncio.gather(*writes)
     await store.close()
     return tmp_path / "spyweb.db"
@@ -40,7 +40,7 @@ async def test_a_sound_file_opens(path: Path) -> None:
     assert not was_killed(path)
     store = await open_store(path, clock=FakeClock())
 
-    assert await store.entries.get(GLOBAL, b"k1") == b"v" * 500
+    assert await store.values.get(GLOBAL, b"k1") == b"v" * 500
     await store.close()
 
 
@@ -76,7 +76,7 @@ async def test_damage_met_while_running_is_named_so(path: Path, monkeypatch: pyt
     ruin(path, 0.3, 0.9)
     store = await open_store(path, clock=FakeClock())
 
-    found = [store.entries.get(GLOBAL, b"k%d" % number) for number in range(ENTRIES)]
+    found = [store.values.get(GLOBAL, b"k%d" % number) for number in range(ENTRIES)]
     errors = [error for each in found if (error := await outcome(each))]
 
     assert errors
@@ -114,7 +114,7 @@ async def test_a_database_moved_aside_can_still_be_read_and_makes_room(path: Pat
     left = sorted(file.name for file in path.parent.iterdir())
     assert left == ["spyweb.db-lock", aside.name, f"{aside.name}-shm", f"{aside.name}-wal"]
     store = await open_store(path, clock=FakeClock())
-    assert await store.entries.get(GLOBAL, b"k1") is None
+    assert await store.values.get(GLOBAL, b"k1") is None
     await store.close()
     copy = sqlite3.connect(aside)
     assert copy.execute("SELECT count(*) FROM entry").fetchone() == (ENTRIES,)

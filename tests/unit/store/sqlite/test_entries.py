@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.model import Value
+from spyweb.model import Durability, Value
 from spyweb.store.crypto.sealing import PLAIN
-from spyweb.store.protocol import KEEP, Addition, Drop, Durability, Entry, Leave, Put, Replacement, Transform
 from spyweb.store.sqlite.changes import EntryContext
 from spyweb.store.sqlite.entries import NO_EFFECTS, WHOLE_NUMBER, parse_number, put_sum, set_expiry, write
 from spyweb.store.sqlite.store import open_up_to_date
+from spyweb.store.values_protocol import KEEP, Addition, Drop, Entry, Leave, Put, Replacement, Transform
 from tests.fakes.growth import LINEAR, growth
 
 

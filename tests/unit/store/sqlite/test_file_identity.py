@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
 async def store(path: Path) -> AsyncIterator[SqliteStore]:
     path.parent.mkdir()
     store = await open_store(path, clock=FakeClock())
-    await store.entries.set(GLOBAL, b"k", b"before")
+    await store.values.set(GLOBAL, b"k", b"before")
     yield store
     await store.close()
 
@@ -59,7 +59,7 @@ async def test_what_would_be_lost_is_refused_and_the_trouble_told(
     assert store.stats().failed == ""
     take_away(path)
     with pytest.raises(StoreError, match="was removed or replaced while it is open"):
-        await store.entries.set(GLOBAL, b"k", b"after")
+        await store.values.set(GLOBAL, b"k", b"after")
     assert str(path) in store.stats().failed
 
 
@@ -70,7 +70,7 @@ async def test_a_log_that_was_cut_off_is_not_written_on_behind_the_gap(
     size = wal_of(path).stat().st_size
     os.truncate(wal_of(path), int(left * size))
     with pytest.raises(StoreCorrupt, match="db-wal was cut off while it was open"):
-        await store.entries.set(GLOBAL, b"k", b"after")
+        await store.values.set(GLOBAL, b"k", b"after")
     assert wal_of(path).stat().st_size == int(left * size)
     assert "damaged" in store.stats().failed
 
@@ -79,18 +79,18 @@ async def test_a_log_that_another_program_begins_anew_is_not_cut_off(store: Sqli
     with closing(sqlite3.connect(path)) as other:
         assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
     assert wal_of(path).stat().st_size == 0
-    await store.entries.set(GLOBAL, b"k", b"after")
-    assert await store.entries.get(GLOBAL, b"k") == b"after"
+    await store.values.set(GLOBAL, b"k", b"after")
+    assert await store.values.get(GLOBAL, b"k") == b"after"
 
 
 async def test_a_folder_that_is_put_back_is_written_to_again(store: SqliteStore, path: Path, tmp_path: Path) -> None:
     path.parent.rename(tmp_path / "elsewhere")
     with pytest.raises(StoreError, match="removed or replaced"):
-        await store.entries.set(GLOBAL, b"k", b"meanwhile")
+        await store.values.set(GLOBAL, b"k", b"meanwhile")
     (tmp_path / "elsewhere").rename(path.parent)
     assert store.stats().failed == ""
-    await store.entries.set(GLOBAL, b"k", b"after")
-    assert await store.entries.get(GLOBAL, b"k") == b"after"
+    await store.values.set(GLOBAL, b"k", b"after")
+    assert await store.values.get(GLOBAL, b"k") == b"after"
 
 
 async def test_a_folder_that_cannot_be_looked_into_says_nothing(

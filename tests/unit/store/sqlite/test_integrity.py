@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from spyweb.errors import StoreCorrupt, StoreIncomplete
-from spyweb.store.protocol import GLOBAL, Durability
+from spyweb.model import Durability
+from spyweb.store.protocol import GLOBAL
 from spyweb.store.sqlite.store import open_store
 from tests.fakes.clock import FakeClock
 
@@ -28,7 +29,7 @@ async def killed(tmp_path: Path) -> Path:
     await store.close()
     store = await open_store(files, clock=FakeClock())
     for key in (b"a", b"b", b"c"):
-        await store.entries.set(GLOBAL, key, b"1")
+        await store.values.set(GLOBAL, key, b"1")
     for suffix in ("", "-wal"):
         shutil.copy2(f"{files}{suffix}", f"{path}{suffix}")
     await store.close()
@@ -56,7 +57,7 @@ def overwrite(file: Path, at: int, data: bytes) -> None:
 async def read(path: Path, key: bytes = b"c") -> bytes | None:
     store = await open_store(path, clock=FakeClock())
     try:
-        return await store.entries.get(GLOBAL, key)
+        return await store.values.get(GLOBAL, key)
     finally:
         await store.close()
 
@@ -160,7 +161,7 @@ async def test_pages_that_a_broken_off_checkpoint_left_in_the_log_are_no_loss(tm
     store = await open_store(files, clock=FakeClock(), durability=Durability.NORMAL)
     await store.close()
     store = await open_store(files, clock=FakeClock())
-    await store.entries.set(GLOBAL, b"c", b"1" * 100_000)
+    await store.values.set(GLOBAL, b"c", b"1" * 100_000)
     for suffix in ("", "-wal"):
         shutil.copy2(f"{files}{suffix}", f"{path}{suffix}")
     await store.close()

@@ -50,8 +50,8 @@ async def test_a_read_waits_for_the_commit_of_what_was_put_before(store: SqliteS
     gate = Gate()
     held = store._connections.writer.submit(OpKind.WRITE, gate.hold)
     await asyncio.to_thread(gate.wait_until_entered)
-    store.entries.set("a", b"k", b"v")
-    reading = store.entries.get("a", b"k")
+    store.values.set("a", b"k", b"v")
+    reading = store.values.get("a", b"k")
     await asyncio.sleep(0)
     assert not reading.done()
     gate.open()
@@ -60,40 +60,40 @@ async def test_a_read_waits_for_the_commit_of_what_was_put_before(store: SqliteS
 
 
 async def test_all_writes_of_an_entry_are_seen(store: SqliteStore, clock: FakeClock) -> None:
-    await store.entries.set("a", b"k", b"1")
+    await store.values.set("a", b"k", b"1")
     await store.values.transform("a", b"k", putting(2))
-    assert await store.entries.get("a", b"k") == b"2"
-    await store.entries.increment("a", b"k", 0, 1)
-    assert await store.entries.get("a", b"k") == b"3"
+    assert await store.values.get("a", b"k") == b"2"
+    await store.values.increment("a", b"k", 0, 1)
+    assert await store.values.get("a", b"k") == b"3"
     await store.values.move("a", "b")
-    assert await store.entries.get("a", b"k") is None
-    assert await store.entries.get("b", b"k") == b"3"
+    assert await store.values.get("a", b"k") is None
+    assert await store.values.get("b", b"k") == b"3"
     await store.values.clear("b")
-    assert await store.entries.get("b", b"k") is None
+    assert await store.values.get("b", b"k") is None
 
 
 async def test_an_entry_that_expires_is_read_no_more(store: SqliteStore, clock: FakeClock) -> None:
-    await store.entries.set("a", b"k", b"v")
-    await store.entries.expire("a", b"k", clock.now_ms() + 1000)
-    assert await store.entries.get("a", b"k") == b"v"
+    await store.values.set("a", b"k", b"v")
+    await store.values.expire("a", b"k", clock.now_ms() + 1000)
+    assert await store.values.get("a", b"k") == b"v"
     clock.advance(2)
-    assert await store.entries.get("a", b"k") is None
+    assert await store.values.get("a", b"k") is None
 
 
 async def test_a_write_that_fails_is_not_read(store: SqliteStore) -> None:
-    await store.entries.set("a", b"k", b"v")
+    await store.values.set("a", b"k", b"v")
     await store._connections.writer.submit(
         OpKind.READ, lambda connection: connection.execute("PRAGMA query_only = ON").close()
     )
     with pytest.raises(StoreError):
-        await store.entries.set("a", b"k", b"never")
-    assert await store.entries.get("a", b"k") == b"v"
+        await store.values.set("a", b"k", b"never")
+    assert await store.values.get("a", b"k") == b"v"
 
 
 async def test_a_closed_store_answers_nothing(store: SqliteStore) -> None:
-    await store.entries.set("a", b"k", b"v")
+    await store.values.set("a", b"k", b"v")
     await store.close()
     with pytest.raises(StoreClosed):
-        await store.entries.set("a", b"k", b"v")
+        await store.values.set("a", b"k", b"v")
     with pytest.raises(StoreClosed):
-        await store.entries.get("a", b"k")
+        await store.values.get("a", b"k")

@@ -26,7 +26,7 @@ async def test_pruning_works_in_slices_over_all_jobs(tmp_path: Path) -> None:
     async with asyncio.TaskGroup() as tasks:
         pruning = tasks.create_task(store.runs.prune(keep=10, older_than_ms=0))
         while not pruning.done():
-            await store.entries.set(GLOBAL, b"k", b"other writes go on")
+            await store.values.set(GLOBAL, b"k", b"other writes go on")
 
     assert pruning.result() == len(JOBS) * (RUNS_OF_EACH - 10)
     assert store.stats().batches > batches + len(JOBS)

@@ -111,7 +111,7 @@ async def test_pruning_works_in_slices_over_all_jobs(store: Store) -> None:
             store.records.prune(keep=10, older_than_ms=None, unseen_since_ms=moment_ms), name="prune"
         )
         while not pruning.done():
-            await store.entries.set(GLOBAL, b"k", b"other writes go on")
+            await store.values.set(GLOBAL, b"k", b"other writes go on")
 
     assert pruning.result() == 2 * (2 * SLICE - 10)
     assert store.stats().batches > batches + 4

@@ -14,7 +14,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from spyweb.errors import NoAccess, StoreCorrupt, StoreError, StoreNewer
-from spyweb.store.protocol import GLOBAL, Change, Durability
+from spyweb.model import Durability
+from spyweb.store.protocol import GLOBAL, Change
 from spyweb.store.sqlite import store as sqlite
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.store import SqliteStore, open_store, open_up_to_date
@@ -45,19 +46,19 @@ def test_durability_decides_when_the_log_is_synced(path: Path, durability: Durab
 
 async def test_what_was_written_is_there_after_opening_again(path: Path) -> None:
     store = await open_store(path, clock=FakeClock())
-    await store.entries.set(GLOBAL, b"k\0\xff", b"1")
+    await store.values.set(GLOBAL, b"k\0\xff", b"1")
     run = await start_run(store)
     await store.close()
 
     store = await open_store(path, clock=FakeClock())
-    assert await store.entries.get(GLOBAL, b"k\0\xff") == b"1"
+    assert await store.values.get(GLOBAL, b"k\0\xff") == b"1"
     assert [each.id for each in await store.runs.open()] == [run]
     await store.close()
 
 
 async def test_closing_folds_the_log_into_the_database(path: Path) -> None:
     store = await open_store(path, clock=FakeClock())
-    await store.entries.set(GLOBAL, b"k", b"1")
+    await store.values.set(GLOBAL, b"k", b"1")
     assert store.stats().size_bytes > path.stat().st_size
     await store.close()
 
@@ -74,13 +75,13 @@ async def test_closing_leaves_no_thread_and_no_task(path: Path) -> None:
 
 async def test_a_read_does_not_wait_for_a_commit_of_another_key(path: Path) -> None:
     store = await open_store(path, clock=FakeClock())
-    await store.entries.set(GLOBAL, b"k", b"1")
+    await store.values.set(GLOBAL, b"k", b"1")
     gate = Gate()
     held = store._connections.writer.submit(OpKind.WRITE, gate.hold)
     await asyncio.to_thread(gate.wait_until_entered)
-    write = store.entries.set(GLOBAL, b"other", b"1")
+    write = store.values.set(GLOBAL, b"other", b"1")
 
-    assert await store.entries.get(GLOBAL, b"k") == b"1"
+    assert await store.values.get(GLOBAL, b"k") == b"1"
     assert await store.runs.list() == []
     assert not write.done()
 
@@ -94,9 +95,9 @@ async def test_a_change_that_fails_leaves_nothing_of_itself_and_its_neighbours_a
     store = await open_store(path, clock=FakeClock())
     unwritable = make_cursor(due_ms=None)  # type: ignore[arg-type]
 
-    before = store.entries.set(GLOBAL, b"before", b"1")
+    before = store.values.set(GLOBAL, b"before", b"1")
     torn = store.runs.record(Change(new=[make_run()], cursors=[unwritable]))
-    after = store.entries.set(GLOBAL, b"after", b"1")
+    after = store.values.set(GLOBAL, b"after", b"1")
 
     with pytest.raises(StoreError, match="NOT NULL constraint failed"):
         await torn
@@ -121,26 +122,26 @@ async def test_a_reader_sees_what_a_running_daemon_has_committed(path: Path) -> 
     daemon = await open_store(path, clock=FakeClock())
     reader = await open_store(path, clock=FakeClock(), read_only=True)
 
-    await daemon.entries.set(GLOBAL, b"k", b"1")
+    await daemon.values.set(GLOBAL, b"k", b"1")
 
-    assert await reader.entries.get(GLOBAL, b"k") == b"1"
+    assert await reader.values.get(GLOBAL, b"k") == b"1"
     await reader.close()
     await daemon.close()
 
 
 async def test_a_reader_reads_what_a_stopped_daemon_has_left_and_changes_nothing(path: Path) -> None:
     daemon = await open_store(path, clock=FakeClock())
-    await daemon.entries.set(GLOBAL, b"k", b"1")
+    await daemon.values.set(GLOBAL, b"k", b"1")
     await daemon.close()
     before = path.read_bytes()
 
     reader = await open_store(path, clock=FakeClock(), read_only=True)
 
-    assert await reader.entries.get(GLOBAL, b"k") == b"1"
+    assert await reader.values.get(GLOBAL, b"k") == b"1"
     with pytest.raises(StoreError, match="readonly"):
-        await reader.entries.set(GLOBAL, b"k", b"2")
+        await reader.values.set(GLOBAL, b"k", b"2")
     with pytest.raises(StoreError, match="readonly"):
-        await reader.entries.increment(GLOBAL, b"k", 0, 1)
+        await reader.values.increment(GLOBAL, b"k", 0, 1)
     await reader.close()
     assert path.read_bytes() == before
 
@@ -195,11 +196,11 @@ async def test_a_database_locked_by_another_process_is_one_clear_line(
     other.execute("BEGIN IMMEDIATE")
 
     with pytest.raises(StoreError, match="another process has locked the database"):
-        await store.entries.set(GLOBAL, b"k", b"1")
-    assert await store.entries.get(GLOBAL, b"k") is None
+        await store.values.set(GLOBAL, b"k", b"1")
+    assert await store.values.get(GLOBAL, b"k") is None
 
     other.close()
-    await store.entries.set(GLOBAL, b"k", b"1")
+    await store.values.set(GLOBAL, b"k", b"1")
     await store.close()
 
 
@@ -235,7 +236,7 @@ async def test_damage_met_while_running_stops_writing_and_is_told_once_with_the_
 ) -> None:
     store = await open_store(path, clock=FakeClock())
     for number in range(50):
-        await store.entries.set(GLOBAL, b"%d" % number, b"x" * 200)
+        await store.values.set(GLOBAL, b"%d" % number, b"x" * 200)
     await harm(store, path)
 
     with capture_logs() as told:

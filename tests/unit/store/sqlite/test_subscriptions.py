@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.model import JobId, RunId
+from spyweb.model import ChangeKind, JobId, RunId
 from spyweb.store.crypto.sealing import PLAIN
-from spyweb.store.protocol import ChangeEvent, ChangeKind, Origin, Store, Watch
+from spyweb.store.protocol import Store
 from spyweb.store.sqlite.changes import ChangeNote, EntryContext, Row
 from spyweb.store.sqlite.subscriptions import Notices, Subscriptions
+from spyweb.store.values_protocol import ChangeEvent, Origin, Watch
 from tests.fakes.changes import PRICES, kept
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KINDS, adding, dropping, opened, put, putting, until_told
@@ -71,9 +72,9 @@ async def test_who_wrote_is_told(store: Store) -> None:
 async def test_texts_that_scripts_keep_are_told_too(store: Store) -> None:
     heard: list[ChangeEvent] = []
     store.events.follow(Watch(namespace="", is_prefix=True, kinds=ALL), heard.append)
-    await store.entries.set("job:x", b"a", b"1")
-    await store.entries.increment("global", b"n", 0, 5)
-    await store.entries.delete("job:x", b"a")
+    await store.values.set("job:x", b"a", b"1")
+    await store.values.increment("global", b"n", 0, 5)
+    await store.values.delete("job:x", b"a")
     await until_told()
     assert told(heard) == ["created job:x a None b'1'", "created global n None b'5'", "deleted job:x a b'1' None"]
 

@@ -9,9 +9,10 @@ import pytest
 
 from spyweb.errors import StoreError
 from spyweb.model import Value
-from spyweb.store.protocol import Addition, Blind, Change, ChangeEvent, Drop, Entry, Leave, Put, Watch
+from spyweb.store.protocol import Change
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.store import SqliteStore, open_store
+from spyweb.store.values_protocol import Addition, Blind, ChangeEvent, Drop, Entry, Leave, Put, Watch
 from tests.fakes.changes import PRICES, kept, make_end, start_run
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import LOGGED, RULES, adding, all_items, counting, look, put, until_told
@@ -155,12 +156,12 @@ async def test_a_damaged_value_is_told_with_its_key_and_can_be_written_over_and_
     with pytest.raises(StoreError, match="the value of b'a' in state can't be read"):
         await store.values.read("state", b"a")
     with pytest.raises(StoreError, match="the value of b'a' in state can't be read"):
-        await store.entries.get("state", b"a")
+        await store.values.get("state", b"a")
 
     await put(store, b"a", 1)
     assert await store.values.transform("state", b"b", Blind(lambda is_there: Drop(is_there)))
     assert await store.values.transform("state", b"c", Blind(lambda is_there: Put(2, None, is_there)))
-    await store.entries.delete("state", b"d")
+    await store.values.delete("state", b"d")
 
     assert [(key, entry.value) for key, entry in await all_items(store, "state")] == [(b"a", 1), (b"c", 2)]
 

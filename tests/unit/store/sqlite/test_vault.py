@@ -10,12 +10,13 @@ import pytest
 
 from spyweb.errors import StoreError
 from spyweb.model import Value
-from spyweb.store.protocol import Store, Watch
+from spyweb.store.protocol import Store
 from spyweb.store.sqlite import rotation
 from spyweb.store.sqlite import store as sqlite
 from spyweb.store.sqlite.damage import files_of
 from spyweb.store.sqlite.rotation import rotate_key
 from spyweb.store.sqlite.store import open_store
+from spyweb.store.values_protocol import Watch
 from tests.fakes.changes import PRICES, kept
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import KEY, LOGGED, RULES, all_items, look, put
@@ -42,8 +43,8 @@ async def fill(path: Path, key: bytes | None) -> None:
         await put(store, b"%d" % number, value, namespace=LOGGED)
         await put(store, b"%d" % number, [value], namespace=LOGGED)
         await put(store, b"%d" % number, value)
-    await store.entries.set("state", b"deleted", SECRET * 1000)
-    await store.entries.delete("state", b"deleted")
+    await store.values.set("state", b"deleted", SECRET * 1000)
+    await store.values.delete("state", b"deleted")
     await store.close()
 
 
@@ -55,7 +56,7 @@ async def check_all(path: Path, key: bytes | None) -> None:
         assert past
         assert past.value == value
     assert [event.new for event in await kept(store)] == [new for each in VALUES for new in (each, [each])]
-    assert await store.entries.get("state", b"0") == SECRET
+    assert await store.values.get("state", b"0") == SECRET
     await store.close()
 
 
@@ -219,7 +220,7 @@ async def test_a_reader_in_between_keeps_what_is_left_for_the_next_opening(
 
 async def test_many_values_change_their_key(path: Path) -> None:
     store = await open_with(path, KEY)
-    writes = [store.entries.set("state", b"%d" % number, b"%d" % number) for number in range(2500)]
+    writes = [store.values.set("state", b"%d" % number, b"%d" % number) for number in range(2500)]
     for write in writes:
         await write
     await store.close()

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spyweb.model import JobId
-from spyweb.store.protocol import Durability
+from spyweb.model import Durability, JobId
 from spyweb.store.user_sql.connection import LONGEST_S, Opening, UserConnection
 from spyweb.store.user_sql.guard import Guard
 from tests.fakes.sql import statement

@@ -58,7 +58,7 @@ async def test_six_jobs_whose_sql_takes_all_it_can_leave_the_store_working_and_m
                 for asker in askers:
                     jobs.create_task(ask_for_all_memory(asker))
                 for number in range(50):
-                    await store.entries.set(GLOBAL, b"%d" % number, b"x" * 1000)
+                    await store.values.set(GLOBAL, b"%d" % number, b"x" * 1000)
             # Prepared statements of more than SQL_KEPT bytes are given up.
             for asker in askers:
                 assert await memory_of(asker) < ALLOWED
@@ -66,7 +66,7 @@ async def test_six_jobs_whose_sql_takes_all_it_can_leave_the_store_working_and_m
         with sqlite3.connect(":memory:") as connection:
             assert connection.execute("PRAGMA hard_heap_limit").fetchone() == (0,), "a limit of the whole process"
         connection.close()
-        assert await store.entries.get(GLOBAL, b"49") == b"x" * 1000
+        assert await store.values.get(GLOBAL, b"49") == b"x" * 1000
     finally:
         await store.close()
 

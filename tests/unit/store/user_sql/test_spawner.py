@@ -13,8 +13,7 @@ import pytest
 
 from spyweb.clock import RealClock
 from spyweb.errors import StoreError
-from spyweb.model import JobId
-from spyweb.store.protocol import Durability
+from spyweb.model import Durability, JobId
 from spyweb.store.user_sql.connection import Opening
 from spyweb.store.user_sql.spawner import SqlProcess, SqlSpawner
 from tests.fakes.sql import statement

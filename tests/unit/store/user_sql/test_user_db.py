@@ -16,8 +16,7 @@ from structlog.testing import capture_logs
 
 from spyweb.clock import RealClock
 from spyweb.errors import StoreClosed, StoreError
-from spyweb.model import JobId, RunId
-from spyweb.store.protocol import Durability
+from spyweb.model import Durability, JobId, RunId
 from spyweb.store.user_sql import session as user_session
 from spyweb.store.user_sql import spawner as user_spawner
 from spyweb.store.user_sql import user_db

@@ -10,7 +10,8 @@ import pytest
 from spyweb.clock import RealClock
 from spyweb.errors import StoreError
 from spyweb.model import JobId
-from spyweb.store.protocol import NewRecord, job_namespace
+from spyweb.store.protocol import job_namespace
+from spyweb.store.records_protocol import NewRecord
 from spyweb.store.sqlite.store import SqliteStore, open_store
 from spyweb.store.user_sql.views import RECORDS_VIEW, Engine, of_the_engine
 from tests.fakes.ops import make_sql
@@ -34,9 +35,9 @@ async def opened(folder: Path, key: bytes | None = None) -> AsyncIterator[tuple[
 @KEYS
 async def test_lua_user_shows_the_callers_keys_and_the_global_ones(tmp_path: Path, key: bytes | None) -> None:
     async with opened(tmp_path, key) as (store, asker):
-        await store.entries.set(job_namespace(JobId("a")), b"mine", b"1")
-        await store.entries.set(job_namespace(JobId("b")), b"theirs", b"2")
-        await store.entries.set("global", b"all", b"3\xff")
+        await store.values.set(job_namespace(JobId("a")), b"mine", b"1")
+        await store.values.set(job_namespace(JobId("b")), b"theirs", b"2")
+        await store.values.set("global", b"all", b"3\xff")
         await put(store, b"gone", b"x", namespace="global", expires_ms=1)
         await put(store, b"typed", 2.5, namespace="global")
         await put(store, b"state's", b"x", namespace="state")
@@ -107,11 +108,11 @@ async def test_views_join_with_a_scripts_own_tables_also_where_no_column_is_name
 )
 async def test_nothing_else_of_the_engines_is_reached(tmp_path: Path, sql: str) -> None:
     async with opened(tmp_path) as (store, asker):
-        await store.entries.set(job_namespace(JobId("b")), b"k", b"secret")
-        await store.entries.set("global", b"k", b"1")
+        await store.values.set(job_namespace(JobId("b")), b"k", b"secret")
+        await store.values.set("global", b"k", b"1")
         with pytest.raises(StoreError, match=r"not authorized|prohibited|is a view|no such table|may not be"):
             await asker.rows(sql)
-        assert await store.entries.get(job_namespace(JobId("b")), b"k") == b"secret"
+        assert await store.values.get(job_namespace(JobId("b")), b"k") == b"secret"
 
 
 async def test_what_a_script_saves_for_later_reaches_no_further(tmp_path: Path) -> None:
