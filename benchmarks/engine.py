@@ -27,7 +27,7 @@ from spyweb.daemon.runtime import JobRuntime, hosts, open_runtime
 from spyweb.daemon.serve import tune_interpreter
 from spyweb.daemon.server import open_server
 from spyweb.lua.session import Request
-from spyweb.model import Ending, Every, JobId, JobSpec, Never, Outcome, Run, RunId, RunState, Schedule
+from spyweb.model import Durability, Ending, Every, JobId, JobSpec, Never, Outcome, Run, RunId, RunState, Schedule
 from spyweb.ops.op import CATALOGUE
 from spyweb.ops.world import Call
 from spyweb.reload.swap import make_live_job
@@ -35,7 +35,6 @@ from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.requests import by_hand
 from spyweb.runs.runner import HostFor
 from spyweb.specs.discover import JobFile
-from spyweb.store.protocol import Durability
 
 FIRST_OP = "store_set"
 # Two store ops, as in the promise: what a small job that remembers something does.

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from spyweb.errors import STORE_REFUSED
 from spyweb.model import Ending, Failure, Monitor, OnEmpty, Outcome, Run
 from spyweb.runs.records import DEBUG
-from spyweb.store.protocol import Records, Runs
+from spyweb.store.protocol import Runs
+from spyweb.store.records_protocol import Records
 
 log = structlog.get_logger()
 

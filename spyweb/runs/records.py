@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from spyweb.lua.result import result_text
 from spyweb.model import Ending, Failure, Outcome, Run, RunId, TriggerType
 from spyweb.runs.state_trigger import event_of, told_to_lua
-from spyweb.store.protocol import ChangeEvent, End, NewRun, SkippedRange
+from spyweb.store.protocol import End, NewRun, SkippedRange
+from spyweb.store.values_protocol import ChangeEvent
 
 DEBUG = "debug"  # in a trigger: of a monitor job's run, show what it finds and keep nothing of it
 INTERNAL = frozenset({"cause", "depth", "cut_short"})  # in a trigger; scripts are not told

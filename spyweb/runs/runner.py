@@ -33,7 +33,8 @@ from spyweb.runs.requests import ClaimedRun, DueRuns, Observer, RunRequest
 from spyweb.runs.run_queue import Admission, DelayedRun
 from spyweb.runs.state_trigger import conditions_of, event_of, is_caused, told_to_lua
 from spyweb.stalls import StallRecorder, Work, work_for
-from spyweb.store.protocol import Begin, Change, ChangeEvent, NewRun, SkippedRange, Store
+from spyweb.store.protocol import Begin, Change, NewRun, SkippedRange, Store
+from spyweb.store.values_protocol import ChangeEvent
 
 log = structlog.get_logger()
 

@@ -15,7 +15,7 @@ from spyweb.runs.live import LiveJob
 from spyweb.runs.requests import RunRequest
 from spyweb.runs.runner import STORE_PATIENCE
 from spyweb.stalls import TOO_OFTEN, Work
-from spyweb.store.protocol import ChangeEvent
+from spyweb.store.values_protocol import ChangeEvent
 from tests.fakes.clock import settle
 from tests.fakes.hanging import HangingRecord
 from tests.fakes.machine import FAILED
