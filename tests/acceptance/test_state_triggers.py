@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from spyweb.model import Outcome, Run
+from spyweb.store.sqlite.migrate import load_migrations, migrate
 from tests.fakes.project import PATIENCE, Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -199,6 +202,36 @@ def test_what_was_written_before_a_crash_is_handed_out_after_it(project: Project
         eventually(lambda: int(str(project.result("told"))) >= 40)
         keys = {run.trigger["key"] for run in eventually(lambda: all_over(project.runs("orders"), 40))}
     assert set(acknowledged) <= keys
+
+
+def test_changes_that_an_earlier_spyweb_left_start_their_jobs(project: Project) -> None:
+    """Two changes: a run of the first was in flight, of the second there was none yet."""
+    path = project.root / "data/spyweb.db"
+    path.parent.mkdir()
+    trigger = '{"type": "state", "event_type": "state:created", "scope": "orders", "key": "1", "event": 1, "depth": 1}'
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        migrate(database, path, load_migrations()[:5], 0)
+        for number in (1, 2):
+            database.execute(
+                """
+                INSERT INTO event (id, namespace, key, kind, new_version, new_type, new_value, at_ms, depth, delivered)
+                VALUES (?1, 'scope:orders', ?2, 'created', 1, 'i', ?1, 5, 0, ?1 = 1)
+                """,
+                (number, b"%d" % number),
+            )
+        run = "INSERT INTO run (job, state, attempt, \"trigger\", started_ms) VALUES ('orders', 'running', 1, ?, 5)"
+        database.execute(run, (trigger,))
+        database.execute("INSERT INTO started VALUES (1, 'orders', 1)")
+    body = 'function on_state(event) state.list_push("told", event.key .. " " .. event.new_value) end'
+    project.job("orders", body, ON_ORDERS)
+    with project.daemon():
+        assert told(project, 2) == ["1 1", "2 2"]
+        runs = eventually(lambda: all_over(project.runs("orders"), 3))
+    assert [(run.trigger["type"], run.outcome) for run in runs] == [
+        ("state", Outcome.SUCCESS), ("retry", Outcome.SUCCESS), ("state", Outcome.LOST),
+    ]  # fmt: skip
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT count(*) FROM event").fetchone() == (0,)
 
 
 def test_what_is_written_while_no_daemon_runs_starts_jobs_once_one_does(project: Project) -> None:
