@@ -9,13 +9,13 @@ from aiohttp import web
 
 from spyweb.endpoints.endpoints import Endpoints
 from spyweb.service.daemon import DaemonService
-from spyweb.web import health, jobs, outbox, records, runs, state
 from spyweb.web.answer import answer_errors
+from spyweb.web.api import health, jobs, outbox, records, runs, state
+from spyweb.web.api.keys import CATALOGUE, SERVICE, Catalogue
+from spyweb.web.api.streams import OPEN_STREAMS, OpenStreams
 from spyweb.web.auth import guarded_by, require_key, require_loopback_host
 from spyweb.web.body import BODY_MEMORY, BodyMemory
 from spyweb.web.endpoints import ENDPOINT_ROUTES, ENDPOINTS
-from spyweb.web.keys import CATALOGUE, SERVICE, Catalogue
-from spyweb.web.streams import OPEN_STREAMS, OpenStreams
 from spyweb.web.ui import UI, UI_ROUTES
 
 # What TCP serves of any project, and what it serves of one that a daemon runs.

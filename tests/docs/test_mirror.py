@@ -41,14 +41,14 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/integration/test_cli_online.py": ("cli/health",),
     "tests/integration/test_state_commands.py": (
         "cli/state/locks", "cli/state/look", "cli/state/options", "cli/state/rekey",
-        "cli/state/remote", "cli/state/source", "cli/state/transfer", "web/query", "views/state",
+        "cli/state/remote", "cli/state/source", "cli/state/transfer", "views/state",
     ),
     "tests/integration/test_move_from_spyweb.py": ("cli/state/bring_spyweb",),
     "tests/integration/test_state_process.py": ("cli/state/watch",),
     "tests/integration/test_web_client.py": ("cli/client",),
     "tests/integration/test_lua_tests.py": ("daemon/testing_server",),
     "tests/docs/test_reference.py": ("reference/hooks", "reference/language", "reference/tables"),
-    "tests/integration/test_web_serve.py": ("web/keys", "web/serve"),
+    "tests/integration/test_web_serve.py": ("web/api/keys", "web/serve"),
     "tests/unit/cli/test_main.py": ("cli/about",),
     "tests/unit/cli/test_systemd.py": ("cli/service",),
     # The parts of the daemon only make sense joined, in a process.

@@ -27,62 +27,62 @@ class RemoteState:
         self._daemon = daemon
 
     def entries(self, namespace: str, prefix: bytes, limit: int | None) -> list[EntryView]:
-        target = _of("entries", namespace=namespace, prefix=prefix, limit=limit)
+        target = _target("entries", namespace=namespace, prefix=prefix, limit=limit)
         return [msgspec.json.decode(line, type=EntryView) for line in self._whole(target)]
 
     def entry(self, namespace: str, key: bytes) -> EntryView | None:
-        target = _of("entry", namespace=namespace, key=key)
+        target = _target("entry", namespace=namespace, key=key)
         return self._daemon.ask("GET", target, dict[str, EntryView | None])["entry"]
 
     def count(self, namespace: str, pattern: bytes) -> int:
-        return self._ask("GET", _of("count", namespace=namespace, pattern=pattern), "count", int)
+        return self._ask("GET", _target("count", namespace=namespace, pattern=pattern), "count", int)
 
     def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> bool:
-        target = _of("entry", namespace=namespace, key=key, ttl_ms=ttl_ms)
+        target = _target("entry", namespace=namespace, key=key, ttl_ms=ttl_ms)
         return self._daemon.ask("PUT", target, dict[str, bool], body=encode_value(value))["created"]
 
     def delete(self, namespace: str, key: bytes) -> bool:
-        return self._ask("DELETE", _of("entry", namespace=namespace, key=key), "deleted", bool)
+        return self._ask("DELETE", _target("entry", namespace=namespace, key=key), "deleted", bool)
 
     def clear(self, namespace: str, pattern: bytes) -> int:
-        return self._ask("DELETE", _of("entries", namespace=namespace, pattern=pattern), "deleted", int)
+        return self._ask("DELETE", _target("entries", namespace=namespace, pattern=pattern), "deleted", int)
 
     def stats(self, namespace: str | None) -> StateStats:
-        return self._daemon.ask("GET", _of("stats", namespace=namespace), StateStats, timeout=None)
+        return self._daemon.ask("GET", _target("stats", namespace=namespace), StateStats, timeout=None)
 
     def history(self, namespace: str, key: bytes, limit: int | None) -> list[EntryView]:
-        target = _of("history", namespace=namespace, key=key, limit=limit)
+        target = _target("history", namespace=namespace, key=key, limit=limit)
         return self._daemon.ask("GET", target, list[EntryView])
 
     def rollback(self, namespace: str, key: bytes, version: int) -> bool:
-        return self._ask("POST", _of("rollback", namespace=namespace, key=key, version=version), "created", bool)
+        return self._ask("POST", _target("rollback", namespace=namespace, key=key, version=version), "created", bool)
 
     def locks(self) -> list[LockView]:
-        return self._daemon.ask("GET", _of("locks"), list[LockView])
+        return self._daemon.ask("GET", _target("locks"), list[LockView])
 
     def break_lock(self, name: bytes) -> LockView | None:
-        return self._daemon.ask("DELETE", _of("locks", name=name), dict[str, LockView | None])["broken"]
+        return self._daemon.ask("DELETE", _target("locks", name=name), dict[str, LockView | None])["broken"]
 
     def export(self, namespace: str | None, each: Callable[[Item], None]) -> None:
-        for line in self._whole(_of("export", namespace=namespace)):
+        for line in self._whole(_target("export", namespace=namespace)):
             each(parse_item(line))
 
     def load(self, items: Sequence[Item], *, dry_run: bool, each: Callable[[Item], None]) -> Imported:
-        target = _of("import", dry_run="true" if dry_run else None)
-        return self._daemon.ask("POST", target, Imported, body=_told(items, each), timeout=None)
+        target = _target("import", dry_run="true" if dry_run else None)
+        return self._daemon.ask("POST", target, Imported, body=_item_lines(items, each), timeout=None)
 
     def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int:
         body = msgspec.json.encode(records)
-        return self._daemon.ask("POST", _of("records", job=job), dict[str, int], body=body, timeout=None)["added"]
+        return self._daemon.ask("POST", _target("records", job=job), dict[str, int], body=body, timeout=None)["added"]
 
     def move(self, old: str, new: str) -> Moved:
-        return self._daemon.ask("POST", _of("move", old=old, new=new), Moved, timeout=None)
+        return self._daemon.ask("POST", _target("move", old=old, new=new), Moved, timeout=None)
 
     def watch(
         self, namespace: str | None, pattern: bytes, each: Callable[[ChangeView], None], began: Callable[[], None]
     ) -> None:
         """Yield changes until the daemon ends, which raises Refused."""
-        lines = self._daemon.lines(_of("watch", namespace=namespace, pattern=pattern), timeout=None)
+        lines = self._daemon.lines(_target("watch", namespace=namespace, pattern=pattern), timeout=None)
         next(lines, None)
         began()
         for line in lines:
@@ -103,12 +103,12 @@ class RemoteState:
         raise Refused(self._daemon.cut_off("it had told all"))
 
 
-def _of(what: str, **parameters: bytes | str | int | None) -> str:
+def _target(what: str, **parameters: bytes | str | int | None) -> str:
     given = {name: value for name, value in parameters.items() if value is not None}
     return f"/api/state/{what}?{urlencode(given)}"
 
 
-def _told(items: Sequence[Item], each: Callable[[Item], None]) -> Iterator[bytes]:
+def _item_lines(items: Sequence[Item], each: Callable[[Item], None]) -> Iterator[bytes]:
     for item in items:
         yield item_line(item)
         each(item)

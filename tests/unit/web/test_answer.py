@@ -1,28 +1,36 @@
-"""How every resource reads its parameters."""
+"""Errors as HTTP answers."""
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
 
-from spyweb.web.app import socket_app
-from tests.fakes.client import client_of, get_json, post_json
+import pytest
+from aiohttp import web
+
+from spyweb.errors import ConfigError, NoAccess, Problem, ScriptError, StoreClosed
+from spyweb.web.app import socket_app, tcp_app
+from tests.fakes.client import client_of, get_json
 from tests.fakes.daemon_service import FakeDaemonService, refused
 
 
-@pytest.mark.parametrize("query", ["count=0", "count=x", "count=1e3", "count=10001", "count=" + "9" * 5000])
-async def test_a_number_out_of_range_is_a_bad_request(query: str) -> None:
-    async with client_of(socket_app(FakeDaemonService())) as client:
-        status, answer = await get_json(client, f"/api/next?{query}")
-    assert (status, answer) == (400, {"error": "count: expected a whole number from 1 to 10000"})
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (ConfigError([Problem("config.toml", 3, "port", "expected a whole number")]), 422, "config"),
+        (ScriptError("jobs/x.lua", 1, "unexpected symbol"), 422, "script"),
+        (StoreClosed(), 503, "store"),
+        (NoAccess("data belongs to root"), 403, "no_access"),
+        (refused(), 409, "refused"),
+    ],
+)
+@pytest.mark.parametrize("make_app", [socket_app, lambda service: tcp_app(service, None)])
+async def test_spywebs_errors_have_a_status_and_a_code(
+    error: Exception, status: int, code: str, make_app: Callable[[FakeDaemonService], web.Application]
+) -> None:
+    async with client_of(make_app(FakeDaemonService(trouble=error))) as client:
+        assert await get_json(client, "/api/jobs") == (status, {"error": str(error), "code": code})
 
 
-async def test_to_name_the_nearest_job_no_job_is_looked_at_but_for_its_name() -> None:
-    async with client_of(socket_app(FakeDaemonService(trouble=refused()))) as client:
-        status, _ = await post_json(client, "/api/jobs/price/trigger")
-    assert status == 404
-
-
-async def test_an_unknown_job_is_named_with_its_nearest() -> None:
-    async with client_of(socket_app(FakeDaemonService())) as client:
-        status, answer = await post_json(client, "/api/jobs/price/trigger")
-    assert (status, answer) == (404, {"error": "no job is named 'price': did you mean 'prices'?"})
+async def test_a_bug_is_told_to_nobody_but_the_log() -> None:
+    async with client_of(socket_app(FakeDaemonService(trouble=KeyError("the secret")))) as client:
+        assert await get_json(client, "/api/jobs") == (500, {"error": "Internal Server Error"})

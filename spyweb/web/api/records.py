@@ -7,8 +7,8 @@ from aiohttp import web
 from spyweb.model import JobId
 from spyweb.views.records import by_job, flatten
 from spyweb.web.answer import json_answer
-from spyweb.web.keys import CATALOGUE
-from spyweb.web.query import MOST
+from spyweb.web.api.keys import CATALOGUE
+from spyweb.web.api.query import MOST
 
 DEFAULT_LIMIT, MAX_LIMIT = 30, 1_000
 

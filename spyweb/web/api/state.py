@@ -25,10 +25,10 @@ from spyweb.store.values_protocol import STATE, Item
 from spyweb.views.jobs import to_json
 from spyweb.views.state import EntryView
 from spyweb.web.answer import json_answer
+from spyweb.web.api.keys import SERVICE
+from spyweb.web.api.query import MOST, bytes_in_query, number_in_query, text_in_query
+from spyweb.web.api.streams import counted, stream
 from spyweb.web.body import BODY_MEMORY, Body, pieces
-from spyweb.web.keys import SERVICE
-from spyweb.web.query import MOST, bytes_in_query, number_in_query, text_in_query
-from spyweb.web.streams import counted, stream
 
 BATCH = 1 << 18  # bytes of lines parsed at a time
 

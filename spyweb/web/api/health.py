@@ -6,7 +6,7 @@ from aiohttp import web
 
 from spyweb.views.health import Health, summarize
 from spyweb.web.answer import json_answer
-from spyweb.web.keys import SERVICE
+from spyweb.web.api.keys import SERVICE
 
 
 def _status(health: Health) -> int:

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 
 from spyweb.model import JobId
-from spyweb.web.keys import SERVICE
+from spyweb.web.api.keys import SERVICE
 
 MOST = (1 << 63) - 1  # the largest number that the store takes
 

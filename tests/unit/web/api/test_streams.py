@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from spyweb.web.api.streams import OPEN_STREAMS, OpenStreams
 from spyweb.web.app import socket_app
-from spyweb.web.streams import OPEN_STREAMS, OpenStreams
 from tests.fakes.client import Client, client_of, get_json, post_json
 from tests.fakes.daemon_service import FakeDaemonService
 

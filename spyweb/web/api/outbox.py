@@ -6,8 +6,8 @@ from aiohttp import web
 
 from spyweb.model import JobId
 from spyweb.web.answer import json_answer
-from spyweb.web.keys import SERVICE
-from spyweb.web.query import MOST, number_in_query
+from spyweb.web.api.keys import SERVICE
+from spyweb.web.api.query import MOST, number_in_query
 
 MAX_LIMIT = 1_000
 

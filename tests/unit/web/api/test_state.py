@@ -217,7 +217,7 @@ async def test_a_value_is_measured_before_it_is_built(client: Client) -> None:
 
 
 async def test_a_body_or_a_line_over_the_limit_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spyweb.web.state.SOCKET_BODY", 1 << 20)
+    monkeypatch.setattr("spyweb.web.api.state.SOCKET_BODY", 1 << 20)
     large = b" " * (1 << 20) + b"1"
     assert await put(client, "a", large) == (413, {"error": "a request's body may be 1 MB"})
     async with client.post(f"{STATE}/import", data=BytesIO(large)) as answer:

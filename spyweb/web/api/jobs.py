@@ -8,8 +8,8 @@ from aiohttp import web
 
 from spyweb.logs.tail import last_lines
 from spyweb.web.answer import json_answer
-from spyweb.web.keys import CATALOGUE, SERVICE
-from spyweb.web.query import job_in_path, job_in_query, number_in_query
+from spyweb.web.api.keys import CATALOGUE, SERVICE
+from spyweb.web.api.query import job_in_path, job_in_query, number_in_query
 
 MAX_NEXT = 10_000
 MAX_LINES = 10_000

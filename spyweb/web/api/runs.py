@@ -9,9 +9,9 @@ from aiohttp import web
 from spyweb.model import JobId, RunId
 from spyweb.views.runs import event_to_json
 from spyweb.web.answer import json_answer
-from spyweb.web.keys import SERVICE
-from spyweb.web.query import MOST, job_in_path, number_in_query
-from spyweb.web.streams import stream
+from spyweb.web.api.keys import SERVICE
+from spyweb.web.api.query import MOST, job_in_path, number_in_query
+from spyweb.web.api.streams import stream
 
 MAX_LIMIT = 1_000
 

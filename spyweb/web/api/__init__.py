@@ -1,0 +1,1 @@
+"""The handlers of the JSON API, a module a resource; app.py lists their addresses."""
