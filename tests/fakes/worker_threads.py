@@ -26,6 +26,7 @@ from spyweb.lua.worker.vm import VM
 
 PATIENCE = 10.0  # seconds that a thread may take for what it does at once
 OP: tuple[object, ...] = (int(StepKind.OP), b"echo", int(Form.PLAIN))
+AFTERMATH: tuple[object, ...] = (int(StepKind.AFTERMATH), b"0", int(Ended.CANCELLED))
 
 
 def end(ended: Ended = Ended.SUCCESS) -> tuple[object, ...]:
@@ -63,7 +64,7 @@ class HeldVm(VM):
         return self._hold(f"start {run}")
 
     def step(self, run: int, form: int, values: list[object]) -> tuple[object, ...]:
-        return self._hold(f"step {run}")
+        return self._hold(" ".join([f"step {run}", *map(str, values)]))
 
     def kill(self, run: int, why: int) -> tuple[object, ...]:
         return self._hold(f"kill {run} {Why(why).name.lower()}")
@@ -152,7 +153,8 @@ class HeldWorker:
         return wire.BeginRun(run, vm, "run", b"", cpu_ms)
 
     def resume(self, run: int, op: int = 1) -> ToWorker:
-        return wire.ResumeRun(run, op, int(Form.PLAIN), [])
+        """The answer to an op is its number."""
+        return wire.ResumeRun(run, op, int(Form.PLAIN), [op])
 
     def cancel(self, run: int) -> ToWorker:
         return wire.CancelRun(run, int(Why.CANCELLED))

@@ -9,7 +9,7 @@ import pytest
 
 from spyweb.lua.wire import Ended
 from spyweb.lua.worker import limits
-from tests.fakes.worker_threads import OP, HeldWorker, end, new_slots
+from tests.fakes.worker_threads import AFTERMATH, OP, HeldWorker, end, new_slots
 
 
 @pytest.fixture
@@ -111,12 +111,39 @@ def test_a_cancel_that_overtakes_an_answer_waiting_behind_another_run_ends_the_r
     worker.vms[1].go_on(end(Ended.CANCELLED))
     assert worker.hear() == "end 1 cancelled"
     worker.say(worker.resume(2))
-    worker.vms[1].wait_for_call("step 2")
+    worker.vms[1].wait_for_call("step 2 1")
     worker.vms[1].go_on(end())
     assert worker.hear() == "end 2 success"
     worker.vms[1].wait_for_call("close")
     worker.vms[1].go_on()
-    assert worker.vms[1].story == ["start 1", "start 2", "kill 1 cancelled", "step 2", "close"]
+    assert worker.vms[1].story == ["start 1", "start 2", "kill 1 cancelled", "step 2 1", "close"]
+
+
+def test_a_cancel_that_waited_behind_the_end_it_caused_does_not_end_what_follows(worker: HeldWorker) -> None:
+    worker.say(worker.begin(1, 1))
+    worker.vms[1].wait_for_call("start 1")
+    worker.vms[1].go_on(OP)
+    assert worker.hear() == "op 1"
+    worker.say(worker.begin(2, 1))
+    worker.vms[1].wait_for_call("start 2")
+    worker.look()
+    worker.say(worker.resume(1), worker.cancel(1), worker.ping())
+    assert worker.hear() == "pong 200 bytes"
+    worker.vms[1].go_on(end())
+    assert worker.hear() == "end 2 success"
+
+    worker.vms[1].wait_for_call("kill 1 cancelled")
+    worker.vms[1].go_on(AFTERMATH)
+    worker.vms[1].wait_for_call("start 1")
+    worker.vms[1].go_on(OP)  # of its on_error
+    assert worker.hear() == "op 1"
+    worker.say(worker.resume(1), worker.resume(1, op=2))  # the first is an answer to what it has given up
+    worker.vms[1].wait_for_call("step 1 2")
+    worker.vms[1].go_on(end(Ended.CANCELLED))
+    assert worker.hear() == "end 1 cancelled"
+    worker.vms[1].wait_for_call("close")
+    worker.vms[1].go_on()
+    assert worker.vms[1].story == ["start 1", "start 2", "kill 1 cancelled", "start 1", "step 1 2", "close"]
 
 
 def test_an_op_is_not_sent_of_a_run_that_was_cancelled_before_it_yielded(worker: HeldWorker) -> None:
@@ -150,12 +177,12 @@ def test_a_vm_that_is_dropped_while_a_run_is_in_it_is_closed_after_that_run(work
     worker.vms[1].go_on(OP)  # its run goes on, although the VM takes no other
     assert worker.hear() == "op 1"
     worker.say(worker.resume(1))
-    worker.vms[1].wait_for_call("step 1")
+    worker.vms[1].wait_for_call("step 1 1")
     worker.vms[1].go_on(end())
     assert worker.hear() == "end 1 success"
     worker.vms[1].wait_for_call("close")
     worker.vms[1].go_on()
-    assert worker.vms[1].story == ["start 1", "step 1", "close"]
+    assert worker.vms[1].story == ["start 1", "step 1 1", "close"]
 
 
 def test_what_is_said_of_a_vm_that_is_being_closed_changes_nothing(worker: HeldWorker) -> None:
