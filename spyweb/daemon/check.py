@@ -11,7 +11,7 @@ from pathlib import Path
 from spyweb.clock import RealClock
 from spyweb.daemon.engine_info import engine_info
 from spyweb.errors import Problem
-from spyweb.extraction.pool import open_extractor
+from spyweb.extraction.extractor import open_extractor
 from spyweb.lua.pool import open_pool
 from spyweb.lua.session import Code
 from spyweb.model import JobId, JobSpec

@@ -15,9 +15,7 @@ import structlog
 from spyweb.clock import Clock
 from spyweb.daemon.databases import note_user_db, open_or_repair, user_db_opening
 from spyweb.daemon.engine_info import engine_info
-from spyweb.extraction.page import Extractor
-from spyweb.extraction.pool import Pool as Extraction
-from spyweb.extraction.pool import open_extractor
+from spyweb.extraction.extractor import Extractor, open_extractor
 from spyweb.limits import LOG_COPY
 from spyweb.logs.job import JobLogs
 from spyweb.logs.render import shorten
@@ -59,7 +57,7 @@ class JobRuntime:
     live: LiveJobs
     runner: Runner
     outbox_sender: OutboxSender
-    extractor: Extraction
+    extractor: Extractor
     job_logs: JobLogs
     tasks: TaskGroup
 

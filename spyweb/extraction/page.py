@@ -1,16 +1,15 @@
-"""What is asked of an extractor, and what it answers."""
+"""The page that an extractor is given, and the items that it returns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from spyweb.model import Field, JobId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A body as it came, and what is wanted of it."""
+    """A page's body as it came, and which items and fields are wanted of it."""
 
     job: JobId  # which jobs take turns by
     body: bytes
@@ -23,8 +22,3 @@ class Page:
 @dataclass(frozen=True, slots=True)
 class Extracted:
     items: tuple[dict[str, str], ...]  # in the order of the page; every field is in each, "" where nothing matched
-
-
-class Extractor(Protocol):
-    async def extract(self, page: Page) -> Extracted:
-        """Raises ExtractionError: a selector is wrong, or this page took too long, too much memory, or a process."""

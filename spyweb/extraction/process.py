@@ -7,10 +7,11 @@ import socket
 import sys
 from asyncio import Future, Transport, get_running_loop
 from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, cast
+from typing import cast
 
 import structlog
 
@@ -19,7 +20,7 @@ from spyweb.confined.child import bare_environment, describe_exit
 from spyweb.errors import ExtractionError
 from spyweb.extraction import wire
 from spyweb.extraction.page import Extracted
-from spyweb.extraction.wire import Done, Ready, Rows
+from spyweb.extraction.wire import Done, ExtractorReady, Rows
 from spyweb.logs.child import ChildOutput
 from spyweb.model import MIB, JobId
 
@@ -33,13 +34,13 @@ CHUNKS = 8  # ... and so many in one turn of the event loop: 10 MB at once would
 MOST_HEARD = 128 * MIB  # bytes of all that it says of one page; it stops by itself at half of that
 ANSWERS = 4  # that are heard in one turn: each holds up to some 500 items
 
-# What a page took is kept for the next one, up to 16 MB: fetching it anew costs 60 µs a page.
+# What a page took is kept for the next one, up to 16 MB.
 MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "16777216", "MALLOC_MMAP_THRESHOLD_": "4194304"}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Errand:
-    """A page, or a selector, on its way to an answer."""
+class ExtractionRequest:
+    """A page to be taken apart, or a selector to be checked, and the answer to come."""
 
     job: JobId | None  # whose page; None: a selector is checked
     selector: str
@@ -62,30 +63,32 @@ class Errand:
             self.answer.set_exception(ExtractionError(reason))
 
 
-class Owner(Protocol):
-    """Whose process it is."""
-
-    def idle(self, process: ExtractorProcess) -> None:
-        """It can take an errand."""
-
-    def missing(self) -> None:
-        """It serves no others for now, or never again."""
-
-    def gone(self, process: ExtractorProcess, reason: str) -> None: ...
-
-
 class ExtractorProcess(asyncio.Protocol):
-    """It is idle, or has one errand, once it has said that it is ready."""
+    """Serves one request after the other, once it has said that it is ready.
 
-    def __init__(self, *, clock: Clock, owner: Owner, limit: float) -> None:
+    It calls `on_idle` when it can take a request, `on_missing` when it serves no others for now or never again, and
+    `on_gone` with the reason when it is dead.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        limit: float,
+        on_idle: Callable[[ExtractorProcess], None],
+        on_missing: Callable[[], None],
+        on_gone: Callable[[ExtractorProcess, str], None],
+    ) -> None:
         self.pid = 0  # none yet
         self.is_ready = False
         self._is_slow = False
-        self.errand: Errand | None = None
+        self.request: ExtractionRequest | None = None
         self._clock = clock
-        self._owner = owner
+        self._on_idle = on_idle
+        self._on_missing = on_missing
+        self._on_gone = on_gone
         self._limit = limit
-        self._reader = wire.Reader()
+        self._reader = wire.AnswerReader()
         self._heard = 0  # bytes, since it was given a page
         self._unsent = memoryview(b"")
         self._can_write = True
@@ -97,15 +100,15 @@ class ExtractorProcess(asyncio.Protocol):
         self._output: ChildOutput | None = None  # none yet
 
     async def live(self) -> None:
-        """From its birth to its burial."""
+        """Start the process, wait for its end, and reap it."""
         reason = "it was not started"
         try:
-            child = await self._be_born()
+            child = await self._start()
             self.pid = child.pid
             try:
                 await self._over
             finally:
-                reason = await self._bury(child)
+                reason = await self._reap(child)
         except OSError as error:
             reason = str(error)
         finally:
@@ -113,7 +116,7 @@ class ExtractorProcess(asyncio.Protocol):
                 self._output.close()
             self._conclude(self._verdict or reason)
 
-    async def _be_born(self) -> Process:
+    async def _start(self) -> Process:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs:
@@ -132,8 +135,8 @@ class ExtractorProcess(asyncio.Protocol):
             output.given()
             return child
 
-    async def _bury(self, child: Process) -> str:
-        """Gives how it ended.  One that ended by itself is not killed: asyncio would then no longer know how."""
+    async def _reap(self, child: Process) -> str:
+        """Return how it ended.  One that ended by itself is not killed: asyncio would then no longer know how."""
         timer = self._clock.call_later(0 if self._verdict else DEATH_LIMIT, partial(_kill, child))
         try:
             return describe_exit(await child.wait())
@@ -142,16 +145,16 @@ class ExtractorProcess(asyncio.Protocol):
 
     @property
     def serves(self) -> bool:
-        """Whether it does, or soon will."""
+        """Say whether it serves requests, or soon will."""
         return not self._is_slow and not self._over.done()
 
-    def dismiss(self) -> None:
-        """It is needed no more."""
+    def stop(self) -> None:
+        """End it, since it is needed no more."""
         self._is_expected = True
         self.end("it was ended")
 
     def end(self, verdict: str) -> None:
-        """SIGKILL.  The owner hears of its death, for the first reason given."""
+        """Have it killed; `on_gone` is given the first reason."""
         self._verdict = self._verdict or verdict
         if not self._over.done():
             self._over.set_result(None)
@@ -160,26 +163,26 @@ class ExtractorProcess(asyncio.Protocol):
         self._timer.cancel()
         if self._transport is not None:
             self._transport.abort()
-        if self.errand is not None:
-            self.errand.fail(f"the extractor process died: {reason}")
-            self.errand = None
+        if self.request is not None:
+            self.request.fail(f"the extractor process died: {reason}")
+            self.request = None
         if not self._is_expected:
             log.warning("an extractor process died", pid=self.pid, reason=reason)
-        self._owner.gone(self, reason)
+        self._on_gone(self, reason)
 
     # The page in hand
 
-    def give(self, errand: Errand) -> None:
-        """Only while it is idle."""
-        self.errand = errand
+    def give(self, request: ExtractionRequest) -> None:
+        """Hand it a request, only while it is idle."""
+        self.request = request
         self._heard = 0
         self._timer = self._clock.call_later(min(SLOW, self._limit), self._become_slow)
         transport = cast(Transport, self._transport)
-        if len(errand.body) <= CHUNK:
-            transport.write(errand.head + errand.body)
+        if len(request.body) <= CHUNK:
+            transport.write(request.head + request.body)
             return
-        transport.write(errand.head)
-        self._unsent = memoryview(errand.body)
+        transport.write(request.head)
+        self._unsent = memoryview(request.body)
         self._send_more()
 
     def _send_more(self) -> None:
@@ -193,12 +196,12 @@ class ExtractorProcess(asyncio.Protocol):
     def _become_slow(self) -> None:
         self._is_slow = True
         self._timer = self._clock.call_later(max(0, self._limit - SLOW), self._take_too_long)
-        self._owner.missing()
+        self._on_missing()
 
     def _take_too_long(self) -> None:
-        if self.errand is not None:  # else it is spent, and dismissed
-            task = f"{self.errand.task} took longer than {self._limit:g} s"
-            self.errand.fail(f'{task} (selector "{self.errand.selector}")')
+        if self.request is not None:  # else it is spent, and stopped
+            task = f"{self.request.task} took longer than {self._limit:g} s"
+            self.request.fail(f'{task} (selector "{self.request.selector}")')
             self.end(task)
 
     def _start_too_late(self) -> None:
@@ -227,14 +230,14 @@ class ExtractorProcess(asyncio.Protocol):
             self._hear_some()
         elif not self._over.done():
             log.error("an extractor process is killed: it says more than a page can give")
-            self.end("it talked nonsense")
+            self.end("it broke the protocol")
 
     def _hear_some(self) -> None:
         try:
             is_all = self._hear_answers()
         except Exception as error:
-            log.error("an extractor process is killed: it talks nonsense", exc_info=error)
-            self.end("it talked nonsense")
+            log.error("an extractor process is killed: it broke the protocol", exc_info=error)
+            self.end("it broke the protocol")
             return
         if self._transport is None or is_all:
             return
@@ -247,7 +250,7 @@ class ExtractorProcess(asyncio.Protocol):
         self._hear_some()
 
     def _hear_answers(self) -> bool:
-        """Whether those were all."""
+        """Take some answers; return whether those were all."""
         for _ in range(ANSWERS):
             answer = self._reader.take()
             if answer is None or self._over.done():
@@ -255,33 +258,33 @@ class ExtractorProcess(asyncio.Protocol):
             self._hear(answer)
         return False
 
-    def _hear(self, answer: Ready | Rows | Done) -> None:
+    def _hear(self, answer: ExtractorReady | Rows | Done) -> None:
         match answer:
-            case Ready(rights):
+            case ExtractorReady(rights):
                 log.debug("an extractor process is ready", pid=self.pid, rights=rights)
                 self.is_ready = True
                 self._become_idle()
             case Rows(rows):
-                errand = self._errand_in_hand()
-                errand.items += [dict(zip(errand.names, row, strict=True)) for row in rows]
+                request = self._request_in_hand()
+                request.items += [dict(zip(request.names, row, strict=True)) for row in rows]
             case Done(problem, is_spent):
-                errand, self.errand = self._errand_in_hand(), None
-                errand.settle(Extracted(tuple(errand.items)) if problem is None else problem)
+                request, self.request = self._request_in_hand(), None
+                request.settle(Extracted(tuple(request.items)) if problem is None else problem)
                 if is_spent:
-                    self.dismiss()
-                    self._owner.missing()
+                    self.stop()
+                    self._on_missing()
                 else:
                     self._become_idle()
 
-    def _errand_in_hand(self) -> Errand:
-        if self.errand is None:
+    def _request_in_hand(self) -> ExtractionRequest:
+        if self.request is None:
             raise ValueError("an answer to nothing")
-        return self.errand
+        return self.request
 
     def _become_idle(self) -> None:
         self._timer.cancel()
         self._is_slow = False
-        self._owner.idle(self)
+        self._on_idle(self)
 
 
 def _kill(child: Process) -> None:

@@ -1,8 +1,8 @@
 """The wire between the daemon and an extractor process, over one stream socket.
 
 A frame is a 4-byte little-endian length and one msgpack array.  The daemon sends an Extract, followed by the page's
-body as it is, or a Check, and waits for Done before it sends the next one.  The process sends Ready first, once, and
-Rows as it has them, so that neither side ever holds, or handles at once, more than a part of a large result.
+body as it is, or a Check, and waits for Done before it sends the next one.  The process sends ExtractorReady first,
+once, and Rows as it has them, so that neither side ever holds, or handles at once, more than a part of a large result.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class Extract(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Check(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Is this a selector?"""
+    """Ask whether this is a selector."""
 
     selector: str
     of_field: bool
 
 
-class Ready(msgspec.Struct, frozen=True, array_like=True, tag=0):
+class ExtractorReady(msgspec.Struct, frozen=True, array_like=True, tag=0):
     rights: list[str]  # what it has given up, and what could not be, for people
 
 
 class Rows(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Some items: the values of their fields."""
+    """The values of the fields of some items."""
 
     rows: list[list[str]]
 
@@ -45,7 +45,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 _encoder = msgspec.msgpack.Encoder()
 ask_decoder = msgspec.msgpack.Decoder(Extract | Check)
-_answer_decoder = msgspec.msgpack.Decoder(Ready | Rows | Done)
+_answer_decoder = msgspec.msgpack.Decoder(ExtractorReady | Rows | Done)
 
 
 def frame(message: msgspec.Struct) -> bytes:
@@ -54,11 +54,11 @@ def frame(message: msgspec.Struct) -> bytes:
 
 
 def plain(text: str) -> str:
-    """As it can be sent: headers may hold bytes that are no text."""
+    """Return a text as it can be sent: headers may hold bytes that are no text."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-class Reader:
+class AnswerReader:
     """Cuts what an extractor process says into its answers."""
 
     def __init__(self) -> None:
@@ -67,13 +67,13 @@ class Reader:
     def add(self, data: bytes) -> None:
         self._buffer += data
 
-    def take(self) -> Ready | Rows | Done | None:
-        """The next one that is whole by now.  Raises ValueError on what can't be right."""
+    def take(self) -> ExtractorReady | Rows | Done | None:
+        """Return the next answer that is whole by now, if any.  Raises ValueError on what can't be right."""
         buffer = self._buffer
         if len(buffer) < HEADER or (end := HEADER + _length(buffer)) > len(buffer):
             return None
         with memoryview(buffer) as view:
-            answer: Ready | Rows | Done = _answer_decoder.decode(view[HEADER:end])
+            answer: ExtractorReady | Rows | Done = _answer_decoder.decode(view[HEADER:end])
         del buffer[:end]
         return answer
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
-from spyweb.extraction.page import Extractor
+from spyweb.extraction.extractor import Extractor
 from spyweb.model import JobSpec, Monitor, OnHookError
 from spyweb.monitor.hooks import ABSENT, NOTHING, ContextUpdate, HookChannel, HookFailed, HookResult, NoValue
 from spyweb.monitor.rules.exchange import FetchResponse

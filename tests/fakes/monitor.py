@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import cast
 
 from spyweb.errors import FetchError
+from spyweb.extraction.extractor import Extractor
 from spyweb.extraction.page import Extracted, Page
 from spyweb.lua import wire
 from spyweb.lua.hooks import HOOKS, LOAD, UNLOADED, bit_of
@@ -73,7 +74,7 @@ def page(url: str = URL, *, status: int = 200, body: bytes = b"<p>", kind: bytes
 
 
 @dataclass(slots=True)
-class FakeExtractor:
+class FakeExtractor(Extractor):
     story: list[str]
     items: dict[str, Items] = field(default_factory=dict)  # by address
     otherwise: Items = ({"title": "Lamp", "price": "5"}, {"title": "Desk", "price": "90"})
@@ -87,7 +88,7 @@ class FakeExtractor:
             raise self.error
         return Extracted(items=tuple(dict(item) for item in self.items.get(page.url, self.otherwise)))
 
-    async def find_selector_problem(self, selector: str) -> str | None:
+    async def find_selector_problem(self, selector: str, *, of_field: bool = False) -> str | None:
         return None
 
 

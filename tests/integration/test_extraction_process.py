@@ -13,9 +13,8 @@ import uvloop
 
 from spyweb.clock import RealClock
 from spyweb.errors import ExtractionError
-from spyweb.extraction.line import MOST
+from spyweb.extraction.extractor import MOST, Extractor, open_extractor
 from spyweb.extraction.page import Page
-from spyweb.extraction.pool import Pool, open_extractor
 from spyweb.model import Field, JobId
 
 LIMIT = 1.0
@@ -44,27 +43,27 @@ def endless(job: str = "shop") -> Page:
 
 
 @pytest.fixture
-async def extractor() -> AsyncIterator[Pool]:
+async def extractor() -> AsyncIterator[Extractor]:
     async with open_extractor(RealClock(), limit=LIMIT) as pool:
         yield pool
 
 
 @pytest.fixture
-async def patient() -> AsyncIterator[Pool]:
+async def patient() -> AsyncIterator[Extractor]:
     async with open_extractor(RealClock()) as pool:
         yield pool
 
 
-async def texts(extractor: Pool, wanted: Page | None = None) -> list[str]:
+async def texts(extractor: Extractor, wanted: Page | None = None) -> list[str]:
     return [item["text"] for item in (await extractor.extract(wanted or page())).items]
 
 
-def pids(extractor: Pool) -> list[int]:
+def pids(extractor: Extractor) -> list[int]:
     return [process.pid for process in extractor._processes]
 
 
-def busy(extractor: Pool) -> list[int]:
-    return [process.pid for process in extractor._processes if process.errand is not None]
+def busy(extractor: Extractor) -> list[int]:
+    return [process.pid for process in extractor._processes if process.request is not None]
 
 
 async def wait_until(is_so: Callable[[], object]) -> None:
@@ -72,12 +71,12 @@ async def wait_until(is_so: Callable[[], object]) -> None:
         await asyncio.sleep(0.005)
 
 
-async def pid_of_busy(extractor: Pool) -> int:
+async def pid_of_busy(extractor: Extractor) -> int:
     await wait_until(lambda: busy(extractor))
     return busy(extractor)[0]
 
 
-async def test_a_process_is_started_when_the_first_page_comes_and_kept(extractor: Pool) -> None:
+async def test_a_process_is_started_when_the_first_page_comes_and_kept(extractor: Extractor) -> None:
     assert pids(extractor) == []
 
     assert await texts(extractor) == ["a", "b"]
@@ -88,14 +87,14 @@ async def test_a_process_is_started_when_the_first_page_comes_and_kept(extractor
     assert pids(extractor) == first
 
 
-async def test_a_process_gives_way_to_the_daemon(extractor: Pool) -> None:
+async def test_a_process_gives_way_to_the_daemon(extractor: Extractor) -> None:
     await texts(extractor)
 
     theirs = os.getpriority(os.PRIO_PROCESS, pids(extractor)[0])
     assert theirs == min(os.getpriority(os.PRIO_PROCESS, 0) + BEHIND, 19)
 
 
-async def test_fields_come_under_their_names(extractor: Pool) -> None:
+async def test_fields_come_under_their_names(extractor: Extractor) -> None:
     fields = (Field(name="link", selector="a", attribute="href"), Field(name="title", selector="h2"))
 
     found = await extractor.extract(page(b"<div><h2>T</h2><a href=x>l</a></div><div>", "div", fields))
@@ -103,7 +102,7 @@ async def test_fields_come_under_their_names(extractor: Pool) -> None:
     assert found.items == ({"link": "http://h.example/x", "title": "T"}, {"link": "", "title": ""})
 
 
-async def test_the_order_of_the_answers_is_that_of_the_pages(extractor: Pool) -> None:
+async def test_the_order_of_the_answers_is_that_of_the_pages(extractor: Extractor) -> None:
     found = await asyncio.gather(*(texts(extractor, page(b"<p>%d" % number)) for number in range(200)))
 
     assert found == [[str(number)] for number in range(200)]
@@ -128,7 +127,7 @@ async def test_pages_that_take_too_long_fail_and_hold_up_no_other_job() -> None:
         assert await texts(extractor) == ["a", "b"]
 
 
-async def test_a_killed_process_costs_the_page_in_hand(extractor: Pool) -> None:
+async def test_a_killed_process_costs_the_page_in_hand(extractor: Extractor) -> None:
     slow = asyncio.create_task(texts(extractor, endless()))
     os.kill(await pid_of_busy(extractor), signal.SIGSEGV)
     waiting = [asyncio.create_task(texts(extractor)) for _ in range(5)]
@@ -138,7 +137,7 @@ async def test_a_killed_process_costs_the_page_in_hand(extractor: Pool) -> None:
     assert await asyncio.gather(*waiting) == [["a", "b"]] * 5
 
 
-async def test_a_process_that_was_killed_while_idle_is_not_missed(extractor: Pool) -> None:
+async def test_a_process_that_was_killed_while_idle_is_not_missed(extractor: Extractor) -> None:
     await texts(extractor)
     os.kill(pids(extractor)[0], signal.SIGKILL)
     await wait_until(lambda: not pids(extractor))
@@ -146,7 +145,7 @@ async def test_a_process_that_was_killed_while_idle_is_not_missed(extractor: Poo
     assert await texts(extractor) == ["a", "b"]
 
 
-async def test_a_page_of_10_mb_does_not_hold_up_the_loop(patient: Pool) -> None:
+async def test_a_page_of_10_mb_does_not_hold_up_the_loop(patient: Extractor) -> None:
     item = b"<div class=item><h2>Title</h2><a href=/x/y.html>link</a><p>" + b"Lorem ipsum " * 40 + b"</p></div>\n"
     fields = (Field(name="title", selector="h2"),)
     await texts(patient)
@@ -173,16 +172,16 @@ async def test_a_page_of_10_mb_does_not_hold_up_the_loop(patient: Pool) -> None:
         (b'{"a": 1}', "p", 0),
     ],
 )
-async def test_pages_of_strange_shapes(patient: Pool, body: bytes, selector: str, count: int) -> None:
+async def test_pages_of_strange_shapes(patient: Extractor, body: bytes, selector: str, count: int) -> None:
     assert len((await patient.extract(page(body, selector, fields=()))).items) == count
 
 
-async def test_items_inside_items_do_not_multiply_without_end(patient: Pool) -> None:
+async def test_items_inside_items_do_not_multiply_without_end(patient: Extractor) -> None:
     with pytest.raises(ExtractionError, match="the fields hold more than 64 MB"):
         await patient.extract(page(b"<div>" * 3000 + b"x" * 100_000, "div"))
 
 
-async def test_a_wrong_selector_is_named(extractor: Pool) -> None:
+async def test_a_wrong_selector_is_named(extractor: Extractor) -> None:
     with pytest.raises(ExtractionError, match=r"^'div\[' is not a CSS selector$"):
         await extractor.extract(page(selector="div["))
     assert await extractor.find_selector_problem("div[") == "'div[' is not a CSS selector"
@@ -201,7 +200,7 @@ async def test_a_selector_is_checked_whatever_slow_pages_there_are() -> None:
         assert len(busy(extractor)) == MOST
 
 
-async def test_headers_and_selectors_that_are_no_text_do_no_harm(extractor: Pool) -> None:
+async def test_headers_and_selectors_that_are_no_text_do_no_harm(extractor: Extractor) -> None:
     strange = Page(
         job=JobId("shop"), body=GOOD, content_type="a\udcff", url="http://h/\udcff", selector="p", fields=TEXT
     )
@@ -210,7 +209,7 @@ async def test_headers_and_selectors_that_are_no_text_do_no_harm(extractor: Pool
     assert await extractor.find_selector_problem("p\udcff")
 
 
-async def test_whoever_stops_waiting_holds_up_nobody(extractor: Pool) -> None:
+async def test_whoever_stops_waiting_holds_up_nobody(extractor: Extractor) -> None:
     pages = [asyncio.create_task(texts(extractor)) for _ in range(20)]
     await asyncio.sleep(0)
     for task in pages[::2]:
@@ -234,7 +233,7 @@ async def test_closing_ends_what_is_in_hand_and_what_waits() -> None:
 
 @pytest.mark.parametrize("executable", ["/bin/false", "/nowhere/python"])
 async def test_where_no_process_can_be_had_that_is_said(
-    extractor: Pool, monkeypatch: pytest.MonkeyPatch, executable: str
+    extractor: Extractor, monkeypatch: pytest.MonkeyPatch, executable: str
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", executable)

@@ -15,7 +15,7 @@ import pytest
 
 from spyweb.confined.child import bare_environment
 from spyweb.extraction.process import MALLOC
-from spyweb.extraction.wire import Done, Extract, Reader, Ready, Rows, frame
+from spyweb.extraction.wire import AnswerReader, Done, Extract, ExtractorReady, Rows, frame
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's sandbox is Linux's")
 
@@ -98,9 +98,9 @@ def resident(pid: int) -> int:
 class Talk:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._reader = Reader()
+        self._reader = AnswerReader()
 
-    def hear(self) -> Ready | Rows | Done:
+    def hear(self) -> ExtractorReady | Rows | Done:
         while (answer := self._reader.take()) is None:
             data = self._socket.recv(65_536)
             assert data, "it is gone"
@@ -121,14 +121,14 @@ class Talk:
 def limited() -> Iterator[Talk]:
     with process(LIMITED) as (_, sock):
         talk = Talk(sock)
-        assert isinstance(talk.hear(), Ready)
+        assert isinstance(talk.hear(), ExtractorReady)
         yield talk
 
 
 @LINUX
 def test_what_an_extractor_does_not_need_is_refused() -> None:
     with process(ATTACK) as (_, sock):
-        reader = Reader()
+        reader = AnswerReader()
         heard = b""
         while chunk := sock.recv(65_536):
             heard += chunk
@@ -136,7 +136,7 @@ def test_what_an_extractor_does_not_need_is_refused() -> None:
         reader.add(heard[:end])
         ready = reader.take()
 
-    assert isinstance(ready, Ready)
+    assert isinstance(ready, ExtractorReady)
     assert "no new privileges, no ptrace" in ready.rights
     assert any("by seccomp" in right for right in ready.rights)
     assert {name: verdict for name, verdict in json.loads(heard[end:]).items() if verdict != "EPERM"} == {}
@@ -169,7 +169,7 @@ def test_where_memory_ends_there_is_never_a_part_of_the_result(limited: Talk, co
 def test_memory_is_given_back_after_a_large_page() -> None:
     with process("from spyweb.extraction.worker.main import main; main()") as (started, sock):
         talk = Talk(sock)
-        assert isinstance(talk.hear(), Ready)
+        assert isinstance(talk.hear(), ExtractorReady)
         before = resident(started.pid)
 
         assert len(talk.ask(b"<b>x</b>" * 300_000, "p")[0]) == 0
@@ -180,7 +180,7 @@ def test_memory_is_given_back_after_a_large_page() -> None:
 @pytest.mark.parametrize("sent", [b"", b"\1\0", frame(Extract(9, "", "", "p", ())), b"\x00\x00\x10\x00abc"])
 def test_it_ends_with_the_daemon(sent: bytes) -> None:
     with process("from spyweb.extraction.worker.main import main; main()") as (started, sock):
-        assert isinstance(Talk(sock).hear(), Ready)
+        assert isinstance(Talk(sock).hear(), ExtractorReady)
         sock.sendall(sent)
         sock.shutdown(socket.SHUT_WR)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from spyweb.clock import RealClock
 from spyweb.errors import ExtractionError
+from spyweb.extraction.extractor import Extractor, open_extractor
 from spyweb.extraction.page import Page
-from spyweb.extraction.pool import Pool, open_extractor
 from spyweb.model import Field, JobId
 
 FEW = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -61,13 +61,13 @@ def loop() -> Iterator[AbstractEventLoop]:
 
 
 @pytest.fixture(scope="module")
-def extractor(loop: AbstractEventLoop) -> Iterator[Pool]:
+def extractor(loop: AbstractEventLoop) -> Iterator[Extractor]:
     opened = open_extractor(RealClock())
     yield loop.run_until_complete(opened.__aenter__())
     loop.run_until_complete(opened.__aexit__(None, None, None))
 
 
-def ask(loop: AbstractEventLoop, extractor: Pool, page: Page) -> tuple[tuple[dict[str, str], ...], str | None]:
+def ask(loop: AbstractEventLoop, extractor: Extractor, page: Page) -> tuple[tuple[dict[str, str], ...], str | None]:
     """The items, or what the problem is."""
     try:
         return loop.run_until_complete(extractor.extract(page)).items, None
@@ -86,7 +86,7 @@ def ask(loop: AbstractEventLoop, extractor: Pool, page: Page) -> tuple[tuple[dic
 @FEW
 def test_any_page_is_answered(
     loop: AbstractEventLoop,
-    extractor: Pool,
+    extractor: Extractor,
     body: bytes,
     content_type: str | None,
     url: str,
@@ -103,7 +103,7 @@ def test_any_page_is_answered(
 
 @given(selector=st.lists(st.sampled_from(SELECTOR_PARTS), max_size=30).map("".join))
 @FEW
-def test_a_selector_that_was_found_right_is_taken(loop: AbstractEventLoop, extractor: Pool, selector: str) -> None:
+def test_a_selector_that_was_found_right_is_taken(loop: AbstractEventLoop, extractor: Extractor, selector: str) -> None:
     problem = loop.run_until_complete(extractor.find_selector_problem(selector, of_field=True))
     field = Field(name="x", selector=selector)
     page = Page(job=JobId("shop"), body=b"<p><b>a</b><i>c", content_type=None, url="", selector="*", fields=(field,))

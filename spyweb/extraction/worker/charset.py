@@ -81,7 +81,7 @@ for _codec in _LABELS:
 
 
 def to_utf8(body: bytes, content_type: str) -> bytes | str:
-    """The body as a parser of UTF-8 takes it.  What is not valid is left to the parser's reader, or replaced."""
+    """Return the body as a parser of UTF-8 takes it.  What is not valid is left to the parser's reader, or replaced."""
     codec, start = _find_codec(body, content_type)
     if codec == "utf-8":
         return body[start:] if start else body
@@ -89,7 +89,7 @@ def to_utf8(body: bytes, content_type: str) -> bytes | str:
 
 
 def _find_codec(body: bytes, content_type: str) -> tuple[str, int]:
-    """Its codec, and where the text begins."""
+    """Return the codec, and where the text begins."""
     for mark, codec in _MARKS:
         if body.startswith(mark):
             return codec, len(mark)
@@ -102,7 +102,7 @@ def _codec_of_header(content_type: str) -> str | None:
 
 
 def _codec_of_page(body: bytes) -> str | None:
-    """The first that is known.  UTF-16 can't be what it is, since this could be read."""
+    """Return the first codec that is known.  It can't be UTF-16, since this could be read."""
     for found in _IN_PAGE.finditer(body[:_LOOK_AT]):
         codec = _codec_of((found[1] or found[2] or b"").decode("ascii", "replace"))
         if codec:

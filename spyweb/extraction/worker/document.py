@@ -21,12 +21,12 @@ _LONGEST_REMEMBERED = 1_024  # characters
 Read = Callable[[LexborNode], str]
 
 
-class Problem(Exception):
-    """This page, or what is wanted of it, is at fault: the text says why."""
+class ExtractionProblem(Exception):
+    """The page or a selector is at fault; the text says why."""
 
 
 def extract(ask: Extract, body: bytes) -> Iterator[list[str]]:
-    """The fields of one item after the other.  Raises Problem."""
+    """Yield the fields of one item after the other.  Raises ExtractionProblem."""
     check(ask.selector, of_field=False)
     for selector, _ in ask.fields:
         check(selector, of_field=True)
@@ -38,12 +38,12 @@ def extract(ask: Extract, body: bytes) -> Iterator[list[str]]:
 
 
 def check(selector: str, *, of_field: bool) -> None:
-    """Raise Problem when it is none.  A field's may be empty, begin with >, + or ~, and hold :scope."""
+    """Raise ExtractionProblem when it is none.  A field's may be empty, begin with >, + or ~, and hold :scope."""
     if of_field and not selector:
         return
     is_wrong = _is_field_wrong if of_field else _is_wrong
     if is_wrong(selector) if len(selector) <= _LONGEST_REMEMBERED else is_wrong.__wrapped__(selector):
-        raise Problem(f"{selector!r} is not a CSS selector")
+        raise ExtractionProblem(f"{selector!r} is not a CSS selector")
 
 
 @lru_cache(_REMEMBERED)
@@ -72,7 +72,7 @@ def _parse(body: bytes, content_type: str) -> LexborHTMLParser:
 
 
 def _find_items(document: LexborHTMLParser, selector: str) -> list[LexborNode]:
-    """In the order of the page, each once: Lexbor gives what two parts of a list match twice."""
+    """Return the items in the order of the page, each once: Lexbor gives what two parts of a list match twice."""
     found = document.css(selector)
     return list({item.mem_id: item for item in found}.values()) if "," in selector else found
 
@@ -93,7 +93,7 @@ class _LazyLinks:
 
 
 def _reader(selector: str, attribute: str | None, links: _LazyLinks) -> Read:
-    """Reads one field of an item."""
+    """Return a function that reads one field of an item."""
     find = _finder(selector)
     read = _node_reader(attribute, links)
 
@@ -150,7 +150,7 @@ def _find_after(item: LexborNode, selector: str, reach: int | None) -> LexborNod
 
 
 def _siblings_after(item: LexborNode, most: int | None) -> Iterator[LexborNode]:
-    """The elements among them."""
+    """Yield the elements among the next siblings."""
     seen, sibling = 0, item.next
     while sibling is not None and seen != most:
         if sibling.is_element_node:

@@ -14,7 +14,7 @@ _BASE_SCHEMES = ("http", "https")
 
 
 class Links:
-    """Resolves those of one page."""
+    """Resolves the links of one page."""
 
     def __init__(self, url: str, base: str | None) -> None:
         """`base` is what the page's base element says, if there is one."""
@@ -22,9 +22,9 @@ class Links:
         self._origin = _origin_of(self._base)
 
     def absolute(self, link: str) -> str:
-        """An empty one stays empty, and one that makes no sense as it is."""
+        """Return the absolute link; an empty one stays empty, and one that can't be resolved stays as it is."""
         link = link.strip(_AROUND).translate(_INSIDE)
-        if self._origin and _SIMPLE_PATH.match(link):  # urljoin takes 6 µs
+        if self._origin and _SIMPLE_PATH.match(link):  # urljoin takes far longer
             return self._origin + link
         return _join(self._base, link) if link else ""
 

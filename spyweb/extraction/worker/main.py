@@ -18,8 +18,8 @@ import msgspec
 from spyweb.confined.parent import die_with_parent, leave_signals_to_parent, stand_behind_parent
 from spyweb.confined.sandbox import give_up_rights
 from spyweb.extraction import wire
-from spyweb.extraction.wire import Check, Done, Extract, Ready, Rows
-from spyweb.extraction.worker.document import Problem, check, extract
+from spyweb.extraction.wire import Check, Done, Extract, ExtractorReady, Rows
+from spyweb.extraction.worker.document import ExtractionProblem, check, extract
 
 MIB = 1 << 20
 MEMORY_LIMIT = 1024 * MIB  # of addresses; a 10 MB page takes 170 MB as a rule, 1.7 GB at worst
@@ -37,7 +37,7 @@ _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
 
 
 class Unraised:
-    """Hears of the errors that Cython can't raise: a list of nodes that found no memory would seem to be complete."""
+    """Keeps the errors that Cython can't raise: a list of nodes that found no memory would seem to be complete."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
@@ -52,7 +52,7 @@ class Unraised:
 
 
 class Serving:
-    """One page after the other."""
+    """Takes one page after the other from the socket."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -60,7 +60,7 @@ class Serving:
         self._served = 0
 
     def serve(self) -> None:
-        """Until the daemon is gone, in the middle of what it says if need be."""
+        """Serve until the daemon is gone, be it in the middle of a message."""
         while (head := self._receive(wire.HEADER)) and (frame := self._receive(int.from_bytes(head, "little"))):
             ask = wire.ask_decoder.decode(frame)
             body = self._receive(ask.size) if isinstance(ask, Extract) else b""
@@ -70,12 +70,12 @@ class Serving:
             self._socket.sendall(self._answer(ask, body))
 
     def _receive(self, size: int) -> bytes | None:
-        """Exactly so many bytes, or None when there will be no more."""
+        """Return exactly so many bytes, or None when there will be no more."""
         data = self._socket.recv(size, socket.MSG_WAITALL) if size else b""
         return data if len(data) == size else None
 
     def _answer(self, ask: Extract | Check, body: bytes) -> bytes:
-        """The last of it; what goes before is sent already."""
+        """Send all of the answer but its end, and return that."""
         rest = b""
         problem: str | None = None
         try:
@@ -84,7 +84,7 @@ class Serving:
                     self._socket.sendall(rest)
                 rest = wire.frame(message)
             self._unraised.raise_it()
-        except Problem as found:
+        except ExtractionProblem as found:
             problem = str(found)
         except (MemoryError, SystemError) as error:
             if not _is_of_memory(error):
@@ -97,7 +97,7 @@ class Serving:
 
 
 def _is_of_memory(error: BaseException) -> bool:
-    """Also where C code had a MemoryError and went on as if there were none, for which Python blames that code."""
+    """Say whether memory is the cause, also where C code went on after a MemoryError and Python blames that code."""
     return isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError)
 
 
@@ -121,7 +121,7 @@ def _in_parts(rows: Iterable[list[str]]) -> Iterator[Rows]:
         part.append(row)
         size += VALUE_COST * (1 + len(row)) + sum(map(len, row))
         if size > left:
-            raise Problem(TOO_MUCH_OUTPUT)
+            raise ExtractionProblem(TOO_MUCH_OUTPUT)
         if size > PART:
             yield Rows(part)
             part, size, left = [], 0, left - size
@@ -137,7 +137,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
     rights = [stand_behind_parent(BEHIND), *give_up_rights()]
     try:
-        sock.sendall(wire.frame(Ready(rights)))
+        sock.sendall(wire.frame(ExtractorReady(rights)))
         Serving(sock).serve()
     except ConnectionError:
         return  # the daemon is gone

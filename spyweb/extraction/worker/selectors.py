@@ -1,4 +1,4 @@
-"""What a field's selector means: the item itself and what is in it, or, after + and ~, what follows the item.
+"""Splits a field's selector: parts for the item itself and what is in it, and, after + and ~, for what follows it.
 
 Lexbor takes neither :scope nor a selector that begins with a combinator.  So the item is marked while such a selector
 is tried, and the mark stands for it.
@@ -42,14 +42,14 @@ def split(selector: str) -> FieldSelector:
 
 
 def _parts(selector: str) -> Iterator[str]:
-    """The parts, in which the mark stands for the item: in the place of :scope, and in front of a combinator."""
+    """Yield the parts, with the mark for the item: in place of :scope, and in front of a combinator."""
     for part in _split_list(selector):
         relative = _RELATIVE.match(part)
         yield f"[{MARK}] {part[relative.start(1) :]}" if relative else part
 
 
 def _split_list(selector: str) -> list[str]:
-    """At the commas that are in no brackets and no string."""
+    """Split at the commas that are in no brackets and no string."""
     parts, depth, in_attribute = [""], 0, False
     for token in _TOKEN.findall(selector):
         depth += token in ("(", "[")

@@ -8,8 +8,8 @@ import pytest
 from spyweb.errors import ExtractionError
 from spyweb.extraction import process
 from spyweb.extraction.page import Extracted
-from spyweb.extraction.process import CHUNK, CHUNKS, SLOW, START_LIMIT, Errand, ExtractorProcess
-from spyweb.extraction.wire import Done, Ready, Rows, frame
+from spyweb.extraction.process import CHUNK, CHUNKS, SLOW, START_LIMIT, ExtractionRequest, ExtractorProcess
+from spyweb.extraction.wire import Done, ExtractorReady, Rows, frame
 from spyweb.model import JobId
 from tests.fakes.clock import FakeClock
 
@@ -43,25 +43,28 @@ class Story:
         self.told.append("resume")
 
 
-def make_errand(job: JobId | None, body: bytes) -> Errand:
+def make_request(job: JobId | None, body: bytes) -> ExtractionRequest:
     answer: Future[Extracted | str] = get_running_loop().create_future()
-    return Errand(job=job, selector="p > b", head=b"head", body=body, names=("a",), answer=answer)
+    return ExtractionRequest(job=job, selector="p > b", head=b"head", body=body, names=("a",), answer=answer)
 
 
 class Stage:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.story = Story()
-        self.process = ExtractorProcess(clock=self.clock, owner=self.story, limit=LIMIT)
+        story = self.story
+        self.process = ExtractorProcess(
+            clock=self.clock, limit=LIMIT, on_idle=story.idle, on_missing=story.missing, on_gone=story.gone
+        )
         self.process.connection_made(self.story)  # type: ignore[arg-type]
 
-    def hear(self, *answers: Ready | Rows | Done) -> None:
+    def hear(self, *answers: ExtractorReady | Rows | Done) -> None:
         self.process.data_received(b"".join(frame(answer) for answer in answers))
 
-    def give(self, body: bytes = b"x", job: JobId | None = SHOP) -> Errand:
-        errand = make_errand(job, body)
-        self.process.give(errand)
-        return errand
+    def give(self, body: bytes = b"x", job: JobId | None = SHOP) -> ExtractionRequest:
+        request = make_request(job, body)
+        self.process.give(request)
+        return request
 
 
 @pytest.fixture
@@ -71,45 +74,45 @@ async def stage() -> Stage:
 
 @pytest.fixture
 async def ready(stage: Stage) -> Stage:
-    stage.hear(Ready([]))
+    stage.hear(ExtractorReady([]))
     return stage
 
 
 async def test_an_answer_comes_in_parts_and_leaves_it_idle(ready: Stage) -> None:
-    errand = ready.give()
+    request = ready.give()
     ready.hear(Rows([["1"], ["2"]]), Rows([["3"]]), Done())
 
-    assert await errand.answer == Extracted(({"a": "1"}, {"a": "2"}, {"a": "3"}))
+    assert await request.answer == Extracted(({"a": "1"}, {"a": "2"}, {"a": "3"}))
     assert ready.story.told == ["idle", "idle"]
 
 
 async def test_a_spent_one_gets_no_more(ready: Stage) -> None:
-    errand = ready.give()
+    request = ready.give()
     ready.hear(Done("too much", is_spent=True))
 
-    assert await errand.answer == "too much"
+    assert await request.answer == "too much"
     assert ready.story.told == ["idle", "missing"]
     assert not ready.process.serves
 
 
 async def test_a_slow_page_is_told_and_a_slower_one_ends_it(ready: Stage) -> None:
-    errand = ready.give()
+    request = ready.give()
     await ready.clock.turn(SLOW)
     assert ready.story.told == ["idle", "missing"]
-    assert not errand.answer.done()
+    assert not request.answer.done()
 
     await ready.clock.turn(LIMIT - SLOW)
     with pytest.raises(ExtractionError) as caught:
-        await errand.answer
+        await request.answer
     assert str(caught.value) == 'taking the page apart took longer than 10 s (selector "p > b")'
 
 
 async def test_a_selector_that_takes_too_long_to_check_is_told_as_that(ready: Stage) -> None:
-    errand = ready.give(job=None)
+    request = ready.give(job=None)
     await ready.clock.turn(SLOW)
     await ready.clock.turn(LIMIT - SLOW)
     with pytest.raises(ExtractionError, match=r"^checking a selector took longer than 10 s"):
-        await errand.answer
+        await request.answer
 
 
 async def test_a_spent_process_that_lingers_is_ended_for_no_page(ready: Stage) -> None:
@@ -117,7 +120,7 @@ async def test_a_spent_process_that_lingers_is_ended_for_no_page(ready: Stage) -
     ready.hear(Done(is_spent=True))
     await ready.clock.turn(SLOW)
     await ready.clock.turn(LIMIT - SLOW)
-    assert ready.process.errand is None
+    assert ready.process.request is None
 
 
 async def test_a_page_in_time_leaves_no_timer(ready: Stage) -> None:
@@ -163,32 +166,32 @@ async def test_a_large_body_leaves_a_few_chunks_at_a_time_and_waits_while_nobody
 
 
 async def test_a_large_result_is_heard_in_several_turns(ready: Stage) -> None:
-    errand = ready.give()
+    request = ready.give()
     ready.hear(*[Rows([["x"]])] * 10, Done())
     assert ready.story.told[-1] == "pause"
-    assert not errand.answer.done()
+    assert not request.answer.done()
 
-    assert isinstance(answer := await errand.answer, Extracted)
+    assert isinstance(answer := await request.answer, Extracted)
     assert len(answer.items) == 10
     assert ready.story.told[-1] == "idle"
 
 
 async def test_one_that_says_more_than_a_page_can_give_is_ended(ready: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "MOST_HEARD", 1000)
-    errand = ready.give()
+    request = ready.give()
     for _ in range(20):
         ready.hear(Rows([["x" * 100]]))
 
-    assert len(errand.items) < 11
-    assert ready.process._verdict == "it talked nonsense"
+    assert len(request.items) < 11
+    assert ready.process._verdict == "it broke the protocol"
 
 
 async def test_what_it_may_say_begins_anew_with_each_page(ready: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "MOST_HEARD", 1000)
     for _ in range(5):
-        errand = ready.give()
+        request = ready.give()
         ready.hear(Rows([["x" * 500]]), Done())
-        assert (await errand.answer) is not None
+        assert (await request.answer) is not None
 
     assert ready.process._verdict == ""
 
@@ -199,4 +202,4 @@ async def test_half_an_answer_is_not_kept_without_bound(ready: Stage, monkeypatc
     for _ in range(20):
         ready.process.data_received(b"x" * 100)
 
-    assert ready.process._verdict == "it talked nonsense"
+    assert ready.process._verdict == "it broke the protocol"

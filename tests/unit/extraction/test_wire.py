@@ -2,15 +2,26 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.extraction.wire import MAX_FRAME, Check, Done, Extract, Reader, Ready, Rows, ask_decoder, frame, plain
+from spyweb.extraction.wire import (
+    MAX_FRAME,
+    AnswerReader,
+    Check,
+    Done,
+    Extract,
+    ExtractorReady,
+    Rows,
+    ask_decoder,
+    frame,
+    plain,
+)
 
-ANSWERS = [Ready(["no files"]), Rows([["a", "ß"], ["", "\0"]]), Rows([]), Done(), Done("no selector", True)]
+ANSWERS = [ExtractorReady(["no files"]), Rows([["a", "ß"], ["", "\0"]]), Rows([]), Done(), Done("no selector", True)]
 
 
 @pytest.mark.parametrize("step", [1, 3, 1000])
 def test_answers_are_read_however_they_arrive(step: int) -> None:
     sent = b"".join(frame(answer) for answer in ANSWERS)
-    reader, heard = Reader(), []
+    reader, heard = AnswerReader(), []
     for at in range(0, len(sent), step):
         reader.add(sent[at : at + step])
         while (answer := reader.take()) is not None:
@@ -21,7 +32,7 @@ def test_answers_are_read_however_they_arrive(step: int) -> None:
 
 @pytest.mark.parametrize("nonsense", [(MAX_FRAME + 1).to_bytes(4, "little"), b"\1\0\0\0\xc1", b"\2\0\0\0\x91\x07"])
 def test_what_can_not_be_right_is_refused(nonsense: bytes) -> None:
-    reader = Reader()
+    reader = AnswerReader()
     reader.add(nonsense)
 
     with pytest.raises(ValueError, match=r"\w"):

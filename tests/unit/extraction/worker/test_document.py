@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.extraction.wire import Extract
-from spyweb.extraction.worker.document import Problem, _is_wrong, check, extract
+from spyweb.extraction.worker.document import ExtractionProblem, _is_wrong, check, extract
 
 URL = "http://shop.example/list/"
 
@@ -178,14 +178,14 @@ def test_a_frameset_has_no_body_and_does_no_harm() -> None:
     "selector", ["", "  ", "div[", "a,", "a,,b", "..x", "> a", "p::before", ":unknown", "a@href", '"']
 )
 def test_a_selector_that_does_not_parse_is_named(selector: str) -> None:
-    with pytest.raises(Problem) as found:
+    with pytest.raises(ExtractionProblem) as found:
         check(selector, of_field=False)
 
     assert str(found.value) == f"{selector!r} is not a CSS selector"
 
 
 def test_a_wrong_field_is_told_even_where_there_is_no_item() -> None:
-    with pytest.raises(Problem, match=r"'b\['"):
+    with pytest.raises(ExtractionProblem, match=r"'b\['"):
         rows(b"", ".nothing", "a", "b[")
 
 
@@ -193,9 +193,9 @@ def test_a_wrong_field_is_told_even_where_there_is_no_item() -> None:
 def test_only_a_field_may_begin_with_a_combinator(selector: str) -> None:
     check(selector, of_field=True)
     check("", of_field=True)
-    with pytest.raises(Problem, match="is not a CSS selector"):
+    with pytest.raises(ExtractionProblem, match="is not a CSS selector"):
         check(selector, of_field=False)
-    with pytest.raises(Problem, match="is not a CSS selector"):
+    with pytest.raises(ExtractionProblem, match="is not a CSS selector"):
         check(f"{selector}[, b", of_field=True)
 
 
@@ -203,7 +203,7 @@ def test_a_long_selector_is_looked_at_and_not_kept() -> None:
     kept = _is_wrong.cache_info().currsize
 
     check("a, " * 10_000 + "a", of_field=False)
-    with pytest.raises(Problem, match="is not a CSS selector"):
+    with pytest.raises(ExtractionProblem, match="is not a CSS selector"):
         check("a" * 10_000 + "[", of_field=True)
 
     assert _is_wrong.cache_info().currsize == kept

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from spyweb.extraction.wire import Check, Done, Extract, Reader
+from spyweb.extraction.wire import AnswerReader, Check, Done, Extract
 from spyweb.extraction.worker import main
-from spyweb.extraction.worker.document import Problem
+from spyweb.extraction.worker.document import ExtractionProblem
 from spyweb.extraction.worker.main import OUTPUT_LIMIT, PART, TOO_MUCH_MEMORY, Serving, Unraised, _in_parts
 
 
@@ -36,7 +36,7 @@ def test_a_result_without_end_is_refused_before_it_is_all_there() -> None:
             taken += 1
             yield ["x" * 1_000_000]
 
-    with pytest.raises(Problem, match="more than 64 MB"):
+    with pytest.raises(ExtractionProblem, match="more than 64 MB"):
         list(_in_parts(rows()))
     assert taken <= OUTPUT_LIMIT // 1_000_000 + 1
 
@@ -63,7 +63,7 @@ def answer_when(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> object
     monkeypatch.setattr(main, "_work", fail)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        reader = Reader()
+        reader = AnswerReader()
         reader.add(Serving(theirs)._answer(Check(selector="p", of_field=False), b""))
     return reader.take()
 

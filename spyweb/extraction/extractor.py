@@ -1,0 +1,215 @@
+"""The daemon's door to the extractor: it queues pages and selectors, and runs the processes that take them.
+
+There is no process until the first page comes, then one, two when there is work for two, and one more for each slow
+page.  A page that takes long, crashes its process or fills its memory costs that process, which is replaced; pages that
+wait go to the others.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future, TaskGroup, get_running_loop
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import structlog
+
+from spyweb.clock import Clock
+from spyweb.errors import ExtractionError
+from spyweb.extraction import wire
+from spyweb.extraction.page import Extracted, Page
+from spyweb.extraction.process import ExtractionRequest, ExtractorProcess
+from spyweb.extraction.wire import Check, Extract, plain
+from spyweb.model import JobId
+
+log = structlog.get_logger()
+
+PROCESSES = 2  # that serve; one does until there is a page that would wait
+SPARE = 1  # beyond those that are busy with slow pages: a selector is checked whatever pages do
+MOST = 4  # pages at work
+MOST_OF_ONE = MOST // 2  # of one job
+LIMIT = 10.0  # seconds for one page: 10 MB take 1
+
+
+@asynccontextmanager
+async def open_extractor(clock: Clock, *, limit: float = LIMIT) -> AsyncIterator[Extractor]:
+    """`limit` is how many seconds one page may take, once its turn has come."""
+    async with AsyncExitStack() as stack:
+        tasks = await TaskGroup().__aenter__()
+        stack.push_async_callback(tasks.__aexit__, None, None, None)  # an error of the caller's is not the group's
+        extractor = Extractor(clock, tasks, limit)
+        stack.callback(extractor.close)
+        yield extractor
+
+
+class ExtractionQueue:
+    """What waits for a process: selectors to be checked first, then pages, in turns between their jobs.
+
+    A job has at most half of the processes that take pages, and never the last one beside another that it has: a job
+    with slow pages holds up no other.
+    """
+
+    def __init__(self) -> None:
+        self._checks: deque[ExtractionRequest] = deque()
+        self._pages: dict[JobId, deque[ExtractionRequest]] = {}  # whose turn is next comes first
+
+    def add(self, request: ExtractionRequest) -> None:
+        if request.job is None:
+            self._checks.append(request)
+        else:
+            self._pages.setdefault(request.job, deque()).append(request)
+
+    def find_next(self, in_hand: Counter[JobId]) -> ExtractionRequest | None:
+        """Return whose turn is next, where `in_hand` counts each job's pages at work: a job with none is preferred."""
+        if self._checks:
+            return self._checks[0]
+        other = None
+        for job in self._allowed(in_hand):
+            if not in_hand[job]:
+                return self._pages[job][0]
+            other = other or self._pages[job][0]
+        return other
+
+    def count(self, in_hand: Counter[JobId]) -> int:
+        """Return how many could be taken on at once, at the least."""
+        return len(self._checks) + sum(1 for _ in self._allowed(in_hand))
+
+    def remove(self, request: ExtractionRequest) -> None:
+        """Remove the one that `find_next` gave; its job's turn is over."""
+        if request.job is None:
+            self._checks.popleft()
+            return
+        pages = self._pages.pop(request.job)
+        pages.popleft()
+        if pages:
+            self._pages[request.job] = pages
+
+    def take_all(self) -> list[ExtractionRequest]:
+        requests = [*self._checks, *(request for pages in self._pages.values() for request in pages)]
+        self._checks.clear()
+        self._pages.clear()
+        return requests
+
+    def _allowed(self, in_hand: Counter[JobId]) -> Iterator[JobId]:
+        free = MOST - in_hand.total()
+        if free > 0:
+            yield from (job for job in self._pages if not in_hand[job] or (in_hand[job] < MOST_OF_ONE and free > 1))
+
+
+class Extractor:
+    """Takes pages apart, in processes of its own."""
+
+    def __init__(self, clock: Clock, tasks: TaskGroup, limit: float) -> None:
+        self._clock = clock
+        self._tasks = tasks
+        self._limit = limit
+        self._processes: list[ExtractorProcess] = []
+        # The one used latest is last, and used next: the memory of the others may be paged out.
+        self._idle_processes: list[ExtractorProcess] = []
+        self._queue = ExtractionQueue()
+        self._is_closed = False
+
+    async def extract(self, page: Page) -> Extracted:
+        """Raise ExtractionError: a selector is wrong, or this page took too long, too much memory, or a process."""
+        answer = await self._run(
+            Extract(
+                size=len(page.body),
+                content_type=plain(page.content_type or ""),
+                url=plain(page.url),
+                selector=plain(page.selector),
+                fields=tuple((plain(field.selector), field.attribute) for field in page.fields),
+            ),
+            page.body,
+            page.job,
+            tuple(field.name for field in page.fields),
+        )
+        if isinstance(answer, str):
+            raise ExtractionError(answer)
+        return answer
+
+    async def find_selector_problem(self, selector: str, *, of_field: bool = False) -> str | None:
+        """Return what is wrong with it; None also where no process could be had to ask.
+
+        A field's selector may be empty, and begin with + or ~.
+        """
+        try:
+            answer = await self._run(Check(plain(selector), of_field))
+        except ExtractionError as error:
+            log.warning("a selector could not be checked", selector=selector, reason=str(error))
+            return None
+        return answer if isinstance(answer, str) else None
+
+    async def _run(
+        self, ask: Extract | Check, body: bytes = b"", job: JobId | None = None, names: tuple[str, ...] = ()
+    ) -> Extracted | str:
+        if self._is_closed:
+            raise ExtractionError("the extractor is closed")
+        answer: Future[Extracted | str] = get_running_loop().create_future()
+        head = wire.frame(ask)
+        self._queue.add(
+            ExtractionRequest(job=job, selector=ask.selector, head=head, body=body, names=names, answer=answer)
+        )
+        self._assign()
+        return await answer
+
+    def close(self) -> None:
+        self._is_closed = True
+        for process in self._processes:
+            process.stop()
+        self._fail_waiting("the extractor is closed")
+
+    def _assign(self) -> None:
+        while request := self._queue.find_next(self._in_hand()):
+            if request.answer.done():
+                self._queue.remove(request)  # nobody waits for it any more
+            elif process := self._take_idle():
+                self._queue.remove(request)
+                process.give(request)
+            else:
+                self._start_process_if_short()
+                return
+
+    def _in_hand(self) -> Counter[JobId]:
+        requests = (process.request for process in self._processes)
+        return Counter(request.job for request in requests if request and request.job is not None)
+
+    def _take_idle(self) -> ExtractorProcess | None:
+        while self._idle_processes:
+            process = self._idle_processes.pop()
+            if process.serves:  # it may have died, and not be reaped yet
+                return process
+        return None
+
+    def _start_process_if_short(self) -> None:
+        serving = sum(process.serves for process in self._processes)
+        starting = sum(not process.is_ready for process in self._processes)
+        if serving >= PROCESSES or len(self._processes) >= MOST + SPARE:
+            return
+        if starting < self._queue.count(self._in_hand()):
+            process = ExtractorProcess(
+                clock=self._clock, limit=self._limit, on_idle=self._idle, on_missing=self._assign, on_gone=self._gone
+            )
+            self._processes.append(process)
+            self._tasks.create_task(process.live(), name="extractor process")
+
+    def _fail_waiting(self, reason: str) -> None:
+        for request in self._queue.take_all():
+            request.fail(reason)
+
+    # What the processes report
+
+    def _idle(self, process: ExtractorProcess) -> None:
+        self._idle_processes.append(process)
+        self._assign()
+        if len(self._idle_processes) > PROCESSES:
+            self._idle_processes.pop(0).stop()
+
+    def _gone(self, process: ExtractorProcess, reason: str) -> None:
+        """Forget a process that has died.  One that never got ready shows that the next would not either."""
+        self._processes.remove(process)
+        if process in self._idle_processes:
+            self._idle_processes.remove(process)
+        if not process.is_ready and not self._processes:
+            self._fail_waiting(f"no extractor process could be started: {reason}")
+        if not self._is_closed:
+            self._assign()
