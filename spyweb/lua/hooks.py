@@ -1,4 +1,4 @@
-"""The hooks of a monitor job, and how a worker is told which to call: the procedures `load` and `cycle`.
+"""The list of a monitor job's hooks, and how a worker is told which to call: the procedures `load` and `cycle`.
 
 `load`, without arguments, executes the files of a VM's Code, in order, and that once: in a VM that has executed them it
 does nothing, and where another run is at it, it waits for that.
@@ -31,27 +31,137 @@ and on_finally then follow in the worker, each unless it had been asked for.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+AS_IF_ABSENT = "as if the hook were absent"
+JUST_LOGGED = "logged, and nothing else: the cycle is over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """One hook: what it is called with, and what becomes of what it returns, in the words of the reference."""
+
+    name: str
+    signature: str  # its arguments and results, in the notation of reference/entries.py
+    overloads: tuple[str, ...] = ()
+    called: str  # when, and with what
+    returns: str = "nothing is taken back"
+    nothing: str = ""  # what nil and false mean; empty: nothing
+    error: str = AS_IF_ABSENT  # under on_hook_error = "skip"
+    can_fail: bool = True  # whether "fail" makes it the cycle's failure
+    about_items: bool = False  # it may return very many values
+
+
 HOOKS = (
-    "before_fetch",
-    "override_fetch",
-    "after_fetch",
-    "override_extract",
-    "after_extract",
-    "filter_item",
-    "before_store",
-    "before_notify",
-    "before_webhook",
-    "on_success",
-    "on_error",
-    "on_finally",
-    "on_finished",
+    Hook(
+        name="before_fetch",
+        signature="(request: Request, ctx: Ctx): Request|false|nil",
+        called="First in a cycle, before anything is fetched.",
+        returns="the request that is made; what can't be missing stays as it was where it is",
+        nothing="the cycle ends here, as a success",
+    ),
+    Hook(
+        name="override_fetch",
+        signature="(request: Request, ctx: Ctx): Response|{error: string|FetchError}|nil",
+        called="In place of the HTTP client.",
+        returns="the response, or a table with an `error`: then the fetch has failed",
+        nothing="the cycle fails",
+        error="the fetch has failed, with this error",
+    ),
+    Hook(
+        name="after_fetch",
+        signature="(fetch_result: FetchResult, ctx: Ctx): FetchResult|Response|false|nil",
+        called="After every fetch, failed ones too.",
+        returns="of a fetch that is ok its `response.body`; of a failed one a `response`, in place of the failure. "
+        "The response may also be returned itself",
+        nothing="the cycle ends here, as a success",
+    ),
+    Hook(
+        name="override_extract",
+        about_items=True,
+        signature="(response: Response, ctx: Ctx): (Item|table<string, string>)[]|nil",
+        called="In place of the selectors, with whatever status.",
+        returns="the items, each `{fields = {…}}` or just its fields",
+        nothing="no items",
+        error="no items",
+    ),
+    Hook(
+        name="after_extract",
+        about_items=True,
+        signature="(items: Item[], ctx: Ctx): Item[]|nil",
+        called="With all items of the page.",
+        returns="the items that go on",
+        nothing="no items",
+    ),
+    Hook(
+        name="filter_item",
+        about_items=True,
+        signature="(item: Item, ctx: Ctx): Item|boolean|nil",
+        called="With one item after the other, in place of the keywords.",
+        returns="the item, which goes on, changed or not; or true, which keeps it",
+        nothing="this item is dropped",
+        error="the keywords decide about this item; the first error is logged, with how many more there were",
+    ),
+    Hook(
+        name="before_store",
+        about_items=True,
+        signature="(items: Item[], ctx: Ctx): Item[]|false|nil",
+        called="With the items that are to be stored, if there are any.",
+        returns="the items that are stored where they are new",
+        nothing="nothing is stored or sent, and the cycle ends as a success",
+    ),
+    Hook(
+        name="before_notify",
+        about_items=True,
+        signature="(items: Item[], ctx: Ctx): Item[]|false|nil",
+        called="With the items that are new and stored, if there are any.",
+        returns="the items that the notification is about",
+        nothing="no notification",
+    ),
+    Hook(
+        name="before_webhook",
+        signature="(payload: Payload, ctx: Ctx): table|false|nil",
+        called="With what the webhook is about to be sent, if anything is new.",
+        returns="what is sent, as JSON, in its place",
+        nothing="no webhook",
+    ),
+    Hook(
+        name="on_success",
+        signature="(ctx: Ctx)",
+        called="At the end of a cycle that has not failed, skipped or not.",
+        overloads=("fun(ctx: Ctx, result: any)",),  # a script job's
+        error=JUST_LOGGED,
+        can_fail=False,
+    ),
+    Hook(
+        name="on_error",
+        signature="(err: string, ctx: Ctx)",
+        called="At the end of a cycle that has failed.",
+        error=JUST_LOGGED,
+        can_fail=False,
+    ),
+    Hook(
+        name="on_finally",
+        signature="(ctx: Ctx)",
+        called="At the end of every cycle, after the other two.",
+        error=JUST_LOGGED,
+        can_fail=False,
+    ),
+    Hook(
+        name="on_finished",
+        signature="()",
+        called="Once in a run, when all workers have ended all their cycles.",
+        error=JUST_LOGGED,
+        can_fail=False,
+    ),
 )
 HOOK_OP = "_hook"
-ABOUT_ITEMS = frozenset({"override_extract", "after_extract", "filter_item", "before_store", "before_notify"})
+HOOK_NAMES = tuple(hook.name for hook in HOOKS)
+ABOUT_ITEMS = frozenset(hook.name for hook in HOOKS if hook.about_items)
 LOAD = "load"
 UNLOADED = -1
 
-_BITS = {name: 1 << index for index, name in enumerate(HOOKS)}
+_BITS = {name: 1 << index for index, name in enumerate(HOOK_NAMES)}
 
 
 def bit_of(hook: str) -> int:
@@ -59,5 +169,5 @@ def bit_of(hook: str) -> int:
 
 
 def is_defined(defined: int, hook: str) -> bool:
-    """Whether a worker that reported this has the hook."""
+    """Say whether a worker that reported this mask has the hook."""
     return defined >= 0 and bool(defined & _BITS[hook])

@@ -11,26 +11,30 @@ import msgspec
 
 from spyweb.clock import Clock
 from spyweb.lua import wire
+from spyweb.lua.hooks import HOOK_NAMES
 
 HOOK, INTERNAL = "hook", "internal"
 SUCCESS, ERROR, INACTIVE = "success", "error", "inactive"
 
-STAGES: dict[str, str] = {  # in the order of a cycle
-    "before_fetch": HOOK,
-    "override_fetch": HOOK,
-    "fetch": INTERNAL,
-    "after_fetch": HOOK,
-    "override_extract": HOOK,
-    "extract": INTERNAL,
-    "after_extract": HOOK,
-    "filter_item": HOOK,
-    "filter": INTERNAL,
-    "before_store": HOOK,
-    "store": INTERNAL,
-    "before_notify": HOOK,
-    "before_webhook": HOOK,
-    "notify": INTERNAL,
-    "webhook": INTERNAL,
+STAGES = {  # in the order of a cycle; those that are no hooks are spyweb's own
+    name: HOOK if name in HOOK_NAMES else INTERNAL
+    for name in (
+        "before_fetch",
+        "override_fetch",
+        "fetch",
+        "after_fetch",
+        "override_extract",
+        "extract",
+        "after_extract",
+        "filter_item",
+        "filter",
+        "before_store",
+        "store",
+        "before_notify",
+        "before_webhook",
+        "notify",
+        "webhook",
+    )
 }
 
 

@@ -20,7 +20,7 @@ ABOUT = f"""{FIRST_LINE}
 
 def definitions() -> str:
     functions = [each for family in (*ops.families(), *language.FAMILIES) for each in family.functions]
-    called_by_us = [*hooks.ENTRIES, *(hook.call for hook in hooks.HOOKS)]
+    called_by_us = [*hooks.ENTRIES, *hooks.CALLS.values()]
     blocks = [
         ABOUT,
         *map(_table, tables.TABLES),

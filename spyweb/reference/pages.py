@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from spyweb.lua.hooks import HOOKS, Hook
 from spyweb.reference import hooks, language, ops, tables
 from spyweb.reference.entries import Family, Function, TableType
-from spyweb.reference.hooks import Hook
 
 PAGES = ("docs/reference/lua.md", "docs/reference/hooks.md")
 _PART = re.compile(r"<!-- generated: (?P<kind>\w+) (?P<names>[^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -83,22 +83,21 @@ def _field_rows(table: TableType) -> list[tuple[str, str, str]]:
 
 
 def hooks_part(name: str) -> str:
-    chosen = [hook for hook in hooks.HOOKS if name in (ALL, hook.name)]
+    chosen = [hook for hook in HOOKS if name in (ALL, hook.name)]
     if not chosen:
         raise ValueError(f"there is no hook {name}")
     return "\n".join(map(_hook, chosen))
 
 
 def _hook(hook: Hook) -> str:
+    call = hooks.CALLS[hook.name]
     types = [
-        f"`{each.name}` is {_article(each.type)} `{each.type}`."
-        for each in hook.call.arguments
-        if each.name in DESCRIBED
+        f"`{each.name}` is {_article(each.type)} `{each.type}`." for each in call.arguments if each.name in DESCRIBED
     ]
     rows = [("returns", hook.returns)]
     rows += [("nil, false", hook.nothing)] if hook.nothing else []
     rows += [("an error", _error_of(hook))]
-    return f"### `{hook.call.usage}`\n\n{' '.join([hook.call.text, *types])}\n\n{_grid(('', ''), rows)}"
+    return f"### `{call.usage}`\n\n{' '.join([hook.called, *types])}\n\n{_grid(('', ''), rows)}"
 
 
 def _article(word: str) -> str:
@@ -111,7 +110,7 @@ def _error_of(hook: Hook) -> str:
 
 def order_part(_: str) -> str:
     """The hooks of one cycle, each with what nil and false do."""
-    rows = [(f"`{hook.call.usage}`", hook.call.text, hook.nothing) for hook in hooks.HOOKS]
+    rows = [(f"`{hooks.CALLS[hook.name].usage}`", hook.called, hook.nothing) for hook in HOOKS]
     return _grid(("hook", "called", "nil or false"), rows)
 
 

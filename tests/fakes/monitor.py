@@ -18,7 +18,7 @@ from spyweb.errors import FetchError
 from spyweb.extraction.extractor import Extractor
 from spyweb.extraction.page import Extracted, Page
 from spyweb.lua import wire
-from spyweb.lua.hooks import HOOKS, LOAD, UNLOADED, bit_of
+from spyweb.lua.hooks import HOOK_NAMES, LOAD, UNLOADED, bit_of
 from spyweb.lua.session import Code, Host, Request
 from spyweb.lua.timeouts import settle
 from spyweb.lua.wire import Why
@@ -174,7 +174,7 @@ class FakeVms(FakeMachine):
         return _crossed(await _maybe(hook(given, ctx)))
 
     def _defined(self) -> int:
-        return sum(bit_of(name) for name in HOOKS if name in self.hooks) if self.is_loaded else UNLOADED
+        return sum(bit_of(name) for name in HOOK_NAMES if name in self.hooks) if self.is_loaded else UNLOADED
 
 
 async def _maybe(value: object) -> object:

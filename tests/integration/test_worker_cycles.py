@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spyweb.lua import wire
-from spyweb.lua.hooks import HOOKS, LOAD, UNLOADED, is_defined
+from spyweb.lua.hooks import HOOK_NAMES, LOAD, UNLOADED, is_defined
 from spyweb.lua.wire import Ended, Why
 from tests.fakes.worker_driver import End, WorkerDriver
 
@@ -131,16 +131,16 @@ def test_a_cycle_tells_which_hooks_are_defined_and_what_memory_is_used(worker: W
     daemon, end = cycle(worker)
 
     (report,) = daemon.reports
-    assert [hook for hook in HOOKS if is_defined(report.defined, hook)] == ["filter_item", "on_finished"]
+    assert [hook for hook in HOOK_NAMES if is_defined(report.defined, hook)] == ["filter_item", "on_finished"]
     assert (end.ended, report.status) == (Ended.SUCCESS, None)
     assert 20_000 < report.memory < 200_000
 
 
 def test_each_hook_is_known_by_its_own_bit(worker: WorkerDriver) -> None:
-    prepare(worker, " ".join(f"function {hook}() end" for hook in HOOKS))
+    prepare(worker, " ".join(f"function {hook}() end" for hook in HOOK_NAMES))
     daemon, _ = cycle(worker)
 
-    assert daemon.reports[0].defined == (1 << len(HOOKS)) - 1
+    assert daemon.reports[0].defined == (1 << len(HOOK_NAMES)) - 1
 
 
 def test_a_hook_may_define_another_and_remove_itself(worker: WorkerDriver) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from difflib import get_close_matches
 
 from spyweb.errors import OpError, Problem
-from spyweb.lua.hooks import HOOKS
+from spyweb.lua.hooks import HOOK_NAMES
 from spyweb.ops.sources import Sources, candidates_of
 from spyweb.specs.block import OPENING, Block, find_misplaced_block, find_nearly_a_mark
 from spyweb.specs.linting.checks import CALLED, find_absent, find_idle, find_own_call
@@ -85,7 +85,7 @@ def doubts_of_script(file: File, block: Block, read: ReadModule) -> Iterator[Pro
         yield _warning(path, idle.line, idle.reason)
     yield from _doubts_of_names({path: text}, read)
     for line, name in _unused_functions(text, [text], CALLED):
-        if name in HOOKS:
+        if name in HOOK_NAMES:
             yield _warning(path, line, f"{name} is a hook of monitors: of a script spyweb calls {', '.join(CALLED)}")
         elif close := _nearly(name, CALLED):
             yield _warning(path, line, f'nobody calls {name}; did you mean "{close}"?')
@@ -99,8 +99,8 @@ def doubts_of_hooks(files: Sequence[File], read: ReadModule) -> Iterator[Problem
             yield _warning(path, line, _NO_BLOCK)
     yield from _doubts_of_names(texts, read)
     for path, text in texts.items():
-        for line, name in _unused_functions(text, texts.values(), HOOKS):
-            if close := _nearly(name, HOOKS):
+        for line, name in _unused_functions(text, texts.values(), HOOK_NAMES):
+            if close := _nearly(name, HOOK_NAMES):
                 yield _warning(path, line, f'no hook is called {name}; did you mean "{close}"?')
 
 

@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 
 from spyweb.errors import ExtractionError, FetchError
-from spyweb.lua.hooks import HOOKS
+from spyweb.lua.hooks import HOOK_NAMES
 from spyweb.model import MIB, Ending, Failure, Notification, OnHookError, Outcome, Webhook
 from tests.fakes.monitor import BEGINS, URL, Hook, HookError, Shop, make_monitor, page, shop
 
-ALL = tuple(hook for hook in HOOKS if not hook.startswith("override_"))  # those that take turns in one cycle
+ALL = tuple(hook for hook in HOOK_NAMES if not hook.startswith("override_"))  # those that take turns in one cycle
 FETCH = f"fetch {URL}"
 LAMP = {"title": "Lamp", "price": "5"}
 DESK = {"title": "Desk", "price": "90"}
