@@ -1,1 +1,1 @@
-"""Monitor jobs: the fetch → extract → filter → store → notify pipeline.  `cycle.py` is the place to begin."""
+"""Runs monitor jobs: fetch → extract → filter → store → notify.  `cycle.py` is the place to begin."""

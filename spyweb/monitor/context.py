@@ -81,12 +81,12 @@ class CycleContext:
 
     @property
     def page_url(self) -> str:
-        """Where its items come from, after redirects."""
+        """The address that its items come from, after redirects."""
         return self.response.url.decode("utf-8", "replace") if self.response else self.url
 
     @property
     def announces(self) -> bool:
-        """Whether new items are announced: the settings say so, or a hook may have ways of its own."""
+        """Say whether new items are announced: by the settings, or because a hook may do so in ways of its own."""
         by_settings = self.monitor.notification or self.monitor.webhook
         return bool(by_settings) or self.has_hook("before_notify") or self.has_hook("before_webhook")
 
@@ -102,7 +102,7 @@ class CycleContext:
         self._now[name] = value
 
     def learn_packed(self, name: str, packed: bytes) -> None:
-        """Put this into `ctx` too; it is decoded only when a script looks."""
+        """Put this into `ctx` from the next hook on; it is decoded only when a script looks."""
         self._later[name] = packed
 
     async def ask_about_items(

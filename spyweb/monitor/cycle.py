@@ -17,7 +17,7 @@ from spyweb.monitor.stages.keep import keep
 
 
 async def run_cycle(context: CycleContext) -> CycleFailed | None:
-    """From an address to what is new, and the hooks of its end.  Gives why it failed, if it did."""
+    """Go from an address to what is new, then call the hooks of the end.  Returns why the cycle failed, if it did."""
     failure = None
     try:
         items = await find(context)
@@ -33,7 +33,7 @@ async def run_cycle(context: CycleContext) -> CycleFailed | None:
 
 
 async def find(context: CycleContext) -> Sequence[Item]:
-    """The items worth keeping.  Raises Skipped where a hook says that there is nothing left to do, CycleFailed."""
+    """Return the items worth keeping.  Raises Skipped where a hook ends the cycle, and CycleFailed."""
     request = await prepare(context)  # before_fetch
     fetched = await fetch(context, request)  # override_fetch, or the HTTP client
     response = await inspect(context, fetched)  # after_fetch
@@ -44,7 +44,7 @@ async def find(context: CycleContext) -> Sequence[Item]:
 
 
 async def preview(context: CycleContext) -> CycleFailed | None:
-    """The same up to the store, for a person who looks: nothing is stored or sent, and no cycle ends."""
+    """Go as far as the store, for a person who looks: nothing is stored or sent, and no hook of the end is called."""
     try:
         items = await find(context)
         if not items and not expects(context.monitor, context.http_status):

@@ -1,4 +1,4 @@
-"""How cycles end, and what a run comes to whose cycles have ended.  Pure."""
+"""Makes the end of a run out of the ends of its cycles.  Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOLD: dict[Why, tuple[Outcome, Failure | None, str]] = {
 
 
 def ended_for(why: Why, stage: str) -> Ending:
-    """It was told to end, in that stage."""
+    """Return the ending of a cycle that was told to end while in that stage."""
     outcome, failure, reason = _TOLD[why]
     return Ending(outcome=outcome, failure=failure, reason=f"{reason} in {stage}" if stage else f"{reason}: not begun")
 
@@ -30,7 +30,10 @@ def ending_of(failure: CycleFailed | None) -> Ending:
 
 
 def conclude(endings: Sequence[Ending], why: Why) -> Ending:
-    """The first that went wrong stands for all, and says how many there were; a run that was told to end, for that."""
+    """Join the endings of all cycles: the first that went wrong stands for all and says how many did.
+
+    A run that was told to end has ended for that reason.
+    """
     whole = endings[0] if len(endings) == 1 else _together(endings)
     if why is Why.NOTHING:
         return whole
@@ -61,6 +64,6 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _worst(statuses: Iterable[int | None]) -> int | None:
-    """The one that a person should look at first: the highest, but any is worse than 2xx."""
+    """Return the status that a person should look at first: the highest, but any is worse than 2xx."""
     known = [status for status in statuses if status is not None]
     return max(known, key=lambda status: (not 200 <= status < 300, status), default=None)

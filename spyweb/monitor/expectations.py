@@ -1,7 +1,7 @@
-"""Whether a monitor's runs come to what is expected of a page, and for how many runs in a row they have not.
+"""Compares what a monitor's runs found with what is expected, and counts the runs in a row that fell short.
 
-One bad answer is no news.  After `empty_after` runs in a row it is told: in the run's row, where the list of jobs and
-the daemon's health find it after a restart as well, and in the log.
+A single bad answer is not reported.  After `empty_after` runs in a row it is: in the run's row, where the list of jobs
+and the daemon's health find it after a restart as well, and in the log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spyweb.store.records_protocol import Records
 
 log = structlog.get_logger()
 
-TOLD = "not as expected: "  # how the note of such a run begins
+NOTE = "not as expected: "  # how the note of such a run begins
 LOOK_BACK = 200  # runs that are read once, to count those in a row
 
 
@@ -62,9 +62,9 @@ def count_streak(monitor: Monitor, newest_first: Sequence[Run], *, has_found: bo
 
 
 async def streak_before(monitor: Monitor, run: Run, ending: Ending, runs: Runs, records: Records) -> Streak | None:
-    """Count the runs before this one by what is stored of them, unless it is as expected: then nobody asks.
+    """Count the runs before this one as the store has them; a run that is as expected needs none of that.
 
-    None: they can't be read now.
+    Returns None where they can't be read now.
     """
     if not shortfall(monitor, ending, has_found=True):
         return Streak(has_found=bool(ending.items_found))
@@ -78,7 +78,7 @@ async def streak_before(monitor: Monitor, run: Run, ending: Ending, runs: Runs, 
 
 
 def judge(monitor: Monitor, run: Run, ending: Ending, streak: Streak) -> Ending:
-    """Return how the run ended, with what is to be told of it and of those before it."""
+    """Return how the run ended, with a note where it and those before it fell short."""
     short = shortfall(monitor, ending, has_found=streak.has_found)
     streak.has_found |= bool(ending.items_found)
     if not short:
@@ -90,20 +90,20 @@ def judge(monitor: Monitor, run: Run, ending: Ending, streak: Streak) -> Ending:
     if streak.count < monitor.empty_after or ending.outcome is not Outcome.SUCCESS:
         return ending
     if monitor.on_empty is OnEmpty.FAIL:
-        return replace(ending, outcome=Outcome.FAILED, failure=Failure.ERROR, reason=_told(short, streak))
+        return replace(ending, outcome=Outcome.FAILED, failure=Failure.ERROR, reason=_note(short, streak))
     if streak.count == monitor.empty_after:
-        log.warning("a monitor does not find what is expected", job=run.job, run=run.id, reason=_told(short, streak))
-    return _with_note(ending, _told(short, streak))
+        log.warning("a monitor does not find what is expected", job=run.job, run=run.id, reason=_note(short, streak))
+    return _with_note(ending, _note(short, streak))
 
 
 def judge_preview(monitor: Monitor, ending: Ending, streak: Streak) -> Ending:
-    """The same for a person who looks: nothing is counted, but what was told stays told while it is so."""
+    """Judge a run for a person who looks: it is not counted, but a note of earlier runs is repeated while it holds."""
     short = shortfall(monitor, ending, has_found=streak.has_found)
-    return _with_note(ending, _told(short, streak)) if short and streak.count >= monitor.empty_after else ending
+    return _with_note(ending, _note(short, streak)) if short and streak.count >= monitor.empty_after else ending
 
 
-def _told(short: str, streak: Streak) -> str:
-    return f"{TOLD}{short}" if streak.count == 1 else f"{TOLD}{short} in {streak.count} runs in a row"
+def _note(short: str, streak: Streak) -> str:
+    return f"{NOTE}{short}" if streak.count == 1 else f"{NOTE}{short} in {streak.count} runs in a row"
 
 
 def _with_note(ending: Ending, note: str) -> Ending:
@@ -111,5 +111,5 @@ def _with_note(ending: Ending, note: str) -> Ending:
 
 
 def is_short(run: Run | None) -> bool:
-    """Whether it was told of this run that it fell short."""
-    return run is not None and TOLD in run.note
+    """Say whether this run bears a note that it fell short."""
+    return run is not None and NOTE in run.note

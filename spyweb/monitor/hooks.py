@@ -1,4 +1,4 @@
-"""The channel between a cycle and the hooks in its VM: the daemon's half of the `cycle` procedure (lua/hooks.py).
+"""Calls the hooks of a cycle in its VM: the daemon's half of the `cycle` procedure (lua/hooks.py).
 
 The VM asks through its op `_hook` which hook to run, and reports with the next one what became of it.  In between it
 waits, and other cycles of the job have their turn: one hook of a job runs at a time, async calls included.
@@ -25,7 +25,7 @@ from spyweb.lua.session import Host
 
 
 class NoValue(Enum):
-    """Why there is no value of a hook, where none of it went wrong."""
+    """Why a hook has given no value although nothing went wrong."""
 
     ABSENT = "absent"  # there is no such hook
     NOTHING = "nothing"  # it returned nil or false
@@ -45,7 +45,7 @@ class HookFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookResult:
-    """What became of one call."""
+    """The result of one call of a hook."""
 
     value: object = None  # what the hook returned
     error: str | None = None  # it raised: the text, with file and line
@@ -59,7 +59,7 @@ class HookResult:
 
 @dataclass(frozen=True, slots=True)
 class ContextUpdate:
-    """What `ctx` learns before a hook is called."""
+    """Values that are put into `ctx` before a hook is called."""
 
     now: Mapping[str, object]
     later: Mapping[str, bytes]  # packed values, decoded when a script looks
@@ -125,7 +125,7 @@ class HookChannel:
                 raise LoadFailed(result.error)
 
     def has(self, name: str) -> bool:
-        """Whether the hook is a function now."""
+        """Say whether the hook is a function now."""
         return is_defined(self._defined, name)
 
     async def call(self, name: str, argument: object, update: ContextUpdate) -> HookResult:
@@ -156,7 +156,7 @@ class HookChannel:
             self._call.set_result(())
 
     async def _unpacked(self, name: str, value: object) -> tuple[object, str | None]:
-        """Return what the hook returned, which may be many items, and why it can't be had."""
+        """Decode the value of a hook, which may be many items; returns it, and why it could not be decoded."""
         if not isinstance(value, wire.Packed):
             return value, None
         if name not in ABOUT_ITEMS and value.elements > OP_ELEMENTS:

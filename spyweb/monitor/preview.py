@@ -1,5 +1,5 @@
-"""What a person is shown of a cycle: the page and what was extracted from it, as files in the job's folder and as the
-result of `spyweb debug`.
+"""Shows a person what came of a cycle: the page and its items, as files in the job's folder and as the result of
+`spyweb debug`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 
 async def save_files(context: CycleContext) -> list[str]:
-    """ID-response.html and ID-fields.json, where there was a response; gives their paths, relative to the project."""
+    """Write ID-response.html and ID-fields.json, where there was a response; returns their paths in the project."""
     if context.response is None:
         return []
     job, folder = context.spec.id, context.spec.folder
@@ -49,7 +49,7 @@ def result_of(context: CycleContext, failure: CycleFailed | None, files: list[st
 
 
 def _trouble(context: CycleContext, failure: CycleFailed | None) -> str:
-    """Why the page is not there, or not the one that was asked for; an empty text where it is."""
+    """Say why the page is not there, or not the one that was asked for; an empty text where it is."""
     if context.http_status is None:
         return str(failure or "")
     return "" if expects(context.monitor, context.http_status) else f"http status: {context.http_status}"

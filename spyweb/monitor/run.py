@@ -61,6 +61,8 @@ class MonitorVersion:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class MonitorRun:
+    """One run under way."""
+
     services: CycleServices
     pool: Pool
     version: MonitorVersion
@@ -81,7 +83,7 @@ class MonitorRun:
 
     @property
     def is_preview(self) -> bool:
-        """Whether this is one cycle up to the store, for a person who looks."""
+        """Say whether this is just one cycle as far as the store, for a person who looks."""
         return bool(self.run.trigger.get(DEBUG))
 
     async def execute(self) -> Ending:
@@ -181,7 +183,7 @@ class MonitorRun:
     async def _run_vm(
         self, channel: HookChannel, task: Task[Ending], ctx: dict[str, object], timeout_ms: int
     ) -> Ending:
-        """Return how the VM's run ended; the task that calls its hooks has ended too."""
+        """Return how the VM's run ended, once the task that calls its hooks has ended too."""
         request = Request(
             run=self.pool.new_id(),
             code=self.version.code,

@@ -1,4 +1,4 @@
-"""The monitor jobs of a daemon: their runs under way, and what outlives a run of each."""
+"""Carries out the runs of monitor jobs, and keeps what outlives a run of each job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spyweb.runs.records import failed
 
 
 class MonitorRunner:
-    """Carries out the runs of monitor jobs (runs/runner.py)."""
+    """The monitor jobs of a daemon, as runs/runner.py sees them."""
 
     def __init__(self, services: CycleServices, pool: Pool) -> None:
         self._services = services

@@ -1,4 +1,4 @@
-"""What each stage of a cycle came to: whether it ran, how long it took, what it did to the VM's memory."""
+"""Stage timings of a cycle: which stages ran, how long each took, and what it did to the VM's memory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Stage:
     error: str | None = None
 
     def shown(self) -> dict[str, object]:
-        """As scripts see it."""
+        """Return the stage as scripts see it."""
         shown: dict[str, object] = {
             "name": self.name,
             "status": self.status,
@@ -64,7 +64,7 @@ class Stage:
 
 
 class Telemetry:
-    """Of one cycle."""
+    """The stages of one cycle, as `ctx.telemetry` shows them."""
 
     def __init__(self, job_name: str, clock: Clock, memory: int = 0) -> None:
         self._memory = memory  # bytes of the VM after the last hook: a built-in stage leaves it as it is
@@ -78,7 +78,7 @@ class Telemetry:
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """A built-in stage: what it raises is its error."""
+        """Time a built-in stage: what it raises is its error."""
         self.current = name
         began = self._clock.monotonic()
         try:
@@ -92,7 +92,7 @@ class Telemetry:
         return Stage(name=name, status=status, duration_ms=self.since(began), memory=self._memory, error=error)
 
     def blame(self, name: str, error: str) -> None:
-        """It did what it could, and that was not enough."""
+        """Mark a stage that has ended as failed."""
         self.note(replace(self._stages[name], status=ERROR, error=error))
 
     def since(self, began: float) -> float:
@@ -104,7 +104,7 @@ class Telemetry:
         self._packed.pop(stage.name, None)
 
     def stages(self) -> list[Stage]:
-        """All of them, those that have not run too."""
+        """List all stages, those that have not run too."""
         return [self._stages.get(name) or _inactive(name) for name in STAGES]
 
     @property
@@ -112,7 +112,7 @@ class Telemetry:
         return self.since(self._began)
 
     def packed(self) -> bytes:
-        """As it crosses to the VM: made for every hook, so a stage is packed once."""
+        """Pack it for the VM.  This is done for every hook, so each stage is packed once."""
         return wire.pack(
             [
                 {

@@ -1,4 +1,4 @@
-"""The messages that jobs put into the store's outbox."""
+"""Builds the messages that monitors put into the outbox.  Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from spyweb.store.outbox_protocol import Channel, NewMessage, Target
 
 
 class DesktopText(msgspec.Struct, frozen=True):
+    """The payload of a notification on the desktop."""
+
     title: str
     body: str
     timeout_ms: int | None = None
@@ -27,7 +29,7 @@ def desktop_message(job: JobId, title: str, body: str, timeout_ms: int | None) -
 
 
 def place_of(target: Target) -> str:
-    """Where it leads, as it may be logged: the rest of a webhook's address is often a secret."""
+    """Return the host of a target, which may be logged: the rest of a webhook's address is often a secret."""
     try:
         return urlsplit(target.address).hostname or target.channel.value
     except ValueError:

@@ -1,4 +1,4 @@
-"""One attempt to hand a message over: a webhook's POST, or a notification on the desktop."""
+"""Makes one attempt to deliver a message: a webhook's POST, or a notification on the desktop."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class DeliveryFailure:
     """Why a message has not arrived."""
 
     reason: str
-    holds: bool = True  # it is the target's, not the message's: others would fare no better
-    wait_ms: int = 0  # as the receiver asks
+    holds: bool = True  # the target failed, not this message: those behind it wait
+    wait_ms: int = 0  # at least so long, as the receiver asks
 
 
 Send: TypeAlias = Callable[[Message], Awaitable[DeliveryFailure | None]]
 
 
 class MessageTransport:
-    """Sends by whatever channel a message names."""
+    """Sends a message through the channel that it names."""
 
     def __init__(self, *, http: Http, desktop: Desktop, clock: Clock) -> None:
         self._http = http
@@ -52,25 +52,22 @@ class MessageTransport:
 
     async def _post(self, message: Message) -> DeliveryFailure | None:
         try:
-            fetch = self._fetch(message)
+            fetch = Fetch(
+                url=parse_url(message.target.address.encode("utf-8", "replace")),
+                method="POST",
+                headers=headers_of(message),
+                body=message.payload,
+                timeout_s=TIMEOUT_S,
+                largest=4 * SHOWN,
+                whole=False,  # what has been answered counts, not how the rest of the answer fares
+                follow=False,  # a POST that is led elsewhere becomes a GET, and arrives nowhere
+            )
         except FetchError as error:  # no other attempt would do better, but the message is not lost quietly
             return DeliveryFailure(reason=str(error), holds=False)
         try:
             return judge(await self._http.fetch(fetch), self._clock.now_ms())
         except FetchError as error:
             return DeliveryFailure(reason=f"{error.kind}: {error}")
-
-    def _fetch(self, message: Message) -> Fetch:
-        return Fetch(
-            url=parse_url(message.target.address.encode("utf-8", "replace")),
-            method="POST",
-            headers=headers_of(message),
-            body=message.payload,
-            timeout_s=TIMEOUT_S,
-            largest=4 * SHOWN,
-            whole=False,  # what has been answered counts, not how the rest of the answer fares
-            follow=False,  # a POST that is led elsewhere becomes a GET, and arrives nowhere
-        )
 
     async def _show(self, message: Message) -> DeliveryFailure | None:
         text = msgspec.json.decode(message.payload, type=DesktopText)
@@ -87,7 +84,7 @@ def headers_of(message: Message) -> dict[str, str]:
 
 
 def judge(response: Response, now_ms: int) -> DeliveryFailure | None:
-    """Only 2xx means that it has arrived."""
+    """Tell by the answer why a message has not arrived; with 2xx it has."""
     if 200 <= response.status < 300:
         return None
     is_final = 300 <= response.status < 500 and response.status not in NOT_FINAL
@@ -100,7 +97,7 @@ def judge(response: Response, now_ms: int) -> DeliveryFailure | None:
 
 
 def retry_after_ms(headers: Mapping[bytes, bytes], now_ms: int) -> int:
-    """How long the receiver asks to be left alone: it may say seconds, or a date."""
+    """Return how long the receiver asks to be left alone: Retry-After has seconds, or a date."""
     text = headers.get(b"retry-after", b"").decode("ascii", "replace").strip()
     if text.isascii() and text.isdigit():
         return int(text[:LONGEST_DIGITS]) * 1000

@@ -1,9 +1,9 @@
-"""From the outbox to the world: each message is sent until it has arrived, or is too old.
+"""Sends the messages of the outbox: each is attempted until it has arrived, or is too old.
 
 Each target has a task of its own, so one that hangs or is down holds up no other.  Messages to one target go one after
 the other, in their order; while the target itself is in trouble those behind wait, but a message that it refuses is
-passed.  A message is taken out of the store only once it has arrived: after a crash it may be sent again, and bears the
-same X-SpyWeb-Delivery.  What an attempt came to is kept until the store takes it; its target gets nothing meanwhile.
+skipped.  A message is taken out of the store only once it has arrived: after a crash it may be sent again, and bears the
+same X-SpyWeb-Delivery.  The result of an attempt is kept until the store takes it; its target gets nothing before.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ PATIENCE = 5.0  # seconds before the store is asked again after it refused
 
 
 class AttemptResult(NamedTuple):
-    """What an attempt came to."""
+    """What one attempt came to; no failure means that the message has arrived."""
 
     message: Message
-    trouble: DeliveryFailure | None
+    failure: DeliveryFailure | None
 
 
 @dataclass(slots=True)
 class TargetQueue:
-    """The messages to one target, and how it has fared."""
+    """The messages to one target, which are sent in their order, and how its last attempts went."""
 
     target: Target
     woken: asyncio.Event = field(default_factory=asyncio.Event)
-    misses: int = 0  # attempts in a row that failed for its own trouble
+    misses: int = 0  # attempts in a row that failed because of the target, not of a message
     is_sending: bool = False
-    attempted: AttemptResult | None = None  # until it is written down
+    attempted: AttemptResult | None = None  # the last attempt, until the store has it
 
 
 class OutboxSender:
-    """Sends for as long as `deliver` runs."""
+    """Sends messages for as long as `deliver` runs."""
 
     def __init__(self, *, outbox: Outbox, send: Send, clock: Clock, random: Callable[[], float]) -> None:
         self._outbox = outbox
@@ -90,15 +90,15 @@ class OutboxSender:
             alarm.cancel()
 
     async def due(self, job: JobId) -> list[Message]:
-        """What a job has to send now."""
+        """List what a job has to send now."""
         now_ms = self._clock.now_ms()
         unsent = await self._outbox.unsent(job, MOST_AT_ONCE)
         return [message for message in unsent if message.dead_ms is None and message.next_ms <= now_ms]
 
     async def send_due(self, job: JobId, seconds: float) -> None:
-        """One round without `deliver`: what the job has to send now, as far as that time allows.
+        """Send what a job has to send now, as far as that time allows, where `deliver` does not run.
 
-        The rest stays for later; so does what is behind a message of another job, for the sake of their order.
+        The rest stays for later, and so does what is behind a message of another job: their order is kept.
         """
         targets = {message.target for message in await self.due(job)}
         alarms: list[Handle] = []
@@ -119,22 +119,22 @@ class OutboxSender:
             log.error("messages are left for the daemon", to=place_of(queue.target), reason=str(error))
 
     async def unsent(self, job: JobId | None, limit: int) -> list[Message]:
-        """What waits and what was given up, newest first."""
+        """List what waits and what was given up, newest first."""
         return await self._outbox.unsent(job, limit)
 
     async def retry(self, message: int | None) -> list[int]:
-        """Send this one, or all, now; gives their ids."""
+        """Send this message, or all, now; return their ids."""
         found = await self._outbox.retry(message)
         self.dead = await self._outbox.count_dead()
         return found
 
     async def prune(self, older_than_ms: int) -> None:
-        """Forget what was given up before that moment."""
+        """Delete what was given up before that moment."""
         await self._outbox.prune(older_than_ms=older_than_ms)
         self.dead = await self._outbox.count_dead()
 
     async def _take_up(self) -> None:
-        """What an earlier daemon left."""
+        """Begin with what an earlier daemon left."""
         self.dead = await self._outbox.count_dead()
         self._take(await self._outbox.targets())
 
@@ -148,12 +148,12 @@ class OutboxSender:
                 self._tasks.create_task(self._serve(queue), name=f"send to {place_of(target)}")
 
     async def _serve(self, queue: TargetQueue) -> None:
-        """Until nothing waits."""
+        """Send the messages of one target until none waits."""
         while queue.target in self._queues and not self._stopped:
             await self._patiently(partial(self._step, queue))
 
     async def _patiently(self, work: Callable[[], Awaitable[None]]) -> None:
-        """What the store refuses is done later."""
+        """Do this work, again and again where the store refuses."""
         while True:
             try:
                 return await work()
@@ -162,12 +162,10 @@ class OutboxSender:
                 await self._clock.sleep(PATIENCE)
 
     async def _step(self, queue: TargetQueue) -> None:
-        if queue.attempted:
+        """Make the next attempt or wait until it is due; drop the queue once nothing waits."""
+        if queue.attempted:  # the store has refused to write it down
             await self._settle(queue, queue.attempted)
-        else:
-            await self._go_on(queue)
-
-    async def _go_on(self, queue: TargetQueue) -> None:
+            return
         queue.woken.clear()
         now_ms = self._clock.now_ms()
         message = await self._outbox.next(queue.target, now_ms)
@@ -175,62 +173,56 @@ class OutboxSender:
             if not queue.woken.is_set():  # one may have been added while the store looked
                 del self._queues[queue.target]
         elif now_ms < message.next_ms <= now_ms + DAY_MS:  # later than that only where the clock was set back
-            await self._wait(queue, message.next_ms - now_ms)
+            wait_ms = min(message.next_ms - now_ms, LONGEST_WAIT_MS)
+            alarm = self._clock.call_later(wait_ms / 1000, queue.woken.set)  # unless another message comes first
+            try:
+                await queue.woken.wait()
+            finally:
+                alarm.cancel()
         elif not self._stopped:
             await self._attempt(queue, message)
-
-    async def _wait(self, queue: TargetQueue, ms: int) -> None:
-        """Until then, or until there is another message."""
-        alarm = self._clock.call_later(min(ms, LONGEST_WAIT_MS) / 1000, queue.woken.set)
-        try:
-            await queue.woken.wait()
-        finally:
-            alarm.cancel()
 
     async def _attempt(self, queue: TargetQueue, message: Message) -> None:
         queue.is_sending = True
         try:
-            trouble = await self._try(message)
-            queue.misses = queue.misses + 1 if trouble and trouble.holds else 0
-            queue.attempted = AttemptResult(message, trouble)
+            failure = await self._send_safely(message)
+            queue.misses = queue.misses + 1 if failure and failure.holds else 0
+            queue.attempted = AttemptResult(message, failure)
             await self._settle(queue, queue.attempted)
         finally:
             queue.is_sending = False
             self._attempted.set()
 
-    async def _settle(self, queue: TargetQueue, attempted: AttemptResult) -> None:
-        """Write down what an attempt came to."""
-        message, trouble = attempted
-        ends_ms = message.created_ms + LIFE_MS[message.target.channel]
-        if trouble is None:
-            await self._outbox.done(message.id)
-        elif self._clock.now_ms() >= ends_ms:
-            await self._give_up(message, trouble)
-        else:
-            await self._put_off(message, trouble, ends_ms, queue.misses)
-        queue.attempted = None
-
-    async def _try(self, message: Message) -> DeliveryFailure | None:
+    async def _send_safely(self, message: Message) -> DeliveryFailure | None:
         try:
             return await self._send(message)
         except Exception as error:  # one message's boundary: a fault must not end all sending
             log.error("a bug in sending", job=message.job, to=place_of(message.target), exc_info=error)
             return DeliveryFailure(reason="sending failed inside spyweb; its log has the details", holds=False)
 
-    async def _put_off(self, message: Message, trouble: DeliveryFailure, ends_ms: int, misses: int) -> None:
+    async def _settle(self, queue: TargetQueue, attempted: AttemptResult) -> None:
+        """Write down what an attempt came to: the message is done, given up, or put off."""
+        message, failure = attempted
+        ends_ms = message.created_ms + LIFE_MS[message.target.channel]
+        if failure is None:
+            await self._outbox.done(message.id)
+        elif self._clock.now_ms() >= ends_ms:
+            await self._outbox.give_up(message.id, error=failure.reason)
+            self.dead += 1
+            attempts = message.attempts + 1
+            log.error("a message was given up", **about(message), reason=failure.reason, attempts=attempts)
+        else:
+            await self._put_off(message, failure, ends_ms, queue.misses)
+        queue.attempted = None
+
+    async def _put_off(self, message: Message, failure: DeliveryFailure, ends_ms: int, misses: int) -> None:
         now_ms = self._clock.now_ms()
         delay_ms = retry_delay_ms(BACKOFF, max(message.attempts + 1, misses), self._random)
-        next_ms = min(now_ms + max(delay_ms, trouble.wait_ms), ends_ms)
-        await self._outbox.put_off(message.id, next_ms=next_ms, error=trouble.reason, holds=trouble.holds)
+        next_ms = min(now_ms + max(delay_ms, failure.wait_ms), ends_ms)
+        await self._outbox.put_off(message.id, next_ms=next_ms, error=failure.reason, holds=failure.holds)
         if message.attempts == 0:
             again_in = format_duration(next_ms - now_ms)
-            log.warning("a message has not arrived yet", **about(message), reason=trouble.reason, again_in=again_in)
-
-    async def _give_up(self, message: Message, trouble: DeliveryFailure) -> None:
-        await self._outbox.give_up(message.id, error=trouble.reason)
-        self.dead += 1
-        attempts = message.attempts + 1
-        log.error("a message was given up", **about(message), reason=trouble.reason, attempts=attempts)
+            log.warning("a message has not arrived yet", **about(message), reason=failure.reason, again_in=again_in)
 
 
 def _cancel(task: Task[None]) -> None:

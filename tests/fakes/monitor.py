@@ -188,7 +188,7 @@ async def _done(task: Task[Ending]) -> None:
 
 
 def _crossed(value: object) -> object:
-    """As it is on the other side: texts are bytes."""
+    """Return a value as it is on the other side: texts are bytes."""
     match value:
         case str():
             return value.encode()
@@ -237,7 +237,7 @@ class Shop:
         return self.tasks.create_task(self.monitors.iterate(job, run, self.host, ctx_of(run)))
 
     async def records(self) -> list[dict[str, str]]:
-        """Oldest first."""
+        """List the fields of all records, oldest first."""
         return [dict(record.fields) for record in reversed(await self.store.records.list(limit=1000))]
 
 

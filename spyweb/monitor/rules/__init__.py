@@ -1,1 +1,1 @@
-"""What can be said of a cycle without doing anything: values between Python and Lua, texts, who is next.  Pure."""
+"""The pure part of a cycle: values between Python and Lua, texts, the choice of a proxy."""

@@ -1,4 +1,4 @@
-"""A fetch as hooks see it: the request, the response, and what the two came to.
+"""The values of a fetch as hooks see them: the request, the response, and the result of both.
 
 Texts stay bytes, as Lua has them, until they go out.
 """
@@ -28,7 +28,7 @@ LONGEST_TIMEOUT = 86_400.0  # seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchRequest:
-    """A request, on its way through before_fetch."""
+    """A request, before and after before_fetch."""
 
     url: bytes
     method: bytes = b"GET"
@@ -100,7 +100,7 @@ def response_of(received: Response, request: FetchRequest) -> FetchResponse:
 
 
 def fetch_of(request: FetchRequest, settings: HttpSettings, most: int | None) -> Fetch:
-    """What goes out; `most` bytes can be taken in.  Raises FetchError."""
+    """Make the request that goes out; `most` bytes can be taken in.  Raises FetchError."""
     largest = settings.max_body_size if request.max_body_size is None else int(request.max_body_size * MIB)
     return Fetch(
         url=parse_url(request.url),
@@ -161,7 +161,7 @@ def _without_nil(table: dict[str, object]) -> dict[str, object]:
 
 
 def read_request(value: object, before: FetchRequest) -> FetchRequest:
-    """What before_fetch returned.  What can't be nil stays as it was where it is missing."""
+    """Read what before_fetch returned.  What can't be nil stays as it was where it is missing."""
     table = read_table(value)
     headers = texts_in(table, "headers")
     return FetchRequest(
@@ -176,7 +176,7 @@ def read_request(value: object, before: FetchRequest) -> FetchRequest:
 
 
 def read_own_fetch(value: object, request: FetchRequest) -> FetchResult:
-    """What override_fetch returned: a response, or `{error = …}`."""
+    """Read what override_fetch returned: a response, or `{error = …}`."""
     table = read_table(value)
     error = table.get(b"error")
     if error is None or error is False:
@@ -188,7 +188,7 @@ def read_own_fetch(value: object, request: FetchRequest) -> FetchResult:
 
 
 def read_result(value: object, fetched: FetchResult) -> FetchResult:
-    """What after_fetch returned.  Of a success only the body is taken back; for a failure a whole response may be.
+    """Read what after_fetch returned: of a success only the body, for a failure a whole response.
 
     The response may stand in the result, or be returned itself.
     """

@@ -1,6 +1,6 @@
-"""What is found on a page: texts by their names, and the keywords that are in them.  Pure.
+"""The items found on a page: texts by their names, and the keywords that are in them.  Pure.
 
-A table `matches` is the engine's: whatever a hook writes there, the keywords are looked for again in the texts.
+A hook can't set an item's `matches`: whatever it writes there, the keywords are looked for again in the texts.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from spyweb.ops.arguments import Mismatch, read_table, read_text
 
 FIELDS, MATCHES = b"fields", b"matches"
 SHORT = 4_096  # characters in which all keywords are looked for in one step
-PART = 16_384  # characters that are folded in one step: 1 ms where they are not ASCII
+PART = 16_384  # characters that are folded in one step
 
 
 @dataclass(slots=True)
 class Item:
-    """Not changed once it is searched; a frozen one would take twice as long to make, and there are many."""
+    """One item; it is not changed once it is searched, and not frozen since there are many to be made."""
 
     fields: Mapping[str, str]
     matches: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Item:
 
     @property
     def told(self) -> dict[object, object]:
-        """As it goes to Lua and, where no hook changes it, comes back: made once, since it does so often."""
+        """The item as it goes to Lua and, where no hook changes it, comes back: made once for all hooks."""
         if not self._told:
             fields = {name.encode(): text.encode() for name, text in self.fields.items()}
             matches = [word.encode() for word in self.matches]
@@ -41,7 +41,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Keywords:
-    """What is looked for, and where."""
+    """The keywords that are looked for, and the fields in which."""
 
     words: tuple[str, ...]
     fields: tuple[str, ...]  # empty: in all
@@ -51,14 +51,14 @@ class Keywords:
         object.__setattr__(self, "_folded", tuple((word, word.casefold()) for word in self.words))
 
     def search(self, items: Sequence[Item]) -> Steps[None]:
-        """Give each its matches, unless it has been searched: of a large page that takes seconds, in short steps."""
+        """Find the matches of the items that have not been searched, in short steps: a large page takes seconds."""
         for item in items if self._folded else ():
             if not item.is_searched:
                 item.matches = yield from self._found_in(item.fields)
                 item.is_searched = True
 
     def _found_in(self, fields: Mapping[str, str]) -> Generator[None, None, tuple[str, ...]]:
-        """Those of the words that are in one of the texts, in the order of the settings.  Case does not count."""
+        """Return the words that are in one of the texts, in the order of the settings.  Case does not count."""
         texts = list(fields.values()) if not self.fields else [fields.get(name, "") for name in self.fields]
         if sum(map(len, texts)) > SHORT:
             return (yield from self._found_in_long(texts))
@@ -80,7 +80,7 @@ class Keywords:
 
 
 def _fold(texts: Sequence[str]) -> Generator[None, None, list[str]]:
-    """Character by character, whatever stands beside it: parts give what the whole would."""
+    """Fold texts in parts: case is folded character by character, so parts give what the whole would."""
     folded = [""] * len(texts)
     for number, text in enumerate(texts):
         parts = []
@@ -96,7 +96,7 @@ def keywords_of(monitor: Monitor) -> Keywords:
 
 
 def make_told(items: Sequence[Item]) -> Steps[None]:
-    """Make each of them ready for Lua, in short steps: then `items_to_lua` takes no time."""
+    """Prepare the items for Lua in short steps, so that `items_to_lua` takes no time."""
     for item in items:
         yield
         _ = item.told
@@ -108,13 +108,13 @@ def items_to_lua(items: Sequence[Item]) -> list[object]:
 
 @dataclass(frozen=True, slots=True)
 class ItemReader:
-    """Makes sense of the items that hooks return.  The keywords are still to be looked for in those that are new."""
+    """Reads the items that hooks return.  The keywords are still to be looked for in those that are new."""
 
     names: tuple[str, ...]  # of the settings' fields, which come first in an item
     keywords: Keywords
 
     def read_all(self, value: object, told: Sequence[Item] = ()) -> Steps[list[Item]]:
-        """An array of items, most of them perhaps as the hook was told them.  Raises Mismatch, which names the item."""
+        """Read an array of items, most of them perhaps as the hook was given them.  Raises Mismatch, which names the item."""
         given, items = sequence(value), list[Item]()
         try:
             for each, item in zip(given, chain(told, repeat(None)), strict=False):
@@ -125,7 +125,7 @@ class ItemReader:
         return items
 
     def read(self, value: object, told: Item | None = None) -> Item:
-        """`{fields = {…}}`, or just `{name = text}`; `told` itself where it came back as it was."""
+        """Read `{fields = {…}}`, or just `{name = text}`; returns `told` itself where it came back as it was."""
         if told and told.told == value:
             return told
         table = read_table(value)
@@ -135,7 +135,7 @@ class ItemReader:
         return Item(self._in_order(_fields(read_table(inner))))
 
     def _in_order(self, fields: dict[str, str]) -> dict[str, str]:
-        """A Lua table has no order: first the settings' fields, then the others by name."""
+        """Put the settings' fields first, then the others by name: a Lua table has no order."""
         ordered = {name: fields[name] for name in self.names if name in fields}
         if len(ordered) < len(fields):
             ordered.update(sorted((name, text) for name, text in fields.items() if name not in ordered))
@@ -154,7 +154,7 @@ def _fields(table: Mapping[object, object]) -> dict[str, str]:
 
 
 def _is_text(value: object) -> bool:
-    """A field that happens to be called `matches`; what spyweb found is a table."""
+    """Tell a field that happens to be called `matches` from the table that spyweb made."""
     return isinstance(value, bytes)
 
 

@@ -1,4 +1,4 @@
-"""Which proxy the next request takes."""
+"""Chooses the proxy of the next request."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from spyweb.model import Proxies, Rotation
 
 @dataclass(slots=True)
 class ProxyRotation:
-    """Of one version of a job: all its workers take turns."""
+    """The proxies of one version of a job, which all its workers take in turn."""
 
     proxies: Proxies | None
     random: Callable[[], float]  # 0 ≤ x < 1
     taken: int = 0
 
     def next_for(self, worker: int) -> str | None:
-        """Workers count from 1."""
+        """Return the proxy for this worker, counted from 1."""
         if self.proxies is None or not self.proxies.urls:
             return None
         urls = self.proxies.urls

@@ -1,4 +1,4 @@
-"""Tables that hooks return, read field by field.  What is wrong raises a Mismatch that names the field."""
+"""Reads the tables that hooks return, field by field.  What is wrong raises a Mismatch that names the field."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Table = Mapping[object, object]
 
 
 def value_in(table: Table, name: str, read: Callable[[object], T]) -> T | None:
-    """A field as `read` makes sense of it; None where it is missing."""
+    """Read a field with `read`; None where it is missing."""
     given = table.get(name.encode())
     if given is None:
         return None
@@ -45,7 +45,7 @@ def table_in(table: Table, name: str) -> Table | None:
 
 
 def texts_in(table: Table, name: str) -> dict[bytes, bytes] | None:
-    """A table of texts by their names."""
+    """Read a field that is a table of texts by their names."""
     return value_in(table, name, _texts)
 
 
@@ -54,7 +54,7 @@ def _texts(value: object) -> dict[bytes, bytes]:
 
 
 def sequence(value: object) -> list[object]:
-    """An array; where it has holes, what is between them."""
+    """Read an array; of one with holes, the values between them."""
     if isinstance(value, list):
         return value
     if isinstance(value, Foreign) and value.kind is Ext.EMPTY_ARRAY:

@@ -1,4 +1,4 @@
-"""The texts of a notification and the payload of a webhook.  Pure."""
+"""Makes the texts of a notification and the payload of a webhook.  Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TAG = re.compile(r"\{([^{}\n]+)\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationSubject:
-    """What a notification is about."""
+    """What a notification is about, for the tags in its texts."""
 
     job_name: str
     url: str
@@ -32,7 +32,7 @@ class NotificationSubject:
 
 
 def title_of(notification: Notification, about: NotificationSubject) -> str:
-    """Its fields are the first item's, its matches those of all."""
+    """Fill the title with the fields of the first item and the matches of all."""
     template = TITLE if notification.title is None else notification.title
     matches = list(dict.fromkeys(word for item in about.items for word in item.matches))
     first = about.items[0].fields if about.items else {}
@@ -40,7 +40,7 @@ def title_of(notification: Notification, about: NotificationSubject) -> str:
 
 
 def body_of(notification: Notification, about: NotificationSubject) -> str:
-    """The text once for each item."""
+    """Repeat the text for each item."""
     template = _default_body(about.names) if notification.body is None else notification.body
     shown = [fill(template, _tags(about, item.fields, item.matches)) for item in about.items[:MOST_ITEMS]]
     more = len(about.items) - len(shown)
@@ -52,7 +52,7 @@ def _default_body(names: Sequence[str]) -> str:
 
 
 def _tags(about: NotificationSubject, fields: Mapping[str, str], matches: Sequence[str]) -> dict[str, str]:
-    """A field wins over a tag of its name: whoever extracts a `url` services that one."""
+    """Return the text of each tag.  A field wins over a tag of its name: who extracts a `url` wants that one."""
     return {
         "job_name": about.job_name,
         "url": about.url,
@@ -70,16 +70,16 @@ def moment(at_ms: int, timezone: str) -> str:
 
 
 def fill(template: str, tags: Mapping[str, str]) -> str:
-    """In one pass: what a page says can't be a tag itself.  A tag that is not known stays as it is."""
+    """Fill all tags in one pass, so that text of a page is never read as a tag.  An unknown tag stays as it is."""
     return _TAG.sub(lambda found: tags.get(found[1], found[0]), template)
 
 
 def default_payload(job_name: str, items: Sequence[Item]) -> bytes:
-    """The JSON that a webhook gets where no hook made another."""
+    """Make the JSON that a webhook gets where no hook made another."""
     flat = [{**item.fields, "keywords": item.matches} for item in items]
     return msgspec.json.encode({"job_name": job_name, "item_count": len(items), "items": flat})
 
 
 def fields_json(items: Sequence[Item]) -> bytes:
-    """What extraction gave, for whoever writes selectors."""
+    """Show the extracted fields as JSON, for a person who writes selectors."""
     return msgspec.json.format(msgspec.json.encode([item.fields for item in items]), indent=2) + b"\n"

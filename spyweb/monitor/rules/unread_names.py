@@ -1,4 +1,4 @@
-"""What a hook returned and nobody reads: told as a warning, since the cycle goes on without it.  Pure."""
+"""Finds names in a hook's table that spyweb does not read: a warning, since the cycle goes on without them.  Pure."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ MOST, LONGEST = 32, 32  # names of a table that are looked at, and letters in on
 
 
 def warning_about(hook: str, value: object) -> str:
-    """Say what nobody understands of a table that a hook returned; an empty text where there is no such thing."""
+    """Say what is not read of a table that a hook returned; an empty text where all of it is."""
     if hook not in EXPECTED or not isinstance(value, Mapping):
         return ""
     expected, known = EXPECTED[hook]
     response = value.get(b"response") if hook == "after_fetch" else None
     if isinstance(response, Mapping):
-        return _doubt(value, "what it returned", "", known) or _doubt(response, "its 'response'", *A_RESPONSE)
-    return _doubt(value, "what it returned", expected, known)
+        return _warning(value, "what it returned", "", known) or _warning(response, "its 'response'", *A_RESPONSE)
+    return _warning(value, "what it returned", expected, known)
 
 
-def _doubt(table: Mapping[object, object], what: str, expected: str, known: Sequence[str]) -> str:
+def _warning(table: Mapping[object, object], what: str, expected: str, known: Sequence[str]) -> str:
     strange = [key for key in table if not isinstance(key, bytes) or key.decode("utf-8", "replace") not in known]
     for name in strange[:MOST]:
         if isinstance(name, bytes) and len(name) <= LONGEST:

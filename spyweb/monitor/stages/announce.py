@@ -1,4 +1,4 @@
-"""What is new goes out: before_notify and before_webhook, then the notification and the webhook.
+"""Announces what is new: before_notify and before_webhook, then the notification and the webhook.
 
 Both are put in the outbox, in one transaction; whether they arrive does not hold the cycle up.
 """
@@ -24,7 +24,7 @@ Messages = dict[str, NewMessage]  # by stage
 
 
 async def announce(context: CycleContext, new: Sequence[StoredItem]) -> None:
-    """With it goes what earlier cycles have left to announce."""
+    """Announce the new items, and with them those that earlier cycles have left."""
     left = context.unannounced.take()
     items = [*(Item(record.fields, record.matches, is_searched=True) for record in left), *(each.item for each in new)]
     if left or (new and context.announces):
@@ -34,7 +34,7 @@ async def announce(context: CycleContext, new: Sequence[StoredItem]) -> None:
 
 
 async def _messages(context: CycleContext, new: Sequence[Item]) -> Messages:
-    """Both hooks are asked, whether or not the settings let anything be sent: they may have ways of their own."""
+    """Make the messages.  Both hooks are called even where the settings send nothing: they may do so by themselves."""
     read = partial(context.reader.read_all, told=new)
     shown = await context.ask_about_items("before_notify", new, read)
     payload = await context.ask("before_webhook", partial(_payload, context, new), in_one_step(read_text))
@@ -67,7 +67,7 @@ def _notification(context: CycleContext, notification: Notification, items: Sequ
 
 
 async def _send(context: CycleContext, messages: Messages, settles: Sequence[int]) -> None:
-    """All of it in one transaction, in which what is announced stops being owed."""
+    """Add the messages to the outbox; in the same transaction what they announce stops being owed."""
     with ExitStack() as stages:
         for stage in messages:
             stages.enter_context(context.telemetry.timed(stage))

@@ -1,5 +1,5 @@
-"""From a response to the items worth keeping: override_extract or CSS, after_extract, filter_item or the keywords,
-before_store.
+"""Goes from a response to the items worth keeping: override_extract or CSS, after_extract, filter_item or the
+keywords, before_store.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def rework(context: CycleContext, items: list[Item]) -> list[Item]:
 
 
 async def sift(context: CycleContext, items: list[Item]) -> list[Item]:
-    """filter_item takes the place of the keywords; where it fails, it is as if it were absent for that item."""
+    """Filter the items by filter_item, or by the keywords where it is absent; also for an item that it failed for."""
     if not context.has_hook("filter_item"):
         with context.telemetry.timed("filter"):
             return [item for item in items if context.reader.keywords.keeps(item)]

@@ -1,4 +1,4 @@
-"""From an address to a response: before_fetch, override_fetch or the HTTP client, after_fetch."""
+"""Goes from an address to a response: before_fetch, override_fetch or the HTTP client, after_fetch."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def _fetch_over_network(context: CycleContext, request: FetchRequest) -> F
 
 
 async def inspect(context: CycleContext, fetched: FetchResult) -> FetchResponse:
-    """What goes on to extraction, an error page too unless after_fetch says no."""
+    """Return the response that is extracted: also an error page, unless after_fetch ends the cycle."""
     context.http_status = fetched.response.status if fetched.response else None
     if not context.has_hook("after_fetch"):
         _remember(context, fetched)
@@ -88,7 +88,7 @@ async def inspect(context: CycleContext, fetched: FetchResult) -> FetchResponse:
 
 
 def _remember(context: CycleContext, fetched: FetchResult) -> None:
-    """For the next hook, where there may be one."""
+    """Put the result into `ctx` for the next hook, where there may be one."""
     if context.hooks:
         context.learn_packed("last_fetch", answer.pack([result_to_lua(fetched)]))
 

@@ -1,4 +1,4 @@
-"""dedup + insert: what makes an item the same as an earlier one, and the record of what is new."""
+"""Stores the items that are new, and defines what makes an item the same as an earlier one."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from spyweb.store.records_protocol import NewRecord
 log = structlog.get_logger()
 
 HASH_BYTES = 16
-AT_ONCE = 200  # items stored in one transaction, which all others' writes wait for: 10 ms
+AT_ONCE = 200  # items stored in one transaction, which all others' writes wait for
 
 
 @dataclass(frozen=True, slots=True)
 class StoredItem:
-    """An item that was stored."""
+    """An item that was new and is stored."""
 
     item: Item
     timestamp_ns: int  # of its record
 
 
 async def keep(context: CycleContext, items: Sequence[Item]) -> list[StoredItem]:
-    """Those that are new, in their order; they are stored when this returns.
+    """Return the items that are new, in their order; they are stored when this returns.
 
     Of a large page some may be stored and others not where a cycle ends halfway: then these are new to the next one.
     """
@@ -67,6 +67,6 @@ def _record(context: CycleContext, item: Item, url: str) -> NewRecord:
 
 
 def hash_of(fields: Mapping[str, str], names: Sequence[str]) -> bytes:
-    """Of the texts with these names; of all where there are none, or they are all empty."""
+    """Hash the texts with these names; all of them where there are no such names, or their texts are empty."""
     chosen = [(name, text) for name in names if (text := fields.get(name))]
     return blake2b(msgspec.msgpack.encode(chosen or sorted(fields.items())), digest_size=HASH_BYTES).digest()
