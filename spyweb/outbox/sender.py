@@ -2,8 +2,8 @@
 
 Each target has a task of its own, so one that hangs or is down holds up no other.  Messages to one target go one after
 the other, in their order; while the target itself is in trouble those behind wait, but a message that it refuses is
-skipped.  A message is taken out of the store only once it has arrived: after a crash it may be sent again, and bears the
-same X-SpyWeb-Delivery.  The result of an attempt is kept until the store takes it; its target gets nothing before.
+skipped.  A message is taken out of the store only once it has arrived: after a crash it may be sent again, and bears
+the same X-SpyWeb-Delivery.  The result of an attempt is kept until the store takes it; its target gets nothing before.
 """
 
 from __future__ import annotations

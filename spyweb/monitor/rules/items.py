@@ -114,7 +114,7 @@ class ItemReader:
     keywords: Keywords
 
     def read_all(self, value: object, told: Sequence[Item] = ()) -> Steps[list[Item]]:
-        """Read an array of items, most of them perhaps as the hook was given them.  Raises Mismatch, which names the item."""
+        """Read an array of items, many perhaps as the hook was given them.  Raises a Mismatch that names the item."""
         given, items = sequence(value), list[Item]()
         try:
             for each, item in zip(given, chain(told, repeat(None)), strict=False):
