@@ -15,7 +15,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from spyweb.model import At, Cron, Every, JobId, JobSpec, Misfire, MisfirePolicy, Never, Schedule, Start
+from spyweb.model import At, Cron, Every, JobId, JobSpec, MisfirePolicy, Never, Schedule, Start
 from spyweb.schedules.cron import LAST_DAY, cron_after, cron_count, cron_until, parse_cron
 from spyweb.schedules.zone import DAY_MS
 from spyweb.settings.values import is_timezone
@@ -26,16 +26,16 @@ ON_TIME_MS = 5_000  # how late a daemon that keeps the schedule may be under `mi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missed:
-    """A stretch of consecutive due times that do not run."""
+    """A range of consecutive due times that do not run."""
 
     first_ms: int
     last_ms: int
-    count: int  # a cron expression's is a lower bound when the stretch is longer than five years
+    count: int  # a cron expression's is a lower bound when the range is longer than five years
     reason: str = ""
 
 
 class Settlement(Struct, frozen=True, kw_only=True):
-    """What becomes of everything that is due: these run, those are recorded, and the cursor moves here."""
+    """The decision about everything that is due: these run, those are recorded, and the cursor moves here."""
 
     cursor_ms: int
     runs: Sequence[int] = ()  # due times, oldest first
@@ -43,7 +43,7 @@ class Settlement(Struct, frozen=True, kw_only=True):
 
 
 def next_due(schedule: Schedule, cursor_ms: int) -> int | None:
-    """The first due time later than the cursor."""
+    """Return the first due time later than the cursor."""
     match schedule:
         case Every(period_ms=period_ms):
             return cursor_ms + period_ms
@@ -58,7 +58,7 @@ def next_due(schedule: Schedule, cursor_ms: int) -> int | None:
 
 
 def last_due(schedule: Schedule, cursor_ms: int, now_ms: int) -> int | None:
-    """The last due time later than the cursor and not later than now."""
+    """Return the last due time later than the cursor and not later than now."""
     match schedule:
         case Every(period_ms=period_ms):
             due_ms: int | None = now_ms - (now_ms - cursor_ms) % period_ms
@@ -74,7 +74,7 @@ def last_due(schedule: Schedule, cursor_ms: int, now_ms: int) -> int | None:
 
 
 def missed_until(schedule: Schedule, cursor_ms: int, now_ms: int) -> Missed | None:
-    """Every due time later than the cursor and not later than now, as one stretch."""
+    """Return the due times later than the cursor and not later than now, as one range."""
     first_ms = next_due(schedule, cursor_ms)
     if first_ms is None or first_ms > now_ms:
         return None
@@ -97,7 +97,7 @@ def _count(schedule: Schedule, first_ms: int, last_ms: int) -> int:
 
 
 def newest_until(schedule: Schedule, cursor_ms: int, now_ms: int, limit: int) -> list[int]:
-    """At most `limit` due times later than the cursor and not later than now: the newest, oldest first."""
+    """Return at most `limit` due times later than the cursor and not later than now: the newest, oldest first."""
     found: list[int] = []
     due_ms = last_due(schedule, cursor_ms, now_ms)
     while due_ms is not None and len(found) < limit:
@@ -107,7 +107,7 @@ def newest_until(schedule: Schedule, cursor_ms: int, now_ms: int, limit: int) ->
 
 
 def upcoming(spec: JobSpec, cursor_ms: int) -> Iterator[int]:
-    """The next due times, as long as there is a date for them.  Of a rare cron expression each takes up to 10 ms."""
+    """Yield the next due times, as long as there is a date for them.  Those of a rare cron expression take a while."""
     due_ms = next_due(spec.schedule, cursor_ms)
     while due_ms is not None and due_ms < LAST_DAY * DAY_MS:
         yield due_ms
@@ -115,7 +115,7 @@ def upcoming(spec: JobSpec, cursor_ms: int) -> Iterator[int]:
 
 
 def earliest(due: Iterable[tuple[JobId, Iterator[int]]], count: int) -> Generator[None, None, list[tuple[int, JobId]]]:
-    """The first due times of several jobs together, in steps: no more of each is looked for than is needed."""
+    """Return the first due times of several jobs together, in steps: no more of each is looked for than is needed."""
     waiting: list[tuple[int, JobId, Iterator[int]]] = []
     for job, times in due:
         yield
@@ -135,7 +135,7 @@ def earliest(due: Iterable[tuple[JobId, Iterator[int]]], count: int) -> Generato
 
 
 def first_cursor(spec: JobSpec, now_ms: int, spread_ms: int = SPREAD_MS) -> int:
-    """The cursor of a job that has none: `every` is due now, or one period later, plus its share of the spread."""
+    """Return the cursor of a new job: `every` is due now, or one period later, plus its share of the spread."""
     match spec.schedule:
         case Every(period_ms=period_ms):
             spread = _share(spec.id, min(period_ms, spread_ms))
@@ -145,8 +145,11 @@ def first_cursor(spec: JobSpec, now_ms: int, spread_ms: int = SPREAD_MS) -> int:
 
 
 def after_edit(old: Schedule, new: Schedule, cursor_ms: int, now_ms: int) -> int:
-    """The cursor under an edited schedule: `every` counts from the cursor but is due now at the earliest, all others
-    begin now.  A cursor in the future, left by a clock that was set back, counts as now."""
+    """Return the cursor under an edited schedule.
+
+    `every` counts from the cursor but is due now at the earliest, all others begin now.  A cursor in the future, left
+    by a clock that was set back, counts as now.
+    """
     if old == new:
         return cursor_ms
     if isinstance(new, Every):
@@ -155,7 +158,7 @@ def after_edit(old: Schedule, new: Schedule, cursor_ms: int, now_ms: int) -> int
 
 
 def already_past(schedule: Schedule, now_ms: int) -> Missed | None:
-    """The due time of an `at` that is past when it is first seen: it is recorded and not run."""
+    """Return the due time of an `at` that is past when it is first seen: it is recorded and not run."""
     if isinstance(schedule, At) and schedule.at_ms < now_ms:
         reason = "already past when it was first seen"
         return Missed(first_ms=schedule.at_ms, last_ms=schedule.at_ms, count=1, reason=reason)
@@ -163,7 +166,7 @@ def already_past(schedule: Schedule, now_ms: int) -> Missed | None:
 
 
 def jittered(spec: JobSpec, due_ms: int) -> int:
-    """When the run for this due time starts: always the same moment, and never past the next due time."""
+    """Return when the run for this due time starts: always the same moment, and never past the next due time."""
     if not spec.jitter_ms:
         return due_ms
     following_ms = next_due(spec.schedule, due_ms)
@@ -172,45 +175,28 @@ def jittered(spec: JobSpec, due_ms: int) -> int:
 
 
 def settle(spec: JobSpec, cursor_ms: int, now_ms: int, *, kept_since_ms: int = 0) -> Settlement:
-    """Which of the due times that have come run now, and which are recorded as missed.
+    """Decide which of the due times that have come run now, and which are recorded as missed.
 
     A due time is missed when a later one has come too, or when it is later than its grace.  What runs is always the
-    newest, so what is missed is one stretch before it.  Under `misfire = "skip"` without a grace it is missed when it
+    newest, so what is missed is one range before it.  Under `misfire = "skip"` without a grace it is missed when it
     came before this daemon kept the schedule, or longer ago than a daemon is ever busy.
     """
-    due_ms = _only_due(spec, cursor_ms, now_ms)
-    if due_ms is not None and _in_grace(spec, due_ms, now_ms, kept_since_ms):
-        return Settlement(cursor_ms=due_ms, runs=[due_ms], missed=[])
-    stretch = _come(spec, missed_until(spec.schedule, cursor_ms, now_ms), cursor_ms, now_ms)
-    if stretch is None:
+    passed = _come(spec, missed_until(spec.schedule, cursor_ms, now_ms), cursor_ms, now_ms)
+    if passed is None:
         return Settlement(cursor_ms=cursor_ms)
-    runs = [
-        due_ms
-        for due_ms in newest_until(spec.schedule, cursor_ms, stretch.last_ms, _most_runs(spec.misfire))
-        if _in_grace(spec, due_ms, now_ms, kept_since_ms)
-    ]
-    missed = _before(spec, cursor_ms, stretch, runs)
-    return Settlement(cursor_ms=stretch.last_ms, runs=runs, missed=[missed] if missed else [])
+    most = spec.misfire.limit if spec.misfire.policy is MisfirePolicy.ALL else 1
+    newest = newest_until(spec.schedule, cursor_ms, passed.last_ms, most)
+    runs = [due_ms for due_ms in newest if _in_grace(spec, due_ms, now_ms, kept_since_ms)]
+    missed = _before(spec, cursor_ms, passed, runs)
+    return Settlement(cursor_ms=passed.last_ms, runs=runs, missed=[missed] if missed else [])
 
 
-def _only_due(spec: JobSpec, cursor_ms: int, now_ms: int) -> int | None:
-    """The due time of nearly every wake-up, in a third of the time that the general answer takes."""
-    if not isinstance(spec.schedule, Every) or spec.jitter_ms:
-        return None
-    due_ms = cursor_ms + spec.schedule.period_ms
-    return due_ms if due_ms <= now_ms < due_ms + spec.schedule.period_ms else None
-
-
-def _come(spec: JobSpec, stretch: Missed | None, cursor_ms: int, now_ms: int) -> Missed | None:
-    """The stretch without its last due time when jitter still holds that one back."""
-    if stretch is None or jittered(spec, stretch.last_ms) <= now_ms:
-        return stretch
-    last_ms = last_due(spec.schedule, cursor_ms, stretch.last_ms - 1)
-    return replace(stretch, last_ms=last_ms, count=stretch.count - 1) if last_ms is not None else None
-
-
-def _most_runs(misfire: Misfire) -> int:
-    return misfire.limit if misfire.policy is MisfirePolicy.ALL else 1
+def _come(spec: JobSpec, passed: Missed | None, cursor_ms: int, now_ms: int) -> Missed | None:
+    """Leave out the last due time of the range while jitter holds it back."""
+    if passed is None or jittered(spec, passed.last_ms) <= now_ms:
+        return passed
+    last_ms = last_due(spec.schedule, cursor_ms, passed.last_ms - 1)
+    return replace(passed, last_ms=last_ms, count=passed.count - 1) if last_ms is not None else None
 
 
 def _in_grace(spec: JobSpec, due_ms: int, now_ms: int, kept_since_ms: int) -> bool:
@@ -220,36 +206,36 @@ def _in_grace(spec: JobSpec, due_ms: int, now_ms: int, kept_since_ms: int) -> bo
     return grace_ms is None or now_ms - jittered(spec, due_ms) <= grace_ms
 
 
-def _before(spec: JobSpec, cursor_ms: int, stretch: Missed, runs: Sequence[int]) -> Missed | None:
-    """What is left of the stretch before the runs.
+def _before(spec: JobSpec, cursor_ms: int, passed: Missed, runs: Sequence[int]) -> Missed | None:
+    """Return what is left of the range before the runs.
 
     The reasons name no moments: the store joins neighbouring ranges that have the same one.
     """
     if not runs:
         is_late = spec.misfire.grace_ms is not None
-        return replace(stretch, reason="later than its misfire_grace" if is_late else "passed while nothing could run")
+        return replace(passed, reason="later than its misfire_grace" if is_late else "passed while nothing could run")
     last_ms = last_due(spec.schedule, cursor_ms, runs[0] - 1)
     if last_ms is None:
         return None
     all_run = spec.misfire.policy is MisfirePolicy.ALL
     reason = "beyond misfire_limit or misfire_grace" if all_run else "a later due time ran in its place"
-    return replace(stretch, last_ms=last_ms, count=max(1, stretch.count - len(runs)), reason=reason)
+    return replace(passed, last_ms=last_ms, count=max(1, passed.count - len(runs)), reason=reason)
 
 
 def _from_now(schedule: Schedule, now_ms: int) -> int:
-    """A cursor under which nothing before now is due, but now itself is."""
+    """Return a cursor under which nothing before now is due, but now itself is."""
     return now_ms if isinstance(schedule, At) and schedule.at_ms < now_ms else now_ms - 1
 
 
 def _share(text: str, room_ms: int) -> int:
-    """A number below `room_ms`, always the same for the same text, and even over all texts."""
+    """Return a number below `room_ms`, always the same for the same text, and even over all texts."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") % max(1, room_ms)
 
 
 @lru_cache(maxsize=4096)  # for one text in memory as well, whichever jobs have it
 def schedule_text(schedule: Schedule) -> str:
-    """One line that says the whole schedule; the cursor keeps it to notice an edit."""
+    """Write the whole schedule as one line; the cursor keeps it to notice an edit."""
     match schedule:
         case Every(period_ms=period_ms):
             return f"every {period_ms}"
@@ -264,7 +250,7 @@ def schedule_text(schedule: Schedule) -> str:
 
 
 def parse_schedule_text(text: str) -> Schedule:
-    """The schedule that `schedule_text` wrote.  Raises ValueError, also where this machine does not know its zone."""
+    """Read what `schedule_text` wrote.  Raises ValueError, also where this machine does not know its zone."""
     kind, _, rest = text.partition(" ")
     match kind:
         case "every":
