@@ -1,4 +1,4 @@
-"""What follows from the end of a run: a retry, a second start after a loss, the jobs that name it in `after`.  Pure."""
+"""The runs that follow the end of a run: a retry, a second start after a loss, those of jobs `after` it.  Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from spyweb.store.protocol import Change, NewRun, SkippedRange
 
 
 def losses(run: Run) -> int:
-    """How many attempts before this one were lost without fault."""
+    """Count the attempts before this one that were lost without fault."""
     return _count(run, "lost")
 
 
 def tries(run: Run) -> int:
-    """Which attempt this is, without those that were lost without fault or cut short: they don't count as retries."""
+    """Return the number of this attempt without those lost without fault or cut short: they don't count as retries."""
     return run.attempt - losses(run) - _count(run, "cut_short")
 
 
@@ -57,7 +57,7 @@ def _is_failure(ending: Ending) -> bool:
 
 
 def next_attempt(run: Run, ending: Ending, retry: Retry, now_ms: int, random: Callable[[], float]) -> NewRun | None:
-    """The attempt that follows, if one does.
+    """Return the attempt that follows, if one does.
 
     An innocent loss starts again once, at once; a failure is retried after its delay.
     """
@@ -69,7 +69,7 @@ def next_attempt(run: Run, ending: Ending, retry: Retry, now_ms: int, random: Ca
 
 
 def begin_again(run: Run) -> NewRun | None:
-    """The attempt that follows one that was cut short by the end of its daemon, planned or not.
+    """Return the attempt that follows one that was cut short by the end of its daemon, planned or not.
 
     A change of state comes only once, so a run of it begins again however often that happens.
     """

@@ -1,5 +1,4 @@
-"""What the runner is asked for: one run of a job, and the due times of several; and what becomes of it until the store
-has answered."""
+"""Requests to the runner, for one run of a job or for all that has come due of it, and the claims they become."""
 
 from __future__ import annotations
 

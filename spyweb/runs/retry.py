@@ -1,4 +1,4 @@
-"""How long to wait before another attempt.  Pure: chance is handed in."""
+"""The delay before another attempt.  Pure: chance is handed in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST_DOUBLINGS = 64  # beyond this every delay is over its maximum anyway
 
 
 def retry_delay_ms(retry: Retry, attempt: int, random: Callable[[], float]) -> int:
-    """The delay after the failed attempt (1, 2, …).
+    """Return the delay after the failed attempt (1, 2, …).
 
     With jitter it is drawn evenly from zero to the whole delay, so that jobs that failed together do not come back
     together.  `random` gives a number from 0 up to 1.

@@ -69,12 +69,12 @@ class RunQueue:
 
     @property
     def waiting_count(self) -> int:
-        """How many runs on record have not started."""
+        """Count the runs on record that have not started."""
         return len(self.waiting) + len(self.delayed)
 
     @property
     def room_for_caused(self) -> int:
-        """How many more runs may be claimed for changes."""
+        """Count the runs that may still be claimed for changes."""
         waiting = [*self.waiting, *(delayed.run for delayed in self.delayed.values())]
         return max(0, CAUSED_LIMIT - sum(map(is_caused, waiting)))
 

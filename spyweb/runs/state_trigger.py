@@ -40,13 +40,13 @@ def trigger_of(change: WantedChange, matched: Sequence[On]) -> Trigger:
 
 
 def _conditions(matched: Sequence[On]) -> list[str]:
-    """One of these functions must let it run; none are asked where it starts without one as well."""
+    """Return the functions of which one must let it run; none are asked where it starts without one as well."""
     names = [on.when for on in matched if on.when is not None]
     return list(dict.fromkeys(names)) if len(names) == len(matched) else []
 
 
 def told_to_lua(event: ChangeEvent) -> msgspec.Raw:
-    """The event as the script sees it, packed."""
+    """Pack the event as the script sees it."""
     told = {
         "type": TriggerType.STATE.value,
         "event_type": _event_type(event.kind),
@@ -63,7 +63,7 @@ def _event_type(kind: ChangeKind) -> str:
 
 
 def cause_of(trigger: Trigger) -> Trigger | None:
-    """What a run's record says of the change that started it, or the run that it retries."""
+    """Return what a run's record says of the change that started it, or the run that it retries."""
     kind = trigger.get("type")
     if kind == _RETRY:
         trigger = _mapping(trigger.get("cause"))
@@ -72,7 +72,7 @@ def cause_of(trigger: Trigger) -> Trigger | None:
 
 
 def event_of(trigger: Trigger) -> int | None:
-    """The id of the change event that started it."""
+    """Return the id of the change event that started a run."""
     cause = cause_of(trigger)
     event = cause and cause.get("event")
     return event if isinstance(event, int) else None
@@ -83,7 +83,7 @@ def is_caused(run: Run) -> bool:
 
 
 def subject_of(run: Run) -> Subject | None:
-    """What changed: runs of one subject keep the order of its changes."""
+    """Return what changed: runs of one subject keep the order of its changes."""
     cause = cause_of(run.trigger)
     return (str(cause.get("scope")), str(cause.get("key"))) if cause else None
 
@@ -94,13 +94,13 @@ def conditions_of(trigger: Trigger) -> list[str]:
 
 
 def caused_by(trigger: Trigger) -> RunId | None:
-    """The run that led to this one: by its change, or by its end."""
+    """Return the run that led to this one: by its change, or by its end."""
     run = (cause_of(trigger) or {}).get("by", trigger.get("run_id"))
     return RunId(run) if isinstance(run, int) else None
 
 
 def depth_of(trigger: Trigger) -> int:
-    """How many changes led to this run, one by another."""
+    """Count the changes that led to this run, one by another."""
     depth = trigger.get("depth", 0)
     return depth if isinstance(depth, int) else 0
 

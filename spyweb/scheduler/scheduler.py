@@ -59,7 +59,7 @@ class Scheduler:
 
     @property
     def lag_ms(self) -> int:
-        """How long the oldest due time has been waiting to be dealt with.
+        """Return how long the oldest due time has been waiting to be dealt with.
 
         What a clock that was set forward has brought up all at once, or a machine that was asleep, is dealt with as
         soon as that is noticed: nothing stands still, and nobody is to be ended for it.
@@ -70,7 +70,7 @@ class Scheduler:
 
     @property
     def refused_ms(self) -> int:
-        """How long the store has refused to claim what is due of a job; of several, the longest."""
+        """Return how long the store has refused to claim what is due of a job; of several, the longest."""
         now_ms = self._clock.now_ms()
         return max(0, now_ms - min(self._refused.values(), default=now_ms))
 
@@ -178,7 +178,7 @@ class Scheduler:
 
     @asynccontextmanager
     async def _at_rest(self, jobs: Sequence[LiveJob]) -> AsyncIterator[None]:
-        """In here nothing comes due of these jobs, and the store has answered what came due before.
+        """Let nothing come due of these jobs in here, where the store has answered what came due before.
 
         A claim that overtook a change of the cursor would undo it.  Afterwards the jobs are watched again, by the
         cursors that they then have: the old ones where the store has refused the change.
@@ -201,7 +201,7 @@ class Scheduler:
     async def activate(self, jobs: Sequence[LiveJob], known: Mapping[JobId, Cursor]) -> None:
         """Take up jobs that have come to life: new, edited, enabled again, or there before a restart.
 
-        Newcomers go by what is `known` of them, the others by the cursors they have.
+        New jobs go by what is `known` of them, the others by the cursors they have.
         """
         async with self._at_rest(jobs):
             await self._take_up(jobs, [known.get(job.id) if job.is_new else job.cursor for job in jobs])
@@ -211,7 +211,7 @@ class Scheduler:
         count = known.count(None)
         spread_ms = SPREAD_MS if count > FEW else count * CATCH_UP_MS
         activations = [activate(job.spec, cursor, now_ms, spread_ms) for job, cursor in zip(jobs, known, strict=True)]
-        skipped = [stretch for each in activations for stretch in each.skipped]
+        skipped = [skipped for each in activations for skipped in each.skipped]
         await self._runs.record(Change(cursors=[each.cursor for each in activations], skipped=skipped))
         for job, before, each in zip(jobs, known, activations, strict=True):
             job.reached_ms = _reached_ms(job, before or each.cursor, each.cursor)
@@ -221,7 +221,7 @@ class Scheduler:
         self._space_out([job for job in jobs if self._is_overdue(job, now_ms)], now_ms)
 
     async def deactivate(self, jobs: Sequence[LiveJob]) -> None:
-        """From now on these jobs are not due: their files are gone."""
+        """Let these jobs be due no longer: their files are gone."""
         async with self._at_rest(jobs):
             now_ms = self._clock.now_ms()
             taken_up = [job for job in jobs if not job.is_new]
@@ -231,14 +231,17 @@ class Scheduler:
                 job.cursor = job.recorded = cursor
 
     async def note_absent(self, cursors: Sequence[Cursor]) -> list[Cursor]:
-        """These jobs were known once and have no file now; gives their cursors as they are on record."""
+        """Note that these jobs were known once and have no file now; return their cursors as they are on record."""
         idle = [deactivated(cursor, self._clock.now_ms()) for cursor in cursors]
         if idle:
             await self._runs.record(Change(cursors=idle))
         return idle
 
     async def pause(self, job: LiveJob) -> None:
-        """Raises Refused for a newcomer, and for a job that was deleted meanwhile."""
+        """Let a job be due no longer until it is resumed.
+
+        Raises Refused for a new job, and for one that was deleted meanwhile.
+        """
         async with self._at_rest([job]):
             _expect_taken_up(job)
             paused = replace(deactivated(job.cursor, self._clock.now_ms()), paused=True)
@@ -246,7 +249,10 @@ class Scheduler:
             job.cursor = job.recorded = paused
 
     async def resume(self, job: LiveJob) -> None:
-        """The times that were due meanwhile become one `paused` record.  Raises Refused as `pause` does."""
+        """Put a job back on its schedule: the times that were due meanwhile become one `paused` record.
+
+        Raises Refused as `pause` does.
+        """
         async with self._at_rest([job]):
             _expect_taken_up(job)
             await self._take_up([job], [replace(job.cursor, paused=False)])
@@ -308,13 +314,16 @@ def _expect_taken_up(job: LiveJob) -> None:
 
 
 def _reached_ms(job: LiveJob, before: Cursor, after: Cursor) -> int:
-    """Where a cursor is taken back, up to where its schedule is dealt with; the furthest, if that happens again."""
+    """Return up to where a schedule is dealt with whose cursor is taken back; the furthest, if that happens again."""
     return max(job.reached_ms, before.due_ms) if before.due_ms > after.due_ms else job.reached_ms
 
 
 def _settle(job: LiveJob, now_ms: int) -> Settlement:
-    """Several due times at once, once the clock shows what it showed before it was set back: it was set right again,
-    and what was dealt with then is not due a second time."""
+    """Decide about everything that is due of a job.
+
+    Several due times at once, once the clock shows what it showed before it was set back: it was set right again, and
+    what was dealt with then is not due a second time.
+    """
     cursor_ms = job.cursor.due_ms
     settlement = settle(job.spec, cursor_ms, now_ms, kept_since_ms=job.kept_since_ms)
     if not cursor_ms < job.reached_ms <= now_ms or not (settlement.missed or len(settlement.runs) > 1):

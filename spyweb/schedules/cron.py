@@ -26,7 +26,7 @@ from spyweb.schedules.zone import DAY_MS, SECOND_MS, Span, spans
 
 MINUTE_MS = 60 * SECOND_MS
 DAYS_AHEAD = 50 * 366  # 29 February on a given weekday comes within 40 years
-DAYS_COUNTED = 5 * 366  # older missed times are not counted one by one: 5 years of them take 10 ms
+DAYS_COUNTED = 5 * 366  # older missed times are not counted one by one, which would take too long
 LONGEST_TEXT = 200
 
 ALIASES = {
@@ -61,14 +61,14 @@ class Rule:
     calendar: CronSim
 
     def matches(self, day: int) -> bool:
-        """Whether the local date `day` days after the epoch is one of its dates."""
+        """Return whether the local date `day` days after the epoch is one of its dates."""
         when = date.fromordinal(_EPOCH_ORDINAL + day)
         return when.month in self.calendar.months and bool(self.calendar.match_day(when))
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Due minutes: `base_ms + minutes[i] * MINUTE_MS` for i from `start` up to `end`; at each, every due second."""
+    """A run of due minutes, `base_ms + minutes[i] * MINUTE_MS` for i from `start` to `end`, each with its seconds."""
 
     base_ms: int
     minutes: tuple[int, ...]
@@ -76,26 +76,26 @@ class Slice:
     end: int
 
     def after(self, moment_ms: int, seconds: tuple[int, ...]) -> int | None:
-        """The first due time later than the moment."""
+        """Return the first due time later than the moment."""
         index, second = self._place(moment_ms, seconds)
         if second < len(seconds) and index < self.end:
             return self._time(index, seconds[second])
         return self._time(index + 1, seconds[0]) if index + 1 < self.end else None
 
     def until(self, moment_ms: int, seconds: tuple[int, ...]) -> int | None:
-        """The last due time not later than the moment."""
+        """Return the last due time not later than the moment."""
         index, second = self._place(moment_ms, seconds)
         if second > 0 and index < self.end:
             return self._time(index, seconds[second - 1])
         return self._time(index - 1, seconds[-1]) if index > self.start else None
 
     def count_until(self, moment_ms: int, seconds: tuple[int, ...]) -> int:
-        """How many due times are not later than the moment."""
+        """Count the due times that are not later than the moment."""
         index, second = self._place(moment_ms, seconds)
         return (index - self.start) * len(seconds) + second
 
     def _place(self, moment_ms: int, seconds: tuple[int, ...]) -> tuple[int, int]:
-        """The first minute that the moment has not left behind, and how many of its seconds have been reached."""
+        """Find the first minute that is not over at the moment, and how many of its seconds have been reached."""
         minute, rest_ms = divmod(moment_ms - self.base_ms, MINUTE_MS)
         index = bisect_left(self.minutes, minute, self.start, self.end)
         if index == self.end or self.minutes[index] > minute:
@@ -108,7 +108,7 @@ class Slice:
 
 @lru_cache(maxsize=4096)
 def parse_cron(expression: str) -> Rule:
-    """Raises ValueError with the field that is wrong and what it may hold."""
+    """Parse a cron expression.  Raises ValueError with the field that is wrong and what it may hold."""
     fields = _fields(expression)
     for name, text in zip(_FIELDS, fields, strict=True):
         _check_field(name, text)
@@ -125,7 +125,7 @@ def parse_cron(expression: str) -> Rule:
 
 
 def cron_after(expression: str, zone: str, moment_ms: int) -> int | None:
-    """The first due time later than the moment; None when there is none for fifty years."""
+    """Return the first due time later than the moment; None when there is none for fifty years."""
     rule = parse_cron(expression)
     first_day = moment_ms // DAY_MS
     last_day = min(first_day + DAYS_AHEAD, LAST_DAY)
@@ -138,7 +138,7 @@ def cron_after(expression: str, zone: str, moment_ms: int) -> int | None:
 
 
 def cron_until(expression: str, zone: str, moment_ms: int) -> int | None:
-    """The last due time not later than the moment."""
+    """Return the last due time not later than the moment."""
     rule = parse_cron(expression)
     last_day = moment_ms // DAY_MS
     for day in _candidate_days(rule, range(last_day, last_day - DAYS_AHEAD, -1)):
@@ -150,8 +150,10 @@ def cron_until(expression: str, zone: str, moment_ms: int) -> int | None:
 
 
 def cron_count(expression: str, zone: str, after_ms: int, until_ms: int) -> int:
-    """How many due times lie later than the one and not later than the other.  Those more than five years before
-    `until_ms` are left out."""
+    """Count the due times later than the one moment and not later than the other.
+
+    Those more than five years before `until_ms` are left out.
+    """
     rule = parse_cron(expression)
     last_day = until_ms // DAY_MS
     first_day = max(after_ms // DAY_MS, last_day - DAYS_COUNTED)
@@ -164,7 +166,7 @@ def cron_count(expression: str, zone: str, after_ms: int, until_ms: int) -> int:
 
 @lru_cache(maxsize=4096)
 def slices(rule: Rule, zone: str, day: int) -> tuple[Slice, ...]:
-    """Everything due in one UTC day, in order."""
+    """Return the runs of due minutes of one UTC day, in order."""
     return tuple(piece for span in spans(zone, day) for piece in _slices_of_span(rule, span))
 
 
@@ -183,13 +185,13 @@ def _between(rule: Rule, span: Span, local_start_ms: int) -> Iterator[Slice]:
 
 
 def _falls_into_gap(rule: Rule, span: Span) -> bool:
-    """Whether a local time that the clock jumped over was due, and the minute on which it landed is not due anyway."""
+    """Return whether a time that the clock jumped over was due, and the minute on which it landed is not anyway."""
     landed_ms = span.local_start_ms
     return any(_local(rule, span.shown_ms, landed_ms)) and not any(_local(rule, landed_ms, landed_ms + MINUTE_MS))
 
 
 def _local(rule: Rule, local_start_ms: int, local_end_ms: int) -> Iterator[tuple[int, int, int]]:
-    """(midnight, start, end) of the due minutes of each local date between two local times."""
+    """Yield (midnight, start, end) of the due minutes of each local date between two local times."""
     for day in range(local_start_ms // DAY_MS, -(-local_end_ms // DAY_MS)):
         midnight_ms = day * DAY_MS
         start = bisect_left(rule.minutes, -(-(local_start_ms - midnight_ms) // MINUTE_MS))
@@ -199,7 +201,7 @@ def _local(rule: Rule, local_start_ms: int, local_end_ms: int) -> Iterator[tuple
 
 
 def _candidate_days(rule: Rule, days: range) -> Iterator[int]:
-    """The UTC days that touch a matching local date: their own, or the one before or after."""
+    """Yield the UTC days that touch a matching local date: their own, or the one before or after."""
     if not days:
         return
     behind, here = rule.matches(days[0] - days.step), rule.matches(days[0])

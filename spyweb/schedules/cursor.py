@@ -25,7 +25,7 @@ REPEATED_MS = 600_000  # times of a cron that a clock set back by no more than t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activation:
-    """Where a job's schedule goes on, and what is put on record for the time before."""
+    """The cursor from which a job's schedule goes on, and what is put on record for the time before."""
 
     cursor: Cursor
     skipped: tuple[SkippedRange, ...] = ()
@@ -41,7 +41,7 @@ def activate(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) -
     if waits_for_the_past(spec.schedule, known.due_ms, now_ms):  # the clock was set back while nothing ran
         known = replace(known, due_ms=now_ms)
     if not spec.enabled or known.paused:
-        return Activation(cursor=_idle(known, now_ms))
+        return Activation(cursor=deactivated(known, now_ms))
     if known.idle_since_ms is not None:
         return _after_absence(spec, known, now_ms)
     if _is_edited(spec, known):
@@ -50,7 +50,7 @@ def activate(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) -
 
 
 def waits_for_the_past(schedule: Schedule, cursor_ms: int, now_ms: int) -> bool:
-    """Whether it would be silent until the clock shows again what it showed before it was set back.
+    """Return whether a job would be silent until the clock shows again what it showed before it was set back.
 
     A cron's times have names, so those that were dealt with are not due again after a mere correction.  After more
     than that it goes on from now; the store still knows the times that have run, and none runs twice.
@@ -65,11 +65,7 @@ def waits_for_the_past(schedule: Schedule, cursor_ms: int, now_ms: int) -> bool:
 
 
 def deactivated(known: Cursor, now_ms: int) -> Cursor:
-    """The cursor of a job that is absent, disabled or paused from now on."""
-    return _idle(known, now_ms)
-
-
-def _idle(known: Cursor, now_ms: int) -> Cursor:
+    """Return the cursor of a job that is absent, disabled or paused, from now on if it was not before."""
     return known if known.idle_since_ms is not None else replace(known, idle_since_ms=now_ms)
 
 
@@ -80,8 +76,8 @@ def _first_seen(spec: JobSpec, now_ms: int, spread_ms: int) -> Activation:
         job=spec.id, due_ms=first_cursor(spec, now_ms, spread_ms), schedule=text, idle_since_ms=idle_since_ms
     )
     past = _past(spec, now_ms)
-    for stretch in past:
-        cursor = replace(cursor, due_ms=stretch.last_due_ms)
+    for skipped in past:
+        cursor = replace(cursor, due_ms=skipped.last_due_ms)
     return Activation(cursor=cursor, skipped=past)
 
 
@@ -116,7 +112,7 @@ def _after_edit(
 
 
 def _earlier(known: Cursor) -> Schedule:
-    """The schedule before the edit; where nobody can tell its times any more, it has none that are to be recorded."""
+    """Return the schedule before the edit; where its times can't be told any more, none of them are to be recorded."""
     try:
         return parse_schedule_text(known.schedule)
     except ValueError:

@@ -19,7 +19,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A stretch of constant offset within one UTC day.  Local times are milliseconds since a local 1 January 1970.
+    """A span of constant offset within one UTC day.  Local times are milliseconds since a local 1 January 1970.
 
     `shown_ms` is the local time that the clock had reached before the span began.  It is earlier than the span's start
     when the clock jumped over a gap, and later when the clock was set back.
@@ -33,7 +33,7 @@ class Span:
 
 @lru_cache(maxsize=4096)
 def spans(zone: str, day: int) -> tuple[Span, ...]:
-    """The spans of the UTC day that begins `day` days after the epoch, in order."""
+    """Return the spans of the UTC day that begins `day` days after the epoch, in order."""
     shown_ms = max(end_ms + offset_ms for _, end_ms, offset_ms in _pieces(zone, day - 1))
     found = []
     for start_ms, end_ms, offset_ms in _pieces(zone, day):
