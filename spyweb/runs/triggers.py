@@ -98,12 +98,20 @@ class Triggers:
         if job.id in self._full and (not job.queue.waiting or job.queue.room_for_caused >= REFILL):
             self._woken.set()
 
+    def _has_room_again(self, job_id: JobId) -> bool:
+        """Whether a job's runs have ended before it was found full, so that none may be left that would say so."""
+        job = self._live.find(job_id)
+        return job is not None and job.queue.room_for_caused >= REFILL
+
     async def deliver(self) -> None:
         while True:
             await self._woken.wait()
             self._woken.clear()
             try:
                 await self._hand_out_all()
+                await self._clock.sleep(0)  # until the runs that were claimed are in line
+                if any(self._has_room_again(job) for job in self._full):
+                    self._woken.set()
             except STORE_REFUSED as error:
                 tell_refusal("changes could not be handed out yet", error, again_in_s=PATIENCE)
                 await self._clock.sleep(PATIENCE)
@@ -117,9 +125,7 @@ class Triggers:
         """
         self._full.clear()
         self._has_linked = False
-        rooms: dict[
-            JobId, int
-        ] = {}  # kept for all pages: the runs of one may not be in line when the next is looked at
+        rooms: dict[JobId, int] = {}  # for all pages: runs of the one before may not be in line yet
         after: Position = BEFORE_ALL
         while not self._stopped:
             page = await self._events.wanted(PAGE, after=after)

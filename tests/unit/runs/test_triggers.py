@@ -250,6 +250,30 @@ async def test_what_has_no_room_stays_in_the_store_and_comes_later() -> None:
         assert await t.left() == []
 
 
+async def test_a_job_whose_runs_have_all_ended_when_it_is_found_full_gets_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with triggered_town() as t:
+        await t.settle(make_listener())
+        wanted, read = t.town.store.events.wanted, asyncio.Event()
+
+        async def wanted_slowly(limit: int, *, after: Position = BEFORE_ALL) -> list[WantedChange]:
+            page = await wanted(limit, after=after)
+            if after == (ORDERS, CAUSED_LIMIT):
+                await read.wait()
+            return page
+
+        monkeypatch.setattr(t.town.store.events, "wanted", wanted_slowly)
+        for number in range(CAUSED_LIMIT + 10):
+            await t.write(str(number))
+        await t.town.clock.turn()
+        assert len(t.handled()) == CAUSED_LIMIT
+        read.set()
+        await t.town.clock.turn()
+
+        assert len(t.handled()) == CAUSED_LIMIT + 10
+
+
 async def test_a_job_without_room_holds_up_no_other() -> None:
     count = CAUSED_LIMIT + 2 * PAGE
     slow, quick = JobId("slow"), JobId("quick")
