@@ -1,4 +1,4 @@
-"""Log lines of scripts, on their way to the daemon: each costs one credit, and whoever has none waits.
+"""Sends the log lines of scripts to the daemon: each costs one credit, and a script without credit waits.
 
 A kill ends the wait.  The last lines of credit are kept for VMs that are not in the slow lane, so that a flood does not
 hold up the others.
@@ -19,6 +19,8 @@ _RESERVE = wire.LOG_CREDIT // 4
 
 
 class Console:
+    """Counts the credit of all VMs of this worker."""
+
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
         self._credit = wire.LOG_CREDIT
@@ -30,12 +32,12 @@ class Console:
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Somebody who waits may have been told to end."""
+        """Have the threads that wait look whether their run is to end."""
         with self._changed:
             self._changed.notify_all()
 
     def emit(self, hosted: HostedVm, level: bytes, text: bytes) -> int:
-        """Called by Lua, which an exception must never reach."""
+        """Send a line; called by Lua, which an exception must never reach."""
         try:
             run = hosted.stepped
             if run is None:
@@ -46,7 +48,7 @@ class Console:
                 if time.monotonic() - self._sender.flushed > limits.LATEST:
                     self._sender.flush()
             return run.why
-        except BaseException:  # noqa: BLE001 - the border to Lua
+        except BaseException:  # noqa: BLE001 - nothing may be raised into Lua
             die()
 
     def _take(self, run: WorkerRun, reserve: int) -> bool:

@@ -1,4 +1,4 @@
-"""How a worker ends when something in it is broken: loudly and at once, so that it is replaced.
+"""Ends a worker in which something is broken, with its traceback and at once, so that it is replaced.
 
 A system that has no thread left is not broken: the worker does with those it has.
 """
@@ -15,7 +15,7 @@ BROKEN = 70  # exit code
 
 
 def die() -> NoReturn:
-    """Shows the exception being handled, and ends the process."""
+    """Show the exception being handled, and end the process."""
     try:
         sys.stderr.write(f"worker {os.getpid()}: ")
         sys.__excepthook__(*sys.exc_info())  # `traceback` would bring three modules along
@@ -34,7 +34,7 @@ def start_thread(name: str, work: Callable[[], object]) -> None:
 
 
 def could_start_thread(name: str, work: Callable[[], object]) -> bool:
-    """As `start_thread`, where it can be done without."""
+    """Start a thread like `start_thread`, or return False where the system has none left."""
     try:
         start_thread(name, work)
     except RuntimeError:

@@ -1,7 +1,7 @@
 """Ends what will not end by itself: arms a coroutine's hook from another thread, and reads other threads' CPU clocks.
 
-The hook is registered on each run's coroutine but off, since one that is on costs up to 2.5 times even at 100,000
-instructions.  `arm` makes it fire at the next instruction.  It must be called while that coroutine is being stepped or
+The hook is registered on each run's coroutine but off, since one that is on slows all Lua down, however seldom it
+fires.  `arm` makes it fire at the next instruction.  It must be called while that coroutine is being stepped or
 is anchored in its VM.  Where lupa's library does not export what this needs, ALWAYS_COUNT has every coroutine count.
 """
 
@@ -21,7 +21,7 @@ CLOSING = 2.0  # seconds of CPU for closing a VM, whatever its size ...
 CLOSING_RATE = 32 << 20  # ... and a second more for so many bytes: an eighth of what the slowest kind takes
 LARGE = 1 << 20  # bytes; closing a larger VM takes over a millisecond
 LATEST = 0.002  # seconds that an answer waits for others to leave with
-FEW = 8  # answers that wait for each other while there are more requests: each frame by itself costs both ends 10 us
+FEW = 8  # answers that wait for each other while there are more requests: a frame for each costs both ends
 AFTERMATH = 0.5  # seconds for on_error, on_finally and deferred functions after a kill
 PATIENCE = 1.0  # seconds between a limit and saying that the run is stuck
 
@@ -30,7 +30,7 @@ _FALLBACK_COUNT = 10_000  # instructions
 
 
 class _Hook:
-    """lua_sethook, and the C function that `debug.sethook` registers: both of the library that lupa has loaded."""
+    """Calls lua_sethook with the C function that `debug.sethook` registers, both of the library that lupa loads."""
 
     def __init__(self) -> None:
         library = ctypes.CDLL(LIBRARY)
@@ -63,20 +63,20 @@ MAIN_COUNT = 0 if CAN_ARM else _FALLBACK_COUNT
 
 
 def arm(address: int) -> None:
-    """Makes the hook of the coroutine at this address fire now."""
+    """Make the hook of the coroutine at this address fire now."""
     if _hook and address:
         _hook.arm(address)
 
 
 def cpu_of(thread: int) -> float:
-    """Seconds of CPU that a living thread of this process has used; where that can't be asked, seconds."""
+    """Return the seconds of CPU that a living thread of this process has used; where that can't be asked, seconds."""
     if not hasattr(time, "pthread_getcpuclockid"):  # macOS: as if it had the CPU to itself
         return time.monotonic()
     return time.clock_gettime(time.pthread_getcpuclockid(thread))
 
 
 def cpu_since(thread: int, base: float, started: float) -> float:
-    """Seconds of CPU that a living thread of this process has used since its clock showed `base`, at `started`."""
+    """Return the CPU seconds that a living thread has used since its clock showed `base`, at `started`."""
     if not hasattr(time, "pthread_getcpuclockid"):  # macOS: as if it had the CPU to itself
         return time.monotonic() - started
     return time.clock_gettime(time.pthread_getcpuclockid(thread)) - base

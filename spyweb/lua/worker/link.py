@@ -1,4 +1,4 @@
-"""A worker's end of its two sockets: what it has to say leaves in batches, single big messages on the bulk socket.
+"""The worker's end of its two sockets: messages leave in batches, single big ones on the bulk socket.
 
 Any thread may post; whoever flushes sends all that is there.  A lost socket means that the daemon is gone: the worker
 ends.
@@ -21,7 +21,7 @@ _CHUNK = 65_536  # bytes read at once; below malloc's threshold for a mapping of
 
 
 def leave() -> None:
-    """There is nobody left to work for."""
+    """End the process, since there is nobody left to work for."""
     os._exit(0)
 
 
@@ -35,7 +35,7 @@ class Receiver:
         self._view = memoryview(self._chunk)
 
     def read(self) -> list[wire.ToWorker]:
-        """Waits for something to arrive, gives the messages that are whole."""
+        """Wait for something to arrive, and return the messages that are whole."""
         try:
             size = self._socket.recv_into(self._chunk)
         except OSError:
@@ -73,7 +73,7 @@ class Sender:
             self.flushed = time.monotonic()
 
     def post_bulk(self, message: wire.Message) -> None:
-        """Leaves from a thread of its own, if one can be had, so that a slow reader holds up nothing else."""
+        """Send from a thread of its own, if one can be had, so that a slow reader holds up nothing else."""
         with self._lock:
             self._bulk_started = self._bulk_started or could_start_thread("bulk out", self._send_bulk)
             if self._bulk_started:

@@ -48,7 +48,7 @@ def work(small: int, bulk: int, slots: int, bytecode: Bytecode) -> None:
 
 
 def _empty_environment() -> None:
-    """TZ stays: without it local time would become UTC as soon as no file can be looked at."""
+    """Empty the environment but for TZ: without it local time would be UTC as soon as no file can be read."""
     for name in list(os.environ):
         if name != "TZ":
             del os.environ[name]

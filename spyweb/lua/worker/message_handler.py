@@ -1,4 +1,4 @@
-"""What the daemon's messages mean: here they become VMs, runs, and tasks for whichever thread steps the VM."""
+"""Turns the daemon's messages into VMs, runs, and tasks for the thread that steps the VM."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from spyweb.lua.worker.runs import HostedVm, Phase, Registry, Task, WorkerRun
 from spyweb.lua.worker.scratch import Scratch
 from spyweb.lua.worker.vm import VM, Bytecode, VmInit, compile_to_bytecode, init_of
 
-_SMALLEST = 1 << 20  # bytes; a VM with a lower limit could not even be furnished
+_SMALLEST = 1 << 20  # bytes; a VM with a lower limit could not even hold the prelude
 
 
 class VmTemplate(Struct, kw_only=True):
-    """What VMs for single runs are made of, and those that are made already."""
+    """The files of VMs for single runs, and the VMs that are made already."""
 
     files: Files
     limit: int  # bytes of each VM
@@ -76,7 +76,7 @@ class MessageHandler:
         }
 
     def receive(self, message: ToWorker) -> Task | None:
-        """The task that a message asks for, its VM claimed for whoever asked; None when there is nothing left to do."""
+        """Handle a message; return the task that is left to do, with its VM claimed, or None."""
         return self._handlers[type(message)](message)
 
     def _resume(self, answer: ResumeRun) -> Task | None:
@@ -98,7 +98,7 @@ class MessageHandler:
             return self._enlist(hosted, asked)
 
     def _enlist(self, hosted: HostedVm, asked: BeginRun | BeginFreshRun) -> Task | None:
-        """A new run, with the registry's lock held."""
+        """Add a run, with the registry's lock held; return the task that begins it."""
         run = WorkerRun(
             id=asked.run,
             hosted=hosted,
@@ -123,7 +123,7 @@ class MessageHandler:
         return task
 
     def _load(self, asked: LoadVm) -> None:
-        hosted = self._registry.settle(asked.vm, asked.files[0][0], self._console)
+        hosted = self._registry.new_vm(asked.vm, asked.files[0][0], self._console.emit)
         reason = self._furnish(hosted, asked.files, asked.memory_limit)
         if reason is None:
             with self._registry.lock:
@@ -168,13 +168,13 @@ class MessageHandler:
             return made if isinstance(made, HostedVm) else (Ended.ERROR, made)
 
     def _make(self, template: VmTemplate) -> HostedVm | str:
-        """A VM for a single run, or the reason why there is none."""
-        hosted = self._registry.settle(0, template.files[0][0], self._console)
+        """Return a new VM for a single run, or the reason why there is none."""
+        hosted = self._registry.new_vm(0, template.files[0][0], self._console.emit)
         hosted.fleeting = hosted.closing = True
         return self._furnish(hosted, template.files, template.limit, template.bytecode) or hosted
 
     def make_spare(self) -> None:
-        """One VM for whoever asks next, if one is missing.  To be called when there is nothing else to do."""
+        """Make one VM ahead of the next request, if one is missing.  To be called when there is nothing else to do."""
         for template in list(self._templates.values()):
             if len(template.spares) < template.count:
                 made = self._make(template)
@@ -185,7 +185,7 @@ class MessageHandler:
                 return
 
     def _furnish(self, hosted: HostedVm, files: Files, limit: int, bytecode: list[bytes] | None = None) -> str | None:
-        """The reason why there is no VM with these files."""
+        """Make the VM with its files; return the reason if that fails."""
         try:
             hosted.vm = VM(
                 self._bytecode,
@@ -250,7 +250,7 @@ def _compile(vm: VM | Scratch, name: str, source: bytes, limit: int) -> str | No
 
 
 def _add(vm: VM, bytecode: list[bytes]) -> bool:
-    """Whether there was room for it; where there is none, compiling the text will say so."""
+    """Return whether there was room for it; where there is none, compiling the text will say so."""
     if not vm.has_room(sum(map(len, bytecode)) * 2):
         return False
     for code in bytecode:
@@ -259,7 +259,7 @@ def _add(vm: VM, bytecode: list[bytes]) -> bool:
 
 
 def _cut(reason: str | None) -> str | None:
-    """Lua's complaint holds what it found there, be it a text of megabytes."""
+    """Cut a reason: Lua's complaint holds what it found in the source, be it a text of megabytes."""
     return None if reason is None else reason[: wire.REASON]
 
 
@@ -268,7 +268,7 @@ def _too_large(name: str, limit: int) -> str:
 
 
 def end(run: WorkerRun, why: int) -> Task | None:
-    """Has a run end, with the registry's lock held, for the first reason given.  Gives the task that does it."""
+    """Have a run end, with the registry's lock held, for the first reason given; return the task that does it."""
     if run.why or run.phase is Phase.ENDED:
         return None
     run.why, run.first_why = why, run.first_why or why
@@ -281,7 +281,7 @@ def end(run: WorkerRun, why: int) -> Task | None:
 
 
 def _claim(task: Task) -> Task | None:
-    """A VM does one thing at a time: what finds it busy waits there."""
+    """Claim the VM of a task and return the task; where the VM is busy, leave the task there to wait."""
     hosted = task.hosted
     if hosted.busy:
         hosted.pending.append(task)

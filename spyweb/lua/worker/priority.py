@@ -1,10 +1,10 @@
-"""Who gives way: workers to their daemon, and in them threads with long steps to all others.
+"""Priorities: workers give way to their daemon, and in them threads with long steps to all others.
 
 A worker that is woken takes the processor of who woke it, if it may: the daemon in the middle of writing, with other
-workers' ops still to be read.  Where it may not, a store op of 64 jobs takes a sixth less time.
+workers' ops still to be read.  Where it may not, store ops of many jobs take less time.
 
 At equal priority each of them holds a processor for a slice whenever it gets one, and whoever steps short VMs, or the
-daemon, waits for it at every wake-up.  Beside six hogs on two cores the p99 of a run's lateness went from 240 to 50 ms.
+daemon, waits for it at every wake-up.
 A thread can lower its own priority only, which is all that the sandbox lets it do.  Linux only: elsewhere a priority
 is the whole process's.
 """
@@ -26,14 +26,14 @@ _first = os.getpriority(os.PRIO_PROCESS, 0) if _PER_THREAD else 0
 
 
 def give_way() -> None:
-    """This thread, from now on."""
+    """Lower the priority of this thread."""
     if _PER_THREAD:
         with contextlib.suppress(OSError):  # then it is as it was
             os.setpriority(os.PRIO_PROCESS, 0, min(max(_first + BEHIND + LEVELS, 1), _LOWEST))
 
 
 def let_others_ask() -> None:
-    """To be called before `make_give_way`.
+    """Install the signal handler that `make_give_way` needs.
 
     The handler of the signal is the C library's own `nice`, called with the number of the signal, which is 10: it runs
     in the thread that gets the signal, in the middle of Lua, and needs no interpreter lock.
@@ -45,7 +45,7 @@ def let_others_ask() -> None:
 
 
 def make_give_way(thread: int) -> None:
-    """Another thread, which must not end meanwhile, from now on."""
+    """Lower the priority of another thread, which must not end meanwhile."""
     if _can_ask():
         signal.pthread_kill(thread, signal.SIGUSR1)
 

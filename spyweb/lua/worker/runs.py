@@ -1,13 +1,11 @@
-"""What a worker knows of the VMs it holds and of the runs in them.  Changed under the registry's lock, where not said
-otherwise.
-"""
+"""The VMs of a worker and the runs in them.  They are changed under the registry's lock, where not said otherwise."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from enum import Enum, auto
-from typing import Protocol
 
 from msgspec import Struct, field
 
@@ -18,12 +16,6 @@ _EARLY = 1000  # of these are remembered; most name runs that have ended
 _HEAVY = 1000  # scripts that are remembered
 
 
-class Emitter(Protocol):
-    """Where log lines go."""
-
-    def emit(self, hosted: HostedVm, level: bytes, text: bytes) -> int: ...
-
-
 class Phase(Enum):
     WAITING = auto()  # its BEGIN has not been carried out
     BEGUN = auto()
@@ -31,7 +23,7 @@ class Phase(Enum):
 
 
 class WorkerRun(Struct, kw_only=True, eq=False):
-    """One run in a VM of this worker."""
+    """A run in a VM of this worker."""
 
     id: int
     hosted: HostedVm
@@ -73,6 +65,9 @@ class Closing(Struct, eq=False):
     reported: bool = False
 
 
+Emit = Callable[["HostedVm", bytes, bytes], int]  # takes a log line's level and text; gives wire.Why
+
+
 class HostedVm:
     """A VM and what goes on in it: one task at a time, by whichever thread; the others wait here.
 
@@ -80,7 +75,7 @@ class HostedVm:
     """
 
     __slots__ = (
-        "_emitter",
+        "_emit",
         "busy",
         "closing",
         "discarded",
@@ -97,7 +92,7 @@ class HostedVm:
 
     vm: VM  # made after this, since it calls this
 
-    def __init__(self, id: int, name: str, emitter: Emitter, *, heavy: bool = False) -> None:  # noqa: A002 - as wired
+    def __init__(self, id: int, name: str, emit: Emit, *, heavy: bool = False) -> None:  # noqa: A002 - as wired
         self.id = id
         self.name = name  # of its script
         self.busy = False
@@ -109,18 +104,18 @@ class HostedVm:
         self.discarded = False  # not even a run that waits here begins any more
         self.fleeting = False  # made for a single run
         self.stepped: WorkerRun | None = None
-        self._emitter = emitter
+        self._emit = emit
 
     def why(self) -> int:
         run = self.stepped
         return run.why if run else 0
 
     def emit(self, level: bytes, text: bytes) -> int:
-        return self._emitter.emit(self, level, text)
+        return self._emit(self, level, text)
 
 
 class Registry:
-    """Every VM and run of this worker."""
+    """Holds every VM and run of this worker, and the lock of them all."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -134,7 +129,7 @@ class Registry:
         self._early: OrderedDict[int, int] = OrderedDict()  # run → why: told to end before its BEGIN was read
 
     def note_early(self, run: int, why: int) -> None:
-        """A CANCEL on one socket may overtake the BEGIN on the other."""
+        """Remember a cancel whose run is not known yet: on the other socket, it may have overtaken the begin."""
         self._early[run] = why
         if len(self._early) > _EARLY:
             self._early.popitem(last=False)
@@ -142,9 +137,9 @@ class Registry:
     def take_early(self, run: int) -> int:
         return self._early.pop(run, 0) if self._early else 0
 
-    def settle(self, number: int, name: str, emitter: Emitter) -> HostedVm:
-        """Room for a new VM: in the slow lane from its first step where its script's last one was, often by a limit."""
-        return HostedVm(number, name, emitter, heavy=name in self._heavy)
+    def new_vm(self, number: int, name: str, emit: Emit) -> HostedVm:
+        """Return the place of a new VM, in the slow lane from its first step on if the script's last VM was there."""
+        return HostedVm(number, name, emit, heavy=name in self._heavy)
 
     def weigh(self, hosted: HostedVm, *, heavy: bool) -> None:
         hosted.heavy = heavy
@@ -156,7 +151,7 @@ class Registry:
             self._heavy.popitem(last=False)
 
     def retire(self, hosted: HostedVm) -> None:
-        """No run begins in it any more."""
+        """Let no run begin in this VM any more."""
         hosted.closing = True
         if self.vms.pop(hosted.id, None):
             self.closing.add(hosted)

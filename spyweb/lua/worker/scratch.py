@@ -1,4 +1,4 @@
-"""Whether files compile, for far less than a VM costs: neither a prelude nor a library is needed for that."""
+"""Checks whether files compile, without a VM: neither a prelude nor a library is needed for that."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ return function(source, name)
   return message
 end
 """
-_FURNITURE = 16 << 10  # bytes that a VM takes before its files
+_PRELUDE_SIZE = 16 << 10  # bytes that a VM takes before its files
 
 
 class Scratch:
-    """Compiles what a VM of this limit would compile, and can do nothing else.  Raises as a VM does."""
+    """Compiles what a VM of this limit would compile, and does nothing else.  It raises what a VM raises."""
 
     def __init__(self, bytecode: Bytecode, limit: int) -> None:
-        self._room = limit - _FURNITURE
+        self._room = limit - _PRELUDE_SIZE
         self._runtime = new_runtime(self._room)
         self._compile: Function = self._runtime.execute(_COMPILER, bytecode["compile"])
 
     def compile(self, name: bytes, source: bytes) -> bytes | None:
-        """The reason why it does not compile."""
+        """Return the reason why it does not compile, if it does not."""
         message: bytes | None = self._compile(source, name)
         return message
 
     def has_room(self, size: int) -> bool:
-        """Asked before each push: one that does not fit would end the process."""
+        """Return whether a push of this size fits: one that does not would end the process."""
         if self._runtime.get_memory_used() + size + MARGIN > self._room:
             self._runtime.execute("collectgarbage()")
         return self._runtime.get_memory_used() + size + MARGIN <= self._room

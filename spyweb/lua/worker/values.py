@@ -1,4 +1,4 @@
-"""What crosses between Lua and Python inside a worker, checked: the one place where `Any` lives.
+"""Checks what crosses between Lua and Python inside a worker: the one place where `Any` lives.
 
 Only scalars cross lupa.  What a step tells comes as a tuple of them and leaves here as a message for the daemon.
 """
@@ -17,7 +17,7 @@ Function = Callable[..., Any]  # a Lua function, as lupa shows it
 
 
 class Runtime(Protocol):
-    """What we use of lupa's LuaRuntime, whose types are published for older versions only."""
+    """The part of lupa's LuaRuntime that we use; its types are published for older versions only."""
 
     def execute(self, code: str | bytes, *arguments: object, mode: str | None = None) -> Any: ...
 
@@ -27,7 +27,7 @@ class Runtime(Protocol):
 
 
 class StepKind(IntEnum):
-    """What a step of a run tells."""
+    """The kinds of result that a step of a run can have."""
 
     OP = 0  # name, Form, value...
     END = 1  # Ended, reason, traceback, packed result or None, is its VM discarded, or the result as a scalar
@@ -63,7 +63,7 @@ def end_message(run: int, told: Sequence[Any], cpu: float) -> RunEnd:
 
 
 def for_lua(values: list[Any]) -> tuple[list[object], int]:
-    """The values as they may be pushed, and how many bytes of strings they are.  Raises TypeError on anything else."""
+    """Return the values as they may be pushed, and the bytes of their strings.  Raises TypeError on anything else."""
     size = 0
     for index, value in enumerate(values):
         kind = type(value)
@@ -85,5 +85,5 @@ def size_of(call: OpCall | PackedOpCall) -> int:
 
 
 def address(pointer: bytes) -> int:
-    """Where a coroutine lies in memory, from what Lua's %p shows."""
+    """Return where a coroutine lies in memory, from what Lua's %p shows."""
     return int(pointer, 16)

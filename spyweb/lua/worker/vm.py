@@ -38,26 +38,26 @@ Bytecode = dict[str, bytes]
 
 
 class VmInit(NamedTuple):
-    """What every VM is told, as its prelude takes it."""
+    """The facts that every VM is given, as its prelude takes them."""
 
     ops: bytes  # their names, each between two line feeds
     facts: bytes  # packed
 
 
 def init_of(message: Mapping[str, object]) -> VmInit:
-    """Of what an INIT says."""
+    """Return what VMs are told of the daemon's first message."""
     ops = "".join(f"{name}\n" for name in cast("list[str]", message["ops"]))
     return VmInit(f"\n{ops}".encode(), wire.pack([{name: message[name] for name in ("engine", "env")}]))
 
 
 class Callbacks(Protocol):
-    """What a VM may call.  None of these may raise."""
+    """The functions that a VM may call.  None of these may raise."""
 
     def why(self) -> int:
-        """Why the run being stepped must end (wire.Why)."""
+        """Return why the run being stepped must end (wire.Why)."""
 
     def emit(self, level: bytes, text: bytes) -> int:
-        """A log line; gives `why`."""
+        """Take a log line; return `why`."""
 
 
 def _deny(*_: object) -> object:
@@ -95,13 +95,13 @@ def compile_lua_files() -> Bytecode:
 
 
 def _bundle(prelude: bytes, texts: Mapping[str, bytes]) -> bytes:
-    """The prelude, with these in its table `bundled`."""
+    """Return the prelude with these files in its table `bundled`."""
     functions = [b"%s = function(...)\n%s\nend," % (name.encode(), text) for name, text in texts.items()]
     return b"local bundled = {%s}\n%s" % (b"\n".join(functions), prelude)
 
 
 def compile_to_bytecode(files: Sequence[tuple[str, bytes]]) -> list[bytes] | None:
-    """With its lines, so that errors show them.  None where one of them does not compile: a VM will say why."""
+    """Compile files with their lines, so that errors show them; None where one does not compile: a VM will say why."""
     dump: Function = new_runtime().execute(
         "return function(source, name) local f = load(source, name, 't') return f and string.dump(f) end"
     )
@@ -110,7 +110,7 @@ def compile_to_bytecode(files: Sequence[tuple[str, bytes]]) -> list[bytes] | Non
 
 
 class VM:
-    """Raises LuaError, or the MemoryError that is one of lupa's, where a call into it fails."""
+    """A Lua state of one script.  A call into it that fails raises LuaError, or the MemoryError that is lupa's."""
 
     __slots__ = (
         "_begin",
@@ -155,16 +155,16 @@ class VM:
         self._compile, self._begin, self._step, self._control = functions
 
     def compile(self, name: bytes, source: bytes) -> bytes | None:
-        """The reason why it does not compile."""
+        """Compile a file into the VM; return the reason if it does not compile."""
         message = self._compile(source, name)
         return message if isinstance(message, bytes) else None
 
     def add(self, bytecode: bytes) -> None:
-        """As `compile`, of what `compile_to_bytecode` made: a third of the time."""
+        """Add a file that `compile_to_bytecode` has compiled, which takes less time than `compile`."""
         self._compile(bytecode)
 
     def begin(self, run: int, procedure: str, arguments: bytes) -> bytes:
-        """Makes the run's coroutine and gives its address; `start` starts it."""
+        """Make the run's coroutine, which `start` starts, and return its address."""
         pointer: bytes = self._begin(run, procedure.encode(), arguments)
         return pointer
 
@@ -175,17 +175,17 @@ class VM:
         return _told(self._step(run, form, *values))
 
     def kill(self, run: int, why: int) -> tuple[object, ...]:
-        """Ends a run that waits for an op."""
+        """End a run that waits for an op."""
         return _told(self._control(_KILL, run, why))
 
     @property
     def used(self) -> int:
-        """Bytes, with what every VM has.  Any thread may ask."""
+        """Return the bytes in use, with what every VM has.  Any thread may ask."""
         runtime = self._runtime
         return int(runtime.get_memory_used(total=True)) if runtime else 0
 
     def has_room(self, size: int) -> bool:
-        """Asked before each push: one that does not fit would end the process.  May collect garbage."""
+        """Return whether a push of this size fits: one that does not would end the process.  May collect garbage."""
         runtime = self._runtime
         assert runtime is not None
         if runtime.get_memory_used() + size + MARGIN <= self._limit + self._stretched:
@@ -197,7 +197,7 @@ class VM:
         return runtime.get_memory_used() + size + MARGIN <= self._limit
 
     def stretch(self) -> None:
-        """Room for what follows a run that ended for lack of memory."""
+        """Make room for what follows a run that ended for lack of memory."""
         if self._runtime:
             self._stretched = LAST_WORDS
             self._runtime.set_max_memory(self._limit + LAST_WORDS)
@@ -216,7 +216,7 @@ class VM:
         self._compile = self._begin = self._step = self._control = _deny
 
     def _called(self, what: int | bytes, level: bytes = b"", text: bytes = b"") -> bytes | float:
-        """By Lua, which has this alone of ours: each object there costs a VM 2 µs."""
+        """Do what Lua calls for: it has no other function of ours, since each has its price in every VM."""
         if what == _WHY:
             return self._callbacks.why()
         if what == _EMIT:
@@ -228,7 +228,7 @@ class VM:
         return self._text(cast("bytes", what).decode())
 
     def _text(self, name: str) -> bytes | int:
-        """Another of our Lua files, or of what every VM is told, when it is first needed.  0: there is no room."""
+        """Return one of our Lua files, or a fact for every VM, when it is first needed; 0: there is no room."""
         code: bytes = getattr(self._init, name) if name in VmInit._fields else self._bytecode[name]
         runtime = self._runtime
         if runtime is None or runtime.get_memory_used() + len(code) + MARGIN > self._limit + self._stretched:

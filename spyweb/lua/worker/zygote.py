@@ -1,9 +1,10 @@
 """Forks workers: `python -m spyweb.lua.worker.zygote FD`, with FD its end of a stream socket (see spyweb/lua/wire.py).
 
-It has imported all that a worker needs and compiled our Lua, so that a worker costs 1.5 ms and 2 MB.  What brings
-`inspect` along is left out (dataclasses, typing_extensions, traceback): 1.9 MB for it and two workers.  It stays
-single-threaded.  It ends, and its workers with it, when the daemon's end of the socket closes or the daemon dies.  The
-daemon must start it from a thread that lives as long as itself: Linux sends the parent's death signal when that ends.
+It has imported all that a worker needs and compiled our Lua, so a worker costs little time and memory.  What brings
+`inspect` along is left out (dataclasses, typing_extensions, traceback): it would take as much as a worker does.  It
+stays single-threaded.  It ends, and its workers with it, when the daemon's end of the socket closes or the daemon dies.
+The daemon must start it from a thread that lives as long as itself: Linux sends the parent's death signal when that
+ends.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Zygote:
         self._wakeup, self._waker = os.pipe()
 
     def serve(self) -> None:
-        """Until the daemon is gone."""
+        """Fork and kill workers until the daemon is gone."""
         self._watch_children()
         self._say(wire.ZygoteReady(os.getpid()))
         control = self._control.fileno()
@@ -85,7 +86,7 @@ class Zygote:
             os.close(descriptor)
 
     def _become_worker(self, parent: int, descriptors: list[int]) -> None:
-        """Never returns."""
+        """Go on as a worker; never returns."""
         try:
             die_with_parent()
             if os.getppid() != parent:  # it died before it could be tied to it

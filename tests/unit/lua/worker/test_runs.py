@@ -4,9 +4,8 @@ from spyweb.lua.wire import Why
 from spyweb.lua.worker.runs import HostedVm, Registry
 
 
-class Silent:
-    def emit(self, hosted: HostedVm, level: bytes, text: bytes) -> int:
-        return 0
+def silent(hosted: HostedVm, level: bytes, text: bytes) -> int:
+    return 0
 
 
 def test_an_early_cancel_is_remembered_once() -> None:
@@ -25,7 +24,7 @@ def test_only_the_latest_early_cancels_are_remembered() -> None:
 
 
 def test_a_retired_vm_takes_no_run_and_is_known_until_closed() -> None:
-    registry, hosted = Registry(), HostedVm(3, "jobs/x.lua", Silent())
+    registry, hosted = Registry(), HostedVm(3, "jobs/x.lua", silent)
     registry.vms[3] = hosted
     registry.retire(hosted)
 
@@ -34,24 +33,24 @@ def test_a_retired_vm_takes_no_run_and_is_known_until_closed() -> None:
 
 def test_a_script_with_long_steps_has_its_next_vm_in_the_slow_lane_too() -> None:
     registry = Registry()
-    registry.weigh(registry.settle(1, "jobs/hog.lua", Silent()), heavy=True)
+    registry.weigh(registry.new_vm(1, "jobs/hog.lua", silent), heavy=True)
 
-    assert registry.settle(2, "jobs/hog.lua", Silent()).heavy
-    assert not registry.settle(3, "jobs/other.lua", Silent()).heavy
+    assert registry.new_vm(2, "jobs/hog.lua", silent).heavy
+    assert not registry.new_vm(3, "jobs/other.lua", silent).heavy
 
 
 def test_a_script_that_was_found_light_begins_outside_the_slow_lane() -> None:
     registry = Registry()
-    hosted = registry.settle(1, "jobs/hog.lua", Silent())
+    hosted = registry.new_vm(1, "jobs/hog.lua", silent)
     registry.weigh(hosted, heavy=True)
     registry.weigh(hosted, heavy=False)
 
-    assert (hosted.heavy, registry.settle(2, "jobs/hog.lua", Silent()).heavy) == (False, False)
+    assert (hosted.heavy, registry.new_vm(2, "jobs/hog.lua", silent).heavy) == (False, False)
 
 
 def test_only_the_latest_heavy_scripts_are_remembered() -> None:
     registry = Registry()
     for number in range(2000):
-        registry.weigh(registry.settle(number, f"jobs/{number}.lua", Silent()), heavy=True)
+        registry.weigh(registry.new_vm(number, f"jobs/{number}.lua", silent), heavy=True)
 
-    assert [registry.settle(1, f"jobs/{number}.lua", Silent()).heavy for number in (0, 1999)] == [False, True]
+    assert [registry.new_vm(1, f"jobs/{number}.lua", silent).heavy for number in (0, 1999)] == [False, True]
