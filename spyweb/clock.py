@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Handle(Protocol):
-    """A call that is still to come."""
+    """Stands for a call that is still to come."""
 
     def cancel(self) -> None: ...
 
@@ -26,7 +26,7 @@ class Clock(Protocol):
 
 
 class RealClock:
-    """The machine's clock, on the running event loop."""
+    """Asks the machine's clock, and waits on the running event loop."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -35,7 +35,7 @@ class Work(Struct, frozen=True):
 
 
 class Stall(Struct, frozen=True, kw_only=True):
-    """One time that the loop stood."""
+    """Describes one time that the loop stood."""
 
     work: Work
     seconds: float
@@ -45,7 +45,7 @@ class Stall(Struct, frozen=True, kw_only=True):
 
 
 class LoopStats(Struct, frozen=True, kw_only=True):
-    """How well the loop has kept up since the start."""
+    """Says how well the loop has kept up since the start."""
 
     stalls: int = 0  # times that it stood for `STALL_S` or longer, and was not merely without a processor
     worst_ms: int = 0

@@ -1,4 +1,4 @@
-"""The first screen of `start`, for whoever sits at the terminal: what was found, what is in force, what runs next."""
+"""Show the first screen of `start` to whoever sits at the terminal: what was found, what is in force, what is next."""
 
 from __future__ import annotations
 

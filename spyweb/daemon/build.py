@@ -31,7 +31,7 @@ from spyweb.web import descriptors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Daemon:
-    """All parts of a daemon: the runtime that every run needs, and what only a daemon has."""
+    """Holds all parts of a daemon: the runtime that every run needs, and what only a daemon has."""
 
     runtime: JobRuntime
     calls: ScheduledCalls

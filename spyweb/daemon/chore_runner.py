@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chore:
-    """Something that is done every so often."""
+    """Describes something that is done every so often."""
 
     name: str
     every_s: float
@@ -29,7 +29,7 @@ class Chore:
 
 
 class ChoreRunner:
-    """A chore that fails is logged and done again at its next time.  It is never begun while it is still under way."""
+    """Does each chore at its interval, though never while it is under way; one that fails is done at its next time."""
 
     def __init__(self, calls: ScheduledCalls, clock: Clock) -> None:
         self._calls = calls

@@ -15,7 +15,7 @@ from spyweb.web.serve import url_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What `spyweb start` was given."""
+    """Holds what `spyweb start` was given."""
 
     root: Path
     flags: Mapping[str, object] = field(default_factory=dict)  # settings given on the command line

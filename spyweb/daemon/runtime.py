@@ -47,7 +47,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRuntime:
-    """Everything below the scheduler, open and wired."""
+    """Holds everything below the scheduler, open and wired."""
 
     settings: Settings
     clock: Clock
@@ -135,7 +135,7 @@ async def open_world(
 
 
 def cycle_services(world: World, extractor: Extractor, settings: Settings) -> CycleServices:
-    """What the cycles of monitor jobs lean on."""
+    """Gather what the cycles of monitor jobs lean on."""
     return CycleServices(
         http=world.http,
         extractor=extractor,

@@ -1,4 +1,4 @@
-"""The daemon's life: build, load, serve, stop."""
+"""Live a daemon's life: build, load, serve, stop."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from spyweb.testing.suites import Suite, find_suites
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which tests are to run, and how."""
+    """Says which tests are to run, and how."""
 
     job: str | None = None  # name or id of one, or "server"; None: all
     pattern: str = ""  # a part of a test's name

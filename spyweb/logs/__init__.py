@@ -1,1 +1,1 @@
-"""What spyweb logs: its own lines on stdout, the lines of each job in its hooks.log."""
+"""Log spyweb's own lines on stdout, and the lines of each job in its hooks.log."""

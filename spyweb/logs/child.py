@@ -22,7 +22,7 @@ MOST_SHOWN = 4_096  # bytes in one line of the log
 
 
 class ChildOutput:
-    """The pipe of one process.  Close it when the process has ended: that logs what is left."""
+    """Reads the pipe of one process.  Close it when the process has ended: that logs what is left."""
 
     def __init__(self, who: str, clock: Clock) -> None:
         """Open a pipe.  Raises OSError."""

@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class PendingLines:
-    """The lines that wait to be written to one file."""
+    """Holds the lines that wait to be written to one file."""
 
     lines: list[bytes] = field(default_factory=list)
     size: int = 0

@@ -1,4 +1,4 @@
-"""Reading the end of a log file, and what is written to it from then on, though rotation makes a new file of it."""
+"""Read the end of a log file, and what is written to it from then on, though rotation makes a new file of it."""
 
 from __future__ import annotations
 

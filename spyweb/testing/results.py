@@ -13,7 +13,7 @@ LOADING = ""  # in place of a test's name: its files did not load
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
-    """The result of one test, or of loading a suite where that failed."""
+    """Says how one test ended, or why a suite could not be loaded."""
 
     suite: str
     test: str

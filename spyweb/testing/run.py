@@ -149,7 +149,7 @@ class SuiteRunner:
 
 @dataclass(frozen=True, slots=True)
 class CaseRequest:
-    """One thing to execute: a test, or the files in which tests are looked for."""
+    """Describes one thing to execute: a test, or the files in which tests are looked for."""
 
     suite: Suite
     test: str  # its name, as it is shown

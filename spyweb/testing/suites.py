@@ -28,7 +28,7 @@ TIMEOUT_MS, CPU_LIMIT_MS = 300_000, 10_000  # of a server's test, as those of a 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """The tests of one job, or of the server."""
+    """Describes the tests of one job, or of the server."""
 
     title: str  # what people call it: the job's id
     job: JobId  # whose stored keys and modules they see
@@ -44,7 +44,7 @@ class Suite:
 
 @dataclass(slots=True)
 class FoundSuites:
-    """The suites of a project, and those whose files can't be read or do not load."""
+    """Lists the suites of a project, and those whose files can't be read or do not load."""
 
     suites: list[Suite] = field(default_factory=list)
     broken: list[tuple[str, str]] = field(default_factory=list)  # title and reason
