@@ -12,6 +12,7 @@ import pytest
 import structlog
 
 from spyweb.lua import wire
+from spyweb.lua.channel import OVERDUE
 from spyweb.lua.pool import Pool, open_pool
 from spyweb.lua.session import Code, EngineInfo, Request
 from spyweb.lua.supervisor import PING_EVERY
@@ -19,7 +20,7 @@ from spyweb.lua.wire import Why
 from spyweb.lua.worker_process import MOST_STRAYS, UNFINISHED_PINGS
 from spyweb.model import Ending, Failure, JobId, Outcome, RunId
 from tests.fakes.clock import FakeClock
-from tests.fakes.worker import FakeSpawner, FakeWorker, raw_frame
+from tests.fakes.worker import SLOW, FakeSpawner, FakeWorker, raw_frame
 
 CODE = Code(job=JobId("prices"), generation=1, chunk="jobs/prices.lua", source=b"")
 TIMEOUT = 5.0  # seconds of each run
@@ -32,11 +33,14 @@ class Host:
     def __init__(self) -> None:
         self.ops: list[str] = []
         self.lines: list[bytes] = []
+        self.waiting: list[Future[Sequence[object]]] = []
 
     def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
         self.ops.append(name)
         future: Future[Sequence[object]] = asyncio.get_running_loop().create_future()
-        if name != "wait":
+        if name == "wait":
+            self.waiting.append(future)
+        else:
             future.set_result([])
         return future
 
@@ -51,8 +55,8 @@ class World:
     spawner: FakeSpawner
     host: Host = field(default_factory=Host)
 
-    async def begin(self, run: int = 1) -> Task[Ending]:
-        request = Request(run=RunId(run), code=CODE, timeout_ms=int(TIMEOUT * 1000), cpu_limit_ms=10_000)
+    async def begin(self, run: int = 1, code: Code = CODE) -> Task[Ending]:
+        request = Request(run=RunId(run), code=code, timeout_ms=int(TIMEOUT * 1000), cpu_limit_ms=10_000)
         task = asyncio.create_task(self.pool.run(request, self.host))
         await self.hear()
         return task
@@ -66,6 +70,10 @@ class World:
     def worker(self) -> FakeWorker:
         """The one where the first run began."""
         return next(worker for worker in self.spawner.workers if "begin 1" in worker.story)
+
+    def worker_at(self, place: int) -> FakeWorker:
+        """The worker that was started so many after the first one."""
+        return self.spawner.workers[place]
 
     @property
     def is_killed(self) -> bool:
@@ -258,6 +266,224 @@ async def test_a_worker_that_closes_a_vm_for_ever_is_replaced(world: World) -> N
     assert world.is_killed
     assert "could not be stopped" in task.result().reason
     assert len(world.spawner.living) == 1
+
+
+# Races, each placed at its exact point
+
+
+class StubbornFuture(Future[Sequence[object]]):
+    """It comes to its end although it was cancelled: its commit was under way."""
+
+    def cancel(self, msg: object = None) -> bool:
+        return False
+
+
+async def test_a_worker_that_dies_between_a_begin_and_its_first_op_loses_an_innocent_run(world: World) -> None:
+    task = await world.begin()
+    first = world.worker
+    assert first.story[-1] == "begin 1"
+
+    first.die()
+    await world.hear()
+
+    assert (task.result().outcome, task.result().guilty) == (Outcome.LOST, False)
+    assert world.host.ops == []
+    again = await world.begin(2)
+    (second,) = world.spawner.living
+    second.end(2)
+    await world.hear()
+    assert again.result().outcome is Outcome.SUCCESS
+
+
+async def test_a_run_whose_begin_was_sent_to_a_worker_that_never_got_ready_begins_elsewhere(world: World) -> None:
+    world.spawner.is_mute = True
+    world.worker_at(0).die()
+    await world.hear()
+    task = await world.begin()
+    world.spawner.is_mute = False
+
+    world.worker_at(1).die()
+    await world.hear()
+    await world.clock.turn(1)
+
+    assert not task.done()
+    world.worker.end(1)
+    await world.hear()
+    assert task.result().outcome is Outcome.SUCCESS
+
+
+async def test_an_op_that_arrives_with_its_workers_death_is_carried_out_and_its_answer_goes_nowhere(
+    world: World,
+) -> None:
+    task = await world.begin()
+
+    world.worker.op(1, "echo")
+    world.worker.die()
+    await world.hear()
+
+    assert world.host.ops == ["echo"]
+    assert world.worker.answers == []
+    assert task.result().outcome is Outcome.LOST
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_an_op_that_is_done_after_its_process_died_answers_nobody(
+    world: World, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    late = StubbornFuture()
+    monkeypatch.setattr(world.host, "op", lambda *_: late)
+    task = await world.begin()
+    worker = world.worker
+    worker.op(1, "store_set")
+    await world.hear()
+    worker.die()
+    await world.hear()
+    assert task.result().outcome is Outcome.LOST
+
+    if fails:
+        late.set_exception(OSError("no disk"))
+    else:
+        late.set_result([b"done"])
+    await world.hear()
+
+    assert worker.answers == []
+    assert complaints == []
+
+
+async def test_an_op_that_is_done_after_its_run_was_cancelled_answers_nobody_and_the_next_one_is_answered(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, next_ = StubbornFuture(), StubbornFuture()
+    answers = iter([late, next_])
+    monkeypatch.setattr(world.host, "op", lambda *_: next(answers))
+    task = await world.begin()
+    world.worker.op(1, "store_set")
+    await world.hear()
+
+    world.pool.cancel(RunId(1), Why.CANCELLED)
+    late.set_result([b"late"])
+    await world.hear()
+    assert world.worker.answers == []
+
+    world.worker.op(1, "store_get")  # a hook that follows the cancel
+    next_.set_result([b"hook"])
+    await world.hear()
+    assert world.worker.answers == [[wire.Form.PLAIN, b"hook"]]
+    world.worker.end(1, wire.Ended.CANCELLED)
+    await world.hear()
+    assert task.result().failure is Failure.CANCELLED
+
+
+async def test_an_answer_that_crosses_the_cancel_of_its_run_is_sent_once(world: World) -> None:
+    await world.begin()
+    world.worker.op(1, "wait")
+    await world.hear()
+    (waiting,) = world.host.waiting
+
+    waiting.set_result([b"just in time"])  # its callback comes with the loop's next turn, after the cancel
+    world.pool.cancel(RunId(1), Why.CANCELLED)
+    await world.hear()
+
+    assert world.worker.answers == []
+    assert world.worker.story[-1] == "cancel 1 cancelled"
+
+
+async def test_an_end_that_crosses_the_cancel_of_its_run_stands(world: World) -> None:
+    task = await world.begin()
+
+    world.worker.end(1)  # on its way
+    world.pool.cancel(RunId(1), Why.CANCELLED)
+    await world.hear()
+    await world.clock.turn(10)
+
+    assert task.result().outcome is Outcome.SUCCESS
+    assert not world.is_killed
+
+
+async def test_a_run_that_is_stuck_and_ends_in_one_breath_could_not_be_stopped(world: World) -> None:
+    task = await world.begin()
+
+    world.worker.say(
+        wire.RunStuck(1, Why.CPU, 900), wire.RunEnd(1, wire.Ended.CPU, b"over its limit", b"", 950, None, True)
+    )
+    await world.hear()
+
+    assert (task.result().failure, task.result().cpu_ms) == (Failure.CPU, 900)
+    assert "could not be stopped" in task.result().reason
+    await world.clock.turn(5)
+    assert world.is_killed
+    assert len(world.spawner.living) == 1
+
+
+async def test_a_run_that_ends_and_is_told_to_be_stuck_has_ended(world: World) -> None:
+    task = await world.begin()
+
+    world.worker.say(wire.RunEnd(1, wire.Ended.SUCCESS, b"", b"", 950, None, False), wire.RunStuck(1, Why.CPU, 900))
+    await world.hear()
+    await world.clock.turn(5)
+
+    assert task.result().outcome is Outcome.SUCCESS
+    assert not world.is_killed
+    assert not world.pool.stats().quarantined
+
+
+async def test_a_run_that_ends_at_the_very_moment_it_is_overdue_is_told_of_once(world: World) -> None:
+    task = await world.begin()
+    world.pool.cancel(RunId(1), Why.CANCELLED)
+    await world.clock.turn(OVERDUE)  # told that it could not be stopped
+
+    world.worker.end(1, wire.Ended.CANCELLED)
+    await world.hear()
+
+    assert task.result().failure is Failure.CANCELLED
+    await world.clock.turn(5)
+    assert len(world.spawner.living) == 1
+
+
+SLOW_CODE = Code(job=JobId("slow"), generation=1, chunk="jobs/slow.lua", source=SLOW)
+
+
+async def test_a_run_cancelled_while_its_vm_loads_leaves_the_others_that_wait_for_it(world: World) -> None:
+    first, second = await world.begin(1, SLOW_CODE), await world.begin(2, SLOW_CODE)
+    worker = world.worker_at(0)
+    world.pool.cancel(RunId(1), Why.CANCELLED)
+
+    worker.loaded(1)
+    await world.hear()
+
+    assert first.result().failure is Failure.CANCELLED
+    assert worker.story[1:] == ["begin 2"]
+    worker.end(2)
+    await world.hear()
+    assert second.result().outcome is Outcome.SUCCESS
+
+
+async def test_a_run_cancelled_while_its_vm_loads_has_ended_when_its_worker_dies(world: World) -> None:
+    task = await world.begin(1, SLOW_CODE)
+    world.pool.cancel(RunId(1), Why.CANCELLED)
+    world.worker_at(0).die()
+    await world.hear()
+    await world.clock.turn(1)
+
+    assert task.result().failure is Failure.CANCELLED
+    assert not any(line.startswith(("load", "begin")) for line in world.worker_at(1).story)
+
+
+async def test_a_run_cancelled_in_the_turn_in_which_its_vm_is_loaded_ends_once(world: World) -> None:
+    task = await world.begin(1, SLOW_CODE)
+    worker = world.worker_at(0)
+
+    worker.loaded(1)
+    await world.hear()
+    world.pool.cancel(RunId(1), Why.CANCELLED)
+    await world.hear()
+
+    assert worker.story[1:] == ["begin 1", "cancel 1 cancelled"]
+    worker.end(1, wire.Ended.CANCELLED)
+    await world.hear()
+    assert task.result().failure is Failure.CANCELLED
 
 
 def mutated(rng: random.Random, value: object) -> object:
