@@ -13,7 +13,7 @@ INHERITED = ("LD_LIBRARY_PATH", "PYTHONHOME")  # without these this Python may n
 
 
 def bare_environment(*libraries: str) -> dict[str, str]:
-    """Nothing of the daemon's but what Python needs to start and to find this spyweb.
+    """Return an environment with only what Python needs to start and to find this spyweb.
 
     And these libraries, for a Python that does not look for its site (-S).
     """

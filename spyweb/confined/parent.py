@@ -1,4 +1,4 @@
-"""The tie of such a process to its parent."""
+"""Tie such a process to its parent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FOR_THE_DAEMON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # meant for it
 
 
 def die_with_parent() -> None:
-    """Linux only; elsewhere a closed socket has to do.  The parent is the thread that started this process."""
+    """Die with the parent, the thread that started this process; Linux only, elsewhere a closed socket has to do."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl:
         prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)

@@ -209,7 +209,7 @@ def _own_priority(*, lowers: bool) -> list[_Check]:
 
 
 def _allow_if(*checks: _Check) -> list[bytes]:
-    """EPERM unless all of them pass."""
+    """Return steps that allow the call if all checks pass, and else fail it with EPERM."""
     steps = []
     for position, check in enumerate(checks, start=1):
         refuse = 2 * (len(checks) - position) + 1

@@ -1,4 +1,4 @@
-"""How the results of an op are written on the wire: in the daemon, on the hottest path there is.
+"""Write the results of an op for the wire, on the daemon's hottest path.
 
 Scalars cross one by one, anything else as one packed list.  Lua has 64-bit integers, so a larger one becomes a float.
 """
@@ -60,12 +60,12 @@ def as_lua_integer(value: int) -> int | float:
 
 
 def as_bytes(text: str) -> bytes:
-    """File names hold what is not UTF-8 as surrogates: they get their bytes back."""
+    """Encode a text; what file names hold as surrogates, since it is not UTF-8, gets its bytes back."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def pack(values: Sequence[object]) -> bytes:
-    """A packed list; the common case pays nothing for the rare ones.
+    """Pack a list of values; the common case pays nothing for the rare ones.
 
     Integers from 2**63 to 2**64 - 1 cross as they are: the codec in Lua makes floats of them.
     """

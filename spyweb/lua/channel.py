@@ -85,7 +85,7 @@ class RunChannel:
         self._connection.send(CancelRun(self.run, int(why)))
 
     def close(self) -> None:
-        """The run has ended: nobody waits for an answer any more."""
+        """Stop waiting for answers and timers: the run has ended."""
         self._timer.cancel()
         self._drop_op()
 
@@ -97,7 +97,7 @@ class RunChannel:
 
     @property
     def is_asking(self) -> bool:
-        """Whether an op of it is under way."""
+        """Say whether an op of the run is under way."""
         return self._awaited is not None
 
     def ask(self, call: OpCall | PackedOpCall) -> None:
@@ -166,7 +166,7 @@ class RunChannel:
 
 
 async def _contained(awaitable: Awaitable[Results]) -> Results | Exception:
-    """An op's error is the script's affair: in a task group it would end the daemon."""
+    """Return an op's error, which is told to the script: in a task group it would end the daemon."""
     try:
         return await awaitable
     except Exception as error:  # noqa: BLE001 - one op

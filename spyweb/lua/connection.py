@@ -1,7 +1,7 @@
 """The daemon's end of one worker's two sockets: batches of small messages on one, single big ones on the other.
 
 What is sent in one turn of the event loop, or while a frame is read, leaves as one frame.  Whatever arrives is handed
-on in order, a frame at a time; what can't be right is reported as nonsense, never raised into the loop.
+on in order, a frame at a time; what breaks the protocol is reported to the listener, never raised into the loop.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from spyweb.lua.wire import FromWorker, Message
 if sys.platform == "linux":
     from mmap import MADV_HUGEPAGE
 
-PIECE = 65_536  # bytes of a big frame read at once: of larger pieces uvloop takes 7 MB in a row, for 15 ms
-MOST_KEPT = 1 << 24  # bytes of the room for a big message that are kept for the next one
+PIECE = 65_536  # bytes of a big frame read at once: uvloop would take many larger pieces in a row and hold the loop up
+MOST_KEPT = 1 << 24  # bytes of the memory for a big message that are kept for the next one
 FULL_BATCH = 256  # messages; a frame leaves early rather than let its first answer wait for the last
 
 
 class ConnectionListener(Protocol):
-    """Who hears what a worker says."""
+    """The worker process, as its connection sees it."""
 
     def received(self, messages: Sequence[FromWorker]) -> None: ...
 
@@ -36,17 +36,17 @@ class ConnectionListener(Protocol):
 
     @property
     def most_bulk(self) -> int:
-        """Bytes of the largest message that it can have to say."""
+        """Return the size in bytes of the largest message that it may send."""
 
     def lost(self) -> None:
-        """One of the sockets is gone: nothing more will come over it."""
+        """Hear that one of the sockets is closed: nothing more comes over it."""
 
 
 class FlushQueue:
-    """The links of all workers that have something to send.
+    """The connections of all workers that have something to send.
 
-    It leaves at the latest in the loop's next turn, and before and after the ops of another worker are read: else the
-    one waits for the other, from then on they ask and are answered together, and of two processors one is idle.
+    All are flushed in the loop's next turn at the latest, and before and after another worker's ops are read: otherwise
+    workers fall into lockstep and one core idles.
     """
 
     def __init__(self) -> None:
@@ -54,12 +54,12 @@ class FlushQueue:
         self._flushes: list[Callable[[], None]] = []
 
     def add(self, flush: Callable[[], None]) -> None:
-        """To be called once."""
+        """Add a connection's flush, which is then called once."""
         if not self._flushes:
-            self._call_soon(self.leave)
+            self._call_soon(self.flush)
         self._flushes.append(flush)
 
-    def leave(self) -> None:
+    def flush(self) -> None:
         flushes = self._flushes
         if flushes:
             self._flushes = []
@@ -68,7 +68,7 @@ class FlushQueue:
 
 
 class SmallStream(asyncio.Protocol):
-    """Hears the batches of small messages."""
+    """Reads the batches of small messages."""
 
     def __init__(self, listener: ConnectionListener, flush_queue: FlushQueue) -> None:
         self._listener = listener
@@ -76,14 +76,14 @@ class SmallStream(asyncio.Protocol):
         self._reader = wire.FrameReader(wire.decode_from_worker, wire.SMALL_FRAME)
 
     def drop(self) -> None:
-        """Give back what there is of an unfinished frame."""
+        """Free the memory of an unfinished frame."""
         self._reader = wire.FrameReader(wire.decode_from_worker, wire.SMALL_FRAME)
 
     def data_received(self, data: bytes) -> None:
-        self._flush_queue.leave()
+        self._flush_queue.flush()
         try:
             self._listener.received(self._reader.feed(data))
-            self._flush_queue.leave()
+            self._flush_queue.flush()
         except Exception as error:  # noqa: BLE001 - one worker's messages: nonsense costs that worker, not the loop
             self._listener.broke_protocol(error)
 
@@ -92,9 +92,9 @@ class SmallStream(asyncio.Protocol):
 
 
 class ReceiveBuffer:
-    """Where big messages are put together, one at a time.
+    """The memory where big messages are put together, one at a time.
 
-    What was used is kept for the next one: to touch fresh pages took 8 of the 10 ms that 8 MB held the loop up for.
+    It is kept for the next message, since most of the time goes into touching fresh pages.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class ReceiveBuffer:
         self._is_used = False
 
     def take(self, size: int) -> memoryview:
-        """Until it is asked for again."""
+        """Return so many bytes, which are the caller's until the next call."""
         self._is_used = True
         kept = self._kept
         if kept is None or len(kept) < size:
@@ -114,14 +114,14 @@ class ReceiveBuffer:
         self._kept = None
 
     def tidy(self) -> None:
-        """Given back unless it was asked for since the last time."""
+        """Free the memory unless it was used since the last call."""
         if not self._is_used:
             self._kept = None
         self._is_used = False
 
 
 def _new_mapping(size: int) -> mmap:
-    """Its pages are not touched before they are filled."""
+    """Map fresh memory whose pages are not touched before they are filled."""
     made = mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)
     if sys.platform == "linux":
         with suppress(OSError):  # a kernel without huge pages; with them, fresh pages cost half
@@ -130,10 +130,7 @@ def _new_mapping(size: int) -> mmap:
 
 
 class BulkStream(asyncio.BufferedProtocol):
-    """Hears the big messages: each is read into the place where it is decoded.
-
-    Copying 8 MB four times more, as a FrameReader does, held the loop up for 18 ms instead of 6.
-    """
+    """Reads the big messages, each into the place where it is decoded: a FrameReader would copy it four times more."""
 
     def __init__(self, listener: ConnectionListener) -> None:
         self._listener = listener
@@ -150,13 +147,13 @@ class BulkStream(asyncio.BufferedProtocol):
         self._filled = 0
 
     def look(self) -> int:
-        """To be called now and then; gives how often it has been, in a row, while one and the same message came."""
+        """Return how often in a row this was called while one and the same message was arriving."""
         self._receive_buffer.tidy()
         self._looks = 0 if self._is_header and not self._filled else self._looks + 1
         return self._looks
 
     def drop(self) -> None:
-        """Give back what there is of an unfinished message."""
+        """Free the memory of an unfinished message."""
         self._expect_header()
         self._receive_buffer.drop()
 
@@ -200,7 +197,7 @@ class SocketWriter:
         self.write: Callable[[bytes], None] = self._waiting.append
 
     async def open(self, sock: socket) -> None:
-        """Takes the socket over, connected already."""
+        """Take over a connected socket."""
         sock.setblocking(False)
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: self._hear, sock=sock)
         self._transport = transport
@@ -215,7 +212,7 @@ class SocketWriter:
 
 
 class WorkerConnection:
-    """Sends to one worker."""
+    """Both sockets of one worker.  What is sent before they are open waits."""
 
     def __init__(self, listener: ConnectionListener, flush_queue: FlushQueue) -> None:
         self._small = SocketWriter(SmallStream(listener, flush_queue))
@@ -226,7 +223,7 @@ class WorkerConnection:
         self._flush_queue = flush_queue
 
     async def open(self, small: socket, bulk: socket) -> None:
-        """Takes both over, whatever happens."""
+        """Take both sockets over; whatever happens, they are closed in the end."""
         with ExitStack() as if_not:
             if_not.callback(bulk.close)
             if_not.callback(small.close)
@@ -244,7 +241,7 @@ class WorkerConnection:
             self._flush()
 
     def send_sized(self, message: Message, size: int) -> None:
-        """As `send`, for a message that may be big: `size` is about how many bytes it takes."""
+        """Send a message of about so many bytes, by the second socket if it is big."""
         if size > wire.BULK:
             self.send_bulk(message)
         else:
@@ -265,10 +262,10 @@ class WorkerConnection:
 
 
 def _write(transport: Transport, frame: bytes) -> None:
-    """uvloop raises where the worker has just died and nobody has been told yet."""
+    """Write unless the worker has just died and nobody was told yet: uvloop would raise."""
     if not transport.is_closing():
         transport.write(frame)
 
 
 def _ignore(_frame: bytes) -> None:
-    """The worker is gone: nobody reads it."""
+    """Drop what is sent to a worker that is gone."""

@@ -1,4 +1,4 @@
-"""How runs end, in the daemon's words: translated from what a worker told, or concluded from the loss of it."""
+"""Translate how a run ended, as its worker told it or as follows from the worker's loss, into an Ending."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _EXCUSES = {
 
 
 def from_end(end: RunEnd) -> Ending:
-    """Say how a run ended that has begun: not of one that is UNBEGUN."""
+    """Translate the end of a run that has begun, so of none that is UNBEGUN."""
     outcome, failure = _OUTCOMES[end.ended]
     return Ending(
         outcome=outcome,
@@ -55,13 +55,13 @@ def did_not_compile(reason: str) -> Ending:
 
 
 def never_begun(why: Why) -> Ending:
-    """It was told to end before it could begin."""
+    """Return the ending of a run that was told to end before it could begin."""
     outcome, failure = _OUTCOMES[_ENDED_FOR[why]]
     return Ending(outcome=outcome, failure=failure, reason=f"{_EXCUSES[why]} before it began")
 
 
 def unstoppable(why: Why, cpu_ms: int = 0) -> Ending:
-    """It was to end for this reason and did not: it goes with its worker."""
+    """Return the ending of a run that was told to end and did not: it goes with its worker."""
     outcome, failure = _OUTCOMES[_ENDED_FOR[why]]
     reason = f"{_EXCUSES[why]}, and it could not be stopped: its worker was replaced"
     return Ending(outcome=outcome, failure=failure, reason=reason, cpu_ms=cpu_ms, globals_reset=True)
@@ -74,14 +74,14 @@ def lost(reason: str, *, guilty: bool, cpu_ms: int = 0) -> Ending:
 
 
 def as_text(value: object) -> str:
-    """What Lua calls text is bytes; people are shown what can be read of it."""
+    """Return what can be read of a Lua string, for people."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return "" if value is None else str(value)
 
 
 def _shown(packed: bytes | None) -> object:
-    """The first value that the script returned; nothing where Python can't hold it (a table as a key)."""
+    """Return the first value that the script returned, None where Python can't hold it (a table as a key)."""
     if packed is None:
         return None
     try:

@@ -18,7 +18,7 @@ from secrets import randbits
 import structlog
 from msgspec.structs import replace
 
-from spyweb.clock import Clock, Handle
+from spyweb.clock import Clock
 from spyweb.errors import PoolError, ScriptError
 from spyweb.lua import endings
 from spyweb.lua.channel import RunChannel
@@ -53,7 +53,7 @@ async def open_pool(
     memory_budget: int = MEMORY_BUDGET,
     spawner: Callable[[Clock, str], Spawner] = Spawner,
 ) -> AsyncIterator[Pool]:
-    """Raises PoolError when no worker can be started."""
+    """Start the workers, and stop them at the end.  Raises PoolError when none can be started."""
     async with AsyncExitStack() as stack:
         tasks = await TaskGroup().__aenter__()
         stack.push_async_callback(tasks.__aexit__, None, None, None)  # an error of the caller's is not the group's
@@ -77,7 +77,6 @@ class Pool:
         self._supervisor = Supervisor(given)
         self._quarantine = Quarantine()
         self._pending_runs: dict[RunId, PendingRun] = {}
-        self._patience: dict[RunId, Handle] = {}  # of the pending_runs that have not begun
         self._vms: dict[JobId, dict[int, Vm]] = {}  # by generation: where the next run begins
         self._retired: dict[JobId, int] = {}  # generations below are not kept ...
         self._held: Counter[tuple[JobId, int]] = Counter()  # ... unless somebody needs them for longer than one call
@@ -95,15 +94,18 @@ class Pool:
     # What can be asked
 
     def new_id(self) -> RunId:
-        """For a call that is no recorded run: a cycle, a request, a test."""
+        """Return an id for a call that is no recorded run: a cycle, a request, a test."""
         return RunId(next(self._ids))
 
     async def run(self, request: Request, host: Host) -> Ending:
-        """Cancelling this cancels the run, and waits until it has ended; doing so twice does not wait."""
+        """Run the procedure in its job's VM, which is loaded if need be, and return how it ended.
+
+        Cancelling this cancels the run, and waits until it has ended; doing so twice does not wait.
+        """
         return await self._run(request, host, is_fresh=False)
 
     async def run_fresh(self, request: Request, host: Host) -> Ending:
-        """As `run`, in a VM of its own that goes with it."""
+        """Do the same in a VM of its own that goes with the run."""
         return await self._run(request, host, is_fresh=True)
 
     async def _run(self, request: Request, host: Host, *, is_fresh: bool) -> Ending:
@@ -127,19 +129,18 @@ class Pool:
             self._forget(run)
 
     def _forget(self, run: RunId) -> None:
-        del self._pending_runs[run]
-        self._cancel_patience(run)
+        self._pending_runs.pop(run).stop_waiting()
         if self._is_stopping and not self._pending_runs:
             settle(self._idle)
 
     def keep_spares(self, code: Code, count: int) -> None:
-        """Have that many VMs of this code ready for `run_fresh`; those of an older code of its job go."""
+        """Keep that many VMs of this code ready for `run_fresh`; those of an older code of its job go."""
         if not self._is_stopping:
             self._spares[code.job] = count
             self._worker_for(code, own=self._needs_own_worker(code)).keep_template(code, count)
 
     def cancel(self, run: RunId, why: Why) -> None:
-        """Have it end; `run` then gives its ending.  A run that is not known has ended already."""
+        """Tell the run to end; `run` then returns its ending.  A run that is not known has ended already."""
         pending = self._pending_runs.get(run)
         if pending is not None and not any(worker.cancel(run, why) for worker in self._supervisor):
             pending.end(endings.never_begun(why))
@@ -160,11 +161,11 @@ class Pool:
         raise PoolError(f"{code.chunk} could not be compiled: {verdict.exception()}")
 
     def loads_of(self, job: JobId) -> int:
-        """How many VMs have been made for its runs since start."""
+        """Return how many VMs were made for the job's runs since start."""
         return self._loads[job]
 
     def retire(self, job: JobId, older_than: int) -> None:
-        """Generations below are not wanted any more: each VM goes with its last run."""
+        """Let the VMs of generations below go, each with its last run."""
         self._retired[job] = older_than
         self._quarantine.renew(job, older_than)
         for vm in list(self._vms.get(job, {}).values()):
@@ -193,7 +194,7 @@ class Pool:
         return is_held or code.generation >= self._retired.get(code.job, 0)
 
     def discard(self, job: JobId, generation: int) -> None:
-        """This one was tried and is not wanted; those before and after it are."""
+        """Let the VM of this generation go, which was tried and is not wanted; those before and after it stay."""
         vm = self._vms.get(job, {}).get(generation)
         if vm is not None:
             self._release(vm)
@@ -210,7 +211,7 @@ class Pool:
         )
 
     async def stop(self, grace: float) -> None:
-        """A planned stop.
+        """Stop all runs and all workers.
 
         1. nothing begins any more  2. what runs may end by itself  3. what is left is told to end as `stopped`
         4. and what does not is cut off  5. the workers die
@@ -248,21 +249,15 @@ class Pool:
             self._begin(vm, pending)
             return
         vm.waiting.append(pending)
-        run = pending.request.run
-        if run not in self._patience:
-            self._patience[run] = self._clock.call_later(PATIENCE, partial(self._give_up, pending))
+        if pending.timer is None:
+            pending.timer = self._clock.call_later(PATIENCE, partial(self._give_up, pending))
 
     def _begin(self, vm: Vm, pending: PendingRun) -> None:
-        self._cancel_patience(pending.request.run)
+        pending.stop_waiting()
         vm.worker.begin(vm, pending)
 
     def _give_up(self, pending: PendingRun) -> None:
         pending.fail(PoolError(f"no worker could be had within {PATIENCE:.0f} s: {self._supervisor.trouble}"))
-
-    def _cancel_patience(self, run: RunId) -> None:
-        timer = self._patience.pop(run, None)
-        if timer is not None:
-            timer.cancel()
 
     def _needs_own_worker(self, code: Code) -> bool:
         return code.isolation is Isolation.PROCESS or self._quarantine.holds(code)
@@ -291,7 +286,7 @@ class Pool:
         return vm
 
     def _release(self, vm: Vm) -> None:
-        """The job's next run begins in another VM."""
+        """Let this VM go: the job's next run begins in another one."""
         self._forget_vm(vm)
         vm.worker.mark_for_removal(vm)
         self._stop_if_empty(vm.worker)
@@ -339,7 +334,7 @@ class Pool:
             self._try_again(pending, "its VM was gone before it could begin", guilty=False)
 
     def _after(self, vm: Vm, ending: Ending) -> Ending:
-        """A clean run ends a quarantine: the next one begins in a shared worker, with fresh globals."""
+        """End a quarantine with a clean run: the next one begins in a shared worker, with fresh globals."""
         if ending.outcome is not Outcome.SUCCESS or not self._quarantine.release_after_clean_run(vm.code):
             return ending
         if vm.code.isolation is Isolation.PROCESS:
@@ -349,7 +344,10 @@ class Pool:
         return replace(ending, globals_reset=True)
 
     def stuck(self, worker: WorkerProcess, channel: RunChannel, report: RunStuck | None) -> None:
-        """What it says is which limit was reached first, and what the run has used: without it, nothing is known."""
+        """End the run as unstoppable and replace its worker.
+
+        The report says which limit was reached first and what the run has used; without one, nothing is known.
+        """
         if report is None:
             why, cpu_ms = channel.why, worker.stepped.get(channel.run, 0)
         else:
@@ -384,7 +382,10 @@ class Pool:
         self._quarantine.put(request.code, reason, until_clean_run=True)
 
     def measured(self, worker: WorkerProcess, largest: Sequence[tuple[int, int]]) -> None:
-        """Above its budget a shared worker's largest VM moves out; what is on its way out already counts as gone."""
+        """Move the largest VM out of a shared worker over its memory budget.
+
+        What is on its way out already counts as gone.
+        """
         if worker.job is not None or worker.is_retiring or worker.used_bytes <= self._memory_budget:
             return
         used, staying = worker.used_bytes, []
@@ -431,7 +432,10 @@ class Pool:
             channel.pending.end(endings.unstoppable(why, cpu_ms))
 
     def _load_elsewhere(self, vm: Vm, worker: WorkerProcess, death: Death) -> None:
-        """A death in which nobody was being stepped may be the work of a script that was being compiled."""
+        """Load the VM's code in another worker for the runs that wait for it.
+
+        A death in which no run was being stepped may be the work of a script that was being compiled.
+        """
         suspect = worker.is_up and not death.blameless and not death.stepped
         for pending in vm.waiting:
             if suspect:

@@ -1,4 +1,4 @@
-"""What a worker can be asked to do in a VM: the procedures that a BEGIN names, with their arguments.
+"""The procedures that a worker can be asked to run in a VM (BeginRun), with their arguments.
 
 `run(ctx, may_retry)` and `trigger(ctx, may_retry, event, conditions)` are a script job's runs.  `load()` and
 `cycle(ctx)` are a monitor's: see hooks.py.  The others are meant for a VM of their own, whose files they execute first.

@@ -1,4 +1,4 @@
-"""Which jobs must have a worker of their own, beyond those whose settings say so, and for how long."""
+"""The quarantine knows which jobs must have a worker of their own beside those whose settings say so."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Quarantine:
         return case is not None and code.generation <= case.generation
 
     def release_after_clean_run(self, code: Code) -> bool:
-        """Say whether that ended a quarantine."""
+        """Note a clean run; say whether it ended a quarantine."""
         case = self._cases.get(code.job)
         if case is None or not case.until_clean_run or code.generation > case.generation:
             return False
@@ -38,7 +38,7 @@ class Quarantine:
         return True
 
     def renew(self, job: JobId, older_than: int) -> None:
-        """Generations from this number on have done nothing yet."""
+        """Forget what generations below this number did: a newer one is given another chance."""
         case = self._cases.get(job)
         if case is not None and case.generation < older_than:
             del self._cases[job]

@@ -1,4 +1,4 @@
-"""One call into a VM, seen from the daemon: what is asked, what answers its ops, and how it ended."""
+"""One call into a VM as the daemon sees it: the request, the host that answers its ops, and its ending."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from spyweb.clock import Handle
 from spyweb.model import MIB, Ending, Isolation, JobId, RunId
 
 CUT = "..."  # where Lua leaves out the beginning of a chunk's name
@@ -33,15 +34,18 @@ class Code:
 
     @property
     def size(self) -> int:
-        """Bytes of all sources."""
+        """Return how many bytes all sources have."""
         return len(self.source) + sum(len(source) for _, source in self.more)
 
     def source_of(self, chunk: str) -> bytes:
-        """Of one of its files."""
+        """Return the source of one of its files."""
         return dict(self.more).get(chunk, self.source)
 
     def chunk_shown_as(self, shown: str) -> str:
-        """Of a name of 60 bytes or more Lua shows the end alone, which may begin in the middle of a character."""
+        """Return the chunk that Lua shows so.
+
+        Of a name of 60 bytes or more it shows the end alone, which may begin in the middle of a character.
+        """
         if not shown.startswith(CUT):
             return shown
         end = shown.removeprefix(CUT).lstrip("\ufffd")
@@ -50,7 +54,7 @@ class Code:
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """One call."""
+    """A request to run one procedure in a VM."""
 
     run: RunId
     code: Code
@@ -61,7 +65,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Pending:
-    """The results of an op that are made of a future's, once that is done.
+    """Results of an op that are made from those of a future, once that is done.
 
     A future of their own, completed by the other, would cost each op a second turn of the loop.
     """
@@ -72,7 +76,7 @@ class Pending:
         self.source = source
 
     def result(self) -> Sequence[object]:
-        """Asked once, when the source is done.  Raises what the script is to be told."""
+        """Return the results; called once, when the source is done.  Raises what the script is to be told."""
         raise NotImplementedError
 
     def __await__(self) -> Generator[object, None, Sequence[object]]:
@@ -83,7 +87,7 @@ class Pending:
 
 
 class Host(Protocol):
-    """What a run may ask of the daemon."""
+    """The daemon's side of a run: it carries out the ops that the run calls and takes its log lines."""
 
     def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
         """Carry out an op; gives its results.  An OpError is raised in Lua at the caller's line.
@@ -93,12 +97,12 @@ class Host(Protocol):
         """
 
     def log(self, level: str, text: bytes) -> None:
-        """A line that the script logged or printed (level "print")."""
+        """Take a line that the script logged or printed (level "print")."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """What every worker is told at its start."""
+    """The engine as every worker is told of it at its start."""
 
     ops: Sequence[str]  # the names that become functions in Lua
     engine: Mapping[str, object] = field(default_factory=dict)  # the `engine` table
@@ -108,7 +112,7 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """One worker, for people."""
+    """The state of one worker, for people."""
 
     pid: int  # 0: it is being started
     job: JobId | None  # the one job it is for, when it is isolated or quarantined
@@ -135,6 +139,12 @@ class PendingRun(Struct, kw_only=True, eq=False):
     ending: Future[Ending]
     is_fresh: bool = False  # it has a VM of its own
     tries: int = 0  # how many VMs were lost before it could begin in them
+    timer: Handle | None = None  # while it waits for a VM
+
+    def stop_waiting(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
     def end(self, ending: Ending) -> None:
         if not self.ending.done():

@@ -1,6 +1,6 @@
-"""Where workers are born: the client of the zygote, a small process that has imported what a worker needs and forks it.
+"""The client of the zygote, a small process that has imported what a worker needs and forks workers.
 
-A zygote is started at the first birth, and again when it has died; its workers die with it.  All of this is on the
+A zygote is started with the pool, and again when it has died; its workers die with it.  All of this is on the
 daemon's side; what is said is in wire.py.
 """
 
@@ -31,15 +31,14 @@ from spyweb.lua.timeouts import within
 
 log = structlog.get_logger()
 
-START_LIMIT = 10.0  # seconds for a zygote to be ready: it takes 0.1 on an idle machine
-FORK_LIMIT = 5.0  # seconds for one fork: it takes 0.002
+START_LIMIT = 10.0  # seconds for a zygote to be ready
+FORK_LIMIT = 5.0  # seconds for one fork
 END_LIMIT = 2.0  # seconds for a zygote to end its workers and itself
 CHUNK = 65_536  # bytes read at once
-WITHOUT_SITE = ("-P", "-S")  # what the site's start-up files import a worker has no use for: 0.5 MB
-# How workers allocate.  A thread keeps 490 freed pieces of each size up to 256 bytes at hand for the next VM, 1.1 MB in
-# all; with those up to 1 KB it came to keep 13 MB in 20,000 checks, for 3 µs less a VM.  Threads share one heap: in one
-# of its own a leader that takes over would leave what is free in the first unused, 5 MB with 32 VMs.  Where the kernel
-# has huge pages for who asks, the heap asks: a request takes 6 % less time, a VM 84 to 90 KB instead of 82.
+WITHOUT_SITE = ("-P", "-S")  # what the site's start-up files import a worker has no use for
+# How workers allocate (docs/design/0012).  A thread keeps freed pieces of up to 256 bytes at hand for the next VM;
+# larger ones would add up.  Threads share one heap: in one of its own a leader that takes over would leave what is free
+# in the first unused.  Where the kernel has huge pages for who asks, the heap asks.
 MALLOC = {
     "MALLOC_ARENA_MAX": "1",
     "GLIBC_TUNABLES": "glibc.malloc.tcache_count=490:glibc.malloc.tcache_max=256:glibc.malloc.hugetlb=1",
@@ -48,7 +47,7 @@ MALLOC = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """How a worker's process ended."""
+    """The end of a worker's process."""
 
     how: str
     with_zygote: bool = False  # it did nothing to deserve it
@@ -64,11 +63,11 @@ class Child:
 
 
 class ZygoteHangs(PoolError):
-    """The zygote did not answer."""
+    """The zygote did not answer in time."""
 
 
 class ZygoteClient:
-    """One zygote process."""
+    """The connection to one zygote process."""
 
     def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, output: ChildOutput) -> None:
         self._loop = asyncio.get_running_loop()
@@ -163,7 +162,7 @@ class ZygoteClient:
         child.exited.set_result(exit_)
 
     def _lose(self) -> None:
-        """It is gone, and with it every worker: the kernel sees to that."""
+        """Note that the zygote is gone, and with it every worker: the kernel sees to that."""
         if self.gone.done():
             return
         self.gone.set_result(None)
@@ -184,7 +183,7 @@ class ZygoteClient:
 
     @property
     def has_workers(self) -> bool:
-        """Whether one of its workers lives, as the kernel sees it: one that hangs tells of no end."""
+        """Say whether one of its workers lives, as the kernel sees it: a zygote that hangs tells of no end."""
         ends = select.poll()
         for child in self._children.values():
             if child.pidfd < 0:
@@ -200,7 +199,7 @@ class ZygoteClient:
 
 
 class Spawner:
-    """Has workers forked, by another zygote when one has died."""
+    """Forks workers, by another zygote when one has died."""
 
     def __init__(self, clock: Clock, timezone: str) -> None:
         self._clock = clock
@@ -218,7 +217,7 @@ class Spawner:
         return await (await self._ready_zygote()).fork(self._clock, descriptors)
 
     def _set_aside(self, zygote: ZygoteClient) -> None:
-        """Another one takes its place.  It is ended with the last of its workers, which would die with it."""
+        """Start another zygote in place of one that hangs, which is ended with the last of its workers."""
         if zygote is self._zygote:
             log.warning("the zygote hangs, and another one is started")
             self._hung.append(zygote)
@@ -249,7 +248,7 @@ class Spawner:
 
 
 def launch_zygote(clock: Clock, timezone: str) -> ZygoteClient:
-    """Raises OSError, and then leaves nothing behind."""
+    """Start a zygote.  Raises OSError, and then leaves nothing behind."""
     with ExitStack() as if_not:
         ours, theirs = socket.socketpair()
         if_not.callback(ours.close)

@@ -1,6 +1,6 @@
-"""Which workers there are: those that jobs share, those of a single job, and those that are on their way out.
+"""The supervisor starts and replaces workers: those that jobs share, and those of a single job.
 
-There are always as many shared ones as were asked for, be it that some are still being born.
+There are always as many shared ones as were asked for, some of them perhaps still starting.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 PING_EVERY = 0.5  # seconds
 GRACE = 1.0  # seconds for the other runs of a worker with a stuck one: most runs are shorter, and it burns a core
-FIRST_DELAY = 0.1  # seconds before the next birth after a failed one; doubled for each further one ...
+FIRST_DELAY = 0.1  # seconds before the next fork after a failed one; doubled for each further one ...
 LONGEST_DELAY = 5.0  # ... up to this
 MOST_DOUBLINGS = 10  # after which it is over that anyway
 END_LIMIT = 2.0  # seconds for all to be dead
@@ -34,20 +34,20 @@ class Supervisor:
         self._given = given
         self._shared: list[WorkerProcess] = []
         self._own: dict[JobId, WorkerProcess] = {}
-        self._leaving: set[WorkerProcess] = set()
-        self._failures = 0  # births in a row that came to nothing
+        self._detached: set[WorkerProcess] = set()
+        self._failures = 0  # forks in a row that came to nothing
         self._tasks: set[Task[None]] = set()
         self._is_closing = False
 
     def __iter__(self) -> Iterator[WorkerProcess]:
-        return chain(self._shared, self._own.values(), list(self._leaving))
+        return chain(self._shared, self._own.values(), list(self._detached))
 
     def open(self, workers: int) -> None:
         self._shared = [self._start_worker(None) for _ in range(workers)]
         self._start(self._watch())
 
     async def wait_until_up(self) -> bool:
-        """Tell whether there is at least one shared worker; wait for all that come within the limit.
+        """Wait for all shared workers within the limit, and say whether there is at least one.
 
         Where all of them die, for instance with their zygote, so do those that take their places, a few times.
         """
@@ -68,10 +68,13 @@ class Supervisor:
         return worker
 
     def replace(self, worker: WorkerProcess) -> None:
-        """It can't go on.  Its replacement starts first; meanwhile, and for a grace, its other runs may end."""
+        """Replace a worker that can't go on.
+
+        Its replacement starts first; meanwhile, and for a grace, its other runs may end.
+        """
         worker.retire()
         replacement = self._detach(worker)
-        self._leaving.add(worker)
+        self._detached.add(worker)
         self._start(self._hand_over(worker, replacement))
 
     async def _hand_over(self, worker: WorkerProcess, replacement: WorkerProcess | None) -> None:
@@ -81,21 +84,21 @@ class Supervisor:
         worker.kill("a run in it could not be stopped", blameless=True)
 
     def stop_worker(self, worker: WorkerProcess) -> None:
-        """It has nothing to do any more."""
+        """Stop a worker that has nothing to do any more."""
         self._detach(worker)
-        self._leaving.add(worker)
+        self._detached.add(worker)
         worker.stop()
 
     def mark_lost(self, worker: WorkerProcess, death: Death) -> None:
-        """It is dead.  A shared one is replaced."""
+        """Note that a worker is dead; a shared one is replaced."""
         if not worker.is_stopped:
             self.deaths += 1
             self._learn(worker, death)
-        self._leaving.discard(worker)
+        self._detached.discard(worker)
         self._detach(worker)
 
     def note_proven(self) -> None:
-        """A worker has lived long enough to answer."""
+        """Note that a worker has lived long enough to answer: forks work."""
         self._failures = 0
 
     def _learn(self, worker: WorkerProcess, death: Death) -> None:
@@ -105,7 +108,7 @@ class Supervisor:
         log.warning("a worker died", pid=worker.pid, reason=death.reason, job=worker.job)
 
     def _detach(self, worker: WorkerProcess) -> WorkerProcess | None:
-        """Give it no more work; gives the one that shall have it."""
+        """Give the worker no more work; return the one that shall have it, if there is one."""
         if worker.job is not None:
             if self._own.get(worker.job) is worker:
                 del self._own[worker.job]
@@ -138,7 +141,7 @@ class Supervisor:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """All of them die."""
+        """Stop all workers and wait until they are dead."""
         self._is_closing = True
         tasks = list(self._tasks)
         for task in tasks:

@@ -1,4 +1,4 @@
-"""Waiting for a future with a limit, on the clock that was handed in."""
+"""Wait for a future with a time limit, on the clock that was handed in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def within(clock: Clock, seconds: float, future: Future[T]) -> bool:
-    """Wait until it is done, at most so long; say whether it is.  It is left as it is, whatever happens."""
+    """Wait until the future is done, at most so long; say whether it is.  It is never cancelled."""
     over: Future[None] = asyncio.get_running_loop().create_future()
     wake = partial(_wake, over)
     timer = clock.call_later(seconds, partial(settle, over))

@@ -1,4 +1,4 @@
-"""The wire between the daemon and a worker: kinds of messages, and frames that carry batches of them.
+"""The messages between the daemon, its workers and their zygote, and the frames that carry batches of them.
 
 Both sides of the border import this module, and a worker imports nothing else of spyweb, so it leans on msgspec alone.
 A frame is a 4-byte little-endian length and one msgpack array of messages; a message is an array whose first element
@@ -47,6 +47,7 @@ SLOTS = 256  # stepping threads whose run is recorded in the shared memory; furt
 SLOT_BYTES = 2 * 8 * SLOTS
 TRACEBACK = 65_536  # bytes; the rest is cut
 REASON = 8_192  # bytes of the reason why a run ended, or a file does not compile; the rest is cut
+MOST_RESULT = SMALL_FRAME - TRACEBACK - REASON - 1024  # bytes of any result: the names of all tests are one
 MOST_VMS = 8  # that a PONG names
 MOST_RIGHTS = 64  # texts in a READY
 MOST_CPU_MS = 1 << 53  # and most bytes in use; a larger integer is not every reader's
@@ -54,7 +55,7 @@ NO_RUN = 0  # the number of no run
 
 
 class Form(IntEnum):
-    """How the values of an answer are written."""
+    """The form in which the values of an answer are written."""
 
     PLAIN = 0  # scalars, one by one
     PACKED = 1  # one byte string: the msgpack array of all of them
@@ -63,7 +64,7 @@ class Form(IntEnum):
 
 
 class Why(IntEnum):
-    """Why a run must end, as the worker's hook sees it."""
+    """The reason why a run must end, as the worker's hook sees it."""
 
     NOTHING = 0
     CPU = 1
@@ -74,7 +75,7 @@ class Why(IntEnum):
 
 
 class Ended(IntEnum):
-    """How a run ended, as its worker saw it."""
+    """The end of a run, as its worker saw it."""
 
     SUCCESS = 0
     ERROR = 1
@@ -113,7 +114,7 @@ ToZygote = ForkWorker | KillWorker
 
 
 class ZygoteReady(Message, tag=0):
-    """Comes first, once."""
+    """The first message, sent once."""
 
     pid: int
 
@@ -143,7 +144,7 @@ Files = list[tuple[str, bytes]]  # chunk name ("jobs/x.lua") and source, in the 
 
 
 class InitWorker(Message, tag=0):
-    """Comes first, once."""
+    """The first message, sent once."""
 
     ops: list[str]
     engine: dict[str, object]
@@ -243,7 +244,7 @@ Count = Annotated[int, Meta(ge=0, le=MOST_CPU_MS)]
 
 
 class WorkerReady(Message, tag=0):
-    """Comes first, once."""
+    """The first message, sent once."""
 
     rights: Annotated[list[str], Meta(max_length=MOST_RIGHTS)]  # what the worker has given up
 
@@ -268,7 +269,7 @@ class RunEnd(Message, tag=3):
     reason: Annotated[bytes, Meta(max_length=REASON)]
     traceback: Annotated[bytes, Meta(max_length=TRACEBACK)]
     cpu_ms: Count
-    result: Annotated[bytes, Meta(max_length=RESULT)] | None  # packed
+    result: Annotated[bytes, Meta(max_length=MOST_RESULT)] | None  # packed
     discarded: bool  # the VM is gone
 
 
@@ -339,7 +340,7 @@ class Foreign:
 
 
 def _write_ext(value: object) -> msgspec.msgpack.Ext:
-    """Not a Struct or dataclass: msgspec would write those as maps, and a sentinel would not come back as itself."""
+    """Write a Foreign, which is no Struct or dataclass: msgspec would write those as maps."""
     if isinstance(value, Foreign):
         return msgspec.msgpack.Ext(int(value.kind), value.name.encode())
     raise TypeError(f"a {type(value).__name__} can't cross the wire")
@@ -350,7 +351,7 @@ _LONGEST_NAME = 64  # bytes of what Lua calls a type
 
 
 def _read_ext(code: int, data: memoryview) -> Foreign:
-    """A list may hold hundreds of thousands of them: to make each anew would take ten times as long."""
+    """Read a Foreign; each is made once, since a list may hold hundreds of thousands of them."""
     return _SENTINELS.get(code) or _foreign(code, bytes(data[:_LONGEST_NAME]))
 
 
@@ -369,7 +370,7 @@ def pack(values: object) -> bytes:
 
 
 def unpack(data: bytes | memoryview) -> list[object]:
-    """The list that a PACKED string holds.  A table whose keys are 1..n is a list, any other a dict."""
+    """Return the list that a packed string holds.  A table whose keys are 1..n is a list, any other a dict."""
     return _decoder.decode(data)  # type: ignore[no-any-return]
 
 
@@ -381,7 +382,7 @@ class Packed(NamedTuple):
 
 
 def unpack_outer(data: bytes, elements: int) -> list[object]:
-    """The same, but what takes more than BULK bytes is left Packed, for `unpack_by_items`."""
+    """Return the same list, but leave what takes more than BULK bytes Packed, for `unpack_by_items`."""
     return [Packed(raw, elements) if len(raw) > BULK else _decoder.decode(raw) for raw in _decoder_of_raws.decode(data)]
 
 
@@ -404,7 +405,7 @@ def frame(messages: Sequence[Message]) -> bytes:
 
 
 def small_frames(messages: Sequence[Message]) -> list[bytes]:
-    """Frames of at most SMALL_FRAME bytes, as long as no message is larger by itself."""
+    """Return frames of at most SMALL_FRAME bytes, as long as no message is larger by itself."""
     whole = frame(messages)
     if len(whole) <= SMALL_FRAME or len(messages) == 1:
         return [whole]
@@ -413,7 +414,7 @@ def small_frames(messages: Sequence[Message]) -> list[bytes]:
 
 
 def pieces(message: Message) -> list[bytes]:
-    """The frame of one message, cut so that big strings are sent from where they are.
+    """Return the frame of one message, cut so that big strings are sent from where they are.
 
     Packing them would copy them to fresh pages with the interpreter's lock held.
     """
@@ -439,7 +440,7 @@ def _cut(values: Sequence[object], between: bytearray, cut: list[bytes]) -> None
 
 
 def _array_head(size: int) -> bytes:
-    """As msgpack begins an array; an encoder writes one with its items only."""
+    """Return how msgpack begins an array; an encoder writes one with its items only."""
     return bytes([0x90 | size]) if size < 16 else b"\xdd" + size.to_bytes(4, "big")
 
 
@@ -463,7 +464,7 @@ class FrameReader(Generic[Received]):
         self._buffer = bytearray()
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Received]:
-        """Every message that is whole by now, in order.  Raises ValueError on a frame that can't be right."""
+        """Return every message that is whole by now, in order.  Raises ValueError on a frame that can't be right."""
         buffer = self._buffer
         buffer += data
         messages: list[Received] = []

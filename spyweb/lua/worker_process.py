@@ -68,7 +68,7 @@ REFILL_BYTES = int(LOG_BYTES_PER_S * REFILL_EVERY)  # what those lines may hold
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """How a worker died."""
+    """The death of a worker."""
 
     reason: str
     blameless: bool  # nothing that ran in it is to blame
@@ -89,8 +89,10 @@ class Vm(Struct, kw_only=True, eq=False):
 
 
 class Template(Struct, kw_only=True, eq=False):
-    """What a worker makes fleeting VMs of.  One that is forgotten goes with its last run: a big request may still be on
-    its way to the worker, on the other socket."""
+    """The code of which a worker makes fleeting VMs.
+
+    One that is forgotten goes with its last run: a big request may still be on its way on the other socket.
+    """
 
     number: int
     code: Code
@@ -103,28 +105,28 @@ class WorkerListener(Protocol):
     """The pool, as its workers see it: it hears what becomes of them and of what they were given."""
 
     def loaded(self, vm: Vm, reason: str | None) -> None:
-        """The VM has compiled, or there is a reason why not and the VM is gone."""
+        """Hear that the VM has compiled, or the reason why not: then it is gone."""
 
     def ended(self, vm: Vm, channel: RunChannel, end: RunEnd) -> None: ...
 
     def stuck(self, worker: WorkerProcess, channel: RunChannel, report: RunStuck | None) -> None:
-        """This run was told to end, or went over a limit, and does not end; what the worker says of it, if it does."""
+        """Hear that a run was told to end, or is over a limit, and does not end; the report is the worker's, if any."""
 
     def closing_for_ever(self, worker: WorkerProcess) -> None:
-        """The worker does not come to an end of closing a VM."""
+        """Hear that the worker does not come to an end of closing a VM."""
 
     def measured(self, worker: WorkerProcess, largest: Sequence[tuple[int, int]]) -> None:
-        """`used_bytes` is new; (vm, bytes) of the largest VMs."""
+        """Hear of a new `used_bytes`, and of (vm, bytes) of the largest VMs."""
 
     def proven(self, worker: WorkerProcess) -> None:
-        """The worker has answered its first ping."""
+        """Hear that the worker has answered its first ping."""
 
     def died(self, worker: WorkerProcess, death: Death) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerDependencies:
-    """What all workers of a pool share."""
+    """The parts of the pool that all its workers share."""
 
     clock: Clock
     spawner: Spawner
@@ -232,7 +234,7 @@ class WorkerProcess:
 
     @property
     def load(self) -> tuple[bool, int, int]:
-        """The less the better a place for another VM.  VMs count before runs: they stay."""
+        """Return the load: the less, the better a place for another VM.  VMs count before runs, since they stay."""
         return not self.is_up, len(self.vms) + len(self._checks), len(self._channels)
 
     @property
@@ -245,7 +247,7 @@ class WorkerProcess:
 
     @property
     def stepped(self) -> Mapping[int, int]:
-        """The runs that it is stepping, and the CPU that each has used, in ms."""
+        """Return the runs that it is stepping, and the CPU that each has used, in ms."""
         return self._slots.stepped() if self._slots and not self.dead.done() else {}
 
     # Its start
@@ -340,7 +342,7 @@ class WorkerProcess:
         self._listener.stuck(self, channel, None)
 
     def keep_template(self, code: Code, spares: int) -> Template:
-        """Have the worker know this code, and no other of its job, and keep so many VMs of it ready."""
+        """Give the worker this code in place of any other of its job, and have it keep so many VMs of it ready."""
         template = self._templates.get(code.job)
         if template is not None and template.spares == spares and (template.code is code or template.code == code):
             return template
@@ -384,7 +386,7 @@ class WorkerProcess:
             self._drop_template_if_over(vm.template)
 
     def abandon(self, channel: RunChannel) -> None:
-        """Whatever the run does from now on, nobody listens."""
+        """Listen no more to this run, whatever it does."""
         if self._channels.pop(channel.run, None) is not None:
             channel.close()
             self._leave(self.vms[channel.vm])
@@ -405,7 +407,7 @@ class WorkerProcess:
             settle(self._idle)
 
     def ping(self) -> None:
-        """To be called every half second."""
+        """Ping the worker; called every half second, it kills a worker that is silent for too long."""
         if not self.is_up:
             return
         if self._unanswered_pings >= UNANSWERED_PINGS:
@@ -538,7 +540,7 @@ class WorkerProcess:
             self._conclude()
 
     def lost(self) -> None:
-        """A socket ended: all that came by it has been heard.  The other one follows: the process is dead, or dies."""
+        """Hear that a socket ended, and all that came by it was heard: the process is dead, or dies."""
         self._open_sockets -= 1
         if self._child is not None:
             self._spawner.kill(self._child)
@@ -555,7 +557,7 @@ class WorkerProcess:
             self._clock.call_later(DEATH_LIMIT, self._conclude)
 
     def _conclude(self) -> None:
-        """It is dead: nothing more comes from it.  Tell whoever waits for something of it."""
+        """Note that the process is dead and nothing more comes from it; tell whoever waits for something of it."""
         if self.dead.done():
             return
         self.dead.set_result(None)

@@ -68,7 +68,7 @@ class FakeMachine(Pool):
 
 
 class FakeMonitors:
-    """What carries out monitor jobs: they succeed."""
+    """Carries out monitor jobs: they succeed."""
 
     def __init__(self) -> None:
         self.story: list[str] = []

@@ -1,4 +1,4 @@
-"""What a VM calls when no worker is around it, and what it comes to."""
+"""Callbacks for a VM without a worker, and how its script ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FakeCallbacks:
 
 
 def run_to_end(vm: VM, source: str) -> tuple[Ended, bytes, bytes]:
-    """How a script ends that asks for nothing: the outcome, its reason, and its traceback."""
+    """Run a script that calls no op; return the outcome, its reason, and its traceback."""
     assert vm.compile(b"x.lua", source.encode()) is None
     vm.begin(1, "run", wire.pack([{"job": "x"}, False]))
     told = vm.start(1)

@@ -39,7 +39,7 @@ _STORY: dict[type, str] = {
 
 
 def raw_frame(*messages: object) -> bytes:
-    """A frame of what is no message, perhaps."""
+    """Return a frame of anything, be it no message."""
     body = wire.pack(messages)
     return len(body).to_bytes(4, "little") + body
 
@@ -122,7 +122,7 @@ class FakeWorker:
             self.say(wire.ScriptLog(run, "info", b"line %d" % number + padding))
 
     def step(self, *runs: int, cpu_ms: int = 0) -> None:
-        """From now on these are what its threads are stepping, and each has used that much CPU."""
+        """Have its threads step these runs from now on; each has used that much CPU."""
         with memoryview(self._slots) as view, view.cast("Q") as numbers:
             for index, run in enumerate(runs):
                 numbers[index], numbers[wire.SLOTS + index] = run, cpu_ms

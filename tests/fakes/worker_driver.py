@@ -58,7 +58,7 @@ def take(heard: list[Message], kind: type[Heard], about: int | None) -> Heard | 
 
 
 class ZygoteDriver:
-    """A zygote of one's own."""
+    """Starts a zygote and speaks to it."""
 
     def __init__(self, environment: dict[str, str] | None = None, *, keeps_user: bool = False) -> None:
         self.control, theirs = socket.socketpair()
@@ -74,7 +74,7 @@ class ZygoteDriver:
         self.wait_for(wire.ZygoteReady)
 
     def wait_for(self, kind: type[Heard], about: int | None = None) -> Heard:
-        """The next message of this kind; `about`: its first field."""
+        """Wait for the next message of this kind, and with this first field if `about` is given."""
         until = time.monotonic() + PATIENCE
         while True:
             found = take(self._heard, kind, about)
@@ -107,7 +107,7 @@ class ZygoteDriver:
 
 
 class WorkerDriver:
-    """One worker."""
+    """Speaks to one worker."""
 
     def __init__(self, pid: int, main: socket.socket, bulk: socket.socket, slots: mmap.mmap) -> None:
         self.pid = pid
@@ -175,7 +175,7 @@ class WorkerDriver:
         )
 
     def run(self, source: str, *, run: int = 1, vm: int = 1, **options: Any) -> End:
-        """A script in a VM of its own, to its end."""
+        """Run a script in a VM of its own to its end."""
         limit = options.pop("limit", 64 << 20)
         reason = self.load(vm, source, limit=limit)
         assert reason is None, reason
@@ -261,7 +261,7 @@ class WorkerDriver:
                 raise Silence("the worker is still there")
 
     def evaluate(self, expressions: str, **options: Any) -> list[Any]:
-        """What they are worth in a script."""
+        """Return the values of these expressions in a script."""
         end = self.run(f"echo({expressions})", **options)
         assert end.ended == Ended.SUCCESS, end
         return next(arguments for _, name, arguments in reversed(self.asked) if name == "echo")
@@ -272,14 +272,14 @@ class WorkerDriver:
 
 
 def _forbid_to_change_user() -> None:
-    """Of what is executed by this process: without a right to do so root stays root."""
+    """Take the right to change the user from what this process executes: root then stays root."""
     pr_capbset_drop, cap_setuid = 24, 7
     ctypes.CDLL(None).prctl(pr_capbset_drop, cap_setuid, 0, 0, 0)
 
 
 @contextmanager
 def a_zygote(environment: dict[str, str] | None = None, *, keeps_user: bool = False) -> Iterator[ZygoteDriver]:
-    """`keeps_user`: for a test that does to the worker what only its own user may."""
+    """Start a zygote; `keeps_user` is for a test that does to the worker what only its own user may."""
     zygote = ZygoteDriver(environment, keeps_user=keeps_user)
     try:
         yield zygote

@@ -61,6 +61,12 @@ def test_any_number_of_tests_is_found(worker: WorkerDriver) -> None:
     assert len(end.result[0]) == 9000
 
 
+def test_more_tests_than_fit_into_a_message_are_an_error_and_cost_no_worker(worker: WorkerDriver) -> None:
+    end = names_in(worker, "for i = 1, 90000 do _G['test_number_' .. i] = print end")
+
+    assert (end.ended, end.reason) == (Ended.ERROR, "too many tests: their names fill more than 180,000 bytes")
+
+
 def test_a_file_that_fails_says_where(worker: WorkerDriver) -> None:
     end = names_in(worker, "x = 1", [("jobs/x/tests.lua", "\nerror('no luck')")])
 

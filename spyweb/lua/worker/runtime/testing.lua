@@ -9,6 +9,7 @@ local next, rawequal, rawget, sort, sub = raw.next, raw.rawequal, raw.rawget, ra
 local tonumber, type = raw.tonumber, raw.type
 local fail = internals.fail
 
+local MOST_NAMES = 180000           -- bytes, less than wire.MOST_RESULT
 local SHORT = 60                    -- bytes of a value that is shown in the first line
 local LONG = 4096                   -- bytes of each value that are shown at all
 local MAX_DEPTH = 100               -- of tables that are compared
@@ -160,7 +161,9 @@ local procedures = {}
 
 function procedures.tests(run, options)
   if not execute(run, options) then return end
-  run.packed = runtime.encode(test_names())
+  local names = runtime.encode(test_names())
+  if #names > MOST_NAMES then return fail_test(run, "too many tests: their names fill more than 180,000 bytes", "") end
+  run.packed = names
   shared.succeed(run)
 end
 
