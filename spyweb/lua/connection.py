@@ -56,10 +56,10 @@ class FlushQueue:
     def add(self, flush: Callable[[], None]) -> None:
         """Add a connection's flush, which is then called once."""
         if not self._flushes:
-            self._call_soon(self.flush)
+            self._call_soon(self.flush_all)
         self._flushes.append(flush)
 
-    def flush(self) -> None:
+    def flush_all(self) -> None:
         flushes = self._flushes
         if flushes:
             self._flushes = []
@@ -80,10 +80,10 @@ class SmallStream(asyncio.Protocol):
         self._reader = wire.FrameReader(wire.decode_from_worker, wire.SMALL_FRAME)
 
     def data_received(self, data: bytes) -> None:
-        self._flush_queue.flush()
+        self._flush_queue.flush_all()
         try:
             self._listener.received(self._reader.feed(data))
-            self._flush_queue.flush()
+            self._flush_queue.flush_all()
         except Exception as error:  # noqa: BLE001 - one worker's messages: nonsense costs that worker, not the loop
             self._listener.broke_protocol(error)
 
