@@ -1,14 +1,17 @@
+"""Answers of one JSON object a line."""
+
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
+from aiohttp import web
 
-from spyweb.web.api.streams import OPEN_STREAMS, OpenStreams
+from spyweb.web.api.streams import FLUSH, OPEN_STREAMS, OpenStreams, counted, stream
 from spyweb.web.app import socket_app
 from tests.fakes.client import Client, client_of, get_json, post_json
-from tests.fakes.daemon_service import FakeDaemonService
+from tests.fakes.daemon_service import FakeDaemonService, refused
 
 
 @pytest.fixture
@@ -43,3 +46,50 @@ async def test_one_that_has_been_read_makes_room(client: Client) -> None:
         async with client.get("/api/state/entries") as answer:
             assert answer.status == 200
             await answer.read()
+
+
+LINE = b"x" * (FLUSH // 2) + b"\n"
+
+
+async def lines(count: int, closed: list[str], *, is_broken: bool = False) -> AsyncGenerator[bytes, None]:
+    try:
+        for _ in range(count):
+            yield LINE
+        if is_broken:
+            raise refused("broken")
+    finally:
+        closed.append("closed")
+
+
+async def test_many_lines_leave_together_and_the_last_one_counts_them() -> None:
+    closed: list[str] = []
+    pieces = [piece async for piece in counted(lines(3, closed))]
+    assert pieces == [LINE * 2, LINE + b'{"end":3}\n']
+    assert closed == ["closed"]
+
+
+async def test_of_no_lines_there_is_the_count() -> None:
+    assert [piece async for piece in counted(lines(0, []))] == [b'{"end":0}\n']
+
+
+@pytest.mark.parametrize(
+    ("count", "status", "told"),
+    [
+        (1, 409, b'{"error":"broken","code":"refused"}'),  # nothing has left yet
+        (3, 200, b'{"error":"broken","code":"refused"}\n'),
+    ],
+)
+async def test_an_error_is_an_answer_or_once_lines_have_left_the_last_of_them(
+    count: int, status: int, told: bytes
+) -> None:
+    closed: list[str] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return await stream(request, counted(lines(count, closed, is_broken=True)))
+
+    app = socket_app(FakeDaemonService())
+    app.router.add_get("/broken", answer)
+    async with client_of(app) as client, client.get("/broken") as response:
+        assert response.status == status
+        assert (await response.read()).removeprefix(LINE * 2) == told
+    assert closed == ["closed"]
