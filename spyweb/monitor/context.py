@@ -15,7 +15,7 @@ from spyweb.monitor.hooks import ABSENT, NOTHING, ContextUpdate, HookChannel, Ho
 from spyweb.monitor.rules.exchange import FetchResponse
 from spyweb.monitor.rules.items import Item, ItemReader, items_to_lua, make_told
 from spyweb.monitor.rules.proxies import ProxyRotation
-from spyweb.monitor.rules.unread_names import warning_about
+from spyweb.monitor.rules.tables import warning_about
 from spyweb.monitor.telemetry import ERROR, SUCCESS, Stage, Telemetry
 from spyweb.monitor.unannounced import UnannouncedRecords
 from spyweb.ops.arguments import Mismatch

@@ -30,7 +30,7 @@ class MonitorRunner:
         self._unannounced: dict[JobId, UnannouncedRecords] = {}
         self._runs: dict[RunId, MonitorRun] = {}
 
-    async def iterate(self, job: LiveJob, run: Run, host: OpDispatcher, ctx: Mapping[str, object]) -> Ending:
+    async def run(self, job: LiveJob, run: Run, host: OpDispatcher, ctx: Mapping[str, object]) -> Ending:
         """Carry out a run; `ctx` is what the ctx of each cycle begins with."""
         version = self._version(job)
         if version is None:

@@ -51,7 +51,7 @@ HostFor = Callable[[LiveJob, Run, Observer | None], OpDispatcher]
 class Monitors(Protocol):
     """What carries out the runs of monitor jobs; the monitors are a floor above."""
 
-    async def iterate(self, job: LiveJob, run: Run, host: OpDispatcher, ctx: Mapping[str, object]) -> Ending: ...
+    async def run(self, job: LiveJob, run: Run, host: OpDispatcher, ctx: Mapping[str, object]) -> Ending: ...
 
     def cancel(self, run: RunId, why: Why) -> None: ...
 
@@ -251,7 +251,7 @@ class Runner:
         if event_id is not None and event is None:
             return failed("the change that started it is not stored any more")
         if job.spec.monitor:
-            return await self.monitors.iterate(job, run, host, ctx_of(run, event))
+            return await self.monitors.run(job, run, host, ctx_of(run, event))
         is_last = job.gone or run.id in self._observers or not may_retry(run, job.spec.retry)
         arguments: tuple[object, ...] = (ctx_of(run), not is_last)
         request = Request(

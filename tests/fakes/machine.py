@@ -74,8 +74,8 @@ class FakeMonitors:
         self.story: list[str] = []
         self.contexts: list[Mapping[str, object]] = []
 
-    async def iterate(self, job: LiveJob, run: Run, host: OpDispatcher, ctx: Mapping[str, object]) -> Ending:
-        self.story.append(f"iterate {job.id}")
+    async def run(self, job: LiveJob, run: Run, host: OpDispatcher, ctx: Mapping[str, object]) -> Ending:
+        self.story.append(f"run {job.id}")
         self.contexts.append(ctx)
         return SUCCESS
 

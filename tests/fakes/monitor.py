@@ -234,7 +234,7 @@ class Shop:
     def start(self, job: LiveJob | None = None, **trigger: object) -> Task[Ending]:
         job = job or make_monitor()
         run = Run(id=RunId(next(self.runs)), job=job.id, state=RunState.RUNNING, trigger={"type": "manual", **trigger})
-        return self.tasks.create_task(self.monitors.iterate(job, run, self.host, ctx_of(run)))
+        return self.tasks.create_task(self.monitors.run(job, run, self.host, ctx_of(run)))
 
     async def records(self) -> list[dict[str, str]]:
         """List the fields of all records, oldest first."""

@@ -25,7 +25,7 @@ from spyweb.monitor.rules.exchange import (
     result_to_lua,
 )
 from spyweb.monitor.rules.items import Item, ItemReader, Keywords, items_to_lua
-from spyweb.monitor.rules.reading import sequence
+from spyweb.monitor.rules.tables import sequence
 from spyweb.monitor.rules.texts import default_payload
 from spyweb.ops.arguments import Mismatch
 from spyweb.settings import HttpSettings

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from spyweb.lua.endings import as_text
 from spyweb.model import MIB, Monitor
-from spyweb.monitor.rules.reading import Table, positive_in, table_in, text_in, texts_in, value_in
+from spyweb.monitor.rules.tables import Table, positive_in, table_in, text_in, texts_in, value_in
 from spyweb.ops.arguments import read_integer, read_table
 from spyweb.ops.network.request import (
     Fetch,

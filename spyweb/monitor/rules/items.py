@@ -12,7 +12,7 @@ from itertools import chain, repeat
 from spyweb.cooperative import Steps
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import Monitor
-from spyweb.monitor.rules.reading import sequence
+from spyweb.monitor.rules.tables import sequence
 from spyweb.ops.arguments import Mismatch, read_table, read_text
 
 FIELDS, MATCHES = b"fields", b"matches"

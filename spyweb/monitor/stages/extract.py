@@ -14,7 +14,7 @@ from spyweb.monitor.context import CycleContext, CycleFailed, Skipped, in_one_st
 from spyweb.monitor.hooks import NOTHING, HookFailed
 from spyweb.monitor.rules.exchange import FetchResponse, response_to_lua
 from spyweb.monitor.rules.items import Item
-from spyweb.monitor.rules.reading import sequence
+from spyweb.monitor.rules.tables import sequence
 from spyweb.ops.arguments import Mismatch
 
 CONTENT_TYPE = b"content-type"

@@ -35,14 +35,11 @@ async def prepare(context: CycleContext) -> FetchRequest:
     )
     if said is NOTHING:
         raise Skipped
-    return _with_proxy(context, said if isinstance(said, FetchRequest) else request)
-
-
-def _with_proxy(context: CycleContext, request: FetchRequest) -> FetchRequest:
-    if request.proxy is not None:
-        return request
-    proxy = context.proxies.next_for(context.worker)
-    return request if proxy is None else replace(request, proxy=proxy.encode())
+    request = said if isinstance(said, FetchRequest) else request
+    if request.proxy is None:
+        proxy = context.proxies.next_for(context.worker)
+        request = request if proxy is None else replace(request, proxy=proxy.encode())
+    return request
 
 
 async def fetch(context: CycleContext, request: FetchRequest) -> FetchResult:
@@ -77,7 +74,8 @@ async def inspect(context: CycleContext, fetched: FetchResult) -> FetchResponse:
     """Return the response that is extracted: also an error page, unless after_fetch ends the cycle."""
     context.http_status = fetched.response.status if fetched.response else None
     if not context.has_hook("after_fetch"):
-        _remember(context, fetched)
+        if context.hooks:
+            context.learn_packed("last_fetch", answer.pack([result_to_lua(fetched)]))  # for the next hook
         return _response_or_fail(fetched)
     context.learn_packed("last_fetch", SAME_AS_ARGUMENT)
     read = in_one_step(partial(read_result, fetched=fetched))
@@ -85,12 +83,6 @@ async def inspect(context: CycleContext, fetched: FetchResult) -> FetchResponse:
     if said is NOTHING:
         raise Skipped
     return _response_or_fail(said if isinstance(said, FetchResult) else fetched)
-
-
-def _remember(context: CycleContext, fetched: FetchResult) -> None:
-    """Put the result into `ctx` for the next hook, where there may be one."""
-    if context.hooks:
-        context.learn_packed("last_fetch", answer.pack([result_to_lua(fetched)]))
 
 
 def _response_or_fail(fetched: FetchResult) -> FetchResponse:

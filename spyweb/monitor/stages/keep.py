@@ -36,34 +36,30 @@ async def keep(context: CycleContext, items: Sequence[Item]) -> list[StoredItem]
     context.new = 0
     if not items:
         return []
-    url = context.page_url
+    job, url = context.spec.id, context.page_url
     new: list[StoredItem] = []
     try:
         with context.telemetry.timed("store"):
             for start in range(0, len(items), AT_ONCE):
-                new += await _keep_some(context, items[start : start + AT_ONCE], url)
+                some = items[start : start + AT_ONCE]
+                records = [
+                    NewRecord(
+                        hash=hash_of(item.fields, context.monitor.hash_fields),
+                        fields=item.fields,
+                        matches=item.matches,
+                        url=url,
+                    )
+                    for item in some
+                ]
+                stored = await context.services.records.add(job, records, owed=context.announces)
+                new += [StoredItem(item, at) for item, at in zip(some, stored, strict=True) if at is not None]
     except StoreError as error:
         raise CycleFailed(f"not stored: {error}") from error
     finally:
         context.new = len(new)
     if new:
-        log.info("new items", job=context.spec.id, url=url, new=len(new), of=len(items))
+        log.info("new items", job=job, url=url, new=len(new), of=len(items))
     return new
-
-
-async def _keep_some(context: CycleContext, items: Sequence[Item], url: str) -> list[StoredItem]:
-    records = [_record(context, item, url) for item in items]
-    stored = await context.services.records.add(context.spec.id, records, owed=context.announces)
-    return [StoredItem(item, number) for item, number in zip(items, stored, strict=True) if number is not None]
-
-
-def _record(context: CycleContext, item: Item, url: str) -> NewRecord:
-    return NewRecord(
-        hash=hash_of(item.fields, context.monitor.hash_fields),
-        fields=item.fields,
-        matches=item.matches,
-        url=url,
-    )
 
 
 def hash_of(fields: Mapping[str, str], names: Sequence[str]) -> bytes:

@@ -324,11 +324,16 @@ NOT_UNDERSTOOD = [
     ("before_fetch", "a string", "error", f"{UNUSABLE}table expected, got string"),
     ("after_extract", {"title": "x"}, "error", f"{UNUSABLE}array expected, got a table with names in it"),
     ("before_store", [{"fields": {"x": {}}}], "error", f"{UNUSABLE}item 1: field 'x': string expected, got table"),
-    ("before_fetch", {"header": {}}, "warn", "nobody reads 'header' in what it returned: did you mean 'headers'?"),
-    ("before_fetch", {"a": 1}, "warn", "nothing of what it returned is a request: expected some of url, "),
-    ("after_fetch", {"a": 1}, "warn", "nothing of what it returned is a fetch result: expected ok, request, "),
-    ("after_fetch", {"respons": {}}, "warn", "nobody reads 'respons' in what it returned: did you mean 'response'?"),
-    ("override_fetch", {"a": 1}, "warn", "nothing of what it returned is a response: expected some of status, "),
+    ("before_fetch", {"header": {}}, "warn", "unknown name 'header' in what it returned: did you mean 'headers'?"),
+    ("before_fetch", {"a": 1}, "warn", "nothing in what it returned belongs to a request: expected some of url, "),
+    ("after_fetch", {"a": 1}, "warn", "nothing in what it returned belongs to a fetch result: expected ok, request, "),
+    ("after_fetch", {"respons": {}}, "warn", "unknown name 'respons' in what it returned: did you mean 'response'?"),
+    (
+        "override_fetch",
+        {"a": 1},
+        "warn",
+        "nothing in what it returned belongs to a response: expected some of status, ",
+    ),
 ]
 
 

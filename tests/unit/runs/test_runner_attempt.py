@@ -152,7 +152,7 @@ async def test_without_a_worker_the_run_has_failed(monkeypatch: pytest.MonkeyPat
 async def test_a_monitor_job_is_left_to_the_monitors() -> None:
     async with town() as t:
         await start(t, make_monitor(spec={"schedule": Never()}), {"type": "manual"})
-        assert (t.monitors.story, t.machine.story) == (["iterate shop"], [])
+        assert (t.monitors.story, t.machine.story) == (["run shop"], [])
         assert await t.record() == ["shop manual success"]
 
 
