@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from spyweb.model import Ending, Failure, JobId, Outcome, Retry, Run, RunState, TriggerType
+from spyweb.model import Ending, Failure, Outcome, Retry, Run, RunState, TriggerType
 from spyweb.runs.live import LiveJob
 from spyweb.runs.retry import retry_delay_ms
 from spyweb.runs.state_trigger import cause_of, depth_of, event_of, is_caused
 from spyweb.store.protocol import Change, NewRun, SkippedRange
 
 
-def losses(run: Run) -> int:
-    """Count the attempts before this one that were lost without fault."""
-    return _count(run, "lost")
-
-
 def tries(run: Run) -> int:
     """Return the number of this attempt without those lost without fault or cut short: they don't count as retries."""
-    return run.attempt - losses(run) - _count(run, "cut_short")
+    return run.attempt - _count(run, "lost") - _count(run, "cut_short")
 
 
 def _count(run: Run, name: str) -> int:
+    """Count the attempts before this one that were `lost` without fault, or `cut_short` by the end of their daemon."""
     count = run.trigger.get(name, 0)
     return count if isinstance(count, int) else 0
 
@@ -32,7 +28,7 @@ def may_retry(run: Run, retry: Retry) -> bool:
 
 def _retry_trigger(run: Run, lost: int, cut_short: int) -> Mapping[str, object]:
     first = run.trigger.get("of", run.id) if run.trigger.get("type") == TriggerType.RETRY else run.id
-    counts = {"lost": losses(run) + lost, "cut_short": _count(run, "cut_short") + cut_short}
+    counts = {"lost": _count(run, "lost") + lost, "cut_short": _count(run, "cut_short") + cut_short}
     carried = {**counts, "depth": depth_of(run.trigger), "cause": cause_of(run.trigger)}
     return {"type": TriggerType.RETRY.value, "of": first, **{name: value for name, value in carried.items() if value}}
 
@@ -61,7 +57,7 @@ def next_attempt(run: Run, ending: Ending, retry: Retry, now_ms: int, random: Ca
 
     An innocent loss starts again once, at once; a failure is retried after its delay.
     """
-    if ending.outcome is Outcome.LOST and not ending.guilty and not losses(run):
+    if ending.outcome is Outcome.LOST and not ending.guilty and not _count(run, "lost"):
         return _next_attempt(run, lost=1)
     if _is_failure(ending) and may_retry(run, retry):
         return _next_attempt(run, now_ms + retry_delay_ms(retry, tries(run), random))
@@ -78,7 +74,11 @@ def begin_again(run: Run) -> NewRun | None:
 
 def what_follows(run: Run, ending: Ending, jobs: Iterable[LiveJob], now_ms: int) -> Change:
     """Return what is recorded of the jobs that wait for this job to end so: a start, or that they were paused."""
-    waiting = [job for job in jobs if _waits_for(job, run.job, ending.outcome)]
+    waiting = [
+        job
+        for job in jobs
+        if any(after.job == run.job and ending.outcome in after.outcomes for after in job.spec.after)
+    ]
     return Change(
         new=_starts(run, ending, [job for job in waiting if not job.cursor.paused]),
         skipped=[_passed_over(job, run, now_ms) for job in waiting if job.cursor.paused],
@@ -109,7 +109,3 @@ def _starts(run: Run, ending: Ending, jobs: Sequence[LiveJob]) -> list[NewRun]:
     if depth_of(run.trigger):
         trigger["depth"] = depth_of(run.trigger)
     return [NewRun(job=job.id, state=RunState.WAITING, trigger=trigger, follows=run.id) for job in jobs]
-
-
-def _waits_for(job: LiveJob, ended: JobId, outcome: Outcome) -> bool:
-    return any(after.job == ended and outcome in after.outcomes for after in job.spec.after)

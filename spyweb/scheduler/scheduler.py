@@ -218,7 +218,10 @@ class Scheduler:
             job.cursor = job.recorded = each.cursor
             job.kept_since_ms = now_ms
             self._refused.pop(job.id, None)
-        self._space_out([job for job in jobs if self._is_overdue(job, now_ms)], now_ms)
+        overdue = [job for job in jobs if job.scheduled and _is_due(job, now_ms)]
+        step_ms = min(CATCH_UP_MS, CATCH_UP_MOST_MS / max(1, len(overdue)))
+        for position, job in enumerate(overdue):  # they do not fire all at once
+            job.not_before_ms = now_ms + round(position * step_ms)
 
     async def deactivate(self, jobs: Sequence[LiveJob]) -> None:
         """Let these jobs be due no longer: their files are gone."""
@@ -284,15 +287,10 @@ class Scheduler:
                 job.cursor = back
             self.watch(job)
 
-    def _is_overdue(self, job: LiveJob, now_ms: int) -> bool:
-        due_ms = next_due(job.spec.schedule, job.cursor.due_ms) if job.scheduled else None
-        return due_ms is not None and due_ms <= now_ms
 
-    def _space_out(self, jobs: Sequence[LiveJob], now_ms: int) -> None:
-        """Jobs that all have something to catch up on do not fire at once."""
-        step_ms = min(CATCH_UP_MS, CATCH_UP_MOST_MS / max(1, len(jobs)))
-        for position, job in enumerate(jobs):
-            job.not_before_ms = now_ms + round(position * step_ms)
+def _is_due(job: LiveJob, now_ms: int) -> bool:
+    due_ms = next_due(job.spec.schedule, job.cursor.due_ms)
+    return due_ms is not None and due_ms <= now_ms
 
 
 def _keeps_its_schedule(job: LiveJob) -> bool:
