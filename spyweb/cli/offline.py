@@ -26,7 +26,7 @@ from spyweb.store.access import no_access
 from spyweb.store.crypto.keys import find_key
 from spyweb.store.lock import hold_lock
 from spyweb.store.marker import Marker
-from spyweb.store.outbox_protocol import Message
+from spyweb.store.outbox_protocol import QueuedMessage
 from spyweb.store.protocol import Change, Store
 from spyweb.store.records_protocol import Record
 from spyweb.store.sqlite.damage import refuse_missing, size_of
@@ -82,7 +82,7 @@ class OfflineProject:
         return [view_record(record) for record in found]
 
     def messages(self, job: JobId | None, *, limit: int) -> list[MessageView]:
-        found: list[Message] = self.read(lambda store: store.outbox.unsent(job, limit), [])
+        found: list[QueuedMessage] = self.read(lambda store: store.outbox.unsent(job, limit), [])
         return [view_message(message) for message in found]
 
     def retry_messages(self, message: int | None) -> list[int]:

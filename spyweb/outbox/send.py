@@ -14,7 +14,7 @@ from spyweb.errors import FetchError
 from spyweb.ops.network.request import Fetch, Http, Response, clean_headers, parse_url
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox.messages import DesktopText
-from spyweb.store.outbox_protocol import Channel, Message
+from spyweb.store.outbox_protocol import Channel, QueuedMessage
 
 DELIVERY_HEADER = "X-SpyWeb-Delivery"
 TIMEOUT_S = 30.0
@@ -32,7 +32,7 @@ class DeliveryFailure:
     wait_ms: int = 0  # at least so long, as the receiver asks
 
 
-Send: TypeAlias = Callable[[Message], Awaitable[DeliveryFailure | None]]
+Send: TypeAlias = Callable[[QueuedMessage], Awaitable[DeliveryFailure | None]]
 
 
 class MessageTransport:
@@ -43,14 +43,14 @@ class MessageTransport:
         self._desktop = desktop
         self._clock = clock
 
-    async def send(self, message: Message) -> DeliveryFailure | None:
+    async def send(self, message: QueuedMessage) -> DeliveryFailure | None:
         match message.target.channel:
             case Channel.WEBHOOK:
                 return await self._post(message)
             case Channel.DESKTOP:
                 return await self._show(message)
 
-    async def _post(self, message: Message) -> DeliveryFailure | None:
+    async def _post(self, message: QueuedMessage) -> DeliveryFailure | None:
         try:
             fetch = Fetch(
                 url=parse_url(message.target.address.encode("utf-8", "replace")),
@@ -69,13 +69,13 @@ class MessageTransport:
         except FetchError as error:
             return DeliveryFailure(reason=f"{error.kind}: {error}")
 
-    async def _show(self, message: Message) -> DeliveryFailure | None:
+    async def _show(self, message: QueuedMessage) -> DeliveryFailure | None:
         text = msgspec.json.decode(message.payload, type=DesktopText)
         reason = await self._desktop.show(text.title, text.body, text.timeout_ms)
         return DeliveryFailure(reason=reason) if reason else None
 
 
-def headers_of(message: Message) -> dict[str, str]:
+def headers_of(message: QueuedMessage) -> dict[str, str]:
     given = {name.encode(): value.encode() for name, value in message.headers}
     cleaned = {name: value for name, value in clean_headers(given).items() if name.lower() != DELIVERY_HEADER.lower()}
     has_type = any(name.lower() == "content-type" for name in cleaned)

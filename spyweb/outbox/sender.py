@@ -25,7 +25,7 @@ from spyweb.outbox.messages import place_of
 from spyweb.outbox.send import DeliveryFailure, Send
 from spyweb.runs.retry import retry_delay_ms
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
-from spyweb.store.outbox_protocol import Channel, Message, Outbox, Target
+from spyweb.store.outbox_protocol import Channel, Outbox, QueuedMessage, Target
 
 log = structlog.get_logger()
 
@@ -40,7 +40,7 @@ PATIENCE = 5.0  # seconds before the store is asked again after it refused
 class AttemptResult(NamedTuple):
     """What one attempt came to; no failure means that the message has arrived."""
 
-    message: Message
+    message: QueuedMessage
     failure: DeliveryFailure | None
 
 
@@ -89,7 +89,7 @@ class OutboxSender:
             await self._attempted.wait()
             alarm.cancel()
 
-    async def due(self, job: JobId) -> list[Message]:
+    async def due(self, job: JobId) -> list[QueuedMessage]:
         """List what a job has to send now."""
         now_ms = self._clock.now_ms()
         unsent = await self._outbox.unsent(job, MOST_AT_ONCE)
@@ -118,7 +118,7 @@ class OutboxSender:
         except STORE_REFUSED as error:
             log.error("messages are left for the daemon", to=place_of(queue.target), reason=str(error))
 
-    async def unsent(self, job: JobId | None, limit: int) -> list[Message]:
+    async def unsent(self, job: JobId | None, limit: int) -> list[QueuedMessage]:
         """List what waits and what was given up, newest first."""
         return await self._outbox.unsent(job, limit)
 
@@ -182,7 +182,7 @@ class OutboxSender:
         elif not self._stopped:
             await self._attempt(queue, message)
 
-    async def _attempt(self, queue: TargetQueue, message: Message) -> None:
+    async def _attempt(self, queue: TargetQueue, message: QueuedMessage) -> None:
         queue.is_sending = True
         try:
             failure = await self._send_safely(message)
@@ -193,7 +193,7 @@ class OutboxSender:
             queue.is_sending = False
             self._attempted.set()
 
-    async def _send_safely(self, message: Message) -> DeliveryFailure | None:
+    async def _send_safely(self, message: QueuedMessage) -> DeliveryFailure | None:
         try:
             return await self._send(message)
         except Exception as error:  # one message's boundary: a fault must not end all sending
@@ -215,7 +215,7 @@ class OutboxSender:
             await self._put_off(message, failure, ends_ms, queue.misses)
         queue.attempted = None
 
-    async def _put_off(self, message: Message, failure: DeliveryFailure, ends_ms: int, misses: int) -> None:
+    async def _put_off(self, message: QueuedMessage, failure: DeliveryFailure, ends_ms: int, misses: int) -> None:
         now_ms = self._clock.now_ms()
         delay_ms = retry_delay_ms(BACKOFF, max(message.attempts + 1, misses), self._random)
         next_ms = min(now_ms + max(delay_ms, failure.wait_ms), ends_ms)
@@ -229,5 +229,5 @@ def _cancel(task: Task[None]) -> None:
     task.cancel()
 
 
-def about(message: Message) -> dict[str, object]:
+def about(message: QueuedMessage) -> dict[str, object]:
     return {"job": message.job, "channel": message.target.channel.value, "to": place_of(message.target)}

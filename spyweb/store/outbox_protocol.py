@@ -36,8 +36,8 @@ class NewMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message(NewMessage):
-    """A message that has not arrived yet."""
+class QueuedMessage(NewMessage):
+    """A message that the outbox keeps: it has not arrived yet, or is dead."""
 
     id: int
     delivery: str  # what the receiver knows it by, however often it is sent
@@ -64,7 +64,7 @@ class Outbox(Protocol):
     def targets(self) -> Future[list[Target]]:
         """Return the targets of messages that wait."""
 
-    def next(self, target: Target, now_ms: int) -> Future[Message | None]:
+    def next(self, target: Target, now_ms: int) -> Future[QueuedMessage | None]:
         """Return the message to be sent next, due or not; None when none waits.
 
         Messages go in the order in which they were added.  One that was put off holds up those behind it, unless
@@ -79,7 +79,7 @@ class Outbox(Protocol):
 
     def give_up(self, message: int, *, error: str) -> Future[None]: ...
 
-    def unsent(self, job: JobId | None, limit: int) -> Future[list[Message]]:
+    def unsent(self, job: JobId | None, limit: int) -> Future[list[QueuedMessage]]:
         """Return the messages that wait and the dead ones, newest first."""
 
     def retry(self, message: int | None) -> Future[list[int]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from spyweb.model import JobId
 
 if TYPE_CHECKING:
-    from spyweb.store.outbox_protocol import Message
+    from spyweb.store.outbox_protocol import QueuedMessage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class MessageView:
     error: str  # of the last of them
 
 
-def view_message(message: Message) -> MessageView:
+def view_message(message: QueuedMessage) -> MessageView:
     from spyweb.outbox.messages import place_of  # a command that asks a daemon does without the store
 
     is_dead = message.dead_ms is not None

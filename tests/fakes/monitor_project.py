@@ -22,7 +22,7 @@ from spyweb.runs.live import LiveJob
 from spyweb.runs.requests import by_hand
 from spyweb.settings import load_settings
 from spyweb.specs.discover import scan
-from spyweb.store.outbox_protocol import Message
+from spyweb.store.outbox_protocol import QueuedMessage
 
 ITEMS = """
 <div class="item"><h2><a href="/lamp">Lamp</a></h2><span class="price">5</span></div>
@@ -133,7 +133,7 @@ class MonitorProject:
         found = await self.runtime.store.records.list(JobId(self.name), limit=1000)
         return [dict(record.fields) for record in reversed(found)]
 
-    async def messages(self) -> list[Message]:
+    async def messages(self) -> list[QueuedMessage]:
         """What waits in the outbox; from now on it does not."""
         outbox, found = self.runtime.store.outbox, []
         for target in await outbox.targets():

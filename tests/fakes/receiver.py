@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from spyweb.outbox.send import DeliveryFailure
-from spyweb.store.outbox_protocol import Message, Target
+from spyweb.store.outbox_protocol import QueuedMessage, Target
 
 Answer = DeliveryFailure | Exception | None
 DOWN = DeliveryFailure(reason="connect: refused")
@@ -19,13 +19,13 @@ class Receiver:
     """Keeps what came, and when."""
 
     now_ms: Callable[[], int]
-    answers: dict[Target, Callable[[Message], Answer]] = field(default_factory=dict)  # others take everything
+    answers: dict[Target, Callable[[QueuedMessage], Answer]] = field(default_factory=dict)  # others take everything
     hung: set[Target] = field(default_factory=set)  # never answer
     attempts: list[tuple[int, str]] = field(default_factory=list)  # (when, payload)
     arrived: list[str] = field(default_factory=list)
     deliveries: list[str] = field(default_factory=list)
 
-    async def send(self, message: Message) -> DeliveryFailure | None:
+    async def send(self, message: QueuedMessage) -> DeliveryFailure | None:
         payload = message.payload.decode()
         self.attempts.append((self.now_ms(), payload))
         self.deliveries.append(message.delivery)
@@ -43,7 +43,7 @@ class Receiver:
         return [at_ms for at_ms, sent in self.attempts if sent == payload]
 
 
-def in_turn(*answers: Answer) -> Callable[[Message], Answer]:
+def in_turn(*answers: Answer) -> Callable[[QueuedMessage], Answer]:
     """One after the other, then everything is taken."""
     left = list(answers)
     return lambda _: left.pop(0) if left else None

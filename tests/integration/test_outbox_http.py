@@ -16,7 +16,7 @@ from spyweb.outbox import send as outbox_send
 from spyweb.outbox.messages import webhook_message
 from spyweb.outbox.send import MessageTransport
 from spyweb.settings import HttpSettings
-from spyweb.store.outbox_protocol import Message
+from spyweb.store.outbox_protocol import QueuedMessage
 from tests.fakes.hook import open_hook
 from tests.fakes.web_server import WebServer, open_raw_server
 
@@ -28,9 +28,9 @@ async def channels() -> AsyncIterator[MessageTransport]:
         yield MessageTransport(http=http, desktop=Desktop({}), clock=clock)
 
 
-def message_to(url: str, body: bytes = b'{"a":"\xc3\xa4"}') -> Message:
+def message_to(url: str, body: bytes = b'{"a":"\xc3\xa4"}') -> QueuedMessage:
     new = webhook_message(JobId("prices"), Webhook(url=url, headers=(("Authorization", "Bearer x"),)), body)
-    return Message(
+    return QueuedMessage(
         job=new.job,
         target=new.target,
         payload=new.payload,

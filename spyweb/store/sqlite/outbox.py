@@ -12,7 +12,7 @@ import msgspec
 
 from spyweb.clock import Clock
 from spyweb.model import JobId
-from spyweb.store.outbox_protocol import Channel, Message, NewMessage, Target
+from spyweb.store.outbox_protocol import Channel, NewMessage, QueuedMessage, Target
 from spyweb.store.sqlite import records
 from spyweb.store.sqlite.batch import OpKind
 from spyweb.store.sqlite.connections import Connections
@@ -74,7 +74,7 @@ class SqliteOutbox:
     def targets(self) -> Future[list[Target]]:
         return self._writer.submit(OpKind.READ, find_targets)
 
-    def next(self, target: Target, now_ms: int) -> Future[Message | None]:
+    def next(self, target: Target, now_ms: int) -> Future[QueuedMessage | None]:
         return self._writer.submit(OpKind.READ, find_next, target, now_ms)
 
     def done(self, message: int) -> Future[None]:
@@ -86,7 +86,7 @@ class SqliteOutbox:
     def give_up(self, message: int, *, error: str) -> Future[None]:
         return self._writer.submit(OpKind.WRITE, change, GIVE_UP, self._clock.now_ms(), error, message)
 
-    def unsent(self, job: JobId | None, limit: int) -> Future[list[Message]]:
+    def unsent(self, job: JobId | None, limit: int) -> Future[list[QueuedMessage]]:
         return self._writer.submit(OpKind.READ, find, job, limit)
 
     def retry(self, message: int | None) -> Future[list[int]]:
@@ -124,7 +124,7 @@ def find_targets(connection: sqlite3.Connection) -> list[Target]:
     return found
 
 
-def find_next(connection: sqlite3.Connection, target: Target, now_ms: int) -> Message | None:
+def find_next(connection: sqlite3.Connection, target: Target, now_ms: int) -> QueuedMessage | None:
     of_target = (target.channel.value, target.address)
     row = (
         connection.execute(IN_TURN, (*of_target, now_ms)).fetchone()
@@ -133,7 +133,7 @@ def find_next(connection: sqlite3.Connection, target: Target, now_ms: int) -> Me
     return read(row) if row else None
 
 
-def find(connection: sqlite3.Connection, job: JobId | None, limit: int) -> list[Message]:
+def find(connection: sqlite3.Connection, job: JobId | None, limit: int) -> list[QueuedMessage]:
     return [read(row) for row in connection.execute(LIST, (job, limit))]
 
 
@@ -143,9 +143,9 @@ def retry(connection: sqlite3.Connection, message: int | None, now_ms: int, targ
     return sorted(number for number, _, _ in rows)
 
 
-def read(row: MessageRow) -> Message:
+def read(row: MessageRow) -> QueuedMessage:
     number, delivery, job, channel, address, headers, payload, created_ms, next_ms, attempts, error, dead_ms = row
-    return Message(
+    return QueuedMessage(
         id=number,
         delivery=delivery,
         job=JobId(job),

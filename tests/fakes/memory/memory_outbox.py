@@ -10,14 +10,14 @@ from functools import partial
 from itertools import islice
 
 from spyweb.model import JobId
-from spyweb.store.outbox_protocol import Message, NewMessage, Target
+from spyweb.store.outbox_protocol import NewMessage, QueuedMessage, Target
 from tests.fakes.memory.memory_desk import Desk
 from tests.fakes.memory.memory_records import MemoryRecords
 
 
 @dataclass(slots=True)
 class Kept:
-    message: Message
+    message: QueuedMessage
     holds: bool = True
 
 
@@ -38,7 +38,7 @@ class MemoryOutbox:
     def targets(self) -> Future[list[Target]]:
         return self._desk.read(lambda: sorted({message.target for message in self._waiting()}))
 
-    def next(self, target: Target, now_ms: int) -> Future[Message | None]:
+    def next(self, target: Target, now_ms: int) -> Future[QueuedMessage | None]:
         return self._desk.read(self._next, target, now_ms)
 
     def done(self, message: int) -> Future[None]:
@@ -50,7 +50,7 @@ class MemoryOutbox:
     def give_up(self, message: int, *, error: str) -> Future[None]:
         return self._desk.write(self._give_up, message, error)
 
-    def unsent(self, job: JobId | None, limit: int) -> Future[list[Message]]:
+    def unsent(self, job: JobId | None, limit: int) -> Future[list[QueuedMessage]]:
         return self._desk.read(self._unsent, job, limit)
 
     def retry(self, message: int | None) -> Future[list[int]]:
@@ -70,7 +70,7 @@ class MemoryOutbox:
     def _add_one(self, new: NewMessage) -> int:
         self._last_id += 1
         now_ms = self._desk.clock.now_ms()
-        message = Message(
+        message = QueuedMessage(
             id=self._last_id,
             delivery=secrets.token_hex(16),
             job=new.job,
@@ -83,10 +83,10 @@ class MemoryOutbox:
         self._kept[message.id] = Kept(message)
         return message.id
 
-    def _waiting(self) -> list[Message]:
+    def _waiting(self) -> list[QueuedMessage]:
         return [kept.message for kept in self._kept.values() if kept.message.dead_ms is None]
 
-    def _next(self, target: Target, now_ms: int) -> Message | None:
+    def _next(self, target: Target, now_ms: int) -> QueuedMessage | None:
         waiting = [message for message in self._waiting() if message.target == target]
         in_turn = (message for message in waiting if self._kept[message.id].holds or message.next_ms <= now_ms)
         return next(in_turn, None) or min(waiting, key=lambda message: message.next_ms, default=None)
@@ -104,7 +104,7 @@ class MemoryOutbox:
             now_ms = self._desk.clock.now_ms()
             kept.message = replace(kept.message, error=error, attempts=kept.message.attempts + 1, dead_ms=now_ms)
 
-    def _unsent(self, job: JobId | None, limit: int) -> list[Message]:
+    def _unsent(self, job: JobId | None, limit: int) -> list[QueuedMessage]:
         found = (kept.message for kept in reversed(self._kept.values()) if job in (None, kept.message.job))
         return list(islice(found, limit))
 

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from spyweb.store.outbox_protocol import Message, NewMessage
+from spyweb.store.outbox_protocol import NewMessage, QueuedMessage
 from spyweb.store.sqlite.store import open_store
 from spyweb.views.outbox import view_message
 from tests.fakes.changes import NEWS, PRICES
@@ -76,7 +76,9 @@ def test_what_is_no_message_is_refused(project: Path, which: str) -> None:
 
 
 def test_a_running_daemon_is_asked(project: Path) -> None:
-    waiting = Message(id=5, job=PRICES, target=HOOK, payload=b"{}", delivery="x", created_ms=START_MS, next_ms=START_MS)
+    waiting = QueuedMessage(
+        id=5, job=PRICES, target=HOOK, payload=b"{}", delivery="x", created_ms=START_MS, next_ms=START_MS
+    )
     service = FakeDaemonService(unsent=[view_message(waiting)])
     with serve_daemon_socket(service, project / "data"):
         assert spyweb("outbox", "prices", root=project).table[0][0] == "5"

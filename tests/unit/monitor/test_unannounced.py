@@ -11,7 +11,7 @@ from spyweb.errors import StoreError
 from spyweb.model import Notification, OnHookError, Outcome, Webhook
 from spyweb.monitor.runner import MonitorRunner
 from spyweb.monitor.unannounced import UnannouncedRecords
-from spyweb.store.outbox_protocol import Channel, Message, Target
+from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
 from spyweb.store.records_protocol import NewRecord
 from tests.fakes.monitor import SHOP, URL, HookError, Shop, make_monitor, shop
 
@@ -21,7 +21,7 @@ OTHER = "http://other.example/"
 
 async def told(s: Shop) -> list[list[str]]:
     """The titles of each message to the webhook; they are taken out."""
-    messages: list[Message] = []
+    messages: list[QueuedMessage] = []
     while message := await s.store.outbox.next(Target(Channel.WEBHOOK, HOOK.url), s.clock.now_ms()):
         messages.append(message)
         await s.store.outbox.done(message.id)

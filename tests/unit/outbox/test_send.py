@@ -12,14 +12,14 @@ from spyweb.ops.network.request import Response
 from spyweb.ops.notify_desktop import Desktop
 from spyweb.outbox.messages import desktop_message
 from spyweb.outbox.send import DeliveryFailure, MessageTransport, judge, retry_after_ms
-from spyweb.store.outbox_protocol import Message, NewMessage
+from spyweb.store.outbox_protocol import NewMessage, QueuedMessage
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.findings import HOOK, message
 from tests.fakes.ops import FakeHttp, make_response
 
 
-def kept(new: NewMessage, **changes: object) -> Message:
-    found = Message(
+def kept(new: NewMessage, **changes: object) -> QueuedMessage:
+    found = QueuedMessage(
         job=new.job,
         target=new.target,
         payload=new.payload,

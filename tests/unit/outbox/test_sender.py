@@ -15,7 +15,7 @@ from spyweb.model import JobId
 from spyweb.outbox.send import DeliveryFailure
 from spyweb.outbox.sender import BACKOFF, PATIENCE, OutboxSender
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from spyweb.store.outbox_protocol import Message, Target
+from spyweb.store.outbox_protocol import QueuedMessage, Target
 from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
 from tests.fakes.findings import DESKTOP, HOOK, OTHER_HOOK, message
@@ -238,7 +238,7 @@ async def test_a_message_whose_sending_was_cut_off_is_sent_again_with_its_name(t
 async def test_at_a_stop_what_is_under_way_ends_and_nothing_more_begins(town: Town) -> None:
     slow, taken = asyncio.Event(), town.receiver.send
 
-    async def send(sent: Message) -> DeliveryFailure | None:
+    async def send(sent: QueuedMessage) -> DeliveryFailure | None:
         if sent.target == HOOK:
             await slow.wait()
         return await taken(sent)
@@ -277,7 +277,7 @@ async def test_what_the_store_finds_during_a_stop_is_left_for_the_next_daemon(
 ) -> None:
     find = town.store.outbox.next
 
-    async def find_slowly(target: Target, now_ms: int) -> Message | None:
+    async def find_slowly(target: Target, now_ms: int) -> QueuedMessage | None:
         await town.outbox_sender.wind_down(2)
         return await find(target, now_ms)
 
@@ -318,7 +318,7 @@ async def test_a_store_that_can_not_be_read_is_asked_again(
 ) -> None:
     find, refusals = town.store.outbox.next, [error]
 
-    def refuse_once(target: Target, now_ms: int) -> asyncio.Future[Message | None]:
+    def refuse_once(target: Target, now_ms: int) -> asyncio.Future[QueuedMessage | None]:
         if refusals:
             raise refusals.pop()
         return asyncio.ensure_future(find(target, now_ms))
@@ -457,7 +457,7 @@ async def test_the_dead_are_counted_and_forgotten(town: Town) -> None:
 async def test_a_message_added_while_the_store_finds_none_is_sent(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     find, late = town.store.outbox.next, [message("2")]
 
-    async def find_slowly(target: Target, now_ms: int) -> Message | None:
+    async def find_slowly(target: Target, now_ms: int) -> QueuedMessage | None:
         found = await find(target, now_ms)
         if found is None and late:
             await town.store.outbox.add([late.pop()])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spyweb.model import JobId
-from spyweb.store.outbox_protocol import Channel, Message, Target
+from spyweb.store.outbox_protocol import Channel, QueuedMessage, Target
 from spyweb.views.outbox import view_message
 
 ADDRESS = "https://user:password@hooks.example.org/services/secret?token=secret"
-WAITING = Message(
+WAITING = QueuedMessage(
     id=7,
     delivery="d7",
     job=JobId("shop"),
