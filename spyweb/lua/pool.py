@@ -232,19 +232,15 @@ class Pool:
     # Where runs begin
 
     def _admit(self, pending: PendingRun) -> None:
+        """Begin the run in its VM, or let it wait there until the VM is loaded."""
         if pending.ending.done():
             return
-        if pending.is_fresh:
-            self._begin_fresh(pending)
-        else:
-            self._begin_or_wait(self._vm_for(pending.request.code), pending)
-
-    def _begin_fresh(self, pending: PendingRun) -> None:
         code = pending.request.code
-        worker = self._worker_for(code, own=self._needs_own_worker(code))
-        worker.begin_fresh(pending, self._spares.get(code.job, 0))
-
-    def _begin_or_wait(self, vm: Vm, pending: PendingRun) -> None:
+        if pending.is_fresh:
+            worker = self._worker_for(code, own=self._needs_own_worker(code))
+            worker.begin_fresh(pending, self._spares.get(code.job, 0))
+            return
+        vm = self._vm_for(code)
         if vm.is_loaded:
             self._begin(vm, pending)
             return
@@ -266,17 +262,13 @@ class Pool:
         return self._supervisor.own_worker(code.job) if own else self._supervisor.least_loaded()
 
     def _vm_for(self, code: Code) -> Vm:
-        vms = self._vms.get(code.job)
-        vm = vms.get(code.generation) if vms else None
+        """Return the VM of this code, in a worker of its own if it needs one; a new one if there is none there."""
         own = self._needs_own_worker(code)
-        if vm is None:
-            return self._make_vm(code, own=own)
-        if own is (vm.worker.job is not None):
+        vm = self._vms.get(code.job, {}).get(code.generation)
+        if vm is not None and own is (vm.worker.job is not None):
             return vm
-        self._release(vm)
-        return self._make_vm(code, own=own)
-
-    def _make_vm(self, code: Code, *, own: bool) -> Vm:
+        if vm is not None:
+            self._release(vm)
         worker = self._worker_for(code, own=own)
         vm = worker.load_vm(code)
         self._vms.setdefault(code.job, {})[code.generation] = vm
@@ -320,18 +312,13 @@ class Pool:
     def ended(self, vm: Vm, channel: RunChannel, end: RunEnd) -> None:
         if vm.is_marked and vm.template is None:
             self._forget_vm(vm)
-        if end.ended is Ended.UNBEGUN:
-            self._begin_elsewhere(channel)
-        else:
+        if end.ended is not Ended.UNBEGUN:
             channel.pending.end(self._after(vm, endings.from_end(end)))
-        self._stop_if_empty(vm.worker)
-
-    def _begin_elsewhere(self, channel: RunChannel) -> None:
-        pending = channel.pending
-        if channel.why is not Why.NOTHING:
-            pending.end(endings.never_begun(channel.why))
+        elif channel.why is not Why.NOTHING:
+            channel.pending.end(endings.never_begun(channel.why))
         else:
-            self._try_again(pending, "its VM was gone before it could begin", guilty=False)
+            self._try_again(channel.pending, "its VM was gone before it could begin", guilty=False)
+        self._stop_if_empty(vm.worker)
 
     def _after(self, vm: Vm, ending: Ending) -> Ending:
         """End a quarantine with a clean run: the next one begins in a shared worker, with fresh globals."""
