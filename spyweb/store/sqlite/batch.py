@@ -13,15 +13,14 @@ from asyncio import Future
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from enum import Enum
-from functools import partial
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Self, TypeVar, TypeVarTuple
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
-import aiosqlite
 import structlog
 
 from spyweb.clock import Clock
 from spyweb.errors import NoAccess, StoreClosed, StoreCorrupt, StoreError
+from spyweb.store.sqlite.connection import Connection
 from spyweb.store.sqlite.failures import FAULTS, translate
 from spyweb.store.sqlite.file_identity import FileIdentity
 from spyweb.store.sqlite.pending_writes import PendingWrites
@@ -32,77 +31,6 @@ Ts = TypeVarTuple("Ts")
 # A batch holds the connection for about 5 us an op, and as many commits when it must be run again.
 BATCH_LIMIT = 512
 STEPS_OF_PROGRESS = 1_000_000  # of SQLite's machine, between two signs of life: below 0.1 s
-ROWS_AT_ONCE = 64  # aiosqlite wants it for its own cursors, which are not used here
-
-
-class Ear(Generic[T]):
-    """Stands where aiosqlite's thread expects the future of a call: what came of it is heard in the very turn of the
-    loop that the thread has woken, where a future's callback would be called in the next."""
-
-    __slots__ = ("_hear", "_loop")
-
-    def __init__(self, hear: Callable[[T | BaseException], None]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._hear = hear
-
-    def get_loop(self) -> asyncio.AbstractEventLoop:
-        return self._loop
-
-    def done(self) -> bool:
-        return False
-
-    def set_result(self, result: T) -> None:
-        self._hear(result)
-
-    def set_exception(self, error: BaseException) -> None:
-        self._hear(error)
-
-
-class Connection(aiosqlite.Connection):
-    """aiosqlite's connection and thread, which can also run a whole function there: its own calls take a
-    round trip between the threads for each statement."""
-
-    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
-        super().__init__(partial(self._keep, connect), ROWS_AT_ONCE)
-
-    def _keep(self, connect: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
-        """Known as soon as it is made: where nobody waits for it any more, its thread closes it as it ends."""
-        made = self._connection = connect()
-        return made
-
-    async def run(self, function: Callable[[sqlite3.Connection, *Ts], T], *arguments: *Ts) -> T:
-        result: T = await self._execute(function, self._conn, *arguments)  # type: ignore[no-untyped-call]
-        return result
-
-    def have_run(
-        self,
-        hear: Callable[[T | BaseException], None],
-        function: Callable[[sqlite3.Connection, *Ts], T],
-        *arguments: *Ts,
-    ) -> None:
-        """As `run`, with nobody waiting: `hear` is called on the loop with the result, or with what was raised."""
-        call = (Ear(hear), partial(function, self._conn, *arguments))
-        self._tx.put_nowait(call)  # type: ignore[arg-type]  # an Ear is all that it needs of a future
-
-    async def close(self) -> None:
-        """Gone with its thread, which by then has only to end."""
-        await super().close()
-        self._thread.join()
-
-    @classmethod
-    async def open(cls, connect: Callable[[], sqlite3.Connection]) -> Self:
-        connection = cls(connect)
-        try:
-            await connection
-        except asyncio.CancelledError:
-            # Its thread is still making files, perhaps in a folder that is about to be removed.
-            await asyncio.to_thread(connection._thread.join)
-            raise
-        except Exception:
-            # Its thread is about to tell the loop that it ends: wait, or the loop may be gone by then.
-            connection._thread.join()
-            raise
-        return connection
 
 
 class OpKind(Enum):
@@ -248,9 +176,7 @@ class BatchQueue:
         self._batch_since = 0.0
         self._went_on = 0.0  # when something last did
         self.pending_writes = PendingWrites()
-        self._is_awake = False
-        self._asleep = asyncio.Event()
-        self._asleep.set()
+        self._running: asyncio.Task[None] | None = None  # as long as there are ops
         self.is_closing = False
         self.loop = asyncio.get_running_loop()
         self.writes = self.batches = self.errors = 0
@@ -276,7 +202,8 @@ class BatchQueue:
             self.pending_writes.begin(subject)
         if not self._queue:
             self._queued_since = self._clock.monotonic()
-            self._wake()
+            if self._running is None:
+                self._running = self.loop.create_task(self._run_batches(), name="store")
         future: Future[T] = self.loop.create_future()
         self._queue.append(Op(kind, function, arguments, future, subject, after))
         return future
@@ -309,7 +236,7 @@ class BatchQueue:
 
     async def watch_progress(self) -> None:
         """Notice that a long op goes on."""
-        await self._connection.set_progress_handler(self._note_progress, STEPS_OF_PROGRESS)
+        await self._connection.run(set_progress_handler, self._note_progress)
 
     def _note_progress(self) -> None:
         """On the loop or the connection's thread, where anything but None would end the statement."""
@@ -318,38 +245,23 @@ class BatchQueue:
     async def close(self) -> None:
         """Let everything that is queued be committed, then close the connection."""
         self.is_closing = True
-        await self._asleep.wait()
+        if self._running:
+            await asyncio.wait([self._running])
         await self._connection.close()
 
-    def _wake(self) -> None:
-        """In the loop's next turn: what else is asked for in this one goes into the same batch."""
-        if not self._is_awake:
-            self._is_awake = True
-            self._asleep.clear()
-            self.loop.call_soon(self._go_on)
-
-    def _go_on(self) -> None:
+    async def _run_batches(self) -> None:
+        """Begin in the loop's next turn: what else is asked for in this one goes into the same batch."""
         try:
-            while self._queue and not self._batch:
+            while self._queue:
                 self._take_batch()
-            if self._batch:
-                self._connection.have_run(self._hear, commit, self._batch)
-                return
+                if self._batch:
+                    results = await self._connection.run(commit, self._batch)
+                    self._fault = ""
+                    self._answer(results)
         except Exception as error:  # noqa: BLE001 - the boundary of the queue: nothing may be left waiting
             self._fail_all(error)
-        self._is_awake = False
-        self._asleep.set()
-
-    def _hear(self, results: Results | BaseException) -> None:
-        try:
-            if isinstance(results, BaseException):
-                self._fail_all(results)
-            else:
-                self._fault = ""
-                self._answer(results)
-        except Exception as error:  # noqa: BLE001 - the boundary of the queue, as above
-            self._fail_all(error)
-        self._go_on()
+        finally:
+            self._running = None
 
     def _take_batch(self) -> None:
         """Ops cancelled so far are dropped; from here on, what is in the batch will be committed."""
@@ -426,3 +338,7 @@ def refusal_of(error: Exception, path: Path) -> Exception:
     """Of a store that is open, whose callers are told to expect StoreErrors.  NoAccess is for whoever opens one."""
     refusal = translate(error, path)
     return StoreError(str(refusal)) if isinstance(refusal, NoAccess) else refusal
+
+
+def set_progress_handler(connection: sqlite3.Connection, note: Callable[[], None]) -> None:
+    connection.set_progress_handler(note, STEPS_OF_PROGRESS)

@@ -21,8 +21,9 @@ from spyweb.store.crypto.sealing import PLAIN, Codec, codec_for
 from spyweb.store.lock import hold_database
 from spyweb.store.marker import Marker
 from spyweb.store.protocol import StoreStats
-from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue, Connection
+from spyweb.store.sqlite.batch import BATCH_LIMIT, BatchQueue
 from spyweb.store.sqlite.checkpoints import Checkpoints
+from spyweb.store.sqlite.connection import Connection
 from spyweb.store.sqlite.connections import Connections
 from spyweb.store.sqlite.damage import check, files_of, size_of, was_killed
 from spyweb.store.sqlite.events import SqliteEvents

@@ -9,13 +9,15 @@ from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Never
 
 import pytest
 import structlog
 
 from spyweb.errors import NoAccess, StoreClosed, StoreCorrupt, StoreError
 from spyweb.store.sqlite import failures
-from spyweb.store.sqlite.batch import STEPS_OF_PROGRESS, BatchQueue, Connection, Op, OpKind, Results, commit
+from spyweb.store.sqlite.batch import STEPS_OF_PROGRESS, BatchQueue, Op, OpKind, Results, commit
+from spyweb.store.sqlite.connection import Connection
 from tests.fakes.clock import FakeClock
 from tests.fakes.tables import Gate, make_table, numbers, put, put_all
 
@@ -331,28 +333,17 @@ async def test_closing_commits_what_is_queued(queue: BatchQueue, path: Path) -> 
 
 
 class Broken(Connection):
-    def have_run(self, *_: object) -> None:
+    """Its thread raises what no op has raised."""
+
+    async def run(self, *_: object) -> Never:
         raise RuntimeError("the thread is gone")
 
 
-class Failing(Connection):
-    """Its thread raises what no op has raised."""
-
-    def have_run(self, hear: Callable[..., None], *_: object) -> None:
-        def fail(connection: sqlite3.Connection) -> object:
-            raise RuntimeError("the thread is gone")
-
-        super().have_run(hear, fail)
-
-
-@pytest.mark.parametrize("kind", [Broken, Failing])
-async def test_when_batches_fail_as_a_whole_everybody_is_told(
-    kind: type[Connection], path: Path, clock: FakeClock
-) -> None:
+async def test_when_batches_fail_as_a_whole_everybody_is_told(path: Path, clock: FakeClock) -> None:
     told: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
-    queue = BatchQueue(await kind.open(partial(make_table, path)), path, clock, limit=1)
+    queue = BatchQueue(await Broken.open(partial(make_table, path)), path, clock, limit=1)
 
     first, second = queue.submit(OpKind.WRITE, put, 1), queue.submit(OpKind.WRITE, put, 2)
     for each in (first, second, queue.submit(OpKind.WRITE, put, 3)):
@@ -367,7 +358,9 @@ async def test_when_batches_fail_as_a_whole_everybody_is_told(
     await queue.close()
 
 
-async def test_a_lane_whose_batch_failed_as_a_whole_goes_on(queue: BatchQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_queue_whose_batch_failed_whole_goes_on(
+    queue: BatchQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
 
     def fail(*_: object) -> Results:
