@@ -358,9 +358,7 @@ async def test_when_batches_fail_as_a_whole_everybody_is_told(path: Path, clock:
     await queue.close()
 
 
-async def test_a_queue_whose_batch_failed_whole_goes_on(
-    queue: BatchQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_queue_whose_batch_failed_whole_goes_on(queue: BatchQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
 
     def fail(*_: object) -> Results:
