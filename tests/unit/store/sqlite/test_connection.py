@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.store.sqlite.connection import Connection
-from tests.unit.store.sqlite.test_batch import make_table
+from tests.fakes.tables import make_table
 
 
 async def test_functions_run_one_after_the_other_on_its_thread() -> None:
