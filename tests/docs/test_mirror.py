@@ -72,7 +72,9 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/integration/test_worker_cycles.py": ("lua/worker/runtime/cycle", "lua/worker/runtime/procedures"),
     "tests/integration/test_worker_requests.py": ("lua/worker/runtime/response", "lua/worker/runtime/server"),
     "tests/integration/test_worker_tests.py": ("lua/worker/runtime/testing",),
-    "tests/property/test_codec.py": ("lua/worker/runtime/codec", "lua/worker/runtime/encode"),
+    "tests/property/test_codec.py": (
+        "lua/worker/runtime/codec", "lua/worker/runtime/codes", "lua/worker/runtime/encode",
+    ),
     # The library's files are one thing to a script, and tested by what a script sees of them.
     "tests/unit/lua/worker/library/test_tables_freeze.py": ("lua/worker/library/access",),
     "tests/unit/lua/worker/library/test_values.py": (

@@ -162,7 +162,7 @@ def test_a_closed_vm_holds_nothing_and_closes_twice(vm: VM) -> None:
 def test_an_idle_vm_is_small(vm: VM) -> None:
     start(vm, b"function run(ctx) return 1 end")
 
-    assert vm.used < 66_000
+    assert vm.used < 62_000
 
 
 def script_run(vm: VM, run: int) -> None:
