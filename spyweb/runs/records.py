@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import asdict, replace
+
 from spyweb.lua.result import result_text
-from spyweb.model import Ending, Failure, Outcome, Run, RunId, TriggerType
+from spyweb.model import Ending, Failure, Outcome, Run, RunId, RunState, TriggerType
 from spyweb.runs.state_trigger import event_of, told_to_lua
 from spyweb.store.protocol import End, NewRun, SkippedRange
 from spyweb.store.values_protocol import ChangeEvent
@@ -45,6 +47,13 @@ def end_of(run: Run, ending: Ending, now_ms: int) -> End:
         note=ending.note,
         event=event_of(run.trigger),
     )
+
+
+def ended_run(run: Run, end: End) -> Run:
+    """Return the run as it stands on record once its end is committed."""
+    values = asdict(end)
+    del values["run"], values["event"]
+    return replace(run, state=RunState.ENDED, **values)
 
 
 def failed(reason: str) -> Ending:

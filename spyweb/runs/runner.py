@@ -28,7 +28,7 @@ from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.end_batcher import EndBatcher
 from spyweb.runs.followups import begin_again, may_retry, next_attempt, what_follows
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.records import ctx_of, end_of, failed, run_of, skip_of, unbegun
+from spyweb.runs.records import ctx_of, end_of, ended_run, failed, run_of, skip_of, unbegun
 from spyweb.runs.requests import ClaimedRun, DueRuns, Observer, RunRequest
 from spyweb.runs.run_queue import Admission, DelayedRun
 from spyweb.runs.state_trigger import conditions_of, event_of, is_caused, told_to_lua
@@ -229,7 +229,7 @@ class Runner:
                 ids = await self._commit(replace(follow, end=[end]))
         finally:
             self._leave(job, run)
-        job.last = end.applied_to(run)
+        job.last = ended_run(run, end)
         _log_end(run, ending)
         self._show_end(run, ending)
         self._line_up(follow.new, ids)

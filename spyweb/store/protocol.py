@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from spyweb.model import (
     Cursor,
@@ -84,25 +83,6 @@ class End(Struct, frozen=True, kw_only=True):
     items_new: int | None = None
     note: str = ""
     event: int | None = None  # the change event that had started it
-
-    def applied_to(self, run: Run) -> Run:
-        """Return the run as it stands on record once this is committed."""
-        return replace(
-            run,
-            state=RunState.ENDED,
-            ended_ms=self.ended_ms,
-            outcome=self.outcome,
-            failure=self.failure,
-            reason=self.reason,
-            traceback=self.traceback,
-            cpu_ms=self.cpu_ms,
-            storage_errors=self.storage_errors,
-            result=self.result,
-            http_status=self.http_status,
-            items_found=self.items_found,
-            items_new=self.items_new,
-            note=self.note,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from spyweb.clock import Clock
 from spyweb.errors import CursorMoved
 from spyweb.model import Cursor, JobId, Run, RunId, RunState
+from spyweb.runs.records import ended_run
 from spyweb.store.protocol import Begin, Change, End, NewRun, SkippedRange, StoreStats
 from spyweb.store.values_protocol import NO_HISTORY, HistoryRules
 from tests.fakes.memory.memory_desk import Desk
@@ -79,7 +80,7 @@ class MemoryRuns:
         run = self._runs.get(end.run)
         applies = run is not None and run.state is not RunState.ENDED
         if run is not None and applies:
-            self._put(end.applied_to(run))
+            self._put(ended_run(run, end))
         return applies
 
     def _begin(self, begin: Begin) -> None:

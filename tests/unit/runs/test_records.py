@@ -3,7 +3,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from spyweb.model import JobId, Outcome, RunId, RunState
-from spyweb.runs.records import ctx_of, end_of, run_of, skip_of, unbegun
+from spyweb.runs.records import ctx_of, end_of, ended_run, run_of, skip_of, unbegun
 from spyweb.store.protocol import NewRun
 from tests.fakes.machine import FAILED
 
@@ -31,9 +31,10 @@ def test_a_run_by_hand_was_scheduled_when_it_started() -> None:
 
 def test_an_ended_run_reads_as_it_is_recorded() -> None:
     ending = replace(FAILED, storage_errors=2, result=[b"a", 1], http_status=404, items_found=3, items_new=1, note="!")
-    run = end_of(run_of(RunId(3), NEW), ending, 70_000).applied_to(run_of(RunId(3), NEW))
+    before = run_of(RunId(3), NEW)
+    run = ended_run(before, end_of(before, ending, 70_000))
     assert run == replace(
-        run_of(RunId(3), NEW),
+        before,
         state=RunState.ENDED,
         ended_ms=70_000,
         outcome=Outcome.FAILED,
