@@ -84,15 +84,15 @@ class ZygoteClient:
 
     async def fork(self, clock: Clock, descriptors: list[int]) -> Child:
         ticket = next(self._tickets)
-        birth: Future[Child] = self._loop.create_future()
-        self._forks[ticket] = birth
+        forked: Future[Child] = self._loop.create_future()
+        self._forks[ticket] = forked
         self._say(wire.ForkWorker(ticket), descriptors)
         try:
-            if not await within(clock, FORK_LIMIT, birth):
+            if not await within(clock, FORK_LIMIT, forked):
                 raise ZygoteHangs
-            return birth.result()
+            return forked.result()
         finally:
-            birth.cancel()
+            forked.cancel()
             self._forks.pop(ticket, None)
 
     def kill(self, child: Child) -> None:
@@ -142,16 +142,16 @@ class ZygoteClient:
     def _forked(self, ticket: int, pid: int) -> None:
         child = Child(pid=pid, pidfd=_open_pidfd(pid), exited=self._loop.create_future())
         self._children[pid] = child
-        birth = self._forks.pop(ticket, None)
-        if birth is None or birth.done():
+        forked = self._forks.pop(ticket, None)
+        if forked is None or forked.done():
             self.kill(child)  # nobody waits for it any more
         else:
-            birth.set_result(child)
+            forked.set_result(child)
 
     def _fail(self, ticket: int, reason: str) -> None:
-        birth = self._forks.pop(ticket, None)
-        if birth and not birth.done():
-            birth.set_exception(PoolError(reason))
+        forked = self._forks.pop(ticket, None)
+        if forked and not forked.done():
+            forked.set_exception(PoolError(reason))
 
     def _reap(self, pid: int, exit_: Exit) -> None:
         child = self._children.pop(pid, None)

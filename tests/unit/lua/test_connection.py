@@ -28,7 +28,7 @@ class RememberingListener:
     """Keeps what it hears."""
 
     heard: list[FromWorker] = field(default_factory=list)
-    nonsense: list[Exception] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
     losses: int = 0
     most_bulk: int = wire.MAX_FRAME
 
@@ -36,7 +36,7 @@ class RememberingListener:
         self.heard.extend(messages)
 
     def broke_protocol(self, error: Exception) -> None:
-        self.nonsense.append(error)
+        self.errors.append(error)
 
     def lost(self) -> None:
         self.losses += 1
@@ -162,7 +162,7 @@ async def test_frames_arrive_whole_however_they_are_cut(world: World, which: str
         await settle()
 
     assert world.listener.heard == [first, second, third]
-    assert not world.listener.nonsense
+    assert not world.listener.errors
 
 
 async def test_a_shorter_message_after_a_longer_one_has_nothing_of_it(world: World) -> None:
@@ -192,20 +192,20 @@ def test_room_is_as_long_as_was_asked_for_and_the_largest_is_not_kept() -> None:
 
 @pytest.mark.parametrize("which", ["small", "bulk"])
 @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x01\x00\x00\x00\xc1", b"\x01\x00\x00\x00\x07"])
-async def test_nonsense_is_reported_and_not_raised(world: World, which: str, data: bytes) -> None:
+async def test_a_frame_that_cannot_be_right_is_reported_and_not_raised(world: World, which: str, data: bytes) -> None:
     getattr(world, which).send(data)
     await settle()
 
-    assert world.listener.nonsense
+    assert world.listener.errors
     assert not world.listener.heard
 
 
-async def test_an_empty_frame_after_a_good_one_is_nonsense_and_not_raised(world: World) -> None:
+async def test_an_empty_frame_after_a_good_one_is_reported_and_not_raised(world: World) -> None:
     world.bulk.sendall(wire.frame([OpCall(1, 1, "a", [b"x" * 3000])]) + bytes(4))
     await settle()
 
     assert world.listener.heard == [OpCall(1, 1, "a", [b"x" * 3000])]
-    assert len(world.listener.nonsense) == 1
+    assert len(world.listener.errors) == 1
     assert not world.listener.losses
 
 

@@ -657,7 +657,7 @@ async def test_a_pause_of_the_daemon_itself_kills_nobody(world: World) -> None:
     assert world.pool.stats().deaths == 0
 
 
-async def test_a_worker_that_talks_nonsense_is_killed(world: World) -> None:
+async def test_a_worker_that_breaks_the_protocol_is_killed(world: World) -> None:
     await world.begin(1, make_code())
     worker = world.worker_of(1)
 
@@ -733,7 +733,7 @@ async def test_the_others_on_a_stuck_worker_are_lost_after_a_grace_and_innocent(
 async def test_the_replacement_starts_before_the_kill(world: World) -> None:
     await world.begin(1, make_code())
     worker = world.worker_of(1)
-    world.spawner.is_mute = True  # it is born, and not ready
+    world.spawner.is_mute = True  # it is forked, and not ready
 
     worker.stuck(1)
     await world.clock.turn(5)
