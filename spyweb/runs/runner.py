@@ -180,13 +180,13 @@ class Runner:
         job = claim.job
         if claim.observer:
             self._observers[run.id] = claim.observer
-        if claim.replaces:
-            self._make_way(job)
         if run.state is RunState.RUNNING:
             self._spawn(run, self._live_through(job, run))
         elif job.gone:
             self._write_off([run], DELETED)
         else:
+            if claim.replaces:
+                self._make_way(job)
             job.queue.line_up(run)
 
     def _start_next(self, job: LiveJob) -> None:

@@ -660,3 +660,22 @@ async def test_a_job_that_comes_back_while_its_claim_is_on_its_way_is_busy_with_
         await t.clock.turn()
         assert not back.queue.is_busy
         assert await t.record() == ["prices manual success"]
+
+
+async def test_a_run_of_a_deleted_job_replaces_none_even_if_the_job_has_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with town() as t:
+        t.machine.held.add(PRICES)
+        await t.settle(job := make_job(schedule=Never(), overlap=Overlap.REPLACE))
+        t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+        with monkeypatch.context() as patch:
+            patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
+            t.runner.start_by_hand(job, BY_HAND)
+            delete(t, job)
+            t.live.add(make_job(schedule=Never(), overlap=Overlap.REPLACE))
+            await hanging.grant()
+        t.machine.finish(1)
+        await t.clock.turn()
+        assert await t.record() == ["prices manual success", "prices manual skipped"]
