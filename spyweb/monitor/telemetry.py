@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
-
-import msgspec
 
 from spyweb.clock import Clock
 from spyweb.lua import wire
@@ -73,7 +70,6 @@ class Telemetry:
         self._start_time = clock.now_ms() // 1000  # a whole number: os.date takes nothing else
         self._began = clock.monotonic()
         self._stages: dict[str, Stage] = {}
-        self._packed: dict[str, msgspec.Raw] = {}
         self.current = ""  # the stage under way, or the last one
 
     @contextmanager
@@ -101,48 +97,24 @@ class Telemetry:
     def note(self, stage: Stage) -> None:
         self._stages[stage.name] = stage
         self._memory = stage.memory
-        self._packed.pop(stage.name, None)
 
     def stages(self) -> list[Stage]:
         """List all stages, those that have not run too."""
-        return [self._stages.get(name) or _inactive(name) for name in STAGES]
+        return [self._stages.get(name) or Stage(name=name) for name in STAGES]
 
     @property
     def total_ms(self) -> float:
         return self.since(self._began)
 
     def packed(self) -> bytes:
-        """Pack it for the VM.  This is done for every hook, so each stage is packed once."""
+        """Pack it for the VM, as each hook gets it."""
         return wire.pack(
             [
                 {
                     "job_name": self._job_name,
                     "start_time": self._start_time,
                     "total_duration_ms": self.total_ms,
-                    "stages": [self._packed_stage(name) for name in STAGES],
+                    "stages": [stage.shown() for stage in self.stages()],
                 }
             ]
         )
-
-    def _packed_stage(self, name: str) -> msgspec.Raw:
-        stage = self._stages.get(name)
-        if stage is None:
-            return _packed_inactive(name)
-        packed = self._packed.get(name)
-        if packed is None:
-            packed = self._packed[name] = _pack(stage)
-        return packed
-
-
-@cache
-def _inactive(name: str) -> Stage:
-    return Stage(name=name)
-
-
-@cache
-def _packed_inactive(name: str) -> msgspec.Raw:
-    return _pack(_inactive(name))
-
-
-def _pack(stage: Stage) -> msgspec.Raw:
-    return msgspec.Raw(wire.pack(stage.shown()))

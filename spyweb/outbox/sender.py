@@ -9,7 +9,7 @@ the same X-SpyWeb-Delivery.  The result of an attempt is kept until the store ta
 from __future__ import annotations
 
 import asyncio
-from asyncio import Task, TaskGroup
+from asyncio import TaskGroup
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -71,6 +71,7 @@ class OutboxSender:
         outbox.on_added(self._take)
 
     async def deliver(self) -> None:
+        """Send what is in the outbox and what is added to it, until this is cancelled."""
         async with TaskGroup() as tasks:
             self._tasks = tasks
             try:
@@ -105,7 +106,7 @@ class OutboxSender:
         async with TaskGroup() as tasks:
             for target in targets:
                 task = tasks.create_task(self._send_due(job, TargetQueue(target)), name=f"send to {place_of(target)}")
-                alarms.append(self._clock.call_later(seconds, partial(_cancel, task)))
+                alarms.append(self._clock.call_later(seconds, task.cancel))
         for alarm in alarms:
             alarm.cancel()
 
@@ -223,10 +224,6 @@ class OutboxSender:
         if message.attempts == 0:
             again_in = format_duration(next_ms - now_ms)
             log.warning("a message has not arrived yet", **about(message), reason=failure.reason, again_in=again_in)
-
-
-def _cancel(task: Task[None]) -> None:
-    task.cancel()
 
 
 def about(message: QueuedMessage) -> dict[str, object]:
