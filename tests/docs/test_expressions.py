@@ -44,8 +44,6 @@ CACHES = {
     "extraction.worker.document._is_wrong": "_LONGEST_REMEMBERED",
     "lua.wire._foreign": "_LONGEST_NAME",
     "lua.worker.values._text": "the names of ops, in a worker",
-    "monitor.telemetry._inactive": "the names of stages, ours",
-    "monitor.telemetry._packed_inactive": "the names of stages, ours",
     "ops.network.client.machine_trust": "nothing",
     "schedules.cron.parse_cron": "LONGEST_TEXT",
     "schedules.cron.slices": "a rule and a zone that were parsed",
