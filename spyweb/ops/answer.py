@@ -1,33 +1,30 @@
-"""The quick way to answer an op: hand a future of the store on, as the op's results."""
+"""The results of an op that asks the store one thing and waits for nothing else."""
 
 from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar, TypeVarTuple
+from typing import Generic, TypeVar
 
 from spyweb.lua.session import Pending
 
-Source = TypeVar("Source")
-Ts = TypeVarTuple("Ts")
+T = TypeVar("T")
 Results = Sequence[object]
 
 NOTHING: Results = ()
 
 
-class StoreAnswer(Pending, Generic[Source]):
-    """A future of the store's, seen as the results of an op: `settle` makes them of it, and of what else it needs to
-    know, once somebody asks.
+class StoreAnswer(Pending, Generic[T]):
+    """The results of an op, made of a future of the store's by `settle` once it is done.
 
     It is the source that is waited for and cancelled.
     """
 
-    __slots__ = ("_known", "_settle")
+    __slots__ = ("_settle",)
 
-    def __init__(self, source: Future[Source], settle: Callable[[Future[Source], *Ts], Results], *known: *Ts) -> None:
+    def __init__(self, source: Future[T], settle: Callable[[Future[T]], Results]) -> None:
         self.source = source
-        self._settle: Callable[..., Results] = settle
-        self._known = known
+        self._settle = settle
 
     def result(self) -> Results:
-        return self._settle(self.source, *self._known)
+        return self._settle(self.source)

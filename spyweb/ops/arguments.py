@@ -40,7 +40,6 @@ class ArgumentReader:
     kind: str  # for the reference
     expected: str  # for error texts, in Lua's own words
     read: Read
-    exact: tuple[type, ...] = ()  # what is of just one of these types passes as it is
 
 
 def type_name(value: object) -> str:
@@ -163,11 +162,11 @@ def read_value(value: object) -> object:
     return value
 
 
-Text = Annotated[bytes, ArgumentReader("string", "string", read_text, (bytes,))]
-Int = Annotated[int, ArgumentReader("integer", "number", read_integer, (int,))]
-Number = Annotated[int | float, ArgumentReader("number", "number", read_number, (int, float))]
+Text = Annotated[bytes, ArgumentReader("string", "string", read_text)]
+Int = Annotated[int, ArgumentReader("integer", "number", read_integer)]
+Number = Annotated[int | float, ArgumentReader("number", "number", read_number)]
 Table = Annotated[dict[object, object], ArgumentReader("table", "table", read_table)]
-Value = Annotated[object, ArgumentReader("value", "value", read_value, (bytes, int, float, bool))]
+Value = Annotated[object, ArgumentReader("value", "value", read_value)]
 
 
 def reader_of(annotation: object) -> ArgumentReader:

@@ -54,10 +54,7 @@ class OpDispatcher:
         self._metrics.calls[name] += 1
         started = self._stalls.wall()
         try:
-            if tuple(map(type, arguments)) in operation.ready:
-                outcome = operation.handler(self._call, *arguments)
-            else:
-                outcome = operation.begin(self._call, arguments)
+            outcome = operation.begin(self._call, arguments)
         except Exception as error:  # noqa: BLE001 - one op's boundary: a fault in it fails the call, not the daemon
             return _failed(self._refusal(operation, error))
         finally:

@@ -2,9 +2,8 @@
 
 An op is `async def name(call: Call, key: Text, value: Text | None = None) -> …`: its name, signature and docstring are
 the argument checks, the error texts and the reference.  Where Lua's types say more than Python's, the decorator is
-given them too.  It returns a value, a tuple of several, or is annotated
-`-> None` and gives nothing.  An op that only hands on a future of the store is a plain `def` returning a Pending, such
-as an Answer: that saves a task for each call.
+given them too.  It returns a value, a tuple of several, or is annotated `-> None` and gives nothing.  An op that asks
+the store one thing is a plain `def` that returns a StoreAnswer: that saves a task for each call.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import TypeVar, get_type_hints, overload
 
 from spyweb.errors import OpError
@@ -28,7 +26,6 @@ class Parameter:
     expected: str  # what an error calls it
     optional: bool
     read: Read  # knows the default: gives it for nil
-    exact: tuple[type, ...]
 
     def __str__(self) -> str:
         return f"{self.name}?" if self.optional else self.name
@@ -60,26 +57,16 @@ class Operation:
     gives_nothing: bool
     doc: str
     types: LuaTypes
-    reads: tuple[Read, ...]
-    ready: frozenset[tuple[type, ...]]  # the types of arguments that need no reading: those of most calls
 
     @property
     def usage(self) -> str:
         return f"{self.name}({', '.join(map(str, self.parameters))})"
 
     def begin(self, call: object, given: Sequence[object]) -> object:
-        """Convert the arguments and call the handler; what it returns: a coroutine, a future or a Pending."""
-        try:
-            # not strict: arguments too many are ignored, and too few are seen below
-            values = [read(value) for read, value in zip(self.reads, given, strict=False)]
-        except Mismatch:
-            values = self._convert(given)
-        if len(values) < len(self.reads):
-            values = self._convert(given)
-        return self.handler(call, *values)
+        """Convert the arguments and call the handler; returns what it returns: a coroutine, a future or a Pending.
 
-    def _convert(self, given: Sequence[object]) -> list[object]:
-        """Convert the arguments once more, to fill in those that were left out, or to say which one is wrong."""
+        Arguments too many are ignored.  Raises OpError for one that is wrong.
+        """
         values = []
         for position, parameter in enumerate(self.parameters):
             omitted = position >= len(given)
@@ -88,7 +75,7 @@ class Operation:
             except Mismatch as mismatch:
                 reason = f"{parameter.expected} expected, got no value" if omitted else str(mismatch)
                 raise OpError(f"bad argument #{position + 1} to '{self.name}' ({reason})") from None
-        return values
+        return self.handler(call, *values)
 
 
 CATALOGUE: dict[str, Operation] = {}
@@ -135,15 +122,7 @@ def describe(name: str, handler: Callable[..., object], types: LuaTypes = NO_TYP
         gives_nothing=hints["return"] is type(None),
         doc=inspect.getdoc(handler) or "",
         types=types,
-        reads=tuple(parameter.read for parameter in parameters),
-        ready=_ready(parameters),
     )
-
-
-def _ready(parameters: Sequence[Parameter]) -> frozenset[tuple[type, ...]]:
-    least = sum(not parameter.optional for parameter in parameters)
-    counts = range(least, len(parameters) + 1)
-    return frozenset(kinds for count in counts for kinds in product(*(each.exact for each in parameters[:count])))
 
 
 def _parameter(parameter: inspect.Parameter, annotation: object) -> Parameter:
@@ -155,7 +134,6 @@ def _parameter(parameter: inspect.Parameter, annotation: object) -> Parameter:
         expected=reader.expected,
         optional=optional,
         read=_with_default(reader.read, parameter.default) if optional else reader.read,
-        exact=reader.exact,
     )
 
 

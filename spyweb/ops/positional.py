@@ -1,8 +1,7 @@
 """Make ops of the positional functions of `state`: timed, counted, and not raising for what a key holds or a disk does.
 
 They give their failure value and a text instead.  Only an argument of the wrong type raises, and a store that fails
-where the settings say so.  They are plain functions
-that hand the store's future on (see ops/answer.py).
+where the settings say so.
 """
 
 from __future__ import annotations
@@ -11,14 +10,13 @@ import asyncio
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
-from typing import Annotated, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Annotated, Concatenate, ParamSpec, TypeVar
 
 from spyweb.errors import OpError, StoreError, TooLarge
 from spyweb.lua import wire
-from spyweb.lua.session import Pending
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL, Value
-from spyweb.ops.answer import Results
+from spyweb.ops.answer import Results, StoreAnswer
 from spyweb.ops.arguments import ArgumentReader, read_text
 from spyweb.ops.op import op
 from spyweb.ops.rules.expiry import expiry_of
@@ -50,10 +48,7 @@ def read_key(value: object) -> bytes | Fields:
     return read_text(value)
 
 
-KeyOrTable = Annotated[bytes | Fields, ArgumentReader("string", "string", read_key, (bytes,))]
-
-
-new_tuple = tuple.__new__  # half of what a NamedTuple's own takes, for each op
+KeyOrTable = Annotated[bytes | Fields, ArgumentReader("string", "string", read_key)]
 
 
 class CallFailed(Exception):
@@ -64,44 +59,14 @@ class CallFailed(Exception):
         self.results = results
 
 
-class StoreQuestion(Pending, Generic[T]):
-    """A question to the store, and what its answer means to the script."""
-
-    __slots__ = ("_refusal", "_results", "began", "here")
-
-    here: PositionalCall  # who asked; told by whoever hands it on
-    began: float  # when, in seconds
-
-    def __init__(
-        self,
-        source: Future[T],
-        results: Callable[[T], Results],
-        refusal: Callable[[StoreError], Results] | None = None,  # None: the function's failure value, and the text
-    ) -> None:
-        self.source = source
-        self._results = results
-        self._refusal = refusal
-
-    def result(self) -> Results:
-        here, world = self.here, self.here.call.world
-        world.metrics.state.times.note(world.clock.monotonic() - self.began)
-        try:
-            return self._results(self.source.result())
-        except StoreError as error:
-            trouble = here.trouble(error)
-            if self._refusal:
-                return self._refusal(error)
-            if not isinstance(error, TooLarge):
-                raise_if_wanted(here.call, here.function, error)
-            return trouble
-
-
-class PositionalCall(NamedTuple):
+class PositionalCall:
     """One call of a positional function."""
 
-    call: Call
-    function: str
-    failure: object
+    def __init__(self, call: Call, function: str, failure: object) -> None:
+        self.call = call
+        self.function = function
+        self.failure = failure
+        self._began = call.world.clock.monotonic()
 
     @property
     def namespace(self) -> str:
@@ -119,7 +84,7 @@ class PositionalCall(NamedTuple):
     def subject(self, key: bytes) -> Subject:
         """Return what an error of this call names.  Raises CallFailed for a key that is too long."""
         limits = self.call.world.state
-        subject = new_tuple(Subject, (self.function, key, self.failure, limits.max_value_bytes))
+        subject = Subject(self.function, key, self.failure, limits.max_value_bytes)
         if len(key) > limits.max_key_bytes:
             raise CallFailed(subject.refusal(f"{len(key)} bytes are over the limit of {limits.max_key_bytes}"))
         return subject
@@ -161,14 +126,40 @@ class PositionalCall(NamedTuple):
     def reason(self, error: StoreError) -> str:
         return f"{error}, which is this job's memory limit" if isinstance(error, TooLarge) else str(error)
 
-    def change(self, key: bytes, transform: Transform) -> StoreQuestion[object]:
+    def change(self, key: bytes, transform: Transform) -> StoreAnswer[object]:
         """Apply a rule, whose result is what the script gets."""
         call = self.call
         source = call.world.store.values.transform(call.state_namespace, key, transform, origin=call.origin)
-        return StoreQuestion(source, as_they_are)
+        return self.answer(source, as_they_are)
 
-    def read(self, key: bytes, results: Callable[[Entry | None], Results]) -> StoreQuestion[Entry | None]:
-        return StoreQuestion(self.call.world.store.values.read(self.namespace, key), results)
+    def read(self, key: bytes, results: Callable[[Entry | None], Results]) -> StoreAnswer[Entry | None]:
+        return self.answer(self.call.world.store.values.read(self.namespace, key), results)
+
+    def answer(
+        self,
+        source: Future[T],
+        results: Callable[[T], Results],
+        refusal: Callable[[StoreError], Results] | None = None,
+    ) -> StoreAnswer[T]:
+        """Make the script's results of what the store answers.
+
+        Those of its failure are made by `refusal`; None: the function's failure value, and the text.
+        """
+
+        def settle(source: Future[T]) -> Results:
+            world = self.call.world
+            world.metrics.state.times.note(world.clock.monotonic() - self._began)
+            try:
+                return results(source.result())
+            except StoreError as error:
+                trouble = self.trouble(error)
+                if refusal:
+                    return refusal(error)
+                if not isinstance(error, TooLarge):
+                    raise_if_wanted(self.call, self.function, error)
+                return trouble
+
+        return StoreAnswer(source, settle)
 
 
 def as_one(found: object) -> Results:
@@ -184,40 +175,35 @@ def as_they_are(results: object) -> Results:
 def positional(
     name: str, *, failure: object, writes: bool = False, types: str, overloads: tuple[str, ...] = ()
 ) -> Callable[
-    [Callable[Concatenate[PositionalCall, P], StoreQuestion[T]]], Callable[Concatenate[Call, P], Awaitable[Results]]
+    [Callable[Concatenate[PositionalCall, P], StoreAnswer[T]]], Callable[Concatenate[Call, P], Awaitable[Results]]
 ]:
     """Make an op of a function that asks the store; `types` and `overloads` as those of `op`."""
 
     def decorate(
-        handler: Callable[Concatenate[PositionalCall, P], StoreQuestion[T]],
+        handler: Callable[Concatenate[PositionalCall, P], StoreAnswer[T]],
     ) -> Callable[Concatenate[Call, P], Awaitable[Results]]:
         @op(name=name, types=types, overloads=overloads)
         @wraps(handler)
         def begin(call: Call, /, *arguments: P.args, **named: P.kwargs) -> Awaitable[Results]:
-            here = new_tuple(PositionalCall, (call, name, failure))
-            world = call.world
+            here = PositionalCall(call, name, failure)
             if writes:
-                world.metrics.state.writes += 1
+                call.world.metrics.state.writes += 1
             else:
-                world.metrics.state.reads += 1
-            began = world.clock.monotonic()
+                call.world.metrics.state.reads += 1
+            if _are_large(arguments):
+                return begin_with_large(here, arguments)
             try:
-                if _are_large(arguments):
-                    return begin_with_large(here, began, arguments)
-                asked = handler(here, *arguments, **named)
+                return handler(here, *arguments, **named)
             except CallFailed as failed:
                 return _done(failed.results)
-            asked.here, asked.began = here, began
-            return asked
 
-        async def begin_with_large(here: PositionalCall, began: float, arguments: Sequence[object]) -> Results:
+        async def begin_with_large(here: PositionalCall, arguments: Sequence[object]) -> Results:
             prepared = await asyncio.to_thread(_prepare, arguments)
             try:
-                asked = handler(here, *prepared)  # type: ignore[arg-type, call-arg]
+                answer = handler(here, *prepared)  # type: ignore[arg-type, call-arg]
             except CallFailed as failed:
                 return failed.results
-            asked.here, asked.began = here, began
-            return await asked
+            return await answer
 
         return begin
 

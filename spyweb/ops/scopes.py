@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from spyweb.errors import StoreError
 from spyweb.model import Value
-from spyweb.ops.answer import Results
-from spyweb.ops.positional import Fields, PositionalCall, StoreQuestion, as_one
+from spyweb.ops.answer import Results, StoreAnswer
+from spyweb.ops.positional import Fields, PositionalCall, as_one
 from spyweb.ops.rules import updates
 from spyweb.ops.rules.expiry import expiry_of
 from spyweb.ops.rules.payload import Payload
@@ -35,13 +35,13 @@ class ScopedCall:
     def namespace(self) -> str:
         return scope_namespace(self.payload.scope())
 
-    def ask(self, source: Future[T], results: Callable[[T], Results]) -> StoreQuestion[T]:
-        return StoreQuestion(source, results, self.refuse)
+    def ask(self, source: Future[T], results: Callable[[T], Results]) -> StoreAnswer[T]:
+        return self.here.answer(source, results, self.refuse)
 
     def refuse(self, error: StoreError) -> Results:
         raise self.payload.refusal(self.payload.code, self.here.reason(error))
 
-    def change(self, transform: Transform) -> StoreQuestion[object]:
+    def change(self, transform: Transform) -> StoreAnswer[object]:
         call, key = self.here.call, self.payload.key()
         source = call.world.store.values.transform(self.namespace, key, transform, origin=call.origin)
         return self.ask(source, lambda result: (result,))
@@ -66,7 +66,7 @@ def there(here: PositionalCall, code: str, fields: Fields) -> ScopedCall:
     return ScopedCall(here, payload)
 
 
-def put(here: PositionalCall, fields: Fields) -> StoreQuestion[object]:
+def put(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
     call = there(here, "SET_ERROR", fields)
     value, expires_ms = call.payload.value(), call.expiry()
     return call.change(lambda entry: Put(value, expires_ms, change_of(entry, value)))
@@ -77,19 +77,19 @@ def change_of(entry: Entry | None, value: Value) -> dict[str, object]:
     return {"old_value": result_of(entry.value if entry else None), "new_value": result_of(value)}
 
 
-def get(here: PositionalCall, fields: Fields) -> StoreQuestion[Entry | None]:
+def get(here: PositionalCall, fields: Fields) -> StoreAnswer[Entry | None]:
     call = there(here, "GET_ERROR", fields)
     source = here.call.world.store.values.read(call.namespace, call.payload.key())
     return call.ask(source, lambda entry: (result_of(entry.value if entry else None),))
 
 
-def delete(here: PositionalCall, fields: Fields) -> StoreQuestion[object]:
+def delete(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
     """Watchers hear of it even when there was nothing."""
     call = there(here, "DELETE_ERROR", fields)
     return call.change(lambda entry: Drop(result_of(entry.value if entry else None), always_tell=True))
 
 
-def update(here: PositionalCall, fields: Fields) -> StoreQuestion[object]:
+def update(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
     call = there(here, "UPDATE_ERROR", fields)
     ops = call.payload.updates()
 
@@ -116,7 +116,7 @@ def _told(problem: UpdateError) -> dict[str, object]:
     return {"op_index": problem.op_index, "code": problem.code, "message": problem.message}
 
 
-def list_values(here: PositionalCall, fields: Fields) -> StoreQuestion[object]:
+def list_values(here: PositionalCall, fields: Fields) -> StoreAnswer[object]:
     """In the order of their creation."""
     call, values = there(here, "LIST_ERROR", fields), here.call.world.store.values
     source: Future[object] = values.gather(call.namespace, b"", _array_of, order=Order.CREATED, largest=here.largest)
@@ -127,14 +127,14 @@ def _array_of(items: Iterator[tuple[bytes, Entry]]) -> list[object]:
     return [entry.value for _, entry in items]
 
 
-def keys(here: PositionalCall, fields: Fields) -> StoreQuestion[list[bytes]]:
+def keys(here: PositionalCall, fields: Fields) -> StoreAnswer[list[bytes]]:
     call = there(here, "LIST_ERROR", fields)
     values = here.call.world.store.values
     source = values.keys(call.namespace, call.payload.pattern(), largest=here.largest)
     return call.ask(source, as_one)
 
 
-def list_groups(here: PositionalCall) -> StoreQuestion[list[str]]:
+def list_groups(here: PositionalCall) -> StoreAnswer[list[str]]:
     call = there(here, "LIST_GROUPS_ERROR", {})
     source = here.call.world.store.values.namespaces(SCOPES, largest=here.largest)
     return call.ask(source, lambda names: ({"groups": [name.removeprefix(SCOPES) for name in names]},))

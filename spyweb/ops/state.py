@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from spyweb.errors import StoreError
 from spyweb.ops import scopes
-from spyweb.ops.answer import Results
+from spyweb.ops.answer import Results, StoreAnswer
 from spyweb.ops.arguments import Int, Number, Table, Text, Value
 from spyweb.ops.op import OpFamily, op
-from spyweb.ops.positional import CallFailed, KeyOrTable, PositionalCall, StoreQuestion, as_one, as_they_are, positional
+from spyweb.ops.positional import CallFailed, KeyOrTable, PositionalCall, as_one, as_they_are, positional
 from spyweb.ops.rules import sloth
 from spyweb.ops.rules.expiry import remaining
 from spyweb.ops.world import Call
@@ -34,7 +34,7 @@ IN_MEMORY = ":memory:"  # what a store without a file calls its path
     types="(key: string, value: any, ttl?: number): boolean ok, string? message",
     overloads=("fun(options: {scope: string, key: string, value: any, ttl?: number}): StateChange",),
 )
-def put(here: PositionalCall, key: KeyOrTable, value: Value, ttl: Number | None = None) -> StoreQuestion[object]:
+def put(here: PositionalCall, key: KeyOrTable, value: Value, ttl: Number | None = None) -> StoreAnswer[object]:
     """Keep a value, for good or for `ttl` seconds; whatever expiry the key had is replaced.
 
     With a table `{scope, key, value, ttl?}` it gives `{old_value, new_value}`.
@@ -50,12 +50,12 @@ def put(here: PositionalCall, key: KeyOrTable, value: Value, ttl: Number | None 
     writes=True,
     types="(key: string, value: any, ttl: number): boolean ok, string? message",
 )
-def put_with_ttl(here: PositionalCall, key: Text, value: Value, ttl: Number) -> StoreQuestion[object]:
+def put_with_ttl(here: PositionalCall, key: Text, value: Value, ttl: Number) -> StoreAnswer[object]:
     """Keep a value for `ttl` seconds."""
     return _put(here, key, value, ttl)
 
 
-def _put(here: PositionalCall, key: bytes, value: object, ttl: float | None) -> StoreQuestion[object]:
+def _put(here: PositionalCall, key: bytes, value: object, ttl: float | None) -> StoreAnswer[object]:
     subject = here.subject(key)
     kept = here.value(subject, value, 2)
     return here.change(key, sloth.put(subject, kept, here.expiry(subject, ttl)))
@@ -67,7 +67,7 @@ def _put(here: PositionalCall, key: bytes, value: object, ttl: float | None) -> 
     types="(key: string, default?: any): any value, string? message",
     overloads=("fun(options: {scope: string, key: string}): any",),
 )
-def get(here: PositionalCall, key: KeyOrTable, default: Value = None) -> StoreQuestion[Entry | None]:
+def get(here: PositionalCall, key: KeyOrTable, default: Value = None) -> StoreAnswer[Entry | None]:
     """The value of a key, or the default.
 
     With a table `{scope, key}` the value or nil.
@@ -79,7 +79,7 @@ def get(here: PositionalCall, key: KeyOrTable, default: Value = None) -> StoreQu
 
 
 @positional("state.exists", failure=False, types="(key: string): boolean exists, string? message")
-def exists(here: PositionalCall, key: Text) -> StoreQuestion[Entry | None]:
+def exists(here: PositionalCall, key: Text) -> StoreAnswer[Entry | None]:
     """Whether there is such a key."""
     here.subject(key)
     return here.read(key, lambda entry: (entry is not None,))
@@ -92,7 +92,7 @@ def exists(here: PositionalCall, key: Text) -> StoreQuestion[Entry | None]:
     types="(key: string): boolean ok, string? message",
     overloads=("fun(options: {scope: string, key: string}): any",),
 )
-def delete(here: PositionalCall, key: KeyOrTable) -> StoreQuestion[object]:
+def delete(here: PositionalCall, key: KeyOrTable) -> StoreAnswer[object]:
     """Forget a key; true even when there was none.
 
     With a table `{scope, key}` it gives the old value.
@@ -104,15 +104,13 @@ def delete(here: PositionalCall, key: KeyOrTable) -> StoreQuestion[object]:
 
 
 @positional("state.clear", failure=False, writes=True, types="(pattern?: string): boolean ok, string? message")
-def clear(here: PositionalCall, pattern: Text = b"*") -> StoreQuestion[int]:
+def clear(here: PositionalCall, pattern: Text = b"*") -> StoreAnswer[int]:
     """Forget every key that matches, or all of them; never locks, and nothing of store_* or of scopes.
 
     More than 200 go bit by bit, so that no other job waits.
     """
     values = here.call.world.store.values
-    return StoreQuestion(
-        values.clear(here.namespace, here.pattern(pattern), origin=here.call.origin), lambda _: (True,)
-    )
+    return here.answer(values.clear(here.namespace, here.pattern(pattern), origin=here.call.origin), lambda _: (True,))
 
 
 @positional(
@@ -121,7 +119,7 @@ def clear(here: PositionalCall, pattern: Text = b"*") -> StoreQuestion[int]:
     types="(pattern?: string): string[]? keys, string? message",
     overloads=("fun(options: {scope: string, pattern?: string}): string[]",),
 )
-def keys(here: PositionalCall, pattern: KeyOrTable = b"*") -> StoreQuestion[list[bytes]]:
+def keys(here: PositionalCall, pattern: KeyOrTable = b"*") -> StoreAnswer[list[bytes]]:
     """All keys that match, sorted; `*` is any run of characters, `?` one.
 
     A pattern has at most 1,024 bytes.
@@ -131,7 +129,7 @@ def keys(here: PositionalCall, pattern: KeyOrTable = b"*") -> StoreQuestion[list
     if not isinstance(pattern, bytes):
         return scopes.keys(here, pattern)
     values = here.call.world.store.values
-    return StoreQuestion(values.keys(here.namespace, here.pattern(pattern), largest=here.largest), as_one)
+    return here.answer(values.keys(here.namespace, here.pattern(pattern), largest=here.largest), as_one)
 
 
 @positional(
@@ -140,14 +138,14 @@ def keys(here: PositionalCall, pattern: KeyOrTable = b"*") -> StoreQuestion[list
     types="(prefix?: string): table<string, any>? values, string? message",
     overloads=("fun(options: {scope: string}): any[]",),
 )
-def list_items(here: PositionalCall, prefix: KeyOrTable = b"") -> StoreQuestion[object]:
+def list_items(here: PositionalCall, prefix: KeyOrTable = b"") -> StoreAnswer[object]:
     """A table of the keys that begin so, each with its value.
 
     With a table `{scope}` an array of values, in the order of their creation.
     """
     if not isinstance(prefix, bytes):
         return scopes.list_values(here, prefix)
-    return StoreQuestion(
+    return here.answer(
         here.call.world.store.values.gather(here.namespace, prefix, _map_of, largest=here.largest), as_one
     )
 
@@ -157,13 +155,13 @@ def _map_of(items: Iterator[tuple[bytes, Entry]]) -> dict[bytes, object]:
 
 
 @positional("state.list_groups", failure=None, types="(): {groups: string[]} scopes")
-def list_groups(here: PositionalCall) -> StoreQuestion[list[str]]:
+def list_groups(here: PositionalCall) -> StoreAnswer[list[str]]:
     """All scopes that hold something: `{groups = {...}}`, sorted."""
     return scopes.list_groups(here)
 
 
 @positional("state.update", failure=None, writes=True, types="(options: StateUpdate): StateChange change")
-def update(here: PositionalCall, options: Table) -> StoreQuestion[object]:
+def update(here: PositionalCall, options: Table) -> StoreAnswer[object]:
     """Apply `ops` to the value of `key` in `scope`, all in one step; gives `{old_value, new_value, errors?}`.
 
     At most 10,000 ops.
@@ -174,16 +172,16 @@ def update(here: PositionalCall, options: Table) -> StoreQuestion[object]:
 @positional(
     "state.set_ttl", failure=False, writes=True, types="(key: string, seconds: number): boolean ok, string? message"
 )
-def set_ttl(here: PositionalCall, key: Text, seconds: Number) -> StoreQuestion[bool]:
+def set_ttl(here: PositionalCall, key: Text, seconds: Number) -> StoreAnswer[bool]:
     """Let a key end in so many seconds; never, for zero and less."""
     subject = here.subject(key)
     expires_ms = here.expiry(subject, seconds)
     source = here.call.world.store.values.expire(here.namespace, key, expires_ms)
-    return StoreQuestion(source, lambda is_there: (True,) if is_there else subject.refusal("there is no such key"))
+    return here.answer(source, lambda is_there: (True,) if is_there else subject.refusal("there is no such key"))
 
 
 @positional("state.get_ttl", failure=-1, types="(key: string): integer seconds, string? message")
-def get_ttl(here: PositionalCall, key: Text) -> StoreQuestion[Entry | None]:
+def get_ttl(here: PositionalCall, key: Text) -> StoreAnswer[Entry | None]:
     """Seconds that a key has left, rounded up; -1 when it never ends, -2 when it is not there."""
     here.subject(key)
     return here.read(key, lambda entry: (remaining(entry, here.now_ms),))
@@ -192,7 +190,7 @@ def get_ttl(here: PositionalCall, key: Text) -> StoreQuestion[Entry | None]:
 @positional(
     "state.increment", failure=None, writes=True, types="(key: string, delta?: number): number? sum, string? message"
 )
-def increment(here: PositionalCall, key: Text, delta: Number = 1) -> StoreQuestion[object]:
+def increment(here: PositionalCall, key: Text, delta: Number = 1) -> StoreAnswer[object]:
     """Add to a number, atomically, and give the sum; a missing key counts as 0."""
     subject = here.subject(key)
     return here.change(key, sloth.increment(subject, delta))
@@ -204,7 +202,7 @@ def increment(here: PositionalCall, key: Text, delta: Number = 1) -> StoreQuesti
     writes=True,
     types="(key: string, delta?: number): number? difference, string? message",
 )
-def decrement(here: PositionalCall, key: Text, delta: Number = 1) -> StoreQuestion[object]:
+def decrement(here: PositionalCall, key: Text, delta: Number = 1) -> StoreAnswer[object]:
     """Subtract from a number, atomically, and give the difference; a missing key counts as 0."""
     subject = here.subject(key)
     return here.change(key, sloth.increment(subject, -delta))
@@ -216,7 +214,7 @@ def decrement(here: PositionalCall, key: Text, delta: Number = 1) -> StoreQuesti
     writes=True,
     types="(key: string, value: string|number): integer? length, string? message",
 )
-def append(here: PositionalCall, key: Text, value: Text) -> StoreQuestion[object]:
+def append(here: PositionalCall, key: Text, value: Text) -> StoreAnswer[object]:
     """Add to the end of a text, and give its length in bytes; a missing key is an empty text."""
     return here.change(key, sloth.append(here.subject(key), value))
 
@@ -227,7 +225,7 @@ def append(here: PositionalCall, key: Text, value: Text) -> StoreQuestion[object
     writes=True,
     types="(key: string, old: any, new: any): boolean swapped, string? message",
 )
-def compare_swap(here: PositionalCall, key: Text, old: Value, new: Value) -> StoreQuestion[object]:
+def compare_swap(here: PositionalCall, key: Text, old: Value, new: Value) -> StoreAnswer[object]:
     """Put `new` in the place of `old`, if that is what is there, and say whether it was.
 
     nil is what a missing key holds; tables are compared deeply.
@@ -241,20 +239,20 @@ def compare_swap(here: PositionalCall, key: Text, old: Value, new: Value) -> Sto
 @positional(
     "state.list_push", failure=-1, writes=True, types="(key: string, item: any): integer? length, string? message"
 )
-def list_push(here: PositionalCall, key: Text, item: Value) -> StoreQuestion[object]:
+def list_push(here: PositionalCall, key: Text, item: Value) -> StoreAnswer[object]:
     """Add to the end of a list, and give its length; a missing key is an empty list."""
     subject = here.subject(key)
     return here.change(key, sloth.list_push(subject, here.item(subject, item, 2)))
 
 
 @positional("state.list_pop", failure=None, writes=True, types="(key: string): any item, string? message")
-def list_pop(here: PositionalCall, key: Text) -> StoreQuestion[object]:
+def list_pop(here: PositionalCall, key: Text) -> StoreAnswer[object]:
     """Take the last item of a list away and give it; nil when there is none."""
     return here.change(key, sloth.list_pop(here.subject(key)))
 
 
 @positional("state.list_length", failure=0, types="(key: string): integer length, string? message")
-def list_length(here: PositionalCall, key: Text) -> StoreQuestion[Entry | None]:
+def list_length(here: PositionalCall, key: Text) -> StoreAnswer[Entry | None]:
     """How many items a list has; none for a missing key."""
     subject = here.subject(key)
     return here.read(key, lambda entry: sloth.list_length(subject, entry))
@@ -263,7 +261,7 @@ def list_length(here: PositionalCall, key: Text) -> StoreQuestion[Entry | None]:
 @positional(
     "state.history", failure=None, types="(key: string, count?: integer): StateVersion[]? versions, string? message"
 )
-def history(here: PositionalCall, key: Text, count: Int | None = None) -> StoreQuestion[list[Entry]]:
+def history(here: PositionalCall, key: Text, count: Int | None = None) -> StoreAnswer[list[Entry]]:
     """The versions of a key, newest first: an array of `{version, value, updated_at}`.
 
     Past ones are kept where `[state.history]` in the settings says so.
@@ -271,7 +269,7 @@ def history(here: PositionalCall, key: Text, count: Int | None = None) -> StoreQ
     here.subject(key)
     limit = None if count is None else max(0, count)
     source = here.call.world.store.values.history(here.namespace, key, limit, largest=here.largest)
-    return StoreQuestion(source, lambda entries: ([_version(entry) for entry in entries],))
+    return here.answer(source, lambda entries: ([_version(entry) for entry in entries],))
 
 
 def _version(entry: Entry) -> dict[str, object]:
@@ -279,11 +277,11 @@ def _version(entry: Entry) -> dict[str, object]:
 
 
 @positional("state.get_version", failure=None, types="(key: string, version: integer): any value, string? message")
-def get_version(here: PositionalCall, key: Text, version: Int) -> StoreQuestion[Entry | None]:
+def get_version(here: PositionalCall, key: Text, version: Int) -> StoreAnswer[Entry | None]:
     """The value that a key had in that version; nil when it is not kept."""
     here.subject(key)
     source = here.call.world.store.values.version(here.namespace, key, version)
-    return StoreQuestion(source, lambda entry: (entry.value if entry else None,))
+    return here.answer(source, lambda entry: (entry.value if entry else None,))
 
 
 @op(name="state.rollback", types="(key: string, version: integer): boolean ok, string? message")
@@ -304,9 +302,9 @@ async def rollback(call: Call, key: Text, version: Int) -> Results:
 
 
 @positional("state.stats", failure=None, types="(): StateStats? stats, string? message")
-def stats(here: PositionalCall) -> StoreQuestion[ValueStats]:
+def stats(here: PositionalCall) -> StoreAnswer[ValueStats]:
     """What there is of stored values, and how long the functions of `state` took since start."""
-    return StoreQuestion(here.call.world.store.values.stats(here.namespace), lambda found: (_stats(here, found),))
+    return here.answer(here.call.world.store.values.stats(here.namespace), lambda found: (_stats(here, found),))
 
 
 def _stats(here: PositionalCall, found: ValueStats) -> dict[str, object]:

@@ -2,14 +2,15 @@
 
 A failing store is logged and counted in the run, and the call gives nil, nothing, or its default; it raises into these
 only where the settings say so (`on_error` of [store], `on_store_error` of a job).  A key that is too long is such a
-failure.  They are plain functions that hand the store's future on (see ops/answer.py).
+failure.
 """
 
 from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import structlog
 
@@ -22,7 +23,7 @@ from spyweb.ops.arguments import Int, Text
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.world import Call
 from spyweb.store.protocol import GLOBAL
-from spyweb.store.values_protocol import Origin, Values
+from spyweb.store.values_protocol import Values
 
 FAMILY = OpFamily(
     name="stored values",
@@ -33,7 +34,7 @@ FAMILY = OpFamily(
 LOGGED_PER_RUN = 10  # failures; a loop over a full disk must not fill the log as well
 
 NIL: Results = (None,)
-Kept = TypeVar("Kept")
+T = TypeVar("T")
 
 log = structlog.get_logger()
 
@@ -41,49 +42,45 @@ log = structlog.get_logger()
 @op(types="(key: string|number, value: string|number)")
 def store_set(call: Call, key: Text, value: Text) -> StoreAnswer[None]:
     """Keep a text, or a number as its text, under a key of this job's own, of at most 4 KB."""
-    source = (
-        call.world.store.values.set(call.namespace, key, value, origin=call.origin)
-        if len(key) <= KEY
-        else _refused(key)
+    return _ask(
+        call, "store_set", key, lambda values: values.set(call.namespace, key, value, origin=call.origin), NOTHING
     )
-    return _ask(call, "store_set", NOTHING, source)
 
 
 @op(types="(key: string|number): string? value")
 def store_get(call: Call, key: Text) -> StoreAnswer[bytes | None]:
     """The text under a key of this job's own, or nil."""
-    source = _values(call, key).get(call.namespace, key)
-    return _ask(call, "store_get", NIL, source)
+    return _ask(call, "store_get", key, lambda values: values.get(call.namespace, key))
 
 
 @op(types="(key: string|number)")
 def store_delete(call: Call, key: Text) -> StoreAnswer[None]:
     """Forget a key of this job's own; a missing one is fine."""
-    source = (
-        call.world.store.values.delete(call.namespace, key, origin=call.origin) if len(key) <= KEY else _refused(key)
+    return _ask(
+        call, "store_delete", key, lambda values: values.delete(call.namespace, key, origin=call.origin), NOTHING
     )
-    return _ask(call, "store_delete", NOTHING, source)
 
 
 @op(types="(key: string|number, value: string|number)")
 def global_store_set(call: Call, key: Text, value: Text) -> StoreAnswer[None]:
     """Keep a text, or a number as its text, under a key that all jobs share, of at most 4 KB."""
-    source = _values(call, key).set(GLOBAL, key, value, origin=call.origin)
-    return _ask(call, "global_store_set", NOTHING, source)
+    return _ask(
+        call, "global_store_set", key, lambda values: values.set(GLOBAL, key, value, origin=call.origin), NOTHING
+    )
 
 
 @op(types="(key: string|number): string? value")
 def global_store_get(call: Call, key: Text) -> StoreAnswer[bytes | None]:
     """The text under a key that all jobs share, or nil."""
-    source = _values(call, key).get(GLOBAL, key)
-    return _ask(call, "global_store_get", NIL, source)
+    return _ask(call, "global_store_get", key, lambda values: values.get(GLOBAL, key))
 
 
 @op(types="(key: string|number)")
 def global_store_delete(call: Call, key: Text) -> StoreAnswer[None]:
     """Forget a key that all jobs share; a missing one is fine."""
-    source = _values(call, key).delete(GLOBAL, key, origin=call.origin)
-    return _ask(call, "global_store_delete", NOTHING, source)
+    return _ask(
+        call, "global_store_delete", key, lambda values: values.delete(GLOBAL, key, origin=call.origin), NOTHING
+    )
 
 
 @op(types="(key: string|number, default: integer, delta: integer): integer sum")
@@ -93,56 +90,34 @@ def global_store_incr(call: Call, key: Text, default: Int, delta: Int) -> StoreA
     A missing key, or a text that is not a whole number, counts as `default`.  When the sum leaves 64 bits, nothing is
     written and `default` is given.
     """
-    source = (
-        call.world.store.values.increment(GLOBAL, key, default, delta, origin=call.origin)
-        if len(key) <= KEY
-        else _refused(key)
+    return _ask(
+        call,
+        "global_store_incr",
+        key,
+        lambda values: values.increment(GLOBAL, key, default, delta, origin=call.origin),
+        (default,),
     )
-    return _ask(call, "global_store_incr", (default,), source)
 
 
-class _Refusing:
-    """Stands for the store where a key is too long."""
+def _ask(
+    call: Call, name: str, key: bytes, ask: Callable[[Values], Future[T]], otherwise: Results = NIL
+) -> StoreAnswer[T]:
+    """Ask the store; `otherwise` is what a failure gives, NOTHING where the op gives nothing anyway."""
 
-    def get(self, namespace: str, key: bytes) -> Future[bytes | None]:
-        return _refused(key)
+    def settle(source: Future[T]) -> Results:
+        try:
+            value = source.result()
+        except StoreError as error:
+            count_failure(call, name, error)
+            raise_if_wanted(call, name, error)
+            return otherwise
+        return NOTHING if otherwise is NOTHING else (value,)
 
-    def set(self, namespace: str, key: bytes, value: bytes, *, origin: Origin) -> Future[None]:
-        return _refused(key)
-
-    def delete(self, namespace: str, key: bytes, *, origin: Origin) -> Future[None]:
-        return _refused(key)
-
-    def increment(self, namespace: str, key: bytes, default: int, delta: int, *, origin: Origin) -> Future[int]:
-        return _refused(key)
-
-
-_REFUSING = _Refusing()
-
-
-def _values(call: Call, key: bytes) -> Values | _Refusing:
-    return call.world.store.values if len(key) <= KEY else _REFUSING
-
-
-def _refused(key: bytes) -> Future[Any]:
-    refused: Future[Any] = asyncio.get_running_loop().create_future()
+    if len(key) <= KEY:
+        return StoreAnswer(ask(call.world.store.values), settle)
+    refused: Future[T] = asyncio.get_running_loop().create_future()
     refused.set_exception(StoreError(too_large("the key", len(key), KEY)))
-    return refused
-
-
-def _ask(call: Call, name: str, otherwise: Results, source: Future[Kept]) -> StoreAnswer[Kept]:
-    """Return the question to the store; `otherwise` is what a failure gives."""
-    return StoreAnswer(source, _settle, call, name, otherwise)
-
-
-def _settle(source: Future[Kept], call: Call, name: str, otherwise: Results) -> Results:
-    try:
-        value = source.result()
-    except StoreError as error:
-        count_failure(call, name, error)
-        raise_if_wanted(call, name, error)
-        return otherwise
-    return NOTHING if otherwise is NOTHING else (value,)
+    return StoreAnswer(refused, settle)
 
 
 def count_failure(call: Call, name: str, error: StoreError) -> None:

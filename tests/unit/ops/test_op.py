@@ -93,13 +93,3 @@ def test_an_op_that_returns_none_gives_nothing() -> None:
 
     assert describe("quiet", quiet).gives_nothing
     assert not GREET.gives_nothing
-
-
-@pytest.mark.parametrize(
-    ("given", "is_ready"),
-    [((b"a",), True), ((b"a", 2), True), ((), False), ((2,), False), ((b"a", None), False), ((b"a", 2.5), False)],
-)
-def test_arguments_that_are_what_they_should_be_pass_as_they_are(given: tuple[object, ...], is_ready: bool) -> None:
-    assert (tuple(map(type, given)) in GREET.ready) == is_ready
-    if is_ready:
-        assert GREET.begin(CALL, given) == (*given, *(1, None)[len(given) - 1 :])
