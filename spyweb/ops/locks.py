@@ -1,23 +1,21 @@
-"""Queue those who wait for a lock, in memory and holding nothing else up; renew the leases of those who have one.
+"""Queue the runs that wait for a lock, in memory and holding nothing else up; renew the leases of those that have one.
 
 The store says who has a lock, and frees the locks of a run in the transaction that ends it.  Here is what it can't
-know: which runs live, so that their locks don't expire, and who is next in line.  A newcomer never gets past a line.
+know: which runs live, so that their locks don't expire, and which is next in a queue.  A newcomer never gets past one.
 """
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import Future, get_running_loop
+from collections import deque
 from collections.abc import Callable, Sequence
-
-import structlog
+from dataclasses import dataclass
+from functools import partial
 
 from spyweb.clock import Clock, Handle
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import RunId
-from spyweb.ops.lock_queue import LockQueue, LockRequest
 from spyweb.store.values_protocol import Held, Locks
-
-log = structlog.get_logger()
 
 LONGEST_RECHECK = 10.0  # seconds: leases are told by the clock on the wall, which may jump
 SHORTEST_RECHECK = 0.01
@@ -25,45 +23,154 @@ SHORTEST_RENEWAL = 1.0  # seconds between two renewals, however short a lease is
 RENEWALS_PER_LEASE = 3
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockRequest:
+    """A lock that a run would like to have."""
+
+    name: bytes
+    holder: bytes
+    run: RunId
+    lease_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class LockWaiter:
+    """A run in a queue."""
+
+    request: LockRequest
+    served: Future[bool]  # True: the lock is its own; False: it gave up
+    is_late: bool = False  # its timeout has passed
+
+
+class LockQueue:
+    """The runs that wait for one lock.
+
+    The store is asked for the first of them, again each time that the lock may have become free, and when the lease of
+    a holder that is dead has passed.  One question is under way at a time.
+    """
+
+    def __init__(self, keeper: LockKeeper) -> None:
+        self._keeper = keeper
+        self._waiters: deque[LockWaiter] = deque()
+        self._asking: LockWaiter | None = None  # for whom the store is being asked
+        self._again = False  # the lock may have become free meanwhile
+        self._recheck: Handle | None = None
+        self.held: Held | None = None  # who has it, as far as was heard
+
+    @property
+    def first(self) -> LockWaiter | None:
+        return self._waiters[0] if self._waiters else None
+
+    def join(self, request: LockRequest) -> LockWaiter:
+        waiter = LockWaiter(request, get_running_loop().create_future())
+        self._waiters.append(waiter)
+        if self.first is waiter:
+            self.ask()
+        return waiter
+
+    def leave(self, waiter: LockWaiter) -> None:
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)
+        if not self._waiters:
+            self._stop_rechecking()
+
+    def time_out(self, waiter: LockWaiter) -> None:
+        """Let a waiter give up; where the store is being asked for it, that answer still counts."""
+        waiter.is_late = True
+        if self._asking is not waiter:
+            self._serve(waiter, got_lock=False)
+
+    def ask(self) -> None:
+        """Ask the store for the first waiter: the lock may be free."""
+        if self._asking:
+            self._again = True
+            return
+        while self._waiters and self._waiters[0].served.done():  # its run was told to end a moment ago
+            self._waiters.popleft()
+        waiter = self.first
+        if waiter is None:
+            return
+        self._stop_rechecking()
+        self._asking, self._again = waiter, False
+        self._keeper.acquire(waiter.request).add_done_callback(partial(self._answered, waiter))
+
+    def _answered(self, waiter: LockWaiter, answer: Future[Held | None]) -> None:
+        self._asking = None
+        error = answer.exception()
+        if error is not None:  # told to whoever was asked for; the next one may fare better
+            self.leave(waiter)
+            if not waiter.served.done():
+                waiter.served.set_exception(error)
+            self.ask()
+            return
+        self.held = answer.result()
+        if self.held is not None:
+            self._refused(waiter, self.held)
+        elif waiter.served.done():
+            self._keeper.give_back(waiter.request)  # which has the next one ask
+        else:
+            self._serve(waiter, got_lock=True)
+
+    def _refused(self, waiter: LockWaiter, held: Held) -> None:
+        if waiter.is_late or held.run == waiter.request.run:
+            self._serve(waiter, got_lock=False)
+        if self._again or self.first not in (None, waiter):
+            self.ask()
+        elif self.first:
+            self._recheck = self._keeper.call_when_expired(held, self.ask)
+
+    def _serve(self, waiter: LockWaiter, *, got_lock: bool) -> None:
+        self.leave(waiter)
+        if not waiter.served.done():
+            waiter.served.set_result(got_lock)
+
+    def _stop_rechecking(self) -> None:
+        if self._recheck:
+            self._recheck.cancel()
+            self._recheck = None
+
+
 class LockKeeper:
-    """One for a daemon.  `run_ended` must be told of every run whose end is committed."""
+    """Takes locks for the runs of a daemon.  `run_ended` must be told of every run whose end is committed."""
 
     def __init__(self, locks: Locks, clock: Clock) -> None:
         self._locks = locks
         self._clock = clock
-        self._lines: dict[bytes, LockQueue] = {}
+        self._queues: dict[bytes, LockQueue] = {}
         self._living: set[RunId] = set()  # runs that have asked for a lock
         self._leases: dict[RunId, int] = {}  # the shortest lease of each run that has had a lock
         self._renewal: Handle | None = None
         locks.believe(self._living.__contains__)
         locks.on_released(self._released)
 
-    async def take(self, wish: LockRequest) -> Held | None:
+    async def take(self, request: LockRequest) -> Held | None:
         """Take a lock at once.  Returns None when it is yours, otherwise who has it, or is about to."""
-        if wish.name in self._lines:
-            held = await self._holder_or_next(wish.name)
+        if request.name in self._queues:
+            held = await self._holder_or_next(request.name)
             if held:
                 return held
-        return await self.acquire(wish)
+        return await self.acquire(request)
 
-    async def wait(self, wish: LockRequest, patience: float) -> Held | None:
-        """Wait for a lock, at most `patience` seconds, and not at all where a run would wait for itself; returns as
-        `take`.
+    async def wait(self, request: LockRequest, timeout: float) -> Held | None:
+        """Wait for a lock, at most `timeout` seconds, and not at all where a run would wait for itself.
+
+        Returns as `take`.
         """
-        if wish.name in self._lines:
-            held = await self._locks.holder(wish.name)
-            if held and held.run == wish.run:
+        if request.name in self._queues:
+            held = await self._locks.holder(request.name)
+            if held and held.run == request.run:
                 return held
-        line = self._lines.setdefault(wish.name, LockQueue(self))
-        waiter = line.join(wish)
-        timer = self._clock.call_later(patience, lambda: line.lose_patience(waiter))
+        queue = self._queues.setdefault(request.name, LockQueue(self))
+        waiter = queue.join(request)
+        timer = self._clock.call_later(timeout, lambda: queue.time_out(waiter))
         try:
-            is_served = await waiter.served
+            got_lock = await waiter.served
         finally:
             timer.cancel()
-            line.leave(waiter)
-            self._leave(wish.name, line)
-        return None if is_served else line.held or await self.take(wish)
+            queue.leave(waiter)
+            if queue.first is None and self._queues.get(request.name) is queue:
+                del self._queues[request.name]
+        return None if got_lock else queue.held or await self.take(request)
 
     def release(self, run: RunId) -> None:
         """Free a run's locks once all that it has asked for is done."""
@@ -78,64 +185,56 @@ class LockKeeper:
             self.close()
 
     def close(self) -> None:
-        """No lease is renewed any more."""
+        """Renew no lease any more."""
         if self._renewal:
             self._renewal.cancel()
             self._renewal = None
 
-    def acquire(self, wish: LockRequest) -> Future[Held | None]:
-        """Ask the store, past any line."""
-        self._living.add(wish.run)
-        answer = self._locks.acquire(wish.name, wish.holder, wish.run, wish.lease_ms)
-        answer.add_done_callback(lambda answer: self._keep_alive(wish, answer))
+    def acquire(self, request: LockRequest) -> Future[Held | None]:
+        """Ask the store, past any queue."""
+        self._living.add(request.run)
+        answer = self._locks.acquire(request.name, request.holder, request.run, request.lease_ms)
+        answer.add_done_callback(lambda answer: self._keep_alive(request, answer))
         return answer
 
-    def give_back(self, wish: LockRequest) -> None:
-        self._locks.release(wish.name, wish.holder).add_done_callback(_note_failure)
+    def give_back(self, request: LockRequest) -> None:
+        """Release a lock that was acquired for a waiter that is gone."""
+        self._locks.release(request.name, request.holder).add_done_callback(_note_failure)
 
     def call_when_expired(self, held: Held, callback: Callable[[], object]) -> Handle:
-        """The lock of a run that lives doesn't expire; its end is told."""
+        """Call back once the lease may have passed; that of a run that lives doesn't, and its end is told."""
         delay = LONGEST_RECHECK
         if held.run not in self._living:
             delay = min(delay, max(SHORTEST_RECHECK, (held.expires_ms - self._clock.now_ms()) / 1000))
         return self._clock.call_later(delay, callback)
 
-    def _leave(self, name: bytes, line: LockQueue) -> None:
-        if line.first is None and self._lines.get(name) is line:
-            del self._lines[name]
-
     async def _holder_or_next(self, name: bytes) -> Held | None:
-        """Return who has the lock or is next in line; None where it is free and nobody waits."""
+        """Return who has the lock or is next in the queue; None where it is free and nobody waits."""
         held = await self._locks.holder(name)
-        line = self._lines.get(name)
-        if held or line is None or line.first is None:
+        queue = self._queues.get(name)
+        if held or queue is None or queue.first is None:
             return held
-        return self._as_if_held(line.first.wish)
-
-    def _as_if_held(self, wish: LockRequest) -> Held:
-        now = self._clock.now_ms()
+        request, now = queue.first.request, self._clock.now_ms()
         return Held(
-            name=wish.name,
-            holder=wish.holder,
-            run=wish.run,
+            name=request.name,
+            holder=request.holder,
+            run=request.run,
             acquired_ms=now,
-            expires_ms=now + wish.lease_ms,
-            lease_ms=wish.lease_ms,
+            expires_ms=now + request.lease_ms,
+            lease_ms=request.lease_ms,
         )
 
     def _released(self, names: Sequence[bytes]) -> None:
         for name in names:
-            if name in self._lines:
-                self._lines[name].ask()
+            if name in self._queues:
+                self._queues[name].ask()
 
-    # Leases
-
-    def _keep_alive(self, wish: LockRequest, answer: Future[Held | None]) -> None:
-        if answer.cancelled() or answer.exception() or answer.result() or wish.run not in self._living:
+    def _keep_alive(self, request: LockRequest, answer: Future[Held | None]) -> None:
+        if answer.cancelled() or answer.exception() or answer.result() or request.run not in self._living:
             return
         shortest = min(self._leases.values(), default=None)
-        self._leases[wish.run] = min(wish.lease_ms, self._leases.get(wish.run, wish.lease_ms))
-        if shortest is None or wish.lease_ms < shortest:
+        self._leases[request.run] = min(request.lease_ms, self._leases.get(request.run, request.lease_ms))
+        if shortest is None or request.lease_ms < shortest:
             self._renew_later()
 
     def _renew_later(self) -> None:

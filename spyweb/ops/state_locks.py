@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from spyweb.errors import OpError, StoreError
 from spyweb.ops.answer import Results
 from spyweb.ops.arguments import Mismatch, Text, Value, parse_number, read_number
-from spyweb.ops.lock_queue import LockRequest
+from spyweb.ops.locks import LockRequest
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.positional import CallFailed, PositionalCall
 from spyweb.ops.rules.values import shown
@@ -30,7 +30,7 @@ class LockTerms:
     """The arguments after a lock's name, as they are meant."""
 
     holder: bytes | None  # None: the run itself
-    timeout: float  # seconds; NaN is for `_wish` to refuse, which knows the lock
+    timeout: float  # seconds; NaN is for `_request` to refuse, which knows the lock
 
 
 @op(
@@ -42,8 +42,8 @@ async def try_lock(call: Call, name: Text, holder: Value = None, ttl: Value = No
     """Take a lock if it is free: true, or false and who has it.  `ttl` seconds are how long it outlasts a crash."""
     here = PositionalCall(call, "state.try_lock", False)
     try:
-        wish = _wish(here, name, terms_of(here.function, holder, ttl))
-        held = await call.world.locks.take(wish)
+        request = _request(here, name, terms_of(here.function, holder, ttl))
+        held = await call.world.locks.take(request)
     except CallFailed as failed:
         return failed.results
     except StoreError as error:
@@ -65,7 +65,7 @@ async def lock(call: Call, name: Text, holder: Value = None, timeout: Value = No
     here = PositionalCall(call, "state.lock", False)
     try:
         terms = terms_of(here.function, holder, timeout)
-        held = await _lock(call, _wish(here, name, terms), terms)
+        held = await _lock(call, _request(here, name, terms), terms)
     except CallFailed as failed:
         return failed.results
     except StoreError as error:
@@ -73,10 +73,10 @@ async def lock(call: Call, name: Text, holder: Value = None, timeout: Value = No
     return (True,) if held is None else (False, _complain(here, terms, held))
 
 
-async def _lock(call: Call, wish: LockRequest, terms: LockTerms) -> Held | None:
+async def _lock(call: Call, request: LockRequest, terms: LockTerms) -> Held | None:
     if terms.holder is None:
-        return await call.world.locks.wait(wish, terms.timeout)
-    return await call.world.locks.take(wish)
+        return await call.world.locks.wait(request, terms.timeout)
+    return await call.world.locks.take(request)
 
 
 @op(name="state.unlock", types="(name: string, holder?: string): boolean ok, string? message")
@@ -125,7 +125,7 @@ def _seconds(function: str, position: int, given: object) -> float:
     return seconds if math.isnan(seconds) else min(max(float(seconds), 0.0), LONGEST_TIMEOUT)
 
 
-def _wish(here: PositionalCall, name: bytes, terms: LockTerms) -> LockRequest:
+def _request(here: PositionalCall, name: bytes, terms: LockTerms) -> LockRequest:
     """Build the request for a lock.  Raises CallFailed for names that are too long, and a timeout that is no number."""
     if math.isnan(terms.timeout):
         raise CallFailed((False, f"{here.function}: lock '{shown(name)}': the timeout is NaN"))

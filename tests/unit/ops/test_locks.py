@@ -2,18 +2,18 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future, Task
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 from structlog.testing import capture_logs
 
-from spyweb.errors import StoreClosed
+from spyweb.clock import Handle
+from spyweb.errors import StoreClosed, StoreError
 from spyweb.model import JobId, Outcome, RunId, RunState
-from spyweb.ops.lock_queue import LockRequest
-from spyweb.ops.locks import LONGEST_RECHECK, LockKeeper
+from spyweb.ops.locks import LONGEST_RECHECK, LockKeeper, LockQueue, LockRequest
 from spyweb.store.protocol import Change, End, NewRun
 from spyweb.store.values_protocol import Held
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import FakeClock, settle
 from tests.fakes.memory.memory import MemoryStore
 
 LEASE_MS = 30_000
@@ -35,20 +35,18 @@ class Square:
         assert run is not None
         return run
 
-    def wish(self, run: int, name: bytes = b"door", lease_ms: int = LEASE_MS) -> LockRequest:
+    def request(self, run: int, name: bytes = b"door", lease_ms: int = LEASE_MS) -> LockRequest:
         return LockRequest(name=name, holder=b"a#%d" % run, run=RunId(run), lease_ms=lease_ms)
 
-    async def waits(
-        self, run: int, patience: float = 60, name: bytes = b"door", lease_ms: int = LEASE_MS
-    ) -> Task[None]:
-        """The run gets in line, and everything settles."""
-        task = asyncio.create_task(self._wait(run, patience, name, lease_ms))
+    async def waits(self, run: int, timeout: float = 60, name: bytes = b"door", lease_ms: int = LEASE_MS) -> Task[None]:
+        """The run joins the queue, and everything settles."""
+        task = asyncio.create_task(self._wait(run, timeout, name, lease_ms))
         self._tasks.append(task)
         await self.clock.turn()
         return task
 
-    async def _wait(self, run: int, patience: float, name: bytes, lease_ms: int) -> None:
-        held = await self.keeper.wait(self.wish(run, name, lease_ms), patience)
+    async def _wait(self, run: int, timeout: float, name: bytes, lease_ms: int) -> None:
+        held = await self.keeper.wait(self.request(run, name, lease_ms), timeout)
         self.story.append(f"{run} has it" if held is None else f"{run} lost to {held.holder.decode()}")
 
     async def releases(self, run: int, name: bytes = b"door") -> None:
@@ -80,7 +78,7 @@ async def square() -> AsyncIterator[Square]:
 async def test_a_free_lock_is_had_at_once(square: Square) -> None:
     await square.waits(1)
     assert square.story == ["1 has it"]
-    assert await square.keeper.take(square.wish(2, b"other")) is None
+    assert await square.keeper.take(square.request(2, b"other")) is None
 
 
 async def test_those_who_wait_get_it_in_the_order_in_which_they_came(square: Square) -> None:
@@ -100,16 +98,16 @@ async def test_locks_of_different_names_do_not_meet(square: Square) -> None:
 
 async def test_whoever_does_not_wait_is_told_who_has_it(square: Square) -> None:
     await square.waits(1)
-    held = await square.keeper.take(square.wish(2))
+    held = await square.keeper.take(square.request(2))
     assert held is not None
     assert (held.holder, held.run) == (b"a#1", 1)
 
 
-async def test_a_newcomer_does_not_get_past_the_line(square: Square) -> None:
+async def test_a_newcomer_does_not_get_past_the_queue(square: Square) -> None:
     await square.waits(1)
     await square.waits(2)
     releasing = square.store.locks.release(b"door", b"a#1")
-    held = await square.keeper.take(square.wish(3))  # asked before the first in line could move
+    held = await square.keeper.take(square.request(3))  # asked before the first in the queue could move
     await releasing
     await square.clock.turn()
     assert held is not None
@@ -117,10 +115,10 @@ async def test_a_newcomer_does_not_get_past_the_line(square: Square) -> None:
     assert square.story == ["1 has it", "2 has it"]
 
 
-async def test_patience_ends(square: Square) -> None:
+async def test_a_timeout_ends_the_wait(square: Square) -> None:
     await square.waits(1)
-    await square.waits(2, patience=5)
-    await square.waits(3, patience=60)
+    await square.waits(2, timeout=5)
+    await square.waits(3, timeout=60)
     await square.clock.turn(4.9)
     assert square.story == ["1 has it"]
     await square.clock.turn(0.2)
@@ -129,16 +127,16 @@ async def test_patience_ends(square: Square) -> None:
     assert square.story[-1] == "3 has it"
 
 
-async def test_without_patience_a_free_lock_is_still_had(square: Square) -> None:
-    await square.waits(1, patience=0)
-    await square.waits(2, patience=0)
+async def test_with_a_timeout_of_zero_a_free_lock_is_still_had(square: Square) -> None:
+    await square.waits(1, timeout=0)
+    await square.waits(2, timeout=0)
     assert square.story == ["1 has it", "2 lost to a#1"]
 
 
 async def test_who_gives_up_is_told_of_the_one_who_had_it_last(square: Square) -> None:
     await square.waits(1)
     await square.waits(2)
-    await square.waits(3, patience=5)
+    await square.waits(3, timeout=5)
     await square.releases(1)
     await square.clock.turn(6)
     assert square.story == ["1 has it", "2 has it", "3 lost to a#2"]
@@ -165,7 +163,7 @@ async def test_a_run_waits_for_itself_whatever_it_calls_itself(square: Square) -
     assert square.story == ["1 lost to task-9"]
 
 
-async def test_a_cancelled_waiter_leaves_the_line(square: Square) -> None:
+async def test_a_cancelled_waiter_leaves_the_queue(square: Square) -> None:
     await square.waits(1)
     second = await square.waits(2)
     await square.waits(3)
@@ -178,7 +176,7 @@ async def test_a_cancelled_waiter_leaves_the_line(square: Square) -> None:
 async def test_the_last_to_leave_leaves_nothing_behind(square: Square) -> None:
     await square.waits(1)
     square.keeper.run_ended(RunId(1))  # as if its end had been lost: now its lease counts
-    waiter = await square.waits(2, patience=3600)
+    waiter = await square.waits(2, timeout=3600)
     waiter.cancel()
     await square.ends(2)
     assert square.clock.pending == 0
@@ -215,7 +213,7 @@ async def test_who_never_asked_for_a_lock_costs_no_write(square: Square) -> None
 
 async def test_the_lock_of_a_run_that_lives_does_not_expire(square: Square) -> None:
     await square.waits(1, lease_ms=1000)
-    await square.waits(2, patience=10_000)
+    await square.waits(2, timeout=10_000)
     await square.clock.turn(5000)
     assert square.story == ["1 has it"]
     assert (await square.store.locks.holder(b"door")) is not None
@@ -246,7 +244,7 @@ async def make_crash(lease_ms: int) -> Square:
     """A daemon has died with run 1 holding the door; this is the next one."""
     before = Square()
     await before.run()
-    assert await before.keeper.take(before.wish(1, lease_ms=lease_ms)) is None
+    assert await before.keeper.take(before.request(1, lease_ms=lease_ms)) is None
     await before.clock.turn()
     after = Square(before.store)
     after.clock = before.clock
@@ -270,7 +268,7 @@ async def test_the_lock_of_a_dead_daemon_goes_to_who_waits_when_its_lease_ends()
 
 async def test_a_lease_is_looked_at_again_in_case_the_clock_on_the_wall_has_jumped() -> None:
     square = await make_crash(lease_ms=3_600_000)
-    await square.waits(2, patience=7200)
+    await square.waits(2, timeout=7200)
     square.clock.jump(3600)
     await square.clock.turn(LONGEST_RECHECK)
     assert square.story == ["2 has it"]
@@ -329,9 +327,9 @@ async def test_a_lock_that_comes_for_a_waiter_that_is_gone_is_given_back(slow: t
     assert square.story == ["2 has it"]
 
 
-async def test_a_lock_that_comes_as_patience_ends_is_kept(slow: tuple[Square, SlowLocks]) -> None:
+async def test_a_lock_that_comes_as_the_timeout_ends_is_kept(slow: tuple[Square, SlowLocks]) -> None:
     square, locks = slow
-    await square.waits(1, patience=5)
+    await square.waits(1, timeout=5)
     await square.clock.turn(6)
     locks.answer()
     await square.clock.turn()
@@ -351,7 +349,7 @@ async def test_a_release_while_the_store_is_being_asked_is_not_missed(slow: tupl
     assert square.story == ["1 has it"]
 
 
-async def test_a_store_that_fails_is_told_to_everybody_in_line() -> None:
+async def test_a_store_that_fails_is_told_to_everybody_in_the_queue() -> None:
     square = Square()
     await square.store.locks.acquire(b"door", b"x", None, LEASE_MS)
     waiters = [await square.waits(run) for run in (1, 2)]
@@ -375,3 +373,136 @@ async def test_many_waiters_and_many_locks_find_an_end(square: Square) -> None:
             await square.waits(run, name=b"n%d" % (round_ % 3))
             await square.releases(run, name=b"n%d" % (round_ % 3))
     assert square.story == [f"{run} has it" for run in list(range(1, 10)) * 20]
+
+
+class FakeKeeper(LockKeeper):
+    """Answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.asked: list[tuple[LockRequest, Future[Held | None]]] = []
+        self.given_back: list[int] = []
+
+    def acquire(self, request: LockRequest) -> Future[Held | None]:
+        future: Future[Held | None] = asyncio.get_running_loop().create_future()
+        self.asked.append((request, future))
+        return future
+
+    def give_back(self, request: LockRequest) -> None:
+        self.given_back.append(request.run)
+
+    def call_when_expired(self, held: Held, callback: Callable[[], object]) -> Handle:
+        return self.clock.call_later(10, callback)
+
+    async def answer(self, held: Held | Exception | None) -> None:
+        _, future = self.asked[-1]
+        if isinstance(held, Exception):
+            future.set_exception(held)
+        else:
+            future.set_result(held)
+        await settle()
+
+
+@pytest.fixture
+def fake_keeper() -> FakeKeeper:
+    return FakeKeeper()
+
+
+def request_of(run: int) -> LockRequest:
+    return LockRequest(name=b"door", holder=b"%d" % run, run=RunId(run), lease_ms=1)
+
+
+def held_by(run: int) -> Held:
+    return Held(name=b"door", holder=b"%d" % run, run=RunId(run), acquired_ms=0, expires_ms=1, lease_ms=1)
+
+
+async def test_only_the_first_is_asked_for_and_one_question_at_a_time(fake_keeper: FakeKeeper) -> None:
+    queue = LockQueue(fake_keeper)
+    queue.join(request_of(1))
+    queue.join(request_of(2))
+    queue.ask()
+    queue.ask()
+    assert [asked.run for asked, _ in fake_keeper.asked] == [1]
+
+
+async def test_when_it_may_have_become_free_meanwhile_the_question_is_put_again(fake_keeper: FakeKeeper) -> None:
+    queue = LockQueue(fake_keeper)
+    queue.join(request_of(1))
+    queue.ask()
+    await fake_keeper.answer(held_by(9))
+    assert [asked.run for asked, _ in fake_keeper.asked] == [1, 1]
+    await fake_keeper.answer(held_by(9))
+    assert len(fake_keeper.asked) == 2
+    fake_keeper.clock.advance(10)
+    assert len(fake_keeper.asked) == 3, "its lease may have ended"
+
+
+async def test_the_next_one_moves_up_and_waits_to_be_told(fake_keeper: FakeKeeper) -> None:
+    queue = LockQueue(fake_keeper)
+    first, second = queue.join(request_of(1)), queue.join(request_of(2))
+    await fake_keeper.answer(None)
+    assert first.served.result() is True
+    assert queue.first is second
+    assert len(fake_keeper.asked) == 1
+    queue.ask()
+    assert fake_keeper.asked[-1][0].run == 2
+
+
+async def test_who_timed_out_while_being_asked_for_still_gets_it(fake_keeper: FakeKeeper) -> None:
+    queue = LockQueue(fake_keeper)
+    waiter = queue.join(request_of(1))
+    queue.time_out(waiter)
+    assert not waiter.served.done()
+    await fake_keeper.answer(None)
+    assert waiter.served.result() is True
+
+
+async def test_who_timed_out_goes_and_the_next_one_is_asked_for(fake_keeper: FakeKeeper) -> None:
+    queue = LockQueue(fake_keeper)
+    first, second = queue.join(request_of(1)), queue.join(request_of(2))
+    queue.time_out(first)
+    await fake_keeper.answer(held_by(9))
+    assert first.served.result() is False
+    assert fake_keeper.asked[-1][0].run == 2
+    queue.time_out(second)
+    await fake_keeper.answer(held_by(9))
+    assert second.served.result() is False
+    assert queue.first is None
+    assert fake_keeper.clock.pending == 0
+
+
+async def test_a_lock_for_somebody_who_is_gone_is_given_back(fake_keeper: FakeKeeper) -> None:
+    queue = LockQueue(fake_keeper)
+    waiter = queue.join(request_of(1))
+    waiter.served.cancel()
+    await fake_keeper.answer(None)
+    assert fake_keeper.given_back == [1]
+
+
+async def test_those_who_are_gone_are_passed_over(fake_keeper: FakeKeeper) -> None:
+    queue = LockQueue(fake_keeper)
+    queue.join(request_of(1))
+    queue.join(request_of(2)).served.cancel()
+    queue.join(request_of(3))
+    await fake_keeper.answer(None)
+    queue.ask()
+    assert fake_keeper.asked[-1][0].run == 3
+
+
+async def test_an_error_goes_to_whoever_was_asked_for_and_the_next_one_tries(fake_keeper: FakeKeeper) -> None:
+    queue = LockQueue(fake_keeper)
+    first, _ = queue.join(request_of(1)), queue.join(request_of(2))
+    await fake_keeper.answer(StoreError("no room"))
+    assert isinstance(first.served.exception(), StoreError)
+    assert fake_keeper.asked[-1][0].run == 2
+
+
+async def test_leaving_twice_is_fine_and_an_empty_queue_asks_nothing(fake_keeper: FakeKeeper) -> None:
+    queue = LockQueue(fake_keeper)
+    waiter = queue.join(request_of(1))
+    await fake_keeper.answer(held_by(9))
+    queue.leave(waiter)
+    queue.leave(waiter)
+    queue.ask()
+    assert len(fake_keeper.asked) == 1
+    assert fake_keeper.clock.pending == 0
