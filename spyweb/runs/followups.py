@@ -46,20 +46,19 @@ def _next_attempt(run: Run, start_after_ms: int | None = None, *, lost: int = 0,
     )
 
 
-def _is_failure(ending: Ending) -> bool:
-    if ending.outcome is Outcome.LOST:
-        return ending.guilty
-    return ending.outcome is Outcome.FAILED and ending.failure is not Failure.CANCELLED
-
-
 def next_attempt(run: Run, ending: Ending, retry: Retry, now_ms: int, random: Callable[[], float]) -> NewRun | None:
     """Return the attempt that follows, if one does.
 
-    An innocent loss starts again once, at once; a failure is retried after its delay.
+    An innocent loss starts again once, at once; a failure is retried after its delay; what the end of the daemon has
+    cut short may begin again.
     """
-    if ending.outcome is Outcome.LOST and not ending.guilty and not _count(run, "lost"):
+    is_lost = ending.outcome is Outcome.LOST
+    if ending.outcome is Outcome.STOPPED:
+        return begin_again(run)
+    if is_lost and not ending.guilty and not _count(run, "lost"):
         return _next_attempt(run, lost=1)
-    if _is_failure(ending) and may_retry(run, retry):
+    is_failure = ending.guilty if is_lost else ending.outcome is Outcome.FAILED
+    if is_failure and ending.failure is not Failure.CANCELLED and may_retry(run, retry):
         return _next_attempt(run, now_ms + retry_delay_ms(retry, tries(run), random))
     return None
 

@@ -28,12 +28,12 @@ from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.end_batcher import EndBatcher
 from spyweb.runs.followups import begin_again, may_retry, next_attempt, what_follows
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.records import ctx_of, end_of, ended_run, failed, run_of, skip_of, unbegun
+from spyweb.runs.records import begin_of, ctx_of, end_of, ended_run, failed, run_of, skip_of, unbegun
 from spyweb.runs.requests import ClaimedRun, DueRuns, Observer, RunRequest
 from spyweb.runs.run_queue import Admission, DelayedRun
 from spyweb.runs.state_trigger import conditions_of, event_of, is_caused, told_to_lua
 from spyweb.stalls import StallRecorder, Work, work_for
-from spyweb.store.protocol import Begin, Change, NewRun, SkippedRange, Store
+from spyweb.store.protocol import Change, NewRun, SkippedRange, Store
 from spyweb.store.values_protocol import ChangeEvent
 
 log = structlog.get_logger()
@@ -168,48 +168,36 @@ class Runner:
         is_refused = answer.cancelled() or answer.exception() is not None
         ids: Sequence[RunId | None] = [None] * len(claims) if is_refused else answer.result()
         for claim, run_id in zip(claims, ids, strict=True):
+            job = claim.job
             run = None if run_id is None else run_of(run_id, claim.new)
-            claim.job.queue.settle(claim.new, run)
-            if run is not None:
-                self._enter(claim, run)
+            job.queue.settle(claim.new, run)
+            if run is None:
+                continue
+            if claim.observer:
+                self._observers[run.id] = claim.observer
+            if run.state is RunState.RUNNING:
+                self._spawn(self._live_through(job, run), run)
+            elif job.gone:
+                self._write_off([run], DELETED)
+            else:
+                self._line_up(job, run, replaces=claim.replaces)
         if not is_refused:
-            for job in {claim.job.id: claim.job for claim in claims}.values():
+            for job in dict.fromkeys(claim.job for claim in claims):
                 self._start_next(job)
-
-    def _enter(self, claim: ClaimedRun, run: Run) -> None:
-        job = claim.job
-        if claim.observer:
-            self._observers[run.id] = claim.observer
-        if run.state is RunState.RUNNING:
-            self._spawn(run, self._live_through(job, run))
-        elif job.gone:
-            self._write_off([run], DELETED)
-        else:
-            if claim.replaces:
-                self._make_way(job)
-            job.queue.line_up(run)
 
     def _start_next(self, job: LiveJob) -> None:
         """Start what may start now of the job that has this id."""
         job = self.live.current(job)
         while not self._stopping and (run := job.queue.start_next(job.spec, self.clock.now_ms())) is not None:
-            self._spawn(run, self._begin(job, run))
+            self._spawn(self._live_through(job, run, has_waited=True), run)
 
-    async def _begin(self, job: LiveJob, run: Run) -> None:
-        """Record that a run which has waited starts, and see it through."""
-        begin = Begin(run=run.id, started_ms=run.started_ms or 0, generation=job.code.generation)
-        try:
-            await self._commit(Change(begin=[begin]))
-        except BaseException:
-            self._leave(job, run)
-            raise
-        await self._live_through(job, run)
-
-    async def _live_through(self, job: LiveJob, run: Run) -> None:
+    async def _live_through(self, job: LiveJob, run: Run, *, has_waited: bool = False) -> None:
         """See one run through: attempt it, record its end with what follows, and let the next one start."""
         observer, caused = self._observers.get(run.id), is_caused(run)
         work_for(Work("run", job.id, run.id, job.code.generation))
         try:
+            if has_waited:
+                await self._commit(Change(begin=[begin_of(run, job.code.generation)]))
             host = self.host_for(job, run, observer)
             with self._ends.expecting_one():
                 ending = await self._attempt(job, run, host)
@@ -228,11 +216,14 @@ class Runner:
             else:
                 ids = await self._commit(replace(follow, end=[end]))
         finally:
-            self._leave(job, run)
+            job.queue.leave(run)
+            self._told.pop(run.id, None)
+            self._wake_if_idle()
+
         job.last = ended_run(run, end)
         _log_end(run, ending)
         self._show_end(run, ending)
-        self._line_up(follow.new, ids)
+        self._take_in(follow.new, ids)
         self._start_next(job)
         if caused:
             for listener in self._served:
@@ -280,15 +271,12 @@ class Runner:
 
     def _followers(self, job: LiveJob, run: Run, ending: Ending) -> Change:
         """Return what is claimed together with the end of a run: its next attempt, or the jobs that follow it."""
-        if ending.outcome is Outcome.STOPPED:
-            again = None if job.gone else begin_again(run)
-            return Change(new=[again]) if again else Change()
-        if not job.gone:
-            retry = next_attempt(run, ending, job.spec.retry, self.clock.now_ms(), self.random)
-            if retry:
-                return Change(new=[retry])
+        now_ms = self.clock.now_ms()
+        again = None if job.gone else next_attempt(run, ending, job.spec.retry, now_ms, self.random)
+        if again:
+            return Change(new=[again])
         after = self.live.after(job.id)
-        return what_follows(run, ending, after, self.clock.now_ms()) if after else Change()
+        return what_follows(run, ending, after, now_ms) if after and ending.outcome is not Outcome.STOPPED else Change()
 
     async def _commit(self, change: Change) -> list[RunId | None]:
         """Record a change however long the store refuses: what has happened can't be undone.
@@ -309,19 +297,14 @@ class Runner:
             self.run_ended(end.run)
         return ids
 
-    def _leave(self, job: LiveJob, run: Run) -> None:
-        """Note that a run is in flight no longer, however that came."""
-        job.queue.leave(run)
-        self._told.pop(run.id, None)
-        self._wake_if_idle()
-
     def _show_end(self, run: Run, ending: Ending) -> None:
         observer = self._observers.pop(run.id, None)
         if observer:
             observer.ended(run, ending)
 
-    def _line_up(self, claims: Sequence[NewRun], ids: Sequence[RunId | None]) -> None:
-        for run in [run_of(run_id, new) for new, run_id in zip(claims, ids, strict=True) if run_id is not None]:
+    def _take_in(self, follow: Sequence[NewRun], ids: Sequence[RunId | None]) -> None:
+        """Let the runs wait that are on record since the end which they follow."""
+        for run in [run_of(run_id, new) for new, run_id in zip(follow, ids, strict=True) if run_id is not None]:
             job = self.live.find(run.job)
             if job is not None and job.mine:
                 self._wait(job, run)
@@ -347,20 +330,20 @@ class Runner:
         if admission is Admission.SKIP:
             self._write_off([run], job.queue.busy_with(job.spec))
         else:
-            if admission is Admission.REPLACE:
-                self._make_way(job)
-            job.queue.line_up(run)
+            self._line_up(job, run, replaces=admission is Admission.REPLACE)
         self._start_next(job)
 
-    def _make_way(self, job: LiveJob) -> None:
-        """Cancel what runs and give up what waits, for a newer run that is claimed.
+    def _line_up(self, job: LiveJob, run: Run, *, replaces: bool) -> None:
+        """Let a run wait for its turn; where it replaces, cancel what runs and give up what waits.
 
         Not what changes of state have started: a change comes only once.
         """
-        for run in job.queue.in_flight.values():
-            if not is_caused(run):
-                self._have_end(run, Why.CANCELLED)
-        self._write_off(job.queue.make_way(), REPLACED)
+        if replaces:
+            for running in job.queue.in_flight.values():
+                if not is_caused(running):
+                    self._have_end(running, Why.CANCELLED)
+            self._write_off(job.queue.make_way(), REPLACED)
+        job.queue.line_up(run)
 
     def _have_end(self, run: Run, why: Why) -> None:
         """Have a run in flight end, also one that the pool does not know yet; one it knows no more has ended."""
@@ -370,7 +353,7 @@ class Runner:
 
     def _write_off(self, runs: Sequence[Run], reason: str) -> None:
         if runs:
-            self._spawn(runs[0], self._end_unbegun(runs, unbegun(reason)))
+            self._spawn(self._end_unbegun(runs, unbegun(reason)), runs[0])
 
     async def _end_unbegun(self, runs: Sequence[Run], ending: Ending) -> None:
         now_ms = self.clock.now_ms()
@@ -378,11 +361,11 @@ class Runner:
         for run in runs:
             self._show_end(run, ending)
 
-    def _spawn(self, run: Run, story: Coroutine[object, object, None]) -> None:
-        self._begin_story(self._contain(run, story), f"run {run.id} of {run.job}")
-
-    def _begin_story(self, story: Coroutine[object, object, None], name: str) -> None:
-        task = self.tasks.create_task(story, name=name)
+    def _spawn(self, story: Coroutine[object, object, None], run: Run | None = None) -> None:
+        """Carry out what is told of a run, or of several, in a task that `drain` waits for."""
+        if run is not None:
+            story = self._contain(run, story)
+        task = self.tasks.create_task(story, name=f"run {run.id} of {run.job}" if run else "orphaned runs")
         self._stories.add(task)
         task.add_done_callback(self._stories.discard)
 
@@ -422,24 +405,22 @@ class Runner:
         settled = [run for run in self._orphaned if self.live.find(run.job) or not self.live.unloadable]
         if settled and not self._stopping:
             self._orphaned = [run for run in self._orphaned if run not in settled]
-            self._begin_story(self.take_up(settled), "take up orphaned runs")
+            self._spawn(self.take_up(settled))
 
     async def _end_lost(self, job: LiveJob | None, run: Run) -> None:
-        now = self.clock.now_ms()
+        now_ms = self.clock.now_ms()
         # Nobody can tell what it had done, nor whether it was to blame: it repeats only where its job allows retries.
         ending = Ending(outcome=Outcome.LOST, reason="the daemon died", guilty=True)
-        again = self._again(job, run, ending)
-        follow = Change(new=[again]) if again else what_follows(run, ending, self.live.after(run.job), now)
-        self._line_up(follow.new, await self._commit(replace(follow, end=[end_of(run, ending, now)])))
-
-    def _again(self, job: LiveJob | None, run: Run, ending: Ending) -> NewRun | None:
         if job is None:
-            return begin_again(run) if self.live.unloadable else None
-        if not job.spec.enabled:
-            return None
-        if is_caused(run):
-            return begin_again(run)
-        return next_attempt(run, ending, job.spec.retry, self.clock.now_ms(), self.random)
+            again = begin_again(run) if self.live.unloadable else None
+        elif not job.spec.enabled:
+            again = None
+        elif is_caused(run):
+            again = begin_again(run)
+        else:
+            again = next_attempt(run, ending, job.spec.retry, now_ms, self.random)
+        follow = Change(new=[again]) if again else what_follows(run, ending, self.live.after(run.job), now_ms)
+        self._take_in(follow.new, await self._commit(replace(follow, end=[end_of(run, ending, now_ms)])))
 
     def forget(self, job: LiveJob) -> None:
         """Note that a job is gone: what waits will not run; what runs ends on its VM."""
