@@ -152,7 +152,7 @@ class Endpoints:
             arguments=(asked,),
         )
         try:
-            ending = await self._pool.run_fresh(request, host)
+            ending = await self._pool.run(request, host, is_fresh=True)
             if ending.outcome is Outcome.SUCCESS:
                 host.answer(read_answer(ending.result))
             else:

@@ -61,17 +61,15 @@ class RunChannel:
         self._number = 0  # of the op under way
         self._op = ""  # its name
 
-    def begin(self) -> None:
+    def begin(self, template: int | None = None) -> None:
+        """Have the worker begin the run: in a VM that it has, or in one that it makes of this template."""
         request = self.pending.request
         arguments = answer.pack(request.arguments)
-        message = BeginRun(request.run, self.vm, request.procedure, arguments, request.cpu_limit_ms)
-        self._connection.send_sized(message, len(arguments))
-
-    def begin_fresh(self, template: int) -> None:
-        """Begin the run in a VM that the worker makes for it."""
-        request = self.pending.request
-        arguments = answer.pack(request.arguments)
-        message = BeginFreshRun(request.run, self.vm, template, request.procedure, arguments, request.cpu_limit_ms)
+        message: BeginRun | BeginFreshRun
+        if template is None:
+            message = BeginRun(request.run, self.vm, request.procedure, arguments, request.cpu_limit_ms)
+        else:
+            message = BeginFreshRun(request.run, self.vm, template, request.procedure, arguments, request.cpu_limit_ms)
         self._connection.send_sized(message, len(arguments))
 
     def cancel(self, why: Why) -> None:

@@ -97,18 +97,12 @@ class Pool:
         """Return an id for a call that is no recorded run: a cycle, a request, a test."""
         return RunId(next(self._ids))
 
-    async def run(self, request: Request, host: Host) -> Ending:
+    async def run(self, request: Request, host: Host, *, is_fresh: bool = False) -> Ending:
         """Run the procedure in its job's VM, which is loaded if need be, and return how it ended.
 
-        Cancelling this cancels the run, and waits until it has ended; doing so twice does not wait.
+        A fresh run has a VM of its own, which goes with it.  Cancelling this cancels the run, and waits until it has
+        ended; doing so twice does not wait.
         """
-        return await self._run(request, host, is_fresh=False)
-
-    async def run_fresh(self, request: Request, host: Host) -> Ending:
-        """Do the same in a VM of its own that goes with the run."""
-        return await self._run(request, host, is_fresh=True)
-
-    async def _run(self, request: Request, host: Host, *, is_fresh: bool) -> Ending:
         run = request.run
         if self._is_stopping:
             return endings.never_begun(Why.STOPPED)
@@ -134,10 +128,10 @@ class Pool:
             settle(self._idle)
 
     def keep_spares(self, code: Code, count: int) -> None:
-        """Keep that many VMs of this code ready for `run_fresh`; those of an older code of its job go."""
+        """Keep that many VMs of this code ready for fresh runs; those of an older code of its job go."""
         if not self._is_stopping:
             self._spares[code.job] = count
-            self._worker_for(code, own=self._needs_own_worker(code)).keep_template(code, count)
+            self._worker_for(code).keep_template(code, count)
 
     def cancel(self, run: RunId, why: Why) -> None:
         """Tell the run to end; `run` then returns its ending.  A run that is not known has ended already."""
@@ -237,20 +231,20 @@ class Pool:
             return
         code = pending.request.code
         if pending.is_fresh:
-            worker = self._worker_for(code, own=self._needs_own_worker(code))
-            worker.begin_fresh(pending, self._spares.get(code.job, 0))
+            self._worker_for(code).begin_fresh(pending, self._spares.get(code.job, 0))
             return
-        vm = self._vm_for(code)
+        vm = self._vms.get(code.job, {}).get(code.generation)
+        if vm is not None and (vm.worker.job is not None) is not self._needs_own_worker(code):
+            self._release(vm)
+            vm = None
+        if vm is None:
+            vm = self._load(code)
         if vm.is_loaded:
-            self._begin(vm, pending)
+            vm.worker.begin(vm, pending)
             return
         vm.waiting.append(pending)
         if pending.timer is None:
             pending.timer = self._clock.call_later(PATIENCE, partial(self._give_up, pending))
-
-    def _begin(self, vm: Vm, pending: PendingRun) -> None:
-        pending.stop_waiting()
-        vm.worker.begin(vm, pending)
 
     def _give_up(self, pending: PendingRun) -> None:
         pending.fail(PoolError(f"no worker could be had within {PATIENCE:.0f} s: {self._supervisor.trouble}"))
@@ -258,18 +252,12 @@ class Pool:
     def _needs_own_worker(self, code: Code) -> bool:
         return code.isolation is Isolation.PROCESS or self._quarantine.holds(code)
 
-    def _worker_for(self, code: Code, *, own: bool) -> WorkerProcess:
-        return self._supervisor.own_worker(code.job) if own else self._supervisor.least_loaded()
+    def _worker_for(self, code: Code) -> WorkerProcess:
+        is_alone = self._needs_own_worker(code)
+        return self._supervisor.own_worker(code.job) if is_alone else self._supervisor.least_loaded()
 
-    def _vm_for(self, code: Code) -> Vm:
-        """Return the VM of this code, in a worker of its own if it needs one; a new one if there is none there."""
-        own = self._needs_own_worker(code)
-        vm = self._vms.get(code.job, {}).get(code.generation)
-        if vm is not None and own is (vm.worker.job is not None):
-            return vm
-        if vm is not None:
-            self._release(vm)
-        worker = self._worker_for(code, own=own)
+    def _load(self, code: Code) -> Vm:
+        worker = self._worker_for(code)
         vm = worker.load_vm(code)
         self._vms.setdefault(code.job, {})[code.generation] = vm
         self._loads[code.job] += 1
@@ -305,25 +293,26 @@ class Pool:
             if pending.ending.done():
                 continue
             if reason is None:
-                self._begin(vm, pending)
+                vm.worker.begin(vm, pending)
             else:
                 pending.end(endings.did_not_compile(reason))
 
     def ended(self, vm: Vm, channel: RunChannel, end: RunEnd) -> None:
         if vm.is_marked and vm.template is None:
             self._forget_vm(vm)
-        if end.ended is not Ended.UNBEGUN:
-            channel.pending.end(self._after(vm, endings.from_end(end)))
-        elif channel.why is not Why.NOTHING:
+        if end.ended is Ended.UNBEGUN and channel.why is Why.NOTHING:
+            self._try_again(channel.pending, "its VM was gone before it could begin", guilty=False)
+        elif end.ended is Ended.UNBEGUN:
             channel.pending.end(endings.never_begun(channel.why))
         else:
-            self._try_again(channel.pending, "its VM was gone before it could begin", guilty=False)
+            ending = endings.from_end(end)
+            if ending.outcome is Outcome.SUCCESS and self._quarantine.release_after_clean_run(vm.code):
+                ending = self._end_quarantine(vm, ending)
+            channel.pending.end(ending)
         self._stop_if_empty(vm.worker)
 
-    def _after(self, vm: Vm, ending: Ending) -> Ending:
-        """End a quarantine with a clean run: the next one begins in a shared worker, with fresh globals."""
-        if ending.outcome is not Outcome.SUCCESS or not self._quarantine.release_after_clean_run(vm.code):
-            return ending
+    def _end_quarantine(self, vm: Vm, ending: Ending) -> Ending:
+        """Let the next run begin in a shared worker, with fresh globals."""
         if vm.code.isolation is Isolation.PROCESS:
             return ending
         log.info("a job is out of quarantine", job=vm.code.job)

@@ -314,7 +314,7 @@ class WorkerProcess:
 
     def begin(self, vm: Vm, pending: PendingRun) -> None:
         vm.running += 1
-        self._open_channel(pending, vm.number).begin()
+        self._open_channel(pending, vm.number)
 
     def begin_fresh(self, pending: PendingRun, spares: int) -> None:
         """Begin the run in a VM that the worker makes for it."""
@@ -330,13 +330,15 @@ class WorkerProcess:
             template=template,
         )
         template.running += 1
-        self._open_channel(pending, number).begin_fresh(template.number)
+        self._open_channel(pending, number, template.number)
 
-    def _open_channel(self, pending: PendingRun, vm: int) -> RunChannel:
-        channel = self._channels[pending.request.run] = RunChannel(
+    def _open_channel(self, pending: PendingRun, vm: int, template: int | None = None) -> None:
+        pending.stop_waiting()
+        channel = RunChannel(
             pending, vm, connection=self._connection, clock=self._clock, tasks=self._tasks, overdue=self._overdue
         )
-        return channel
+        self._channels[channel.run] = channel
+        channel.begin(template)
 
     def _overdue(self, channel: RunChannel) -> None:
         self._listener.stuck(self, channel, None)
@@ -392,19 +394,18 @@ class WorkerProcess:
             self._leave(self.vms[channel.vm])
 
     def _leave(self, vm: Vm) -> None:
+        """Note that a run of this VM is over."""
         vm.running -= 1
         self._drop_if_over(vm)
-        self._settle_if_idle()
+        if self.is_retiring and not self._channels:
+            settle(self._idle)
 
     def retire(self) -> Future[None]:
         """Give it nothing more; the future is done when its last run has ended."""
         self.is_retiring = True
-        self._settle_if_idle()
-        return self._idle
-
-    def _settle_if_idle(self) -> None:
-        if self.is_retiring and not self._channels:
+        if not self._channels:
             settle(self._idle)
+        return self._idle
 
     def ping(self) -> None:
         """Ping the worker; called every half second, it kills a worker that is silent for too long."""

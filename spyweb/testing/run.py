@@ -132,7 +132,7 @@ class SuiteRunner:
         async with environment.host(run, note) as host:
             began = self.clock.monotonic()
             try:
-                ending = await self.pool.run_fresh(request, host)
+                ending = await self.pool.run(request, host, is_fresh=True)
             except PoolError as error:
                 ending = Ending(outcome=Outcome.FAILED, reason=str(error))
             duration_ms = (self.clock.monotonic() - began) * 1000

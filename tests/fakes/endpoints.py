@@ -61,7 +61,7 @@ class FakePool(Pool):
     def new_id(self) -> RunId:
         return RunId(next(self._numbers))
 
-    async def run_fresh(self, request: Request, host: Host) -> Ending:
+    async def run(self, request: Request, host: Host, *, is_fresh: bool = False) -> Ending:
         self.requests.append(request)
         ending = self._running[request.run] = asyncio.get_running_loop().create_future()
         (asked,) = request.arguments

@@ -34,7 +34,7 @@ class FakeMachine(Pool):
         self.retired: list[tuple[JobId, int]] = []
         self.discarded: list[tuple[JobId, int]] = []
 
-    async def run(self, request: Request, host: Host) -> Ending:
+    async def run(self, request: Request, host: Host, *, is_fresh: bool = False) -> Ending:
         self.story.append(f"run {request.code.job}")
         self.requests.append(request)
         if request.code.job not in self.held:

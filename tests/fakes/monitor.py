@@ -115,7 +115,7 @@ class FakeVms(FakeMachine):
     def holding(self, code: Code) -> Iterator[None]:
         yield
 
-    async def run(self, request: Request, host: Host) -> Ending:
+    async def run(self, request: Request, host: Host, *, is_fresh: bool = False) -> Ending:
         if request.procedure != "cycle":
             return await super().run(request, host)
         self.requests.append(request)

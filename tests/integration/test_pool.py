@@ -363,7 +363,8 @@ async def test_a_fresh_vm_knows_nothing_of_earlier_ones_and_a_spare_one_is_as_fr
     request = world.request("seen = (seen or 0) + 1 return seen")
     world.pool.keep_spares(request.code, 2)
     endings = [
-        await world.pool.run_fresh(structs.replace(request, run=world.pool.new_id()), world.host) for _ in range(5)
+        await world.pool.run(structs.replace(request, run=world.pool.new_id()), world.host, is_fresh=True)
+        for _ in range(5)
     ]
 
     assert [ending.result for ending in endings] == [1] * 5
@@ -374,13 +375,13 @@ async def test_a_fresh_run_of_what_does_not_compile_says_where(world: World) -> 
     request = world.request("x = = 2")
     for spares in (0, 2):
         world.pool.keep_spares(request.code, spares)
-        ending = await world.pool.run_fresh(structs.replace(request, run=world.pool.new_id()), world.host)
+        ending = await world.pool.run(structs.replace(request, run=world.pool.new_id()), world.host, is_fresh=True)
         assert ending.reason.startswith("jobs/a.lua:1: unexpected symbol")
 
 
 async def test_a_fresh_run_that_fails_shows_its_line(world: World) -> None:
     request = world.request("local x\nerror('boom')")
-    ending = await world.pool.run_fresh(structs.replace(request, run=world.pool.new_id()), world.host)
+    ending = await world.pool.run(structs.replace(request, run=world.pool.new_id()), world.host, is_fresh=True)
 
     assert ending.reason == "jobs/a.lua:2: boom"
     assert "jobs/a.lua:2: in main chunk" in ending.traceback
@@ -397,7 +398,7 @@ async def test_a_fresh_vm_collects_its_garbage_and_keeps_to_its_memory_limit(wor
         request = structs.replace(
             world.request(""), code=replace(code, source=source.encode()), run=world.pool.new_id()
         )
-        endings[name] = await world.pool.run_fresh(request, world.host)
+        endings[name] = await world.pool.run(request, world.host, is_fresh=True)
 
     assert endings["garbage"].result is True
     assert endings["greed"].failure is Failure.MEMORY
@@ -406,7 +407,9 @@ async def test_a_fresh_vm_collects_its_garbage_and_keeps_to_its_memory_limit(wor
 async def test_many_fresh_runs_at_once_all_end(world: World) -> None:
     request = world.request("echo(1) return 1")
     world.pool.keep_spares(request.code, 4)
-    runs = [world.pool.run_fresh(structs.replace(request, run=world.pool.new_id()), world.host) for _ in range(60)]
+    runs = [
+        world.pool.run(structs.replace(request, run=world.pool.new_id()), world.host, is_fresh=True) for _ in range(60)
+    ]
 
     assert [ending.result for ending in await asyncio.gather(*runs)] == [1] * 60
 

@@ -55,8 +55,7 @@ class World:
 
     async def begin(self, run: int, code: Code, *, fresh: bool = False) -> Task[Ending]:
         request = Request(run=RunId(run), code=code, timeout_ms=60_000, cpu_limit_ms=10_000)
-        start = self.pool.run_fresh if fresh else self.pool.run
-        task = self.tasks[run] = asyncio.create_task(start(request, self.host))
+        task = self.tasks[run] = asyncio.create_task(self.pool.run(request, self.host, is_fresh=fresh))
         await self.clock.turn()
         return task
 

@@ -49,7 +49,7 @@ class Machine:
         if self.complaint:
             raise self.complaint
 
-    async def run_fresh(self, request: Request, host: Host) -> Ending:
+    async def run(self, request: Request, host: Host, *, is_fresh: bool = False) -> Ending:
         self.running += 1
         self.most = max(self.most, self.running)
         await asyncio.sleep(0)
