@@ -118,20 +118,18 @@ class Timers:
         self._is_firing = True
         try:
             while (earliest_ms := self.next_wake_ms) is not None and earliest_ms <= now_ms:
-                self._fire(heappop(self._heap)[2], now_ms)
+                timer = heappop(self._heap)[2]
+                try:
+                    timer.fire()
+                except Exception:
+                    log.exception("a timer met a bug in spyweb", job=timer.job)
+                if self._is_set(timer):
+                    self._arm(timer, now_ms)
             self._after_firing()
         finally:
             self._is_firing = False
             self._earliest_alarm_ms = self._clock.now_ms() + self._tick_ms
             self._set_alarm()
-
-    def _fire(self, timer: JobTimer, now_ms: int) -> None:
-        try:
-            timer.fire()
-        except Exception:
-            log.exception("a timer met a bug in spyweb", job=timer.job)
-        if self._is_set(timer):
-            self._arm(timer, now_ms)
 
 
 def _nothing() -> None: ...

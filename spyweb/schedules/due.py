@@ -181,29 +181,30 @@ def settle(spec: JobSpec, cursor_ms: int, now_ms: int, *, kept_since_ms: int = 0
     newest, so what is missed is one range before it.  Under `misfire = "skip"` without a grace it is missed when it
     came before this daemon kept the schedule, or longer ago than a daemon is ever busy.
     """
-    passed = _come(spec, missed_until(spec.schedule, cursor_ms, now_ms), cursor_ms, now_ms)
+    schedule, misfire = spec.schedule, spec.misfire
+    passed = missed_until(schedule, cursor_ms, now_ms)
+    if passed is not None and jittered(spec, passed.last_ms) > now_ms:  # jitter still holds back the last one
+        last_ms = last_due(schedule, cursor_ms, passed.last_ms - 1)
+        passed = replace(passed, last_ms=last_ms, count=passed.count - 1) if last_ms is not None else None
     if passed is None:
         return Settlement(cursor_ms=cursor_ms)
-    most = spec.misfire.limit if spec.misfire.policy is MisfirePolicy.ALL else 1
-    newest = newest_until(spec.schedule, cursor_ms, passed.last_ms, most)
-    runs = [due_ms for due_ms in newest if _in_grace(spec, due_ms, now_ms, kept_since_ms)]
+
+    runs = newest_until(
+        schedule, cursor_ms, passed.last_ms, misfire.limit if misfire.policy is MisfirePolicy.ALL else 1
+    )
+    earliest_ms = _earliest_start(spec, now_ms, kept_since_ms)
+    if earliest_ms is not None:
+        runs = [due_ms for due_ms in runs if jittered(spec, due_ms) >= earliest_ms]
     missed = _before(spec, cursor_ms, passed, runs)
     return Settlement(cursor_ms=passed.last_ms, runs=runs, missed=[missed] if missed else [])
 
 
-def _come(spec: JobSpec, passed: Missed | None, cursor_ms: int, now_ms: int) -> Missed | None:
-    """Leave out the last due time of the range while jitter holds it back."""
-    if passed is None or jittered(spec, passed.last_ms) <= now_ms:
-        return passed
-    last_ms = last_due(spec.schedule, cursor_ms, passed.last_ms - 1)
-    return replace(passed, last_ms=last_ms, count=passed.count - 1) if last_ms is not None else None
-
-
-def _in_grace(spec: JobSpec, due_ms: int, now_ms: int, kept_since_ms: int) -> bool:
+def _earliest_start(spec: JobSpec, now_ms: int, kept_since_ms: int) -> int | None:
+    """Return the moment before which a run should have started that is missed now; None: it is never too late."""
     grace_ms = spec.misfire.grace_ms
-    if grace_ms is None and spec.misfire.policy is MisfirePolicy.SKIP:
-        return jittered(spec, due_ms) >= max(kept_since_ms, now_ms - ON_TIME_MS)
-    return grace_ms is None or now_ms - jittered(spec, due_ms) <= grace_ms
+    if grace_ms is not None:
+        return now_ms - grace_ms
+    return max(kept_since_ms, now_ms - ON_TIME_MS) if spec.misfire.policy is MisfirePolicy.SKIP else None
 
 
 def _before(spec: JobSpec, cursor_ms: int, passed: Missed, runs: Sequence[int]) -> Missed | None:
