@@ -1,12 +1,20 @@
-"""Translate how a run ended, as its worker told it or as follows from the worker's loss, into an Ending."""
+"""Translate how a run ended, as its worker told it or as follows from the worker's loss, into an Ending.
+
+What a script returned is in it as a value; here is also how that is shown to people.
+"""
 
 from __future__ import annotations
+
+import math
 
 import msgspec
 
 from spyweb.lua import wire
-from spyweb.lua.wire import Ended, RunEnd, Why
+from spyweb.lua.wire import Ended, Foreign, RunEnd, Why
 from spyweb.model import Ending, Failure, Outcome
+
+MAX_DEPTH = 32  # of a result that is shown
+RESULT_KEPT = 200  # characters of a result that stay on record
 
 _OUTCOMES: dict[int, tuple[Outcome, Failure | None]] = {
     Ended.SUCCESS: (Outcome.SUCCESS, None),
@@ -45,7 +53,7 @@ def from_end(end: RunEnd) -> Ending:
         reason=as_text(end.reason) if end.reason else "",  # a clean run has neither
         traceback=as_text(end.traceback) if end.traceback else "",
         cpu_ms=end.cpu_ms,
-        result=_shown(end.result),
+        result=_first_value(end.result),
         globals_reset=end.discarded,
     )
 
@@ -80,7 +88,7 @@ def as_text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _shown(packed: bytes | None) -> object:
+def _first_value(packed: bytes | None) -> object:
     """Return the first value that the script returned, None where Python can't hold it (a table as a key)."""
     if packed is None:
         return None
@@ -89,3 +97,33 @@ def _shown(packed: bytes | None) -> object:
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError):
         return None
     return values[0] if isinstance(values, list) and values else None
+
+
+def show_value(value: object, depth: int = 0) -> object:
+    """Return a script's value as JSON can hold it: bytes as text, what only Lua has by its name."""
+    if depth > MAX_DEPTH:
+        return "..."
+    match value:
+        case bytes() | bytearray():
+            return value.decode("utf-8", "replace")
+        case Foreign():
+            return f"<{value.name or value.kind.name.lower()}>"
+        case dict():
+            return {str(show_value(key)): show_value(item, depth + 1) for key, item in value.items()}
+        case list() | tuple():
+            return [show_value(item, depth + 1) for item in value]
+        case float() if not math.isfinite(value):
+            return str(value)
+        case None | bool() | int() | float() | str():
+            return value
+        case _:
+            return f"<{type(value).__name__}>"
+
+
+def result_text(value: object) -> str:
+    """Return the beginning of what a script returned, as its run's row keeps it: a table as JSON, nothing for nil."""
+    if value is None:
+        return ""
+    shown = show_value(value)
+    text = shown if isinstance(shown, str) else msgspec.json.encode(shown).decode()
+    return text if len(text) <= RESULT_KEPT else text[: RESULT_KEPT - 1] + "…"

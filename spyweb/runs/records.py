@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import asdict, replace
 
-from spyweb.lua.result import result_text
+from spyweb.lua.endings import result_text
 from spyweb.model import Ending, Failure, Outcome, Run, RunId, RunState, TriggerType
 from spyweb.runs.state_trigger import event_of, told_to_lua
 from spyweb.store.protocol import Begin, End, NewRun, SkippedRange

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from spyweb.lua.result import show_value
+from spyweb.lua.endings import show_value
 from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId
 
 

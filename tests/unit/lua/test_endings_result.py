@@ -5,7 +5,7 @@ import math
 import msgspec
 import pytest
 
-from spyweb.lua.result import result_text, show_value
+from spyweb.lua.endings import result_text, show_value
 from spyweb.lua.wire import Ext, Foreign
 
 
