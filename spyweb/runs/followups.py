@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 
 from spyweb.model import Ending, Failure, Outcome, Retry, Run, RunState, TriggerType
 from spyweb.runs.live import LiveJob
@@ -24,26 +24,6 @@ def _count(run: Run, name: str) -> int:
 
 def may_retry(run: Run, retry: Retry) -> bool:
     return tries(run) <= retry.retries
-
-
-def _retry_trigger(run: Run, lost: int, cut_short: int) -> Mapping[str, object]:
-    first = run.trigger.get("of", run.id) if run.trigger.get("type") == TriggerType.RETRY else run.id
-    counts = {"lost": _count(run, "lost") + lost, "cut_short": _count(run, "cut_short") + cut_short}
-    carried = {**counts, "depth": depth_of(run.trigger), "cause": cause_of(run.trigger)}
-    return {"type": TriggerType.RETRY.value, "of": first, **{name: value for name, value in carried.items() if value}}
-
-
-def _next_attempt(run: Run, start_after_ms: int | None = None, *, lost: int = 0, cut_short: int = 0) -> NewRun:
-    return NewRun(
-        job=run.job,
-        state=RunState.WAITING,
-        trigger=_retry_trigger(run, lost, cut_short),
-        attempt=run.attempt + 1,
-        due_ms=run.due_ms,
-        start_after_ms=start_after_ms,
-        event=event_of(run.trigger),
-        follows=run.id,
-    )
 
 
 def next_attempt(run: Run, ending: Ending, retry: Retry, now_ms: int, random: Callable[[], float]) -> NewRun | None:
@@ -71,34 +51,29 @@ def begin_again(run: Run) -> NewRun | None:
     return _next_attempt(run, cut_short=1) if is_caused(run) else None
 
 
-def what_follows(run: Run, ending: Ending, jobs: Iterable[LiveJob], now_ms: int) -> Change:
-    """Return what is recorded of the jobs that wait for this job to end so: a start, or that they were paused."""
-    waiting = [
-        job
-        for job in jobs
-        if any(after.job == run.job and ending.outcome in after.outcomes for after in job.spec.after)
-    ]
-    return Change(
-        new=_starts(run, ending, [job for job in waiting if not job.cursor.paused]),
-        skipped=[_passed_over(job, run, now_ms) for job in waiting if job.cursor.paused],
-    )
-
-
-def _passed_over(job: LiveJob, run: Run, now_ms: int) -> SkippedRange:
-    return SkippedRange(
-        job=job.id,
-        outcome=Outcome.PAUSED,
-        first_due_ms=now_ms,
-        last_due_ms=now_ms,
-        count=1,
-        reason=f"{run.job} ended while the job was paused",
-        at_ms=now_ms,
-        trigger=TriggerType.AFTER,
+def _next_attempt(run: Run, start_after_ms: int | None = None, *, lost: int = 0, cut_short: int = 0) -> NewRun:
+    carried = {
+        "lost": _count(run, "lost") + lost,
+        "cut_short": _count(run, "cut_short") + cut_short,
+        "depth": depth_of(run.trigger),
+        "cause": cause_of(run.trigger),
+    }
+    first = run.trigger.get("of", run.id) if run.trigger.get("type") == TriggerType.RETRY else run.id
+    trigger = {"type": TriggerType.RETRY.value, "of": first}
+    return NewRun(
+        job=run.job,
+        state=RunState.WAITING,
+        trigger={**trigger, **{name: value for name, value in carried.items() if value}},
+        attempt=run.attempt + 1,
+        due_ms=run.due_ms,
+        start_after_ms=start_after_ms,
+        event=event_of(run.trigger),
         follows=run.id,
     )
 
 
-def _starts(run: Run, ending: Ending, jobs: Sequence[LiveJob]) -> list[NewRun]:
+def what_follows(run: Run, ending: Ending, jobs: Iterable[LiveJob], now_ms: int) -> Change:
+    """Return what is recorded of the jobs that wait for this job to end so: a start, or that they were paused."""
     trigger: dict[str, object] = {
         "type": TriggerType.AFTER.value,
         "job": str(run.job),
@@ -107,4 +82,24 @@ def _starts(run: Run, ending: Ending, jobs: Sequence[LiveJob]) -> list[NewRun]:
     }
     if depth_of(run.trigger):
         trigger["depth"] = depth_of(run.trigger)
-    return [NewRun(job=job.id, state=RunState.WAITING, trigger=trigger, follows=run.id) for job in jobs]
+    starts: list[NewRun] = []
+    passed_over: list[SkippedRange] = []
+    for job in jobs:
+        if not any(after.job == run.job and ending.outcome in after.outcomes for after in job.spec.after):
+            continue
+        if not job.cursor.paused:
+            starts.append(NewRun(job=job.id, state=RunState.WAITING, trigger=trigger, follows=run.id))
+            continue
+        paused = SkippedRange(
+            job=job.id,
+            outcome=Outcome.PAUSED,
+            first_due_ms=now_ms,
+            last_due_ms=now_ms,
+            count=1,
+            reason=f"{run.job} ended while the job was paused",
+            at_ms=now_ms,
+            trigger=TriggerType.AFTER,
+            follows=run.id,
+        )
+        passed_over.append(paused)
+    return Change(new=starts, skipped=passed_over)
