@@ -94,24 +94,16 @@ class Runner:
 
         What will not run is recorded in it too.
         """
-        claims: list[ClaimedRun] = []
-        skipped: list[SkippedRange] = []
-        for each in due:
-            skipped += each.skipped
-            self._admit(each.job, each.requests, claims, skipped)
         change = Change(
             expects=[each.job.recorded for each in due if each.job.recorded],
             cursors=[each.cursor for each in due],
-            skipped=skipped,
+            skipped=[skipped for each in due for skipped in each.skipped],
         )
-        return self._claim(change, claims)
+        return self._start([(each.job, request) for each in due for request in each.requests], change)
 
     def start(self, job: LiveJob, requests: Sequence[RunRequest]) -> Claims:
         """Claim runs that are not of the schedule."""
-        claims: list[ClaimedRun] = []
-        skipped: list[SkippedRange] = []
-        self._admit(job, requests, claims, skipped)
-        return self._claim(Change(skipped=skipped), claims)
+        return self._start([(job, request) for request in requests], Change())
 
     def start_by_hand(self, job: LiveJob, request: RunRequest) -> Claims:
         """Claim a run for a person.  Raises Refused where a due time would be skipped, and at a stop."""
@@ -132,11 +124,11 @@ class Runner:
             claims.append(ClaimedRun(job=job, new=self._new_run(job, RunRequest(trigger=trigger), admission)))
         return self._claim(change, claims)
 
-    def _admit(
-        self, job: LiveJob, requests: Sequence[RunRequest], claims: list[ClaimedRun], skipped: list[SkippedRange]
-    ) -> None:
-        """Add each request to what is claimed or to what is skipped."""
-        for request in requests:
+    def _start(self, requests: Sequence[tuple[LiveJob, RunRequest]], change: Change) -> Claims:
+        """Have each job's queue decide, and record with the change what is claimed and what is skipped."""
+        claims: list[ClaimedRun] = []
+        skipped: list[SkippedRange] = []
+        for job, request in requests:
             admission = job.queue.claim(job.spec, made_up_for=request.made_up_for)
             new = self._new_run(job, request, admission)
             if admission is Admission.SKIP:
@@ -144,6 +136,7 @@ class Runner:
             else:
                 replaces = admission is Admission.REPLACE
                 claims.append(ClaimedRun(job=job, new=new, observer=request.observer, replaces=replaces))
+        return self._claim(change, claims, skipped)
 
     def _new_run(self, job: LiveJob, request: RunRequest, admission: Admission) -> NewRun:
         is_starting = admission is Admission.START
@@ -157,9 +150,10 @@ class Runner:
             event=event_of(request.trigger),
         )
 
-    def _claim(self, change: Change, claims: Sequence[ClaimedRun]) -> Claims:
+    def _claim(self, change: Change, claims: Sequence[ClaimedRun], skipped: Sequence[SkippedRange] = ()) -> Claims:
         self._ends.flush()  # they share the commit
-        future = self.store.runs.record(replace(change, new=[claim.new for claim in claims]))
+        new = [claim.new for claim in claims]
+        future = self.store.runs.record(replace(change, new=new, skipped=[*change.skipped, *skipped]))
         future.add_done_callback(partial(self._claimed, claims))
         return future
 
