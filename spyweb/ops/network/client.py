@@ -15,11 +15,9 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any
+from functools import cache
 
 import aiohttp
-from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import AddrInfoType
 from yarl import URL
 
@@ -28,13 +26,14 @@ from spyweb.errors import FetchError
 from spyweb.limits import HEADER_BLOCK, HEADERS
 from spyweb.model import MIB
 from spyweb.ops.network.addresses import is_public, private_reason, private_target
-from spyweb.ops.network.answer import HttpResponse, Incoming
+from spyweb.ops.network.answer import HttpResponse
+from spyweb.ops.network.connector import Connector
 from spyweb.ops.network.decoding import STEP, Decoder
 from spyweb.ops.network.failures import translated
 from spyweb.ops.network.probe import Prober
 from spyweb.ops.network.request import MOST_REDIRECTS, SOCKS_SCHEMES, Fetch, Response
 from spyweb.ops.network.resolver import Lookup, Resolver, ask_system
-from spyweb.ops.network.socks import SocksConnector
+from spyweb.ops.network.socks import open_connector
 from spyweb.settings import HttpSettings
 
 MOST_CONNECTIONS = 4096
@@ -265,20 +264,7 @@ async def refuse_private_names(
     return await send(wanted)
 
 
-class Connector(aiohttp.TCPConnector):
-    """Connections of the one session, through HTTP proxies too."""
-
-    async def _start_tls_connection(  # before it, nothing looks whether the tunnel is still open
-        self, underlying_transport: asyncio.Transport, *args: Any, **kwargs: Any
-    ) -> tuple[asyncio.BaseTransport, ResponseHandler]:
-        if underlying_transport.is_closing():
-            raise FetchError("proxy", "the proxy closed its tunnel before it was used")
-        return await super()._start_tls_connection(underlying_transport, *args, **kwargs)
-
-
 def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aiohttp.ClientSession:
-    reader: type[ResponseHandler] = Incoming
-    connector._factory = partial(reader, loop=asyncio.get_running_loop())  # aiohttp leaves no other way in
     return aiohttp.ClientSession(
         connector=connector,
         response_class=HttpResponse,
@@ -302,7 +288,7 @@ def socks_door(settings: HttpSettings, resolver: Resolver) -> SocksDoor:
     @asynccontextmanager
     async def enter(proxy: URL) -> AsyncIterator[aiohttp.ClientSession]:
         async with room:
-            connector = SocksConnector(proxy, resolver, deny_private=settings.deny_private)
+            connector = open_connector(proxy, resolver, deny_private=settings.deny_private)
             async with make_session(connector, settings) as session:
                 yield session
 

@@ -1,4 +1,4 @@
-"""SOCKS proxies: a connector that asks one for each connection, and speaks to the far side through it.
+"""Connect through a SOCKS proxy, which is asked for each connection.
 
 `socks4` and `socks5` are told an address, which is looked up here; `socks4a` and `socks5h` are told the name, and look
 it up themselves.  The library for it is imported at first need.
@@ -6,22 +6,15 @@ it up themselves.  The library for it is imported at first need.
 
 from __future__ import annotations
 
-import asyncio
 import socket
-from typing import TYPE_CHECKING, Any
 
-import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.connector import AddrInfoType
 from yarl import URL
 
 from spyweb.errors import FetchError
 from spyweb.ops.network.addresses import is_literal, is_public, private_target
+from spyweb.ops.network.connector import Connector
 from spyweb.ops.network.resolver import Resolver
-
-if TYPE_CHECKING:
-    from python_socks import ProxyType
 
 DEFAULT_PORT = 1080
 BY_ADDRESS = ("socks4", "socks5")  # told an address
@@ -39,40 +32,34 @@ class Untouched(AbstractResolver):
     async def close(self) -> None: ...
 
 
-class SocksConnector(aiohttp.TCPConnector):
-    """Connections through one proxy.  What the proxy does wrong is a FetchError of the kind `proxy`."""
+def open_connector(proxy: URL, resolver: Resolver, *, deny_private: bool) -> Connector:
+    """Make a connector whose connections go through one proxy."""
+    return Connector(
+        dial=SocksProxy(proxy, resolver, deny_private=deny_private).connect,
+        resolver=resolver if proxy.scheme in BY_ADDRESS else Untouched(),
+        family=socket.AF_INET if proxy.scheme == "socks4" else socket.AF_UNSPEC,  # it knows no other
+        use_dns_cache=False,
+        force_close=True,
+    )
+
+
+class SocksProxy:
+    """A proxy.  What it does wrong is a FetchError of the kind `proxy`."""
 
     def __init__(self, proxy: URL, resolver: Resolver, *, deny_private: bool) -> None:
-        super().__init__(
-            resolver=resolver if proxy.scheme in BY_ADDRESS else Untouched(),
-            family=socket.AF_INET if proxy.scheme == "socks4" else socket.AF_UNSPEC,  # it knows no other
-            use_dns_cache=False,
-            force_close=True,
-        )
         self._proxy = proxy
         self._names = resolver
         self._deny_private = deny_private
 
-    async def _wrap_create_connection(  # all that aiohttp leaves to override
-        self, *args: Any, addr_infos: list[AddrInfoType], **kwargs: Any
-    ) -> tuple[asyncio.Transport, ResponseHandler]:
-        address = addr_infos[0][4]
-        connected = await self._connect(str(address[0]), int(address[1]))
-        try:
-            return await self._wrap_existing_connection(*args, sock=connected, **kwargs)
-        except BaseException:
-            connected.close()
-            raise
-
-    async def _connect(self, host: str, port: int) -> socket.socket:
-        """A socket on whose far side is the host.  Raises FetchError."""
-        from python_socks import ProxyError
+    async def connect(self, host: str, port: int) -> socket.socket:
+        """Return a socket on whose far side is the host.  Raises FetchError."""
+        from python_socks import ProxyError, ProxyType
         from python_socks.async_.asyncio import Proxy
 
         if self._deny_private and (reason := private_target(host)):
             raise FetchError("connect", f"could not connect to {host}:{port}: {reason}")
         proxy = Proxy(
-            self._kind(),
+            ProxyType.SOCKS4 if self._proxy.scheme.startswith("socks4") else ProxyType.SOCKS5,
             await self._address(),
             self._proxy.port or DEFAULT_PORT,
             username=self._proxy.user,
@@ -83,11 +70,6 @@ class SocksConnector(aiohttp.TCPConnector):
             return await proxy.connect(host, port)
         except (ProxyError, OSError, ValueError, AssertionError) as error:
             raise FetchError("proxy", f"the proxy could not connect to {host}:{port}: {error}") from error
-
-    def _kind(self) -> ProxyType:
-        from python_socks import ProxyType
-
-        return ProxyType.SOCKS4 if self._proxy.scheme.startswith("socks4") else ProxyType.SOCKS5
 
     async def _address(self) -> str:
         """Return the address of the proxy itself.  Raises FetchError."""

@@ -1,0 +1,161 @@
+"""Connections as aiohttp makes and reads them, but within bounds, and through a SOCKS proxy where there is one.
+
+Here alone spyweb leans on parts of aiohttp that are not documented; its version is pinned.  There is no other way to
+bound what a server may send before a body can be read, to see a tunnel that was closed, or to connect by other means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import AddrInfoType
+from aiohttp.http import RawResponseMessage
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.streams import StreamReader
+
+from spyweb.errors import FetchError
+from spyweb.limits import FRAMING, HEADER_BLOCK, INTERIM_ANSWERS, too_many_chunks
+from spyweb.ops.network.answer import in_one_line
+
+END_OF_HEAD = re.compile(rb"\n\r?\n")
+SWITCHING = 101  # the one answer 1xx that is none before another
+SLICE = 16_384  # bytes of a body that are parsed before its chunks are counted
+
+Dial = Callable[[str, int], Awaitable[socket.socket]]  # to a host and a port.  Raises FetchError
+
+
+class Connector(aiohttp.TCPConnector):
+    """Makes connections whose answers are read by an Incoming; `dial` makes their sockets, if it is given."""
+
+    def __init__(self, *, dial: Dial | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        reader: type[ResponseHandler] = Incoming
+        self._factory = partial(reader, loop=asyncio.get_running_loop())
+        self._dial = dial
+
+    async def _wrap_create_connection(
+        self, *args: Any, addr_infos: list[AddrInfoType], **kwargs: Any
+    ) -> tuple[asyncio.Transport, ResponseHandler]:
+        if self._dial is None:
+            return await super()._wrap_create_connection(*args, addr_infos=addr_infos, **kwargs)
+        address = addr_infos[0][4]
+        connected = await self._dial(str(address[0]), int(address[1]))
+        try:
+            return await self._wrap_existing_connection(*args, sock=connected, **kwargs)
+        except BaseException:
+            connected.close()
+            raise
+
+    async def _start_tls_connection(  # before it, nothing looks whether the tunnel is still open
+        self, underlying_transport: asyncio.Transport, *args: Any, **kwargs: Any
+    ) -> tuple[asyncio.BaseTransport, ResponseHandler]:
+        if underlying_transport.is_closing():
+            raise FetchError("proxy", "the proxy closed its tunnel before it was used")
+        return await super()._start_tls_connection(underlying_transport, *args, **kwargs)
+
+
+class Incoming(ResponseHandler):
+    """Reads what a server sends, within bounds: of a head, of the answers before the answer, of chunks.
+
+    A head is read before what came together with it.  Else bytes behind the end of an answer, such as the body of a
+    204, or more than the Content-Length says, would have all of it refused, the status too.  So they just have the
+    connection closed.
+    """
+
+    _is_asked = False
+
+    def set_response_params(self, **params: Any) -> None:
+        """Begin to wait for the answer to a request."""
+        self._is_asked = True
+        self._is_answered = False
+        self._head = 0  # bytes of the head that is under way
+        self._end = b""  # the last of them: the blank line may come in two pieces
+        self._interim = 0
+        self._taken = 0  # bytes of the body and what stands between its chunks
+        self._chunks = 0
+        self._body: StreamReader | None = None
+        super().set_response_params(**params)
+
+    def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
+        """Queue the answer; those that come before it are only counted, since nobody waits for them."""
+        if 100 <= data[0].code < 200 and data[0].code != SWITCHING:
+            return
+        if self._is_answered:
+            self._close()
+            return
+        self._is_answered = True
+        self._body = data[1]
+        super().feed_data(data, size)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._is_asked or self.upgraded:  # nothing has been asked yet, or no HTTP is spoken any more
+            super().data_received(data)
+            return
+        if not data:
+            self._parse(data)  # what the parser has kept back
+        while data and not self.upgraded and self.exception() is None:
+            data = self._take_body(data) if self._is_answered else self._take_head(data)
+        error, body = self.exception(), self._body
+        if isinstance(error, HttpProcessingError) and body is not None and not body.is_eof():
+            # aiohttp would let whoever reads the body wait for the rest
+            body.set_exception(FetchError("http", in_one_line(error.message)))
+
+    def _take_head(self, data: bytes) -> bytes:
+        """Parse what belongs to one head.  Returns the rest."""
+        found = END_OF_HEAD.search(self._end + data)
+        size = found.end() - len(self._end) if found else len(data)
+        self._head += size
+        if self._head > HEADER_BLOCK:
+            self._refuse(f"the head of the answer has more than {HEADER_BLOCK} bytes")
+            return b""
+        self._end = b"" if found else (self._end + data)[-3:]
+        self._parse(data[:size])
+        if found and not self._is_answered:
+            self._head = 0
+            self._interim += 1  # a blank line without a head, too
+            if self._interim > INTERIM_ANSWERS:
+                self._refuse(f"more than {INTERIM_ANSWERS} interim answers before the answer")
+        return data[size:]
+
+    def _take_body(self, data: bytes) -> bytes:
+        """Parse some of the body.  Returns the rest."""
+        if self._body is None or self._body.is_eof():
+            self._close()
+            return b""
+        self._taken += len(data[:SLICE])
+        self._parse(data[:SLICE])
+        return data[SLICE:]
+
+    def _parse(self, data: bytes) -> None:
+        before = _chunks_unread(self._body)
+        super().data_received(data)
+        body = self._body
+        self._chunks += max(0, _chunks_unread(body) - before)
+        if body is None or body.is_eof():
+            return
+        if too_many_chunks(self._chunks, body.total_bytes):
+            self._refuse(f"the body comes in too many chunks: {self._chunks} for {body.total_bytes} bytes")
+        if self._taken > FRAMING + 2 * body.total_bytes:
+            self._refuse(f"the body has {self._taken - body.total_bytes} bytes beside its content")
+
+    def _refuse(self, reason: str) -> None:
+        if self.exception() is None:
+            self.set_exception(HttpProcessingError(message=reason))
+        self._close()
+
+    def _close(self) -> None:
+        self.force_close()
+        if self.transport is not None:
+            self.transport.close()
+
+
+def _chunks_unread(body: StreamReader | None) -> int:
+    """Count the chunks that have come and that nobody has read."""
+    return len(getattr(body, "_http_chunk_splits", None) or ())
