@@ -14,8 +14,12 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+import structlog
+
 import spyweb
 from spyweb.errors import StoreError, StoreNewer
+
+log = structlog.get_logger()
 
 RECORD = """
     CREATE TABLE IF NOT EXISTS migration (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_ms INTEGER NOT NULL)
@@ -44,7 +48,9 @@ def migrate(connection: sqlite3.Connection, path: Path, known: Sequence[Migratio
     refuse_newer(connection, path, known)
     pending = find_pending(connection, known)
     if pending and find_version(connection) > 0:
-        copy_aside(connection, path.with_name(f"{path.name}.before-{pending[0].number:04d}"))
+        copy = path.with_name(f"{path.name}.before-{pending[0].number:04d}")
+        copy_aside(connection, copy)
+        log.info("the database is brought up to date", to=pending[-1].name, copy=str(copy))
     for migration in pending:
         apply(connection, migration, now_ms)
 
@@ -86,6 +92,7 @@ def copy_aside(connection: sqlite3.Connection, copy: Path) -> None:
     """A copy under its final name is whole: it is made beside it and then renamed."""
     unfinished = copy.with_name(f"{copy.name}.unfinished")
     unfinished.unlink(missing_ok=True)
+    unfinished.touch(mode=0o600)
     try:
         with closing(sqlite3.connect(unfinished)) as target:
             connection.backup(target)

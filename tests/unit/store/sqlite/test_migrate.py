@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from spyweb.errors import StoreError, StoreNewer
 from spyweb.store.sqlite.migrate import (
@@ -91,6 +92,22 @@ def test_an_old_database_is_copied_before_it_is_migrated(database: sqlite3.Conne
     assert find_version(copy) == 1
     copy.close()
     assert database.execute("SELECT * FROM a").fetchall() == [(7, 5)]
+
+
+def test_an_upgrade_says_where_the_copy_is_which_only_its_owner_can_read(
+    database: sqlite3.Connection, path: Path
+) -> None:
+    with capture_logs() as new:
+        migrate(database, path, [FIRST], 1000)
+    with capture_logs() as told:
+        migrate(database, path, [FIRST, SECOND], 2000)
+
+    copy = path.with_name("spyweb.db.before-0002")
+    assert [(line["event"], line["to"], line["copy"]) for line in told] == [
+        ("the database is brought up to date", "0002_second", str(copy))
+    ]
+    assert new == []
+    assert copy.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_new_database_is_not_copied(database: sqlite3.Connection, path: Path) -> None:
