@@ -26,7 +26,7 @@ from spyweb.limits import ADDRESSES, HOST
 KEEP_S = 30.0
 KEEP_FAILURE_S = 5.0
 MOST_KEPT = 4096  # hosts
-PATIENCE_S = 2.0  # a host that takes longer is slow
+SLOW_AFTER_S = 2.0
 GIVE_UP_S = 10.0
 
 
@@ -55,7 +55,7 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True)
 class CachedResolution:
-    answer: Resolution
+    resolution: Resolution
     until: float
 
 
@@ -77,9 +77,9 @@ class HostLookup:
         self.asked: Future[Resolution] = asyncio.get_running_loop().create_future()
         self.began_at: float | None = None
 
-    def finish(self, answer: Resolution) -> None:
+    def finish(self, resolution: Resolution) -> None:
         if not self.asked.done():
-            self.asked.set_result(answer)
+            self.asked.set_result(resolution)
 
 
 class Resolver(AbstractResolver):
@@ -89,7 +89,7 @@ class Resolver(AbstractResolver):
         self._clock = clock
         self._lookup = lookup
         self._kept: OrderedDict[str, CachedResolution] = OrderedDict()
-        self._standing: OrderedDict[str, Priority] = OrderedDict()
+        self._priorities: OrderedDict[str, Priority] = OrderedDict()
         self._lookups: dict[str, HostLookup] = {}
         self._waiting: dict[Priority, deque[HostLookup]] = {each: deque() for each in reversed(Priority)}
         self._busy = 0
@@ -102,13 +102,13 @@ class Resolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """The addresses of a host.  Raises OSError."""
-        answer = await self._answer(host.lower())
-        if answer.error is not None:
-            raise OSError(answer.error)
+        """Return the addresses of a host.  Raises OSError."""
+        resolution = await self._look_up(host.lower())
+        if resolution.error is not None:
+            raise OSError(resolution.error)
         found = [
             ResolveResult(hostname=host, host=each.host, port=port, family=each.family, proto=0, flags=NUMERIC)
-            for each in answer.addresses
+            for each in resolution.addresses
             if not family or family == each.family
         ]
         if not found:
@@ -122,22 +122,22 @@ class Resolver(AbstractResolver):
         for queue in self._waiting.values():
             queue.clear()
 
-    async def _answer(self, host: str) -> Resolution:
+    async def _look_up(self, host: str) -> Resolution:
         if host.rstrip(".").rpartition(".")[2] == "localhost":
             return Resolution(LOCALHOST)
         if len(host) > HOST or not host.isascii():
             return Resolution(error="not a host name")
         kept = self._kept.get(host)
         if kept is not None and kept.until > self._clock.monotonic():
-            return kept.answer
-        return await self._fly(host)
+            return kept.resolution
+        return await self._share_lookup(host)
 
-    async def _fly(self, host: str) -> Resolution:
+    async def _share_lookup(self, host: str) -> Resolution:
         """Wait for the lookup of this host, which may be under way; it outlives whoever stops waiting."""
         lookup = self._lookups.get(host)
         if lookup is None:
             lookup = self._lookups[host] = HostLookup(host)
-            self._waiting[self._standing.get(host, Priority.NEW)].append(lookup)
+            self._waiting[self._priorities.get(host, Priority.NEW)].append(lookup)
             self._begin_waiting()
         elif lookup.asked.done():  # given up, its thread still stuck
             lookup.asked = asyncio.get_running_loop().create_future()
@@ -148,9 +148,9 @@ class Resolver(AbstractResolver):
             deadline.cancel()
 
     def _begin_waiting(self) -> None:
-        """Begin what may begin, the best standing first."""
-        for standing, queue in self._waiting.items():
-            while queue and self._busy < standing:
+        """Begin what may begin, the highest priority first."""
+        for priority, queue in self._waiting.items():
+            while queue and self._busy < priority:
                 self._begin(queue.popleft())
 
     def _begin(self, lookup: HostLookup) -> None:
@@ -166,24 +166,24 @@ class Resolver(AbstractResolver):
     def _work(self, loop: AbstractEventLoop, lookup: HostLookup) -> None:
         """In the thread."""
         try:
-            answer = Resolution(self._lookup(lookup.host)[:ADDRESSES])
+            resolution = Resolution(self._lookup(lookup.host)[:ADDRESSES])
         except OSError as error:
-            answer = Resolution(error=error.strerror or str(error))
+            resolution = Resolution(error=error.strerror or str(error))
         with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile: nobody waits any more
-            loop.call_soon_threadsafe(self._finish, lookup, answer)
+            loop.call_soon_threadsafe(self._finish, lookup, resolution)
 
-    def _finish(self, lookup: HostLookup, answer: Resolution) -> None:
+    def _finish(self, lookup: HostLookup, resolution: Resolution) -> None:
         self._busy -= 1
         self._lookups.pop(lookup.host, None)
         took = self._clock.monotonic() - (lookup.began_at or 0)
-        self._note(lookup.host, Priority.SLOW if took > PATIENCE_S else Priority.PROVEN)
-        self._keep(lookup.host, answer)
-        lookup.finish(answer)
+        self._note(lookup.host, Priority.SLOW if took > SLOW_AFTER_S else Priority.PROVEN)
+        self._keep(lookup.host, resolution)
+        lookup.finish(resolution)
         self._begin_waiting()
 
     def _give_up(self, lookup: HostLookup) -> None:
         """Tell all who wait; a lookup that has not begun is called off, one that has keeps its thread."""
-        answer = Resolution(error=f"no answer within {GIVE_UP_S:.0f} s")
+        resolution = Resolution(error=f"no answer within {GIVE_UP_S:.0f} s")
         if lookup.began_at is None:
             self._lookups.pop(lookup.host, None)
             for queue in self._waiting.values():
@@ -191,18 +191,18 @@ class Resolver(AbstractResolver):
                     queue.remove(lookup)
         else:
             self._note(lookup.host, Priority.SLOW)
-            self._keep(lookup.host, answer)
-        lookup.finish(answer)
+            self._keep(lookup.host, resolution)
+        lookup.finish(resolution)
 
-    def _note(self, host: str, standing: Priority) -> None:
-        self._standing[host] = standing
-        self._standing.move_to_end(host)
-        if len(self._standing) > MOST_KEPT:
-            self._standing.popitem(last=False)
+    def _note(self, host: str, priority: Priority) -> None:
+        self._priorities[host] = priority
+        self._priorities.move_to_end(host)
+        if len(self._priorities) > MOST_KEPT:
+            self._priorities.popitem(last=False)
 
-    def _keep(self, host: str, answer: Resolution) -> None:
-        lasts = KEEP_S if answer.error is None else KEEP_FAILURE_S
-        self._kept[host] = CachedResolution(answer, self._clock.monotonic() + lasts)
+    def _keep(self, host: str, resolution: Resolution) -> None:
+        lasts = KEEP_S if resolution.error is None else KEEP_FAILURE_S
+        self._kept[host] = CachedResolution(resolution, self._clock.monotonic() + lasts)
         self._kept.move_to_end(host)
         if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)

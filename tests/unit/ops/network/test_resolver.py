@@ -20,7 +20,7 @@ from spyweb.ops.network.resolver import (
     KEEP_S,
     MOST_KEPT,
     NUMERIC,
-    PATIENCE_S,
+    SLOW_AFTER_S,
     Address,
     Priority,
     Resolver,
@@ -241,7 +241,7 @@ async def test_hosts_known_to_be_slow_leave_threads_for_the_others(world: World)
     slow = [f"slow{number}.test" for number in range(Priority.SLOW + 1)]
     async with asyncio.TaskGroup() as group:
         tasks = ask_for(world, group, *slow)
-        await world.clock.turn(PATIENCE_S + 1)
+        await world.clock.turn(SLOW_AFTER_S + 1)
         for host in slow:
             world.names.let_go(host)
     assert all(task.done() for task in tasks)
