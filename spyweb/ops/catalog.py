@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spyweb.ops import files, http, notify, sql, state, state_locks, store, system, tls
+from spyweb.ops import files, http, sql, state, state_locks, store, system, tls
 from spyweb.ops.op import CATALOGUE, Operation, OpFamily
 
-MODULES = (store, state, state_locks, http, tls, files, sql, notify, system)  # in the order of the reference
+MODULES = (store, state, state_locks, http, tls, files, sql, system)  # in the order of the reference
 
 
 def names() -> list[str]:

@@ -1,4 +1,4 @@
-"""sleep, and the daemon's half of require."""
+"""notify, sleep, and the daemon's half of require."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 
 from spyweb.errors import OpError
 from spyweb.ops.arguments import Number, Text
+from spyweb.ops.notify_desktop import LONGEST_TIMEOUT_MS
 from spyweb.ops.op import OpFamily, op
 from spyweb.ops.sources import candidates_of
 from spyweb.ops.world import Call
@@ -13,6 +14,23 @@ from spyweb.ops.world import Call
 FAMILY = OpFamily(name="time and desktop", errors="Only a wrong type of argument raises.")
 
 LONGEST_SLEEP_MS = 366 * 86_400_000  # more than any run lasts; keeps infinity away from the timers
+
+
+@op
+async def notify(call: Call, title: Text, body: Text, timeout_ms: Number | None = None) -> None:
+    """Show a notification on the desktop, for 5,000 ms unless told otherwise.
+
+    Where there is no desktop nothing is shown and the daemon's log says so once.  Never raises: a failure is logged.
+    """
+    shown_ms = None if timeout_ms is None else _whole(timeout_ms)
+    reason = await call.world.desktop.show(title.decode("utf-8", "replace"), body.decode("utf-8", "replace"), shown_ms)
+    if reason:
+        call.log("warn", f"notify: not shown: {reason}".encode("utf-8", "replace"))
+
+
+def _whole(ms: float) -> int:
+    """Return a time as whole milliseconds; infinity and NaN, which no timer knows, are the longest time."""
+    return int(ms) if abs(ms) < LONGEST_TIMEOUT_MS else LONGEST_TIMEOUT_MS
 
 
 @op
