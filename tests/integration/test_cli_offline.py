@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from spyweb.clock import RealClock
 from spyweb.model import Cursor, JobId, Outcome, RunState
 from spyweb.store.lock import hold_lock
 from spyweb.store.protocol import Change, End, NewRun
+from spyweb.store.sqlite.migrate import load_migrations, migrate
 from spyweb.store.sqlite.store import open_store
 from tests.fakes.command import Answer, spyweb
 
@@ -265,3 +269,15 @@ def test_a_change_that_makes_a_new_database_says_so(project: Path) -> None:
     first, second = (spyweb("state", "set", "k", number, root=project) for number in "12")
     assert (first.code, first.err) == (0, f"a new database begins: {project}/data/spyweb.db\n")
     assert second.err == ""
+
+
+def test_a_change_that_upgrades_the_database_answers_with_nothing_but_json(project: Path) -> None:
+    (project / "data").mkdir(mode=0o700)
+    path = project / "data" / "spyweb.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as older:
+        migrate(older, path, load_migrations()[:-1], 0)
+
+    answer = spyweb("state", "set", "a", "1", "-o", "json", root=project)
+
+    assert json.loads(answer.out) == {"key": "a", "created": True}
+    assert path.with_name(f"spyweb.db.before-{load_migrations()[-1].number:04d}").exists()
