@@ -167,6 +167,30 @@ async def test_replace_cancels_one_that_has_waited_and_is_about_to_begin(monkeyp
         assert await t.record() == ["prices manual success", "prices manual failed", "prices manual running"]
 
 
+async def test_a_bug_while_a_start_is_recorded_leaves_the_job_free_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with town() as t:
+        t.machine.held.add(PRICES)
+        job, record = make_job(schedule=Never(), overlap=Overlap.QUEUE), t.store.runs.record
+        await t.settle(job)
+        for _ in range(3):
+            t.runner.start_by_hand(job, BY_HAND)
+        await t.clock.turn()
+
+        def record_or_fail(change: Change) -> Future[list[RunId | None]]:
+            if not change.begin:
+                return record(change)
+            monkeypatch.undo()
+            raise RuntimeError("a bug")
+
+        monkeypatch.setattr(t.store.runs, "record", record_or_fail)
+        t.machine.finish(1)
+        await t.clock.turn()
+        assert list(job.queue.in_flight) == [3]
+        assert await t.record() == ["prices manual success", "prices manual failed", "prices manual running"]
+
+
 async def test_a_claim_that_is_refused_replaces_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async with town() as t:
         t.machine.held.add(PRICES)
