@@ -94,7 +94,7 @@ def test_attacks_end_in_time_with_a_reason_and_hurt_nobody_else(project: Project
         project.job(name, script, LIMITS)
     project.job("canary", "store_set('alive', tostring(os.time()))", CANARY)
     with project.daemon() as daemon:
-        desk = project.desk()
+        desk = project.daemon_client()
         for name in [*FATAL, *HARMLESS]:
             desk.trigger(JobId(name))
         eventually(lambda: all(view.last for view in desk.jobs()), "an end of every attack", patience=100)

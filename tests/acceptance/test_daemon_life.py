@@ -47,7 +47,7 @@ def test_a_flood_of_idle_connections_takes_no_descriptor_from_jobs_and_commands(
             flood.enter_context(closing(socket.create_connection(address)))
 
         assert project.spyweb("run", "hello").stdout.count("hello")
-        health = project.desk().health()
+        health = project.daemon_client().health()
         assert any("the server refuses connections" in warning for warning in health.warnings)
         assert daemon.has_said("connections are refused: too many are open")
 
@@ -127,7 +127,7 @@ def test_a_deleted_job_goes_and_a_renamed_one_is_a_new_job(project: Project) -> 
     path = project.job("old", "return 1")
     with project.daemon():
         path.rename(project.root / "jobs/new.lua")
-        eventually(lambda: [job.id for job in project.desk().jobs()] == ["new"])
+        eventually(lambda: [job.id for job in project.daemon_client().jobs()] == ["new"])
 
 
 def test_settings_in_config_toml_take_effect_at_once(project: Project) -> None:
@@ -144,7 +144,7 @@ def test_after_kill_9_a_run_in_flight_is_lost_and_starts_again_where_it_may_be_r
     project.job("twice", f"local ctx = ... {body}", 'every = "never"\nretries = 1\nretry_delay = "100ms"')
     with project.daemon() as daemon:
         for job in ("once", "twice"):
-            project.desk().trigger(JobId(job))
+            project.daemon_client().trigger(JobId(job))
         eventually(lambda: daemon.has_said("once marked") and daemon.has_said("twice marked"))
         daemon.kill()
     with project.daemon():
@@ -167,7 +167,7 @@ def test_sigterm_stops_what_runs_and_records_it(project: Project) -> None:
     project.save("config.toml", '[daemon]\nshutdown_grace = "300ms"\n')
     project.job("slow", "sleep(60000)")
     with project.daemon() as daemon:
-        project.desk().trigger(JobId("slow"))
+        project.daemon_client().trigger(JobId("slow"))
         eventually(lambda: project.runs("slow")[0].state == "running")
         assert daemon.stop() == 0
     assert project.ask("runs", "slow")[0]["outcome"] == "stopped"
@@ -176,7 +176,7 @@ def test_sigterm_stops_what_runs_and_records_it(project: Project) -> None:
 def test_sigterm_lets_a_run_end_within_the_grace(project: Project) -> None:
     project.job("slow", "sleep(500)")
     with project.daemon() as daemon:
-        project.desk().trigger(JobId("slow"))
+        project.daemon_client().trigger(JobId("slow"))
         eventually(lambda: project.runs("slow")[0].state == "running")
         assert daemon.stop() == 0
     assert project.ask("runs", "slow")[0]["outcome"] == "success"
@@ -185,7 +185,7 @@ def test_sigterm_lets_a_run_end_within_the_grace(project: Project) -> None:
 def test_a_second_interrupt_ends_at_once(project: Project) -> None:
     project.job("slow", "sleep(60000)")
     with project.daemon() as daemon:
-        project.desk().trigger(JobId("slow"))
+        project.daemon_client().trigger(JobId("slow"))
         eventually(lambda: project.runs("slow")[0].state == "running")
         daemon.process.send_signal(signal.SIGINT)
         eventually(lambda: daemon.has_said('"stopping"'))
@@ -227,7 +227,7 @@ def test_sighup_looks_at_files_whose_changes_nobody_watches(project: Project) ->
     (project.root / "jobs/late.lua").symlink_to("../.hidden/late.lua")
     with project.daemon() as daemon:
         project.job("seen", "return 1")
-        eventually(lambda: len(project.desk().jobs()) == 2)  # the watch has begun ...
+        eventually(lambda: len(project.daemon_client().jobs()) == 2)  # the watch has begun ...
         time.sleep(2 * BEGUN_MS / 1000)  # ... and the look at its beginning, of which nobody tells, is over
         hidden.write_text(text.replace("return 1", "return 2"))
         daemon.process.send_signal(signal.SIGHUP)
@@ -250,7 +250,7 @@ def test_a_database_that_is_moved_away_is_noticed_and_no_stop_waits_for_it(proje
     project.job("slow", "sleep(60000)")
     database = project.root / "data/spyweb.db"
     with project.daemon() as daemon:
-        project.desk().trigger(JobId("slow"))
+        project.daemon_client().trigger(JobId("slow"))
         eventually(lambda: project.runs("slow")[0].state == "running")
         database.rename(database.with_name("moved.db"))
         assert "nothing is stored: spyweb.db: was removed or replaced" in project.spyweb("health", code=1).stdout
@@ -311,7 +311,7 @@ def test_logs_that_are_followed_show_the_runs_that_fail_between_the_lines(projec
         try:
 
             def both_are_shown() -> bool:
-                project.desk().trigger(JobId("flaky"))
+                project.daemon_client().trigger(JobId("flaky"))
                 followed = (tmp_path / "followed").read_text()
                 failure = re.search(r"Z ERROR run \d+ failed: it is down$", followed, re.MULTILINE)
                 return bool(failure) and "Z INFO about to fail\n" in followed

@@ -107,14 +107,14 @@ def test_a_kill_between_the_records_and_their_messages_loses_no_announcement(pro
         project.save("jobs/shop/config.toml", SHOP.replace("{hook}", hook.url))
         project.save("jobs/shop/hooks.lua", HANGING)
         with project.daemon() as daemon:
-            project.desk().trigger(JobId("shop"))
+            project.daemon_client().trigger(JobId("shop"))
             eventually(lambda: (project.root / "jobs/shop/stored.txt").exists(), "new records")
             daemon.kill()
         assert hook.bodies == []
 
         project.save("jobs/shop/again.txt", "")
         with project.daemon():
-            assert len(project.desk().records(JobId("shop"), limit=9, before_ns=None)) == 2
+            assert len(project.daemon_client().records(JobId("shop"), limit=9, before_ns=None)) == 2
             project.result("shop")
             eventually(lambda: hook.bodies, "the announcement")
             project.result("shop")

@@ -55,7 +55,7 @@ def test_the_units_filter_takes_from_the_daemon_nothing_that_it_needs(tmp_path: 
     project.job("one", "return state.increment('n')")
     with project.daemon() as daemon:
         assert project.result("one") == 1
-        health = project.desk().health()
+        health = project.daemon_client().health()
         assert not [right for right in health.rights if "not in force" in right]
         workers = [worker.pid for worker in health.workers if worker.pid]
         assert workers

@@ -51,7 +51,7 @@ class FakeHost:
         self._story.append(f"{level}: {text.decode()}")
 
 
-class FakePool(Pool):
+class FakeEndpointPool(Pool):
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
         self.requests: list[Request] = []
@@ -94,7 +94,7 @@ class Served:
     """What a test of endpoints has in its hands."""
 
     endpoints: Endpoints
-    pool: FakePool
+    pool: FakeEndpointPool
     clock: FakeClock
     story: list[str] = field(default_factory=list)  # ops, log lines, ends of runs
     failures: list[str] = field(default_factory=list)
@@ -113,7 +113,7 @@ async def serve(handler: Handler = say_hello, clock: FakeClock | None = None) ->
 
 
 def make_served(handler: Handler, tasks: TaskGroup, clock: FakeClock) -> Served:
-    pool, story, failures = FakePool(handler), list[str](), list[str]()
+    pool, story, failures = FakeEndpointPool(handler), list[str](), list[str]()
 
     def host_for(_code: Code, _run: RunId) -> Host:
         return FakeHost(story)

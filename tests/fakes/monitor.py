@@ -31,9 +31,9 @@ from spyweb.runs.live import LiveJob
 from spyweb.runs.records import ctx_of
 from spyweb.settings import HttpSettings
 from tests.fakes.clock import FakeClock
-from tests.fakes.machine import FakeMachine
+from tests.fakes.harness import SilentHost, make_job
 from tests.fakes.memory.memory import MemoryStore
-from tests.fakes.town import SilentHost, make_job
+from tests.fakes.pool import FakePool
 
 SHOP = JobId("shop")
 URL = "http://shop.example/"
@@ -92,7 +92,7 @@ class FakeExtractor(Extractor):
         return None
 
 
-class FakeVms(FakeMachine):
+class FakeVms(FakePool):
     """Machine whose VMs speak the `cycle` procedure with hooks written in Python."""
 
     def __init__(self, story: list[str], tasks: TaskGroup) -> None:

@@ -70,7 +70,7 @@ class Project:
             assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
-    def desk(self) -> client.DaemonClient:
+    def daemon_client(self) -> client.DaemonClient:
         """The running daemon's socket, without starting a command for each question."""
         found = client.find_daemon(self.root / "data")
         assert found
@@ -84,13 +84,13 @@ class Project:
 
     def runs(self, job: str) -> list[Run]:
         """Newest first."""
-        return self.desk().runs(JobId(job), limit=100, before=None)
+        return self.daemon_client().runs(JobId(job), limit=100, before=None)
 
     def ended(self, job: str, count: int = 1) -> list[Run]:
         """Wait until a job has that many ended runs; newest first."""
 
         def enough() -> list[Run] | None:
-            if all(view.id != job for view in self.desk().jobs()):
+            if all(view.id != job for view in self.daemon_client().jobs()):
                 return None
             found = [run for run in self.runs(job) if run.outcome in REALLY_RAN]
             return found if len(found) >= count else None
@@ -98,11 +98,11 @@ class Project:
         return eventually(enough, f"{count} ended runs of {job}")
 
     def shown(self, job: str) -> JobView:
-        return next(view for view in self.desk().jobs() if view.id == job)
+        return next(view for view in self.daemon_client().jobs() if view.id == job)
 
     def result(self, job: str) -> object:
         """What a run by hand returns."""
-        return self.desk().run_once(JobId(job), lambda _event: None).result
+        return self.daemon_client().run_once(JobId(job), lambda _event: None).result
 
     @contextmanager
     def daemon(self, *flags: str) -> Iterator[Daemon]:

@@ -1,4 +1,4 @@
-"""The small world of town.py, where changes of stored values start jobs too."""
+"""The small world of harness.py, where changes of stored values start jobs too."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from spyweb.specs.watches import read_on
 from spyweb.store.values_protocol import NOBODY, ChangeEvent, Drop, Origin, Put, WantedChange, scope_namespace
 from tests.fakes.changes import waiting
 from tests.fakes.clock import FakeClock
+from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.memory.memory import MemoryStore
-from tests.fakes.town import Town, make_job, town
 
 
 def on(**settings: object) -> tuple[On, ...]:
@@ -59,29 +59,29 @@ def make_wanted(key: bytes = b"42", *, namespace: str = "scope:orders", depth: i
 
 
 @dataclass(slots=True, kw_only=True)
-class TriggeredTown:
-    town: Town
+class TriggeredHarness:
+    harness: Harness
     triggers: Triggers
     handing_out: asyncio.Task[None] | None = None
 
     async def settle(self, *jobs: LiveJob) -> None:
         """As the daemon does it: the jobs, what an earlier daemon left open, then the changes."""
-        await self.town.settle(*jobs)
-        await self.town.runner.take_up(await self.town.store.runs.open())
-        self.handing_out = self.town.tasks.create_task(self.triggers.deliver())
-        await self.town.clock.turn()
+        await self.harness.settle(*jobs)
+        await self.harness.runner.take_up(await self.harness.store.runs.open())
+        self.handing_out = self.harness.tasks.create_task(self.triggers.deliver())
+        await self.harness.clock.turn()
 
     async def write(self, key: str, value: Value = 1, *, scope: str = "orders", origin: Origin = NOBODY) -> None:
         namespace = scope_namespace(scope)
-        await self.town.store.values.transform(namespace, key.encode(), lambda _: Put(value), origin=origin)
+        await self.harness.store.values.transform(namespace, key.encode(), lambda _: Put(value), origin=origin)
 
     async def delete(self, key: str, *, scope: str = "orders") -> None:
-        await self.town.store.values.transform(scope_namespace(scope), key.encode(), lambda _: Drop())
+        await self.harness.store.values.transform(scope_namespace(scope), key.encode(), lambda _: Drop())
 
     async def change(self, key: str, value: Value = 1, **how: object) -> None:
         """Write, and let what follows come to rest."""
         await self.write(key, value, **how)  # type: ignore[arg-type]  # a test names real parameters
-        await self.town.clock.turn()
+        await self.harness.clock.turn()
 
     def handled(self, job: str | None = None) -> list[str]:
         """The keys of the changes that runs were started for, in their order."""
@@ -89,13 +89,13 @@ class TriggeredTown:
 
     def events(self, job: str | None = None) -> list[dict[str, object]]:
         """What the scripts were told, as text."""
-        requests = [each for each in self.town.machine.requests if each.procedure == "trigger"]
+        requests = [each for each in self.harness.pool.requests if each.procedure == "trigger"]
         chosen = [each for each in requests if job in (None, each.code.job)]
         return [as_text(msgspec.msgpack.decode(msgspec.msgpack.encode(each.arguments[2]))) for each in chosen]
 
     async def left(self) -> list[str]:
         """The keys of changes that wait in the store."""
-        changes = await waiting(self.town.store)
+        changes = await waiting(self.harness.store)
         return [key.decode() for key in {change.event: change.key for change in changes}.values()]
 
 
@@ -106,10 +106,10 @@ def as_text(told: dict[str, object]) -> dict[str, object]:
 @asynccontextmanager
 async def triggered_town(
     store: MemoryStore | None = None, clock: FakeClock | None = None
-) -> AsyncIterator[TriggeredTown]:
-    async with town(store, clock) as t:
+) -> AsyncIterator[TriggeredHarness]:
+    async with harness(store, clock) as t:
         triggers = Triggers(store=t.store, live=t.live, runner=t.runner, clock=t.clock)
-        triggered = TriggeredTown(town=t, triggers=triggers)
+        triggered = TriggeredHarness(harness=t, triggers=triggers)
         yield triggered
         triggers.stop()
         if triggered.handing_out:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.model import JobId
-from tests.fakes.ledger import Ledger
+from tests.fakes.database_reader import DatabaseReader
 from tests.fakes.project import Project, eventually
 from tests.fakes.repository import ROOT
 
@@ -24,7 +24,7 @@ def tools(version: str) -> str:
 
 
 def test_files_are_executed_at_the_load_and_a_version_that_fails_does_not_live(tmp_path: Path) -> None:
-    project, ledger = Project(tmp_path), Ledger(tmp_path)
+    project, reader = Project(tmp_path), DatabaseReader(tmp_path)
     project.save("lib/tools.lua", tools("one"))
     project.save("jobs/w/config.toml", MONITOR)
     project.save("jobs/w/hooks.lua", COUNTING)
@@ -35,12 +35,12 @@ def test_files_are_executed_at_the_load_and_a_version_that_fails_does_not_live(t
     project.save("jobs.toml", f"[[jobs]]\n{MONITOR.replace('Watch', 'Listed')}")
 
     def error(job: str) -> str:
-        return next((view.error for view in project.desk().jobs() if view.id == job), "")
+        return next((view.error for view in project.daemon_client().jobs() if view.id == job), "")
 
     with project.daemon() as daemon:
-        assert ledger.value("job:watch", "version") == b"one"
-        assert ledger.value("job:off", "loaded") is None
-        states = {view.id: view.state.value for view in project.desk().jobs()}
+        assert reader.value("job:watch", "version") == b"one"
+        assert reader.value("job:off", "loaded") is None
+        states = {view.id: view.state.value for view in project.daemon_client().jobs()}
         assert states == {"bad": "broken", "listed": "idle", "off": "disabled", "watch": "idle"}
         assert "jobs/bad/defer.lua:3: failed while it was loaded: boom" in error("bad")
 
@@ -49,7 +49,7 @@ def test_files_are_executed_at_the_load_and_a_version_that_fails_does_not_live(t
         assert project.shown("watch").generation == 1
 
         project.save("lib/tools.lua", tools("two"))
-        eventually(lambda: ledger.value("job:watch", "version") == b"two", "the repaired module")
+        eventually(lambda: reader.value("job:watch", "version") == b"two", "the repaired module")
         eventually(lambda: not error("watch"), "no error")
         project.save("jobs/bad/defer.lua", "function on_finished() end\n")
         eventually(lambda: project.shown("bad").state.value == "idle", "the repaired file")
@@ -112,7 +112,7 @@ def test_a_run_of_several_cycles_ends_on_the_vm_that_it_began_on(tmp_path: Path)
     project.save("jobs/w/hooks.lua", PATIENT.replace("VERSION", "old"))
     lines = tmp_path / "jobs/w/hooks.log"
     with project.daemon() as daemon:
-        project.desk().trigger(JobId("watch"))
+        project.daemon_client().trigger(JobId("watch"))
         eventually(lambda: lines.exists() and "old 1" in lines.read_text(), "the first cycle")
         project.save("jobs/w/hooks.lua", PATIENT.replace("VERSION", "new"))
         eventually(lambda: project.shown("watch").generation == 2, "the new version")
@@ -122,7 +122,9 @@ def test_a_run_of_several_cycles_ends_on_the_vm_that_it_began_on(tmp_path: Path)
         eventually(lambda: "new 3" in lines.read_text(), "the lines of the last cycle")
         told = [" ".join(line.split()[-2:]) for line in lines.read_text().splitlines()]
         assert told == ["old 1", "old 2", "old 3", "new 1", "new 2", "new 3"]
-        eventually(lambda: sum(worker.vms for worker in project.desk().health().workers) == 1, "the old VM gone")
+        eventually(
+            lambda: sum(worker.vms for worker in project.daemon_client().health().workers) == 1, "the old VM gone"
+        )
         assert daemon.stop() == 0
 
 

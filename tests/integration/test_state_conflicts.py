@@ -18,8 +18,8 @@ from spyweb.specs.parse import job_id
 from spyweb.specs.watches import read_on, watches_of
 from spyweb.store.values_protocol import ChangeEvent
 from tests.fakes.changes import kept
+from tests.fakes.harness import make_spec
 from tests.fakes.scripts import Scripts, open_scripts
-from tests.fakes.town import make_spec
 
 CHECKS = """
 local function same(a, b, path)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from spyweb.model import JobId, Outcome, Overlap, Retry, Run, RunId
 from spyweb.runs.state_trigger import event_of
 from tests.fakes.clock import FakeClock
-from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS
 from tests.fakes.memory.memory import MemoryStore
-from tests.fakes.triggered import TriggeredTown, make_listener, on, triggered_town
+from tests.fakes.pool import FAILED, GUILTY, LOST, SUCCESS
+from tests.fakes.triggered import TriggeredHarness, make_listener, on, triggered_town
 
 JOBS: dict[str, dict[str, object]] = {
     "all": {"on": on(), "retry": Retry(retries=2, delay_ms=1000, jitter=False)},
@@ -48,40 +48,40 @@ class World:
         self.started: list[RunId] = []  # in their order, over all lives
 
     async def live(self, steps: Iterator[Step], stack: AsyncExitStack) -> None:
-        """Until the next stop or crash; a crashed town stays as it is, and never says a word again."""
+        """Until the next stop or crash; a crashed harness stays as it is, and never says a word again."""
         t = await stack.enter_async_context(triggered_town(self.store, self.clock))
-        t.town.machine.held |= {JobId(name) for name in JOBS}
+        t.harness.pool.held |= {JobId(name) for name in JOBS}
         await t.settle(*(make_listener(name, **how) for name, how in JOBS.items()))
-        stack.callback(lambda: self.started.extend(request.run for request in t.town.machine.requests))
+        stack.callback(lambda: self.started.extend(request.run for request in t.harness.pool.requests))
         for kind, number in steps:
             if kind in ("stop", "crash"):
                 await self.end_life(t, kind)
                 return
             await self.step(t, kind, number)
-        t.town.machine.held.clear()
-        for run in t.town.live.running():
-            t.town.machine.finish(run.id)
+        t.harness.pool.held.clear()
+        for run in t.harness.live.running():
+            t.harness.pool.finish(run.id)
         await self.clock.turn(600)
 
-    async def step(self, t: TriggeredTown, kind: str, number: int) -> None:
+    async def step(self, t: TriggeredHarness, kind: str, number: int) -> None:
         if kind == "write":
             scope, key = ("orders", "other")[number % 2], KEYS[number % 3]
             await t.write(key, number, scope=scope)
             self.written[len(self.written) + 1] = (scope, key)
         elif kind == "wait":
             await self.clock.turn(number)
-        elif kind == "end" and (running := t.town.live.running()):
-            t.town.machine.finish(running[number % len(running)].id, ENDINGS[number % len(ENDINGS)])
+        elif kind == "end" and (running := t.harness.live.running()):
+            t.harness.pool.finish(running[number % len(running)].id, ENDINGS[number % len(ENDINGS)])
         await self.clock.turn()
 
-    async def end_life(self, t: TriggeredTown, kind: str) -> None:
+    async def end_life(self, t: TriggeredHarness, kind: str) -> None:
         t.triggers.stop()
         if kind == "stop":
-            await asyncio.gather(t.town.runner.drain(0), self.clock.turn(1))
+            await asyncio.gather(t.harness.runner.drain(0), self.clock.turn(1))
             return
-        for task in list(t.town.tasks._tasks):  # nothing of what it still does is recorded
+        for task in list(t.harness.tasks._tasks):  # nothing of what it still does is recorded
             task.cancel()
-        for job in t.town.live:
+        for job in t.harness.live:
             for delay in job.queue.delayed.values():
                 delay.timer.cancel()
         await self.clock.turn()

@@ -7,8 +7,8 @@ import pytest
 from spyweb.model import Cron, Every, JobId, Outcome, Schedule
 from spyweb.schedules.due import next_due
 from tests.fakes.clock import FakeClock
+from tests.fakes.harness import harness, make_job
 from tests.fakes.memory.memory import MemoryStore
-from tests.fakes.town import make_job, town
 
 DAY = 86_400.0
 DAYS = 365
@@ -23,7 +23,7 @@ async def test_a_year_of_schedules_runs_every_due_time_once_with_a_week_of_downt
     }
     store = MemoryStore(clock := FakeClock())
     for days, down in ((200, 7), (DAYS - 207, 0)):
-        async with town(store, clock) as t:
+        async with harness(store, clock) as t:
             await t.settle(*(make_job(name, schedule=schedule) for name, schedule in schedules.items()))
             await clock.turn(days * DAY)
         clock.advance(down * DAY)

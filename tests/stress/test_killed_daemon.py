@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.fakes.ledger import Ledger
+from tests.fakes.database_reader import DatabaseReader
 from tests.fakes.project import Project
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -79,7 +79,7 @@ def witness() -> Iterator[Witness]:
 def test_a_daemon_killed_in_mid_commit_forgets_nothing_it_acknowledged(
     tmp_path: Path, witness: Witness, torture: bool
 ) -> None:
-    project, ledger = Project(tmp_path), Ledger(tmp_path)
+    project, reader = Project(tmp_path), DatabaseReader(tmp_path)
     dice = random.Random(5)
     kills = 100 if torture else 12
     for name in JOBS:
@@ -89,14 +89,14 @@ def test_a_daemon_killed_in_mid_commit_forgets_nothing_it_acknowledged(
             time.sleep(dice.uniform(0.2, 0.8))
             daemon.kill()
         for name in JOBS:
-            stored = int(ledger.value(f"job:{name}", "n") or b"0")
+            stored = int(reader.value(f"job:{name}", "n") or b"0")
             assert witness.counted[name] <= stored, f"{name}: acknowledged, and missing after kill {kill}"
             assert stored <= witness.counted[name] + kill, f"{name}: ahead by more than the op in flight"
     with project.daemon() as daemon:
         project.ended(JOBS[0])
         assert daemon.stop() == 0
     for name in JOBS:
-        assert ledger.gaps(name, PERIOD_MS) == [], name
-        assert not [row for row in ledger.rows(name) if row.state != "ended"], "still open after a planned stop"
+        assert reader.gaps(name, PERIOD_MS) == [], name
+        assert not [row for row in reader.rows(name) if row.state != "ended"], "still open after a planned stop"
     assert not [what for what, times in witness.told.items() if times > 1], "an attempt was begun twice"
-    assert sum(ledger.outcomes(name)["lost"] for name in JOBS) > 0, "no kill met a run: the test proves nothing"
+    assert sum(reader.outcomes(name)["lost"] for name in JOBS) > 0, "no kill met a run: the test proves nothing"

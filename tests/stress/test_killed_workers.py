@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spyweb.model import Outcome
-from tests.fakes.ledger import Ledger
+from tests.fakes.database_reader import DatabaseReader
 from tests.fakes.project import Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -28,13 +28,13 @@ def has_succeeded_after(project: Project, name: str, moment: int) -> bool:
 
 
 def test_killed_workers_cost_runs_and_no_due_times(tmp_path: Path, torture: bool) -> None:
-    project, ledger = Project(tmp_path), Ledger(tmp_path)
+    project, reader = Project(tmp_path), DatabaseReader(tmp_path)
     dice = random.Random(11)
     kills = 100 if torture else 5
     for name in JOBS:
         project.job(name, SCRIPT, SETTINGS)
     with project.daemon() as daemon:
-        desk = project.desk()
+        desk = project.daemon_client()
         for _ in range(kills):
             workers = eventually(lambda: [worker.pid for worker in desk.health().workers if worker.pid])
             try:
@@ -50,8 +50,8 @@ def test_killed_workers_cost_runs_and_no_due_times(tmp_path: Path, torture: bool
             eventually(partial(has_succeeded_after, project, name, moment), f"a run of {name} after the last kill")
         assert daemon.stop() == 0
     for name in JOBS:
-        assert ledger.gaps(name, PERIOD_MS) == [], name
-        assert ledger.outcomes(name).keys() <= {"success", "lost", "stopped", "missed", "skipped"}, ledger.outcomes(
+        assert reader.gaps(name, PERIOD_MS) == [], name
+        assert reader.outcomes(name).keys() <= {"success", "lost", "stopped", "missed", "skipped"}, reader.outcomes(
             name
         )
-    assert sum(ledger.outcomes(name)["lost"] for name in JOBS) > 0
+    assert sum(reader.outcomes(name)["lost"] for name in JOBS) > 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.processes import descriptors, family, private_bytes
-from tests.fakes.ledger import Ledger
+from tests.fakes.database_reader import DatabaseReader
 from tests.fakes.project import Daemon, Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -18,18 +18,18 @@ MB = 1 << 20
 
 
 def test_many_jobs_all_run_and_no_due_time_is_without_record(tmp_path: Path, torture: bool) -> None:
-    project, ledger = Project(tmp_path), Ledger(tmp_path)
+    project, reader = Project(tmp_path), DatabaseReader(tmp_path)
     names = [f"job{number}" for number in range(1000 if torture else 100)]
     period_ms = 1000
     for name in names:
         project.job(name, SCRIPT, f'every = "{period_ms}ms"')
     with project.daemon() as daemon:
-        desk = project.desk()
+        desk = project.daemon_client()
         eventually(lambda: all(view.last for view in desk.jobs()), "a run of each", patience=60)
         time.sleep(60 if torture else 0)
         assert daemon.stop() == 0
-    assert {outcome for name in names for outcome in ledger.outcomes(name)} <= {"success", "skipped", "missed"}
-    assert [gap for name in names for gap in ledger.gaps(name, period_ms)] == []
+    assert {outcome for name in names for outcome in reader.outcomes(name)} <= {"success", "skipped", "missed"}
+    assert [gap for name in names for gap in reader.gaps(name, period_ms)] == []
 
 
 def test_twenty_thousand_runs_leave_neither_memory_nor_descriptors_behind(tmp_path: Path, torture: bool) -> None:
@@ -40,7 +40,7 @@ def test_twenty_thousand_runs_leave_neither_memory_nor_descriptors_behind(tmp_pa
     for number in range(50):
         project.job(f"job{number}", SCRIPT, 'every = "100ms"')
     with project.daemon() as daemon:
-        desk = project.desk()
+        desk = project.daemon_client()
         run_until(project, 3000)
         before = footprint(daemon)
         run_until(project, 3000 + 20_000)
@@ -52,7 +52,7 @@ def test_twenty_thousand_runs_leave_neither_memory_nor_descriptors_behind(tmp_pa
 
 def run_until(project: Project, run: int) -> None:
     def reached() -> bool:
-        newest = project.desk().runs(None, limit=1, before=None)
+        newest = project.daemon_client().runs(None, limit=1, before=None)
         return bool(newest) and newest[0].id >= run
 
     eventually(reached, f"run {run}", patience=200)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.ledger import Ledger
+from tests.fakes.database_reader import DatabaseReader
 from tests.fakes.project import Project, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -24,7 +24,7 @@ def script(version: int) -> str:
 
 
 def test_a_storm_of_saves_loses_no_run_and_ends_with_the_last_version(tmp_path: Path, torture: bool) -> None:
-    project, ledger = Project(tmp_path), Ledger(tmp_path)
+    project, reader = Project(tmp_path), DatabaseReader(tmp_path)
     saves = 1200 if torture else 30
     project.job("storm", script(0), SETTINGS)
     with project.daemon() as daemon:
@@ -34,10 +34,10 @@ def test_a_storm_of_saves_loses_no_run_and_ends_with_the_last_version(tmp_path: 
             time.sleep(SAVE_EVERY)
         last = str(saves * 3)  # whole again
         project.job("storm", script(saves * 3), SETTINGS)
-        eventually(lambda: ledger.value("job:storm", "version") == last.encode(), "the last version")
+        eventually(lambda: reader.value("job:storm", "version") == last.encode(), "the last version")
         assert daemon.stop() == 0
-    assert ledger.gaps("storm", PERIOD_MS) == []
-    assert ledger.outcomes("storm").keys() <= {"success", "stopped", "missed"}, ledger.outcomes("storm")
-    ran = [version for version in range(saves) if ledger.value("job:storm", f"ran {version}")]
+    assert reader.gaps("storm", PERIOD_MS) == []
+    assert reader.outcomes("storm").keys() <= {"success", "stopped", "missed"}, reader.outcomes("storm")
+    ran = [version for version in range(saves) if reader.value("job:storm", f"ran {version}")]
     assert not [version for version in ran if version % 3 == 2]
     assert len(ran) > saves / 10, "hardly any save was taken up while the storm went on"

@@ -6,7 +6,7 @@ from spyweb.daemon.banner import JOBS_SHOWN, JobLine, StartReport, describe_limi
 from spyweb.model import MIB
 from spyweb.views.jobs import JobFacts, view_job
 from tests.fakes.clock import START_MS
-from tests.fakes.town import make_spec
+from tests.fakes.harness import make_spec
 
 REPORT = StartReport(
     version="0.1.0",

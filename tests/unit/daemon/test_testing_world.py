@@ -13,7 +13,7 @@ from spyweb.errors import OpError, StoreError
 from spyweb.ops.world import World
 
 
-class Town:
+class Harness:
     """Where worlds come and go."""
 
     def __init__(self) -> None:
@@ -45,45 +45,45 @@ async def ask(host: LazyHost) -> None:
 
 
 class Echo:
-    def __init__(self, town: Town) -> None:
-        self._town = town
+    def __init__(self, harness: Harness) -> None:
+        self._harness = harness
 
     def log(self, level: str, text: bytes) -> None:
         raise AssertionError
 
     async def op(self, name: str, arguments: Sequence[object]) -> Sequence[object]:
-        self._town.story.append(name)
+        self._harness.story.append(name)
         return arguments
 
 
 @pytest.fixture
-def town() -> Town:
-    return Town()
+def harness() -> Harness:
+    return Harness()
 
 
-async def test_a_test_that_asks_for_nothing_has_no_world(town: Town) -> None:
+async def test_a_test_that_asks_for_nothing_has_no_world(harness: Harness) -> None:
     async with TaskGroup() as tasks:
-        host = town.host(tasks)
+        host = harness.host(tasks)
         host.log("info", b"heard")
         await host.close()
 
-    assert (town.story, town.lines) == ([], ["info: heard"])
+    assert (harness.story, harness.lines) == ([], ["info: heard"])
 
 
-async def test_the_first_op_waits_for_the_world_and_all_have_the_same(town: Town) -> None:
+async def test_the_first_op_waits_for_the_world_and_all_have_the_same(harness: Harness) -> None:
     async with TaskGroup() as tasks:
-        host = town.host(tasks)
+        host = harness.host(tasks)
         assert await host.op("first", [1]) == [1]
         assert await host.op("second", [2]) == [2]
         await host.close()
 
-    assert town.story == ["opened", "first", "second", "closed"]
+    assert harness.story == ["opened", "first", "second", "closed"]
 
 
-async def test_an_op_is_told_why_there_is_no_world(town: Town) -> None:
-    town.refusal = OSError(28, "No space left on device")
+async def test_an_op_is_told_why_there_is_no_world(harness: Harness) -> None:
+    harness.refusal = OSError(28, "No space left on device")
     async with TaskGroup() as tasks:
-        host = town.host(tasks)
+        host = harness.host(tasks)
         with pytest.raises(OpError, match=r"store_set: there is no temporary database: .*No space left"):
             await host.op("store_set", [])
         with pytest.raises(OpError):
@@ -91,23 +91,23 @@ async def test_an_op_is_told_why_there_is_no_world(town: Town) -> None:
         await host.close()
 
 
-async def test_trouble_at_the_end_does_not_end_the_other_tests(town: Town) -> None:
-    town.trouble_at_the_end = StoreError("the disk is gone")
+async def test_trouble_at_the_end_does_not_end_the_other_tests(harness: Harness) -> None:
+    harness.trouble_at_the_end = StoreError("the disk is gone")
     async with TaskGroup() as tasks:
-        host = town.host(tasks)
+        host = harness.host(tasks)
         await host.op("first", [])
         await host.close()
 
-    assert town.lines == ["error: the temporary database was not closed: the disk is gone"]
+    assert harness.lines == ["error: the temporary database was not closed: the disk is gone"]
 
 
-async def test_an_op_that_is_cancelled_leaves_the_world_to_be_closed(town: Town) -> None:
+async def test_an_op_that_is_cancelled_leaves_the_world_to_be_closed(harness: Harness) -> None:
     async with TaskGroup() as tasks:
-        host = town.host(tasks)
+        host = harness.host(tasks)
         op = tasks.create_task(ask(host))
         await asyncio.sleep(0)
         op.cancel()
         await asyncio.sleep(0)
         await host.close()
 
-    assert town.story == ["opened", "closed"]
+    assert harness.story == ["opened", "closed"]

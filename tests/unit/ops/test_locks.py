@@ -19,7 +19,7 @@ from tests.fakes.memory.memory import MemoryStore
 LEASE_MS = 30_000
 
 
-class Square:
+class LockHarness:
     """Runs that meet around locks, each step of theirs a word of the story."""
 
     def __init__(self, store: MemoryStore | None = None) -> None:
@@ -67,186 +67,186 @@ class Square:
 
 
 @pytest.fixture
-async def square() -> AsyncIterator[Square]:
-    square = Square()
+async def harness() -> AsyncIterator[LockHarness]:
+    harness = LockHarness()
     for _ in range(9):
-        await square.run()
-    yield square
-    await square.close()
+        await harness.run()
+    yield harness
+    await harness.close()
 
 
-async def test_a_free_lock_is_had_at_once(square: Square) -> None:
-    await square.waits(1)
-    assert square.story == ["1 has it"]
-    assert await square.keeper.take(square.request(2, b"other")) is None
+async def test_a_free_lock_is_had_at_once(harness: LockHarness) -> None:
+    await harness.waits(1)
+    assert harness.story == ["1 has it"]
+    assert await harness.keeper.take(harness.request(2, b"other")) is None
 
 
-async def test_those_who_wait_get_it_in_the_order_in_which_they_came(square: Square) -> None:
+async def test_those_who_wait_get_it_in_the_order_in_which_they_came(harness: LockHarness) -> None:
     for run in (1, 2, 3, 4):
-        await square.waits(run)
+        await harness.waits(run)
     for run in (1, 2, 3):
-        await square.releases(run)
-    assert square.story == ["1 has it", "2 has it", "3 has it", "4 has it"]
+        await harness.releases(run)
+    assert harness.story == ["1 has it", "2 has it", "3 has it", "4 has it"]
 
 
-async def test_locks_of_different_names_do_not_meet(square: Square) -> None:
-    await square.waits(1)
-    await square.waits(2)
-    await square.waits(3, name=b"window")
-    assert square.story == ["1 has it", "3 has it"]
+async def test_locks_of_different_names_do_not_meet(harness: LockHarness) -> None:
+    await harness.waits(1)
+    await harness.waits(2)
+    await harness.waits(3, name=b"window")
+    assert harness.story == ["1 has it", "3 has it"]
 
 
-async def test_whoever_does_not_wait_is_told_who_has_it(square: Square) -> None:
-    await square.waits(1)
-    held = await square.keeper.take(square.request(2))
+async def test_whoever_does_not_wait_is_told_who_has_it(harness: LockHarness) -> None:
+    await harness.waits(1)
+    held = await harness.keeper.take(harness.request(2))
     assert held is not None
     assert (held.holder, held.run) == (b"a#1", 1)
 
 
-async def test_a_newcomer_does_not_get_past_the_queue(square: Square) -> None:
-    await square.waits(1)
-    await square.waits(2)
-    releasing = square.store.locks.release(b"door", b"a#1")
-    held = await square.keeper.take(square.request(3))  # asked before the first in the queue could move
+async def test_a_newcomer_does_not_get_past_the_queue(harness: LockHarness) -> None:
+    await harness.waits(1)
+    await harness.waits(2)
+    releasing = harness.store.locks.release(b"door", b"a#1")
+    held = await harness.keeper.take(harness.request(3))  # asked before the first in the queue could move
     await releasing
-    await square.clock.turn()
+    await harness.clock.turn()
     assert held is not None
     assert held.holder == b"a#2"
-    assert square.story == ["1 has it", "2 has it"]
+    assert harness.story == ["1 has it", "2 has it"]
 
 
-async def test_a_timeout_ends_the_wait(square: Square) -> None:
-    await square.waits(1)
-    await square.waits(2, timeout=5)
-    await square.waits(3, timeout=60)
-    await square.clock.turn(4.9)
-    assert square.story == ["1 has it"]
-    await square.clock.turn(0.2)
-    assert square.story == ["1 has it", "2 lost to a#1"]
-    await square.releases(1)
-    assert square.story[-1] == "3 has it"
+async def test_a_timeout_ends_the_wait(harness: LockHarness) -> None:
+    await harness.waits(1)
+    await harness.waits(2, timeout=5)
+    await harness.waits(3, timeout=60)
+    await harness.clock.turn(4.9)
+    assert harness.story == ["1 has it"]
+    await harness.clock.turn(0.2)
+    assert harness.story == ["1 has it", "2 lost to a#1"]
+    await harness.releases(1)
+    assert harness.story[-1] == "3 has it"
 
 
-async def test_with_a_timeout_of_zero_a_free_lock_is_still_had(square: Square) -> None:
-    await square.waits(1, timeout=0)
-    await square.waits(2, timeout=0)
-    assert square.story == ["1 has it", "2 lost to a#1"]
+async def test_with_a_timeout_of_zero_a_free_lock_is_still_had(harness: LockHarness) -> None:
+    await harness.waits(1, timeout=0)
+    await harness.waits(2, timeout=0)
+    assert harness.story == ["1 has it", "2 lost to a#1"]
 
 
-async def test_who_gives_up_is_told_of_the_one_who_had_it_last(square: Square) -> None:
-    await square.waits(1)
-    await square.waits(2)
-    await square.waits(3, timeout=5)
-    await square.releases(1)
-    await square.clock.turn(6)
-    assert square.story == ["1 has it", "2 has it", "3 lost to a#2"]
+async def test_who_gives_up_is_told_of_the_one_who_had_it_last(harness: LockHarness) -> None:
+    await harness.waits(1)
+    await harness.waits(2)
+    await harness.waits(3, timeout=5)
+    await harness.releases(1)
+    await harness.clock.turn(6)
+    assert harness.story == ["1 has it", "2 has it", "3 lost to a#2"]
 
 
-async def test_a_run_that_waits_for_itself_fails_at_once(square: Square) -> None:
-    await square.waits(1)
-    await square.waits(1)
-    assert square.story == ["1 has it", "1 lost to a#1"]
+async def test_a_run_that_waits_for_itself_fails_at_once(harness: LockHarness) -> None:
+    await harness.waits(1)
+    await harness.waits(1)
+    assert harness.story == ["1 has it", "1 lost to a#1"]
 
 
-async def test_a_run_that_waits_for_itself_behind_others_fails_at_once_too(square: Square) -> None:
-    await square.waits(1)
-    await square.waits(2)
-    await square.waits(1)
-    assert square.story == ["1 has it", "1 lost to a#1"]
+async def test_a_run_that_waits_for_itself_behind_others_fails_at_once_too(harness: LockHarness) -> None:
+    await harness.waits(1)
+    await harness.waits(2)
+    await harness.waits(1)
+    assert harness.story == ["1 has it", "1 lost to a#1"]
 
 
-async def test_a_run_waits_for_itself_whatever_it_calls_itself(square: Square) -> None:
+async def test_a_run_waits_for_itself_whatever_it_calls_itself(harness: LockHarness) -> None:
     assert (
-        await square.keeper.take(LockRequest(name=b"door", holder=b"task-9", run=RunId(1), lease_ms=LEASE_MS)) is None
+        await harness.keeper.take(LockRequest(name=b"door", holder=b"task-9", run=RunId(1), lease_ms=LEASE_MS)) is None
     )
-    await square.waits(1)
-    assert square.story == ["1 lost to task-9"]
+    await harness.waits(1)
+    assert harness.story == ["1 lost to task-9"]
 
 
-async def test_a_cancelled_waiter_leaves_the_queue(square: Square) -> None:
-    await square.waits(1)
-    second = await square.waits(2)
-    await square.waits(3)
+async def test_a_cancelled_waiter_leaves_the_queue(harness: LockHarness) -> None:
+    await harness.waits(1)
+    second = await harness.waits(2)
+    await harness.waits(3)
     second.cancel()
-    await square.clock.turn()
-    await square.releases(1)
-    assert square.story == ["1 has it", "3 has it"]
+    await harness.clock.turn()
+    await harness.releases(1)
+    assert harness.story == ["1 has it", "3 has it"]
 
 
-async def test_the_last_to_leave_leaves_nothing_behind(square: Square) -> None:
-    await square.waits(1)
-    square.keeper.run_ended(RunId(1))  # as if its end had been lost: now its lease counts
-    waiter = await square.waits(2, timeout=3600)
+async def test_the_last_to_leave_leaves_nothing_behind(harness: LockHarness) -> None:
+    await harness.waits(1)
+    harness.keeper.run_ended(RunId(1))  # as if its end had been lost: now its lease counts
+    waiter = await harness.waits(2, timeout=3600)
     waiter.cancel()
-    await square.ends(2)
-    assert square.clock.pending == 0
+    await harness.ends(2)
+    assert harness.clock.pending == 0
 
 
-async def test_the_end_of_a_run_frees_its_locks(square: Square) -> None:
-    await square.waits(1)
-    await square.waits(1, name=b"window")
-    await square.waits(2)
-    await square.waits(3, name=b"window")
-    await square.ends(1)
-    assert square.story == ["1 has it", "1 has it", "2 has it", "3 has it"]
+async def test_the_end_of_a_run_frees_its_locks(harness: LockHarness) -> None:
+    await harness.waits(1)
+    await harness.waits(1, name=b"window")
+    await harness.waits(2)
+    await harness.waits(3, name=b"window")
+    await harness.ends(1)
+    assert harness.story == ["1 has it", "1 has it", "2 has it", "3 has it"]
 
 
-async def test_what_has_no_row_that_ends_gives_its_locks_back_itself(square: Square) -> None:
-    await square.waits(1)
-    await square.waits(1, name=b"window")
-    await square.waits(2)
-    await square.waits(3, name=b"window")
+async def test_what_has_no_row_that_ends_gives_its_locks_back_itself(harness: LockHarness) -> None:
+    await harness.waits(1)
+    await harness.waits(1, name=b"window")
+    await harness.waits(2)
+    await harness.waits(3, name=b"window")
 
-    square.keeper.release(RunId(1))
-    square.keeper.run_ended(RunId(1))
-    await square.clock.turn()
+    harness.keeper.release(RunId(1))
+    harness.keeper.run_ended(RunId(1))
+    await harness.clock.turn()
 
-    assert square.story == ["1 has it", "1 has it", "2 has it", "3 has it"]
-
-
-async def test_who_never_asked_for_a_lock_costs_no_write(square: Square) -> None:
-    before = square.store.stats().writes
-    square.keeper.release(RunId(1))
-    await square.clock.turn()
-    assert square.store.stats().writes == before
+    assert harness.story == ["1 has it", "1 has it", "2 has it", "3 has it"]
 
 
-async def test_the_lock_of_a_run_that_lives_does_not_expire(square: Square) -> None:
-    await square.waits(1, lease_ms=1000)
-    await square.waits(2, timeout=10_000)
-    await square.clock.turn(5000)
-    assert square.story == ["1 has it"]
-    assert (await square.store.locks.holder(b"door")) is not None
+async def test_who_never_asked_for_a_lock_costs_no_write(harness: LockHarness) -> None:
+    before = harness.store.stats().writes
+    harness.keeper.release(RunId(1))
+    await harness.clock.turn()
+    assert harness.store.stats().writes == before
 
 
-async def test_a_lease_is_renewed_while_its_run_lives(square: Square) -> None:
-    await square.waits(1, lease_ms=9000)
+async def test_the_lock_of_a_run_that_lives_does_not_expire(harness: LockHarness) -> None:
+    await harness.waits(1, lease_ms=1000)
+    await harness.waits(2, timeout=10_000)
+    await harness.clock.turn(5000)
+    assert harness.story == ["1 has it"]
+    assert (await harness.store.locks.holder(b"door")) is not None
+
+
+async def test_a_lease_is_renewed_while_its_run_lives(harness: LockHarness) -> None:
+    await harness.waits(1, lease_ms=9000)
     for _ in range(5):
-        await square.clock.turn(10)
-        held = await square.store.locks.holder(b"door")
+        await harness.clock.turn(10)
+        held = await harness.store.locks.holder(b"door")
         assert held is not None
-        assert held.expires_ms > square.clock.now_ms() + 5900
-    await square.ends(1)
-    await square.clock.turn(20)
-    assert square.clock.pending == 0, "nothing is left to renew"
+        assert held.expires_ms > harness.clock.now_ms() + 5900
+    await harness.ends(1)
+    await harness.clock.turn(20)
+    assert harness.clock.pending == 0, "nothing is left to renew"
 
 
-async def test_the_shortest_lease_sets_the_pace_of_renewal(square: Square) -> None:
-    await square.waits(1, lease_ms=3_600_000)
-    await square.waits(2, name=b"window", lease_ms=6000)
-    await square.clock.turn(5)
-    held = await square.store.locks.holder(b"window")
+async def test_the_shortest_lease_sets_the_pace_of_renewal(harness: LockHarness) -> None:
+    await harness.waits(1, lease_ms=3_600_000)
+    await harness.waits(2, name=b"window", lease_ms=6000)
+    await harness.clock.turn(5)
+    held = await harness.store.locks.holder(b"window")
     assert held is not None
-    assert held.expires_ms >= square.clock.now_ms() + 5000
+    assert held.expires_ms >= harness.clock.now_ms() + 5000
 
 
-async def make_crash(lease_ms: int) -> Square:
+async def make_crash(lease_ms: int) -> LockHarness:
     """A daemon has died with run 1 holding the door; this is the next one."""
-    before = Square()
+    before = LockHarness()
     await before.run()
     assert await before.keeper.take(before.request(1, lease_ms=lease_ms)) is None
     await before.clock.turn()
-    after = Square(before.store)
+    after = LockHarness(before.store)
     after.clock = before.clock
     after.keeper = LockKeeper(before.store.locks, before.clock)
     before.keeper.close()
@@ -256,31 +256,31 @@ async def make_crash(lease_ms: int) -> Square:
 
 
 async def test_the_lock_of_a_dead_daemon_goes_to_who_waits_when_its_lease_ends() -> None:
-    square = await make_crash(lease_ms=5000)
-    await square.waits(2)
-    await square.waits(3)
-    await square.clock.turn(4.99)
-    assert square.story == []
-    await square.clock.turn(0.02)
-    assert square.story == ["2 has it"]
-    await square.close()
+    harness = await make_crash(lease_ms=5000)
+    await harness.waits(2)
+    await harness.waits(3)
+    await harness.clock.turn(4.99)
+    assert harness.story == []
+    await harness.clock.turn(0.02)
+    assert harness.story == ["2 has it"]
+    await harness.close()
 
 
 async def test_a_lease_is_looked_at_again_in_case_the_clock_on_the_wall_has_jumped() -> None:
-    square = await make_crash(lease_ms=3_600_000)
-    await square.waits(2, timeout=7200)
-    square.clock.jump(3600)
-    await square.clock.turn(LONGEST_RECHECK)
-    assert square.story == ["2 has it"]
-    await square.close()
+    harness = await make_crash(lease_ms=3_600_000)
+    await harness.waits(2, timeout=7200)
+    harness.clock.jump(3600)
+    await harness.clock.turn(LONGEST_RECHECK)
+    assert harness.story == ["2 has it"]
+    await harness.close()
 
 
-async def test_a_broken_lock_goes_to_the_next_in_line(square: Square) -> None:
-    await square.waits(1)
-    await square.waits(2)
-    await square.store.locks.break_(b"door")
-    await square.clock.turn()
-    assert square.story == ["1 has it", "2 has it"]
+async def test_a_broken_lock_goes_to_the_next_in_line(harness: LockHarness) -> None:
+    await harness.waits(1)
+    await harness.waits(2)
+    await harness.store.locks.break_(b"door")
+    await harness.clock.turn()
+    assert harness.story == ["1 has it", "2 has it"]
 
 
 class SlowLocks:
@@ -304,75 +304,75 @@ class SlowLocks:
 
 
 @pytest.fixture
-async def slow() -> AsyncIterator[tuple[Square, SlowLocks]]:
-    square = Square()
-    locks = SlowLocks(square.store)
-    square.keeper = LockKeeper(locks, square.clock)  # type: ignore[arg-type]
+async def slow() -> AsyncIterator[tuple[LockHarness, SlowLocks]]:
+    harness = LockHarness()
+    locks = SlowLocks(harness.store)
+    harness.keeper = LockKeeper(locks, harness.clock)  # type: ignore[arg-type]
     for _ in range(4):
-        await square.run()
-    yield square, locks
-    await square.close()
+        await harness.run()
+    yield harness, locks
+    await harness.close()
 
 
-async def test_a_lock_that_comes_for_a_waiter_that_is_gone_is_given_back(slow: tuple[Square, SlowLocks]) -> None:
-    square, locks = slow
-    first = await square.waits(1)
-    await square.waits(2)
+async def test_a_lock_that_comes_for_a_waiter_that_is_gone_is_given_back(slow: tuple[LockHarness, SlowLocks]) -> None:
+    harness, locks = slow
+    first = await harness.waits(1)
+    await harness.waits(2)
     first.cancel()
-    await square.clock.turn()
+    await harness.clock.turn()
     locks.answer()  # the first has it by now, and is gone
-    await square.clock.turn()
+    await harness.clock.turn()
     locks.answer()
-    await square.clock.turn()
-    assert square.story == ["2 has it"]
+    await harness.clock.turn()
+    assert harness.story == ["2 has it"]
 
 
-async def test_a_lock_that_comes_as_the_timeout_ends_is_kept(slow: tuple[Square, SlowLocks]) -> None:
-    square, locks = slow
-    await square.waits(1, timeout=5)
-    await square.clock.turn(6)
+async def test_a_lock_that_comes_as_the_timeout_ends_is_kept(slow: tuple[LockHarness, SlowLocks]) -> None:
+    harness, locks = slow
+    await harness.waits(1, timeout=5)
+    await harness.clock.turn(6)
     locks.answer()
-    await square.clock.turn()
-    assert square.story == ["1 has it"]
+    await harness.clock.turn()
+    assert harness.story == ["1 has it"]
 
 
-async def test_a_release_while_the_store_is_being_asked_is_not_missed(slow: tuple[Square, SlowLocks]) -> None:
-    square, locks = slow
-    await square.store.locks.acquire(b"door", b"x", None, LEASE_MS)
-    await square.waits(1)
-    await square.store.locks.release(b"door", b"x")  # after the answer was made, before it was heard
-    await square.clock.turn()
+async def test_a_release_while_the_store_is_being_asked_is_not_missed(slow: tuple[LockHarness, SlowLocks]) -> None:
+    harness, locks = slow
+    await harness.store.locks.acquire(b"door", b"x", None, LEASE_MS)
+    await harness.waits(1)
+    await harness.store.locks.release(b"door", b"x")  # after the answer was made, before it was heard
+    await harness.clock.turn()
     locks.answer()
-    await square.clock.turn()
+    await harness.clock.turn()
     locks.answer()
-    await square.clock.turn()
-    assert square.story == ["1 has it"]
+    await harness.clock.turn()
+    assert harness.story == ["1 has it"]
 
 
 async def test_a_store_that_fails_is_told_to_everybody_in_the_queue() -> None:
-    square = Square()
-    await square.store.locks.acquire(b"door", b"x", None, LEASE_MS)
-    waiters = [await square.waits(run) for run in (1, 2)]
-    await square.store.close()
-    await square.clock.turn(LONGEST_RECHECK)
+    harness = LockHarness()
+    await harness.store.locks.acquire(b"door", b"x", None, LEASE_MS)
+    waiters = [await harness.waits(run) for run in (1, 2)]
+    await harness.store.close()
+    await harness.clock.turn(LONGEST_RECHECK)
     outcomes: Sequence[object] = await asyncio.gather(*waiters, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [StoreClosed, StoreClosed]
 
 
-async def test_a_renewal_that_fails_is_logged_and_tried_again(square: Square) -> None:
-    await square.waits(1, lease_ms=9000)
-    await square.store.close()
+async def test_a_renewal_that_fails_is_logged_and_tried_again(harness: LockHarness) -> None:
+    await harness.waits(1, lease_ms=9000)
+    await harness.store.close()
     with capture_logs() as logs:
-        await square.clock.turn(10)
+        await harness.clock.turn(10)
     assert [line["event"] for line in logs] == ["lock.store_failed"] * 3
 
 
-async def test_many_waiters_and_many_locks_find_an_end(square: Square) -> None:
+async def test_many_waiters_and_many_locks_find_an_end(harness: LockHarness) -> None:
     for round_ in range(20):
         for run in range(1, 10):
-            await square.waits(run, name=b"n%d" % (round_ % 3))
-            await square.releases(run, name=b"n%d" % (round_ % 3))
-    assert square.story == [f"{run} has it" for run in list(range(1, 10)) * 20]
+            await harness.waits(run, name=b"n%d" % (round_ % 3))
+            await harness.releases(run, name=b"n%d" % (round_ % 3))
+    assert harness.story == [f"{run} has it" for run in list(range(1, 10)) * 20]
 
 
 class FakeKeeper(LockKeeper):

@@ -24,7 +24,7 @@ from tests.fakes.receiver import DOWN, REFUSED, Receiver, in_turn
 from tests.fakes.stores import until_told
 
 
-class Town:
+class Harness:
     """A outbox_sender, what it delivers from, and who receives."""
 
     def __init__(self, random: Callable[[], float] = lambda: 0.999999) -> None:
@@ -58,249 +58,251 @@ class Town:
 
 
 @pytest.fixture
-def town() -> Town:
-    return Town()
+def harness() -> Harness:
+    return Harness()
 
 
-async def test_a_message_is_sent_as_soon_as_it_is_added(town: Town) -> None:
-    async with town.at_work():
-        await town.store.outbox.add([message("1"), message("2"), message("3", DESKTOP)])
-        await town.clock.turn()
+async def test_a_message_is_sent_as_soon_as_it_is_added(harness: Harness) -> None:
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1"), message("2"), message("3", DESKTOP)])
+        await harness.clock.turn()
 
-        assert sorted(town.receiver.arrived) == ["1", "2", "3"]
-        assert await town.store.outbox.targets() == []
-        await town.store.outbox.add([message("4")])
-        await town.clock.turn()
-        assert town.receiver.arrived[-1] == "4"
-
-
-async def test_what_an_earlier_daemon_left_is_sent(town: Town) -> None:
-    await town.store.outbox.add([message("1"), message("2", OTHER_HOOK)])
-    await town.clock.turn()
-    async with town.at_work():
-        assert sorted(town.receiver.arrived) == ["1", "2"]
+        assert sorted(harness.receiver.arrived) == ["1", "2", "3"]
+        assert await harness.store.outbox.targets() == []
+        await harness.store.outbox.add([message("4")])
+        await harness.clock.turn()
+        assert harness.receiver.arrived[-1] == "4"
 
 
-async def test_a_receiver_that_is_down_gets_everything_in_order_once_it_is_up(town: Town) -> None:
-    town.receiver.answers[HOOK] = in_turn(DOWN, DOWN, DOWN)
-    async with town.at_work():
-        await town.store.outbox.add([message("1"), message("2")])
-        await town.clock.turn(4.9)
-        await town.store.outbox.add([message("3")])
-        await town.clock.turn(60)
-
-    assert town.receiver.arrived == ["1", "2", "3"]
-    assert [round(at) for at in town.seconds_of("1")] == [0, 5, 15, 35]
-    assert [round(at) for at in town.seconds_of("2")] == [35]
-    assert len(set(town.receiver.deliveries)) == 3  # each bears one name, whatever the attempt
+async def test_what_an_earlier_daemon_left_is_sent(harness: Harness) -> None:
+    await harness.store.outbox.add([message("1"), message("2", OTHER_HOOK)])
+    await harness.clock.turn()
+    async with harness.at_work():
+        assert sorted(harness.receiver.arrived) == ["1", "2"]
 
 
-async def test_delays_have_full_jitter_and_never_pass_an_hour(town: Town) -> None:
-    town.receiver.answers[HOOK] = lambda _: DOWN
+async def test_a_receiver_that_is_down_gets_everything_in_order_once_it_is_up(harness: Harness) -> None:
+    harness.receiver.answers[HOOK] = in_turn(DOWN, DOWN, DOWN)
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1"), message("2")])
+        await harness.clock.turn(4.9)
+        await harness.store.outbox.add([message("3")])
+        await harness.clock.turn(60)
+
+    assert harness.receiver.arrived == ["1", "2", "3"]
+    assert [round(at) for at in harness.seconds_of("1")] == [0, 5, 15, 35]
+    assert [round(at) for at in harness.seconds_of("2")] == [35]
+    assert len(set(harness.receiver.deliveries)) == 3  # each bears one name, whatever the attempt
+
+
+async def test_delays_have_full_jitter_and_never_pass_an_hour(harness: Harness) -> None:
+    harness.receiver.answers[HOOK] = lambda _: DOWN
     drawn = iter([0.5, 0.0, 0.25])
-    town.random = lambda: next(drawn, 0.999999)
-    async with town.at_work():
-        await town.store.outbox.add([message("1")])
-        await town.clock.turn(23 * 3600)
+    harness.random = lambda: next(drawn, 0.999999)
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1")])
+        await harness.clock.turn(23 * 3600)
 
-    at = town.seconds_of("1")
+    at = harness.seconds_of("1")
     gaps = [later - earlier for earlier, later in pairwise(at)]
     assert gaps[:3] == pytest.approx([2.5, 0.0, 5.0], abs=0.01)
     assert gaps[3] == pytest.approx(40, abs=0.1)
     assert max(gaps) <= BACKOFF.max_delay_ms / 1000
 
 
-async def test_one_that_hangs_or_is_down_holds_up_no_other(town: Town) -> None:
-    town.receiver.hung.add(HOOK)
-    town.receiver.answers[DESKTOP] = lambda _: DOWN
-    async with town.at_work():
-        await town.store.outbox.add([message("1"), message("2", DESKTOP), message("3", OTHER_HOOK)])
-        await town.clock.turn(60)
-        await town.store.outbox.add([message("4"), message("5", OTHER_HOOK)])
-        await town.clock.turn(60)
+async def test_one_that_hangs_or_is_down_holds_up_no_other(harness: Harness) -> None:
+    harness.receiver.hung.add(HOOK)
+    harness.receiver.answers[DESKTOP] = lambda _: DOWN
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1"), message("2", DESKTOP), message("3", OTHER_HOOK)])
+        await harness.clock.turn(60)
+        await harness.store.outbox.add([message("4"), message("5", OTHER_HOOK)])
+        await harness.clock.turn(60)
 
-    assert town.receiver.arrived == ["3", "5"]
-    assert town.seconds_of("1") == [0]
-
-
-async def test_a_message_that_is_refused_is_passed_and_tried_again(town: Town) -> None:
-    town.receiver.answers[HOOK] = lambda sent: REFUSED if sent.payload == b"bad" and sent.attempts < 2 else None
-    async with town.at_work():
-        await town.store.outbox.add([message("bad"), message("good")])
-        await town.clock.turn(1)
-        assert town.receiver.arrived == ["good"]
-        await town.store.outbox.add([message("better")])
-        await town.clock.turn(1)
-        assert town.receiver.arrived == ["good", "better"]
-        await town.clock.turn(60)
-
-    assert town.receiver.arrived == ["good", "better", "bad"]
+    assert harness.receiver.arrived == ["3", "5"]
+    assert harness.seconds_of("1") == [0]
 
 
-async def test_the_receivers_own_wish_to_be_left_alone_is_honoured(town: Town) -> None:
-    town.receiver.answers[HOOK] = in_turn(DeliveryFailure(reason="answered 429", wait_ms=10 * MINUTE_MS))
-    async with town.at_work():
-        await town.store.outbox.add([message("1")])
-        await town.clock.turn(599)
-        assert town.receiver.arrived == []
-        await town.clock.turn(2)
+async def test_a_message_that_is_refused_is_passed_and_tried_again(harness: Harness) -> None:
+    harness.receiver.answers[HOOK] = lambda sent: REFUSED if sent.payload == b"bad" and sent.attempts < 2 else None
+    async with harness.at_work():
+        await harness.store.outbox.add([message("bad"), message("good")])
+        await harness.clock.turn(1)
+        assert harness.receiver.arrived == ["good"]
+        await harness.store.outbox.add([message("better")])
+        await harness.clock.turn(1)
+        assert harness.receiver.arrived == ["good", "better"]
+        await harness.clock.turn(60)
 
-    assert town.receiver.arrived == ["1"]
-    assert town.seconds_of("1")[1] == pytest.approx(600, abs=0.01)
+    assert harness.receiver.arrived == ["good", "better", "bad"]
 
 
-async def test_after_a_day_a_message_is_given_up_with_a_last_attempt(town: Town) -> None:
-    town.receiver.answers[HOOK] = lambda _: DOWN
-    async with town.at_work():
-        await town.store.outbox.add([message("1")])
-        await town.clock.turn(DAY_MS / 1000 - 1)
-        assert town.outbox_sender.dead == 0
-        await town.clock.turn(2)
-        assert town.outbox_sender.dead == 1
+async def test_the_receivers_own_wish_to_be_left_alone_is_honoured(harness: Harness) -> None:
+    harness.receiver.answers[HOOK] = in_turn(DeliveryFailure(reason="answered 429", wait_ms=10 * MINUTE_MS))
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1")])
+        await harness.clock.turn(599)
+        assert harness.receiver.arrived == []
+        await harness.clock.turn(2)
 
-        assert town.seconds_of("1")[-1] == DAY_MS / 1000
-        assert await town.store.outbox.targets() == []
-        attempts = len(town.seconds_of("1"))
+    assert harness.receiver.arrived == ["1"]
+    assert harness.seconds_of("1")[1] == pytest.approx(600, abs=0.01)
+
+
+async def test_after_a_day_a_message_is_given_up_with_a_last_attempt(harness: Harness) -> None:
+    harness.receiver.answers[HOOK] = lambda _: DOWN
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1")])
+        await harness.clock.turn(DAY_MS / 1000 - 1)
+        assert harness.outbox_sender.dead == 0
+        await harness.clock.turn(2)
+        assert harness.outbox_sender.dead == 1
+
+        assert harness.seconds_of("1")[-1] == DAY_MS / 1000
+        assert await harness.store.outbox.targets() == []
+        attempts = len(harness.seconds_of("1"))
         assert 24 < attempts < 60
-        await town.clock.turn(2 * HOUR_MS / 1000)
-        assert len(town.seconds_of("1")) == attempts
+        await harness.clock.turn(2 * HOUR_MS / 1000)
+        assert len(harness.seconds_of("1")) == attempts
 
 
-async def test_the_log_tells_of_the_first_miss_and_of_the_end_and_names_no_secret(town: Town) -> None:
-    town.receiver.answers[HOOK] = lambda _: DOWN
+async def test_the_log_tells_of_the_first_miss_and_of_the_end_and_names_no_secret(harness: Harness) -> None:
+    harness.receiver.answers[HOOK] = lambda _: DOWN
     with capture_logs() as lines:
-        async with town.at_work():
-            await town.store.outbox.add([message("1")])
-            await town.clock.turn(DAY_MS / 1000)
+        async with harness.at_work():
+            await harness.store.outbox.add([message("1")])
+            await harness.clock.turn(DAY_MS / 1000)
 
     first, last = lines
     assert (first["log_level"], first["to"], first["reason"]) == ("warning", "hooks.example", DOWN.reason)
-    assert (last["log_level"], last["job"], last["attempts"]) == ("error", "prices", len(town.seconds_of("1")))
+    assert (last["log_level"], last["job"], last["attempts"]) == ("error", "prices", len(harness.seconds_of("1")))
     assert not any("hooks.example/a" in str(line) or "Bearer" in str(line) for line in lines)
 
 
-async def test_those_behind_one_that_was_given_up_do_not_hammer_the_target(town: Town) -> None:
-    town.receiver.answers[HOOK] = lambda _: DOWN
-    async with town.at_work():
-        await town.store.outbox.add([message("1")])
-        await town.clock.turn(DAY_MS / 1000 - 1)
-        await town.store.outbox.add([message("2"), message("3")])
-        await town.clock.turn(HOUR_MS / 1000 - 2)
+async def test_those_behind_one_that_was_given_up_do_not_hammer_the_target(harness: Harness) -> None:
+    harness.receiver.answers[HOOK] = lambda _: DOWN
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1")])
+        await harness.clock.turn(DAY_MS / 1000 - 1)
+        await harness.store.outbox.add([message("2"), message("3")])
+        await harness.clock.turn(HOUR_MS / 1000 - 2)
 
-        assert len(town.seconds_of("2")) == 1
-        assert town.seconds_of("3") == []
-        town.receiver.answers.clear()
-        await town.clock.turn(HOUR_MS / 1000)
-    assert town.receiver.arrived == ["2", "3"]
-
-
-async def test_a_notification_on_the_desktop_is_given_up_after_minutes(town: Town) -> None:
-    town.receiver.answers[DESKTOP] = lambda _: DOWN
-    async with town.at_work():
-        await town.store.outbox.add([message("1", DESKTOP)])
-        await town.clock.turn(5 * MINUTE_MS / 1000 + 1)
-
-        assert town.outbox_sender.dead == 1
-        assert await town.store.outbox.targets() == []
+        assert len(harness.seconds_of("2")) == 1
+        assert harness.seconds_of("3") == []
+        harness.receiver.answers.clear()
+        await harness.clock.turn(HOUR_MS / 1000)
+    assert harness.receiver.arrived == ["2", "3"]
 
 
-async def test_attempts_go_on_where_an_earlier_daemon_had_left_off(town: Town) -> None:
-    town.receiver.answers[HOOK] = in_turn(DOWN, DOWN, DOWN)
-    async with town.at_work():
-        await town.store.outbox.add([message("1")])
-        await town.clock.turn(16)
-    assert [round(at) for at in town.seconds_of("1")] == [0, 5, 15]
+async def test_a_notification_on_the_desktop_is_given_up_after_minutes(harness: Harness) -> None:
+    harness.receiver.answers[DESKTOP] = lambda _: DOWN
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1", DESKTOP)])
+        await harness.clock.turn(5 * MINUTE_MS / 1000 + 1)
 
-    town.outbox_sender = town.hire()
-    async with town.at_work():
-        await town.clock.turn(18.9)
-        assert len(town.seconds_of("1")) == 3
-        await town.clock.turn(1)
-    assert town.receiver.arrived == ["1"]
-    assert len(set(town.receiver.deliveries)) == 1
+        assert harness.outbox_sender.dead == 1
+        assert await harness.store.outbox.targets() == []
 
 
-async def test_a_message_whose_sending_was_cut_off_is_sent_again_with_its_name(town: Town) -> None:
-    town.receiver.hung.add(HOOK)
-    async with town.at_work():
-        await town.store.outbox.add([message("1")])
-        await town.clock.turn(1)
-    town.receiver.hung.clear()
-    town.outbox_sender = town.hire()
-    async with town.at_work():
+async def test_attempts_go_on_where_an_earlier_daemon_had_left_off(harness: Harness) -> None:
+    harness.receiver.answers[HOOK] = in_turn(DOWN, DOWN, DOWN)
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1")])
+        await harness.clock.turn(16)
+    assert [round(at) for at in harness.seconds_of("1")] == [0, 5, 15]
+
+    harness.outbox_sender = harness.hire()
+    async with harness.at_work():
+        await harness.clock.turn(18.9)
+        assert len(harness.seconds_of("1")) == 3
+        await harness.clock.turn(1)
+    assert harness.receiver.arrived == ["1"]
+    assert len(set(harness.receiver.deliveries)) == 1
+
+
+async def test_a_message_whose_sending_was_cut_off_is_sent_again_with_its_name(harness: Harness) -> None:
+    harness.receiver.hung.add(HOOK)
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1")])
+        await harness.clock.turn(1)
+    harness.receiver.hung.clear()
+    harness.outbox_sender = harness.hire()
+    async with harness.at_work():
         pass
 
-    assert town.receiver.arrived == ["1"]
-    first, second = town.receiver.deliveries
+    assert harness.receiver.arrived == ["1"]
+    first, second = harness.receiver.deliveries
     assert first == second
 
 
-async def test_at_a_stop_what_is_under_way_ends_and_nothing_more_begins(town: Town) -> None:
-    slow, taken = asyncio.Event(), town.receiver.send
+async def test_at_a_stop_what_is_under_way_ends_and_nothing_more_begins(harness: Harness) -> None:
+    slow, taken = asyncio.Event(), harness.receiver.send
 
     async def send(sent: QueuedMessage) -> DeliveryFailure | None:
         if sent.target == HOOK:
             await slow.wait()
         return await taken(sent)
 
-    town.outbox_sender = OutboxSender(outbox=town.store.outbox, send=send, clock=town.clock, random=lambda: 0.5)
-    async with town.at_work():
-        await town.store.outbox.add([message("1"), message("2")])
-        await town.clock.turn()
-        stopping = asyncio.create_task(town.outbox_sender.wind_down(2))
-        await town.clock.turn(1)
+    harness.outbox_sender = OutboxSender(
+        outbox=harness.store.outbox, send=send, clock=harness.clock, random=lambda: 0.5
+    )
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1"), message("2")])
+        await harness.clock.turn()
+        stopping = asyncio.create_task(harness.outbox_sender.wind_down(2))
+        await harness.clock.turn(1)
         assert not stopping.done()
         slow.set()
-        await town.clock.turn()
+        await harness.clock.turn()
         assert stopping.done()
-        await town.store.outbox.add([message("3", OTHER_HOOK)])
-        await town.clock.turn(60)
+        await harness.store.outbox.add([message("3", OTHER_HOOK)])
+        await harness.clock.turn(60)
 
-    assert town.receiver.arrived == ["1"]
-    assert await town.store.outbox.targets() == [HOOK, OTHER_HOOK]
+    assert harness.receiver.arrived == ["1"]
+    assert await harness.store.outbox.targets() == [HOOK, OTHER_HOOK]
 
 
-async def test_a_stop_waits_no_longer_than_it_may_for_one_that_hangs(town: Town) -> None:
-    town.receiver.hung.add(HOOK)
-    async with town.at_work():
-        await town.store.outbox.add([message("1")])
-        await town.clock.turn()
-        stopping = asyncio.create_task(town.outbox_sender.wind_down(2))
-        await town.clock.turn(1.9)
+async def test_a_stop_waits_no_longer_than_it_may_for_one_that_hangs(harness: Harness) -> None:
+    harness.receiver.hung.add(HOOK)
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1")])
+        await harness.clock.turn()
+        stopping = asyncio.create_task(harness.outbox_sender.wind_down(2))
+        await harness.clock.turn(1.9)
         assert not stopping.done()
-        await town.clock.turn(0.2)
+        await harness.clock.turn(0.2)
         assert stopping.done()
 
 
 async def test_what_the_store_finds_during_a_stop_is_left_for_the_next_daemon(
-    town: Town, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    find = town.store.outbox.next
+    find = harness.store.outbox.next
 
     async def find_slowly(target: Target, now_ms: int) -> QueuedMessage | None:
-        await town.outbox_sender.wind_down(2)
+        await harness.outbox_sender.wind_down(2)
         return await find(target, now_ms)
 
-    monkeypatch.setattr(town.store.outbox, "next", lambda *of: asyncio.ensure_future(find_slowly(*of)))
-    async with town.at_work():
-        await town.store.outbox.add([message("1")])
-        await town.clock.turn(60)
+    monkeypatch.setattr(harness.store.outbox, "next", lambda *of: asyncio.ensure_future(find_slowly(*of)))
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1")])
+        await harness.clock.turn(60)
 
-    assert town.receiver.attempts == []
-    assert await town.store.outbox.targets() == [HOOK]
-
-
-async def test_a_bug_in_sending_is_one_messages_trouble(town: Town) -> None:
-    town.receiver.answers[HOOK] = in_turn(ZeroDivisionError())
-    async with town.at_work():
-        await town.store.outbox.add([message("1"), message("2")])
-        await town.clock.turn(1)
-        assert town.receiver.arrived == ["2"]
-        await town.clock.turn(10)
-    assert town.receiver.arrived == ["2", "1"]
+    assert harness.receiver.attempts == []
+    assert await harness.store.outbox.targets() == [HOOK]
 
 
-def refusing(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_in_sending_is_one_messages_trouble(harness: Harness) -> None:
+    harness.receiver.answers[HOOK] = in_turn(ZeroDivisionError())
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1"), message("2")])
+        await harness.clock.turn(1)
+        assert harness.receiver.arrived == ["2"]
+        await harness.clock.turn(10)
+    assert harness.receiver.arrived == ["2", "1"]
+
+
+def refusing(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The outbox writes nothing down any more."""
 
     def refuse(_number: int, **_: object) -> asyncio.Future[None]:
@@ -309,175 +311,179 @@ def refusing(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
         return refused
 
     for write in ("done", "put_off", "give_up"):
-        monkeypatch.setattr(town.store.outbox, write, refuse)
+        monkeypatch.setattr(harness.store.outbox, write, refuse)
 
 
 @pytest.mark.parametrize("error", [StoreError("the disk is full"), NoAccess("spyweb.db: no access as me")])
 async def test_a_store_that_can_not_be_read_is_asked_again(
-    error: SpywebError, town: Town, monkeypatch: pytest.MonkeyPatch
+    error: SpywebError, harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    find, refusals = town.store.outbox.next, [error]
+    find, refusals = harness.store.outbox.next, [error]
 
     def refuse_once(target: Target, now_ms: int) -> asyncio.Future[QueuedMessage | None]:
         if refusals:
             raise refusals.pop()
         return asyncio.ensure_future(find(target, now_ms))
 
-    monkeypatch.setattr(town.store.outbox, "next", refuse_once)
-    async with town.at_work():
-        await town.store.outbox.add([message("1")])
-        await town.clock.turn(PATIENCE - 0.1)
-        assert town.receiver.arrived == []
-        await town.clock.turn(0.2)
+    monkeypatch.setattr(harness.store.outbox, "next", refuse_once)
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1")])
+        await harness.clock.turn(PATIENCE - 0.1)
+        assert harness.receiver.arrived == []
+        await harness.clock.turn(0.2)
 
-    assert town.receiver.arrived == ["1"]
+    assert harness.receiver.arrived == ["1"]
 
 
 async def test_what_has_arrived_is_not_sent_again_while_the_store_refuses(
-    town: Town, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with town.at_work():
+    async with harness.at_work():
         with monkeypatch.context() as patch:
-            refusing(town, patch)
-            await town.store.outbox.add([message("1"), message("2"), message("3", OTHER_HOOK)])
-            await town.clock.turn(HOUR_MS / 1000)
-            assert sorted(town.receiver.arrived) == ["1", "3"]
-        await town.clock.turn(PATIENCE)
+            refusing(harness, patch)
+            await harness.store.outbox.add([message("1"), message("2"), message("3", OTHER_HOOK)])
+            await harness.clock.turn(HOUR_MS / 1000)
+            assert sorted(harness.receiver.arrived) == ["1", "3"]
+        await harness.clock.turn(PATIENCE)
 
-    assert sorted(town.receiver.arrived) == ["1", "2", "3"]
-    assert await town.store.outbox.targets() == []
+    assert sorted(harness.receiver.arrived) == ["1", "2", "3"]
+    assert await harness.store.outbox.targets() == []
 
 
 async def test_one_miss_counts_once_however_often_the_store_refuses_it(
-    town: Town, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    town.receiver.answers[HOOK] = in_turn(DOWN, DOWN)
-    async with town.at_work():
+    harness.receiver.answers[HOOK] = in_turn(DOWN, DOWN)
+    async with harness.at_work():
         with monkeypatch.context() as patch:
-            refusing(town, patch)
-            await town.store.outbox.add([message("1"), message("2")])
-            await town.clock.turn(HOUR_MS / 1000 - 1)
-            assert town.seconds_of("1") == [0]
-        await town.clock.turn(MINUTE_MS / 1000)
+            refusing(harness, patch)
+            await harness.store.outbox.add([message("1"), message("2")])
+            await harness.clock.turn(HOUR_MS / 1000 - 1)
+            assert harness.seconds_of("1") == [0]
+        await harness.clock.turn(MINUTE_MS / 1000)
 
-    assert [round(at) for at in town.seconds_of("1")] == [0, 3605, 3615]
-    assert town.receiver.arrived == ["1", "2"]
+    assert [round(at) for at in harness.seconds_of("1")] == [0, 3605, 3615]
+    assert harness.receiver.arrived == ["1", "2"]
 
 
 async def test_what_is_given_up_is_not_sent_again_while_the_store_refuses(
-    town: Town, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    town.receiver.answers[HOOK] = lambda _: DOWN
-    async with town.at_work():
-        await town.store.outbox.add([message("1")])
-        town.clock.jump(DAY_MS / 1000)
+    harness.receiver.answers[HOOK] = lambda _: DOWN
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1")])
+        harness.clock.jump(DAY_MS / 1000)
         with monkeypatch.context() as patch:
-            refusing(town, patch)
-            await town.clock.turn(MINUTE_MS / 1000)
-        await town.clock.turn(PATIENCE)
+            refusing(harness, patch)
+            await harness.clock.turn(MINUTE_MS / 1000)
+        await harness.clock.turn(PATIENCE)
 
-        assert len(town.seconds_of("1")) == 1
-        assert town.outbox_sender.dead == 1
-
-
-async def test_a_clock_set_back_by_days_delays_nothing_for_days(town: Town) -> None:
-    town.receiver.answers[HOOK] = in_turn(DOWN)
-    async with town.at_work():
-        await town.store.outbox.add([message("1")])
-        await town.clock.turn(1)
-        town.clock.jump(-3 * DAY_MS / 1000)
-        await town.clock.turn(MINUTE_MS / 1000)
-
-    assert town.receiver.arrived == ["1"]
+        assert len(harness.seconds_of("1")) == 1
+        assert harness.outbox_sender.dead == 1
 
 
-async def test_a_round_without_deliver_sends_what_is_due_and_waits_for_nothing(town: Town) -> None:
-    town.receiver.answers[HOOK] = in_turn(DOWN)
-    await town.store.outbox.add([message("1"), message("2"), message("3", OTHER_HOOK)])
-    assert len(await town.outbox_sender.due(PRICES)) == 3
-    await town.outbox_sender.send_due(PRICES, 5)
+async def test_a_clock_set_back_by_days_delays_nothing_for_days(harness: Harness) -> None:
+    harness.receiver.answers[HOOK] = in_turn(DOWN)
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1")])
+        await harness.clock.turn(1)
+        harness.clock.jump(-3 * DAY_MS / 1000)
+        await harness.clock.turn(MINUTE_MS / 1000)
 
-    assert town.receiver.arrived == ["3"]
-    assert await town.store.outbox.targets() == [HOOK]
+    assert harness.receiver.arrived == ["1"]
 
 
-async def test_a_round_without_deliver_is_one_jobs_and_passes_no_message_of_another(town: Town) -> None:
+async def test_a_round_without_deliver_sends_what_is_due_and_waits_for_nothing(harness: Harness) -> None:
+    harness.receiver.answers[HOOK] = in_turn(DOWN)
+    await harness.store.outbox.add([message("1"), message("2"), message("3", OTHER_HOOK)])
+    assert len(await harness.outbox_sender.due(PRICES)) == 3
+    await harness.outbox_sender.send_due(PRICES, 5)
+
+    assert harness.receiver.arrived == ["3"]
+    assert await harness.store.outbox.targets() == [HOOK]
+
+
+async def test_a_round_without_deliver_is_one_jobs_and_passes_no_message_of_another(harness: Harness) -> None:
     news = JobId("news")
-    await town.store.outbox.add([message("1", job=news), message("2"), message("3", DESKTOP), message("4", OTHER_HOOK)])
-    await town.store.outbox.add([message("5", OTHER_HOOK, job=news)])
-    await town.outbox_sender.send_due(PRICES, 5)
+    await harness.store.outbox.add(
+        [message("1", job=news), message("2"), message("3", DESKTOP), message("4", OTHER_HOOK)]
+    )
+    await harness.store.outbox.add([message("5", OTHER_HOOK, job=news)])
+    await harness.outbox_sender.send_due(PRICES, 5)
 
-    assert sorted(town.receiver.arrived) == ["3", "4"]
+    assert sorted(harness.receiver.arrived) == ["3", "4"]
 
 
-async def test_a_round_without_deliver_ends_in_time_though_a_receiver_hangs(town: Town) -> None:
-    town.receiver.hung.add(HOOK)
-    await town.store.outbox.add([message("1"), message("2", OTHER_HOOK)])
-    sending = asyncio.create_task(town.outbox_sender.send_due(PRICES, 5))
-    await town.clock.turn(4.9)
+async def test_a_round_without_deliver_ends_in_time_though_a_receiver_hangs(harness: Harness) -> None:
+    harness.receiver.hung.add(HOOK)
+    await harness.store.outbox.add([message("1"), message("2", OTHER_HOOK)])
+    sending = asyncio.create_task(harness.outbox_sender.send_due(PRICES, 5))
+    await harness.clock.turn(4.9)
     assert not sending.done()
-    await town.clock.turn(0.2)
+    await harness.clock.turn(0.2)
     assert sending.done()
-    assert town.receiver.arrived == ["2"]
-    assert await town.store.outbox.targets() == [HOOK]
+    assert harness.receiver.arrived == ["2"]
+    assert await harness.store.outbox.targets() == [HOOK]
 
 
 async def test_a_round_without_deliver_ends_where_the_store_refuses(
-    town: Town, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await town.store.outbox.add([message("1"), message("2"), message("3", OTHER_HOOK)])
-    refusing(town, monkeypatch)
-    await town.outbox_sender.send_due(PRICES, 5)
+    await harness.store.outbox.add([message("1"), message("2"), message("3", OTHER_HOOK)])
+    refusing(harness, monkeypatch)
+    await harness.outbox_sender.send_due(PRICES, 5)
 
-    assert sorted(town.receiver.arrived) == ["1", "3"]
-
-
-async def test_a_dead_one_that_is_to_be_sent_again_is_sent_and_counted_no_more(town: Town) -> None:
-    (number,) = await town.store.outbox.add([message("1")])
-    await town.store.outbox.give_up(number, error="")
-    async with town.at_work():
-        assert await town.outbox_sender.retry(None) == [number]
-        await town.clock.turn()
-        assert town.receiver.arrived == ["1"]
-        assert town.outbox_sender.dead == 0
-        assert await town.outbox_sender.unsent(None, 10) == []
+    assert sorted(harness.receiver.arrived) == ["1", "3"]
 
 
-async def test_the_dead_are_counted_and_forgotten(town: Town) -> None:
-    (number,) = await town.store.outbox.add([message("1")])
-    await town.store.outbox.give_up(number, error="")
-    async with town.at_work():
-        assert town.outbox_sender.dead == 1
-        await town.outbox_sender.prune(town.clock.now_ms())
-        assert town.outbox_sender.dead == 1
-        await town.outbox_sender.prune(town.clock.now_ms() + SECOND_MS)
-        assert town.outbox_sender.dead == 0
+async def test_a_dead_one_that_is_to_be_sent_again_is_sent_and_counted_no_more(harness: Harness) -> None:
+    (number,) = await harness.store.outbox.add([message("1")])
+    await harness.store.outbox.give_up(number, error="")
+    async with harness.at_work():
+        assert await harness.outbox_sender.retry(None) == [number]
+        await harness.clock.turn()
+        assert harness.receiver.arrived == ["1"]
+        assert harness.outbox_sender.dead == 0
+        assert await harness.outbox_sender.unsent(None, 10) == []
 
 
-async def test_a_message_added_while_the_store_finds_none_is_sent(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    find, late = town.store.outbox.next, [message("2")]
+async def test_the_dead_are_counted_and_forgotten(harness: Harness) -> None:
+    (number,) = await harness.store.outbox.add([message("1")])
+    await harness.store.outbox.give_up(number, error="")
+    async with harness.at_work():
+        assert harness.outbox_sender.dead == 1
+        await harness.outbox_sender.prune(harness.clock.now_ms())
+        assert harness.outbox_sender.dead == 1
+        await harness.outbox_sender.prune(harness.clock.now_ms() + SECOND_MS)
+        assert harness.outbox_sender.dead == 0
+
+
+async def test_a_message_added_while_the_store_finds_none_is_sent(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, late = harness.store.outbox.next, [message("2")]
 
     async def find_slowly(target: Target, now_ms: int) -> QueuedMessage | None:
         found = await find(target, now_ms)
         if found is None and late:
-            await town.store.outbox.add([late.pop()])
+            await harness.store.outbox.add([late.pop()])
             await until_told()
         return found
 
-    monkeypatch.setattr(town.store.outbox, "next", lambda *of: asyncio.ensure_future(find_slowly(*of)))
-    async with town.at_work():
-        await town.store.outbox.add([message("1")])
-        await town.clock.turn(1)
+    monkeypatch.setattr(harness.store.outbox, "next", lambda *of: asyncio.ensure_future(find_slowly(*of)))
+    async with harness.at_work():
+        await harness.store.outbox.add([message("1")])
+        await harness.clock.turn(1)
 
-    assert town.receiver.arrived == ["1", "2"]
+    assert harness.receiver.arrived == ["1", "2"]
 
 
-async def test_a_target_that_has_nothing_left_keeps_no_task(town: Town) -> None:
+async def test_a_target_that_has_nothing_left_keeps_no_task(harness: Harness) -> None:
     before = len(asyncio.all_tasks())
-    async with town.at_work():
+    async with harness.at_work():
         for number in range(50):
-            await town.store.outbox.add([message("x", HOOK._replace(address=f"http://hooks.example/{number}"))])
-        await town.clock.turn(1)
+            await harness.store.outbox.add([message("x", HOOK._replace(address=f"http://hooks.example/{number}"))])
+        await harness.clock.turn(1)
 
         assert len(asyncio.all_tasks()) == before + 1
-        assert len(town.receiver.arrived) == 50
+        assert len(harness.receiver.arrived) == 50

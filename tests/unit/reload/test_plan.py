@@ -8,7 +8,7 @@ from spyweb.reload.plan import Plan, not_loaded, plan, whose
 from spyweb.runs.live import LiveJobs
 from spyweb.specs.discover import JobFile, Scan
 from tests.fakes.growth import LINEAR, growth
-from tests.fakes.town import make_job, make_spec
+from tests.fakes.harness import make_job, make_spec
 
 PRICES = JobId("prices")
 WATCH = Monitor(urls=("https://example.com",), selector="li", fields=(Field(name="t", selector=""),))

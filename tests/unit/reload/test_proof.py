@@ -9,7 +9,7 @@ import pytest
 from spyweb.model import Field, Monitor
 from spyweb.reload.proof import bounded_gather, find_selector_problems
 from tests.fakes.clock import FakeClock
-from tests.fakes.town import make_spec
+from tests.fakes.harness import make_spec
 
 
 async def test_each_is_answered_in_its_place_whatever_ends_first() -> None:

@@ -22,7 +22,7 @@ from tests.fakes.endpoints import Served, make_served, say_hello
 from tests.fakes.rights import bound_by_file_modes, needs_linux
 
 
-class Machine(Pool):
+class PoolOfServers(Pool):
     """Compiles all but what holds the word BROKEN."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Machine(Pool):
 class World:
     root: Path
     served: Served
-    machine: Machine
+    pool: PoolOfServers
     sources: Sources
     reloader: ServerReloader
 
@@ -88,24 +88,24 @@ async def make(tmp_path: Path) -> AsyncIterator[Making]:
     async with TaskGroup() as tasks:
 
         def world(workers: int = 1) -> World:
-            clock, machine, sources = FakeClock(), Machine(), Sources(tmp_path)
+            clock, pool, sources = FakeClock(), PoolOfServers(), Sources(tmp_path)
             served = make_served(say_hello, tasks, clock)
             served.endpoints.version = None
             reloader = ServerReloader(
                 root=tmp_path,
                 endpoints=served.endpoints,
                 prover=Prover(
-                    pool=machine,
+                    pool=pool,
                     sources=sources,
                     execute=refuse_to_execute,
                     find_selector_problem=find_no_problem,
                     clock=clock,
                 ),
-                pool=machine,
+                pool=pool,
                 sources=sources,
                 workers=workers,
             )
-            return World(tmp_path, served, machine, sources, reloader)
+            return World(tmp_path, served, pool, sources, reloader)
 
         yield world
 
@@ -125,7 +125,7 @@ async def test_a_server_comes_is_edited_and_goes(world: World) -> None:
     (world.root / "server/init.lua").unlink()
     await world.reloader.look()
     assert (world.source(), world.problem) == (None, "")
-    assert world.machine.story == ["keep /server 1", "keep /server 2", "retire /server 3"]
+    assert world.pool.story == ["keep /server 1", "keep /server 2", "retire /server 3"]
 
 
 async def test_each_worker_keeps_spares_and_lets_them_go(make: Making) -> None:
@@ -133,7 +133,7 @@ async def test_each_worker_keeps_spares_and_lets_them_go(make: Making) -> None:
     await world.save("server/init.lua", "one")
     (world.root / "server/init.lua").unlink()
     await world.reloader.look()
-    assert world.machine.story == ["keep /server 1", "keep /server/1 1", "retire /server 2", "retire /server/1 2"]
+    assert world.pool.story == ["keep /server 1", "keep /server/1 1", "retire /server 2", "retire /server/1 2"]
 
 
 async def test_a_broken_save_leaves_the_older_version_and_shows(world: World) -> None:
@@ -192,15 +192,15 @@ async def test_a_module_that_is_gone_or_come_makes_a_new_version(world: World) -
     await world.save("server/init.lua", "one")
     await world.require(b"lib")
     await world.save("server/lib.lua", "return 2")
-    assert world.machine.story == ["keep /server 1", "keep /server 2"]
+    assert world.pool.story == ["keep /server 1", "keep /server 2"]
 
 
 async def test_a_version_that_no_worker_could_be_had_for_is_to_be_looked_at_again(world: World) -> None:
-    world.machine.is_without_workers = True
+    world.pool.is_without_workers = True
     (world.root / "server").mkdir()
     (world.root / "server/init.lua").write_text("one")
     assert not await world.reloader.look()
     assert world.problem == "server/init.lua: no processes left"
-    world.machine.is_without_workers = False
+    world.pool.is_without_workers = False
     assert await world.reloader.look()
     assert (world.source(), world.problem) == (b"one", "")

@@ -28,8 +28,8 @@ from spyweb.runs.live import LiveJob
 from spyweb.settings import Settings, load_settings
 from tests.fakes.changes import refuse
 from tests.fakes.endpoints import make_served, say_hello
+from tests.fakes.harness import Harness, harness
 from tests.fakes.rights import bound_by_file_modes, needs_linux
-from tests.fakes.town import Town, town
 
 MONITOR = 'name = "Watch"\nurl = "https://example.com"\nselector = "li"\nfields = ["t"]\ninterval = 60\n'
 HOOKS = "function before_fetch(request) return request end\n"
@@ -39,7 +39,7 @@ HELLO = "-- /// job\n-- every = '1m'\n-- ///\nlog('hello')\n"
 @dataclass(slots=True)
 class World:
     root: Path
-    town: Town
+    harness: Harness
     reloader: Reloader
     sources: Sources
     endpoints: Endpoints
@@ -64,15 +64,15 @@ class World:
 
     async def look(self) -> None:
         await self.reloader.rescan()
-        await self.town.clock.turn()
+        await self.harness.clock.turn()
 
     def job(self, name: str) -> LiveJob:
-        found = self.town.live.find(JobId(name))
+        found = self.harness.live.find(JobId(name))
         assert found
         return found
 
     def names(self) -> list[str]:
-        return sorted(job.id for job in self.town.live)
+        return sorted(job.id for job in self.harness.live)
 
 
 async def find_selector_problem(selector: str, *, of_field: bool = False) -> str | None:
@@ -82,7 +82,7 @@ async def find_selector_problem(selector: str, *, of_field: bool = False) -> str
 @asynccontextmanager
 async def world(root: Path, jobs: Mapping[str, str]) -> AsyncIterator[World]:
     (root / "jobs").mkdir()
-    async with town() as t:
+    async with harness() as t:
         sources = Sources(root)
 
         async def execute(spec: JobSpec, code: Code) -> None:
@@ -92,7 +92,7 @@ async def world(root: Path, jobs: Mapping[str, str]) -> AsyncIterator[World]:
             return load_settings(root, environ={}, flags={})
 
         prover = Prover(
-            pool=t.machine,
+            pool=t.pool,
             sources=sources,
             execute=execute,
             find_selector_problem=find_selector_problem,
@@ -107,10 +107,10 @@ async def world(root: Path, jobs: Mapping[str, str]) -> AsyncIterator[World]:
             scheduler=t.scheduler,
             runner=t.runner,
             prover=prover,
-            server=ServerReloader(root=root, endpoints=endpoints, prover=prover, pool=t.machine, sources=sources),
+            server=ServerReloader(root=root, endpoints=endpoints, prover=prover, pool=t.pool, sources=sources),
             clock=t.clock,
         )
-        w = World(root=root, town=t, reloader=reloader, sources=sources, endpoints=endpoints)
+        w = World(root=root, harness=t, reloader=reloader, sources=sources, endpoints=endpoints)
         for name, text in jobs.items():
             w.save(f"jobs/{name}.lua", text)
         await reloader.load({})
@@ -127,8 +127,8 @@ async def test_a_dropped_file_lives_and_runs(tmp_path: Path) -> None:
     async with world(tmp_path, {}) as w:
         w.save("jobs/hello.lua", HELLO)
         await w.look()
-        await w.town.clock.turn(1)
-        assert await w.town.record() == ["hello schedule success"]
+        await w.harness.clock.turn(1)
+        assert await w.harness.record() == ["hello schedule success"]
 
 
 async def test_an_edit_swaps_the_code_and_keeps_cursor_and_cadence(tmp_path: Path) -> None:
@@ -139,26 +139,26 @@ async def test_an_edit_swaps_the_code_and_keeps_cursor_and_cadence(tmp_path: Pat
         job = w.job("hello")
         assert (job.code.generation, job.cursor) == (2, cursor)
         assert b"again" in job.code.source
-        assert (JobId("hello"), 2) in w.town.machine.retired
+        assert (JobId("hello"), 2) in w.harness.pool.retired
 
 
 async def test_a_broken_save_leaves_the_old_version_running_and_shows_why(tmp_path: Path) -> None:
     async with world(tmp_path, {"hello": HELLO}) as w:
-        w.town.machine.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 5, "'=' expected")
+        w.harness.pool.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 5, "'=' expected")
         w.save("jobs/hello.lua", HELLO + "oops oops\n")
         await w.look()
         assert w.job("hello").code.generation == 1
         assert errors_of(w.job("hello")) == ["'=' expected"]
-        await w.town.clock.turn(60)
-        assert len(await w.town.record()) == 2
+        await w.harness.clock.turn(60)
+        assert len(await w.harness.record()) == 2
 
 
 async def test_a_repaired_file_takes_over_and_clears_the_error(tmp_path: Path) -> None:
     async with world(tmp_path, {"hello": HELLO}) as w:
-        w.town.machine.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 5, "'=' expected")
+        w.harness.pool.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 5, "'=' expected")
         w.save("jobs/hello.lua", HELLO + "oops oops\n")
         await w.look()
-        w.town.machine.broken.clear()
+        w.harness.pool.broken.clear()
         w.save("jobs/hello.lua", HELLO + "log('fine')\n")
         await w.look()
         assert w.job("hello").code.generation == 2
@@ -178,43 +178,43 @@ async def test_a_change_of_settings_alone_keeps_the_vm(tmp_path: Path) -> None:
         w.save("config.toml", "[jobs.hello]\nevery = '2m'\n")
         await w.look()
         assert w.job("hello").code.generation == 1
-        await w.town.clock.turn(61)
-        assert len(await w.town.record()) == 1
-        await w.town.clock.turn(60)
-        assert len(await w.town.record()) == 2
+        await w.harness.clock.turn(61)
+        assert len(await w.harness.record()) == 1
+        await w.harness.clock.turn(60)
+        assert len(await w.harness.record()) == 2
 
 
 async def test_a_new_job_that_does_not_compile_does_not_live_until_it_does(tmp_path: Path) -> None:
     async with world(tmp_path, {}) as w:
-        w.town.machine.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 1, "no")
+        w.harness.pool.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 1, "no")
         w.save("jobs/hello.lua", HELLO)
         await w.look()
         assert w.names() == []
         assert JobId("hello") in w.reloader.broken
-        w.town.machine.broken.clear()
+        w.harness.pool.broken.clear()
         await w.look()
         assert w.names() == ["hello"]
 
 
 async def test_a_job_that_never_could_be_loaded_is_awaited_until_it_can_be_or_is_gone(tmp_path: Path) -> None:
     async with world(tmp_path, {"hello": HELLO, "oops": "-- /// job\n"}) as w:
-        assert w.town.live.unloadable == {"oops", "jobs/oops.lua"}
+        assert w.harness.live.unloadable == {"oops", "jobs/oops.lua"}
         w.save("jobs/oops.lua", HELLO)
         w.save("jobs/hello.lua", "-- /// job\n")
         await w.look()
-        assert w.town.live.unloadable == frozenset(), "the old version of hello lives on"
+        assert w.harness.live.unloadable == frozenset(), "the old version of hello lives on"
         w.save("jobs/more.lua", "-- /// job\n")
         await w.look()
-        assert w.town.live.unloadable == {"more", "jobs/more.lua"}
+        assert w.harness.live.unloadable == {"more", "jobs/more.lua"}
         (tmp_path / "jobs/more.lua").unlink()
         await w.look()
-        assert w.town.live.unloadable == frozenset()
+        assert w.harness.live.unloadable == frozenset()
 
 
 async def test_an_edit_of_the_settings_alone_is_told_to_whoever_depends_on_them(tmp_path: Path) -> None:
     async with world(tmp_path, {"hello": HELLO}) as w:
         seen: list[object] = []
-        w.town.live.on_linked(lambda: seen.append(w.reloader.settings.state.history))
+        w.harness.live.on_linked(lambda: seen.append(w.reloader.settings.state.history))
         w.save("config.toml", "[state.history]\nstate = 3\n")
         await w.look()
         await w.look()
@@ -224,7 +224,7 @@ async def test_an_edit_of_the_settings_alone_is_told_to_whoever_depends_on_them(
 
 async def test_a_luau_construct_that_does_not_compile_is_named(tmp_path: Path) -> None:
     async with world(tmp_path, {"hello": HELLO}) as w:
-        w.town.machine.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 5, "syntax error near '+'")
+        w.harness.pool.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 5, "syntax error near '+'")
         w.save("jobs/hello.lua", HELLO + "count += 1\n")
         await w.look()
         assert errors_of(w.job("hello")) == [
@@ -236,9 +236,9 @@ async def test_a_deleted_file_ends_the_job(tmp_path: Path) -> None:
     async with world(tmp_path, {"hello": HELLO}) as w:
         (tmp_path / "jobs/hello.lua").unlink()
         await w.look()
-        await w.town.clock.turn(600)
+        await w.harness.clock.turn(600)
         assert w.names() == []
-        assert await w.town.record() == ["hello schedule success"]
+        assert await w.harness.record() == ["hello schedule success"]
 
 
 async def test_a_file_that_comes_back_after_its_deactivation_was_refused_is_due_as_before(
@@ -247,13 +247,13 @@ async def test_a_file_that_comes_back_after_its_deactivation_was_refused_is_due_
     async with world(tmp_path, {"hello": HELLO}) as w:
         (tmp_path / "jobs/hello.lua").unlink()
         with monkeypatch.context() as patch:
-            patch.setattr(w.town.store.runs, "record", refuse)
+            patch.setattr(w.harness.store.runs, "record", refuse)
             with pytest.raises(StoreError):
                 await w.look()
         w.save("jobs/hello.lua", HELLO)
         await w.look()
-        await w.town.clock.turn(60)
-        assert await w.town.record() == ["hello schedule success"] * 2
+        await w.harness.clock.turn(60)
+        assert await w.harness.record() == ["hello schedule success"] * 2
 
 
 async def test_an_edit_that_the_store_refuses_forgets_no_pause_that_comes_before_it_is_tried_again(
@@ -262,14 +262,14 @@ async def test_an_edit_that_the_store_refuses_forgets_no_pause_that_comes_before
     async with world(tmp_path, {"hello": HELLO}) as w:
         w.save("jobs/hello.lua", HELLO + "log('again')\n")
         with monkeypatch.context() as patch:
-            patch.setattr(w.town.store.runs, "record", refuse)
+            patch.setattr(w.harness.store.runs, "record", refuse)
             with pytest.raises(StoreError):
                 await w.look()
-        await w.town.scheduler.pause(w.job("hello"))
+        await w.harness.scheduler.pause(w.job("hello"))
         await w.look()
-        await w.town.clock.turn(600)
+        await w.harness.clock.turn(600)
         assert w.job("hello").cursor.paused
-        assert await w.town.record() == ["hello schedule success"]
+        assert await w.harness.record() == ["hello schedule success"]
 
 
 async def test_a_newcomer_that_is_edited_before_the_store_takes_it_is_not_due_since_1970(
@@ -278,13 +278,13 @@ async def test_a_newcomer_that_is_edited_before_the_store_takes_it_is_not_due_si
     async with world(tmp_path, {}) as w:
         w.save("jobs/hello.lua", HELLO)
         with monkeypatch.context() as patch:
-            patch.setattr(w.town.store.runs, "record", refuse)
+            patch.setattr(w.harness.store.runs, "record", refuse)
             with pytest.raises(StoreError):
                 await w.look()
         w.save("jobs/hello.lua", HELLO + "log('again')\n")
         await w.look()
-        await w.town.clock.turn(1)
-        assert await w.town.record() == ["hello schedule success"]
+        await w.harness.clock.turn(1)
+        assert await w.harness.record() == ["hello schedule success"]
 
 
 async def test_a_newcomer_that_goes_before_the_store_takes_it_is_new_when_it_comes_back(
@@ -293,37 +293,45 @@ async def test_a_newcomer_that_goes_before_the_store_takes_it_is_new_when_it_com
     async with world(tmp_path, {}) as w:
         w.save("jobs/hello.lua", HELLO)
         with monkeypatch.context() as patch:
-            patch.setattr(w.town.store.runs, "record", refuse)
+            patch.setattr(w.harness.store.runs, "record", refuse)
             with pytest.raises(StoreError):
                 await w.look()
         (tmp_path / "jobs/hello.lua").unlink()
         await w.look()
         w.save("jobs/hello.lua", HELLO)
         await w.look()
-        await w.town.clock.turn(1)
-        assert await w.town.record() == ["hello schedule success"]
+        await w.harness.clock.turn(1)
+        assert await w.harness.record() == ["hello schedule success"]
 
 
 async def test_a_job_that_comes_back_is_due_again_and_its_absence_is_one_record(tmp_path: Path) -> None:
     async with world(tmp_path, {"hello": HELLO}) as w:
         (tmp_path / "jobs/hello.lua").unlink()
         await w.look()
-        await w.town.clock.turn(300)
+        await w.harness.clock.turn(300)
         w.save("jobs/hello.lua", HELLO)
         await w.look()
-        await w.town.clock.turn(60)
-        assert await w.town.record() == ["hello schedule success", "hello schedule paused x5", "hello schedule success"]
+        await w.harness.clock.turn(60)
+        assert await w.harness.record() == [
+            "hello schedule success",
+            "hello schedule paused x5",
+            "hello schedule success",
+        ]
 
 
 async def test_a_disabled_job_does_not_run_and_its_absence_is_one_record(tmp_path: Path) -> None:
     async with world(tmp_path, {"hello": HELLO}) as w:
         w.save("config.toml", "[jobs.hello]\nenabled = false\n")
         await w.look()
-        await w.town.clock.turn(300)
+        await w.harness.clock.turn(300)
         (tmp_path / "config.toml").unlink()
         await w.look()
-        await w.town.clock.turn(60)
-        assert await w.town.record() == ["hello schedule success", "hello schedule paused x5", "hello schedule success"]
+        await w.harness.clock.turn(60)
+        assert await w.harness.record() == [
+            "hello schedule success",
+            "hello schedule paused x5",
+            "hello schedule success",
+        ]
 
 
 async def test_an_edited_module_reloads_just_the_jobs_that_loaded_it(tmp_path: Path) -> None:
@@ -348,7 +356,7 @@ async def test_a_broken_module_keeps_the_old_version_of_its_job(tmp_path: Path) 
     async with world(tmp_path, {"a": HELLO}) as w:
         w.save("lib/tools.lua", "return 1\n")
         await w.sources.find(JobId("a"), 1, "jobs/a", b"lib.tools")
-        w.town.machine.broken["lib/tools.lua"] = lambda: ScriptError("lib/tools.lua", 1, "no")
+        w.harness.pool.broken["lib/tools.lua"] = lambda: ScriptError("lib/tools.lua", 1, "no")
         w.save("lib/tools.lua", "return return\n")
         await w.look()
         assert w.job("a").code.generation == 1
@@ -473,7 +481,7 @@ async def test_hooks_that_fail_leave_the_old_version_running_and_show_why(tmp_pa
         await w.look()
         assert w.job("watch").code == w.executed[0]
         assert errors_of(w.job("watch")) == ["boom"]
-        assert w.town.machine.discarded == [(JobId("watch"), 2)]
+        assert w.harness.pool.discarded == [(JobId("watch"), 2)]
         w.refusals.clear()
         w.save("jobs/w/hooks.lua", HOOKS + "-- repaired\n")
         await w.look()
@@ -502,7 +510,7 @@ async def test_files_that_failed_are_executed_again_when_something_changes_or_af
         w.save("lib/tools.lua", "return 2\n")
         await w.look()
         assert len(w.executed) == 2
-        await w.town.clock.turn(proof.RETRY_S + 1)
+        await w.harness.clock.turn(proof.RETRY_S + 1)
         w.refusals.clear()
         await w.look()
         assert w.names() == ["watch"]
@@ -510,13 +518,13 @@ async def test_files_that_failed_are_executed_again_when_something_changes_or_af
 
 async def test_a_file_that_no_worker_could_be_had_for_is_soon_tried_again(tmp_path: Path) -> None:
     async with world(tmp_path, {}) as w:
-        w.town.machine.broken["jobs/hello.lua"] = lambda: PoolError("no processes left")
+        w.harness.pool.broken["jobs/hello.lua"] = lambda: PoolError("no processes left")
         w.save("jobs/hello.lua", HELLO)
-        keeping = w.town.tasks.create_task(w.reloader.keep_up())
+        keeping = w.harness.tasks.create_task(w.reloader.keep_up())
         await w.look()
         assert [problem.reason for problem in w.reloader.broken[JobId("hello")]] == ["no processes left"]
-        w.town.machine.broken.clear()
-        await w.town.clock.turn(RETRY_S)
+        w.harness.pool.broken.clear()
+        await w.harness.clock.turn(RETRY_S)
         async with asyncio.timeout(10):
             while not w.names():
                 await asyncio.to_thread(lambda: None)
@@ -528,11 +536,11 @@ async def test_files_whose_worker_was_lost_are_soon_executed_again(tmp_path: Pat
         w.refusals["jobs/w/hooks.lua"] = "its worker died"
         w.lost = True
         save_monitor(w, hooks=HOOKS)
-        keeping = w.town.tasks.create_task(w.reloader.keep_up())
+        keeping = w.harness.tasks.create_task(w.reloader.keep_up())
         await w.look()
         assert [problem.reason for problem in w.reloader.broken[JobId("watch")]] == ["its worker died"]
         w.refusals.clear()
-        await w.town.clock.turn(RETRY_S)
+        await w.harness.clock.turn(RETRY_S)
         while not w.names():
             await asyncio.to_thread(lambda: None)
         keeping.cancel()
@@ -540,7 +548,7 @@ async def test_files_whose_worker_was_lost_are_soon_executed_again(tmp_path: Pat
 
 async def test_a_monitor_without_lua_touches_no_vm(tmp_path: Path) -> None:
     async with world(tmp_path, {}) as w:
-        w.town.machine.broken["jobs/w/config.toml"] = lambda: ScriptError("jobs/w/config.toml", 1, "no Lua")
+        w.harness.pool.broken["jobs/w/config.toml"] = lambda: ScriptError("jobs/w/config.toml", 1, "no Lua")
         save_monitor(w)
         await w.look()
         assert (w.names(), w.executed) == (["watch"], [])
@@ -602,11 +610,11 @@ async def test_a_job_whose_file_is_cut_short_goes_on_under_its_own_name(tmp_path
         await w.look()
         assert (w.names(), list(w.reloader.broken)) == (["price_watch"], ["price_watch"])
         assert errors_of(w.job("price_watch"))
-        await w.town.clock.turn(60)
+        await w.harness.clock.turn(60)
         w.save("jobs/a.lua", named)
         await w.look()
         assert errors_of(w.job("price_watch")) == []
-        assert await w.town.record() == ["price_watch schedule success"] * 2
+        assert await w.harness.record() == ["price_watch schedule success"] * 2
 
 
 async def test_jobs_of_a_list_that_is_cut_short_go_on(tmp_path: Path) -> None:
@@ -650,17 +658,17 @@ async def test_a_job_that_comes_back_goes_on_counting_its_versions(tmp_path: Pat
         await w.look()
         w.save("jobs/hello.lua", HELLO)
         await w.look()
-        _, retired = w.town.machine.retired[-1]
+        _, retired = w.harness.pool.retired[-1]
         assert w.job("hello").code.generation >= retired
 
 
 async def test_what_is_due_when_the_schedule_is_edited_still_runs(tmp_path: Path) -> None:
     async with world(tmp_path, {"hello": HELLO}) as w:
-        w.town.timers.stop()
-        w.town.clock.advance(60)
+        w.harness.timers.stop()
+        w.harness.clock.advance(60)
         w.save("jobs/hello.lua", HELLO.replace("1m", "10m"))
         await w.look()
-        assert await w.town.record() == ["hello schedule success"] * 2
+        assert await w.harness.record() == ["hello schedule success"] * 2
 
 
 async def test_an_edit_that_the_store_refuses_is_taken_up_later(tmp_path: Path) -> None:
@@ -669,14 +677,14 @@ async def test_an_edit_that_the_store_refuses_is_taken_up_later(tmp_path: Path) 
 
     async with world(tmp_path, {"hello": HELLO}) as w:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(w.town.scheduler, "activate", refuse)
+            patch.setattr(w.harness.scheduler, "activate", refuse)
             w.save("jobs/hello.lua", HELLO.replace("1m", "2m"))
             with pytest.raises(StoreError):
                 await w.look()
         await w.look()
         assert w.job("hello").cursor.schedule == "every 120000"
-        await w.town.clock.turn(120)
-        assert await w.town.record() == ["hello schedule success"] * 2
+        await w.harness.clock.turn(120)
+        assert await w.harness.record() == ["hello schedule success"] * 2
 
 
 async def test_what_is_doubtful_is_told_once_and_shown_with_its_job(tmp_path: Path) -> None:
@@ -699,7 +707,7 @@ async def test_what_is_doubtful_is_told_once_and_shown_with_its_job(tmp_path: Pa
 
 async def test_of_a_file_that_does_not_compile_nothing_else_is_told(tmp_path: Path) -> None:
     async with world(tmp_path, {"hello": HELLO}) as w:
-        w.town.machine.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 1, "'=' expected")
+        w.harness.pool.broken["jobs/hello.lua"] = lambda: ScriptError("jobs/hello.lua", 1, "'=' expected")
         w.save("jobs/hello.lua", "htp_get('x') = =")
         await w.look()
         assert w.job("hello").problems
@@ -737,7 +745,7 @@ async def test_hooks_that_can_not_be_executed_are_told_with_what_is_doubtful_abo
 
 async def test_the_server_is_looked_at_too_when_something_changed(tmp_path: Path) -> None:
     async with world(tmp_path, {}) as w:
-        keeping = w.town.tasks.create_task(w.reloader.keep_up())
+        keeping = w.harness.tasks.create_task(w.reloader.keep_up())
         w.save("server/init.lua", "one")
         w.reloader.wake()
         await until_served(w, b"one")
@@ -749,13 +757,13 @@ async def test_the_server_is_looked_at_too_when_something_changed(tmp_path: Path
 
 async def test_a_server_that_no_worker_could_be_had_for_is_soon_tried_again(tmp_path: Path) -> None:
     async with world(tmp_path, {}) as w:
-        w.town.machine.broken["server/init.lua"] = lambda: PoolError("no processes left")
+        w.harness.pool.broken["server/init.lua"] = lambda: PoolError("no processes left")
         w.save("server/init.lua", "one")
-        keeping = w.town.tasks.create_task(w.reloader.keep_up())
+        keeping = w.harness.tasks.create_task(w.reloader.keep_up())
         await w.look()
         assert str(w.endpoints.problem) == "server/init.lua: no processes left"
-        w.town.machine.broken.clear()
-        await w.town.clock.turn(RETRY_S)
+        w.harness.pool.broken.clear()
+        await w.harness.clock.turn(RETRY_S)
         await until_served(w, b"one")
         keeping.cancel()
 
@@ -763,5 +771,5 @@ async def test_a_server_that_no_worker_could_be_had_for_is_soon_tried_again(tmp_
 async def until_served(w: World, source: bytes) -> None:
     async with asyncio.timeout(10):
         while w.endpoints.version is None or w.endpoints.version.code.source != source:
-            await w.town.clock.turn()
+            await w.harness.clock.turn()
             await asyncio.to_thread(lambda: None)

@@ -4,8 +4,8 @@ from msgspec import structs
 
 from spyweb.model import After, Ending, Failure, JobId, Outcome, Retry, Run, RunId, RunState
 from spyweb.runs.followups import may_retry, next_attempt, what_follows
-from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS
-from tests.fakes.town import make_job
+from tests.fakes.harness import make_job
+from tests.fakes.pool import FAILED, GUILTY, LOST, SUCCESS
 
 NOW = 1_000_000
 RUN = Run(id=RunId(7), job=JobId("prices"), state=RunState.RUNNING, due_ms=5, trigger={"type": "schedule"})

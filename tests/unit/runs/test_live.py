@@ -5,7 +5,7 @@ from msgspec import structs
 
 from spyweb.model import After, JobId, Never, Run, RunId, RunState
 from spyweb.runs.live import LiveJobs
-from tests.fakes.town import make_job
+from tests.fakes.harness import make_job
 
 
 def test_dependents_are_found_once_linked() -> None:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from spyweb.model import JobId, Outcome, RunId, RunState
 from spyweb.runs.records import ctx_of, end_of, ended_run, run_of, skip_of, unbegun
 from spyweb.store.protocol import NewRun
-from tests.fakes.machine import FAILED
+from tests.fakes.pool import FAILED
 
 NEW = NewRun(
     job=JobId("prices"), state=RunState.RUNNING, trigger={"type": "schedule"}, due_ms=61_500, started_ms=61_520

@@ -10,7 +10,7 @@ from spyweb.runs.records import run_of
 from spyweb.runs.run_queue import CAUSED_LIMIT, QUEUE_LIMIT, Admission, DelayedRun, admit
 from spyweb.store.protocol import NewRun
 from tests.fakes.clock import FakeClock
-from tests.fakes.town import make_job
+from tests.fakes.harness import make_job
 
 
 def by_change(event: int, key: str = "k", run: int | None = None) -> Run:

@@ -22,30 +22,30 @@ from spyweb.store.protocol import Change
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.hanging import HangingRecord
-from tests.fakes.machine import FAILED, GUILTY, LOST, SUCCESS
+from tests.fakes.harness import Harness, SilentHost, harness, make_job, silent_host
 from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.pool import FAILED, GUILTY, LOST, SUCCESS
 from tests.fakes.stalling import Hands
-from tests.fakes.town import SilentHost, Town, make_job, silent_host, town
 
 BY_HAND = RunRequest(trigger={"type": "manual"})
 PRICES = JobId("prices")
 
 
-def delete(t: Town, job: LiveJob) -> None:
+def delete(t: Harness, job: LiveJob) -> None:
     t.live.remove(job.id)
     t.runner.forget(job)
 
 
 async def test_a_failed_run_is_retried_after_its_delay_until_its_attempts_are_used_up() -> None:
-    async with town() as t:
-        t.machine.endings[PRICES] = [FAILED] * 3
+    async with harness() as t:
+        t.pool.endings[PRICES] = [FAILED] * 3
         job = make_job(schedule=Never(), retry=Retry(retries=2, delay_ms=10_000, jitter=False))
         await t.settle(job)
         t.runner.start_by_hand(job, BY_HAND)
         await t.clock.turn(9)
         assert await t.record() == ["prices manual failed", "prices retry waiting attempt 2"]
         await t.clock.turn(1)
-        assert len(t.machine.story) == 2
+        assert len(t.pool.story) == 2
         await t.clock.turn(60)
         assert await t.record() == [
             "prices manual failed",
@@ -55,18 +55,18 @@ async def test_a_failed_run_is_retried_after_its_delay_until_its_attempts_are_us
 
 
 async def test_a_script_is_told_whether_its_failure_would_be_final() -> None:
-    async with town() as t:
-        t.machine.endings[PRICES] = [FAILED] * 2
+    async with harness() as t:
+        t.pool.endings[PRICES] = [FAILED] * 2
         job = make_job(schedule=Never(), retry=Retry(retries=1, jitter=False))
         await t.settle(job)
         t.runner.start_by_hand(job, BY_HAND)
         await t.clock.turn(60)
-        assert [request.arguments[1] for request in t.machine.requests] == [True, False]
+        assert [request.arguments[1] for request in t.pool.requests] == [True, False]
 
 
 async def test_an_innocent_loss_starts_again_once_and_at_once() -> None:
-    async with town() as t:
-        t.machine.endings[PRICES] = [LOST, LOST]
+    async with harness() as t:
+        t.pool.endings[PRICES] = [LOST, LOST]
         job = make_job(schedule=Never())
         await t.settle(job)
         t.runner.start_by_hand(job, BY_HAND)
@@ -75,8 +75,8 @@ async def test_an_innocent_loss_starts_again_once_and_at_once() -> None:
 
 
 async def test_a_guilty_loss_does_not_start_again_without_retries() -> None:
-    async with town() as t:
-        t.machine.endings[PRICES] = [GUILTY]
+    async with harness() as t:
+        t.pool.endings[PRICES] = [GUILTY]
         job = make_job(schedule=Never())
         await t.settle(job)
         t.runner.start_by_hand(job, BY_HAND)
@@ -85,8 +85,8 @@ async def test_a_guilty_loss_does_not_start_again_without_retries() -> None:
 
 
 async def test_a_person_is_refused_while_the_job_is_busy() -> None:
-    async with town() as t:
-        t.machine.held.add(PRICES)
+    async with harness() as t:
+        t.pool.held.add(PRICES)
         job = make_job(schedule=Never())
         await t.settle(job)
         t.runner.start_by_hand(job, BY_HAND)
@@ -99,8 +99,8 @@ async def test_a_person_is_refused_while_the_job_is_busy() -> None:
 async def test_no_more_wait_than_a_queue_holds_however_many_claims_are_on_their_way(
     is_refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with town() as t:
-        t.machine.held.add(PRICES)
+    async with harness() as t:
+        t.pool.held.add(PRICES)
         await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
         if is_refused:
             with monkeypatch.context() as patch:
@@ -118,32 +118,32 @@ async def test_no_more_wait_than_a_queue_holds_however_many_claims_are_on_their_
 
 
 async def test_replace_cancels_what_runs_and_drops_what_waits() -> None:
-    async with town() as t:
-        t.machine.held.add(PRICES)
+    async with harness() as t:
+        t.pool.held.add(PRICES)
         job = make_job(schedule=Never(), overlap=Overlap.REPLACE)
         await t.settle(job)
         for _ in range(2):
             t.runner.start_by_hand(job, BY_HAND)
             await t.clock.turn()
-        assert t.machine.story == ["run prices", "cancel 1 cancelled", "run prices"]
+        assert t.pool.story == ["run prices", "cancel 1 cancelled", "run prices"]
         assert await t.record() == ["prices manual failed", "prices manual running"]
 
 
 async def test_replace_cancels_one_whose_own_claim_is_still_on_its_way() -> None:
-    async with town() as t:
-        t.machine.held.add(PRICES)
+    async with harness() as t:
+        t.pool.held.add(PRICES)
         job = make_job(schedule=Never(), overlap=Overlap.REPLACE)
         await t.settle(job)
         for _ in range(3):
             t.runner.start_by_hand(job, BY_HAND)
         await t.clock.turn()
-        assert t.machine.story.count("run prices") == 1
+        assert t.pool.story.count("run prices") == 1
         assert await t.record() == ["prices manual failed", "prices manual skipped", "prices manual running"]
 
 
 async def test_replace_cancels_one_that_has_waited_and_is_about_to_begin(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with town() as t:
-        t.machine.held.add(PRICES)
+    async with harness() as t:
+        t.pool.held.add(PRICES)
         job, record = make_job(schedule=Never(), overlap=Overlap.QUEUE), t.store.runs.record
         await t.settle(job)
         for _ in range(2):
@@ -161,9 +161,9 @@ async def test_replace_cancels_one_that_has_waited_and_is_about_to_begin(monkeyp
             return ensure_future(begin_after_a_start(change)) if change.begin else record(change)
 
         monkeypatch.setattr(t.store.runs, "record", record_slowly)
-        t.machine.finish(1)
+        t.pool.finish(1)
         await t.clock.turn()
-        assert t.machine.story.count("run prices") == 2
+        assert t.pool.story.count("run prices") == 2
         assert await t.record() == ["prices manual success", "prices manual failed", "prices manual running"]
 
 
@@ -192,8 +192,8 @@ async def test_a_bug_while_a_start_is_recorded_leaves_the_job_free_for_the_next(
 
 
 async def test_a_claim_that_is_refused_replaces_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with town() as t:
-        t.machine.held.add(PRICES)
+    async with harness() as t:
+        t.pool.held.add(PRICES)
         job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
         await t.settle(job)
         for _ in range(2):
@@ -205,15 +205,15 @@ async def test_a_claim_that_is_refused_replaces_nothing(monkeypatch: pytest.Monk
             with pytest.raises(StoreError):
                 await t.runner.start_by_hand(job, BY_HAND)
         assert await t.record() == ["prices manual running", "prices manual waiting"]
-        t.machine.held.clear()
-        t.machine.finish(1)
+        t.pool.held.clear()
+        t.pool.finish(1)
         await t.clock.turn()
         assert await t.record() == ["prices manual success"] * 2
 
 
 async def test_allow_runs_side_by_side() -> None:
-    async with town() as t:
-        t.machine.held.add(PRICES)
+    async with harness() as t:
+        t.pool.held.add(PRICES)
         job = make_job(schedule=Never(), overlap=Overlap.ALLOW)
         await t.settle(job)
         for _ in range(3):
@@ -223,8 +223,8 @@ async def test_allow_runs_side_by_side() -> None:
 
 
 async def test_a_job_starts_after_another_has_succeeded() -> None:
-    async with town() as t:
-        t.machine.endings[PRICES] = [FAILED]
+    async with harness() as t:
+        t.pool.endings[PRICES] = [FAILED]
         first = make_job(schedule=Never())
         second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
         await t.settle(first, second)
@@ -232,12 +232,12 @@ async def test_a_job_starts_after_another_has_succeeded() -> None:
             t.runner.start_by_hand(first, BY_HAND)
             await t.clock.turn()
         assert await t.record() == ["prices manual failed", "prices manual success", "report after success"]
-        trigger = t.machine.requests[-1].arguments[0]["trigger"]  # type: ignore[index]  # the ctx table
+        trigger = t.pool.requests[-1].arguments[0]["trigger"]  # type: ignore[index]  # the ctx table
         assert trigger == {"type": "after", "job": "prices", "run_id": 2, "outcome": "success"}
 
 
 async def test_a_paused_job_that_would_have_followed_leaves_a_record() -> None:
-    async with town() as t:
+    async with harness() as t:
         first = make_job(schedule=Never())
         second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
         await t.settle(first, second)
@@ -255,8 +255,8 @@ async def test_a_paused_job_that_would_have_followed_leaves_a_record() -> None:
 
 
 async def test_a_run_that_had_begun_before_a_pause_is_retried_all_the_same() -> None:
-    async with town() as t:
-        t.machine.endings[PRICES] = [FAILED]
+    async with harness() as t:
+        t.pool.endings[PRICES] = [FAILED]
         job = make_job(schedule=Never(), retry=Retry(retries=1, delay_ms=10_000, jitter=False))
         await t.settle(job)
         t.runner.start_by_hand(job, BY_HAND)
@@ -279,19 +279,19 @@ class Watcher:
 
 
 async def test_a_watched_run_is_one_attempt_and_says_so_to_its_script() -> None:
-    async with town() as t:
-        t.machine.endings[PRICES] = [FAILED]
+    async with harness() as t:
+        t.pool.endings[PRICES] = [FAILED]
         job = make_job(schedule=Never(), retry=Retry(retries=2, jitter=False))
         await t.settle(job)
         t.runner.start_by_hand(job, RunRequest(trigger={"type": "manual"}, observer=Watcher()))
         await t.clock.turn(60)
         assert await t.record() == ["prices manual failed"]
-        assert [request.arguments[1] for request in t.machine.requests] == [False]
+        assert [request.arguments[1] for request in t.pool.requests] == [False]
 
 
 async def test_a_watched_run_starts_no_other_job_and_is_seen_to_its_end() -> None:
     watcher = Watcher()
-    async with town() as t:
+    async with harness() as t:
         first = make_job(schedule=Never())
         second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
         await t.settle(first, second)
@@ -313,14 +313,14 @@ async def test_after_a_crash_running_runs_are_lost_and_repeat_only_under_retries
 ) -> None:
     store = MemoryStore(clock := FakeClock())
     retry = Retry(retries=retries, delay_ms=1_000, jitter=False)
-    async with town(store, clock) as t:
-        t.machine.held.add(PRICES)
+    async with harness(store, clock) as t:
+        t.pool.held.add(PRICES)
         job = make_job(schedule=Never(), retry=retry)
         await t.settle(job)
         t.runner.start_by_hand(job, BY_HAND)
         await clock.turn()
         left = await store.runs.open()
-        async with town(store, clock) as after:
+        async with harness(store, clock) as after:
             await after.settle(make_job(schedule=Never(), retry=retry))
             await after.runner.take_up(left)
             await clock.turn(2)
@@ -334,13 +334,13 @@ async def test_after_a_crash_a_job_starts_that_follows_a_run_which_is_lost_for_g
         partial(make_job, schedule=Never(), retry=Retry(retries=retries, jitter=False)),
         partial(make_job, "alarm", schedule=Never(), after=(After(job=PRICES, outcomes=frozenset({Outcome.LOST})),)),
     ]
-    async with town(store, clock) as t:
-        t.machine.held.add(PRICES)
+    async with harness(store, clock) as t:
+        t.pool.held.add(PRICES)
         await t.settle(job := jobs[0](), jobs[1]())
         t.runner.start_by_hand(job, BY_HAND)
         await clock.turn()
         left = await store.runs.open()
-        async with town(store, clock) as after:
+        async with harness(store, clock) as after:
             await after.settle(*(make() for make in jobs))
             await after.runner.take_up(left)
             await clock.turn(60)
@@ -351,18 +351,18 @@ async def test_after_a_crash_a_job_starts_that_follows_a_run_which_is_lost_for_g
 async def test_after_a_crash_a_waiting_retry_still_comes() -> None:
     store = MemoryStore(clock := FakeClock())
     retry = Retry(retries=1, delay_ms=60_000, jitter=False)
-    async with town(store, clock) as t:
-        t.machine.endings[PRICES] = [FAILED]
+    async with harness(store, clock) as t:
+        t.pool.endings[PRICES] = [FAILED]
         job = make_job(schedule=Never(), retry=retry)
         await t.settle(job)
         t.runner.start_by_hand(job, BY_HAND)
         await clock.turn()
         await t.runner.drain(0)
-    async with town(store, clock) as after:
+    async with harness(store, clock) as after:
         await after.settle(make_job(schedule=Never(), retry=retry))
         await after.runner.take_up(await store.runs.open())
         await clock.turn(59)
-        assert after.machine.story == []
+        assert after.pool.story == []
         await clock.turn(1)
         assert await after.record() == ["prices manual failed", "prices retry success attempt 2"]
 
@@ -370,14 +370,14 @@ async def test_after_a_crash_a_waiting_retry_still_comes() -> None:
 async def test_a_clock_that_was_set_back_puts_a_retry_off_by_no_more_than_its_longest_delay() -> None:
     store = MemoryStore(clock := FakeClock())
     retry = Retry(retries=1, delay_ms=60_000, max_delay_ms=90_000, jitter=False)
-    async with town(store, clock) as t:
-        t.machine.endings[PRICES] = [FAILED]
+    async with harness(store, clock) as t:
+        t.pool.endings[PRICES] = [FAILED]
         await t.settle(job := make_job(schedule=Never(), retry=retry))
         t.runner.start_by_hand(job, BY_HAND)
         await clock.turn()
         await t.runner.drain(0)
     clock.jump(-86_400)
-    async with town(store, clock) as after:
+    async with harness(store, clock) as after:
         await after.settle(make_job(schedule=Never(), retry=retry))
         await after.runner.take_up(await store.runs.open())
         await clock.turn(90)
@@ -388,8 +388,8 @@ async def test_a_clock_that_was_set_back_puts_a_retry_off_by_no_more_than_its_lo
 async def test_who_watches_a_run_that_is_given_up_sees_it_end(is_deleted: bool) -> None:
     """Its job is deleted, or a newer start replaces it."""
     watcher = Watcher()
-    async with town() as t:
-        t.machine.held.add(PRICES)
+    async with harness() as t:
+        t.pool.held.add(PRICES)
         job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
         await t.settle(job)
         t.runner.start_by_hand(job, BY_HAND)
@@ -398,7 +398,7 @@ async def test_who_watches_a_run_that_is_given_up_sees_it_end(is_deleted: bool) 
         if is_deleted:
             t.live.remove(PRICES)
             t.runner.forget(job)
-            t.machine.finish(1)
+            t.pool.finish(1)
         else:
             job.spec = replace(job.spec, overlap=Overlap.REPLACE)
             t.runner.start_by_hand(job, BY_HAND)
@@ -409,8 +409,8 @@ async def test_who_watches_a_run_that_is_given_up_sees_it_end(is_deleted: bool) 
 
 
 async def test_what_waits_for_a_deleted_job_is_recorded_and_does_not_run() -> None:
-    async with town() as t:
-        t.machine.held.add(PRICES)
+    async with harness() as t:
+        t.pool.held.add(PRICES)
         job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
         await t.settle(job)
         for _ in range(2):
@@ -418,7 +418,7 @@ async def test_what_waits_for_a_deleted_job_is_recorded_and_does_not_run() -> No
         await t.clock.turn()
         t.live.remove(PRICES)
         t.runner.forget(job)
-        t.machine.finish(1)
+        t.pool.finish(1)
         await t.clock.turn(10)
         assert await t.record() == ["prices manual success", "prices manual skipped"]
         assert t.monitors.story == ["forget prices"]
@@ -428,15 +428,15 @@ async def test_what_was_on_its_way_to_the_store_when_its_job_was_deleted_does_no
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A start that waits its turn, and the retry of a run that has ended."""
-    async with town() as t:
-        t.machine.held.add(PRICES)
+    async with harness() as t:
+        t.pool.held.add(PRICES)
         await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE, retry=Retry(retries=1)))
         t.runner.start_by_hand(job, BY_HAND)
         await t.clock.turn()
         with monkeypatch.context() as patch:
             patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
             t.runner.start_by_hand(job, BY_HAND)
-            t.machine.finish(1, FAILED)
+            t.pool.finish(1, FAILED)
             await settle()
             delete(t, job)
             await hanging.grant()
@@ -447,8 +447,8 @@ async def test_what_was_on_its_way_to_the_store_when_its_job_was_deleted_does_no
 
 
 async def test_a_planned_stop_waits_for_the_run_of_a_deleted_job_too_and_then_stops_it() -> None:
-    async with town() as t:
-        t.machine.held.add(PRICES)
+    async with harness() as t:
+        t.pool.held.add(PRICES)
         await t.settle(job := make_job(schedule=Never()))
         t.runner.start_by_hand(job, BY_HAND)
         await t.clock.turn()
@@ -462,8 +462,8 @@ async def test_a_planned_stop_waits_for_the_run_of_a_deleted_job_too_and_then_st
 
 
 async def test_a_job_that_is_deleted_and_comes_back_does_not_overlap_the_run_still_in_flight() -> None:
-    async with town() as t:
-        t.machine.held.add(PRICES)
+    async with harness() as t:
+        t.pool.held.add(PRICES)
         await t.settle(job := make_job(schedule=Never(), overlap=Overlap.QUEUE))
         t.runner.start_by_hand(job, BY_HAND)
         await t.clock.turn()
@@ -472,15 +472,15 @@ async def test_a_job_that_is_deleted_and_comes_back_does_not_overlap_the_run_sti
         t.runner.start_by_hand(back, BY_HAND)
         await t.clock.turn()
         assert await t.record() == ["prices manual running", "prices manual waiting"]
-        t.machine.held.clear()
-        t.machine.finish(1)
+        t.pool.held.clear()
+        t.pool.finish(1)
         await t.clock.turn()
         assert await t.record() == ["prices manual success"] * 2
 
 
-async def stop_beside_two_runs(t: Town) -> Task[None]:
+async def stop_beside_two_runs(t: Harness) -> Task[None]:
     """Gives the stop, which waits for them: of prices, the first, and of report."""
-    t.machine.held |= {PRICES, JobId("report")}
+    t.pool.held |= {PRICES, JobId("report")}
     quick, slow = make_job(schedule=Never()), make_job("report", schedule=Never())
     await t.settle(quick, slow)
     for job in (quick, slow):
@@ -490,49 +490,49 @@ async def stop_beside_two_runs(t: Town) -> Task[None]:
 
 
 async def test_a_planned_stop_waits_for_its_grace_and_then_stops_what_is_left() -> None:
-    async with town() as t:
+    async with harness() as t:
         draining = await stop_beside_two_runs(t)
         await t.clock.turn(5)
-        t.machine.finish(1)
+        t.pool.finish(1)
         await t.clock.turn(6)
         await draining
         assert await t.record() == ["prices manual success", "report manual stopped"]
 
 
 async def test_a_run_that_ends_while_the_daemon_stops_is_recorded_at_once() -> None:
-    async with town() as t:
+    async with harness() as t:
         draining = await stop_beside_two_runs(t)
         await t.clock.turn()
-        t.machine.finish(1)
+        t.pool.finish(1)
         await t.clock.turn()
         assert await t.record() == ["prices manual success", "report manual running"]
-        t.machine.finish(2)
+        t.pool.finish(2)
         await draining
 
 
 async def test_stopping_starts_nothing_that_waits_but_keeps_it_on_record() -> None:
-    async with town() as t:
-        t.machine.held.add(PRICES)
+    async with harness() as t:
+        t.pool.held.add(PRICES)
         job = make_job(schedule=Every(period_ms=60_000), overlap=Overlap.QUEUE)
         await t.settle(job)
         await t.clock.turn(61)
         draining = t.tasks.create_task(t.runner.drain(10))
         await t.clock.turn(1)
-        t.machine.finish(1)
+        t.pool.finish(1)
         await t.clock.turn(12)
         await draining
         assert await t.record() == ["prices schedule success", "prices schedule waiting"]
 
 
 async def test_nobody_starts_anything_while_the_daemon_stops() -> None:
-    async with town() as t:
+    async with harness() as t:
         draining = await stop_beside_two_runs(t)
         idle = make_job("idle", schedule=Never())
         await t.settle(idle)
         with pytest.raises(Refused, match="idle: the daemon stops"):
             t.runner.start_by_hand(idle, BY_HAND)
-        t.machine.finish(1)
-        t.machine.finish(2)
+        t.pool.finish(1)
+        t.pool.finish(2)
         await draining
 
 
@@ -541,8 +541,8 @@ async def test_a_stop_waits_in_vain_for_a_store_that_refuses_and_leaves_the_run_
     is_deleted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of a run, or of a deleted job that one will not run."""
-    async with town() as t:
-        t.machine.held.add(PRICES)
+    async with harness() as t:
+        t.pool.held.add(PRICES)
         job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
         await t.settle(job)
         for _ in range(2):
@@ -552,7 +552,7 @@ async def test_a_stop_waits_in_vain_for_a_store_that_refuses_and_leaves_the_run_
         if is_deleted:
             t.live.remove(PRICES)
             t.runner.forget(job)
-        t.machine.finish(1)
+        t.pool.finish(1)
         draining = t.tasks.create_task(t.runner.drain(10))
         await t.clock.turn(10 + STOP_PATIENCE + LAST_PATIENCE)
         assert draining.done()
@@ -562,12 +562,12 @@ async def test_a_stop_waits_in_vain_for_a_store_that_refuses_and_leaves_the_run_
 
 
 async def test_a_bug_in_one_run_does_not_end_the_others() -> None:
-    async with town() as t:
+    async with harness() as t:
 
         async def broken(_request: Request, _host: Host) -> Ending:
             raise RuntimeError("a bug")
 
-        t.machine.run = broken  # type: ignore[method-assign, assignment]
+        t.pool.run = broken  # type: ignore[method-assign, assignment]
         job = make_job(schedule=Never())
         await t.settle(job)
         t.runner.start_by_hand(job, BY_HAND)
@@ -577,14 +577,14 @@ async def test_a_bug_in_one_run_does_not_end_the_others() -> None:
 
 
 async def test_the_end_of_a_run_is_recorded_once_the_store_can_be_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with town() as t:
-        t.machine.held.add(PRICES)
+    async with harness() as t:
+        t.pool.held.add(PRICES)
         await t.settle(job := make_job(schedule=Never()))
         t.runner.start_by_hand(job, BY_HAND)
         await t.clock.turn()
         with monkeypatch.context() as patch:
             patch.setattr(t.store.runs, "record", partial(refuse, error=NoAccess("spyweb.db: no access as me")))
-            t.machine.finish(1)
+            t.pool.finish(1)
             await t.clock.turn(STORE_PATIENCE - 1)
         await t.clock.turn(1)
         assert await t.record() == ["prices manual success"]
@@ -594,13 +594,13 @@ async def test_whoever_watches_a_run_whose_end_a_damaged_store_does_not_take_hea
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     watcher = Watcher()
-    async with town() as t:
-        t.machine.held.add(PRICES)
+    async with harness() as t:
+        t.pool.held.add(PRICES)
         await t.settle(job := make_job(schedule=Never()))
         t.runner.start_by_hand(job, RunRequest(trigger={"type": "manual"}, observer=watcher))
         await t.clock.turn()
         monkeypatch.setattr(t.store.runs, "record", partial(refuse, error=StoreCorrupt(Path("spyweb.db"), "malformed")))
-        t.machine.finish(1)
+        t.pool.finish(1)
         await t.clock.turn()
         assert [ending.outcome for ending in watcher.seen] == [Outcome.SUCCESS]
         assert not job.queue.is_busy
@@ -615,7 +615,7 @@ async def test_a_run_whose_host_can_not_be_made_fails_and_leaves_its_job_free() 
             raise hosts.pop()
         return silent_host(job, run, observer)
 
-    async with town() as t:
+    async with harness() as t:
         t.runner.host_for = host_for
         job = make_job(schedule=Never(), overlap=Overlap.QUEUE)
         await t.settle(job)
@@ -627,7 +627,7 @@ async def test_a_run_whose_host_can_not_be_made_fails_and_leaves_its_job_free() 
 
 
 async def test_a_runs_row_counts_what_its_sql_took_of_a_processor() -> None:
-    async with town() as t:
+    async with harness() as t:
         t.runner.host_for = lambda *_: SilentHost(sql_cpu_ms=1500)
         job = make_job(schedule=Never())
         await t.settle(job)
@@ -640,7 +640,7 @@ async def test_a_runs_row_counts_what_its_sql_took_of_a_processor() -> None:
 async def test_what_a_run_did_to_the_loop_stands_on_its_row_and_goes_with_a_deleted_job() -> None:
     hands = Hands()
     recorder = hands.recorder()
-    async with town(stalls=recorder) as t:
+    async with harness(stalls=recorder) as t:
         job = make_job(schedule=Never())
         await t.settle(job)
         for number in range(1, TOO_OFTEN + 1):
@@ -656,7 +656,7 @@ async def test_what_a_run_did_to_the_loop_stands_on_its_row_and_goes_with_a_dele
 
 
 async def test_what_follows_in_a_job_that_another_daemon_owns_is_left_on_record_for_that() -> None:
-    async with town() as t:
+    async with harness() as t:
         first = make_job(schedule=Never())
         second = make_job("report", schedule=Never(), after=(After(job=PRICES),))
         second.mine = False
@@ -669,8 +669,8 @@ async def test_what_follows_in_a_job_that_another_daemon_owns_is_left_on_record_
 async def test_a_job_that_comes_back_while_its_claim_is_on_its_way_is_busy_with_that_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with town() as t:
-        t.machine.held.add(PRICES)
+    async with harness() as t:
+        t.pool.held.add(PRICES)
         await t.settle(job := make_job(schedule=Never()))
         with monkeypatch.context() as patch:
             patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
@@ -680,7 +680,7 @@ async def test_a_job_that_comes_back_while_its_claim_is_on_its_way_is_busy_with_
             with pytest.raises(Refused, match="busy"):
                 t.runner.start_by_hand(back, BY_HAND)
             await hanging.grant()
-        t.machine.finish(1)
+        t.pool.finish(1)
         await t.clock.turn()
         assert not back.queue.is_busy
         assert await t.record() == ["prices manual success"]
@@ -689,8 +689,8 @@ async def test_a_job_that_comes_back_while_its_claim_is_on_its_way_is_busy_with_
 async def test_a_run_of_a_deleted_job_replaces_none_even_if_the_job_has_come_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with town() as t:
-        t.machine.held.add(PRICES)
+    async with harness() as t:
+        t.pool.held.add(PRICES)
         await t.settle(job := make_job(schedule=Never(), overlap=Overlap.REPLACE))
         t.runner.start_by_hand(job, BY_HAND)
         await t.clock.turn()
@@ -700,6 +700,6 @@ async def test_a_run_of_a_deleted_job_replaces_none_even_if_the_job_has_come_bac
             delete(t, job)
             t.live.add(make_job(schedule=Never(), overlap=Overlap.REPLACE))
             await hanging.grant()
-        t.machine.finish(1)
+        t.pool.finish(1)
         await t.clock.turn()
         assert await t.record() == ["prices manual success", "prices manual skipped"]

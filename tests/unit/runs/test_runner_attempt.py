@@ -18,10 +18,10 @@ from spyweb.stalls import TOO_OFTEN, Work
 from spyweb.store.values_protocol import ChangeEvent
 from tests.fakes.clock import settle
 from tests.fakes.hanging import HangingRecord
-from tests.fakes.machine import FAILED
+from tests.fakes.harness import Harness, harness, make_job
 from tests.fakes.monitor import make_monitor
+from tests.fakes.pool import FAILED
 from tests.fakes.stalling import Hands
-from tests.fakes.town import Town, make_job, town
 from tests.fakes.triggered import make_event
 
 CAUSED: dict[str, object] = {"type": "state", "scope": "orders", "key": "42", "event": 9, "when": ["f"]}
@@ -31,14 +31,14 @@ def make_script(**settings: object) -> LiveJob:
     return make_job("prices", **{"schedule": Never(), "retry": Retry(retries=1, jitter=False), **settings})
 
 
-async def start(t: Town, job: LiveJob, trigger: dict[str, object]) -> None:
+async def start(t: Harness, job: LiveJob, trigger: dict[str, object]) -> None:
     if t.live.find(job.id) is None:
         await t.settle(job)
     t.runner.start(job, [RunRequest(trigger=trigger)])
     await t.clock.turn()
 
 
-async def last(t: Town) -> Run:
+async def last(t: Harness) -> Run:
     return (await t.store.runs.list(limit=1))[0]
 
 
@@ -58,21 +58,21 @@ def answering(*answers: ChangeEvent | SpywebError | None) -> Callable[[int], Fut
 
 
 async def test_a_script_is_told_its_context_and_whether_another_attempt_may_follow() -> None:
-    async with town() as t:
+    async with harness() as t:
         job = make_script()
-        t.machine.endings[job.id] = [FAILED]
+        t.pool.endings[job.id] = [FAILED]
         await start(t, job, {"type": "manual"})
         await t.clock.turn(60)
-        first, second = t.machine.requests
+        first, second = t.pool.requests
         assert (first.procedure, len(first.arguments), first.arguments[1]) == ("run", 2, True)
         assert second.arguments[1] is False
 
 
 async def test_for_a_change_it_is_told_the_event_and_the_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with town() as t:
+    async with harness() as t:
         monkeypatch.setattr(t.store.events, "find", answering(make_event()))
         await start(t, make_script(), CAUSED)
-        (request,) = t.machine.requests
+        (request,) = t.pool.requests
         assert (request.procedure, request.arguments[3]) == ("trigger", ["f"])
 
 
@@ -80,17 +80,17 @@ async def test_for_a_change_it_is_told_the_event_and_the_conditions(monkeypatch:
 async def test_a_store_that_refuses_the_event_is_asked_again(
     error: SpywebError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with town() as t:
+    async with harness() as t:
         monkeypatch.setattr(t.store.events, "find", answering(error, make_event()))
         await start(t, make_script(), CAUSED)
-        assert t.machine.requests == []
+        assert t.pool.requests == []
         await t.clock.turn(STORE_PATIENCE)
         assert await t.record() == ["prices state success"]
 
 
 async def test_a_run_that_is_to_end_while_its_change_is_read_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     found: Future[ChangeEvent | None] = Future()
-    async with town() as t:
+    async with harness() as t:
         monkeypatch.setattr(t.store.events, "find", lambda _event: found)
         await start(t, make_script(), CAUSED)
         draining = t.tasks.create_task(t.runner.drain(0))
@@ -100,22 +100,22 @@ async def test_a_run_that_is_to_end_while_its_change_is_read_does_not_begin(monk
         await draining
         stopped = (await t.store.runs.list())[-1]
         assert (stopped.outcome, stopped.reason) == ("stopped", "the daemon stopped before it began")
-        assert t.machine.requests == []
+        assert t.pool.requests == []
 
 
 async def test_a_run_that_is_to_end_while_its_beginning_is_recorded_asks_for_no_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []
-    async with town() as t:
+    async with harness() as t:
         monkeypatch.setattr(t.store.events, "find", asked.append)
         job = make_script(overlap=Overlap.QUEUE)
-        t.machine.held.add(job.id)
+        t.pool.held.add(job.id)
         await start(t, job, {"type": "manual"})
         await start(t, job, CAUSED)
         with monkeypatch.context() as patch:
             patch.setattr(t.store.runs, "record", hanging := HangingRecord(t.store.runs.record))
-            t.machine.finish(1)
+            t.pool.finish(1)
             await settle()
             (end, answer) = hanging.asked.pop()
             answer.set_result(await hanging.record(end))
@@ -127,47 +127,47 @@ async def test_a_run_that_is_to_end_while_its_beginning_is_recorded_asks_for_no_
         await t.clock.turn()
         await draining
         stopped = next(run for run in await t.store.runs.list() if run.id == 2)
-        assert (stopped.outcome, len(t.machine.requests), asked) == ("stopped", 1, [])
+        assert (stopped.outcome, len(t.pool.requests), asked) == ("stopped", 1, [])
 
 
 async def test_a_change_that_is_gone_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with town() as t:
+    async with harness() as t:
         monkeypatch.setattr(t.store.events, "find", answering(None))
         await start(t, make_script(retry=Retry()), CAUSED)
         run = await last(t)
         assert (run.outcome, run.reason) == ("failed", "the change that started it is not stored any more")
-        assert t.machine.requests == []
+        assert t.pool.requests == []
 
 
 async def test_without_a_worker_the_run_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def refuse(_request: Request, _host: Host) -> Ending:
         raise PoolError("no worker could be started")
 
-    async with town() as t:
-        monkeypatch.setattr(t.machine, "run", refuse)
+    async with harness() as t:
+        monkeypatch.setattr(t.pool, "run", refuse)
         await start(t, make_script(retry=Retry()), {"type": "manual"})
         assert (await last(t)).reason == "no worker could be started"
 
 
 async def test_a_monitor_job_is_left_to_the_monitors() -> None:
-    async with town() as t:
+    async with harness() as t:
         await start(t, make_monitor(spec={"schedule": Never()}), {"type": "manual"})
-        assert (t.monitors.story, t.machine.story) == (["run shop"], [])
+        assert (t.monitors.story, t.pool.story) == (["run shop"], [])
         assert await t.record() == ["shop manual success"]
 
 
 async def test_a_run_is_cancelled_wherever_it_is() -> None:
-    async with town() as t:
+    async with harness() as t:
         job = make_script(overlap=Overlap.REPLACE)
-        t.machine.held.add(job.id)
+        t.pool.held.add(job.id)
         await start(t, job, {"type": "manual"})
         await start(t, job, {"type": "manual"})
         assert t.monitors.story == ["cancel 1 cancelled"]
-        assert t.machine.story[1] == "cancel 1 cancelled"
+        assert t.pool.story[1] == "cancel 1 cancelled"
 
 
 async def test_a_monitor_job_is_told_the_change_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with town() as t:
+    async with harness() as t:
         monkeypatch.setattr(t.store.events, "find", answering(make_event(), make_event()))
         job = make_monitor(spec={"schedule": Never()})
         await start(t, job, CAUSED)
@@ -184,8 +184,8 @@ async def test_a_job_that_held_up_the_daemon_too_often_is_not_begun() -> None:
         started = hands.wall
         hands.compute(1.0)
         recorder.record(Work("op state.set", "prices", 1, 1), started)
-    async with town(stalls=recorder) as t:
+    async with harness(stalls=recorder) as t:
         await start(t, make_script(retry=Retry()), {"type": "manual"})
         run = await last(t)
-        assert (run.outcome, t.machine.story) == ("failed", [])
+        assert (run.outcome, t.pool.story) == ("failed", [])
         assert run.reason == recorder.refusal_of("prices", 1)

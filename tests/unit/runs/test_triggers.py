@@ -31,9 +31,9 @@ from spyweb.store.protocol import GLOBAL
 from spyweb.store.values_protocol import BEFORE_ALL, ChangeEvent, Origin, Position, Put, WantedChange
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock
-from tests.fakes.machine import FAILED, LOST, SUCCESS
+from tests.fakes.harness import make_job
 from tests.fakes.memory.memory import MemoryStore
-from tests.fakes.town import make_job
+from tests.fakes.pool import FAILED, LOST, SUCCESS
 from tests.fakes.triggered import make_listener, on, triggered_town
 
 ORDERS = JobId("orders")
@@ -50,7 +50,7 @@ async def test_a_change_starts_the_job_that_asks_for_it_with_the_values_before_a
         await t.change("42", b"new")
         await t.change("42", b"newer")
         await t.delete("42")
-        await t.town.clock.turn()
+        await t.harness.clock.turn()
 
         told = {"type": "state", "scope": "orders", "key": "42"}
         assert t.events() == [
@@ -58,7 +58,7 @@ async def test_a_change_starts_the_job_that_asks_for_it_with_the_values_before_a
             {**told, "event_type": "state:updated", "old_value": "new", "new_value": "newer"},
             {**told, "event_type": "state:deleted", "old_value": "newer"},
         ]
-        assert await t.town.record() == ["orders state success"] * 3
+        assert await t.harness.record() == ["orders state success"] * 3
         assert await t.left() == []
 
 
@@ -81,7 +81,7 @@ async def test_the_record_says_what_changed_and_not_from_what_to_what() -> None:
         await t.settle(make_listener(on=on(scope="orders", when="is_big")))
         await t.change("42", b"secret", origin=Origin(job=JobId("shop"), run=RunId(7), depth=2))
 
-        (run,) = await t.town.store.runs.list()
+        (run,) = await t.harness.store.runs.list()
         assert run.trigger == {
             "type": "state",
             "event_type": "state:created",
@@ -92,7 +92,7 @@ async def test_the_record_says_what_changed_and_not_from_what_to_what() -> None:
             "by": 7,
             "when": ["is_big"],
         }
-        assert t.town.machine.requests[0].arguments[3] == ["is_big"]
+        assert t.harness.pool.requests[0].arguments[3] == ["is_big"]
 
 
 async def test_a_job_hears_only_of_what_it_asks_for() -> None:
@@ -103,8 +103,8 @@ async def test_a_job_hears_only_of_what_it_asks_for() -> None:
         await t.settle(users, everything, texts)
         for key in ("user:1", "order:1", "user:1"):
             await t.change(key)
-        await t.town.store.values.set(GLOBAL, b"greeting", b"hello")
-        await t.town.clock.turn()
+        await t.harness.store.values.set(GLOBAL, b"greeting", b"hello")
+        await t.harness.clock.turn()
 
         assert t.handled("users") == ["user:1"]
         assert t.handled("everything") == ["user:1", "order:1", "user:1"]
@@ -117,7 +117,7 @@ async def test_a_job_starts_once_for_a_change_however_many_of_its_triggers_match
         await t.settle(make_listener("both", on=both), make_listener("either", on=both + on(key="4*")))
         await t.change("42")
 
-        conditions = {each.code.job: each.arguments[3] for each in t.town.machine.requests}
+        conditions = {each.code.job: each.arguments[3] for each in t.harness.pool.requests}
         assert conditions == {"both": ["is_big", "is_late"], "either": []}
 
 
@@ -138,22 +138,22 @@ async def test_a_disabled_job_does_not_listen_and_a_paused_one_is_told_so_in_its
     async with triggered_town() as t:
         paused = make_listener("paused")
         await t.settle(make_listener("disabled", enabled=False), paused)
-        await t.town.scheduler.pause(paused)
+        await t.harness.scheduler.pause(paused)
         for _ in range(3):
             await t.change("42")
 
-        assert await t.town.record() == ["paused state paused x3"]
+        assert await t.harness.record() == ["paused state paused x3"]
         assert await t.left() == []
 
 
 async def test_an_expiry_starts_only_who_names_it() -> None:
     async with triggered_town() as t:
         await t.settle(make_listener(), make_listener("late", on=on(scope="orders", events=["expired"])))
-        expires_ms = t.town.clock.now_ms() + 1000
-        await t.town.store.values.transform("scope:orders", b"a", lambda _: Put(b"v", expires_ms))
-        await t.town.clock.turn(2)
-        await t.town.store.values.sweep()
-        await t.town.clock.turn()
+        expires_ms = t.harness.clock.now_ms() + 1000
+        await t.harness.store.values.transform("scope:orders", b"a", lambda _: Put(b"v", expires_ms))
+        await t.harness.clock.turn(2)
+        await t.harness.store.values.sweep()
+        await t.harness.clock.turn()
 
         assert [event["event_type"] for event in t.events("orders")] == ["state:created"]
         assert [(event["event_type"], event["old_value"]) for event in t.events("late")] == [("state:expired", "v")]
@@ -165,49 +165,49 @@ async def test_an_expiry_starts_only_who_names_it() -> None:
 @pytest.mark.parametrize("overlap", list(Overlap))
 async def test_runs_come_one_at_a_time_in_the_order_of_the_changes_whatever_overlap_says(overlap: Overlap) -> None:
     async with triggered_town() as t:
-        t.town.machine.held.add(ORDERS)
+        t.harness.pool.held.add(ORDERS)
         await t.settle(make_listener(overlap=overlap))
         for key in ("a", "b", "a", "c"):
             await t.change(key)
         started = []
         for run in (1, 2, 3, 4):
             started.append(t.handled())
-            t.town.machine.finish(run)
-            await t.town.clock.turn()
+            t.harness.pool.finish(run)
+            await t.harness.clock.turn()
 
         assert started == [["a"], ["a", "b"], ["a", "b", "a"], ["a", "b", "a", "c"]]
-        assert await t.town.record() == ["orders state success"] * 4
+        assert await t.harness.record() == ["orders state success"] * 4
 
 
 async def test_a_newer_start_that_replaces_leaves_what_changes_have_started_alone() -> None:
     async with triggered_town() as t:
-        t.town.machine.held.add(ORDERS)
+        t.harness.pool.held.add(ORDERS)
         job = make_listener(overlap=Overlap.REPLACE)
         await t.settle(job)
         await t.change("a")
         await t.change("b")
-        t.town.runner.start_by_hand(job, BY_HAND)
-        await t.town.clock.turn()
+        t.harness.runner.start_by_hand(job, BY_HAND)
+        await t.harness.clock.turn()
         for run in (1, 2, 3):
-            t.town.machine.finish(run)
-            await t.town.clock.turn()
+            t.harness.pool.finish(run)
+            await t.harness.clock.turn()
 
-        assert "cancel" not in " ".join(t.town.machine.story)
-        assert await t.town.record() == ["orders state success"] * 2 + ["orders manual success"]
+        assert "cancel" not in " ".join(t.harness.pool.story)
+        assert await t.harness.record() == ["orders state success"] * 2 + ["orders manual success"]
 
 
 async def test_later_changes_of_a_key_wait_for_the_retries_of_an_earlier_one_and_others_do_not() -> None:
     async with triggered_town() as t:
-        t.town.machine.endings[ORDERS] = [FAILED]
+        t.harness.pool.endings[ORDERS] = [FAILED]
         await t.settle(make_listener(retry=Retry(retries=1, delay_ms=10_000, jitter=False)))
         for key in ("a", "a", "b"):
             await t.write(key)
-        await t.town.clock.turn(9)
+        await t.harness.clock.turn(9)
         assert t.handled() == ["a", "b"]
-        await t.town.clock.turn(1)
+        await t.harness.clock.turn(1)
 
         assert t.handled() == ["a", "b", "a", "a"]
-        assert await t.town.record() == [
+        assert await t.harness.record() == [
             "orders state failed",
             "orders state success",
             "orders state success",
@@ -217,16 +217,16 @@ async def test_later_changes_of_a_key_wait_for_the_retries_of_an_earlier_one_and
 
 async def test_a_retry_is_told_of_the_same_change() -> None:
     async with triggered_town() as t:
-        t.town.machine.endings[ORDERS] = [FAILED]
+        t.harness.pool.endings[ORDERS] = [FAILED]
         await t.settle(make_listener(retry=Retry(retries=1, jitter=False), on=on(scope="orders", when="f")))
         await t.change("a", b"1")
         await t.change("a", b"2")
-        await t.town.clock.turn(60)
+        await t.harness.clock.turn(60)
 
         first, again, second = t.events()
         assert first == again
         assert second["old_value"] == "1"
-        arguments = t.town.machine.requests[1].arguments
+        arguments = t.harness.pool.requests[1].arguments
         assert arguments[0]["trigger"] == {"type": "retry", "of": 1}  # type: ignore[index]  # the ctx table
         assert arguments[3] == ["f"]
 
@@ -234,17 +234,17 @@ async def test_a_retry_is_told_of_the_same_change() -> None:
 async def test_what_has_no_room_stays_in_the_store_and_comes_later() -> None:
     count = CAUSED_LIMIT + 2 * PAGE
     async with triggered_town() as t:
-        t.town.machine.held.add(ORDERS)
+        t.harness.pool.held.add(ORDERS)
         await t.settle(make_listener())
         for number in range(count):
             await t.write(str(number))
-        await t.town.clock.turn()
-        waiting = len(await t.town.store.runs.open())
+        await t.harness.clock.turn()
+        waiting = len(await t.harness.store.runs.open())
         assert CAUSED_LIMIT <= waiting <= CAUSED_LIMIT + 1
         assert len(await t.left()) == count - waiting
-        t.town.machine.held.clear()
-        t.town.machine.finish(1)
-        await t.town.clock.turn()
+        t.harness.pool.held.clear()
+        t.harness.pool.finish(1)
+        await t.harness.clock.turn()
 
         assert t.handled() == [str(number) for number in range(count)]
         assert await t.left() == []
@@ -255,7 +255,7 @@ async def test_a_job_whose_runs_have_all_ended_when_it_is_found_full_gets_the_re
 ) -> None:
     async with triggered_town() as t:
         await t.settle(make_listener())
-        wanted, read = t.town.store.events.wanted, asyncio.Event()
+        wanted, read = t.harness.store.events.wanted, asyncio.Event()
 
         async def wanted_slowly(limit: int, *, after: Position = BEFORE_ALL) -> list[WantedChange]:
             page = await wanted(limit, after=after)
@@ -263,13 +263,13 @@ async def test_a_job_whose_runs_have_all_ended_when_it_is_found_full_gets_the_re
                 await read.wait()
             return page
 
-        monkeypatch.setattr(t.town.store.events, "wanted", wanted_slowly)
+        monkeypatch.setattr(t.harness.store.events, "wanted", wanted_slowly)
         for number in range(CAUSED_LIMIT + 10):
             await t.write(str(number))
-        await t.town.clock.turn()
+        await t.harness.clock.turn()
         assert len(t.handled()) == CAUSED_LIMIT
         read.set()
-        await t.town.clock.turn()
+        await t.harness.clock.turn()
 
         assert len(t.handled()) == CAUSED_LIMIT + 10
 
@@ -278,34 +278,34 @@ async def test_a_job_without_room_holds_up_no_other() -> None:
     count = CAUSED_LIMIT + 2 * PAGE
     slow, quick = JobId("slow"), JobId("quick")
     async with triggered_town() as t:
-        t.town.machine.held.add(slow)
+        t.harness.pool.held.add(slow)
         await t.settle(make_listener("slow"), make_listener("quick"))
         for number in range(count):
             await t.change(str(number))
         assert t.handled("quick") == [str(number) for number in range(count)]
         assert t.handled("slow") == ["0"]
-        t.town.machine.held.clear()
-        t.town.machine.finish(next(run.id for run in t.town.live.running() if run.job == slow))
-        await t.town.clock.turn()
+        t.harness.pool.held.clear()
+        t.harness.pool.finish(next(run.id for run in t.harness.live.running() if run.job == slow))
+        await t.harness.clock.turn()
 
         assert t.handled("slow") == t.handled("quick") == [str(number) for number in range(count)]
-        assert quick not in {run.job for run in await t.town.store.runs.open()}
+        assert quick not in {run.job for run in await t.harness.store.runs.open()}
         assert await t.left() == []
 
 
 async def test_changes_for_a_job_that_is_gone_leave_the_store() -> None:
     async with triggered_town() as t:
-        t.town.machine.held.add(ORDERS)
+        t.harness.pool.held.add(ORDERS)
         job = make_listener()
         await t.settle(job, make_listener("quick"))
         for number in range(CAUSED_LIMIT + PAGE):
             await t.write(str(number))
-        await t.town.clock.turn()
-        t.town.live.remove(ORDERS)
-        t.town.live.link()
-        t.town.runner.forget(job)
-        t.town.machine.finish(next(iter(job.queue.in_flight)))
-        await t.town.clock.turn()
+        await t.harness.clock.turn()
+        t.harness.live.remove(ORDERS)
+        t.harness.live.link()
+        t.harness.runner.forget(job)
+        t.harness.pool.finish(next(iter(job.queue.in_flight)))
+        await t.harness.clock.turn()
 
         assert await t.left() == []
         assert len(t.handled("quick")) == CAUSED_LIMIT + PAGE
@@ -321,13 +321,13 @@ async def test_a_job_that_starts_itself_is_stopped_at_depth_16() -> None:
         with structlog.testing.capture_logs() as logged:
             await t.change("k")
             for depth in range(1, 2 * MOST_DEPTH):
-                runs = await t.town.store.runs.list(job.id, limit=1)
+                runs = await t.harness.store.runs.list(job.id, limit=1)
                 if len(t.events("loop")) < depth:
                     break
                 await t.change("k", depth, origin=Origin(job=job.id, run=runs[0].id, depth=depth))
 
         assert len(t.events("loop")) == MOST_DEPTH
-        assert (await t.town.record())[-1] == "loop state skipped"
+        assert (await t.harness.record())[-1] == "loop state skipped"
         (error,) = [line for line in logged if line["log_level"] == "error"]
         assert error["chain"] == " → ".join(["loop"] * (MOST_DEPTH + 1))
         assert (error["scope"], error["key"]) == ("orders", "k")
@@ -335,13 +335,13 @@ async def test_a_job_that_starts_itself_is_stopped_at_depth_16() -> None:
 
 async def test_a_chain_goes_on_through_retries_and_the_jobs_that_follow() -> None:
     async with triggered_town() as t:
-        t.town.machine.endings[ORDERS] = [FAILED]
+        t.harness.pool.endings[ORDERS] = [FAILED]
         follower = make_job("follower", schedule=Never(), after=(After(job=ORDERS),))
         await t.settle(make_listener(retry=Retry(retries=1)), follower)
         await t.change("k", origin=Origin(depth=4))
-        await t.town.clock.turn(60)
+        await t.harness.clock.turn(60)
 
-        depths = [(run.job, run.attempt, run.trigger["depth"]) for run in await t.town.store.runs.list()]
+        depths = [(run.job, run.attempt, run.trigger["depth"]) for run in await t.harness.store.runs.list()]
         assert depths == [("follower", 1, 5), ("orders", 2, 5), ("orders", 1, 5)]
 
 
@@ -366,7 +366,7 @@ async def test_after_a_crash_runs_in_flight_and_waiting_begin_again_in_order(pol
     store = MemoryStore(clock := FakeClock())
     misfire = Misfire(policy=policy)
     async with triggered_town(store, clock) as t:
-        t.town.machine.held.add(ORDERS)
+        t.harness.pool.held.add(ORDERS)
         await t.settle(make_listener(misfire=misfire))
         for key in ("a", "b", "a"):
             await t.change(key, b"v")
@@ -376,7 +376,7 @@ async def test_after_a_crash_runs_in_flight_and_waiting_begin_again_in_order(pol
 
             assert after.handled() == ["a", "b", "a"]
             assert after.events()[0]["new_value"] == "v"
-            assert await after.town.record() == [
+            assert await after.harness.record() == [
                 "orders state lost",
                 "orders state success",
                 "orders state success",
@@ -388,7 +388,7 @@ async def test_a_restart_does_not_deliver_again_to_a_job_that_was_quicker_than_a
     store = MemoryStore(clock := FakeClock())
     count = CAUSED_LIMIT + PAGE
     async with triggered_town(store, clock) as t:
-        t.town.machine.held.add(JobId("slow"))
+        t.harness.pool.held.add(JobId("slow"))
         await t.settle(make_listener("slow"), make_listener("quick"))
         for number in range(count):
             await t.write(str(number))
@@ -396,7 +396,7 @@ async def test_a_restart_does_not_deliver_again_to_a_job_that_was_quicker_than_a
         assert len(t.handled("quick")) == count
         assert await t.left() != []
         t.triggers.stop()
-        await t.town.runner.drain(0)
+        await t.harness.runner.drain(0)
     async with triggered_town(store, clock) as after:
         await after.settle(make_listener("slow"), make_listener("quick"))
         await clock.turn()
@@ -410,21 +410,21 @@ async def test_a_run_that_a_planned_stop_cut_short_begins_again_after_it() -> No
     for attempt in (1, 2, 3):
         async with triggered_town(store, clock) as t:
             if attempt < 3:
-                t.town.machine.held.add(ORDERS)
+                t.harness.pool.held.add(ORDERS)
             await t.settle(make_listener())
             if attempt == 1:
                 await t.change("a", b"v")
             assert t.events()[0]["new_value"] == "v"
             t.triggers.stop()
-            await t.town.runner.drain(0)
-            record = await t.town.record()
+            await t.harness.runner.drain(0)
+            record = await t.harness.record()
 
     assert record == ["orders state stopped", "orders retry stopped attempt 2", "orders retry success attempt 3"]
 
 
 async def test_an_innocent_loss_begins_again_with_the_same_change() -> None:
     async with triggered_town() as t:
-        t.town.machine.endings[ORDERS] = [LOST]
+        t.harness.pool.endings[ORDERS] = [LOST]
         await t.settle(make_listener())
         await t.change("a")
 
@@ -433,16 +433,16 @@ async def test_an_innocent_loss_begins_again_with_the_same_change() -> None:
 
 async def test_a_change_is_forgotten_once_the_runs_that_it_started_have_ended() -> None:
     async with triggered_town() as t:
-        t.town.machine.held |= {ORDERS, JobId("other")}
+        t.harness.pool.held |= {ORDERS, JobId("other")}
         await t.settle(make_listener(), make_listener("other"))
         await t.change("a")
-        find = t.town.store.events.find
+        find = t.harness.store.events.find
         assert await t.left() == []
-        t.town.machine.finish(1)
-        await t.town.clock.turn()
+        t.harness.pool.finish(1)
+        await t.harness.clock.turn()
         assert await find(1) is not None
-        t.town.machine.finish(2)
-        await t.town.clock.turn()
+        t.harness.pool.finish(2)
+        await t.harness.clock.turn()
         assert await find(1) is None
 
 
@@ -453,52 +453,52 @@ async def test_a_store_that_refuses_is_asked_again_and_nothing_is_lost_or_double
 ) -> None:
     async with triggered_town() as t:
         await t.settle(make_listener())
-        runs = t.town.store.runs
+        runs = t.harness.store.runs
         record = runs.record
 
         monkeypatch.setattr(runs, "record", partial(refuse, error=error))
         await t.change("a")
         assert t.handled() == []
         monkeypatch.setattr(runs, "record", record)
-        await t.town.clock.turn(5)
+        await t.harness.clock.turn(5)
 
         assert t.handled() == ["a"]
-        assert await t.town.record() == ["orders state success"]
+        assert await t.harness.record() == ["orders state success"]
 
 
 async def test_a_run_that_its_condition_declined_is_on_record_with_the_reason() -> None:
     async with triggered_town() as t:
-        t.town.machine.endings[ORDERS] = [DECLINED, SUCCESS]
+        t.harness.pool.endings[ORDERS] = [DECLINED, SUCCESS]
         await t.settle(make_listener(retry=Retry(retries=3)))
         await t.change("a")
         await t.change("b")
 
-        (kept, declined) = await t.town.store.runs.list()
+        (kept, declined) = await t.harness.store.runs.list()
         assert (declined.outcome, declined.reason) == (Outcome.SKIPPED, "is_big returned false")
         assert kept.outcome is Outcome.SUCCESS
 
 
 async def test_a_schedule_and_changes_share_the_job_one_run_at_a_time() -> None:
     async with triggered_town() as t:
-        t.town.machine.held.add(ORDERS)
+        t.harness.pool.held.add(ORDERS)
         await t.settle(make_listener(schedule=Every(period_ms=60_000), overlap=Overlap.QUEUE))
-        await t.town.clock.turn(1)
+        await t.harness.clock.turn(1)
         await t.change("a")
         for run in (1, 2):
-            assert len(t.town.machine.story) == run
-            t.town.machine.finish(run)
-            await t.town.clock.turn()
+            assert len(t.harness.pool.story) == run
+            t.harness.pool.finish(run)
+            await t.harness.clock.turn()
 
-        assert await t.town.record() == ["orders schedule success", "orders state success"]
+        assert await t.harness.record() == ["orders schedule success", "orders state success"]
 
 
 async def test_a_writer_does_not_wait_for_what_its_change_starts() -> None:
     async with triggered_town() as t:
-        t.town.machine.held.add(ORDERS)
+        t.harness.pool.held.add(ORDERS)
         await t.settle(make_listener())
-        written = t.town.store.values.transform("scope:orders", b"a", lambda _: Put(1))
+        written = t.harness.store.values.transform("scope:orders", b"a", lambda _: Put(1))
         assert written.done()
-        assert t.town.machine.story == []
+        assert t.harness.pool.story == []
 
 
 # Jobs that can't be loaded yet
@@ -509,25 +509,25 @@ BROKEN = frozenset({"orders"})
 async def left_behind(store: MemoryStore, clock: FakeClock) -> None:
     """An earlier daemon has kept three changes for `orders`, and one of them has begun to be handled."""
     async with triggered_town(store, clock) as t:
-        t.town.machine.held.add(ORDERS)
+        t.harness.pool.held.add(ORDERS)
         await t.settle(make_listener())
         await t.change("a")
         t.triggers.stop()
         await t.change("b")
         await t.change("c")
-        await t.town.runner.drain(0)
+        await t.harness.runner.drain(0)
 
 
 async def test_changes_wait_for_a_job_whose_file_is_broken_when_the_daemon_starts() -> None:
     store = MemoryStore(clock := FakeClock())
     await left_behind(store, clock)
     async with triggered_town(store, clock) as t:
-        t.town.live.set_unloadable(BROKEN)
+        t.harness.live.set_unloadable(BROKEN)
         await t.settle(make_listener("quick"))
         await t.change("d")
         assert t.handled() == ["d"], "it did not watch before"
         assert await t.left() == ["b", "c"]
-        await t.town.settle(make_listener())
+        await t.harness.settle(make_listener())
         await clock.turn()
 
         assert t.handled("orders") == ["a", "b", "c"]
@@ -550,10 +550,10 @@ async def test_a_job_that_loads_while_changes_are_read_gets_its_waiting_run_befo
 
     monkeypatch.setattr(store.events, "wanted", wanted_slowly)
     async with triggered_town(store, clock) as t:
-        t.town.live.set_unloadable(BROKEN)
+        t.harness.live.set_unloadable(BROKEN)
         await t.settle()
         read.set()  # the page is on its way to be handed out
-        await t.town.settle(make_listener())
+        await t.harness.settle(make_listener())
         await clock.turn()
 
         assert t.handled() == ["a", "b", "c"]
@@ -563,11 +563,11 @@ async def test_changes_for_a_broken_job_leave_the_store_once_it_is_deleted() -> 
     store = MemoryStore(clock := FakeClock())
     await left_behind(store, clock)
     async with triggered_town(store, clock) as t:
-        t.town.live.set_unloadable(BROKEN)
+        t.harness.live.set_unloadable(BROKEN)
         await t.settle()
         assert await t.left() == ["b", "c"]
         assert [run.state for run in await store.runs.open()] == [RunState.WAITING]
-        t.town.live.set_unloadable(frozenset())
+        t.harness.live.set_unloadable(frozenset())
         await clock.turn()
 
         assert await t.left() == []
@@ -579,10 +579,10 @@ async def test_a_second_broken_job_does_not_hold_up_the_first_once_it_is_mended(
     store = MemoryStore(clock := FakeClock())
     await left_behind(store, clock)
     async with triggered_town(store, clock) as t:
-        t.town.live.set_unloadable(BROKEN | {"other"})
+        t.harness.live.set_unloadable(BROKEN | {"other"})
         await t.settle()
-        await t.town.settle(make_listener())
-        t.town.live.set_unloadable(frozenset({"other"}))
+        await t.harness.settle(make_listener())
+        t.harness.live.set_unloadable(frozenset({"other"}))
         await clock.turn()
 
         assert t.handled() == ["a", "b", "c"]
@@ -594,22 +594,22 @@ async def test_what_has_passed_a_paused_job_does_not_come_again_after_a_restart(
     """The change is still there for another job, which has more of them waiting than it may."""
     store, paused, count = MemoryStore(clock := FakeClock()), JobId("paused"), CAUSED_LIMIT + 20
     async with triggered_town(store, clock) as t:
-        t.town.machine.held.add(ORDERS)
+        t.harness.pool.held.add(ORDERS)
         await t.settle(make_listener(), job := make_listener("paused"))
-        await t.town.scheduler.pause(job)
+        await t.harness.scheduler.pause(job)
         for number in range(count):
             await t.write(str(number))
-        await t.town.clock.turn()
+        await t.harness.clock.turn()
         assert await t.left() != []
         if is_resumed:
-            await t.town.scheduler.resume(job)
-        draining = t.town.tasks.create_task(t.town.runner.drain(0))
-        await t.town.clock.turn(1)
+            await t.harness.scheduler.resume(job)
+        draining = t.harness.tasks.create_task(t.harness.runner.drain(0))
+        await t.harness.clock.turn(1)
         await draining
     async with triggered_town(store, clock) as t:
         await t.settle(make_listener(), make_listener("paused"))
-        await t.town.clock.turn()
-        assert await t.town.record(paused) == [f"paused state paused x{count}"]
+        await t.harness.clock.turn()
+        assert await t.harness.record(paused) == [f"paused state paused x{count}"]
 
 
 async def test_a_paused_job_is_told_once_of_a_change_that_waits_for_another() -> None:
@@ -620,68 +620,68 @@ async def test_a_paused_job_is_told_once_of_a_change_that_waits_for_another() ->
         await t.change("b")
         await t.change("c")
     async with triggered_town(store, clock) as t:
-        t.town.live.set_unloadable(BROKEN)
+        t.harness.live.set_unloadable(BROKEN)
         paused = make_listener("paused")
-        await t.town.settle(paused)
-        await t.town.scheduler.pause(paused)
+        await t.harness.settle(paused)
+        await t.harness.scheduler.pause(paused)
         await t.settle()
         for broken in (BROKEN | {"other"}, BROKEN, frozenset[str]()):
             assert await t.left() == ["b", "c"]
-            t.town.live.set_unloadable(broken)
+            t.harness.live.set_unloadable(broken)
             await clock.turn()
 
         assert await t.left() == []
-        assert await t.town.record() == ["paused state paused x2"]
+        assert await t.harness.record() == ["paused state paused x2"]
 
 
 async def test_after_a_crash_a_run_of_a_job_that_can_not_be_loaded_begins_again_once_it_can() -> None:
     store = MemoryStore(clock := FakeClock())
     async with triggered_town(store, clock) as t:
-        t.town.machine.held.add(ORDERS)
+        t.harness.pool.held.add(ORDERS)
         await t.settle(make_listener())
         await t.change("a", b"v")
         async with triggered_town(store, clock) as after:
-            after.town.live.set_unloadable(BROKEN)
+            after.harness.live.set_unloadable(BROKEN)
             await after.settle()
-            assert await after.town.record() == ["orders state lost", "orders retry waiting attempt 2"]
-            await after.town.settle(make_listener())
-            after.town.live.set_unloadable(frozenset())
+            assert await after.harness.record() == ["orders state lost", "orders retry waiting attempt 2"]
+            await after.harness.settle(make_listener())
+            after.harness.live.set_unloadable(frozenset())
             await clock.turn()
 
             assert [event["new_value"] for event in after.events()] == ["v"]
-            assert await after.town.record() == ["orders state lost", "orders retry success attempt 2"]
+            assert await after.harness.record() == ["orders state lost", "orders retry success attempt 2"]
 
 
 async def test_a_job_that_comes_back_under_its_name_waits_for_the_change_still_at_work() -> None:
     async with triggered_town() as t:
-        t.town.machine.held.add(JobId("orders"))
+        t.harness.pool.held.add(JobId("orders"))
         await t.settle(job := make_listener(overlap=Overlap.ALLOW))
         await t.change("1")
-        t.town.live.remove(job.id)
-        t.town.runner.forget(job)
-        await t.town.settle(make_listener(overlap=Overlap.ALLOW))
+        t.harness.live.remove(job.id)
+        t.harness.runner.forget(job)
+        await t.harness.settle(make_listener(overlap=Overlap.ALLOW))
         await t.change("2")
         assert t.handled() == ["1"]
-        t.town.machine.finish(1)
-        await t.town.clock.turn()
+        t.harness.pool.finish(1)
+        await t.harness.clock.turn()
         assert t.handled() == ["1", "2"]
 
 
 async def test_a_stop_that_comes_while_a_run_reads_its_change_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     async with triggered_town() as t:
         await t.settle(make_listener())
-        t.town.machine.held.add(JobId("orders"))
-        find, asked = t.town.store.events.find, asyncio.Event()
+        t.harness.pool.held.add(JobId("orders"))
+        find, asked = t.harness.store.events.find, asyncio.Event()
 
         async def find_slowly(event: int) -> ChangeEvent | None:
             await asked.wait()
             return await find(event)
 
-        monkeypatch.setattr(t.town.store.events, "find", find_slowly)
+        monkeypatch.setattr(t.harness.store.events, "find", find_slowly)
         await t.change("1")
-        draining = t.town.tasks.create_task(t.town.runner.drain(0))
-        await t.town.clock.turn(1)
+        draining = t.harness.tasks.create_task(t.harness.runner.drain(0))
+        await t.harness.clock.turn(1)
         asked.set()
-        await t.town.clock.turn(1)
+        await t.harness.clock.turn(1)
         assert draining.done()
-        assert await t.town.record() == ["orders state stopped", "orders retry waiting attempt 2"]
+        assert await t.harness.record() == ["orders state stopped", "orders retry waiting attempt 2"]

@@ -19,15 +19,15 @@ from tests.fakes.calls import FakeTimers
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock, settle
 from tests.fakes.hanging import HangingRecord
+from tests.fakes.harness import MINUTE_MS, Harness, harness, make_job, tell
 from tests.fakes.memory.memory import MemoryStore
-from tests.fakes.town import MINUTE_MS, Town, make_job, tell, town
 
 HOUR = 3600.0
 SECONDLY = Every(period_ms=1000)
 FIVE_MINUTELY = Cron(expression="*/5 * * * *", timezone="UTC")
 
 
-def hang(t: Town, patch: pytest.MonkeyPatch) -> HangingRecord:
+def hang(t: Harness, patch: pytest.MonkeyPatch) -> HangingRecord:
     """From now on, for as long as the patch lasts, the store answers only when told to."""
     hanging = HangingRecord(t.store.runs.record)
     patch.setattr(t.store.runs, "record", hanging)
@@ -46,14 +46,14 @@ async def dealt_with(store: MemoryStore, period_ms: int) -> list[int]:
 async def restart(first_store: MemoryStore, clock: FakeClock, down: float, job: LiveJob) -> list[str]:
     """The record of a job after a daemon was down for a while and came back."""
     await clock.turn(down)
-    async with town(first_store, clock) as t:
+    async with harness(first_store, clock) as t:
         await t.settle(job)
         await clock.turn(1)
         return await t.record()
 
 
 async def test_a_new_job_runs_at_once_and_then_keeps_its_cadence() -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.settle(make_job())
         await t.clock.turn(1)
         assert await t.record() == ["prices schedule success"]
@@ -62,7 +62,7 @@ async def test_a_new_job_runs_at_once_and_then_keeps_its_cadence() -> None:
 
 
 async def test_start_interval_waits_one_period() -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.settle(make_job(start=Start.INTERVAL))
         await t.clock.turn(59)
         assert await t.record() == []
@@ -72,7 +72,7 @@ async def test_start_interval_waits_one_period() -> None:
 
 async def first_runs(*jobs: LiveJob) -> dict[str, int]:
     """When each ran for the first time, in ms from the start."""
-    async with town() as t:
+    async with harness() as t:
         begun_ms = t.clock.now_ms()
         await t.settle(*jobs)
         await t.clock.turn(12)
@@ -96,12 +96,12 @@ async def test_the_first_run_of_one_among_many_comes_at_the_same_moment_whicheve
 
 
 async def test_many_new_jobs_with_a_short_period_are_spread_over_that() -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.settle(*(make_job(f"job{number}", schedule=SECONDLY) for number in range(40)))
         await t.clock.turn(0.9)
-        assert len(t.machine.story) > 0
+        assert len(t.pool.story) > 0
         await t.clock.turn(0.1)
-        assert len({line.split()[1] for line in t.machine.story if "job" in line}) == 40
+        assert len({line.split()[1] for line in t.pool.story if "job" in line}) == 40
 
 
 async def test_a_few_new_jobs_need_not_wait() -> None:
@@ -112,7 +112,7 @@ async def test_a_few_new_jobs_need_not_wait() -> None:
 
 async def test_the_cadence_survives_a_restart() -> None:
     store = MemoryStore(clock := FakeClock())
-    async with town(store, clock) as t:
+    async with harness(store, clock) as t:
         await t.settle(make_job())
         await clock.turn(90)
     due = [run.due_ms for run in await store.runs.list()]
@@ -125,7 +125,7 @@ async def test_the_cadence_survives_a_restart() -> None:
 
 async def test_what_was_missed_runs_once_and_the_rest_is_one_record() -> None:
     store = MemoryStore(clock := FakeClock())
-    async with town(store, clock) as t:
+    async with harness(store, clock) as t:
         await t.settle(make_job())
         await clock.turn(1)
     assert await restart(store, clock, HOUR, make_job()) == [
@@ -138,7 +138,7 @@ async def test_what_was_missed_runs_once_and_the_rest_is_one_record() -> None:
 async def test_misfire_skip_records_and_does_not_run() -> None:
     job = make_job(misfire=Misfire(policy=MisfirePolicy.SKIP), schedule=Every(period_ms=600_000))
     store = MemoryStore(clock := FakeClock())
-    async with town(store, clock) as t:
+    async with harness(store, clock) as t:
         await t.settle(job)
         await clock.turn(1)
     again = make_job(misfire=Misfire(policy=MisfirePolicy.SKIP), schedule=Every(period_ms=600_000))
@@ -148,7 +148,7 @@ async def test_misfire_skip_records_and_does_not_run() -> None:
 async def test_misfire_skip_has_no_grace_of_its_own() -> None:
     skip = Misfire(policy=MisfirePolicy.SKIP)
     store = MemoryStore(clock := FakeClock())
-    async with town(store, clock) as t:
+    async with harness(store, clock) as t:
         await t.settle(make_job(misfire=skip))
         await clock.turn(1)
     assert await restart(store, clock, 60, make_job(misfire=skip)) == [
@@ -158,7 +158,7 @@ async def test_misfire_skip_has_no_grace_of_its_own() -> None:
 
 
 async def test_misfire_skip_runs_on_while_the_daemon_does_also_over_a_clock_that_is_set_back() -> None:
-    async with town() as t:
+    async with harness() as t:
         watching = t.tasks.create_task(t.scheduler.watch_the_clock())
         await t.settle(make_job(misfire=Misfire(policy=MisfirePolicy.SKIP)))
         await t.clock.turn(61)
@@ -172,7 +172,7 @@ async def test_misfire_skip_runs_on_while_the_daemon_does_also_over_a_clock_that
 async def test_misfire_all_makes_up_for_each_one_after_the_other() -> None:
     misfire = Misfire(policy=MisfirePolicy.ALL, limit=3)
     store = MemoryStore(clock := FakeClock())
-    async with town(store, clock) as t:
+    async with harness(store, clock) as t:
         await t.settle(make_job(misfire=misfire))
         await clock.turn(1)
     assert await restart(store, clock, 300, make_job(misfire=misfire)) == [
@@ -185,15 +185,15 @@ async def test_misfire_all_makes_up_for_each_one_after_the_other() -> None:
 async def test_as_many_are_made_up_for_as_the_limit_says() -> None:
     misfire = Misfire(policy=MisfirePolicy.ALL, limit=300)
     store = MemoryStore(clock := FakeClock())
-    async with town(store, clock) as t:
+    async with harness(store, clock) as t:
         await t.settle(make_job(misfire=misfire))
         await clock.turn(1)
     assert await restart(store, clock, 250 * 60, make_job(misfire=misfire)) == ["prices schedule success"] * 251
 
 
 async def test_what_is_made_up_for_during_a_run_waits_for_it() -> None:
-    async with town() as t:
-        t.machine.held.add(JobId("prices"))
+    async with harness() as t:
+        t.pool.held.add(JobId("prices"))
         await t.settle(make_job(misfire=Misfire(policy=MisfirePolicy.ALL)))
         await t.clock.turn(1)
         t.clock.jump(179)
@@ -204,18 +204,18 @@ async def test_what_is_made_up_for_during_a_run_waits_for_it() -> None:
 async def test_what_is_made_up_for_still_waits_its_turn_after_a_restart() -> None:
     misfire = Misfire(policy=MisfirePolicy.ALL)
     store = MemoryStore(clock := FakeClock())
-    async with town(store, clock) as t:
+    async with harness(store, clock) as t:
         await t.settle(make_job(misfire=misfire))
         await clock.turn(1)
     await clock.turn(180)
-    async with town(store, clock) as t:
-        t.machine.held.add(JobId("prices"))
+    async with harness(store, clock) as t:
+        t.pool.held.add(JobId("prices"))
         await t.settle(make_job(misfire=misfire))
         await clock.turn(1)
         draining = t.tasks.create_task(t.runner.drain(0))
         await clock.turn(1)
         await draining
-    async with town(store, clock) as t:
+    async with harness(store, clock) as t:
         left = await store.runs.open()
         await t.settle(make_job(misfire=misfire))
         await t.runner.take_up(left)
@@ -228,18 +228,18 @@ async def test_what_is_made_up_for_still_waits_its_turn_after_a_restart() -> Non
 
 
 async def test_a_due_time_during_a_run_is_recorded_as_skipped_in_one_row() -> None:
-    async with town() as t:
-        t.machine.held.add(JobId("prices"))
+    async with harness() as t:
+        t.pool.held.add(JobId("prices"))
         await t.settle(make_job())
         await t.clock.turn(181)
         assert await t.record() == ["prices schedule running", "prices schedule skipped x3"]
-        t.machine.finish(1)
+        t.pool.finish(1)
         await t.clock.turn(60)
         assert (await t.record())[-1] == "prices schedule running"
 
 
 async def test_a_paused_job_is_due_again_after_resume_and_the_time_between_is_one_record() -> None:
-    async with town() as t:
+    async with harness() as t:
         job = make_job()
         await t.settle(job)
         await t.clock.turn(1)
@@ -253,7 +253,7 @@ async def test_a_paused_job_is_due_again_after_resume_and_the_time_between_is_on
 
 async def test_a_pause_outlives_a_restart() -> None:
     store = MemoryStore(clock := FakeClock())
-    async with town(store, clock) as t:
+    async with harness(store, clock) as t:
         job = make_job()
         await t.settle(job)
         await clock.turn(1)
@@ -262,21 +262,21 @@ async def test_a_pause_outlives_a_restart() -> None:
 
 
 async def test_an_at_that_is_past_when_first_seen_is_recorded_and_not_run() -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.settle(make_job(schedule=At(at_ms=t.clock.now_ms() - 1)))
         await t.clock.turn(HOUR)
         assert await t.record() == ["prices schedule missed"]
 
 
 async def test_an_at_runs_once() -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.settle(make_job(schedule=At(at_ms=t.clock.now_ms() + 5_000)))
         await t.clock.turn(HOUR)
         assert await t.record() == ["prices schedule success"]
 
 
 async def test_a_cron_job_first_runs_at_its_next_minute() -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.clock.turn(30)
         await t.settle(make_job(schedule=Cron(expression="* * * * *", timezone="UTC")))
         await t.clock.turn(29)
@@ -286,14 +286,14 @@ async def test_a_cron_job_first_runs_at_its_next_minute() -> None:
 
 
 async def test_never_never_fires() -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.settle(make_job(schedule=Never()))
         await t.clock.turn(HOUR)
         assert await t.record() == []
 
 
 async def test_an_edited_every_counts_from_the_cursor() -> None:
-    async with town() as t:
+    async with harness() as t:
         job = make_job(schedule=Every(period_ms=3_600_000))
         await t.settle(job)
         await t.clock.turn(600)
@@ -306,7 +306,7 @@ async def test_an_edited_every_counts_from_the_cursor() -> None:
 
 
 async def test_what_is_due_before_an_edit_is_dealt_with_ahead_of_the_timers() -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.settle(job := make_job(), off := make_job("off", enabled=False), held := make_job("held"))
         await t.clock.turn(1)
         t.timers.stop()
@@ -320,7 +320,7 @@ async def test_what_is_due_before_an_edit_is_dealt_with_ahead_of_the_timers() ->
 
 async def test_a_timer_can_not_come_between_an_edit_and_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it claimed would be forgotten by the cursor that the edit was reckoned from."""
-    async with town() as t:
+    async with harness() as t:
         await t.settle(job := make_job())
         await t.clock.turn(1)
         record = t.store.runs.record
@@ -341,7 +341,7 @@ async def test_a_timer_can_not_come_between_an_edit_and_its_record(monkeypatch: 
 async def test_a_claim_that_the_store_refuses_is_made_later_and_told_until_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.settle(job := make_job())
         await t.clock.turn(1)
         record = t.store.runs.record
@@ -358,7 +358,7 @@ async def test_a_claim_that_the_store_refuses_is_made_later_and_told_until_then(
 
 
 async def test_a_due_time_that_somebody_else_has_claimed_is_not_run_again_and_holds_up_no_other_job() -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.settle(job := make_job(), make_job("news"))
         await t.clock.turn(1)
         due_ms = job.cursor.due_ms + MINUTE_MS
@@ -379,7 +379,7 @@ async def test_a_due_time_that_somebody_else_has_claimed_is_not_run_again_and_ho
 async def test_what_comes_due_while_a_refused_claim_was_on_its_way_is_dealt_with_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.settle(make_job(schedule=SECONDLY))
         await t.clock.turn(2.5)
         with monkeypatch.context() as patch:
@@ -394,7 +394,7 @@ async def test_what_comes_due_while_a_refused_claim_was_on_its_way_is_dealt_with
 async def test_what_comes_due_while_a_claim_is_on_its_way_is_dealt_with_as_soon_as_that_is_granted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.settle(make_job(schedule=SECONDLY))
         await t.clock.turn(2.5)
         with monkeypatch.context() as patch:
@@ -408,7 +408,7 @@ async def test_what_comes_due_while_a_claim_is_on_its_way_is_dealt_with_as_soon_
 
 
 async def test_a_due_time_can_not_come_between_a_pause_and_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.settle(job := make_job(schedule=SECONDLY))
         await t.clock.turn(2.5)
         with monkeypatch.context() as patch:
@@ -424,7 +424,7 @@ async def test_a_due_time_can_not_come_between_a_pause_and_its_record(monkeypatc
 
 @pytest.mark.parametrize("is_granted", [True, False])
 async def test_a_pause_waits_for_the_claim_on_its_way(is_granted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.settle(job := make_job(schedule=SECONDLY))
         await t.clock.turn(2.5)
         with monkeypatch.context() as patch:
@@ -446,7 +446,7 @@ async def test_a_pause_waits_for_the_claim_on_its_way(is_granted: bool, monkeypa
 
 
 async def test_a_pause_that_the_store_refuses_leaves_the_job_on_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.settle(job := make_job())
         await t.clock.turn(1)
         with monkeypatch.context() as patch:
@@ -458,7 +458,7 @@ async def test_a_pause_that_the_store_refuses_leaves_the_job_on_its_schedule(mon
 
 
 async def test_a_pause_outlasts_an_edit_that_came_while_it_was_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.settle(job := make_job())
         await t.clock.turn(1)
         with monkeypatch.context() as patch:
@@ -480,7 +480,7 @@ async def test_a_job_that_is_deleted_while_a_pause_waits_for_the_store_is_not_pa
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It would be told that it is, and it would not be once the file comes back."""
-    async with town() as t:
+    async with harness() as t:
         await t.settle(job := make_job())
         with monkeypatch.context() as patch:
             hanging = hang(t, patch)
@@ -494,7 +494,7 @@ async def test_a_job_that_is_deleted_while_a_pause_waits_for_the_store_is_not_pa
         assert not (await t.store.runs.cursors())[job.id].paused
 
 
-async def delete(t: Town, job: LiveJob) -> None:
+async def delete(t: Harness, job: LiveJob) -> None:
     """As a reload does it."""
     await t.scheduler.deactivate([job])
     t.runner.forget(job)
@@ -508,7 +508,7 @@ async def refused(asked: Awaitable[None]) -> str:
 
 async def test_a_job_that_has_no_cursor_yet_can_not_be_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its record would say that it had been due since 1970."""
-    async with town() as t:
+    async with harness() as t:
         monkeypatch.setattr(t.store.runs, "record", refuse)
         with pytest.raises(StoreError):
             await t.settle(job := make_job())
@@ -519,7 +519,7 @@ async def test_a_job_that_has_no_cursor_yet_can_not_be_paused(monkeypatch: pytes
 
 
 async def test_an_edit_goes_by_what_the_store_made_of_the_claim_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.settle(job := make_job())
         await t.clock.turn(1)
         with monkeypatch.context() as patch:
@@ -537,7 +537,7 @@ async def test_an_edit_goes_by_what_the_store_made_of_the_claim_on_its_way(monke
 async def test_a_deactivation_that_the_store_refuses_leaves_the_job_on_its_schedule(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.settle(job := make_job())
         await t.clock.turn(1)
         cursor = job.cursor
@@ -551,7 +551,7 @@ async def test_a_deactivation_that_the_store_refuses_leaves_the_job_on_its_sched
 
 
 async def test_a_deactivation_waits_for_the_claim_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.settle(job := make_job())
         await t.clock.turn(1)
         with monkeypatch.context() as patch:
@@ -569,7 +569,7 @@ async def test_a_deactivation_waits_for_the_claim_on_its_way(monkeypatch: pytest
 
 
 async def test_what_is_due_of_no_job_any_more_is_not_told_as_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with town() as t:
+    async with harness() as t:
         await t.settle(first := make_job(), last := make_job("news"))
         await t.clock.turn(1)
         monkeypatch.setattr(t.store.runs, "record", refuse)
@@ -581,7 +581,7 @@ async def test_what_is_due_of_no_job_any_more_is_not_told_as_refused(monkeypatch
 
 
 async def test_a_clock_that_jumps_back_does_not_silence_an_every() -> None:
-    async with town() as t:
+    async with harness() as t:
         watching = t.tasks.create_task(t.scheduler.watch_the_clock())
         await t.settle(make_job())
         await t.clock.turn(1)
@@ -592,7 +592,7 @@ async def test_a_clock_that_jumps_back_does_not_silence_an_every() -> None:
 
 
 async def test_a_clock_that_jumps_back_is_noticed_within_five_seconds() -> None:
-    async with town() as t:
+    async with harness() as t:
         watching = t.tasks.create_task(t.scheduler.watch_the_clock())
         await t.settle(make_job(schedule=SECONDLY))
         await t.clock.turn(2)
@@ -604,7 +604,7 @@ async def test_a_clock_that_jumps_back_is_noticed_within_five_seconds() -> None:
 
 
 async def test_a_clock_that_jumps_back_does_not_silence_what_the_daemon_does_every_so_often() -> None:
-    async with town() as t:
+    async with harness() as t:
         fed: list[int] = []
 
         async def feed_the_watchdog() -> None:
@@ -624,12 +624,12 @@ async def test_a_clock_that_jumps_back_does_not_silence_what_the_daemon_does_eve
 @pytest.mark.parametrize("schedule", [Every(period_ms=MINUTE_MS), FIVE_MINUTELY])
 async def test_a_clock_that_was_set_back_while_the_daemon_was_down_silences_no_job(schedule: Every | Cron) -> None:
     store = MemoryStore(clock := FakeClock())
-    async with town(store, clock) as t:
+    async with harness(store, clock) as t:
         await t.settle(make_job(schedule=schedule))
         await clock.turn(301)
         before = len(await t.record())
     clock.jump(-24 * HOUR)
-    async with town(store, clock) as t:
+    async with harness(store, clock) as t:
         await t.settle(make_job(schedule=schedule))
         await clock.turn(HOUR)
         assert len(await t.record()) >= before + 11
@@ -643,7 +643,7 @@ async def test_a_clock_that_was_wrong_for_a_moment_makes_nothing_due_twice(
     """As that of a machine whose clock stands still while it is off, until it has asked another one."""
     job = partial(make_job, schedule=schedule, misfire=Misfire(policy=MisfirePolicy.ALL))
     store = MemoryStore(clock := FakeClock())
-    async with town(store, clock) as t:
+    async with harness(store, clock) as t:
         watching = t.tasks.create_task(t.scheduler.watch_the_clock())
         await t.settle(job())
         await clock.turn(HOUR + 1)
@@ -656,7 +656,7 @@ async def test_a_clock_that_was_wrong_for_a_moment_makes_nothing_due_twice(
             await clock.turn(120)
             assert before < len(await t.record()) <= before + 4
     if is_down:
-        async with town(store, clock) as t:
+        async with harness(store, clock) as t:
             await t.settle(job())
             await clock.turn(35)
             clock.jump(HOUR)
@@ -665,7 +665,7 @@ async def test_a_clock_that_was_wrong_for_a_moment_makes_nothing_due_twice(
 
 
 async def test_a_clock_that_jumps_back_does_not_silence_a_cron() -> None:
-    async with town() as t:
+    async with harness() as t:
         watching = t.tasks.create_task(t.scheduler.watch_the_clock())
         await t.settle(make_job(schedule=FIVE_MINUTELY))
         await t.clock.turn(301)
@@ -676,17 +676,17 @@ async def test_a_clock_that_jumps_back_does_not_silence_a_cron() -> None:
 
 
 async def test_a_time_of_a_cron_that_a_small_step_back_shows_again_is_dealt_with_already() -> None:
-    async with town() as t:
+    async with harness() as t:
         watching = t.tasks.create_task(t.scheduler.watch_the_clock())
         await t.settle(make_job(schedule=FIVE_MINUTELY, overlap=Overlap.REPLACE))
         await t.clock.turn(1)
-        t.machine.held.add(JobId("prices"))
+        t.pool.held.add(JobId("prices"))
         await t.clock.turn(300)
         t.clock.jump(-60)
         await t.clock.turn(120)
         assert await t.record() == ["prices schedule success", "prices schedule running"]
-        t.machine.held.clear()
-        t.machine.finish(2)
+        t.pool.held.clear()
+        t.pool.finish(2)
         await t.clock.turn(240)
         watching.cancel()
         assert await dealt_with(t.store, 5 * MINUTE_MS) == [0, 1, 2]
@@ -694,11 +694,11 @@ async def test_a_time_of_a_cron_that_a_small_step_back_shows_again_is_dealt_with
 
 async def test_a_job_that_had_something_to_catch_up_on_is_not_put_off_by_a_clock_that_jumps_back() -> None:
     store = MemoryStore(clock := FakeClock())
-    async with town(store, clock) as t:
+    async with harness(store, clock) as t:
         await t.settle(make_job())
         await clock.turn(1)
     await clock.turn(HOUR)
-    async with town(store, clock) as t:
+    async with harness(store, clock) as t:
         watching = t.tasks.create_task(t.scheduler.watch_the_clock())
         await t.settle(make_job())
         await clock.turn(1)
@@ -712,11 +712,11 @@ async def test_a_job_that_had_something_to_catch_up_on_is_not_put_off_by_a_clock
 async def test_what_catching_up_was_put_off_until_is_forgotten_once_it_has_passed() -> None:
     """A step back that is too small for a jump would bring it up again."""
     store = MemoryStore(clock := FakeClock())
-    async with town(store, clock) as t:
+    async with harness(store, clock) as t:
         await t.settle(make_job())
         await clock.turn(1)
     await clock.turn(HOUR)
-    async with town(store, clock) as t:
+    async with harness(store, clock) as t:
         await t.settle(job := make_job())
         assert job.not_before_ms > 0
         await clock.turn(1)
@@ -727,7 +727,7 @@ async def test_what_catching_up_was_put_off_until_is_forgotten_once_it_has_passe
 async def test_a_claim_that_is_refused_after_the_clock_has_jumped_back_takes_no_job_to_where_the_clock_was(
     schedule: Every | Cron, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with town() as t:
+    async with harness() as t:
         watching = t.tasks.create_task(t.scheduler.watch_the_clock())
         await t.settle(make_job(schedule=schedule))
         await t.clock.turn(2.5)
@@ -747,7 +747,7 @@ async def test_a_clock_that_is_set_forward_does_not_look_as_if_the_scheduler_sto
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The watchdog would have the daemon ended, though all is dealt with as soon as the jump is noticed."""
-    async with town() as t:
+    async with harness() as t:
         watching = t.tasks.create_task(t.scheduler.watch_the_clock())
         await t.clock.turn()
         due_ms = t.clock.now_ms() + 1_000
@@ -761,13 +761,13 @@ async def test_a_clock_that_is_set_forward_does_not_look_as_if_the_scheduler_sto
 
 
 async def test_overlap_queue_runs_every_due_time_in_its_turn() -> None:
-    async with town() as t:
-        t.machine.held.add(JobId("prices"))
+    async with harness() as t:
+        t.pool.held.add(JobId("prices"))
         await t.settle(make_job(overlap=Overlap.QUEUE))
         await t.clock.turn(121)
         assert await t.record() == ["prices schedule running", *["prices schedule waiting"] * 2]
-        t.machine.held.clear()
-        t.machine.finish(1)
+        t.pool.held.clear()
+        t.pool.finish(1)
         await t.clock.turn(1)
         assert await t.record() == ["prices schedule success"] * 3
 
@@ -777,7 +777,7 @@ def test_a_run_is_told_in_one_line() -> None:
 
 
 async def test_a_job_that_another_daemon_owns_is_not_woken_for() -> None:
-    async with town() as t:
+    async with harness() as t:
         job = make_job()
         job.mine = False
         await t.settle(job)
@@ -786,4 +786,4 @@ async def test_a_job_that_another_daemon_owns_is_not_woken_for() -> None:
         job.mine = True
         t.scheduler.watch(job)
         await t.clock.turn(60)
-        assert t.machine.story == ["run prices"] * 2, "what has passed, and what is due now"
+        assert t.pool.story == ["run prices"] * 2, "what has passed, and what is due now"

@@ -6,7 +6,7 @@ from msgspec import structs
 from spyweb.model import At, Cron, Cursor, Every, JobId, Outcome, Schedule
 from spyweb.schedules.cursor import AWAY, REPEATED_MS, activate, deactivated
 from spyweb.schedules.due import next_due, schedule_text
-from tests.fakes.town import make_spec
+from tests.fakes.harness import make_spec
 
 NOW = 1_767_225_600_000
 MINUTE = 60_000

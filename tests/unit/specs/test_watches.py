@@ -9,7 +9,7 @@ import pytest
 from spyweb.model import WRITTEN, ChangeKind, JobId, On
 from spyweb.specs.watches import concerns, read_on, scope_of, watches_of
 from spyweb.store.values_protocol import WantedChange, Watch
-from tests.fakes.town import make_spec
+from tests.fakes.harness import make_spec
 from tests.fakes.triggered import make_wanted
 
 

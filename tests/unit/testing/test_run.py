@@ -17,7 +17,7 @@ from spyweb.testing.results import CaseResult
 from spyweb.testing.run import AT_ONCE, TRIES, SuiteEnvironment, SuiteRunner, ctx_for
 from spyweb.testing.suites import Suite
 from tests.fakes.clock import FakeClock
-from tests.fakes.machine import GUILTY, LOST, SUCCESS
+from tests.fakes.pool import GUILTY, LOST, SUCCESS
 
 Play = Callable[[str, Request], Ending]
 FAILED = Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason="a.lua:1: no", traceback="stack traceback:")

@@ -30,7 +30,7 @@ ASK = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 LARGE = bytes(20_000_000)  # more than socket buffers hold
 
 
-class Town:
+class Harness:
     """A server, and the clients that come to it."""
 
     def __init__(self, limiter: ConnectionLimiter, clock: FakeClock, port: int) -> None:
@@ -64,14 +64,14 @@ async def take(request: web.Request) -> web.StreamResponse:
 
 
 @asynccontextmanager
-async def town(total: int = 10, of_one: int = 10) -> AsyncIterator[Town]:
+async def harness(total: int = 10, of_one: int = 10) -> AsyncIterator[Harness]:
     app, clock = web.Application(), FakeClock()
     app.router.add_get("/", answer)
     app.router.add_get("/large", answer_at_length)
     app.router.add_post("/take", take)
     limiter = ConnectionLimiter(ConnectionLimits(total, of_one), clock)
     async with serve_app(app, host="127.0.0.1", port=0, connections=limiter) as listening:
-        here = Town(limiter, clock, listening.port)
+        here = Harness(limiter, clock, listening.port)
         try:
             yield here
         finally:
@@ -80,7 +80,7 @@ async def town(total: int = 10, of_one: int = 10) -> AsyncIterator[Town]:
 
 
 async def test_a_connection_too_many_is_refused_and_one_that_ends_makes_room() -> None:
-    async with town(total=2) as here:
+    async with harness(total=2) as here:
         _, first = await here.connect()
         await here.connect()
         await here.until(lambda: here.limiter.open == 2)
@@ -95,7 +95,7 @@ async def test_a_connection_too_many_is_refused_and_one_that_ends_makes_room() -
 
 
 async def test_one_address_has_fewer_connections_than_all_together() -> None:
-    async with town(total=10, of_one=1) as here:
+    async with harness(total=10, of_one=1) as here:
         await here.connect()
         await here.until(lambda: here.limiter.open == 1)
         reader, _ = await here.connect(ASK)
@@ -103,7 +103,7 @@ async def test_one_address_has_fewer_connections_than_all_together() -> None:
 
 
 async def test_refusals_are_told_in_the_log_once_a_minute_and_in_health_for_a_minute() -> None:
-    async with town(total=0) as here:
+    async with harness(total=0) as here:
 
         async def be_refused() -> None:
             reader, _ = await here.connect()
@@ -127,7 +127,7 @@ async def test_refusals_are_told_in_the_log_once_a_minute_and_in_health_for_a_mi
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: x\r\nX: "])
 async def test_whoever_sends_no_whole_request_is_let_go(sent: bytes) -> None:
-    async with town() as here:
+    async with harness() as here:
         reader, _ = await here.connect(sent)
         await here.until(lambda: here.limiter.open == 1)
         with capture_logs() as told:
@@ -145,7 +145,7 @@ async def test_headers_without_end_are_refused(first: bytes, more: bytes) -> Non
     if more.startswith(b"X"):
         more = more * 50  # fewer than are too many
         first += b"GET / HTTP/1.1\r\n"
-    async with town() as here:
+    async with harness() as here:
         reader, writer = await here.connect(first)
         with suppress(ConnectionError):
             for _ in range(1_000):
@@ -159,7 +159,7 @@ async def test_headers_without_end_are_refused(first: bytes, more: bytes) -> Non
 
 
 async def test_a_body_is_not_taken_for_headers() -> None:
-    async with town() as here:
+    async with harness() as here:
         size = 10 * HEADER_BLOCK
         reader, writer = await here.connect(b"POST /take HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
         for _ in range(10):
@@ -171,7 +171,7 @@ async def test_a_body_is_not_taken_for_headers() -> None:
 
 
 async def test_what_comes_after_what_is_no_request_is_not_looked_at_and_not_kept() -> None:
-    async with town() as here:
+    async with harness() as here:
         await here.connect()
         await here.until(lambda: here.limiter.open == 1)
         (handler,) = here.limiter._addresses
@@ -183,7 +183,7 @@ async def test_what_comes_after_what_is_no_request_is_not_looked_at_and_not_kept
 
 @pytest.mark.parametrize("framing", [b"1;" + b"x" * 50_000, b"0" * 50_000])
 async def test_a_body_that_is_all_framing_is_refused(framing: bytes) -> None:
-    async with town() as here:
+    async with harness() as here:
         reader, writer = await here.connect(b"POST /take HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
         with suppress(ConnectionError):
             for _ in range(2 * FRAMING // len(framing)):
@@ -198,7 +198,7 @@ async def test_a_body_that_is_all_framing_is_refused(framing: bytes) -> None:
 
 async def test_all_answers_together_that_nobody_reads_take_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "UNSENT", 2 * len(LARGE) + 1)
-    async with town() as here:
+    async with harness() as here:
         for _ in range(2):
             reader, _ = await here.connect(ASK.replace(b"/", b"/large", 1))
             await reader.readexactly(1)
@@ -211,7 +211,7 @@ async def test_all_answers_together_that_nobody_reads_take_only_so_much(monkeypa
 
 
 async def test_whoever_has_asked_may_wait_for_his_next_request() -> None:
-    async with town() as here:
+    async with harness() as here:
         reader, writer = await here.connect(ASK)
         await reader.readuntil(b"fine")
         here.clock.advance(10 * HEADER_S)
@@ -221,13 +221,13 @@ async def test_whoever_has_asked_may_wait_for_his_next_request() -> None:
 
 async def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "IDLE_S", 0.01)
-    async with town() as here, asyncio.timeout(5):
+    async with harness() as here, asyncio.timeout(5):
         reader, _ = await here.connect(ASK)
         assert (await reader.read()).endswith(b"fine")
 
 
 async def test_whoever_does_not_read_his_answer_is_let_go() -> None:
-    async with town() as here:
+    async with harness() as here:
         reader, _ = await here.connect(ASK.replace(b"/", b"/large", 1))
         await reader.readexactly(1)
         reader._transport.pause_reading()  # type: ignore[attr-defined]
@@ -239,7 +239,7 @@ async def test_whoever_does_not_read_his_answer_is_let_go() -> None:
 
 
 async def test_whoever_reads_slowly_gets_the_whole_answer() -> None:
-    async with town() as here:
+    async with harness() as here:
         reader, _ = await here.connect(ASK.replace(b"/", b"/large", 1).replace(b"Host", b"Connection: close\r\nHost"))
         size = 0
         while data := await reader.read(1 << 20):
@@ -252,7 +252,7 @@ async def test_whoever_is_answered_before_he_has_sent_everything_may_send_only_s
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connections, "LINGER_BYTES", 1 << 20)
-    async with town() as here:
+    async with harness() as here:
         reader, writer = await here.connect(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
         head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 405")
@@ -267,14 +267,14 @@ async def test_whoever_is_answered_before_he_has_sent_everything_may_send_only_s
 
 
 async def test_an_answer_does_not_say_which_library_made_it() -> None:
-    async with town() as here:
+    async with harness() as here:
         for request in (ASK, b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n", b"nonsense\r\n\r\n"):
             reader, _ = await here.connect(request)
             assert b"Server:" not in await reader.readuntil(b"\r\n\r\n")
 
 
 async def test_whoever_asks_to_go_on_and_hangs_up_is_no_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    async with town() as here:
+    async with harness() as here:
         _, writer = await here.connect(ASK.replace(b"Host", b"Expect: 100-continue\r\nContent-Length: 5\r\nHost"))
         writer.transport.abort()
         await here.until(lambda: here.limiter.open == 0)

@@ -1,4 +1,4 @@
-"""A machine without Lua: runs end when and how the test says."""
+"""A pool of workers without Lua: runs end when and how the test says."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ENDINGS = {
 }
 
 
-class FakeMachine(Pool):
+class FakePool(Pool):
     def __init__(self) -> None:
         self.story: list[str] = []
         self.requests: list[Request] = []

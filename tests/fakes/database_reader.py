@@ -23,7 +23,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class DatabaseReader:
     root: Path
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""A small world: jobs with a scheduler and a runner, on a fake clock, a fake machine and a store in memory."""
+"""A small world: jobs with a scheduler and a runner, on a fake clock, a fake pool and a store in memory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from spyweb.scheduler.scheduler import Scheduler
 from spyweb.stalls import StallRecorder
 from tests.fakes.calls import FakeTimers
 from tests.fakes.clock import FakeClock
-from tests.fakes.machine import FakeMachine, FakeMonitors
 from tests.fakes.memory.memory import MemoryStore
+from tests.fakes.pool import FakeMonitors, FakePool
 
 MINUTE_MS = 60_000
 
@@ -66,11 +66,11 @@ def silent_host(_job: LiveJob, _run: Run, _observer: Observer | None) -> OpDispa
 
 
 @dataclass(slots=True, kw_only=True)
-class Town:
+class Harness:
     clock: FakeClock
     store: MemoryStore
     live: LiveJobs
-    machine: FakeMachine
+    pool: FakePool
     monitors: FakeMonitors
     timers: FakeTimers
     runner: Runner
@@ -102,17 +102,17 @@ def tell(run: Run) -> str:
 
 
 @asynccontextmanager
-async def town(
+async def harness(
     store: MemoryStore | None = None, clock: FakeClock | None = None, stalls: StallRecorder | None = None
-) -> AsyncIterator[Town]:
+) -> AsyncIterator[Harness]:
     clock = clock or FakeClock()
     store = store or MemoryStore(clock)
-    live, machine, monitors = LiveJobs(), FakeMachine(), FakeMonitors()
+    live, pool, monitors = LiveJobs(), FakePool(), FakeMonitors()
     async with TaskGroup() as tasks:
         runner = Runner(
             store=store,
             live=live,
-            pool=machine,
+            pool=pool,
             monitors=monitors,
             clock=clock,
             host_for=silent_host,
@@ -123,11 +123,11 @@ async def town(
         )
         timers = FakeTimers(clock)
         scheduler = Scheduler(timers=timers, live=live, runner=runner, runs=store.runs, clock=clock)
-        yield Town(
+        yield Harness(
             clock=clock,
             store=store,
             live=live,
-            machine=machine,
+            pool=pool,
             monitors=monitors,
             timers=timers,
             runner=runner,
@@ -136,6 +136,6 @@ async def town(
         )
         timers.stop()
         for run in live.running():
-            machine.held.clear()
-            machine.finish(run.id)
+            pool.held.clear()
+            pool.finish(run.id)
         await clock.turn()
