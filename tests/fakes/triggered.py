@@ -104,7 +104,7 @@ def as_text(told: dict[str, object]) -> dict[str, object]:
 
 
 @asynccontextmanager
-async def triggered_town(
+async def triggered_harness(
     store: MemoryStore | None = None, clock: FakeClock | None = None
 ) -> AsyncIterator[TriggeredHarness]:
     async with harness(store, clock) as t:

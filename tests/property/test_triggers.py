@@ -16,7 +16,7 @@ from spyweb.runs.state_trigger import event_of
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.pool import FAILED, GUILTY, LOST, SUCCESS
-from tests.fakes.triggered import TriggeredHarness, make_listener, on, triggered_town
+from tests.fakes.triggered import TriggeredHarness, make_listener, on, triggered_harness
 
 JOBS: dict[str, dict[str, object]] = {
     "all": {"on": on(), "retry": Retry(retries=2, delay_ms=1000, jitter=False)},
@@ -49,7 +49,7 @@ class World:
 
     async def live(self, steps: Iterator[Step], stack: AsyncExitStack) -> None:
         """Until the next stop or crash; a crashed harness stays as it is, and never says a word again."""
-        t = await stack.enter_async_context(triggered_town(self.store, self.clock))
+        t = await stack.enter_async_context(triggered_harness(self.store, self.clock))
         t.harness.pool.held |= {JobId(name) for name in JOBS}
         await t.settle(*(make_listener(name, **how) for name, how in JOBS.items()))
         stack.callback(lambda: self.started.extend(request.run for request in t.harness.pool.requests))

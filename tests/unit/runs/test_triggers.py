@@ -34,7 +34,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.harness import make_job
 from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.pool import FAILED, LOST, SUCCESS
-from tests.fakes.triggered import make_listener, on, triggered_town
+from tests.fakes.triggered import make_listener, on, triggered_harness
 
 ORDERS = JobId("orders")
 BY_HAND = RunRequest(trigger={"type": "manual"})
@@ -45,7 +45,7 @@ DECLINED = Ending(outcome=Outcome.SKIPPED, reason="is_big returned false")
 
 
 async def test_a_change_starts_the_job_that_asks_for_it_with_the_values_before_and_after() -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         await t.settle(make_listener())
         await t.change("42", b"new")
         await t.change("42", b"newer")
@@ -64,7 +64,7 @@ async def test_a_change_starts_the_job_that_asks_for_it_with_the_values_before_a
 
 async def test_values_cross_as_lua_has_them() -> None:
     value = {b"\xff\0": [1, 2.5, True, NULL], 7: {b"deep": []}, b"big": (1 << 63) - 1}
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         await t.settle(make_listener())
         await t.change("42", value)  # type: ignore[arg-type]  # a table of a script
 
@@ -77,7 +77,7 @@ async def test_values_cross_as_lua_has_them() -> None:
 
 
 async def test_the_record_says_what_changed_and_not_from_what_to_what() -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         await t.settle(make_listener(on=on(scope="orders", when="is_big")))
         await t.change("42", b"secret", origin=Origin(job=JobId("shop"), run=RunId(7), depth=2))
 
@@ -96,7 +96,7 @@ async def test_the_record_says_what_changed_and_not_from_what_to_what() -> None:
 
 
 async def test_a_job_hears_only_of_what_it_asks_for() -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         users = make_listener("users", on=on(key="user:*", events=["created"]))
         everything = make_listener("everything", on=on())
         texts = make_listener("texts", on=on(scope="global"))
@@ -112,7 +112,7 @@ async def test_a_job_hears_only_of_what_it_asks_for() -> None:
 
 
 async def test_a_job_starts_once_for_a_change_however_many_of_its_triggers_match() -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         both = on(scope="orders", when="is_big") + on(scope="orders", when="is_late")
         await t.settle(make_listener("both", on=both), make_listener("either", on=both + on(key="4*")))
         await t.change("42")
@@ -123,19 +123,19 @@ async def test_a_job_starts_once_for_a_change_however_many_of_its_triggers_match
 
 async def test_a_change_that_nobody_asks_for_any_more_is_dropped() -> None:
     store = MemoryStore(clock := FakeClock())
-    async with triggered_town(store, clock) as t:
+    async with triggered_harness(store, clock) as t:
         await t.settle(make_listener())
         t.triggers.stop()
         await t.change("42")
         assert await t.left() == ["42"]
-    async with triggered_town(store, clock) as t:
+    async with triggered_harness(store, clock) as t:
         await t.settle(make_listener(on=on(scope="users")))
         assert await t.left() == []
         assert t.events() == []
 
 
 async def test_a_disabled_job_does_not_listen_and_a_paused_one_is_told_so_in_its_record() -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         paused = make_listener("paused")
         await t.settle(make_listener("disabled", enabled=False), paused)
         await t.harness.scheduler.pause(paused)
@@ -147,7 +147,7 @@ async def test_a_disabled_job_does_not_listen_and_a_paused_one_is_told_so_in_its
 
 
 async def test_an_expiry_starts_only_who_names_it() -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         await t.settle(make_listener(), make_listener("late", on=on(scope="orders", events=["expired"])))
         expires_ms = t.harness.clock.now_ms() + 1000
         await t.harness.store.values.transform("scope:orders", b"a", lambda _: Put(b"v", expires_ms))
@@ -164,7 +164,7 @@ async def test_an_expiry_starts_only_who_names_it() -> None:
 
 @pytest.mark.parametrize("overlap", list(Overlap))
 async def test_runs_come_one_at_a_time_in_the_order_of_the_changes_whatever_overlap_says(overlap: Overlap) -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         t.harness.pool.held.add(ORDERS)
         await t.settle(make_listener(overlap=overlap))
         for key in ("a", "b", "a", "c"):
@@ -180,7 +180,7 @@ async def test_runs_come_one_at_a_time_in_the_order_of_the_changes_whatever_over
 
 
 async def test_a_newer_start_that_replaces_leaves_what_changes_have_started_alone() -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         t.harness.pool.held.add(ORDERS)
         job = make_listener(overlap=Overlap.REPLACE)
         await t.settle(job)
@@ -197,7 +197,7 @@ async def test_a_newer_start_that_replaces_leaves_what_changes_have_started_alon
 
 
 async def test_later_changes_of_a_key_wait_for_the_retries_of_an_earlier_one_and_others_do_not() -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         t.harness.pool.endings[ORDERS] = [FAILED]
         await t.settle(make_listener(retry=Retry(retries=1, delay_ms=10_000, jitter=False)))
         for key in ("a", "a", "b"):
@@ -216,7 +216,7 @@ async def test_later_changes_of_a_key_wait_for_the_retries_of_an_earlier_one_and
 
 
 async def test_a_retry_is_told_of_the_same_change() -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         t.harness.pool.endings[ORDERS] = [FAILED]
         await t.settle(make_listener(retry=Retry(retries=1, jitter=False), on=on(scope="orders", when="f")))
         await t.change("a", b"1")
@@ -233,7 +233,7 @@ async def test_a_retry_is_told_of_the_same_change() -> None:
 
 async def test_what_has_no_room_stays_in_the_store_and_comes_later() -> None:
     count = CAUSED_LIMIT + 2 * PAGE
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         t.harness.pool.held.add(ORDERS)
         await t.settle(make_listener())
         for number in range(count):
@@ -253,7 +253,7 @@ async def test_what_has_no_room_stays_in_the_store_and_comes_later() -> None:
 async def test_a_job_whose_runs_have_all_ended_when_it_is_found_full_gets_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         await t.settle(make_listener())
         wanted, read = t.harness.store.events.wanted, asyncio.Event()
 
@@ -277,7 +277,7 @@ async def test_a_job_whose_runs_have_all_ended_when_it_is_found_full_gets_the_re
 async def test_a_job_without_room_holds_up_no_other() -> None:
     count = CAUSED_LIMIT + 2 * PAGE
     slow, quick = JobId("slow"), JobId("quick")
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         t.harness.pool.held.add(slow)
         await t.settle(make_listener("slow"), make_listener("quick"))
         for number in range(count):
@@ -294,7 +294,7 @@ async def test_a_job_without_room_holds_up_no_other() -> None:
 
 
 async def test_changes_for_a_job_that_is_gone_leave_the_store() -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         t.harness.pool.held.add(ORDERS)
         job = make_listener()
         await t.settle(job, make_listener("quick"))
@@ -315,7 +315,7 @@ async def test_changes_for_a_job_that_is_gone_leave_the_store() -> None:
 
 
 async def test_a_job_that_starts_itself_is_stopped_at_depth_16() -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         job = make_listener("loop")
         await t.settle(make_listener("other", on=on(scope="elsewhere")), job)
         with structlog.testing.capture_logs() as logged:
@@ -334,7 +334,7 @@ async def test_a_job_that_starts_itself_is_stopped_at_depth_16() -> None:
 
 
 async def test_a_chain_goes_on_through_retries_and_the_jobs_that_follow() -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         t.harness.pool.endings[ORDERS] = [FAILED]
         follower = make_job("follower", schedule=Never(), after=(After(job=ORDERS),))
         await t.settle(make_listener(retry=Retry(retries=1)), follower)
@@ -350,12 +350,12 @@ async def test_a_chain_goes_on_through_retries_and_the_jobs_that_follow() -> Non
 
 async def test_what_a_crash_left_in_the_store_is_delivered_after_it() -> None:
     store = MemoryStore(clock := FakeClock())
-    async with triggered_town(store, clock) as t:
+    async with triggered_harness(store, clock) as t:
         await t.settle(make_listener())
         t.triggers.stop()
         await t.change("a")
         await t.change("b")
-    async with triggered_town(store, clock) as t:
+    async with triggered_harness(store, clock) as t:
         await t.settle(make_listener())
         assert t.handled() == ["a", "b"]
         assert await t.left() == []
@@ -365,12 +365,12 @@ async def test_what_a_crash_left_in_the_store_is_delivered_after_it() -> None:
 async def test_after_a_crash_runs_in_flight_and_waiting_begin_again_in_order(policy: MisfirePolicy) -> None:
     store = MemoryStore(clock := FakeClock())
     misfire = Misfire(policy=policy)
-    async with triggered_town(store, clock) as t:
+    async with triggered_harness(store, clock) as t:
         t.harness.pool.held.add(ORDERS)
         await t.settle(make_listener(misfire=misfire))
         for key in ("a", "b", "a"):
             await t.change(key, b"v")
-        async with triggered_town(store, clock) as after:
+        async with triggered_harness(store, clock) as after:
             await after.settle(make_listener(misfire=misfire))
             await clock.turn()
 
@@ -387,7 +387,7 @@ async def test_after_a_crash_runs_in_flight_and_waiting_begin_again_in_order(pol
 async def test_a_restart_does_not_deliver_again_to_a_job_that_was_quicker_than_another() -> None:
     store = MemoryStore(clock := FakeClock())
     count = CAUSED_LIMIT + PAGE
-    async with triggered_town(store, clock) as t:
+    async with triggered_harness(store, clock) as t:
         t.harness.pool.held.add(JobId("slow"))
         await t.settle(make_listener("slow"), make_listener("quick"))
         for number in range(count):
@@ -397,7 +397,7 @@ async def test_a_restart_does_not_deliver_again_to_a_job_that_was_quicker_than_a
         assert await t.left() != []
         t.triggers.stop()
         await t.harness.runner.drain(0)
-    async with triggered_town(store, clock) as after:
+    async with triggered_harness(store, clock) as after:
         await after.settle(make_listener("slow"), make_listener("quick"))
         await clock.turn()
 
@@ -408,7 +408,7 @@ async def test_a_restart_does_not_deliver_again_to_a_job_that_was_quicker_than_a
 async def test_a_run_that_a_planned_stop_cut_short_begins_again_after_it() -> None:
     store = MemoryStore(clock := FakeClock())
     for attempt in (1, 2, 3):
-        async with triggered_town(store, clock) as t:
+        async with triggered_harness(store, clock) as t:
             if attempt < 3:
                 t.harness.pool.held.add(ORDERS)
             await t.settle(make_listener())
@@ -423,7 +423,7 @@ async def test_a_run_that_a_planned_stop_cut_short_begins_again_after_it() -> No
 
 
 async def test_an_innocent_loss_begins_again_with_the_same_change() -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         t.harness.pool.endings[ORDERS] = [LOST]
         await t.settle(make_listener())
         await t.change("a")
@@ -432,7 +432,7 @@ async def test_an_innocent_loss_begins_again_with_the_same_change() -> None:
 
 
 async def test_a_change_is_forgotten_once_the_runs_that_it_started_have_ended() -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         t.harness.pool.held |= {ORDERS, JobId("other")}
         await t.settle(make_listener(), make_listener("other"))
         await t.change("a")
@@ -451,7 +451,7 @@ async def test_a_store_that_refuses_is_asked_again_and_nothing_is_lost_or_double
     error: SpywebError,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         await t.settle(make_listener())
         runs = t.harness.store.runs
         record = runs.record
@@ -467,7 +467,7 @@ async def test_a_store_that_refuses_is_asked_again_and_nothing_is_lost_or_double
 
 
 async def test_a_run_that_its_condition_declined_is_on_record_with_the_reason() -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         t.harness.pool.endings[ORDERS] = [DECLINED, SUCCESS]
         await t.settle(make_listener(retry=Retry(retries=3)))
         await t.change("a")
@@ -479,7 +479,7 @@ async def test_a_run_that_its_condition_declined_is_on_record_with_the_reason() 
 
 
 async def test_a_schedule_and_changes_share_the_job_one_run_at_a_time() -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         t.harness.pool.held.add(ORDERS)
         await t.settle(make_listener(schedule=Every(period_ms=60_000), overlap=Overlap.QUEUE))
         await t.harness.clock.turn(1)
@@ -493,7 +493,7 @@ async def test_a_schedule_and_changes_share_the_job_one_run_at_a_time() -> None:
 
 
 async def test_a_writer_does_not_wait_for_what_its_change_starts() -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         t.harness.pool.held.add(ORDERS)
         await t.settle(make_listener())
         written = t.harness.store.values.transform("scope:orders", b"a", lambda _: Put(1))
@@ -508,7 +508,7 @@ BROKEN = frozenset({"orders"})
 
 async def left_behind(store: MemoryStore, clock: FakeClock) -> None:
     """An earlier daemon has kept three changes for `orders`, and one of them has begun to be handled."""
-    async with triggered_town(store, clock) as t:
+    async with triggered_harness(store, clock) as t:
         t.harness.pool.held.add(ORDERS)
         await t.settle(make_listener())
         await t.change("a")
@@ -521,7 +521,7 @@ async def left_behind(store: MemoryStore, clock: FakeClock) -> None:
 async def test_changes_wait_for_a_job_whose_file_is_broken_when_the_daemon_starts() -> None:
     store = MemoryStore(clock := FakeClock())
     await left_behind(store, clock)
-    async with triggered_town(store, clock) as t:
+    async with triggered_harness(store, clock) as t:
         t.harness.live.set_unloadable(BROKEN)
         await t.settle(make_listener("quick"))
         await t.change("d")
@@ -549,7 +549,7 @@ async def test_a_job_that_loads_while_changes_are_read_gets_its_waiting_run_befo
         return page
 
     monkeypatch.setattr(store.events, "wanted", wanted_slowly)
-    async with triggered_town(store, clock) as t:
+    async with triggered_harness(store, clock) as t:
         t.harness.live.set_unloadable(BROKEN)
         await t.settle()
         read.set()  # the page is on its way to be handed out
@@ -562,7 +562,7 @@ async def test_a_job_that_loads_while_changes_are_read_gets_its_waiting_run_befo
 async def test_changes_for_a_broken_job_leave_the_store_once_it_is_deleted() -> None:
     store = MemoryStore(clock := FakeClock())
     await left_behind(store, clock)
-    async with triggered_town(store, clock) as t:
+    async with triggered_harness(store, clock) as t:
         t.harness.live.set_unloadable(BROKEN)
         await t.settle()
         assert await t.left() == ["b", "c"]
@@ -578,7 +578,7 @@ async def test_changes_for_a_broken_job_leave_the_store_once_it_is_deleted() -> 
 async def test_a_second_broken_job_does_not_hold_up_the_first_once_it_is_mended() -> None:
     store = MemoryStore(clock := FakeClock())
     await left_behind(store, clock)
-    async with triggered_town(store, clock) as t:
+    async with triggered_harness(store, clock) as t:
         t.harness.live.set_unloadable(BROKEN | {"other"})
         await t.settle()
         await t.harness.settle(make_listener())
@@ -593,7 +593,7 @@ async def test_a_second_broken_job_does_not_hold_up_the_first_once_it_is_mended(
 async def test_what_has_passed_a_paused_job_does_not_come_again_after_a_restart(is_resumed: bool) -> None:
     """The change is still there for another job, which has more of them waiting than it may."""
     store, paused, count = MemoryStore(clock := FakeClock()), JobId("paused"), CAUSED_LIMIT + 20
-    async with triggered_town(store, clock) as t:
+    async with triggered_harness(store, clock) as t:
         t.harness.pool.held.add(ORDERS)
         await t.settle(make_listener(), job := make_listener("paused"))
         await t.harness.scheduler.pause(job)
@@ -606,7 +606,7 @@ async def test_what_has_passed_a_paused_job_does_not_come_again_after_a_restart(
         draining = t.harness.tasks.create_task(t.harness.runner.drain(0))
         await t.harness.clock.turn(1)
         await draining
-    async with triggered_town(store, clock) as t:
+    async with triggered_harness(store, clock) as t:
         await t.settle(make_listener(), make_listener("paused"))
         await t.harness.clock.turn()
         assert await t.harness.record(paused) == [f"paused state paused x{count}"]
@@ -614,12 +614,12 @@ async def test_what_has_passed_a_paused_job_does_not_come_again_after_a_restart(
 
 async def test_a_paused_job_is_told_once_of_a_change_that_waits_for_another() -> None:
     store = MemoryStore(clock := FakeClock())
-    async with triggered_town(store, clock) as t:
+    async with triggered_harness(store, clock) as t:
         await t.settle(make_listener(), make_listener("paused"))
         t.triggers.stop()
         await t.change("b")
         await t.change("c")
-    async with triggered_town(store, clock) as t:
+    async with triggered_harness(store, clock) as t:
         t.harness.live.set_unloadable(BROKEN)
         paused = make_listener("paused")
         await t.harness.settle(paused)
@@ -636,11 +636,11 @@ async def test_a_paused_job_is_told_once_of_a_change_that_waits_for_another() ->
 
 async def test_after_a_crash_a_run_of_a_job_that_can_not_be_loaded_begins_again_once_it_can() -> None:
     store = MemoryStore(clock := FakeClock())
-    async with triggered_town(store, clock) as t:
+    async with triggered_harness(store, clock) as t:
         t.harness.pool.held.add(ORDERS)
         await t.settle(make_listener())
         await t.change("a", b"v")
-        async with triggered_town(store, clock) as after:
+        async with triggered_harness(store, clock) as after:
             after.harness.live.set_unloadable(BROKEN)
             await after.settle()
             assert await after.harness.record() == ["orders state lost", "orders retry waiting attempt 2"]
@@ -653,7 +653,7 @@ async def test_after_a_crash_a_run_of_a_job_that_can_not_be_loaded_begins_again_
 
 
 async def test_a_job_that_comes_back_under_its_name_waits_for_the_change_still_at_work() -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         t.harness.pool.held.add(JobId("orders"))
         await t.settle(job := make_listener(overlap=Overlap.ALLOW))
         await t.change("1")
@@ -668,7 +668,7 @@ async def test_a_job_that_comes_back_under_its_name_waits_for_the_change_still_a
 
 
 async def test_a_stop_that_comes_while_a_run_reads_its_change_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with triggered_town() as t:
+    async with triggered_harness() as t:
         await t.settle(make_listener())
         t.harness.pool.held.add(JobId("orders"))
         find, asked = t.harness.store.events.find, asyncio.Event()
