@@ -1,0 +1,141 @@
+"""Where a probe goes and what it says when that fails; handshakes with real servers are in integration/test_tls_probe.py."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import NoReturn
+
+import pytest
+
+from spyweb.errors import FetchError
+from spyweb.ops.network import probe as probe_module
+from spyweb.ops.network.probe import Prober
+from spyweb.ops.network.resolver import Address, Lookup, Resolver
+from tests.fakes.clock import FakeClock
+
+Probe = Callable[..., Prober]
+
+
+class FakeWriter:
+    """A connection's side that sends; it notes how the connection ended."""
+
+    def __init__(self) -> None:
+        self.transport = self
+        self.is_aborted = False
+
+    def write(self, data: bytes) -> None: ...
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+class FakeNetwork:
+    """Takes the place of asyncio.open_connection: addresses refuse, or answer with these bytes."""
+
+    def __init__(self, answer: bytes | None = None) -> None:
+        self.answer = answer
+        self.asked: list[str] = []
+        self.writer = FakeWriter()
+
+    async def connect(self, address: str, port: int) -> tuple[asyncio.StreamReader, FakeWriter]:
+        self.asked.append(address)
+        if self.answer is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+        reader = asyncio.StreamReader()
+        reader.feed_data(self.answer)
+        reader.feed_eof()
+        return reader, self.writer
+
+
+def named(*addresses: str) -> Lookup:
+    return lambda _host: tuple(Address(socket.AF_INET, address) for address in addresses)
+
+
+def unknown(_host: str) -> NoReturn:
+    raise OSError("no such host")
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> FakeNetwork:
+    network = FakeNetwork()
+    monkeypatch.setattr(asyncio, "open_connection", network.connect)
+    return network
+
+
+@pytest.fixture
+async def probe() -> AsyncIterator[Probe]:
+    resolvers = []
+
+    def make(lookup: Lookup = unknown, *, deny_private: bool = False) -> Prober:
+        resolvers.append(Resolver(FakeClock(), lookup))
+        return Prober(resolvers[-1], deny_private=deny_private)
+
+    yield make
+    for resolver in resolvers:
+        await resolver.close()
+
+
+async def failure(prober: Prober, host: str) -> tuple[str, str]:
+    with pytest.raises(FetchError) as refused:
+        await prober.certificate(host, 443)
+    return refused.value.kind, str(refused.value)
+
+
+async def test_each_address_is_tried_before_it_fails(network: FakeNetwork, probe: Probe) -> None:
+    kind, reason = await failure(probe(named("192.0.2.1", "192.0.2.2")), "a.test")
+
+    assert network.asked == ["192.0.2.1", "192.0.2.2"]
+    assert (kind, reason) == ("connect", "could not connect to a.test:443: Connection refused")
+
+
+async def test_an_address_needs_no_lookup(network: FakeNetwork, probe: Probe) -> None:
+    assert (await failure(probe(), "192.0.2.7"))[0] == "connect"
+    assert network.asked == ["192.0.2.7"]
+
+
+async def test_a_name_that_does_not_exist_is_a_failure_of_dns(network: FakeNetwork, probe: Probe) -> None:
+    assert await failure(probe(), "a.test") == ("dns", "could not resolve a.test: no such host")
+    assert network.asked == []
+
+
+async def test_where_private_addresses_are_denied_only_public_ones_are_tried(
+    network: FakeNetwork, probe: Probe
+) -> None:
+    prober = probe(named("10.0.0.1", "93.184.215.14", "127.0.0.1"), deny_private=True)
+
+    kind, reason = await failure(prober, "a.test")
+
+    assert network.asked == ["93.184.215.14"]
+    assert kind == "connect"
+    assert "127.0.0.1" in reason
+
+
+async def test_a_server_that_closes_in_the_handshake_is_a_failure_of_tls(network: FakeNetwork, probe: Probe) -> None:
+    network.answer = b""
+
+    failed = await failure(probe(), "192.0.2.7")
+
+    assert failed == ("tls", "TLS with 192.0.2.7:443 failed: the server closed in the handshake")
+    assert network.writer.is_aborted
+
+
+async def test_what_is_no_tls_is_a_failure_of_tls(network: FakeNetwork, probe: Probe) -> None:
+    network.answer = b"HTTP/1.1 400 Bad Request\r\n\r\n"
+
+    assert (await failure(probe(), "192.0.2.7"))[0] == "tls"
+    assert network.writer.is_aborted
+
+
+async def test_a_handshake_without_end_is_cut_off(
+    network: FakeNetwork, probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe_module, "HANDSHAKE", 1_000)
+    network.answer = b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc" + b"\x00" * 1_000  # the first of 16 KB
+
+    kind, reason = await failure(probe(), "192.0.2.7")
+
+    assert (kind, reason.partition(": ")[2]) == ("tls", "the handshake has no end: more than 1000 bytes")
+    assert network.writer.is_aborted
