@@ -32,7 +32,7 @@ def eventually(probe: Callable[[], T | None], what: str = "", patience: float = 
         answer = probe()
         if answer:
             return answer
-        time.sleep(0.05)
+        time.sleep(0.01)
     raise AssertionError(f"it never came to {what or probe}")
 
 
