@@ -1,4 +1,4 @@
-"""Where a probe goes and what it says when that fails; handshakes with real servers are in integration/test_tls_probe.py."""
+"""Where a probe goes, and what it says when that fails; real handshakes are in integration/test_tls_probe.py."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ async def test_what_the_proxy_does_wrong_is_a_failure_of_the_proxy(
     connect: Connect, proxies: FakeProxies, error: Exception
 ) -> None:
     proxies.error = error
-    with pytest.raises(FetchError, match="the proxy could not connect to a.test:443") as refused:
+    with pytest.raises(FetchError, match=r"the proxy could not connect to a\.test:443") as refused:
         await connect("socks5h://proxy.test", "a.test")
     assert refused.value.kind == "proxy"
 
@@ -117,7 +117,7 @@ async def test_what_the_proxy_does_wrong_is_a_failure_of_the_proxy(
 async def test_a_proxy_whose_name_does_not_exist_is_a_failure_of_the_proxy(
     connect: Connect, proxies: FakeProxies
 ) -> None:
-    with pytest.raises(FetchError, match="could not resolve nobody.test: no such host") as refused:
+    with pytest.raises(FetchError, match=r"could not resolve nobody\.test: no such host") as refused:
         await connect("socks5://nobody.test")
     assert refused.value.kind == "proxy"
     assert proxies.asked == []
@@ -127,7 +127,7 @@ async def test_where_private_addresses_are_denied_no_proxy_leads_to_one(connect:
     with pytest.raises(FetchError) as refused:
         await connect("socks5h://proxy.test", "127.0.0.1", deny_private=True)
     assert refused.value.kind == "connect"
-    with pytest.raises(FetchError, match="inside.test has a private address"):
+    with pytest.raises(FetchError, match=r"inside\.test has a private address"):
         await connect("socks5://inside.test", deny_private=True)
     assert proxies.asked == []
 
