@@ -53,7 +53,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     # The parts of the daemon only make sense joined, in a process.
     "tests/acceptance/test_daemon_life.py": (
         "daemon/build", "daemon/databases", "daemon/engine_info",
-        "daemon/runtime", "service/daemon",
+        "daemon/runtime",
     ),
     "tests/acceptance/test_endpoints.py": ("daemon/server",),
     # What runs inside a worker is tested inside one.

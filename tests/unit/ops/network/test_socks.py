@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
-import aiohttp
 import pytest
 from python_socks import ProxyConnectionError, ProxyType
 from yarl import URL
 
 from spyweb.errors import FetchError
 from spyweb.ops.network.resolver import Address, Resolver
-from spyweb.ops.network.socks import SocksConnector
+from spyweb.ops.network.socks import BY_NAME, SocksProxy, open_connector
 from tests.fakes.clock import FakeClock
 
-Connect = Callable[..., Any]
+Connect = Callable[..., Awaitable[socket.socket]]
 
 ADDRESSES = {"proxy.test": "198.51.100.1", "inside.test": "10.0.0.1"}
 
@@ -59,24 +57,14 @@ def proxies(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeProxies]:
 
 
 @pytest.fixture
-async def connect(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Connect]:
-    """Connect to port 443 of a host, with a public address where the name is looked up here."""
+async def connect() -> AsyncIterator[Connect]:
+    """Connect to port 443 of a host through a proxy."""
     resolver = Resolver(FakeClock(), lookup)
-    made: list[SocksConnector] = []
 
-    async def existing(_self: object, *, sock: socket.socket) -> socket.socket:
-        return sock
-
-    monkeypatch.setattr(aiohttp.TCPConnector, "_wrap_existing_connection", existing, raising=False)
-
-    async def connect(proxy: str, host: str = "93.184.215.14", *, deny_private: bool = False) -> object:
-        made.append(SocksConnector(URL(proxy), resolver, deny_private=deny_private))
-        info: Any = (socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, 443))
-        return await made[-1]._wrap_create_connection(addr_infos=[info])
+    async def connect(proxy: str, host: str = "93.184.215.14", *, deny_private: bool = False) -> socket.socket:
+        return await SocksProxy(URL(proxy), resolver, deny_private=deny_private).connect(host, 443)
 
     yield connect
-    for connector in made:
-        await connector.close()
     await resolver.close()
 
 
@@ -132,14 +120,13 @@ async def test_where_private_addresses_are_denied_no_proxy_leads_to_one(connect:
     assert proxies.asked == []
 
 
-async def test_a_socket_that_is_not_taken_over_is_closed(
-    connect: Connect, proxies: FakeProxies, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def failing(_self: object, *, sock: socket.socket) -> None:
-        raise ssl_failed
+@pytest.mark.parametrize("scheme", ["socks4", "socks4a", "socks5", "socks5h"])
+async def test_a_name_is_looked_up_here_or_left_to_the_proxy(scheme: str) -> None:
+    resolver = Resolver(FakeClock(), lookup)
+    connector = open_connector(URL(f"{scheme}://proxy.test"), resolver, deny_private=False)
 
-    ssl_failed = OSError("TLS failed")
-    monkeypatch.setattr(aiohttp.TCPConnector, "_wrap_existing_connection", failing, raising=False)
-    with pytest.raises(OSError, match="TLS failed"):
-        await connect("socks5://proxy.test")
-    assert proxies.connected.fileno() == -1
+    found = await connector._resolve_host("inside.test", 443)
+
+    assert [each["host"] for each in found] == ["inside.test" if scheme in BY_NAME else "10.0.0.1"]
+    await connector.close()
+    await resolver.close()

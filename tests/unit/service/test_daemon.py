@@ -1,0 +1,156 @@
+"""The service answers from what lives: each test asks it what a client would."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from spyweb.errors import Problem, Refused
+from spyweb.model import Every, JobId, Outcome
+from spyweb.outbox.sender import OutboxSender
+from spyweb.reload.swap import Reloader
+from spyweb.service.daemon import DaemonService
+from spyweb.views.jobs import JobState
+from spyweb.views.runs import RunEnded
+from tests.fakes.daemon_service import make_state, make_vitals
+from tests.fakes.harness import MINUTE_MS, Harness, harness, make_job
+
+PRICES, BACKUP, TYPO = JobId("prices"), JobId("backup"), JobId("typo")
+
+
+class FakeReloader(Reloader):
+    """Says what is wrong with the project's files."""
+
+    def __init__(self) -> None:
+        self.broken = {}
+        self.warnings = ()
+
+
+class FakeOutboxSender(OutboxSender):
+    def __init__(self) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Served:
+    harness: Harness
+    reloader: FakeReloader
+    service: DaemonService
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    """Two jobs: prices each minute, backup by hand alone."""
+    async with harness() as t:
+        reloader = FakeReloader()
+        service = DaemonService(
+            root=tmp_path,
+            timezone="UTC",
+            live=t.live,
+            runner=t.runner,
+            scheduler=t.scheduler,
+            reloader=reloader,
+            stored_runs=t.store.runs,
+            stored_records=t.store.records,
+            outbox_sender=FakeOutboxSender(),
+            state=make_state(t.clock),
+            clock=t.clock,
+            vitals=make_vitals,
+            vms_of=lambda job: 3 if job == PRICES else 0,
+        )
+        await t.settle(make_job("prices"), make_job("backup", schedule=Every(period_ms=5 * MINUTE_MS)))
+        yield Served(harness=t, reloader=reloader, service=service)
+
+
+async def test_jobs_are_shown_by_id_with_what_is_known_of_each(served: Served) -> None:
+    backup, prices = served.service.jobs()
+
+    assert (backup.id, backup.vms, prices.id, prices.vms) == (BACKUP, 0, PRICES, 3)
+    assert [view.state for view in (backup, prices)] == [JobState.IDLE, JobState.IDLE]
+
+
+async def test_a_job_that_never_loaded_is_broken_and_one_whose_earlier_version_runs_is_not(served: Served) -> None:
+    problem = Problem("jobs/typo.lua", 1, None, "unexpected symbol")
+    served.reloader.broken = {TYPO: [problem], PRICES: [problem]}
+
+    states = {view.id: view.state for view in served.service.jobs()}
+
+    assert states == {BACKUP: JobState.IDLE, PRICES: JobState.IDLE, TYPO: JobState.BROKEN}
+    assert (await served.service.health()).jobs[JobState.BROKEN] == 1
+
+
+async def test_due_times_of_all_jobs_come_earliest_first_and_those_of_one_alone(served: Served) -> None:
+    both = await served.service.next_runs(None, 7)
+    one = await served.service.next_runs(BACKUP, 2)
+
+    assert [run.due_ms for run in both] == sorted(run.due_ms for run in both)
+    assert len(both) == 7
+    assert {run.job for run in both} == {PRICES, BACKUP}
+    assert {run.job for run in one} == {BACKUP}
+    assert one[1].due_ms - one[0].due_ms == 5 * MINUTE_MS
+
+
+async def test_a_paused_job_shows_it_and_has_no_due_times_until_it_is_resumed(served: Served) -> None:
+    await served.service.pause(PRICES)
+    assert served.service.jobs()[1].state == JobState.PAUSED
+    assert await served.service.next_runs(PRICES, 2) == []
+
+    await served.service.resume(PRICES)
+    assert served.service.jobs()[1].state == JobState.IDLE
+    assert len(await served.service.next_runs(PRICES, 2)) == 2
+
+
+async def test_a_job_by_hand_runs_and_is_on_record(served: Served) -> None:
+    run = await served.service.trigger(BACKUP)
+    await served.harness.clock.turn()
+
+    (kept,) = await served.service.runs(BACKUP, limit=9, before=None)
+    assert (kept.id, kept.outcome, kept.trigger["type"]) == (run, Outcome.SUCCESS, "manual")
+
+
+async def test_a_run_that_the_overlap_rule_drops_has_no_id(served: Served) -> None:
+    served.harness.pool.held.add(BACKUP)
+    assert await served.service.trigger(BACKUP) is not None
+    await served.harness.clock.turn()
+    with pytest.raises(Refused):
+        await served.service.trigger(BACKUP)
+
+
+async def test_a_watched_run_ends_with_its_end(served: Served) -> None:
+    events = [event async for event in served.service.run_once(BACKUP)]
+
+    (end,) = events
+    assert isinstance(end, RunEnded)
+    assert (end.job, end.outcome) == (BACKUP, Outcome.SUCCESS)
+
+
+async def test_a_run_goes_on_when_nobody_watches_it_any_more(served: Served) -> None:
+    served.harness.pool.held.add(BACKUP)
+    watching = served.service.run_once(BACKUP)
+    first = asyncio.ensure_future(anext(watching))
+    await served.harness.clock.turn()
+    observer = next(iter(served.harness.live.running()))
+    first.cancel()
+    await asyncio.wait([first])
+    await watching.aclose()
+
+    served.harness.pool.finish(observer.id)
+    await served.harness.clock.turn()
+
+    (kept,) = await served.service.runs(BACKUP, limit=9, before=None)
+    assert kept.outcome == Outcome.SUCCESS
+
+
+async def test_a_job_that_is_gone_is_refused_by_name(served: Served) -> None:
+    for ask in (served.service.trigger(TYPO), served.service.pause(TYPO), served.service.resume(TYPO)):
+        with pytest.raises(Refused, match="typo is gone"):
+            await ask
+    with pytest.raises(Refused, match="typo is gone"):
+        await served.service.next_runs(TYPO, 1)
+    with pytest.raises(Refused, match="typo is gone"):
+        await anext(served.service.run_once(TYPO))
+    with pytest.raises(Refused, match="typo is gone"):
+        served.service.log_file(TYPO)
