@@ -170,8 +170,8 @@ async def test_replace_cancels_one_that_has_waited_and_is_about_to_begin(monkeyp
 async def test_a_bug_while_a_start_is_recorded_leaves_the_job_free_for_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with town() as t:
-        t.machine.held.add(PRICES)
+    async with harness() as t:
+        t.pool.held.add(PRICES)
         job, record = make_job(schedule=Never(), overlap=Overlap.QUEUE), t.store.runs.record
         await t.settle(job)
         for _ in range(3):
@@ -185,7 +185,7 @@ async def test_a_bug_while_a_start_is_recorded_leaves_the_job_free_for_the_next(
             raise RuntimeError("a bug")
 
         monkeypatch.setattr(t.store.runs, "record", record_or_fail)
-        t.machine.finish(1)
+        t.pool.finish(1)
         await t.clock.turn()
         assert list(job.queue.in_flight) == [3]
         assert await t.record() == ["prices manual success", "prices manual failed", "prices manual running"]
