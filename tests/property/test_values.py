@@ -43,7 +43,7 @@ WATCHES = [
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A method of `values`, `entries` or `locks`, and what it is called with."""
+    """A method of `values` or `locks`, and what it is called with."""
 
     part: str
     name: str
@@ -128,10 +128,10 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(Write, namespaces, keys, decisions, origins),
     st.builds(Replace, namespaces, keys, puts, origins),
     st.builds(Pass, st.integers(0, 5)),
-    call("entries", "set", namespaces, keys, texts),
-    call("entries", "delete", namespaces, keys),
-    call("entries", "increment", namespaces, keys, st.integers(0, 9), st.integers(-3, 3)),
-    call("entries", "expire", namespaces, keys, moments),
+    call("values", "set", namespaces, keys, texts),
+    call("values", "delete", namespaces, keys),
+    call("values", "increment", namespaces, keys, st.integers(0, 9), st.integers(-3, 3)),
+    call("values", "expire", namespaces, keys, moments),
     call("values", "clear", namespaces, patterns),
     call("values", "move", namespaces, st.sampled_from(["moved", *NAMESPACES])),
     call("locks", "acquire", names, holders, st.one_of(st.none(), runs), st.integers(0, 4000)),
