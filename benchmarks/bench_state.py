@@ -32,7 +32,7 @@ from spyweb.clock import RealClock
 from spyweb.model import Durability
 from spyweb.store.protocol import Store
 from spyweb.store.sqlite.store import SqliteStore, open_store
-from spyweb.store.values_protocol import KEEP, Entry, Item, Put
+from spyweb.store.values_protocol import KEEP, Entry, PortableEntry, Put
 
 CALLERS = 64
 COUNT = 20_000
@@ -120,7 +120,7 @@ async def fill(store: Store, count: int) -> None:
     keys = random.Random(1).sample(range(count), count)  # as scripts would come by them, not in their order
     for start in range(0, count, LOADED_AT_ONCE):
         some = [
-            Item(namespace=NAMESPACE, key=key_name(key), entry=entry_as_set(dice, now_ms))
+            PortableEntry(namespace=NAMESPACE, key=key_name(key), entry=entry_as_set(dice, now_ms))
             for key in keys[start : start + LOADED_AT_ONCE]
         ]
         await store.values.load(some, replace=True)
@@ -201,7 +201,8 @@ async def sweep(path: Path, durability: Durability, effort: Effort) -> tuple[lis
     keys = random.Random(2).sample(range(count), count)
     for start in range(0, count, LOADED_AT_ONCE):
         some = [
-            Item(namespace=NAMESPACE, key=key_name(key), entry=expired) for key in keys[start : start + LOADED_AT_ONCE]
+            PortableEntry(namespace=NAMESPACE, key=key_name(key), entry=expired)
+            for key in keys[start : start + LOADED_AT_ONCE]
         ]
         await store.values.load(some, replace=True)
     await asyncio.sleep(expired_after_s(expired))

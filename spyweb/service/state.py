@@ -27,7 +27,7 @@ from spyweb.settings import StateSettings
 from spyweb.store.interchange.lines import UNKNOWN_MS
 from spyweb.store.protocol import GLOBAL, Store, job_namespace
 from spyweb.store.records_protocol import NewRecord
-from spyweb.store.values_protocol import SCOPES, Blind, Drop, Entry, Item, Leave, Put, Transform
+from spyweb.store.values_protocol import SCOPES, Blind, Drop, Entry, Leave, PortableEntry, Put, Transform
 from spyweb.views.state import ChangeView, EntryView, Imported, LockView, Moved, StateStats, view_entry, view_lock
 
 IN_MEMORY = ":memory:"  # what such a store calls its path
@@ -106,13 +106,13 @@ class StateService:
         held = await self.store.locks.break_(name)
         return view_lock(held) if held else None
 
-    def export(self, namespace: str | None) -> AsyncIterator[Item]:
+    def export(self, namespace: str | None) -> AsyncIterator[PortableEntry]:
         return self.store.values.export(None if namespace is None else [namespace])
 
-    async def load(self, items: Sequence[Item], *, dry_run: bool) -> Imported:
+    async def load(self, items: Sequence[PortableEntry], *, dry_run: bool) -> Imported:
         """Import all of them or none.  Raises Refused when one is beyond the limits."""
         now_ms = self.clock.now_ms()
-        ready: list[Item] = []
+        ready: list[PortableEntry] = []
         fates: Counter[ImportFate] = Counter()
         rest = iter(items)
         while chunk := list(islice(rest, CHECKED)):
@@ -148,13 +148,13 @@ class StateService:
         """
         return watch(self.store.events, self.clock, namespace, pattern)
 
-    async def _fates(self, items: Sequence[Item], now_ms: int) -> Iterator[ImportFate]:
+    async def _fates(self, items: Sequence[PortableEntry], now_ms: int) -> Iterator[ImportFate]:
         """Tell what is to become of the items.  Raises Refused when one is beyond the limits."""
         await asyncio.to_thread(self._check_all, items)
         found = await asyncio.gather(*(self.store.values.read(item.namespace, item.key) for item in items))
         return map(partial(_fate, now_ms), items, found)
 
-    def _check_all(self, items: Sequence[Item]) -> None:
+    def _check_all(self, items: Sequence[PortableEntry]) -> None:
         for item in items:
             self._check(item.namespace, item.key, item.entry.value)
 
@@ -189,13 +189,13 @@ class ImportFate(Enum):
     EXPIRED = 2
 
 
-def _fate(now_ms: int, item: Item, found: Entry | None) -> ImportFate:
+def _fate(now_ms: int, item: PortableEntry, found: Entry | None) -> ImportFate:
     if item.entry.expires_ms is not None and item.entry.expires_ms <= now_ms:
         return ImportFate.EXPIRED
     return ImportFate.REPLACED if found else ImportFate.ADDED
 
 
-def _dated(item: Item, now_ms: int) -> Item:
+def _dated(item: PortableEntry, now_ms: int) -> PortableEntry:
     """Return the item with `now` for the moments that its line left out."""
     if item.entry.created_ms != UNKNOWN_MS and item.entry.updated_ms != UNKNOWN_MS:
         return item

@@ -131,7 +131,7 @@ class Order(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class PortableEntry:
     """An entry with its place: what is exported and loaded."""
 
     namespace: str
@@ -239,13 +239,13 @@ class Values(Protocol):
 
     def version(self, namespace: str, key: bytes, version: int) -> Future[Entry | None]: ...
 
-    def export(self, namespaces: Sequence[str] | None = None) -> AsyncIterator[Item]:
+    def export(self, namespaces: Sequence[str] | None = None) -> AsyncIterator[PortableEntry]:
         """Live entries in the order of their creation (None: of all namespaces), each as it is when it is reached.
 
         None comes twice, also where it is deleted and written again meanwhile.
         """
 
-    def load(self, items: Sequence[Item], *, replace: bool) -> Future[Loaded]:
+    def load(self, items: Sequence[PortableEntry], *, replace: bool) -> Future[Loaded]:
         """Write all of them with their times and expiries, or none.
 
         Live entries that are there already are replaced, or with `replace=False` kept.  Watchers are not told.

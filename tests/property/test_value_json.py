@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from spyweb.model import NULL, Value, ValueKey
 from spyweb.store.interchange.lines import item_line, parse_item
 from spyweb.store.interchange.value_json import BASE64, NUMBER, TABLE, decode_value, encode_value, number_of
-from spyweb.store.values_protocol import Entry, Item
+from spyweb.store.values_protocol import Entry, PortableEntry
 
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)
 FLOATS = st.floats(allow_nan=False).filter(lambda number: isinstance(number_of(number), float))
@@ -59,7 +59,7 @@ def test_any_value_comes_back_from_its_json(value: Value) -> None:
 @given(STRINGS, VALUES, st.none() | st.integers(1, 1 << 53))
 def test_any_entry_comes_back_from_its_line(key: bytes, value: Value, expires_ms: int | None) -> None:
     entry = Entry(value=value, version=1, created_ms=5, updated_ms=6, expires_ms=expires_ms)
-    item = Item(namespace="scope:a\nb", key=key, entry=entry)
+    item = PortableEntry(namespace="scope:a\nb", key=key, entry=entry)
     line = item_line(item)
     assert line.count(b"\n") == 1
     back = parse_item(line)

@@ -19,11 +19,11 @@ from spyweb.store.values_protocol import (
     KEEP,
     Drop,
     Entry,
-    Item,
     Keep,
     Leave,
     Order,
     Origin,
+    PortableEntry,
     Put,
     Replacement,
     Transform,
@@ -70,7 +70,7 @@ class Replace:
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    items: list[Item]
+    items: list[PortableEntry]
     replace: bool
 
 
@@ -110,7 +110,7 @@ decisions = st.one_of(
 puts = st.tuples(values, moments, texts).map(lambda fields: Put(*fields))
 origins = st.builds(Origin, run=st.one_of(st.none(), runs), depth=st.integers(0, 3))
 items = st.builds(
-    Item,
+    PortableEntry,
     namespace=namespaces,
     key=keys,
     entry=st.tuples(values, st.integers(1, 5), moments).map(

@@ -14,7 +14,7 @@ from spyweb.model import JobId, Value
 from spyweb.store.interchange.lines import item_line, parse_item
 from spyweb.store.interchange.value_json import encode_value
 from spyweb.store.records_protocol import NewRecord
-from spyweb.store.values_protocol import Item
+from spyweb.store.values_protocol import PortableEntry
 from spyweb.views.state import ChangeView, EntryView, Imported, LockView, Moved, StateStats
 
 T = TypeVar("T")
@@ -63,11 +63,11 @@ class RemoteState:
     def break_lock(self, name: bytes) -> LockView | None:
         return self._daemon.ask("DELETE", _target("locks", name=name), dict[str, LockView | None])["broken"]
 
-    def export(self, namespace: str | None, each: Callable[[Item], None]) -> None:
+    def export(self, namespace: str | None, each: Callable[[PortableEntry], None]) -> None:
         for line in self._whole(_target("export", namespace=namespace)):
             each(parse_item(line))
 
-    def load(self, items: Sequence[Item], *, dry_run: bool, each: Callable[[Item], None]) -> Imported:
+    def load(self, items: Sequence[PortableEntry], *, dry_run: bool, each: Callable[[PortableEntry], None]) -> Imported:
         target = _target("import", dry_run="true" if dry_run else None)
         return self._daemon.ask("POST", target, Imported, body=_item_lines(items, each), timeout=None)
 
@@ -108,7 +108,7 @@ def _target(what: str, **parameters: bytes | str | int | None) -> str:
     return f"/api/state/{what}?{urlencode(given)}"
 
 
-def _item_lines(items: Sequence[Item], each: Callable[[Item], None]) -> Iterator[bytes]:
+def _item_lines(items: Sequence[PortableEntry], each: Callable[[PortableEntry], None]) -> Iterator[bytes]:
     for item in items:
         yield item_line(item)
         each(item)

@@ -16,7 +16,7 @@ from spyweb.errors import Refused
 from spyweb.model import JobId, Value
 from spyweb.store.protocol import Store
 from spyweb.store.records_protocol import NewRecord
-from spyweb.store.values_protocol import Item
+from spyweb.store.values_protocol import PortableEntry
 from spyweb.views.state import EntryView, Imported, LockView, Moved, StateStats
 
 if TYPE_CHECKING:
@@ -50,9 +50,11 @@ class StateSource(Protocol):
 
     def break_lock(self, name: bytes) -> LockView | None: ...
 
-    def export(self, namespace: str | None, each: Callable[[Item], None]) -> None: ...
+    def export(self, namespace: str | None, each: Callable[[PortableEntry], None]) -> None: ...
 
-    def load(self, items: Sequence[Item], *, dry_run: bool, each: Callable[[Item], None]) -> Imported: ...
+    def load(
+        self, items: Sequence[PortableEntry], *, dry_run: bool, each: Callable[[PortableEntry], None]
+    ) -> Imported: ...
 
     def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int: ...
 
@@ -108,10 +110,10 @@ class LocalState:
     def break_lock(self, name: bytes) -> LockView | None:
         return self._write(lambda service: service.break_lock(name))
 
-    def export(self, namespace: str | None, each: Callable[[Item], None]) -> None:
+    def export(self, namespace: str | None, each: Callable[[PortableEntry], None]) -> None:
         self._read(lambda service: _tell(service.export(namespace), each))
 
-    def load(self, items: Sequence[Item], *, dry_run: bool, each: Callable[[Item], None]) -> Imported:
+    def load(self, items: Sequence[PortableEntry], *, dry_run: bool, each: Callable[[PortableEntry], None]) -> Imported:
         ask = self._read if dry_run else self._write
         found = ask(lambda service: service.load(items, dry_run=dry_run))
         for item in items:
@@ -153,6 +155,6 @@ async def _all(entries: AsyncIterator[EntryView]) -> list[EntryView]:
     return [entry async for entry in entries]
 
 
-async def _tell(items: AsyncIterator[Item], each: Callable[[Item], None]) -> None:
+async def _tell(items: AsyncIterator[PortableEntry], each: Callable[[PortableEntry], None]) -> None:
     async for item in items:
         each(item)

@@ -26,7 +26,7 @@ from spyweb.errors import Refused
 from spyweb.store.interchange.foreign import read_sloth
 from spyweb.store.interchange.foreign_spyweb import read_spyweb
 from spyweb.store.interchange.lines import BadLine, LineReader, item_line
-from spyweb.store.values_protocol import Item, agent_namespace
+from spyweb.store.values_protocol import PortableEntry, agent_namespace
 from spyweb.views.state import Imported
 
 PIPE = "-"
@@ -55,7 +55,7 @@ def export(
     count = 0
     with output.progress("export", state.stats(place.chosen).total_keys) as further, _target(file) as target:
 
-        def write(item: Item) -> None:
+        def write(item: PortableEntry) -> None:
             nonlocal count
             target.write(item_line(item))
             count += 1
@@ -112,7 +112,7 @@ def bring_spyweb(project: Project, file: Path, form: Format, *, dry_run: bool, y
     return ExitCode.OK
 
 
-def read(file: str, origin: ImportFormat | None, agent: str, now_ms: int) -> tuple[list[Item], int]:
+def read(file: str, origin: ImportFormat | None, agent: str, now_ms: int) -> tuple[list[PortableEntry], int]:
     """The entries, and how many were left out because they have expired.  Raises Refused."""
     match origin:
         case ImportFormat.SLOTH:
@@ -122,7 +122,7 @@ def read(file: str, origin: ImportFormat | None, agent: str, now_ms: int) -> tup
             return read_lines(file), 0
 
 
-def read_lines(file: str) -> list[Item]:
+def read_lines(file: str) -> list[PortableEntry]:
     """Read exported entries.  Raises Refused with the line that is no entry."""
     reader = LineReader()
     name = "stdin" if file == PIPE else file
@@ -135,7 +135,7 @@ def read_lines(file: str) -> list[Item]:
         raise Refused(f"{name}: {error.strerror}") from error
 
 
-def load(state: StateSource, items: list[Item], *, dry_run: bool, yes: bool) -> Imported | None:
+def load(state: StateSource, items: list[PortableEntry], *, dry_run: bool, yes: bool) -> Imported | None:
     """Load entries; None when whoever was asked said no."""
     if dry_run or not yes:
         planned = _load(state, items, dry_run=True)
@@ -146,7 +146,7 @@ def load(state: StateSource, items: list[Item], *, dry_run: bool, yes: bool) -> 
     return _load(state, items, dry_run=False)
 
 
-def _load(state: StateSource, items: list[Item], *, dry_run: bool) -> Imported:
+def _load(state: StateSource, items: list[PortableEntry], *, dry_run: bool) -> Imported:
     with output.progress("check" if dry_run else "import", len(items)) as further:
         return state.load(items, dry_run=dry_run, each=lambda _: further(1))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from spyweb.errors import Refused
 from spyweb.model import Value
 from spyweb.store.interchange.value_json import decode_json, number_of
-from spyweb.store.values_protocol import Entry, Item
+from spyweb.store.values_protocol import Entry, PortableEntry
 
 SLOTH_TABLES = ("state_data", "state")  # the documented module's and the later one's; where both are, the later wins
 MOMENTS = ("expires_at", "created_at", "updated_at")
@@ -30,7 +30,7 @@ Plain = object
 class ForeignEntries:
     """What was found in another program's database."""
 
-    items: tuple[Item, ...]
+    items: tuple[PortableEntry, ...]
     expired: int  # rows that were left out because their moment had passed
 
 
@@ -76,7 +76,7 @@ def as_bytes(value: bytes | int | float | None) -> bytes | None:
     return value if value is None or isinstance(value, bytes) else str(value).encode()
 
 
-def live_of(items: list[Item], now_ms: int) -> ForeignEntries:
+def live_of(items: list[PortableEntry], now_ms: int) -> ForeignEntries:
     """Keep the last item of each key, where it has not expired."""
     latest = {(item.namespace, item.key): item for item in items}
     live = [item for item in latest.values() if item.entry.expires_ms is None or item.entry.expires_ms > now_ms]
@@ -86,7 +86,7 @@ def live_of(items: list[Item], now_ms: int) -> ForeignEntries:
 # -- sloth-runner
 
 
-def sloth_item(path: Path, row: Row, namespace: str, now_ms: int) -> Item:
+def sloth_item(path: Path, row: Row, namespace: str, now_ms: int) -> PortableEntry:
     key = row["key"] or b""
     try:
         value = sloth_value(row)
@@ -100,7 +100,7 @@ def sloth_item(path: Path, row: Row, namespace: str, now_ms: int) -> Item:
         updated_ms=updated_ms or now_ms,
         expires_ms=expires_ms,
     )
-    return Item(namespace=namespace, key=key, entry=entry)
+    return PortableEntry(namespace=namespace, key=key, entry=entry)
 
 
 def sloth_value(row: Row) -> Value:

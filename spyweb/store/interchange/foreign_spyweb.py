@@ -22,7 +22,7 @@ from spyweb.store.access import make_private
 from spyweb.store.interchange.foreign import columns_of, live_of, opened, rows_of
 from spyweb.store.protocol import GLOBAL, job_namespace
 from spyweb.store.sqlite.records import LATEST_NS
-from spyweb.store.values_protocol import Entry, Item
+from spyweb.store.values_protocol import Entry, PortableEntry
 
 DATA_FILE = "data"  # its name in a project, unless SpyWeb was told another
 KEYS, RECORDS, SEEN = "lua_user", "records", "seen"
@@ -52,7 +52,7 @@ class OldRecord:
 class OldProject:
     """Everything in the database of a SpyWeb project that can be imported."""
 
-    items: Sequence[Item]
+    items: Sequence[PortableEntry]
     records: Mapping[JobId, Sequence[OldRecord]]  # oldest first
     unreadable: int  # records that are no JSON object with a time
     tables: Sequence[str]  # the scripts' own
@@ -72,11 +72,11 @@ def read_spyweb(path: Path, now_ms: int) -> OldProject:
     return OldProject(items=live_of(items, now_ms).items, records=records, unreadable=unreadable, tables=tables)
 
 
-def spyweb_item(row: Mapping[str, bytes | None], now_ms: int) -> Item:
+def spyweb_item(row: Mapping[str, bytes | None], now_ms: int) -> PortableEntry:
     whole_key, value = row["key"] or b"", row["value"] or b""
     job, colon, key = whole_key.partition(b":")
     is_of_job = bool(colon) and is_job_id(job)
-    return Item(
+    return PortableEntry(
         namespace=job_namespace(JobId(job.decode())) if is_of_job else GLOBAL,
         key=key if is_of_job else whole_key,
         entry=Entry(value=value, version=1, created_ms=now_ms, updated_ms=now_ms),

@@ -14,7 +14,7 @@ import msgspec
 from spyweb.model import NULL, Value
 from spyweb.settings.values import NAMESPACE
 from spyweb.store.interchange.value_json import decode_json, from_plain, to_plain
-from spyweb.store.values_protocol import SCOPES, STATE, Entry, Item
+from spyweb.store.values_protocol import SCOPES, STATE, Entry, PortableEntry
 
 MOMENTS = ("expires_ms", "created_ms", "updated_ms")
 FIELDS = frozenset({"namespace", "key", "value", *MOMENTS})
@@ -32,7 +32,7 @@ class BadLine(ValueError):
         self.reason = reason
 
 
-def item_line(item: Item) -> bytes:
+def item_line(item: PortableEntry) -> bytes:
     """Return the entry as one line, with its line break."""
     entry = item.entry
     fields = {
@@ -54,7 +54,7 @@ class LineReader:
         self._number = 0
         self._seen: dict[tuple[str, bytes], int] = {}
 
-    def read(self, line: bytes) -> Item | None:
+    def read(self, line: bytes) -> PortableEntry | None:
         """Return the entry, or None for a blank line.  Raises BadLine for what is no entry, or one a second time."""
         self._number += 1
         if not line.strip():
@@ -69,7 +69,7 @@ class LineReader:
         return item
 
 
-def parse_item(line: bytes, most_values: int | None = None) -> Item:
+def parse_item(line: bytes, most_values: int | None = None) -> PortableEntry:
     """Read the entry of a line.  Raises ValueError with the reason."""
     fields = decode_json(line, most_values)
     if not isinstance(fields, dict):
@@ -87,7 +87,7 @@ def parse_item(line: bytes, most_values: int | None = None) -> Item:
         updated_ms=_moment(fields, "updated_ms") or UNKNOWN_MS,
         expires_ms=_moment(fields, "expires_ms"),
     )
-    return Item(namespace=namespace, key=_key(fields), entry=entry)
+    return PortableEntry(namespace=namespace, key=_key(fields), entry=entry)
 
 
 def find_namespace(name: str) -> str | None:

@@ -22,7 +22,7 @@ from spyweb.store.sqlite.bounds import size_of_row, size_of_value, within
 from spyweb.store.sqlite.changes import EntryContext, Row, entry_of, is_live
 from spyweb.store.sqlite.entries import COLUMNS, find_entry, find_row
 from spyweb.store.sqlite.locks import find_all
-from spyweb.store.values_protocol import Alive, Entry, Item, Order, ValueStats
+from spyweb.store.values_protocol import Alive, Entry, Order, PortableEntry, ValueStats
 
 LIVE = "(expires_ms IS NULL OR expires_ms > :now_ms)"
 FROM_LEAST = f"FROM entry WHERE namespace = :namespace AND key >= :least AND {LIVE}"
@@ -122,7 +122,7 @@ def find_namespaces(connection: sqlite3.Connection, prefix: str, now_ms: int, la
 
 
 class ExportPage(NamedTuple):
-    items: Sequence[Item]
+    items: Sequence[PortableEntry]
     rowids: Sequence[int]  # of the items
     after: int  # where the next page begins; 0: there is none
 
@@ -137,7 +137,7 @@ class ExportedKeys:
         self._hashes = array("q")
         self._once: set[int] = set()
 
-    def is_first(self, item: Item, rowid: int) -> bool:
+    def is_first(self, item: PortableEntry, rowid: int) -> bool:
         place = hash((item.namespace, item.key))
         if rowid <= self._newest and item.entry.created_ms < self._began_ms:
             self._hashes.append(place)
@@ -157,7 +157,7 @@ def find_page(
     with closing(connection.execute(PAGE, asked)) as cursor:
         found = ((namespace, key, Row(*row)) for namespace, key, *row in cursor)
         rows = list(up_to(PAGE_BYTES, found))
-    items = [Item(namespace=name, key=key, entry=entry_of(codec, name, key, row)) for name, key, row in rows]
+    items = [PortableEntry(namespace=name, key=key, entry=entry_of(codec, name, key, row)) for name, key, row in rows]
     return ExportPage(items, [row.rowid for _, _, row in rows], rows[-1][2].rowid if rows else 0)
 
 

@@ -13,7 +13,7 @@ from spyweb.store.crypto.sealing import Codec, Place
 from spyweb.store.encoding import Cell
 from spyweb.store.sqlite.changes import EntryContext, Row, is_live
 from spyweb.store.sqlite.entries import archive, find_last_version, find_row, find_row_but_value, put_row
-from spyweb.store.values_protocol import HistoryRules, Item, Loaded
+from spyweb.store.values_protocol import HistoryRules, Loaded, PortableEntry
 
 IN_BOTH = """
     SELECT old.key FROM entry AS old JOIN entry AS new ON new.namespace = :new AND new.key = old.key
@@ -38,7 +38,7 @@ TABLES = ["past", "entry"]  # in this order: where the entries have been moved, 
 
 class Loading(NamedTuple):
     codec: Codec
-    items: Sequence[Item]
+    items: Sequence[PortableEntry]
     replace: bool
     now_ms: int
     history: HistoryRules
@@ -55,13 +55,13 @@ class LoadFate(Enum):
     EXPIRED = 2
 
 
-def fate_of(item: Item, live: Row | None, loading: Loading) -> LoadFate:
+def fate_of(item: PortableEntry, live: Row | None, loading: Loading) -> LoadFate:
     if item.entry.expires_ms is not None and item.entry.expires_ms <= loading.now_ms:
         return LoadFate.EXPIRED
     return LoadFate.KEPT if live and not loading.replace else LoadFate.WRITTEN
 
 
-def load_item(connection: sqlite3.Connection, loading: Loading, item: Item) -> LoadFate:
+def load_item(connection: sqlite3.Connection, loading: Loading, item: PortableEntry) -> LoadFate:
     context = EntryContext(loading.codec, item.namespace, item.key, loading.now_ms)
     rule = loading.history.get(item.namespace)
     find = find_row if rule else find_row_but_value
@@ -76,7 +76,7 @@ def load_item(connection: sqlite3.Connection, loading: Loading, item: Item) -> L
     return fate
 
 
-def loaded_row(context: EntryContext, item: Item, live: Row | None, last_version: int) -> Row:
+def loaded_row(context: EntryContext, item: PortableEntry, live: Row | None, last_version: int) -> Row:
     entry = item.entry
     version = last_version + 1 if last_version else max(entry.version, 1)
     cell = context.codec.write(Place(item.namespace, item.key, version), entry.value)

@@ -30,10 +30,10 @@ from spyweb.store.values_protocol import (
     Drop,
     Entry,
     HistoryRules,
-    Item,
     Loaded,
     Order,
     Origin,
+    PortableEntry,
     Put,
     Replacement,
     Transform,
@@ -147,7 +147,7 @@ class SqliteValues:
         queue = self._connections.reading(namespace, key)
         return queue.submit(OpKind.READ, scanning.find_version, self._context(namespace, key), version)
 
-    async def export(self, namespaces: Sequence[str] | None = None) -> AsyncIterator[Item]:
+    async def export(self, namespaces: Sequence[str] | None = None) -> AsyncIterator[PortableEntry]:
         now_ms = self._clock.now_ms()
         told = scanning.ExportedKeys(await self._connections.ask(scanning.find_newest), now_ms)
         after, more = 0, True
@@ -158,7 +158,7 @@ class SqliteValues:
                     yield item
             after, more = page.after, page.after > 0
 
-    def load(self, items: Sequence[Item], *, replace: bool) -> Future[Loaded]:
+    def load(self, items: Sequence[PortableEntry], *, replace: bool) -> Future[Loaded]:
         loading = transfer.Loading(self._codec, tuple(items), replace, self._clock.now_ms(), self._history)
         return self._connections.writer.submit(OpKind.SEVERAL, transfer.load, loading, subject=EVERYTHING)
 

@@ -21,7 +21,7 @@ from spyweb.store.interchange.lines import BadLine, LineReader, find_namespace, 
 from spyweb.store.interchange.value_json import decode_value
 from spyweb.store.patterns import excess
 from spyweb.store.records_protocol import NewRecord
-from spyweb.store.values_protocol import STATE, Item
+from spyweb.store.values_protocol import STATE, PortableEntry
 from spyweb.views.jobs import to_json
 from spyweb.views.state import EntryView
 from spyweb.web.answer import json_answer
@@ -173,10 +173,10 @@ def _value(body: bytes, most: int) -> Value:
         raise web.HTTPBadRequest(text=f"the value {error}") from error
 
 
-async def _read_items(request: web.Request) -> list[Item]:
+async def _read_items(request: web.Request) -> list[PortableEntry]:
     """Parse a body in a thread, many lines at a time."""
     reader = LineReader(_most_values(request))
-    items: list[Item] = []
+    items: list[PortableEntry] = []
     try:
         async with aclosing(_line_batches(request)) as batches:
             async for lines in batches:
@@ -186,7 +186,7 @@ async def _read_items(request: web.Request) -> list[Item]:
     return items
 
 
-def _read_batch(reader: LineReader, lines: list[bytes]) -> list[Item]:
+def _read_batch(reader: LineReader, lines: list[bytes]) -> list[PortableEntry]:
     return [item for line in lines if (item := reader.read(line)) is not None]
 
 

@@ -26,10 +26,10 @@ from spyweb.store.values_protocol import (
     Drop,
     Entry,
     HistoryRules,
-    Item,
     Loaded,
     Order,
     Origin,
+    PortableEntry,
     Put,
     Transform,
     ValueStats,
@@ -205,11 +205,11 @@ class MemoryValues:
     def version(self, namespace: str, key: bytes, version: int) -> Future[Entry | None]:
         return self._desk.read(self._version, (namespace, key), version)
 
-    async def export(self, namespaces: Sequence[str] | None = None) -> AsyncIterator[Item]:
+    async def export(self, namespaces: Sequence[str] | None = None) -> AsyncIterator[PortableEntry]:
         for item in await self._desk.read(self._export, namespaces):
             yield item
 
-    def load(self, items: Sequence[Item], *, replace: bool) -> Future[Loaded]:
+    def load(self, items: Sequence[PortableEntry], *, replace: bool) -> Future[Loaded]:
         return self._desk.write(self._load, items, replace)
 
     def move(self, old: str, new: str) -> Future[int]:
@@ -263,13 +263,13 @@ class MemoryValues:
     def _version(self, place: Place, version: int) -> Entry | None:
         return next((entry for entry in self._history(place, None, None) if entry.version == version), None)
 
-    def _load(self, items: Sequence[Item], replace: bool) -> Loaded:
+    def _load(self, items: Sequence[PortableEntry], replace: bool) -> Loaded:
         loading = Loading(PLAIN, items, replace, self._table.now_ms, self._table.history)
         with self._table.all_or_nothing():
             fates = Counter(self._load_item(loading, item) for item in items)
         return Loaded(written=fates[LoadFate.WRITTEN], kept=fates[LoadFate.KEPT], expired=fates[LoadFate.EXPIRED])
 
-    def _load_item(self, loading: Loading, item: Item) -> LoadFate:
+    def _load_item(self, loading: Loading, item: PortableEntry) -> LoadFate:
         place = (item.namespace, item.key)
         row, live = self._table.rows.get(place), self._table.live(place)
         fate = fate_of(item, live, loading)
@@ -296,10 +296,10 @@ class MemoryValues:
             self._table.past[new, place[1]] = self._table.past.pop(place)
         return len(keys)
 
-    def _export(self, namespaces: Sequence[str] | None) -> list[Item]:
+    def _export(self, namespaces: Sequence[str] | None) -> list[PortableEntry]:
         rows = sorted(self._table.live_places(), key=lambda item: item[1].rowid)
         return [
-            Item(namespace=name, key=key, entry=entry_of(PLAIN, name, key, row))
+            PortableEntry(namespace=name, key=key, entry=entry_of(PLAIN, name, key, row))
             for (name, key), row in rows
             if namespaces is None or name in namespaces
         ]

@@ -12,7 +12,7 @@ from spyweb.model import NULL, HistoryRule, JobId, RunId, Value
 from spyweb.service.state import PAGE, PAGE_BYTES, StateService, take_page
 from spyweb.settings import StateSettings
 from spyweb.store.interchange.lines import UNKNOWN_MS
-from spyweb.store.values_protocol import Entry, Item
+from spyweb.store.values_protocol import Entry, PortableEntry
 from spyweb.views.state import Moved
 from tests.fakes import findings
 from tests.fakes.clock import START_MS, FakeClock
@@ -32,9 +32,9 @@ async def service(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClo
         yield StateService(store=store, clock=clock, limits=StateSettings(max_value_bytes=100, max_key_bytes=10))
 
 
-def item(key: bytes, value: Value = 1, *, expires_ms: int | None = None, created_ms: int = UNKNOWN_MS) -> Item:
+def item(key: bytes, value: Value = 1, *, expires_ms: int | None = None, created_ms: int = UNKNOWN_MS) -> PortableEntry:
     entry = Entry(value=value, version=1, created_ms=created_ms, updated_ms=created_ms, expires_ms=expires_ms)
-    return Item(namespace="state", key=key, entry=entry)
+    return PortableEntry(namespace="state", key=key, entry=entry)
 
 
 async def keys(service: StateService, prefix: bytes = b"", limit: int | None = None) -> list[object]:

@@ -13,7 +13,7 @@ import pytest
 from spyweb.errors import StoreClosed, StoreError, TooLarge
 from spyweb.model import MIB, NULL, HistoryRule, Value
 from spyweb.store.protocol import GLOBAL, Store
-from spyweb.store.values_protocol import KEEP, Drop, Entry, Item, Leave, Order, Put
+from spyweb.store.values_protocol import KEEP, Drop, Entry, Leave, Order, PortableEntry, Put
 from tests.fakes.clock import FakeClock
 from tests.fakes.stores import AGED, KINDS, LOGGED, RULES, adding, all_items, dropping, look, opened, put, putting
 
@@ -359,7 +359,7 @@ async def test_very_many_entries_are_cleared_by_a_pattern(store: Store, clock: F
     names = [b"user:%03d:%s" % (number, kind) for number in range(300) for kind in (b"old", b"new")]
     now_ms = clock.now_ms()
     entry = Entry(value=1, version=1, created_ms=now_ms, updated_ms=now_ms)
-    everything = [Item(namespace=namespace, key=key, entry=entry) for key in [b"a", *names, b"v"]]
+    everything = [PortableEntry(namespace=namespace, key=key, entry=entry) for key in [b"a", *names, b"v"]]
     await store.values.load(everything, replace=True)
 
     assert await store.values.clear(namespace, b"user:*:old") == 300
@@ -554,9 +554,9 @@ async def test_an_expired_value_is_not_history(store: Store, clock: FakeClock) -
 # From and to elsewhere
 
 
-def item(key: bytes, value: Value, *, namespace: str = STATE, expires_ms: int | None = None) -> Item:
+def item(key: bytes, value: Value, *, namespace: str = STATE, expires_ms: int | None = None) -> PortableEntry:
     entry = Entry(value=value, version=4, created_ms=10, updated_ms=20, expires_ms=expires_ms)
-    return Item(namespace=namespace, key=key, entry=entry)
+    return PortableEntry(namespace=namespace, key=key, entry=entry)
 
 
 async def test_an_export_gives_live_entries_in_the_order_of_creation(store: Store, clock: FakeClock) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from spyweb.store.interchange.lines import UNKNOWN_MS, BadLine, LineReader, find_namespace, item_line, parse_item
-from spyweb.store.values_protocol import Entry, Item
+from spyweb.store.values_protocol import Entry, PortableEntry
 
 LINE = b'{"namespace":"state","key":"a","value":[1],"expires_ms":9,"created_ms":5,"updated_ms":6}\n'
-ITEM = Item(namespace="state", key=b"a", entry=Entry(value=[1], version=1, created_ms=5, updated_ms=6, expires_ms=9))
+ITEM = PortableEntry(
+    namespace="state", key=b"a", entry=Entry(value=[1], version=1, created_ms=5, updated_ms=6, expires_ms=9)
+)
 
 
 def test_an_entry_is_a_line_and_back() -> None:
