@@ -81,7 +81,7 @@ _NO = ("0", "false", "no", "off")
 
 
 def load_settings(root: Path, *, environ: Mapping[str, str], flags: Mapping[str, object]) -> Settings:
-    """The settings of the project at `root`.
+    """Return the settings of the project at `root`.
 
     Flags are `host`, `port`, `no_server`, `workers` and `log_level`; None means that the flag was not given.
     """

@@ -71,7 +71,7 @@ class Reading:
         self.asked: dict[str, Asked | Reading] = {}  # in their order; a table's keys have a reading of their own
 
     def take(self, key: str, read: Callable[[object], T], default: T) -> T:
-        """The strongest source's value, or the default."""
+        """Return the strongest source's value, or the default."""
         self.asked[key] = (read, default)
         if key not in self._given:
             return default
@@ -106,15 +106,15 @@ class Reading:
         return next((source.values[key] for source in self._sources if key in source.values), None)
 
     def refuse(self, reason: str, key: str) -> None:
-        """A problem with a key that only shows when others are known."""
+        """Report a problem with a key that only shows when others are known."""
         self._problems.append(self.problem(reason, key))
 
     def problem(self, reason: str, key: str) -> Problem:
-        """Told of the strongest source that has the key."""
+        """Return a problem of the strongest source that has the key."""
         return self._teller(key).problem(reason, key)
 
     def doubt(self, reason: str, key: str) -> None:
-        """A warning where the source forgives what it does not know, else a problem."""
+        """Report a warning where the source forgives what it does not know, else a problem."""
         source = self._teller(key)
         (self._warnings if source.forgiving else self._problems).append(source.problem(reason, key))
 

@@ -62,13 +62,13 @@ class TomlTable:
         return Problem(self.file, self.line_of(*keys), ".".join(path) or None, reason)
 
     def line_of(self, *keys: str) -> int | None:
-        """The line where the key stands, or the nearest table around it."""
+        """Return the line where the key stands, or the nearest table around it."""
         lines = self.text.lines
         path = (*self.path, *keys)
         return next((lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in lines), None)
 
     def tables(self, key: str) -> list[TomlTable]:
-        """The tables of an array, `[[key]]`; what is none of them is left out."""
+        """Return the tables of an array, `[[key]]`; what is none of them is left out."""
         values = self.values.get(key)
         found = enumerate(values if isinstance(values, list) else [], 1)
         return [
@@ -81,7 +81,7 @@ class TomlTable:
         return replace(self, values=values)
 
     def table(self, *keys: str) -> TomlTable:
-        """The table below; an empty one when there is none."""
+        """Return the table below; an empty one when there is none."""
         values: object = self.values
         for key in keys:
             values = values.get(key, {}) if isinstance(values, Mapping) else {}
@@ -91,7 +91,7 @@ class TomlTable:
 
 
 def parse_table(text: str, file: str, first_line: int = 1) -> TomlTable | Problem:
-    """The whole text as a table, or the one problem that keeps it from being read."""
+    """Return the whole text as a table, or the one problem that keeps it from being read."""
     if problem := _long_key(text, file, first_line):
         return problem
     try:
@@ -109,7 +109,7 @@ def parse_table(text: str, file: str, first_line: int = 1) -> TomlTable | Proble
 
 @lru_cache(maxsize=512)
 def _loads(text: str) -> Mapping[str, object]:
-    """Parse a short text, of which thousands of jobs share a few: tomllib takes 10 µs a line, the cache 0.1 µs."""
+    """Parse a short text, of which thousands of jobs share a few: the cache is much quicker than tomllib."""
     return tomllib.loads(text)
 
 

@@ -39,14 +39,14 @@ _SIZE = re.compile(rf"({_NUMBER})\s*([kmgt]?)i?b?", re.IGNORECASE)
 
 
 def parse_duration(value: object) -> int:
-    """Milliseconds."""
+    """Return the milliseconds."""
     seconds = _plain_number(value, DURATION_EXPECTED)
     exact = seconds * SECOND_MS if seconds is not None else _sum_of_parts(str(value).strip())
     return _whole_milliseconds(exact, value)
 
 
 def parse_size(value: object) -> int:
-    """Bytes."""
+    """Return the bytes."""
     plain = _plain_number(value, SIZE_EXPECTED)
     exact = plain if plain is not None else _scaled_size(str(value).strip())
     if exact.denominator != 1:

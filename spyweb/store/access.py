@@ -30,7 +30,7 @@ def make_private(directory: Path) -> None:
 
 
 def no_access(path: Path) -> NoAccess | None:
-    """The error that says whose it is, if this user may not read and write what is there (or make what is not)."""
+    """Return the error that says whose it is, where this user may not read and write there."""
     there = nearest_visible(path)
     # SQLite makes files beside the database.
     places = [there] if there.is_dir() else [there, there.parent]
@@ -38,7 +38,7 @@ def no_access(path: Path) -> NoAccess | None:
 
 
 def explain(error: OSError, path: Path) -> NoAccess | StoreError:
-    """The spyweb error for one of the system's."""
+    """Return the spyweb error for one of the system's."""
     return no_access(path) or StoreError(f"{path}: {error.strerror}")
 
 
@@ -55,7 +55,7 @@ def refusal(path: Path, owner: str) -> NoAccess:
 
 
 def nearest_visible(path: Path) -> Path:
-    """The path itself, or the nearest folder above it that this user can see."""
+    """Return the path itself, or the nearest folder above it that this user can see."""
     for candidate in (path, *path.absolute().parents):
         try:
             candidate.stat()

@@ -67,7 +67,7 @@ def encode(value: Value) -> Cell:
 
 
 def decode(kind: str, column: Column) -> Value:
-    """Raises StoreError where that is no value: a disk may give back something else than it was given."""
+    """Return the value.  Raises StoreError where that is none: a disk may give back something else than it got."""
     if kind in AS_THEY_ARE and not isinstance(column, str):
         return column
     try:
@@ -109,7 +109,7 @@ def to_json(value: Value, depth: int) -> Plain:
 
 
 def are_numbers(values: list[Value]) -> bool:
-    """Whether all are finite numbers of 64 bits, or booleans: what needs no look at each.  A list may be long."""
+    """Return whether all are finite numbers of 64 bits, or booleans: what needs no look at each."""
     if not values or not NUMBERS.issuperset(map(type, values)):
         return False
     numbers = cast("list[float]", values)
@@ -188,7 +188,7 @@ def check_scalar(value: Value) -> None:
 
 
 def as_text(value: Value) -> bytes:
-    """A typed value as store_get shows it."""
+    """Return a typed value as store_get shows it."""
     match value:
         case bytes():
             return value

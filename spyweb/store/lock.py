@@ -28,7 +28,7 @@ LOCKED_BYTE = 0x4000_0000 + 4095
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds a lock, as its file says."""
+    """The holder of a lock, as its file says."""
 
     pid: int
     host: str
@@ -42,7 +42,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lock:
-    """Held from its making until it is released, or its process ends."""
+    """A lock that is held from its making until it is released, or its process ends."""
 
     def __init__(self, path: Path, holder: Holder) -> None:
         self._path = path
@@ -73,7 +73,7 @@ class Lock:
         os.pwrite(self._file, msgspec.json.encode(self._holder) + b"\n", 0)
 
     def release(self) -> None:
-        """Releasing twice is harmless."""
+        """Release the lock; doing so twice is harmless."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
@@ -122,7 +122,7 @@ class DatabaseLock:
             raise
 
     def close(self) -> None:
-        """Closing twice is harmless."""
+        """Release the lock; doing so twice is harmless."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
@@ -137,7 +137,7 @@ def hold_database(path: Path, *, root: Path | None = None, clock: Clock | None =
 
 
 def _lock_byte(file: int) -> None:
-    """Raises BlockingIOError where another process, or this one by another descriptor, has it."""
+    """Lock the byte.  Raises BlockingIOError where another process, or this one by another descriptor, has it."""
     fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, LOCKED_BYTE, 1, 0))
 
 
@@ -176,7 +176,7 @@ def shown_moment(at_ms: int) -> str:
 
 
 def is_same_file(file: int, path: Path) -> bool:
-    """Whether this path still leads to the file that is open."""
+    """Return whether this path still leads to the file that is open."""
     opened = os.fstat(file)
     try:
         found = path.stat()

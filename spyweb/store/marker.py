@@ -31,7 +31,7 @@ class Stamp(msgspec.Struct, frozen=True):
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has the database open."""
+    """The process that has the database open."""
 
     pid: int
     since: str
@@ -46,7 +46,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a database from before."""
+    """The knowledge of a database from before."""
 
     place: Path  # whose marker says so
     open: Opened | None = None
@@ -66,14 +66,14 @@ class Marker:
         self._turn = Lock()  # databases are opened on several threads
 
     def known(self) -> Known | None:
-        """None: of this database, nothing."""
+        """Return what is known of this database; None where nothing is."""
         found = self._read()
         if found is None or found.database not in ("", self._name()):
             return None
         return self._known(found)
 
     def known_user_db(self) -> Known | None:
-        """The same of the tables that scripts have made."""
+        """Return the same of the database of the tables that scripts have made."""
         found = self._read()
         return self._known(replace(found, unmerged=None)) if found and found.user_db else None
 
@@ -86,7 +86,7 @@ class Marker:
         return self._clock.now_ms() - uptime_ms()
 
     def note_opened(self) -> None:
-        """The database is there, and open from now on."""
+        """Note that the database is there, and open from now on."""
         opened = Opened(pid=os.getpid(), since=shown_moment(self._clock.now_ms()), booted_ms=self._booted_ms())
         user_db = self.known_user_db() is not None
         with self._turn:
@@ -97,22 +97,22 @@ class Marker:
         self._change(user_db=True)
 
     def note_unmerged(self) -> None:
-        """From now on the log holds what the database file does not, as that is at this moment."""
+        """Note that from now on the log holds what the database file does not, as that is at this moment."""
         self._change(unmerged=stamp_of(self._database))
 
     def note_closed(self, *, is_merged: bool = True) -> None:
-        """The log is about to be merged and removed: from now on its absence tells nothing.
+        """Note that the log is about to be merged and removed: from now on its absence tells nothing.
 
         Not so where it was cut off: it can't be merged, and the next start must not take it for an empty one.
         """
         self._change(open=None, unmerged=None if is_merged else self._contents.unmerged)
 
     def forget(self) -> None:
-        """Raises OSError."""
+        """Remove the marker.  Raises OSError."""
         self.path.unlink(missing_ok=True)
 
     def _name(self) -> str:
-        """The same when the whole project is moved."""
+        """Return the database's path from the data directory: the same when the whole project is moved."""
         return os.path.relpath(self._database, self._data_dir)
 
     def _read(self) -> Contents | None:
@@ -129,7 +129,7 @@ class Marker:
             self._write()
 
     def _write(self) -> None:
-        """A full disk must not keep the daemon from going on."""
+        """Write the marker, if possible: a full disk must not keep the daemon from going on."""
         with suppress(OSError):
             write_private(self.path, msgspec.json.encode(self._contents) + b"\n")
 
@@ -143,5 +143,5 @@ def stamp_of(file: Path) -> Stamp | None:
 
 
 def uptime_ms() -> int:
-    """Since the machine was started, with the time that it slept.  Not its boot id: the unit hides that file."""
+    """Return the time since the machine was started, sleep included.  Its boot id is hidden by the unit."""
     return clock_gettime_ns(CLOCK_BOOTTIME) // 1_000_000

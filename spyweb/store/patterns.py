@@ -64,6 +64,6 @@ def as_characters(key: bytes) -> str:
 
 
 def next_prefix(prefix: bytes) -> bytes | None:
-    """The least key that is greater than all that begin so; None when there is none."""
+    """Return the least key that is greater than all that begin so; None when there is none."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else None

@@ -115,7 +115,7 @@ class Blind(Struct, frozen=True):
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """Who writes: goes into the change events."""
+    """The writer of a change: it goes into the change events."""
 
     job: JobId | None = None
     run: RunId | None = None
@@ -148,7 +148,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueStats:
-    """Of one namespace, or of all."""
+    """Figures of one namespace, or of all."""
 
     total_keys: int  # live
     expired_keys: int  # not yet swept
@@ -196,7 +196,10 @@ class Values(Protocol):
         """Read, decide and write as one step; gives the decision's `result`."""
 
     def keys(self, namespace: str, pattern: bytes = b"*", *, largest: int | None = None) -> Future[list[bytes]]:
-        """Of live entries, sorted bytewise.  `*` is any run of characters, `?` one; all others are themselves."""
+        """List the live entries' keys, sorted bytewise.
+
+        `*` is any run of characters, `?` one; all others are themselves.
+        """
 
     def gather(
         self,
@@ -221,7 +224,7 @@ class Values(Protocol):
         """
 
     def namespaces(self, prefix: str = "", *, largest: int | None = None) -> Future[list[str]]:
-        """Those with a live entry, sorted."""
+        """List those with a live entry, sorted."""
 
     async def sweep(self, limit: int | None = None) -> int:
         """Delete expired entries (at most `limit`) and locks, and history that has outlived its rule.
@@ -230,17 +233,18 @@ class Values(Protocol):
         """
 
     def keep_history(self, rules: HistoryRules) -> None:
-        """From now on keep past versions by these rules; what is kept already stays until it outlives its own."""
+        """Keep past versions by these rules from now on; what is kept already stays until it outlives its own."""
 
     def history(
         self, namespace: str, key: bytes, limit: int | None = None, *, largest: int | None = None
     ) -> Future[list[Entry]]:
-        """The versions that there are, newest first: the live one, then those that it replaced."""
+        """Return the versions that there are, newest first: the live one, then those that it replaced."""
 
     def version(self, namespace: str, key: bytes, version: int) -> Future[Entry | None]: ...
 
     def export(self, namespaces: Sequence[str] | None = None) -> AsyncIterator[PortableEntry]:
-        """Live entries in the order of their creation (None: of all namespaces), each as it is when it is reached.
+        """Yield live entries in the order of their creation (None: of all namespaces), each as it is when it is
+        reached.
 
         None comes twice, also where it is deleted and written again meanwhile.
         """
@@ -293,10 +297,10 @@ class Locks(Protocol):
         """Call this on the loop, after the commit, with the names of locks that may have become free."""
 
     def acquire(self, name: bytes, holder: bytes, run: RunId | None, lease_ms: int) -> Future[Held | None]:
-        """None: it is yours.  Otherwise who has it, be it the same holder."""
+        """Acquire a lock and return None; otherwise return who has it, be it the same holder."""
 
     def release(self, name: bytes, holder: bytes) -> Future[Held | None]:
-        """Who had it (None: nobody); it is released if that is `holder`, and stays as it is otherwise."""
+        """Return who had it (None: nobody); it is released if that is `holder`, and stays as it is otherwise."""
 
     def release_run(self, run: RunId) -> Future[list[bytes]]:
         """Release all that a run holds; gives their names."""
@@ -305,10 +309,10 @@ class Locks(Protocol):
         """Begin the leases of all locks of these runs anew; gives how many locks."""
 
     def holder(self, name: bytes) -> Future[Held | None]:
-        """Who has it; None when it is free."""
+        """Return who has it; None when it is free."""
 
     def list(self) -> Future[list[Held]]:
-        """All that are held, sorted by name."""
+        """List all that are held, sorted by name."""
 
     def break_(self, name: bytes) -> Future[Held | None]:
         """Release a lock whoever has it; gives who had it."""
@@ -319,7 +323,7 @@ class Locks(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Which changes somebody wants to hear of."""
+    """The changes that somebody wants to hear of."""
 
     namespace: str
     is_prefix: bool = False  # all namespaces that begin so: SCOPES for all scopes

@@ -84,7 +84,7 @@ def spyweb_item(row: Mapping[str, bytes | None], now_ms: int) -> PortableEntry:
 
 
 def is_job_id(text: bytes) -> bool:
-    """Whether SpyWeb makes such an id of a job's name: lower-case letters and digits, with `_` for all else."""
+    """Return whether SpyWeb makes such an id: lower-case letters and digits, with `_` for all else."""
     try:
         name = text.decode()
     except UnicodeDecodeError:

@@ -92,7 +92,7 @@ _STEP = 1 << 16  # bytes looked at in one go: the search holds the interpreter
 
 
 def holds_more_than(most: int, text: bytes) -> bool:
-    """Whether a text, if it is JSON, holds more than so many values; in time linear in its length."""
+    """Return whether a text, if it is JSON, holds more than so many values; in time linear in its length."""
     if sum(map(text.count, (b",", b"[", b"{"))) < most:
         return False
     count = at = 0
@@ -229,7 +229,7 @@ def _key(plain: Plain) -> ValueKey:
 
 
 def _is_sequence(table: dict[ValueKey, Value]) -> bool:
-    """Whether the keys are 1..n, which makes the table an array."""
+    """Return whether the keys are 1..n, which makes the table an array."""
     whole = all(isinstance(key, int) and not isinstance(key, bool) for key in table)
     return bool(table) and whole and all(number in table for number in range(1, len(table) + 1))
 

@@ -68,7 +68,7 @@ def commit(connection: sqlite3.Connection, batch: Sequence[Op]) -> Results:
 
 
 def begin(connection: sqlite3.Connection, batch: Sequence[Op]) -> None:
-    """IMMEDIATE, because a transaction that reads first and writes later can't wait for another process."""
+    """Begin, with IMMEDIATE for writes: a transaction that reads first can't wait for another process."""
     roll_back(connection)  # what an earlier one could not
     writes = any(op.kind is not OpKind.READ for op in batch)
     connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
@@ -132,7 +132,7 @@ def roll_back(connection: sqlite3.Connection) -> None:
 
 
 def roll_back_if_possible(connection: sqlite3.Connection) -> None:
-    """Else before the next one begins."""
+    """Roll back if possible; else that is done before the next transaction begins."""
     with suppress(*FAULTS):
         roll_back(connection)
 
@@ -148,7 +148,7 @@ class Damage:
         self.found: StoreCorrupt | None = None
 
     def again(self) -> StoreError:
-        """The refusal of a write: an exception that several callers raise would gather their tracebacks."""
+        """Return a new refusal: an exception that several callers raise would gather their tracebacks."""
         return StoreCorrupt(self._path, self.found.reason) if self.found else StoreError("no damage was found")
 
     def note(self, error: StoreCorrupt) -> None:
@@ -215,7 +215,7 @@ class BatchQueue:
 
     @property
     def trouble(self) -> str:
-        """Why nothing is written, if nothing is."""
+        """Return why nothing is written, if nothing is."""
         moved = self.files.trouble() if self.files else None
         return str(self.damage.found or moved or self._fault)
 
@@ -231,7 +231,9 @@ class BatchQueue:
 
     @property
     def stalled_s(self) -> float:
-        """An import of a million entries takes its time, and is no stuck disk."""
+        """Return how long there has been no progress: an import of a million entries takes its time, and is no stuck
+        disk.
+        """
         return min(self.oldest_pending_s, self._clock.monotonic() - self._went_on)
 
     async def watch_progress(self) -> None:
@@ -239,7 +241,7 @@ class BatchQueue:
         await self._connection.run(set_progress_handler, self._note_progress)
 
     def _note_progress(self) -> None:
-        """On the loop or the connection's thread, where anything but None would end the statement."""
+        """Note progress, on the loop or the connection's thread; anything but None would end the statement."""
         self._went_on = self._clock.monotonic()
 
     async def close(self) -> None:
@@ -264,7 +266,7 @@ class BatchQueue:
             self._running = None
 
     def _take_batch(self) -> None:
-        """Ops cancelled so far are dropped; from here on, what is in the batch will be committed."""
+        """Take the next batch without the ops cancelled so far; from here on, what is in it will be committed."""
         left = self._queue[self._limit :]
         self._batch, self._queue = self._queue[: self._limit], left
         dropped = [op for op in self._batch if op.future.cancelled()]
@@ -311,7 +313,7 @@ class BatchQueue:
         self._changed = changed
 
     def _forget(self, op: Op) -> None:
-        """It will not be committed."""
+        """Drop an op that will not be committed."""
         if op.subject is not None:
             self.pending_writes.end(op.subject)
 
@@ -324,7 +326,7 @@ class BatchQueue:
             op.future.set_exception(refusal)
 
     def _fail_all(self, error: BaseException) -> None:
-        """Everything that waits: nobody knows what has become of it."""
+        """Fail everything that waits: nobody knows what has become of it."""
         self._fault = f"{self._path}: the writer failed: {str(error) or type(error).__name__}"
         stranded, self._batch, self._queue = self._batch + self._queue, [], []
         for op in stranded:
@@ -335,7 +337,7 @@ class BatchQueue:
 
 
 def refusal_of(error: Exception, path: Path) -> Exception:
-    """Of a store that is open, whose callers are told to expect StoreErrors.  NoAccess is for whoever opens one."""
+    """Return the error for callers of an open store, who expect StoreErrors: NoAccess is for whoever opens one."""
     refusal = translate(error, path)
     return StoreError(str(refusal)) if isinstance(refusal, NoAccess) else refusal
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def within(largest: int | None, items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[T]:
-    """The items as they are taken.  Raises TooLarge once they are more together; None: there is no limit."""
+    """Yield the items.  Raises TooLarge once they are more together; with None there is no limit."""
     if largest is None:
         yield from items
         return
@@ -28,7 +28,7 @@ def within(largest: int | None, items: Iterable[T], size_of: Callable[[T], int])
 
 
 def size_of_row(keyed: tuple[bytes, Row]) -> int:
-    """Of the key and the value, as they are stored."""
+    """Return the size of the key and the value, as they are stored."""
     key, row = keyed
     return len(key) + size_of_value(row)
 

@@ -70,7 +70,7 @@ class EntryContext(NamedTuple):
 
 
 def decide(context: EntryContext, row: Row | None, change: Transform, last_version: int = 0) -> Effect:
-    """`last_version`: of an entry that is gone but has a history."""
+    """Decide on a change; `last_version` is that of an entry that is gone but has a history."""
     live = row if row and is_live(row, context.now_ms) else None
     expired = (ChangeNote(ChangeKind.EXPIRED, row, None),) if row and not live else ()
     decision = decide_on(context, live, change)
@@ -111,6 +111,6 @@ def write(context: EntryContext, live: Row | None, put: Put, version: int) -> Ro
 
 
 def renewed(context: EntryContext, row: Row, expires_ms: int | None) -> Row:
-    """The row with another expiry: a new version of the same value, which counts as no change to watchers."""
+    """Return the row with another expiry: a new version of the same value, which counts as no change to watchers."""
     value = context.codec.read(Place(context.namespace, context.key, row.version), Cell(row.type, row.column))
     return write(context, row, Put(value, expires_ms), row.version)

@@ -61,7 +61,7 @@ class Checkpoints:
                 self._mark()
 
     def note(self, rows: int) -> None:
-        """So many have been changed by what was committed."""
+        """Count the rows that a commit has changed."""
         if rows and not self._is_marked and size_of(wal_of(self._path)):  # rows of temporary tables are not in it
             self._mark()
         self._rows += rows
@@ -90,13 +90,13 @@ class Checkpoints:
         self._index.close()
 
     def _mark(self) -> None:
-        """Once after each checkpoint."""
+        """Mark the log as unmerged, once after each checkpoint."""
         self._is_marked = True
         if self._marker:
             self._marker.note_unmerged()
 
     def _is_long(self) -> bool:
-        """Whether much of the log has not been copied."""
+        """Return whether much of the log has not been copied."""
         if self._batches < BATCHES:
             return False
         self._batches = 0
@@ -120,7 +120,7 @@ class Checkpoints:
     # On the thread
 
     def _copy(self) -> None:
-        """What fails here the writer meets in its own time, and tells."""
+        """Copy the log; what fails here the writer meets in its own time, and tells."""
         try:
             if self._connection is None:
                 self._connection = self._connect_to_the_same()
@@ -133,7 +133,7 @@ class Checkpoints:
             log.debug("a checkpoint was left to the writer", path=str(self._path), error=str(error))
 
     def _connect_to_the_same(self) -> sqlite3.Connection:
-        """Raises StoreError where somebody has put another file in its place: this log is not that one's."""
+        """Connect.  Raises StoreError where another file has taken the database's place: this log is not that one's."""
         trouble = self._files.trouble()
         if trouble:
             raise trouble

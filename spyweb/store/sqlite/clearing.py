@@ -66,7 +66,7 @@ class Swept(NamedTuple):
 
 
 def in_time(clock: Clock, rows: Sequence[T]) -> Iterator[T]:
-    """The rows of a slice; of those that take long only the first."""
+    """Yield the rows of a slice; of those that take long only the first."""
     ends = clock.monotonic() + SLICE_S
     for row in rows:
         yield row
@@ -75,7 +75,7 @@ def in_time(clock: Clock, rows: Sequence[T]) -> Iterator[T]:
 
 
 async def clear_all(clear_from: Callable[[bytes], Future[Cleared]], first: Future[Cleared]) -> int:
-    """Slice after slice, from the first, which has been asked for already."""
+    """Clear slice after slice, from the first, which has been asked for already."""
     cleared = await first
     deleted = cleared.deleted
     while cleared.rest is not None:
@@ -85,7 +85,7 @@ async def clear_all(clear_from: Callable[[bytes], Future[Cleared]], first: Futur
 
 
 def clear(connection: sqlite3.Connection, clearing: Clearing) -> Cleared:
-    """One slice."""
+    """Clear one slice."""
     if clearing.notices:
         clearing.notices.begin()
     key_range = KeyRange(clearing.namespace, clearing.pattern.prefix, clearing.now_ms, clearing.least)

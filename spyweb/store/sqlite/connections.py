@@ -34,7 +34,7 @@ class Connections:
         return self.writer if self.writer.pending_writes.is_written(namespace, key) else self.reader
 
     def ask(self, function: Callable[[sqlite3.Connection, *Ts], T], *arguments: *Ts) -> Future[T]:
-        """A question about many keys: put once the writes asked for so far are committed."""
+        """Ask a question about many keys, once the writes asked for so far are committed."""
         if not self.writer.pending:
             return self.questions.submit(OpKind.READ, function, *arguments)
         barrier = self.writer.submit(OpKind.READ, do_nothing)
@@ -58,7 +58,7 @@ def do_nothing(connection: sqlite3.Connection) -> None:
 
 
 def chain(first: Future[None], follow: Callable[[], Future[T]]) -> Future[T]:
-    """What the second future comes to, begun when the first is done."""
+    """Return a future for the result of the second, which is begun when the first is done."""
     result: Future[T] = asyncio.get_running_loop().create_future()
 
     def give(second: Future[T]) -> None:

@@ -34,12 +34,12 @@ def refuse_missing(path: Path, known_in: Path | None = None) -> None:
 
 
 def was_killed(path: Path) -> bool:
-    """Whether the last daemon left its log behind; asked before the database is opened, which tidies up."""
+    """Return whether the last daemon left its log behind; ask before the database is opened, which tidies up."""
     return size_of(wal_of(path)) > 0
 
 
 def check(connection: sqlite3.Connection, path: Path, *, killed: bool) -> None:
-    """The schema is always read, which finds a file that is no database; pages as far as can be done quickly."""
+    """Read the schema, which finds a file that is no database, and as many pages as can be checked quickly."""
     connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if size_of(path) > (CHECKED_AFTER_KILL_BYTES if killed else CHECKED_ALWAYS_BYTES):
         return
@@ -66,12 +66,12 @@ def move_aside(path: Path, rest: Collection[Path] | None = None, *, clock: Clock
 
 
 def files_of(path: Path) -> tuple[Path, Path, Path]:
-    """A database with its write-ahead log and the index of that."""
+    """Return a database with its write-ahead log and the index of that."""
     return path, wal_of(path), index_of(path)
 
 
 def index_of(path: Path) -> Path:
-    """Of its log."""
+    """Return the path of the log's index."""
     return path.with_name(f"{path.name}-shm")
 
 

@@ -84,7 +84,7 @@ class SqliteEvents:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nobody is to be told of anything."""
+        """Return whether nobody is to be told of anything."""
         return self.subscriptions.is_empty and self.subscribers.is_empty
 
     def wanted(self, limit: int, *, after: Position = BEFORE_ALL) -> Future[list[WantedChange]]:

@@ -19,13 +19,13 @@ FORBIDDEN = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, 
 
 
 def primary_code(error: sqlite3.Error) -> int:
-    """SQLite's result code without its refinements; SQLITE_ERROR where the sqlite3 module itself refused."""
+    """Return SQLite's result code without its refinements; SQLITE_ERROR where the sqlite3 module itself refused."""
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return code & 0xFF
 
 
 def translate(error: Exception, path: Path) -> Exception:
-    """The spyweb error for one of SQLite's, or for a want of memory; any other error is given back as it is."""
+    """Return the spyweb error for one of SQLite's, or for a want of memory; any other error is given back as it is."""
     if isinstance(error, MemoryError):
         error.__traceback__ = None  # what it was about to hold
         return StoreError(f"{path}: {OUT_OF_MEMORY}")

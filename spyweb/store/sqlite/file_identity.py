@@ -28,7 +28,7 @@ class FileIdentity:
         self._identities = {str(file): identity_of(str(file)) for file in files}
 
     def trouble(self) -> StoreError | None:
-        """Any thread may ask; it takes 6 us."""
+        """Return why the files are not those that were opened, if so; any thread may ask."""
         for file, identity in self._identities.items():
             if not is_in_place(file, identity):
                 return StoreError(

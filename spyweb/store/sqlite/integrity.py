@@ -96,7 +96,7 @@ class Log:
         return len(self._header) == LOG_HEADER
 
     def problem(self) -> str:
-        """What shows that it is not as it was written; empty: nothing does."""
+        """Return what shows that it is not as it was written; empty where nothing does."""
         header = self._header
         if not self._has_sound_header():
             return "is damaged"
@@ -108,7 +108,7 @@ class Log:
         return "" if _u32(first.salts, 0) == before else "is damaged"
 
     def pages(self) -> Iterator[int]:
-        """The numbers of the pages that were written in this round."""
+        """Yield the numbers of the pages that were written in this round."""
         if self._has_sound_header():
             yield from (frame.page for frame in self._frames() if frame.salts == self._header[16:24])
 

@@ -41,7 +41,7 @@ class Holdings:
             self._names.setdefault(run, set()).add(name)
 
     def any_of(self, runs: Iterable[RunId]) -> list[RunId]:
-        """Those that may hold something."""
+        """Return those that may hold something."""
         return [run for run in runs if run in self._names] if self._names else []
 
     def on_released(self, callback: Callable[[Sequence[bytes]], None]) -> None:
@@ -115,7 +115,7 @@ def acquire(connection: sqlite3.Connection, wanted: Held, alive: Alive) -> Held 
 def release(
     connection: sqlite3.Connection, name: bytes, holder: bytes | None, now_ms: int, alive: Alive
 ) -> Held | None:
-    """None as the holder: whoever has it."""
+    """Release a lock, with None as the holder whoever has it."""
     held = find_held(connection, name, now_ms, alive)
     if held and holder in (None, held.holder):
         connection.execute(FREE, (name,))

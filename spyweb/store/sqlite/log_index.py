@@ -23,11 +23,11 @@ class LogIndex:
             self._file = os.open(index_of(path), os.O_RDONLY | os.O_CLOEXEC)
 
     def pages(self) -> int:
-        """In the log; 0 where that can't be told."""
+        """Return how many pages are in the log; 0 where that can't be told."""
         return self._read()[1]
 
     def least_size(self) -> int:
-        """How many bytes a log has that holds all of them."""
+        """Return how many bytes a log has at least that holds all of them."""
         page_size, pages = self._read()
         return LOG_HEADER + pages * (FRAME_HEADER + (65_536 if page_size == 1 else page_size)) if pages else 0
 

@@ -34,7 +34,7 @@ class Migration:
 
 
 def load_migrations() -> list[Migration]:
-    """What this spyweb knows, in order; a file is named NUMBER_what_it_does.sql."""
+    """Return what this spyweb knows, in order; a file is named NUMBER_what_it_does.sql."""
     found = [
         file for file in files("spyweb.store.sqlite").joinpath("migrations").iterdir() if file.name.endswith(".sql")
     ]
@@ -89,7 +89,7 @@ def find_applied(connection: sqlite3.Connection) -> list[str]:
 
 
 def copy_aside(connection: sqlite3.Connection, copy: Path) -> None:
-    """A copy under its final name is whole: it is made beside it and then renamed."""
+    """Make a copy under another name and rename it: under its final name a copy is whole."""
     unfinished = copy.with_name(f"{copy.name}.unfinished")
     unfinished.unlink(missing_ok=True)
     unfinished.touch(mode=0o600)
@@ -118,7 +118,7 @@ def apply(connection: sqlite3.Connection, migration: Migration, now_ms: int) -> 
 
 
 def split_statements(sql: str) -> Iterator[str]:
-    """One statement at a time: executescript would commit the transaction that they are to stand or fall in."""
+    """Yield one statement at a time: executescript would commit the transaction that they are to stand or fall in."""
     statement = ""
     for line in sql.splitlines(keepends=True):
         statement += line

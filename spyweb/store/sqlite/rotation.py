@@ -39,7 +39,7 @@ def rotate_key(path: Path, *, old: bytes | None, new: bytes | None) -> bool:
 
 
 def is_purged(connection: sqlite3.Connection) -> bool:
-    """The values have their new key by now: what goes wrong here must not be told as if they had not."""
+    """Return whether the older form is purged.  The values have their new key by now: no failure may hide that."""
     try:
         return purge(connection)
     except sqlite3.Error:

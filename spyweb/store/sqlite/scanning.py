@@ -167,7 +167,7 @@ def find_newest(connection: sqlite3.Connection) -> int:
 
 
 def up_to(size: int, rows: Iterable[Found]) -> Iterator[Found]:
-    """The first ones, until they take so many bytes."""
+    """Yield the first ones, until they take so many bytes."""
     for row in rows:
         yield row
         size -= size_of_value(row[2])
@@ -191,7 +191,7 @@ def measure(connection: sqlite3.Connection, namespace: str | None, now_ms: int, 
 def find_history(
     connection: sqlite3.Connection, context: EntryContext, limit: int | None, largest: int | None
 ) -> list[Entry]:
-    """The context's entry."""
+    """Return the versions of the context's entry, newest first."""
     live = find_row(connection, context.namespace, context.key)
     asked = (context.namespace, context.key, NO_LIMIT if limit is None else limit)
     with closing(connection.execute(HISTORY, asked)) as past:

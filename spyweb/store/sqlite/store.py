@@ -225,7 +225,7 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
 
 
 def connect_to(path: Path, mode: str) -> sqlite3.Connection:
-    """What is there: nothing is made."""
+    """Connect to what is there: nothing is made."""
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,

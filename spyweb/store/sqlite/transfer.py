@@ -104,7 +104,7 @@ def in_both(old: str, new: str, key: bytes) -> StoreError:
 
 
 def reseal(connection: sqlite3.Connection, table: str, codec: Codec, names: Mapping[str, str | int]) -> None:
-    """Each value is bound to its namespace."""
+    """Encrypt the moved values again: each is bound to its namespace."""
     old, new = str(names["old"]), str(names["new"])
     rows = connection.execute(f"SELECT key, version, type, value, rowid FROM {table} WHERE {MOVING}", names)
     for key, version, kind, column, rowid in rows.fetchall():

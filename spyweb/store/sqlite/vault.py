@@ -51,7 +51,7 @@ def check_key(connection: sqlite3.Connection, path: Path, codec: Codec) -> None:
 
 
 def codec_of(connection: sqlite3.Connection, codec: Codec) -> Codec:
-    """How the values are read as they stand: a key that has just been set has encrypted none of them yet."""
+    """Return the codec of the values as they stand: a key that has just been set has encrypted none of them yet."""
     return PLAIN if find_seal(connection) is None else codec
 
 
@@ -62,7 +62,7 @@ def encrypt_first(connection: sqlite3.Connection, codec: Codec) -> None:
 
 
 def rewrite(connection: sqlite3.Connection, old: Codec, new: Codec) -> None:
-    """All values, or none.  `purge` is to follow."""
+    """Rewrite all values, or none.  `purge` is to follow."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         for columns in VALUES:
@@ -79,7 +79,7 @@ def rewrite(connection: sqlite3.Connection, old: Codec, new: Codec) -> None:
 
 
 def purge(connection: sqlite3.Connection) -> bool:
-    """Whether nothing of values as they were before a rewrite is left in the file.
+    """Return whether nothing of values as they were before a rewrite is left in the file.
 
     It may have been cut off, so each opening asks for it again.  Raises sqlite3.Error, as where the disk is full.
     """

@@ -46,7 +46,7 @@ SECRET = re.compile("spyweb_[0-9a-f]{32}", re.IGNORECASE)
 
 
 def spells_a_secret(sql: str) -> bool:
-    """Whether a statement spells a name that only the views may use; SQLite has no other way to write one."""
+    """Return whether a statement spells a name that only the views may use; SQLite has no other way to write one."""
     return SECRET.search(sql) is not None
 
 

@@ -75,12 +75,12 @@ class Session:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it can be closed and no run would notice."""
+        """Return whether it can be closed and no run would notice."""
         return not self.calls and self.in_transaction is None and not (self.runs and self.has_state)
 
     @property
     def is_fresh(self) -> bool:
-        """Whether there is no process, and so no transaction."""
+        """Return whether there is no process, and so no transaction."""
         return self._process is None
 
     def is_free_for(self, run: RunId) -> bool:
