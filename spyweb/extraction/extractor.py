@@ -1,4 +1,4 @@
-"""The daemon's door to the extractor: it queues pages and selectors, and runs the processes that take them.
+"""The daemon's side of the extractor: it queues pages and selectors, and runs the processes that take them.
 
 There is no process until the first page comes, then one, two when there is work for two, and one more for each slow
 page.  A page that takes long, crashes its process or fills its memory costs that process, which is replaced; pages that

@@ -28,7 +28,7 @@ from spyweb.store.sqlite.pending_writes import PendingWrites
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# A batch holds the connection for about 5 us an op, and as many commits when it must be run again.
+# A batch holds the connection for a moment for each op, and as many commits when it must be run again.
 BATCH_LIMIT = 512
 STEPS_OF_PROGRESS = 1_000_000  # of SQLite's machine, between two signs of life: below 0.1 s
 
