@@ -11,7 +11,7 @@ AT_ONCE = frozenset({"daemon.default_interval", "state.history"})
 
 
 def waiting_for_a_start(before: Settings, now: Settings) -> list[str]:
-    """The names of those that differ, as they are written in the file."""
+    """Return the names of those that differ, as they are written in the file."""
     return [
         name
         for section in SECTIONS

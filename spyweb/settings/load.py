@@ -217,7 +217,7 @@ def _named(key: str, value: object, origin: str, name: str) -> SettingsSource:
 
 
 def _from_text(variable: str, value: str) -> object:
-    """A variable's text as the value it stands for; what it can't be is left for the reader to refuse."""
+    """Return a variable's text as the value it stands for; what it can't be is left for the reader to refuse."""
     if variable == "SPYWEB_DISABLE_SERVER":
         return value.lower() in _NO if value.lower() in (*_YES, *_NO) else value
     if variable == "SPYWEB_LOG":
@@ -340,7 +340,7 @@ def _cores() -> int:
 
 
 def machine_timezone(environ: Mapping[str, str]) -> str:
-    """The machine's own zone by its name, or UTC."""
+    """Return the machine's own zone by its name, or UTC."""
     names = (environ.get("TZ", "").removeprefix(":"), _linked_zone(), _written_zone())
     return next((name for name in names if name and is_timezone(name)), "UTC")
 

@@ -164,7 +164,7 @@ def unknown(kind: str, name: str, known: Collection[str]) -> str:
 
 
 def nearest(name: object, known: Iterable[str] | Names) -> str:
-    """`; did you mean "timeout"?`, or nothing."""
+    """Return `; did you mean "timeout"?`, or nothing."""
     if not isinstance(name, str):
         return ""
     names = known if isinstance(known, Names) else Names(known)

@@ -42,8 +42,9 @@ class _Text:
 
     @cached_property
     def lines(self) -> Mapping[Path, int]:
-        """Each key's path and its first line: found once, because a file of a thousand jobs may have a thousand
-        problems."""
+        """Return each key's path and its first line, found once: a file of a thousand jobs may have a thousand
+        problems.
+        """
         return dict(reversed(list(_found(self._text.splitlines(), self._first_line))))
 
 

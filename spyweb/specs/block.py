@@ -37,7 +37,7 @@ class Block:
 
 
 def read_block(source: bytes, file: str) -> Block | Problem:
-    """The block, or what is wrong with it as a whole."""
+    """Return the block, or what is wrong with it as a whole."""
     for start, end in _leading_comments(source):
         marker = _MARKER.fullmatch(source[start:end].rstrip())
         if marker is None:

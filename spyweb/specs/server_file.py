@@ -25,7 +25,7 @@ class ServerFile:
 
 
 def find_server(root: Path) -> ServerFile | Problem | None:
-    """Reads files and runs nothing.  None where the project has no server."""
+    """Find the server's files, running nothing; None where the project has no server."""
     source = _read(root, INIT)
     return ServerFile(source) if isinstance(source, bytes) else source
 

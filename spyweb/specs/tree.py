@@ -46,7 +46,7 @@ class Notes:
 
 
 def find_job_files(root: Path, notes: Notes) -> Iterator[JobPlace]:
-    """Every file below jobs/ that wants to be a job, in the order of their names."""
+    """Return every file below jobs/ that wants to be a job, in the order of their names."""
     if not is_there(root / FOLDER):
         if not has_list(root):
             reason = f"there is no such folder in {root}; make it and drop a NAME.lua file into it"
@@ -89,7 +89,7 @@ def read_source(root: Path, file: str) -> bytes | Problem:
 
 
 def read_list(root: Path) -> TomlTable | Problem:
-    """The jobs of one file; no table where there is no such file."""
+    """Return the jobs of one file; no table where there is no such file."""
     if not has_list(root):
         return TomlTable(file=LIST)
     try:

@@ -200,18 +200,18 @@ def try_to_lock(path: Path) -> int:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        told = os.pread(file, 4096, 0)
+        text = os.pread(file, 4096, 0)
         os.close(file)
-        raise LockHeld(path.parent, describe(told)) from error
+        raise LockHeld(path.parent, describe(text)) from error
     except BaseException:
         os.close(file)
         raise
     return file
 
 
-def describe(told: bytes, *, with_project: bool = False) -> str:
+def describe(text: bytes, *, with_project: bool = False) -> str:
     try:
-        holder = msgspec.json.decode(told, type=Holder)
+        holder = msgspec.json.decode(text, type=Holder)
     except msgspec.DecodeError:  # it has only just been taken
         return "another spyweb"
     return f"{holder}, of the project {holder.root}" if with_project else str(holder)

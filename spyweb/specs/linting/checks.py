@@ -102,9 +102,9 @@ def find_idle(text: LuaText) -> Idle | None:
         return None
     shown = [name.decode()[:_SHOWN_LENGTH] for name in list(names)[:_SHOWN]]
     told = ", ".join(shown) + (", …" if len(names) > _SHOWN else "")
-    wish = "the global function run, and this one is local" if b"run" in names else "the global function run(ctx)"
+    wanted = "the global function run, and this one is local" if b"run" in names else "the global function run(ctx)"
     line = line_at(code, next(iter(names.values())).offset)
-    return Idle(line, f"a run of this file does nothing: it only defines {told}; spyweb calls {wish}")
+    return Idle(line, f"a run of this file does nothing: it only defines {told}; spyweb calls {wanted}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,10 +69,10 @@ def _refuse_shorter(path: Path, log: Log) -> None:
     page_size = 65_536 if page_size == 1 else page_size
     if not page_size or _u32(header, 24) != _u32(header, 92):  # the size is not in the header
         return
-    there, told = path.stat().st_size // page_size, _u32(header, 28)
-    missing = told - there
-    if missing > 0 and 2 * len({page for page in log.pages() if there < page <= told}) < missing:
-        raise StoreIncomplete(path, f"has {there} of its {told} pages", files_of(path))
+    there, stated = path.stat().st_size // page_size, _u32(header, 28)
+    missing = stated - there
+    if missing > 0 and 2 * len({page for page in log.pages() if there < page <= stated}) < missing:
+        raise StoreIncomplete(path, f"has {there} of its {stated} pages", files_of(path))
 
 
 class Frame(NamedTuple):
@@ -126,8 +126,8 @@ class Log:
         """Whether the first frame does not hold, though a whole transaction and the beginning of another follow: what
         was acknowledged was on the disk before.  A single one may be what a power cut tore."""
         frame = self._read(LOG_HEADER, FRAME_HEADER + self._page_size)
-        told = self._checksum(frame[:8] + frame[FRAME_HEADER:], _pair(self._header, 24))
-        if told == _pair(frame, 16):
+        checksum = self._checksum(frame[:8] + frame[FRAME_HEADER:], _pair(self._header, 24))
+        if checksum == _pair(frame, 16):
             return False
         current = [frame.commits for frame in self._frames() if frame.salts == self._header[16:24]]
         return any(current[:-1])

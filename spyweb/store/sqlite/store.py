@@ -236,7 +236,7 @@ def connect_to(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def set_up_writing(connection: sqlite3.Connection, durability: Durability) -> None:
-    """The journal mode first: it is stored in the file, and the others count from there on."""
+    """Set the journal mode first: it is stored in the file, and the others count from there on."""
     # Readers and the writer do not wait for each other, and a commit is one append.
     connection.execute("PRAGMA journal_mode = WAL")
     # FULL: the log is on the disk before a write is acknowledged.  NORMAL: at the next checkpoint.
