@@ -85,7 +85,7 @@ def test_only_a_failing_store_counts_as_a_storage_error(project: Project) -> Non
     project.job("wrong", 'pcall(require, "nothing") pcall(store_set, {}, 1)')
     with project.daemon():
         project.result("wrong")
-        assert '"storage_errors": 0' in project.spyweb("health", "-o", "json").stdout
+        assert project.daemon_client().health().storage_errors == 0
 
 
 def test_an_edit_is_picked_up_without_a_restart_and_a_broken_one_is_not(project: Project) -> None:
@@ -212,11 +212,11 @@ def test_a_paused_job_stays_paused_over_a_restart(project: Project) -> None:
     project.job("tick", "return 1", 'every = "1s"')
     with project.daemon() as daemon:
         project.ended("tick")
-        project.spyweb("pause", "tick")
+        project.daemon_client().pause(JobId("tick"))
         daemon.stop()
     with project.daemon():
         assert project.shown("tick").state == "paused"
-        project.spyweb("resume", "tick")
+        project.daemon_client().resume(JobId("tick"))
         project.ended("tick", 2)
 
 
