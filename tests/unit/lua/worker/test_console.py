@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ class FakeSender(Sender):
         self.posted: list[object] = []
         self.flushes = 0
         self.flushed = float("inf")  # just now, for ever
-        self.on_flush = lambda: None
+        self.on_flush: Callable[[], object] = int
 
     def post(self, message: Any) -> None:
         self.posted.append(message)
@@ -69,7 +70,7 @@ def test_a_flood_of_a_slow_vm_leaves_the_reserve_to_the_others(console: Console,
     sender.on_flush = waiting.set
     heavy.start()
     assert waiting.wait(10)
-    sender.on_flush = lambda: None
+    sender.on_flush = int
 
     emit(console, hosting(), RESERVE)
     assert len(sender.posted) == wire.LOG_CREDIT
