@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """What answers in Lua, and what keeps it what the files say."""
+    """The endpoints of a daemon, and what keeps them what the files say."""
 
     endpoints: Endpoints
     reloader: ServerReloader

@@ -1,4 +1,4 @@
-"""What SIGINT, SIGTERM and SIGHUP do to the program: while it is loaded, and once the daemon serves.
+"""Handle SIGINT, SIGTERM and SIGHUP: while the program is loaded, and once the daemon serves.
 
 Loading takes a second on a busy machine, and there is nothing to take down yet.  These functions are called before
 anything else is imported.

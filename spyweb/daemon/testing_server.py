@@ -36,7 +36,7 @@ SPARES = 2  # VMs that are ready for the next requests
 
 @dataclass(slots=True)
 class HandlerLog:
-    """Who hears what handlers log: the test that runs now."""
+    """Hands what handlers log to the test that runs now."""
 
     log: JobLog = unheard
 
@@ -49,7 +49,7 @@ class HandlerLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectCatalogue:
-    """What the built-in addresses show: the project's jobs, none of which runs, and the tests' own records."""
+    """The built-in addresses under test: the project's jobs, none of which runs, and the tests' own records."""
 
     specs: Sequence[JobSpec]
     kept: Records

@@ -43,7 +43,7 @@ async def open_extractor(clock: Clock, *, limit: float = LIMIT) -> AsyncIterator
 
 
 class ExtractionQueue:
-    """What waits for a process: selectors to be checked first, then pages, in turns between their jobs.
+    """The requests that wait for a process: selectors to be checked first, then pages, in turns between their jobs.
 
     A job has at most half of the processes that take pages, and never the last one beside another that it has: a job
     with slow pages holds up no other.

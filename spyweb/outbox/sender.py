@@ -38,7 +38,7 @@ PATIENCE = 5.0  # seconds before the store is asked again after it refused
 
 
 class AttemptResult(NamedTuple):
-    """What one attempt came to; no failure means that the message has arrived."""
+    """The result of one attempt; no failure means that the message has arrived."""
 
     message: QueuedMessage
     failure: DeliveryFailure | None

@@ -49,7 +49,7 @@ HostFor = Callable[[LiveJob, Run, Observer | None], OpDispatcher]
 
 
 class Monitors(Protocol):
-    """What carries out the runs of monitor jobs; the monitors are a floor above."""
+    """Carries out the runs of monitor jobs, a floor above."""
 
     async def run(self, job: LiveJob, run: Run, host: OpDispatcher, ctx: Mapping[str, object]) -> Ending: ...
 

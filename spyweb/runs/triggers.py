@@ -36,7 +36,7 @@ BEHIND_ALL = (1 << 63) - 1  # greater than the id of any change
 
 @dataclass(slots=True)
 class Handout:
-    """What comes of one page of changes, to be committed as a whole."""
+    """The outcome of one page of changes, to be committed as a whole."""
 
     rooms: dict[JobId, int]  # runs of each job that may still be claimed
     starts: list[tuple[LiveJob, Trigger]] = field(default_factory=list)
@@ -99,7 +99,7 @@ class Triggers:
             self._woken.set()
 
     def _has_room_again(self, job_id: JobId) -> bool:
-        """Whether a job's runs have ended before it was found full, so that none may be left that would say so."""
+        """Return whether a job's runs have ended before it was found full: then none may be left that would say so."""
         job = self._live.find(job_id)
         return job is not None and job.queue.room_for_caused >= REFILL
 

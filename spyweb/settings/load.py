@@ -94,7 +94,9 @@ def load_settings(root: Path, *, environ: Mapping[str, str], flags: Mapping[str,
 def examine_settings(
     root: Path, *, environ: Mapping[str, str], flags: Mapping[str, object]
 ) -> tuple[Settings, list[Problem]]:
-    """As `load_settings`, but with everything that is wrong beside settings that have the default in its place."""
+    """Load settings as `load_settings` does, but return what is wrong beside settings that have the default in its
+    place.
+    """
     problems: list[Problem] = []
     file = _read_file(root, problems)
     sections = _Sections(file, environ, flags, problems)

@@ -1,4 +1,4 @@
-"""Who may open what: the data directory is its owner's alone, and whoever may not enter is told whose it is."""
+"""Keep the data directory its owner's alone, and tell whoever may not enter whose it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be asked of a store's outbox: messages to the world, kept until they have arrived."""
+"""The outbox of a store: messages to the world, kept until they have arrived."""
 
 from __future__ import annotations
 

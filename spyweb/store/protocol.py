@@ -1,4 +1,4 @@
-"""What the rest of spyweb may ask of a store.  Every write is acknowledged only once it is committed.
+"""The store as the rest of spyweb sees it.  Every write is acknowledged only once it is committed.
 
 Calls return futures rather than being coroutines: an op hands the future straight to the run that waits for it,
 which saves a task for each.  A cancelled future whose write has not begun is dropped; after that the write

@@ -1,4 +1,4 @@
-"""What may be asked of a store's records: what monitor jobs have found, and what they have seen."""
+"""The records of a store: what monitor jobs have found, and what they have seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be asked of a store's entries, locks and change events.
+"""The entries, locks and change events of a store.
 
 Every call gives a future, done once what it wrote is committed.  A read of a key sees every write of that key that
 was asked for before it; a question about many keys sees every write that was asked for before it.
@@ -211,7 +211,7 @@ class Values(Protocol):
         order: Order = Order.KEY,
         largest: int | None = None,
     ) -> Future[T]:
-        """What `into` makes of the live entries whose keys begin so, from the key `least` on: a list, say.
+        """Return what `into` makes of the live entries whose keys begin so, from the key `least` on: a list, say.
 
         It takes as many as it wants.  It is called on the store's own thread: very many do not hold up the loop.
         """

@@ -60,7 +60,7 @@ SOCKET_ROUTES = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What a project adds to the server."""
+    """The parts that a project adds to the server."""
 
     endpoints: Endpoints | None = None
     ui: Path | None = None  # the folder; it may come and go

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
 
 from tests.fakes.repository import read
@@ -14,6 +15,9 @@ PAGE = read("docs/architecture.md")
 _PICTURE = re.compile(r"```mermaid\n(.*?)```", re.DOTALL)
 _ARROW = re.compile(r"^\s*(\w+) --> ([\w &]+?)\s*$", re.MULTILINE)
 _FILE = re.compile(r"`([a-z_]+(?:/[a-z_]+)*\.(?:py|lua|sql))(?:: ([\w.]+))?`")
+
+# How a docstring does not begin: without a subject and a verb, its first line does not stand alone.
+_LEANS_ON_THE_NAME = re.compile(r"(?:What|Of|Those|Whoever|Whether|Also|Who|Less|Likewise|As (?:`|if |before))\b")
 
 
 def drawn_arrows() -> set[tuple[str, str]]:
@@ -60,3 +64,39 @@ def _functions(tree: ast.AST, within: str = "") -> Iterator[str]:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield f"{within}{node.name}"
             yield from _functions(node, f"{within}{node.name}.")
+
+
+def test_a_class_name_is_given_once() -> None:
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for file, tree in _modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(file)
+    assert {name: files for name, files in found.items() if len(files) > 1} == {}
+
+
+def test_the_first_line_of_a_docstring_stands_alone() -> None:
+    """It has a subject and a verb, is an imperative, or names the thing: it does not go on from the name above."""
+    leaning = [f"{file}: {name}: {first}" for file, name, first in _first_lines() if _LEANS_ON_THE_NAME.match(first)]
+    assert leaning == []
+
+
+def _first_lines() -> Iterator[tuple[str, str, str]]:
+    for file, tree in _modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node)
+                if text and not _is_for_script_authors(file, node):
+                    yield file, getattr(node, "name", "module"), text.splitlines()[0]
+
+
+def _is_for_script_authors(file: str, node: ast.AST) -> bool:
+    """Return whether this is an op: its docstring is its line in the reference, behind its name."""
+    decorated = getattr(node, "decorator_list", ())
+    names = {getattr(getattr(each, "func", each), "id", "") for each in decorated}
+    return file.startswith("ops/") and bool(names & {"op", "positional"})
+
+
+def _modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        yield str(path.relative_to(SOURCE)), ast.parse(path.read_text(encoding="utf-8"))

@@ -1,1 +1,1 @@
-"""What runs in an extractor process: the only place that speaks to selectolax."""
+"""The code of an extractor process: the only place that speaks to selectolax."""

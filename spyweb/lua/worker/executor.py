@@ -36,7 +36,7 @@ _BEFORE = {
 
 
 class ThreadState(Struct, kw_only=True):
-    """What a thread that steps VMs knows of itself."""
+    """The state of one thread that steps VMs."""
 
     ident: int
     slot: int  # of the shared memory, where it writes which run it steps

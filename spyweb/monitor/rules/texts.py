@@ -21,7 +21,7 @@ _TAG = re.compile(r"\{([^{}\n]+)\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationSubject:
-    """What a notification is about, for the tags in its texts."""
+    """The subject of a notification, for the tags in its texts."""
 
     job_name: str
     url: str

@@ -1,4 +1,4 @@
-"""What sloth-runner kept in SQLite, as entries; and how the database of another program is read.
+"""Read the databases of other programs, and what sloth-runner kept in SQLite as entries.
 
 The files are only read.  Their layouts are told apart by their tables and columns, not by a version.  A row that can't
 be read raises Refused with its key: what is imported is everything or nothing.
@@ -28,7 +28,7 @@ Plain = object
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignEntries:
-    """What was found in another program's database."""
+    """The entries that were found in another program's database."""
 
     items: tuple[PortableEntry, ...]
     expired: int  # rows that were left out because their moment had passed

@@ -138,7 +138,7 @@ def roll_back_if_possible(connection: sqlite3.Connection) -> None:
 
 
 class Damage:
-    """Whether a database has been found damaged since it was opened; one for all its connections.
+    """The damage that was found in a database since it was opened, if any; one for all its connections.
 
     Then nothing more is written: it would make the damage worse, and some of it could not be read again.
     """

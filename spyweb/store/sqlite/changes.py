@@ -1,4 +1,4 @@
-"""What a transform does to an entry, decided the same way for every store: no store is touched here.
+"""Decide what a transform does to an entry, the same way for every store: no store is touched here.
 
 An expired entry is absent: what is written over it is a new entry, and those who watch for it hear that it expired.
 """
@@ -37,7 +37,7 @@ class ChangeNote(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What is to be done for a decision."""
+    """The changes that a decision asks for."""
 
     result: object
     changes: bool = False
@@ -88,7 +88,7 @@ def decide(context: EntryContext, row: Row | None, change: Transform, last_versi
 
 
 def decide_on(context: EntryContext, live: Row | None, change: Transform) -> Put | Drop | Leave:
-    """What nobody asks for is not read: a value that is damaged can be written over, or deleted."""
+    """Decide, reading only what is asked for: a value that is damaged can be written over, or deleted."""
     if isinstance(change, Replacement):
         return change.decide()
     if isinstance(change, Blind):

@@ -31,7 +31,7 @@ _sync = getattr(os, "fdatasync", os.fsync)  # as SQLite's own
 
 
 class Checkpoints:
-    """Of a database that is open.  The first one starts the thread and opens the connection: few daemons need any."""
+    """Checkpoints an open database.  The first one starts the thread and opens the connection: few daemons need any."""
 
     def __init__(
         self,

@@ -109,7 +109,9 @@ def clear_row(connection: sqlite3.Connection, clearing: Clearing, key: bytes) ->
 
 
 def record_end(connection: sqlite3.Connection, context: EntryContext, kind: ChangeKind, effects: WriteEffects) -> None:
-    """Of an entry that is about to be deleted.  One by one: the values of a slice may not fit into memory together."""
+    """Record the end of an entry about to be deleted, one by one: the values of a slice may not fit into memory
+    together.
+    """
     row = find_row(connection, context.namespace, context.key)
     record_effects(connection, context, Effect(None, replaced=row, notes=(ChangeNote(kind, row, None),)), effects)
 

@@ -59,7 +59,7 @@ WHOLE_NUMBER = re.compile(rb"([+-]?)(?=[0-9])0*+([0-9]{0,19})")
 
 @dataclass(frozen=True, slots=True)
 class WriteEffects:
-    """What a write leaves behind beside the entry."""
+    """The things that a write leaves behind beside the entry."""
 
     wanted: JobsByKind = field(default_factory=dict)
     history: HistoryRule | None = None

@@ -1,4 +1,4 @@
-"""What SQLite's errors mean to the rest of spyweb: the one place that translates them."""
+"""Translate SQLite's errors for the rest of spyweb: this is the one place that does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a database that is open still lies where it was opened, with all of its log.
+"""Check that a database that is open still lies where it was opened, with all of its log.
 
 What is written to a file that somebody has removed, or put another in the place of, is lost with the process.  SQLite
 looks for that only where it keeps a rollback journal (SQLITE_READONLY_DBMOVED), not in WAL mode.  Where the log was

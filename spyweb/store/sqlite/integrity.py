@@ -123,8 +123,9 @@ class Log:
         )
 
     def _has_lost_commits(self) -> bool:
-        """Whether the first frame does not hold, though a whole transaction and the beginning of another follow: what
-        was acknowledged was on the disk before.  A single one may be what a power cut tore."""
+        """Return whether acknowledged commits are missing: the first frame does not hold, though a whole transaction
+        and the beginning of another follow.  A single one may be what a power cut tore.
+        """
         frame = self._read(LOG_HEADER, FRAME_HEADER + self._page_size)
         checksum = self._checksum(frame[:8] + frame[FRAME_HEADER:], _pair(self._header, 24))
         if checksum == _pair(frame, 16):

@@ -30,7 +30,7 @@ def nobody_lives(run: RunId) -> bool:
 
 
 class Holdings:
-    """What the runs of this daemon hold, at most: so that ending a run that holds nothing costs nothing."""
+    """The locks that the runs of this daemon hold, at most: so that ending a run that holds nothing costs nothing."""
 
     def __init__(self) -> None:
         self._names: dict[RunId, set[bytes]] = {}

@@ -1,4 +1,4 @@
-"""What SQLite notes about the log of a database that is open, in the -shm file (sqlite.org/walformat.html)."""
+"""Read what SQLite notes about the log of a database that is open, in the -shm file (sqlite.org/walformat.html)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOG_HEADER, FRAME_HEADER = 32, 24  # bytes
 
 
 class LogIndex:
-    """Of a database whose connections are open: whoever closes it before them lets go of their locks."""
+    """The index of an open database's log: whoever closes it before the connections lets go of their locks."""
 
     def __init__(self, path: Path) -> None:
         self._file = -1  # there is none, as where SQLite keeps it in memory

@@ -1,4 +1,4 @@
-"""Who wants to hear of which changes.  Each write asks, so it must cost nothing where nobody does.
+"""The jobs and clients that want to hear of changes.  Each write asks, so it must cost nothing where nobody does.
 
 Jobs watch: a change is kept for them (events.py).  Subscribers listen: they are told from memory, after the commit, and
 nothing is written for it.

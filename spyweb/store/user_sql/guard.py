@@ -1,4 +1,4 @@
-"""What the SQL of scripts may touch: their own tables, and of the engine's database three views and nothing else.
+"""Limit what the SQL of scripts may touch to their own tables, and three views of the engine's database.
 
 SQLite asks `Guard.authorize` about every step of a statement while it compiles it.  It names the view, or the
 subquery, that a step comes from; since a script can give a subquery any name, the engine's tables are read in one whose
