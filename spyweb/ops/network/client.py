@@ -48,14 +48,14 @@ ABOUT_THE_BODY = ("Content-Type", "Content-Encoding", "Content-Language", "Conte
 REPEATABLE = ("GET", "HEAD")
 
 Hop = aiohttp.ClientMiddlewareType
-SocksDoor = Callable[[URL], AbstractAsyncContextManager[aiohttp.ClientSession]]
+OpenSocksSession = Callable[[URL], AbstractAsyncContextManager[aiohttp.ClientSession]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class OutboundSessions:
     """Ways out other than the session."""
 
-    socks: SocksDoor
+    socks: OpenSocksSession
     prober: Prober
     tls: ssl.SSLContext | None  # whom to trust; None: whom this machine trusts
 
@@ -63,13 +63,15 @@ class Doors:
 class HttpClient:
     """Http over the network.  Made by `open_client`."""
 
-    def __init__(self, session: aiohttp.ClientSession, settings: HttpSettings, clock: Clock, doors: Doors) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, settings: HttpSettings, clock: Clock, sessions: OutboundSessions
+    ) -> None:
         self._session = session
         self._settings = settings
         self._clock = clock
-        self._socks = doors.socks
-        self._prober = doors.prober
-        self._tls = doors.tls
+        self._socks = sessions.socks
+        self._prober = sessions.prober
+        self._tls = sessions.tls
 
     @property
     def settings(self) -> HttpSettings:
@@ -281,7 +283,7 @@ def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aio
     )
 
 
-def socks_door(settings: HttpSettings, resolver: Resolver) -> SocksDoor:
+def socks_sessions(settings: HttpSettings, resolver: Resolver) -> OpenSocksSession:
     """Open a session through a SOCKS proxy for one request, so that nothing of it is kept."""
     room = asyncio.Semaphore(MOST_THROUGH_SOCKS)
 
@@ -310,11 +312,11 @@ async def open_client(
     )
     try:
         async with make_session(connector, settings) as session:
-            doors = Doors(
-                socks=socks_door(settings, resolver),
+            sessions = OutboundSessions(
+                socks=socks_sessions(settings, resolver),
                 prober=Prober(resolver, deny_private=settings.deny_private),
                 tls=tls,
             )
-            yield HttpClient(session, settings, clock, doors)
+            yield HttpClient(session, settings, clock, sessions)
     finally:
         await resolver.close()

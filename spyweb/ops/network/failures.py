@@ -31,7 +31,7 @@ _KINDS: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
 
 @contextmanager
 def translated(fetch: Fetch) -> Iterator[None]:
-    """The door: foreign errors leave as FetchError."""
+    """Translate the errors of foreign libraries into FetchError."""
     try:
         yield
     except FetchError as error:
