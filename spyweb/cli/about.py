@@ -1,4 +1,4 @@
-"""`spyweb version`, and the commands that other programs of this kind have and this one has not."""
+"""`spyweb version`, and answers to commands that similar programs have and spyweb lacks."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def check(
 
     Every problem in every file, with file, line and reason.  Runs no job.
     """
-    from spyweb.daemon.check import check_project  # every other command does without the machine room
+    from spyweb.daemon.check import check_project  # every other command does without the engine
 
     output.hush_parts()
     problems = asyncio.run(check_project(root_of(context)))

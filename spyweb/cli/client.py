@@ -1,4 +1,4 @@
-"""The daemon's socket, seen from a command: plain blocking HTTP on the standard library."""
+"""A client of the daemon's socket for the commands: blocking HTTP, on the standard library alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spyweb.web.address import find_socket
 if TYPE_CHECKING:
     from spyweb.views.health import Health
 
-PATIENCE = 30.0  # seconds for an answer; a daemon answers in milliseconds
+PATIENCE = 30.0  # seconds for an answer: one that takes longer comes from a daemon that hangs
 NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)  # no daemon listens there
 BUSY = "the daemon is there, but takes no connection: it is held up, or has no file descriptor left"
 ERROR = b'{"error":'  # how a line begins that is no part of the answer
@@ -39,7 +39,7 @@ class RecordsPage(msgspec.Struct):
 
 
 class UnixConnection(http.client.HTTPConnection):
-    """HTTP over a socket that is a file."""
+    """An HTTP connection over a Unix socket."""
 
     def __init__(self, path: Path, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
@@ -52,7 +52,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def find_daemon(data_dir: Path) -> DaemonClient | None:
-    """The daemon that listens there; None when none does.  Raises NoAccess when it is somebody else's."""
+    """Return a client of the daemon that listens there, or None.  Raises NoAccess when it is somebody else's."""
     try:
         path = find_socket(data_dir)
         with contextlib.closing(UnixConnection(path, PATIENCE)) as connection:
@@ -69,7 +69,7 @@ def find_daemon(data_dir: Path) -> DaemonClient | None:
 
 
 class DaemonClient:
-    """A running daemon."""
+    """Asks a running daemon over its socket."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -112,7 +112,7 @@ class DaemonClient:
         self.ask("POST", _of_job(job, "resume"), dict[str, object])
 
     def run_once(self, job: JobId, watch: Callable[[RunEvent], None], *, debug: bool = False) -> RunEnded:
-        """Run a job by hand; whoever watches is told each log line as it comes, then its end."""
+        """Run a job by hand; call `watch` with each log line as it comes, then with the run's end."""
         target = _of_job(job, "run")
         with self._answer("POST", f"{target}?debug=1" if debug else target, timeout=None) as answer:
             for event in map(_event, self._lines(answer)):
@@ -122,12 +122,12 @@ class DaemonClient:
         raise Refused(f"{self.cut_off('the run had ended')}: `spyweb runs` tells what became of it")
 
     def ask(self, method: str, target: str, kind: type[T], *, body: Body = None, timeout: float | None = PATIENCE) -> T:
-        """One question whose answer is of a known kind."""
+        """Send one request, and return its answer decoded as this type."""
         with self._answer(method, target, timeout=timeout, body=body) as answer, self._clear_words():
             return msgspec.json.decode(answer.read(), type=kind)
 
     def lines(self, target: str, *, timeout: float | None = PATIENCE) -> Iterator[bytes]:
-        """An answer of one JSON object a line.  Raises Refused at a line that is an error."""
+        """Yield an answer line by line, a JSON object each.  Raises Refused at a line that is an error."""
         with self._answer("GET", target, timeout=timeout) as answer:
             for line in self._lines(answer):
                 if line.startswith(ERROR):
@@ -152,7 +152,7 @@ class DaemonClient:
             yield answer
 
     def _lines(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:
-        """A generator, so that an error of whoever takes the lines is not taken for the daemon's."""
+        """Yield the lines in a generator, so that an error of its caller is not taken for one of the daemon."""
         with self._clear_words():
             yield from answer
 
@@ -170,7 +170,7 @@ class DaemonClient:
             raise _other_version(error) from error
 
     def cut_off(self, before: str) -> str:
-        """Say why an answer broke off: one that is cut off looks like one that is over."""
+        """Say why an answer broke off: without that, a truncated answer looks like a complete one."""
         try:
             with contextlib.closing(UnixConnection(self._path, PATIENCE)) as connection:
                 connection.connect()

@@ -1,4 +1,4 @@
-"""`spyweb debug`: a run with everything that is known of it; of a monitor job, what it would find."""
+"""`spyweb debug`: run a job and show everything that is known of the run; of a monitor job, what it would find."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def debug(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> 
 
 
 class DebugScreen(RunScreen):
-    """A run as it goes; times count from the first line."""
+    """Shows a debug run as it goes; times count from the first line."""
 
     def __init__(self) -> None:
         self._first_ms: int | None = None

@@ -1,4 +1,4 @@
-"""`spyweb health`: whether the daemon makes progress."""
+"""`spyweb health`: say whether the daemon makes progress."""
 
 from __future__ import annotations
 

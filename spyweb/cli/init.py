@@ -1,4 +1,4 @@
-"""`spyweb init`: a small project that works as it is."""
+"""`spyweb init`: make a small project that works as it is."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def init(
 
 
 def editor_files() -> dict[str, bytes]:
-    """Return what lua-language-server and Taplo read, by the name of the file."""
+    """Return the files that lua-language-server and Taplo read, by name."""
     from spyweb.cli.schema import config_schema, job_schema
     from spyweb.reference.definitions import definitions
 
@@ -77,7 +77,7 @@ def editor_files() -> dict[str, bytes]:
 
 
 def make_project(root: Path, made: dict[str, bytes], for_editors: Mapping[str, bytes]) -> None:
-    """All of it, or nothing.  Raises Refused when a file is there already, NoAccess when one can't be made.
+    """Write all files or none.  Raises Refused when a file is there already, NoAccess when one can't be made.
 
     What is there of the files for editors is somebody's own and stays; those that are made are added to `made`.
     """

@@ -1,4 +1,4 @@
-"""`spyweb jobs` and `spyweb next`: what there is, and when it is due."""
+"""`spyweb jobs` and `spyweb next`: list the jobs, and when each is due."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _last_cells(last: LastRun | None, now_ms: int) -> tuple[str, str]:
 
 
 def describe_last(last: LastRun) -> str:
-    """Return what the list of jobs says of the latest run: what asks for attention goes first."""
+    """Describe the latest run for the list of jobs: what asks for attention goes first."""
     details = describe_details(replace(last, note=""))
     return "; ".join(filter(None, (describe_storage_errors(last.storage_errors), last.note, details)))
 
@@ -106,7 +106,7 @@ def since(ms: int) -> str:
 
 
 def rounded(ms: int) -> str:
-    """Round a duration to what a person reads at a glance: nobody wants the milliseconds of next week."""
+    """Round a duration to what a person reads at a glance."""
     ms = max(0, ms)
     grain = next(size for limit, size in _GRAINS if ms < limit)
     return format_duration(ms // grain * grain)

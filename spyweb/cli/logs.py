@@ -1,4 +1,4 @@
-"""`spyweb logs`: what a job's script logged.  Reads the file itself: a daemon need not run."""
+"""`spyweb logs`: show what a job's script logged.  Reads the file itself: a daemon need not run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def logs(
 
 
 def _trouble(view: JobView) -> str:
-    """Return what the script could not log by itself: why its file is not taken, or why its latest run failed."""
+    """Describe what the script could not log by itself: why its file does not load, or why its latest run failed."""
     if view.error:
         return f"its file is not taken as it is: {view.error}"
     last = view.last
@@ -67,7 +67,7 @@ def _trouble(view: JobView) -> str:
 
 
 def _show(lines: list[str], form: Format, *, following: bool) -> None:
-    """As JSON one array; with -f, which has no end, one string a line."""
+    """Print the lines: in JSON one array, or with -f, which has no end, one string a line."""
     if form is Format.JSON and not following:
         output.show_json(lines)
         return
@@ -88,7 +88,7 @@ async def _follow(path: Path, form: Format, look_elsewhere: Callable[[], Sequenc
 
 
 def _latest_runs(project: Project, job: JobId) -> Sequence[Run]:
-    """Newest first.  Raises Refused where no daemon runs: nothing else does then."""
+    """Return the latest runs, newest first.  Raises Refused where no daemon runs: then no job does either."""
     daemon = project.find_daemon()
     if daemon is None:
         raise Refused("no daemon runs")
@@ -96,7 +96,7 @@ def _latest_runs(project: Project, job: JobId) -> Sequence[Run]:
 
 
 class Failures:
-    """The runs of a job that fail from now on, as lines between those that it logs."""
+    """Finds the runs of a job that fail from now on, and formats them as lines of its log."""
 
     def __init__(self, ask: Callable[[], Sequence[Run]]) -> None:
         self._ask = ask
@@ -118,7 +118,7 @@ class Failures:
 
 
 def _failure_line(run: Run) -> str:
-    """Write it as a line of the log is written."""
+    """Format a failed run like a line of the log."""
     fate = FATES[run.outcome] if run.outcome else ""
     at = datetime.fromtimestamp((run.ended_ms or 0) / 1000, tz=UTC).isoformat(timespec="milliseconds")
     return " ".join(f"{at.removesuffix('+00:00')}Z ERROR run {run.id} {fate}: {describe_details(run)}".split())

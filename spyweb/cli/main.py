@@ -80,7 +80,7 @@ NO_WINDOWS = "spyweb does not run on Windows itself: use WSL, or the container i
 
 
 def main() -> None:
-    """Run what the words of the command line ask for, and exit with its code."""
+    """Run the command that the arguments name, and exit with its code."""
     open_standard_streams()
     if sys.platform.startswith("win"):
         output.complain(NO_WINDOWS)
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def build(words: Sequence[str] = ()) -> typer.Typer:
-    """Build the command line; where these words name a command, only that one, so that nothing else is imported."""
+    """Build the command line; where the arguments name a command, only that one, so that nothing else is imported."""
     app = typer.Typer(
         cls=_Commands,
         no_args_is_help=True,
@@ -114,7 +114,7 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
 
 
 def _named(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
-    """Return the command that the words name, behind the options of all commands, and the words after it."""
+    """Return the command that the arguments name, behind the options of all commands, and the arguments after it."""
     at = 0
     while at < len(words) and words[at].startswith("-"):
         at += 2 if words[at] == "-C" else 1
@@ -156,8 +156,8 @@ def _project(
 
 
 class _Lean:
-    """A command whose values are converted only where that is needed: typer does it with pydantic, which takes 0.1 s to
-    import, and does it to every option that nobody typed."""
+    """Converts the values of a command only where that is needed: typer does it with pydantic, which is slow to import,
+    and does it to every option that nobody typed."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -189,7 +189,7 @@ class _Group(_Lean, TyperGroup):
 
 
 class _Commands(_Group):
-    """Whose wrong usage is one line that a log can hold, like every other error."""
+    """The group of all commands; reports wrong usage in one line that a log can hold, like every other error."""
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         with _usage_told():
@@ -219,7 +219,7 @@ def _tell_usage(error: typer.TyperException) -> None:
 
 
 def _guarded(command: Callable[P, ExitCode | None]) -> Callable[P, None]:
-    """The boundary: a command's errors as lines on stderr and an exit code."""
+    """Wrap a command in the boundary that turns its errors into lines on stderr and an exit code."""
 
     @wraps(command)
     def run_command(*args: P.args, **options: P.kwargs) -> None:

@@ -1,4 +1,4 @@
-"""Answer from a project's files and its database, where no daemon does."""
+"""Answer the commands from a project's files and its database, where no daemon runs."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedJobs:
-    """The jobs as the database knows them."""
+    """Holds what the database knows of the jobs."""
 
     cursors: dict[JobId, Cursor]
     latest: dict[JobId, Run]
 
 
 class OfflineProject:
-    """The files and the database.  Reading never takes the lock; changing something does."""
+    """Reads the files and the database of a project; reading never takes the lock, changing something does."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
 
     def views(self) -> list[JobView]:
-        """The jobs by their files alone."""
+        """Return the jobs as their files alone describe them."""
         return _views(self._scanned, {})
 
     def jobs(self) -> list[JobView]:
@@ -64,7 +64,7 @@ class OfflineProject:
         return sorted(self._scanned.warnings, key=lambda warning: (warning.file, warning.line or 0))
 
     def hash_fields(self) -> dict[JobId, tuple[str, ...]]:
-        """Return by which fields each monitor job tells whether an item is new; none stands for all."""
+        """Return the fields by which each monitor job tells whether an item is new; none stands for all."""
         return {spec.id: spec.monitor.hash_fields for spec in _specs(self._scanned) if spec.monitor}
 
     def next_runs(self, job: JobId | None, count: int) -> list[NextRun]:
@@ -86,7 +86,7 @@ class OfflineProject:
         return [view_message(message) for message in found]
 
     def retry_messages(self, message: int | None) -> list[int]:
-        """The next daemon sends them as it starts."""
+        """Mark this message, or all, for the next daemon, which sends them as it starts; return their ids."""
         return self.write(lambda store: store.outbox.retry(message))
 
     def pause(self, job: JobId) -> None:
@@ -111,7 +111,7 @@ class OfflineProject:
         )
 
     def _upcoming(self, spec: JobSpec, known: RecordedJobs) -> Iterator[int]:
-        """Yield what would be due from now on if a daemon started now."""
+        """Yield the due times from now on, as if a daemon started now."""
         cursor = known.cursors.get(spec.id)
         if not spec.enabled or (cursor and cursor.paused):
             return iter(())
@@ -120,7 +120,7 @@ class OfflineProject:
         return upcoming(spec, settle(spec, due_ms, now_ms, kept_since_ms=now_ms).cursor_ms)
 
     def read(self, ask: Callable[[Store], Awaitable[T]], otherwise: T) -> T:
-        """Ask the database; before the first start there is none."""
+        """Ask the database; return `otherwise` before the first start, when there is none."""
         path = self._settings.store.path
         data_dir = self._settings.daemon.data_dir
         if data_dir.exists() and (error := no_access(data_dir)):
@@ -189,14 +189,14 @@ class OfflineProject:
 
 
 async def _set_paused(spec: JobSpec, clock: Clock, store: Store, *, paused: bool) -> None:
-    """The next daemon takes the cursor up as it stands, and records the due times in between as paused."""
+    """Pause or resume a job on record: the next daemon goes on from there, and records what was due as paused."""
     cursor = (await store.runs.cursors()).get(spec.id)
     if cursor is None or cursor.paused is not paused:
         await store.runs.record(_paused(spec, cursor, clock.now_ms(), paused=paused))
 
 
 def _paused(spec: JobSpec, cursor: Cursor | None, now_ms: int, *, paused: bool) -> Change:
-    """A job that no daemon has seen yet gets its first cursor."""
+    """Make the change that pauses or resumes a job; one that no daemon has seen yet gets its first cursor."""
     seen = Activation(cursor=cursor) if cursor else activate(spec, None, now_ms, SPREAD_MS)
     changed = replace(deactivated(seen.cursor, now_ms), paused=paused)
     return Change(cursors=[changed], skipped=seen.skipped)

@@ -14,7 +14,7 @@ MOST_ROWS = 1_000_000_000  # of an answer: SQLite takes numbers of 64 bits, and 
 
 
 def root_of(context: typer.Context) -> Path:
-    """The project that `-C` names.  Raises Refused where it is the folder one stands in, and that has been deleted."""
+    """Return the project that `-C` names.  Raises Refused where it is the current folder, and that has been deleted."""
     directory = context.find_root().params["directory"]
     try:
         return Path(directory).absolute()

@@ -1,4 +1,4 @@
-"""`spyweb outbox`: webhooks and notifications that have not arrived."""
+"""`spyweb outbox`: list webhooks and notifications that have not arrived, and retry them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def outbox(
 
 
 def _chosen(source: ProjectSource, name: str | None) -> JobId | None:
-    """A job that is gone may still have messages."""
+    """Return the id of the job whose messages are asked for, also of a deleted job: it may still have some."""
     return (find_job(source.jobs(), name) or JobId(name)) if name else None
 
 

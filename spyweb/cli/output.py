@@ -50,7 +50,7 @@ class Format(StrEnum):
 
 
 class Unwritable(OSError):
-    """An answer, or what is told about it, could not be written.  Without an errno: typer has an end of its own for
+    """Says that an answer, or a message about it, could not be written.  It has no errno: typer exits by itself at
     EPIPE."""
 
     def __init__(self, descriptor: int, error: OSError) -> None:
@@ -60,7 +60,7 @@ class Unwritable(OSError):
 
 
 class _Outlet(io.FileIO):
-    """Whose errors can't be taken for those of another file or socket."""
+    """A standard stream that raises Unwritable: its errors can't be taken for those of another file or socket."""
 
     def write(self, data: ReadableBuffer) -> int:
         try:
@@ -70,7 +70,7 @@ class _Outlet(io.FileIO):
 
 
 def prepare() -> None:
-    """Spell out what the terminal can't show, rather than fail; what can't be written at all raises Unwritable."""
+    """Make the streams spell out what the terminal can't show; what can't be written at all raises Unwritable."""
     sys.stdout, sys.stderr = _prepared(sys.stdout), _prepared(sys.stderr)
 
 
@@ -83,7 +83,7 @@ def _prepared(stream: TextIO) -> TextIO:
 
 @contextmanager
 def written() -> Iterator[None]:
-    """The boundary around everything that answers: it ends the process where nobody can be told the answer."""
+    """End the process where the answer could not be written: the boundary around everything that prints."""
     try:
         try:
             yield
@@ -106,14 +106,14 @@ def _tell_unwritable(error: Unwritable) -> ExitCode:
 
 
 def _drop(error: Unwritable) -> None:
-    """Drop what is left in the buffer: it would be written once more at the interpreter's end."""
+    """Drop what is left in the buffer: the interpreter would try to write it again as it ends."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, error.descriptor)
     os.close(nothing)
 
 
 def hush_parts() -> None:
-    """Log only errors, on stderr: what the daemon's parts log when a command runs them is not the answer."""
+    """Log only errors, on stderr: what the daemon's parts log in a command is not its answer."""
     from spyweb.logs.output import set_up  # structlog takes long to import: only commands that run those parts pay
 
     set_up(quiet=2, stream=sys.stderr)
@@ -124,7 +124,7 @@ def say(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """About the answer, not part of it."""
+    """Print a remark about the answer, on stderr."""
     print(clean(text), file=sys.stderr, flush=True)
 
 
@@ -133,7 +133,7 @@ def complain(text: str) -> None:
 
 
 def report(error: SpywebError) -> None:
-    """One line for each problem."""
+    """Print an error, one line for each problem."""
     for problem in error.problems if isinstance(error, ConfigError) else [error]:
         complain(" ".join(str(problem).splitlines()))
 
@@ -156,14 +156,14 @@ def moment(ms: int, timezone: str) -> str:
 
 
 def row_moment(ms: int, timezone: str, now_ms: int) -> str:
-    """Return a moment for a row: on a terminal without what goes without saying, elsewhere whole."""
+    """Return a moment for a row of a table: brief on a terminal, elsewhere whole."""
     from spyweb.views.jobs import describe_briefly
 
     return describe_briefly(ms, timezone, now_ms) if sys.stdout.isatty() else moment(ms, timezone)
 
 
 def show_bytes(data: bytes) -> None:
-    """A script's text: in a pipe byte for byte, on a terminal as it can be shown."""
+    """Print a script's text: in a pipe byte for byte, on a terminal as it can be shown."""
     if sys.stdout.isatty():
         say(data.decode("utf-8", "backslashreplace"))
         return
@@ -173,7 +173,7 @@ def show_bytes(data: bytes) -> None:
 
 
 def confirm(question: str) -> bool:
-    """Ask whoever sits there.  Raises Refused when nobody does."""
+    """Ask the person at the terminal.  Raises Refused when nobody is there."""
     if not sys.stdin.isatty():
         raise Refused(f"{question} There is nobody to ask here: -y goes ahead")
     print(f"{clean(question)} [y/N] ", end="", file=sys.stderr, flush=True)
@@ -182,7 +182,7 @@ def confirm(question: str) -> bool:
 
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Further]:
-    """On a terminal a bar; gives what moves it."""
+    """Show a progress bar on a terminal; yield the function that advances it."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -196,7 +196,7 @@ def progress(label: str, total: int) -> Iterator[Further]:
 
 @contextmanager
 def meter(label: str) -> Iterator[Meter]:
-    """On a terminal a bar below what is printed meanwhile; how far it goes is learnt on the way."""
+    """Show a progress bar below what is printed, on a terminal; the total is set on the way."""
     if not (sys.stderr.isatty() and sys.stdout.isatty()):
         yield Meter()
         return
@@ -208,7 +208,7 @@ def meter(label: str) -> Iterator[Meter]:
 
 
 class Meter:
-    """A progress bar: how many there are, and how many are done."""
+    """Counts what is done, of how many."""
 
     def __init__(self, show: Callable[[int, int], None] = lambda total, done: None) -> None:
         self._show = show
@@ -231,7 +231,7 @@ def _move(bars: Progress, bar: TaskID, total: int, done: int) -> None:
 def show_table(
     header: Sequence[str], rows: Rows, *, empty: str, cut: Sequence[str] = (), spare: Sequence[str] = ()
 ) -> None:
-    """Show a table; without rows one line on stderr says what is not there.
+    """Print a table; where it has no rows, one line on stderr says what is not there.
 
     On a terminal that is too narrow the cells of the columns `cut` are cut, of the first most; those of others
     take several lines.  A column of `spare` is there only where all others have room; the first of them goes first.
@@ -270,7 +270,7 @@ def paint(text: str, colour: str | None, stream: TextIO) -> str:
 
 
 def _draw(header: Sequence[str], rows: Rows, cut: Sequence[str], spare: Sequence[str]) -> None:
-    from rich.console import Console  # rich takes 60 ms to import: only tables on a terminal pay for it
+    from rich.console import Console  # slow to import: only tables on a terminal pay for it
     from rich.table import Table
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""A project: its daemon, where one answers, else its files and its database (offline.py)."""
+"""A project as the commands ask it: through its daemon where one runs, else from its files and its database."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ProjectSource(Protocol):
-    """The daemon, or the project's files, as commands ask them."""
+    """The questions that a daemon and an offline project both answer."""
 
     def jobs(self) -> list[JobView]: ...
 
@@ -41,7 +41,7 @@ class ProjectSource(Protocol):
 
 
 class Project:
-    """A project's settings, and who tells of it."""
+    """A project's settings, and access to its daemon or to its files."""
 
     def __init__(self, settings: Settings, clock: RealClock) -> None:
         self.settings = settings
@@ -53,13 +53,13 @@ class Project:
 
     @cached_property
     def offline(self) -> OfflineProject:
-        """The files and the database, imported only where no daemon answers: that takes its time."""
+        """Return the files and the database; imported only where no daemon answers, since that takes time."""
         from spyweb.cli.offline import OfflineProject
 
         return OfflineProject(self.settings, self.clock)
 
     def refuse_strangers(self) -> None:
-        """Raise NoAccess, with whose it is, when the data directory is somebody else's."""
+        """Raise NoAccess, naming the owner, when the data directory is another user's."""
         if error := no_access(self.settings.daemon.data_dir):
             raise error
 

@@ -1,4 +1,4 @@
-"""`spyweb records`: what a monitor job has found."""
+"""`spyweb records`: list what a monitor job has found."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _since(source: ProjectSource, job: str, since_ms: int) -> Iterator[RecordVie
 
 
 def _pages(source: ProjectSource, name: str) -> Iterator[RecordView]:
-    """Page by page, until nobody asks for more or there is none.  A job that is gone still has its records."""
+    """Yield records page by page as they are asked for; a job that is gone still has its records."""
     jobs = source.jobs()
     job = find_job(jobs, name)
     page = source.records(job or JobId(name), limit=PAGE, before_ns=None)
@@ -76,7 +76,7 @@ def _pages(source: ProjectSource, name: str) -> Iterator[RecordView]:
 
 
 def moment_of(text: str, now_ms: int, timezone: str) -> int:
-    """Epoch milliseconds.  Raises Refused when it is neither an age nor a moment."""
+    """Return a moment in epoch milliseconds.  Raises Refused when the text is neither an age nor a moment."""
     try:
         return now_ms - parse_duration(text)
     except ValueError:
@@ -100,12 +100,12 @@ def _row(view: RecordView, names: Sequence[str], timezone: str, now_ms: int) -> 
 
 
 def field_names(found: Sequence[RecordView]) -> list[str]:
-    """Return the field names of all records, each in the place where it first stood."""
+    """Return the field names of all records, in the order of their first appearance."""
     return list(dict.fromkeys(name for view in found for name in view.fields))
 
 
 def to_csv(found: Sequence[RecordView]) -> str:
-    """RFC 4180, but that a row ends without a carriage return."""
+    """Format records as CSV by RFC 4180, but that a row ends without a carriage return."""
     names = field_names(found)
     rows = [("date_time", *names, "keywords", "page_url")]
     for view in found:

@@ -1,4 +1,4 @@
-"""`spyweb run`: one run in the foreground, by the daemon where one has the project."""
+"""`spyweb run`: run a job once in the foreground, by the daemon where one has the project."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(context: typer.Context, job: JobName, form: Output = Format.TABLE) -> Ex
 
 
 def run_watched(project: Project, name_or_id: str, watch: Watcher, *, debug: bool = False) -> ExitCode:
-    """Show each event as it comes; the last one is the run's end."""
+    """Run a job, and show each event as it comes; the last one is the run's end."""
     daemon = project.find_daemon()
     if daemon is None:
         ended = _run_here(project, name_or_id, watch, debug)
@@ -49,8 +49,8 @@ def run_watched(project: Project, name_or_id: str, watch: Watcher, *, debug: boo
 
 
 def _run_here(project: Project, name_or_id: str, watch: Watcher, debug: bool) -> RunEnded:
-    """Run a job without a daemon: with workers and a store of this process, under the lock."""
-    from spyweb.daemon.foreground import run_once  # every other command does without the machine room
+    """Run a job without a daemon, with workers and a store of this process, under the lock."""
+    from spyweb.daemon.foreground import run_once  # every other command does without the engine
 
     output.hush_parts()
     job = find_in(project.offline.views(), name_or_id)
@@ -66,7 +66,7 @@ def show_json_lines(event: RunEvent) -> None:
 
 
 class RunScreen:
-    """A run as it goes, for people."""
+    """Shows a run as it goes, for people."""
 
     def __call__(self, event: RunEvent) -> None:
         if isinstance(event, LogLine):

@@ -1,4 +1,4 @@
-"""`spyweb runs`: what ran, what did not, and why."""
+"""`spyweb runs`: list what ran, what did not, and why."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _matching(source: ProjectSource, job: str | None, outcome: Outcome | None, c
 
 
 def _pages(source: ProjectSource, name: str | None, limit: int) -> Iterator[Run]:
-    """Page by page, until nobody asks for more or there is none.  A job that is gone still has its history."""
+    """Yield runs page by page as they are asked for; a job that is gone still has its history."""
     jobs = source.jobs() if name else []
     job = find_job(jobs, name) if name else None
     page = source.runs(job or (JobId(name) if name else None), limit=limit, before=None)
@@ -79,7 +79,7 @@ def _row(run: Run, timezone: str, now_ms: int) -> tuple[str, ...]:
 
 
 def _outcome(run: Run, timezone: str, now_ms: int) -> str:
-    """Return how a run ended, and all that there is to say of it."""
+    """Describe how a run ended: its outcome and details."""
     outcome, details = describe_outcome(run, run.state), describe_details(run)
     if run.count > 1 and run.last_due_ms is not None:
         details += f" ({run.count} due times, the last {output.row_moment(run.last_due_ms, timezone, now_ms)})"

@@ -1,4 +1,4 @@
-"""`spyweb schema`: what the project's TOML files may hold, as JSON Schema, so that an editor completes and checks them.
+"""`spyweb schema`: print a JSON Schema of the project's TOML files, so that an editor completes and checks them.
 
 Made from what the parser itself asks for: a key that it takes is here, and no other.
 """
@@ -82,7 +82,7 @@ def _one_schedule() -> list[Schema]:
 
 
 def _explained(keys: Mapping[str, Schema], words: Mapping[str, str], prefix: str = "") -> dict[str, Schema]:
-    """Add a word about each key, and drop the defaults that are not the same everywhere."""
+    """Add a description to each key, and drop the defaults that are not the same everywhere."""
     return {key: _explain(value, words, prefix + key) for key, value in keys.items()}
 
 

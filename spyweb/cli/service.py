@@ -1,4 +1,4 @@
-"""`spyweb systemd install` and `uninstall`: the project as a service of the machine, or of the user."""
+"""`spyweb systemd install` and `uninstall`: make the project a service of the machine, or of the user."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def become(command: list[str]) -> None:
 
 
 def _python() -> list[str]:
-    """Return the interpreter; with -P a module in the project's folder can't pose as one of ours.
+    """Return the interpreter's command line; with -P a module in the project's folder can't replace one of spyweb's.
 
     Not when spyweb itself was started with `python -m`: then the current folder may be where it lies.
     """

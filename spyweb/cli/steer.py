@@ -1,4 +1,4 @@
-"""`spyweb trigger`, `pause` and `resume`: tell a job what to do."""
+"""`spyweb trigger`, `pause` and `resume`: start a job, or stop and resume its schedule."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def resume(context: typer.Context, job: JobName, form: Output = Format.TABLE) ->
 
 
 def _open_target(project: Project, job: str) -> tuple[DaemonClient | OfflineProject, JobId]:
-    """The daemon; without one the database, under the lock."""
+    """Return what can pause and resume the job: the daemon, or without one the database, under the lock."""
     daemon = project.find_daemon()
     if daemon:
         return daemon, find_in(daemon.jobs(), job)

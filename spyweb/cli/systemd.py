@@ -1,4 +1,4 @@
-"""`spyweb systemd`: a unit for the user, the interpreter and the project it is asked from, and its removal.
+"""`spyweb systemd`: write a unit for the user, the interpreter and the project that asks for it, and remove it.
 
 `render` is the one description of how systemd should hold spyweb; deploy/spyweb.service is what it gives for the usual
 places, kept the same by a test.  The functions here give lines to show and raise Refused or NoAccess with one line.
@@ -167,7 +167,7 @@ def install(
     name: str = "spyweb",
     systemctl: Systemctl | None = None,
 ) -> list[str]:
-    """The unit's text, or, with `write`, what was done and what to type next."""
+    """Return the unit's text, or, with `write`, what was done and what to type next."""
     settings = load_settings(root, environ=os.environ, flags={})
     text = render(describe(settings, user_unit=user_unit, name=checked_name(name)))
     if not write:
@@ -182,7 +182,7 @@ def install(
 def uninstall(
     root: Path, *, user_unit: bool = False, name: str = "spyweb", systemctl: Systemctl | None = None
 ) -> list[str]:
-    """Stop the service, remove its unit; says what stays."""
+    """Stop the service and remove its unit; return what was done and what stays."""
     path = unit_path(checked_name(name), user_unit=user_unit, environment=os.environ)
     _refuse_strange(path)
     run = systemctl or find_systemctl(user_unit=user_unit)
@@ -202,7 +202,7 @@ def _data_of(root: Path) -> Path:
 
 
 def describe(settings: Settings, *, user_unit: bool, name: str) -> Unit:
-    """The unit for this user, this interpreter and this project."""
+    """Describe the unit for this user, this interpreter and this project."""
     data = (settings.daemon.data_dir, settings.store.path.parent)
     root = settings.root
     return Unit(
@@ -217,13 +217,13 @@ def describe(settings: Settings, *, user_unit: bool, name: str) -> Unit:
 
 
 def _program(interpreter: Path) -> tuple[str, ...]:
-    """The command that lies beside the interpreter; without one, the module."""
+    """Return the command that lies beside the interpreter, or, where there is none, the module."""
     command = interpreter.with_name("spyweb")
     return (str(command),) if command.exists() else (str(interpreter), "-m", "spyweb")
 
 
 def whose(root: Path, environment: Mapping[str, str]) -> str:
-    """Return the user that the service runs as: whoever asks; for root, sudo's user or the project's owner."""
+    """Return the user that the service runs as: the caller; for root, sudo's user or the project's owner."""
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid()).pw_name
     if behind_sudo := environment.get("SUDO_USER"):
@@ -260,7 +260,7 @@ def _command(user_unit: bool) -> str:
 
 
 def _put(path: Path, text: str) -> None:
-    """Whole or not at all; never in place of a unit that somebody else wrote."""
+    """Write the unit whole or not at all, and never in place of one that somebody else wrote."""
     if path.exists():
         _refuse_strange(path)
     draft = path.with_name(f".{path.name}.new")

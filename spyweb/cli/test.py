@@ -1,4 +1,4 @@
-"""`spyweb test`: the project's own tests."""
+"""`spyweb test`: run the project's own tests."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def lua_tests(
 
     Every global function test_... of their Lua files, disabled or not, each in a VM and with a database of its own.
     """
-    from spyweb.daemon.testing import Selection, run_tests  # every other command does without the machine room
+    from spyweb.daemon.testing import Selection, run_tests  # every other command does without the engine
 
     output.hush_parts()
     selection = Selection(job=job, pattern=pattern, virtual_time=virtual_time)
@@ -70,7 +70,7 @@ def lua_tests(
 
 @contextmanager
 def ended_as_by_ctrl_c() -> Iterator[None]:
-    """SIGTERM, by which CI ends what takes too long, cleans up as well."""
+    """Have SIGTERM, by which CI ends what takes too long, clean up like Ctrl-C."""
     before = signal.signal(signal.SIGTERM, as_ctrl_c)
     try:
         yield
@@ -79,7 +79,7 @@ def ended_as_by_ctrl_c() -> Iterator[None]:
 
 
 def as_ctrl_c(number: int, frame: FrameType | None) -> None:
-    """Cancel what runs, as asyncio does at Ctrl-C: an exception could strike any line of any task."""
+    """Cancel the running tests, as asyncio does at Ctrl-C: an exception could strike any line of any task."""
     handler = signal.getsignal(signal.SIGINT)
     (handler if callable(handler) else signal.default_int_handler)(number, frame)
 
@@ -92,7 +92,7 @@ def code_for(report: Report) -> ExitCode:
 
 @dataclass(slots=True, kw_only=True)
 class SuiteScreen:
-    """A line for each test as it ends."""
+    """Prints a line for each test as it ends."""
 
     meter: Meter
     is_silent: bool = False

@@ -1,4 +1,4 @@
-"""`spyweb types`: what scripts can call and define, for editors."""
+"""`spyweb types`: write what scripts can call and define, for editors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def types(
 
     A file for lua-language-server, which completes and checks what scripts call and which hooks they define.
     """
-    from spyweb.reference.definitions import definitions  # the ops take 0.3 s to import
+    from spyweb.reference.definitions import definitions  # the ops are slow to import
 
     if file == STDOUT:
         output.say(definitions())
@@ -42,7 +42,7 @@ def types(
 
 
 def write(path: Path, text: str) -> None:
-    """Write the definitions.  Raises Refused where that file is something else, NoAccess where it can't be written."""
+    """Write the definitions.  Raises Refused where the file is something else, NoAccess where it can't be written."""
     from spyweb.reference.definitions import FIRST_LINE
 
     try:
@@ -54,7 +54,7 @@ def write(path: Path, text: str) -> None:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Whole or not at all: what a full disk had cut short would be a file that is not replaced any more."""
+    """Write a text whole or not at all: one that a full disk has cut short would not be replaced later."""
     place = Path(os.path.realpath(path))  # a link stays one
     draft = place.with_name(f".{place.name}.new")
     try:

@@ -1,1 +1,1 @@
-"""`spyweb state`: what scripts keep, looked at and changed from outside."""
+"""`spyweb state`: look at what scripts keep, and change it, from outside."""

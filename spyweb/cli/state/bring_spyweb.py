@@ -22,14 +22,14 @@ AT_ONCE = 500  # records in one transaction
 
 @dataclass(frozen=True, slots=True)
 class Bringing:
-    """An old project on its way here."""
+    """Imports the records and tables of an old project."""
 
     project: Project
     state: StateSource
     old: OldProject
 
     def plan(self) -> dict[str, object]:
-        """Tell what `carry_out` would do."""
+        """Return what `carry_out` would import."""
         return self._fields(self._count(), list(self.old.tables), [])
 
     def carry_out(self, file: Path) -> dict[str, object]:
@@ -39,7 +39,7 @@ class Bringing:
         return self._fields(records, copied, kept)
 
     def told(self, fields: Mapping[str, object]) -> Iterator[str]:
-        """Say the same in words, one part each."""
+        """Yield the result in words, one part each."""
         if count := self._count():
             yield f"records: {fields['records']} of {count}, none of them announced"
         if self.old.unreadable:
@@ -61,7 +61,7 @@ class Bringing:
         return sum(map(len, self.old.records.values()))
 
     def _add_records(self) -> int:
-        """Return how many were new here."""
+        """Add the old records, and return how many were new here."""
         hash_fields = self.project.offline.hash_fields()
         added = 0
         with output.progress("records", self._count()) as further:

@@ -1,4 +1,4 @@
-"""`spyweb state set`, `delete`, `clear`, `rollback` and `move`: change what there is."""
+"""`spyweb state set`, `delete`, `clear`, `rollback` and `move`: change stored entries."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def move(
 
 
 def parse_value(text: str) -> Value:
-    """JSON if it parses, else text."""
+    """Return the value of a JSON text, or the text itself where it is no JSON."""
     given = as_bytes(text)
     try:
         return decode_value(given)
@@ -147,7 +147,7 @@ def records(count: int) -> str:
 
 
 def tell_of(key: str, form: Format, what: str, **fields: object) -> None:
-    """Tell what became of a key."""
+    """Print what became of a key."""
     tell(form, f"{spelt(key)} {what}", {"key": to_plain(as_bytes(key)), **fields})
 
 

@@ -1,4 +1,4 @@
-"""`spyweb state locks`: who holds what, and the way out when nobody lets go."""
+"""`spyweb state locks`: list who holds what, and break a lock that nobody releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`spyweb state list`, `show`, `get`, `stats` and `history`: what there is."""
+"""`spyweb state list`, `show`, `get`, `stats` and `history`: look at stored entries."""
 
 from __future__ import annotations
 

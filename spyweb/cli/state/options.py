@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatePlace:
-    """A project, and whose entries in it are meant."""
+    """A project, and the namespace in it that is meant."""
 
     project: Project
     chosen: str | None  # the namespace that was asked for
@@ -44,7 +44,7 @@ class StatePlace:
 
     @property
     def keeps_text(self) -> bool:
-        """store_* and global_store_* keep text alone."""
+        """Return whether the namespace is one of store_* or global_store_*, which keep text alone."""
         return self.namespace == GLOBAL or self.namespace.startswith(job_namespace(JobId("")))
 
     def state(self) -> StateSource:
@@ -52,7 +52,7 @@ class StatePlace:
 
 
 def parse_format(text: str) -> Format:
-    """`text` is what sloth-runner calls a table."""
+    """Return the output format; `text` is sloth-runner's name for a table."""
     return Format.TABLE if text == "text" else Format(text)
 
 
@@ -72,7 +72,7 @@ Shared = Annotated[bool, typer.Option("--global", help="The global_store_* keys.
 
 
 def placed(command: Callable[Concatenate[typer.Context, StatePlace, P], R]) -> Callable[..., R]:
-    """Give a command the four options that say whose entries are meant: it is handed one Place."""
+    """Give a command the four options that choose a namespace; it is called with one StatePlace."""
 
     @wraps(command)
     def run(context: typer.Context, *args: P.args, **options: P.kwargs) -> R:

@@ -1,4 +1,4 @@
-"""`spyweb state rekey`: encrypt what is kept with another key, while no daemon has it."""
+"""`spyweb state rekey`: encrypt what is kept with another key, while no daemon has the database open."""
 
 from __future__ import annotations
 

@@ -91,11 +91,11 @@ class RemoteState:
         raise Refused(self._daemon.cut_off("anybody stopped watching"))
 
     def _ask(self, method: str, target: str, field: str, kind: type[T]) -> T:
-        """An answer of one field, however long it takes."""
+        """Return the one field of an answer, however long it takes."""
         return self._daemon.ask(method, target, dict[str, kind], timeout=None)[field]  # type: ignore[valid-type]
 
     def _whole(self, target: str) -> Iterator[bytes]:
-        """Yield the lines of a stream.  Raises Refused when it was cut off: it would look like one that is over."""
+        """Yield the lines of a stream.  Raises Refused where it was truncated: it would look like a complete one."""
         for line in self._daemon.lines(target, timeout=None):
             if line.startswith(END):
                 return

@@ -1,4 +1,4 @@
-"""Stored values as people read them."""
+"""Format stored values for people."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Row = tuple[str, ...]
 
 
 def shown_text(text: object) -> str:
-    """Bytes that are no text are spelt out."""
+    """Return a text, with bytes that are not UTF-8 escaped."""
     return text if isinstance(text, str) else bytes_of(text).decode("utf-8", "backslashreplace")
 
 
@@ -31,7 +31,7 @@ def shown_key(key: object) -> str:
 
 
 def shown_value(value: object, kind: TypeName) -> str:
-    """A string as it is, everything else as JSON."""
+    """Return a string as it is, everything else as JSON."""
     return shown_text(value) if kind is TypeName.STRING else to_json(value).decode()
 
 
@@ -40,12 +40,12 @@ def one_line(text: str) -> str:
 
 
 def cut(text: str) -> str:
-    """In one line, and no longer than a list has room for."""
+    """Cut a text to one line, no longer than a list has room for."""
     return shortened(one_line(text[: WIDEST + 1]), WIDEST)
 
 
 def ttl(expires_ms: int | None, now_ms: int) -> str:
-    """Rounded up, so that what lives is never shown as over."""
+    """Format the time that is left, rounded up so that a live entry is never shown as expired."""
     if expires_ms is None:
         return NONE
     left_ms = max(1, expires_ms - now_ms)
@@ -109,7 +109,7 @@ def total(count: int) -> str:
 
 
 def change_line(change: ChangeView) -> str:
-    """`updated state counter 1 -> 2`"""
+    """Format a change as one line: `updated state counter 1 -> 2`."""
     sides: Sequence[object] = (change.old, change.new)
     old, new = (cut(shown_text(side) if isinstance(side, str) else to_json(side).decode()) for side in sides)
     match change.kind:

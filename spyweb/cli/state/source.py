@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class StateSource(Protocol):
-    """StateService for a command, which blocks."""
+    """The methods of StateService in blocking form, for a command."""
 
     def entries(self, namespace: str, prefix: bytes, limit: int | None) -> list[EntryView]: ...
 
@@ -71,7 +71,7 @@ def find_state(project: Project) -> StateSource:
 
 
 class LocalState:
-    """The database itself.  Before the first start, an empty store stands in for it."""
+    """Reads and changes the database itself; before the first start, an empty store stands in for it."""
 
     def __init__(self, project: Project) -> None:
         self._project = project

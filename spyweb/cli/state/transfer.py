@@ -1,4 +1,4 @@
-"""`spyweb state export` and `import`: everything in a file of JSON Lines, and back, all or nothing."""
+"""`spyweb state export` and `import`: write all entries to a file of JSON Lines, and read them back, all or none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PRIVATE = 0o600
 
 
 class ImportFormat(StrEnum):
-    """Whose file it is."""
+    """The program that wrote the file to import."""
 
     SLOTH = "sloth"
     SPYWEB = "spyweb"
@@ -98,7 +98,7 @@ def import_file(  # noqa: PLR0913 - each parameter is an option
 
 
 def bring_spyweb(project: Project, file: Path, form: Format, *, dry_run: bool, yes: bool) -> ExitCode:
-    """Bring everything of a SpyWeb project: first its keys, which may be declined, then its records and tables."""
+    """Import a SpyWeb project: first its keys, which may be declined, then its records and tables."""
     old = read_spyweb(file, project.clock.now_ms())
     state = find_state(project)
     found = load(state, list(old.items), dry_run=dry_run, yes=yes)
@@ -113,7 +113,7 @@ def bring_spyweb(project: Project, file: Path, form: Format, *, dry_run: bool, y
 
 
 def read(file: str, origin: ImportFormat | None, agent: str, now_ms: int) -> tuple[list[PortableEntry], int]:
-    """The entries, and how many were left out because they have expired.  Raises Refused."""
+    """Return the entries of a file, and how many were left out because they have expired.  Raises Refused."""
     match origin:
         case ImportFormat.SLOTH:
             found = read_sloth(Path(file), agent_namespace(agent), now_ms)
@@ -136,7 +136,7 @@ def read_lines(file: str) -> list[PortableEntry]:
 
 
 def load(state: StateSource, items: list[PortableEntry], *, dry_run: bool, yes: bool) -> Imported | None:
-    """Load entries; None when whoever was asked said no."""
+    """Load entries; return None when the person who was asked said no."""
     if dry_run or not yes:
         planned = _load(state, items, dry_run=True)
         if dry_run:
@@ -172,7 +172,7 @@ def _target(file: str) -> Iterator[BinaryIO]:
 
 
 def _is_special(file: str) -> bool:
-    """A device or a named pipe, say: written to, never put another in the place of."""
+    """Return whether this is a device or a named pipe, say: it is written to, never replaced."""
     try:
         mode = Path(file).stat().st_mode
     except OSError:
@@ -182,7 +182,7 @@ def _is_special(file: str) -> bool:
 
 @contextmanager
 def _replaced(path: Path) -> Iterator[BinaryIO]:
-    """A file under its final name is whole, and its owner's alone: values may be secret."""
+    """Open a file that gets its final name once it is whole; only its owner may read it: values may be secret."""
     unfinished = Path(f"{path}.unfinished")
     try:
         with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE), "wb") as target:

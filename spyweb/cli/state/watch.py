@@ -1,4 +1,4 @@
-"""`spyweb state watch`: changes as they are committed."""
+"""`spyweb state watch`: show changes as they are committed."""
 
 from __future__ import annotations
 
