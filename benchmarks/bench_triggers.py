@@ -20,7 +20,7 @@ from benchmarks.table import Effort, Row, median, percentile, read_effort, show
 from spyweb.model import TriggerType
 from spyweb.ops.world import Call
 from spyweb.runs.live import LiveJob
-from spyweb.runs.requests import RunRequest
+from spyweb.runs.runner import RunRequest
 from spyweb.specs.watches import read_on
 from spyweb.store.values_protocol import Put
 

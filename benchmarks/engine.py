@@ -32,8 +32,7 @@ from spyweb.ops.op import CATALOGUE
 from spyweb.ops.world import Call
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.requests import by_hand
-from spyweb.runs.runner import HostFor
+from spyweb.runs.runner import HostFor, by_hand
 from spyweb.specs.discover import JobFile
 
 FIRST_OP = "store_set"

@@ -16,7 +16,7 @@ from spyweb.daemon.runtime import JobRuntime, keep_history, open_runtime
 from spyweb.errors import STORE_REFUSED, ConfigError, Refused
 from spyweb.model import Ending, JobId, Run
 from spyweb.reload.swap import make_live_job
-from spyweb.runs.requests import by_hand
+from spyweb.runs.runner import by_hand
 from spyweb.settings import Settings, load_settings
 from spyweb.specs.discover import JobFile, Scan, scan
 from spyweb.specs.watches import watches_of

@@ -33,8 +33,7 @@ from spyweb.ops.world import Call, World
 from spyweb.outbox.send import MessageTransport
 from spyweb.outbox.sender import OutboxSender
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.requests import Observer
-from spyweb.runs.runner import HostFor, Runner
+from spyweb.runs.runner import HostFor, Observer, Runner
 from spyweb.runs.state_trigger import depth_of
 from spyweb.settings import Settings
 from spyweb.specs.history import history_rules

@@ -58,7 +58,7 @@ def from_end(end: RunEnd) -> Ending:
     )
 
 
-def did_not_compile(reason: str) -> Ending:
+def failed(reason: str) -> Ending:
     return Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason=reason)
 
 

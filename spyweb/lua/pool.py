@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from asyncio import CancelledError, TaskGroup, get_running_loop
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from secrets import randbits
@@ -23,7 +24,6 @@ from spyweb.errors import PoolError, ScriptError
 from spyweb.lua import endings
 from spyweb.lua.channel import RunChannel
 from spyweb.lua.connection import FlushQueue
-from spyweb.lua.quarantine import Quarantine
 from spyweb.lua.session import Code, EngineInfo, Host, PendingRun, PoolStats, Request
 from spyweb.lua.spawner import Spawner
 from spyweb.lua.supervisor import Supervisor
@@ -63,6 +63,47 @@ async def open_pool(
         stack.push_async_callback(pool.stop, 0)
         await pool.open(workers)
         yield pool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    generation: int  # a newer one is given another chance
+    reason: str
+    until_clean_run: bool
+
+
+class Quarantine:
+    """Knows which jobs must have a worker of their own beside those whose settings say so."""
+
+    def __init__(self) -> None:
+        self._cases: dict[JobId, Case] = {}
+
+    def put(self, code: Code, reason: str, *, until_clean_run: bool) -> None:
+        self._cases[code.job] = Case(generation=code.generation, reason=reason, until_clean_run=until_clean_run)
+
+    def holds(self, code: Code) -> bool:
+        if not self._cases:
+            return False
+        case = self._cases.get(code.job)
+        return case is not None and code.generation <= case.generation
+
+    def release_after_clean_run(self, code: Code) -> bool:
+        """Note a clean run; say whether it ended a quarantine."""
+        case = self._cases.get(code.job)
+        if case is None or not case.until_clean_run or code.generation > case.generation:
+            return False
+        del self._cases[code.job]
+        return True
+
+    def renew(self, job: JobId, older_than: int) -> None:
+        """Forget what generations below this number did: a newer one is given another chance."""
+        case = self._cases.get(job)
+        if case is not None and case.generation < older_than:
+            del self._cases[job]
+
+    @property
+    def reasons(self) -> Mapping[JobId, str]:
+        return {job: case.reason for job, case in self._cases.items()}
 
 
 class Pool:
@@ -295,7 +336,7 @@ class Pool:
             if reason is None:
                 vm.worker.begin(vm, pending)
             else:
-                pending.end(endings.did_not_compile(reason))
+                pending.end(endings.failed(reason))
 
     def ended(self, vm: Vm, channel: RunChannel, end: RunEnd) -> None:
         if vm.is_marked and vm.template is None:

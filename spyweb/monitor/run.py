@@ -20,7 +20,7 @@ import structlog
 from msgspec.structs import replace
 
 from spyweb.errors import PoolError
-from spyweb.lua.endings import never_begun
+from spyweb.lua.endings import failed, never_begun
 from spyweb.lua.hooks import is_defined
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Request
@@ -37,13 +37,13 @@ from spyweb.monitor.rules.proxies import ProxyRotation
 from spyweb.monitor.telemetry import Telemetry
 from spyweb.monitor.unannounced import UnannouncedRecords
 from spyweb.ops.dispatcher import OpDispatcher
-from spyweb.runs.records import DEBUG, failed
+from spyweb.runs.records import DEBUG
+from spyweb.runs.runner import BUG
 
 log = structlog.get_logger()
 
 STAGGER = 0.2  # seconds between the first requests of two workers
 ON_FINISHED_MS = 1_000  # for on_finished where the time of the run, or its processor time, is over
-BUG = "a bug in spyweb: see its log"
 
 
 @dataclass(slots=True, kw_only=True)

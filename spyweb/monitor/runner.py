@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import TaskGroup
 from collections.abc import Mapping
 
+from spyweb.lua.endings import failed
 from spyweb.lua.pool import Pool
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, JobId, Run, RunId
@@ -17,7 +18,6 @@ from spyweb.monitor.run import MonitorRun, MonitorVersion
 from spyweb.monitor.unannounced import UnannouncedRecords
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.live import LiveJob
-from spyweb.runs.records import failed
 
 
 class MonitorRunner:

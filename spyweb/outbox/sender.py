@@ -23,7 +23,7 @@ from spyweb.logs.refusals import tell_refusal
 from spyweb.model import JobId, Retry
 from spyweb.outbox.messages import place_of
 from spyweb.outbox.send import DeliveryFailure, Send
-from spyweb.runs.retry import retry_delay_ms
+from spyweb.runs.followups import retry_delay_ms
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
 from spyweb.store.outbox_protocol import Channel, Outbox, QueuedMessage, Target
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import assert_never
 
-from spyweb.model import Ending, Failure, Outcome, Retry, Run, RunState, TriggerType
+from spyweb.model import Backoff, Ending, Failure, Outcome, Retry, Run, RunState, TriggerType
 from spyweb.runs.live import LiveJob
-from spyweb.runs.retry import retry_delay_ms
 from spyweb.runs.state_trigger import cause_of, depth_of, event_of, is_caused
 from spyweb.store.protocol import Change, NewRun, SkippedRange
+
+_MOST_DOUBLINGS = 64  # beyond this every delay is over its maximum anyway
 
 
 def tries(run: Run) -> int:
@@ -41,6 +43,28 @@ def next_attempt(run: Run, ending: Ending, retry: Retry, now_ms: int, random: Ca
     if is_failure and ending.failure is not Failure.CANCELLED and may_retry(run, retry):
         return _next_attempt(run, now_ms + retry_delay_ms(retry, tries(run), random))
     return None
+
+
+def retry_delay_ms(retry: Retry, attempt: int, random: Callable[[], float]) -> int:
+    """Return the delay after the failed attempt (1, 2, …).
+
+    With jitter it is drawn evenly from zero to the whole delay, so that jobs that failed together do not come back
+    together.  `random` gives a number from 0 up to 1.
+    """
+    delay_ms = min(_full_delay_ms(retry, attempt), retry.max_delay_ms)
+    return int(random() * (delay_ms + 1)) if retry.jitter else delay_ms
+
+
+def _full_delay_ms(retry: Retry, attempt: int) -> int:
+    match retry.backoff:
+        case Backoff.CONSTANT:
+            return retry.delay_ms
+        case Backoff.LINEAR:
+            return retry.delay_ms * attempt
+        case Backoff.EXPONENTIAL:
+            return retry.delay_ms << min(attempt - 1, _MOST_DOUBLINGS)
+        case _:
+            assert_never(retry.backoff)
 
 
 def begin_again(run: Run) -> NewRun | None:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from msgspec.structs import asdict, replace
 
 from spyweb.lua.endings import result_text
-from spyweb.model import Ending, Failure, Outcome, Run, RunId, RunState, TriggerType
+from spyweb.model import Ending, Outcome, Run, RunId, RunState, TriggerType
 from spyweb.runs.state_trigger import event_of, told_to_lua
-from spyweb.store.protocol import Begin, End, NewRun, SkippedRange
+from spyweb.store.protocol import End, NewRun, SkippedRange
 from spyweb.store.values_protocol import ChangeEvent
 
 DEBUG = "debug"  # in a trigger: of a monitor job's run, show what it finds and keep nothing of it
@@ -28,11 +28,6 @@ def run_of(run_id: RunId, new: NewRun) -> Run:
         started_ms=new.started_ms,
         generation=new.generation,
     )
-
-
-def begin_of(run: Run, generation: int) -> Begin:
-    """Return the row of a run that has waited and starts now."""
-    return Begin(run=run.id, started_ms=run.started_ms or 0, generation=generation)
 
 
 def end_of(run: Run, ending: Ending, now_ms: int) -> End:
@@ -59,10 +54,6 @@ def ended_run(run: Run, end: End) -> Run:
     values = asdict(end)
     del values["run"], values["event"]
     return replace(run, state=RunState.ENDED, **values)
-
-
-def failed(reason: str) -> Ending:
-    return Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason=reason)
 
 
 def unbegun(reason: str) -> Ending:

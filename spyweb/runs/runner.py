@@ -13,27 +13,27 @@ from functools import partial
 from typing import Protocol
 
 import structlog
+from msgspec import Struct
 from msgspec.structs import replace
 
 from spyweb.clock import Clock
 from spyweb.errors import STORE_REFUSED, PoolError, Refused, StoreCorrupt
 from spyweb.logs.refusals import tell_refusal
-from spyweb.lua.endings import never_begun
+from spyweb.lua.endings import failed, never_begun
 from spyweb.lua.pool import Pool
 from spyweb.lua.session import Request
 from spyweb.lua.timeouts import within
 from spyweb.lua.wire import Why
-from spyweb.model import Ending, Failure, JobId, Outcome, Run, RunId, RunState
+from spyweb.model import Cursor, Ending, JobId, Outcome, Run, RunId, RunState, TriggerType
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.end_batcher import EndBatcher
 from spyweb.runs.followups import begin_again, may_retry, next_attempt, what_follows
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.records import begin_of, ctx_of, end_of, ended_run, failed, run_of, skip_of, unbegun
-from spyweb.runs.requests import ClaimedRun, DueRuns, Observer, RunRequest
+from spyweb.runs.records import DEBUG, ctx_of, end_of, ended_run, run_of, skip_of, unbegun
 from spyweb.runs.run_queue import Admission, DelayedRun
 from spyweb.runs.state_trigger import conditions_of, event_of, is_caused, told_to_lua
 from spyweb.stalls import StallRecorder, Work, work_for
-from spyweb.store.protocol import Change, NewRun, SkippedRange, Store
+from spyweb.store.protocol import Begin, Change, NewRun, SkippedRange, Store
 from spyweb.store.values_protocol import ChangeEvent
 
 log = structlog.get_logger()
@@ -43,6 +43,49 @@ STOP_PATIENCE = 3.0  # seconds for runs to end once they have been told to stop
 LAST_PATIENCE = 2.0  # seconds for what has ended to be recorded
 REPLACED, DELETED = "replaced by a newer start", "the job was deleted"
 BUG = "a bug in spyweb: see its log"
+
+
+class Observer(Protocol):
+    """Somebody who watches one run, line by line."""
+
+    def log(self, level: str, text: bytes) -> None: ...
+
+    def ended(self, run: Run, ending: Ending) -> None: ...
+
+
+class RunRequest(Struct, frozen=True, kw_only=True):
+    """A request that a job run once."""
+
+    trigger: Mapping[str, object]
+    due_ms: int | None = None
+    made_up_for: bool = False  # one of several due times that have passed: it waits where another would be skipped
+    observer: Observer | None = None  # a watched run (`spyweb run`) is one attempt, and starts no other job
+
+
+def by_hand(observer: Observer | None = None, *, debug: bool = False) -> RunRequest:
+    """Return a person's request; with `debug`, to see what a monitor job finds, and to keep nothing of it."""
+    trigger: dict[str, object] = {"type": TriggerType.MANUAL.value}
+    return RunRequest(trigger={**trigger, DEBUG: True} if debug else trigger, observer=observer)
+
+
+class DueRuns(Struct, frozen=True, kw_only=True, eq=False):
+    """Everything that has come due of one job, and how far that moves its cursor."""
+
+    job: LiveJob
+    requests: Sequence[RunRequest]
+    before: Cursor
+    cursor: Cursor
+    skipped: Sequence[SkippedRange] = ()  # due times that do not run
+
+
+class ClaimedRun(Struct, frozen=True, kw_only=True, eq=False):
+    """A request that was admitted, on its way to the store."""
+
+    job: LiveJob
+    new: NewRun
+    observer: Observer | None = None
+    replaces: bool = False  # once it is on record, what runs and what waits makes way
+
 
 Claims = Future[list[RunId | None]]  # the id of each claimed run; None for one that was claimed before
 HostFor = Callable[[LiveJob, Run, Observer | None], OpDispatcher]
@@ -191,7 +234,8 @@ class Runner:
         work_for(Work("run", job.id, run.id, job.code.generation))
         try:
             if has_waited:
-                await self._commit(Change(begin=[begin_of(run, job.code.generation)]))
+                begin = Begin(run=run.id, started_ms=run.started_ms or 0, generation=job.code.generation)
+                await self._commit(Change(begin=[begin]))
             host = self.host_for(job, run, observer)
             with self._ends.expecting_one():
                 ending = await self._attempt(job, run, host)
@@ -369,8 +413,7 @@ class Runner:
             await story
         except Exception:
             log.exception("a run met a bug in spyweb", job=run.job, run=run.id)
-            bug = Ending(outcome=Outcome.FAILED, failure=Failure.ERROR, reason=BUG)
-            await self._end_unbegun([run], bug)
+            await self._end_unbegun([run], failed(BUG))
             job = self.live.find(run.job)
             if job is not None:
                 self._start_next(job)

@@ -20,8 +20,7 @@ from spyweb.errors import CursorMoved, Refused
 from spyweb.logs.refusals import tell_refusal
 from spyweb.model import Cursor, JobId, Outcome, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.requests import DueRuns, RunRequest
-from spyweb.runs.runner import Claims, Runner
+from spyweb.runs.runner import Claims, DueRuns, Runner, RunRequest
 from spyweb.scheduler.timers import Timers
 from spyweb.schedules.cursor import activate, deactivated, skipped_of, waits_for_the_past
 from spyweb.schedules.due import SPREAD_MS, Settlement, jittered, next_due, schedule_text, settle

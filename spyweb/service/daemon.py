@@ -17,8 +17,7 @@ from spyweb.monitor.expectations import is_short
 from spyweb.outbox.sender import OutboxSender
 from spyweb.reload.swap import Reloader
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.requests import by_hand
-from spyweb.runs.runner import Runner
+from spyweb.runs.runner import Runner, by_hand
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.schedules.due import earliest, upcoming
 from spyweb.service.run_watch import RunWatcher

@@ -15,7 +15,6 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/docs/test_errors.py": ("errors",),
     "tests/unit/fakes/test_clock.py": ("clock",),  # the fake's promises; the real one only hands through
     "tests/unit/specs/test_parse.py": ("model",),
-    "tests/unit/runs/test_runner.py": ("runs/requests",),
     "tests/unit/store/test_contract.py": ("store/protocol",),
     # What holds for every kind of store is tested on all of them.
     "tests/unit/store/test_state_contract.py": (

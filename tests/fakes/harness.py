@@ -12,8 +12,7 @@ from spyweb.lua.session import Code
 from spyweb.model import Cursor, Every, JobId, JobSpec, Run
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.live import LiveJob, LiveJobs
-from spyweb.runs.requests import Observer
-from spyweb.runs.runner import Runner
+from spyweb.runs.runner import Observer, Runner
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.stalls import StallRecorder
 from tests.fakes.calls import FakeTimers

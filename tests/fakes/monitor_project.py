@@ -19,7 +19,7 @@ from spyweb.daemon.runtime import JobRuntime, open_runtime
 from spyweb.model import Ending, JobId, Run
 from spyweb.reload.swap import make_live_job
 from spyweb.runs.live import LiveJob
-from spyweb.runs.requests import by_hand
+from spyweb.runs.runner import by_hand
 from spyweb.settings import load_settings
 from spyweb.specs.discover import scan
 from spyweb.store.outbox_protocol import QueuedMessage

@@ -14,9 +14,8 @@ from spyweb.lua.session import Host, Request
 from spyweb.model import After, Ending, Every, JobId, Never, Outcome, Overlap, Retry, Run, RunId
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.runs.live import LiveJob
-from spyweb.runs.requests import Observer, RunRequest
 from spyweb.runs.run_queue import QUEUE_LIMIT
-from spyweb.runs.runner import LAST_PATIENCE, STOP_PATIENCE, STORE_PATIENCE
+from spyweb.runs.runner import LAST_PATIENCE, STOP_PATIENCE, STORE_PATIENCE, Observer, RunRequest
 from spyweb.stalls import TOO_OFTEN, Work
 from spyweb.store.protocol import Change
 from tests.fakes.changes import refuse

@@ -12,8 +12,7 @@ from spyweb.lua import wire
 from spyweb.lua.session import Host, Request
 from spyweb.model import Ending, Never, Overlap, Retry, Run
 from spyweb.runs.live import LiveJob
-from spyweb.runs.requests import RunRequest
-from spyweb.runs.runner import STORE_PATIENCE
+from spyweb.runs.runner import STORE_PATIENCE, RunRequest
 from spyweb.stalls import TOO_OFTEN, Work
 from spyweb.store.values_protocol import ChangeEvent
 from tests.fakes.clock import settle

@@ -24,8 +24,8 @@ from spyweb.model import (
     RunId,
     RunState,
 )
-from spyweb.runs.requests import RunRequest
 from spyweb.runs.run_queue import CAUSED_LIMIT
+from spyweb.runs.runner import RunRequest
 from spyweb.runs.triggers import MOST_DEPTH, PAGE
 from spyweb.store.protocol import GLOBAL
 from spyweb.store.values_protocol import BEFORE_ALL, ChangeEvent, Origin, Position, Put, WantedChange

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from spyweb.model import Backoff, Retry
-from spyweb.runs.retry import retry_delay_ms
+from spyweb.runs.followups import retry_delay_ms
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from spyweb.lua.quarantine import Quarantine
+from spyweb.lua.pool import Quarantine
 from spyweb.lua.session import Code
 from spyweb.model import JobId
 
