@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from spyweb.errors import Problem
 from spyweb.model import Field, JobSpec, Monitor, Notification, OnEmpty, OnHookError, Proxies, Rotation, Webhook
-from spyweb.ops.network.names import check_authority
+from spyweb.ops.network.request import check_authority
 from spyweb.settings.reading import Reading, nearest, unknown
 from spyweb.settings.shapes import NOT_BLANK, TEXT, Schema, list_of, one_or_many, shaped, table_of
 from spyweb.settings.units import DAY_MS

@@ -16,7 +16,7 @@ import trustme
 
 from spyweb.clock import RealClock
 from spyweb.ops import catalog
-from spyweb.ops.network import probe as probe_module
+from spyweb.ops.network import certificate as certificate_module
 from spyweb.ops.network.certificate import trusting_context
 from spyweb.ops.network.client import open_client
 from spyweb.ops.network.resolver import LOCALHOST, Address
@@ -108,7 +108,7 @@ async def test_a_handshake_of_any_length_is_another_threads(tmp_path: Path, monk
         context.sslobject_class = Watched
         return context
 
-    monkeypatch.setattr(probe_module, "trusting_context", watched)
+    monkeypatch.setattr(certificate_module, "trusting_context", watched)
     async with served(dhe_only(trustme.CA(), "dhe.example", 2_048, tmp_path)) as port:
         found, error = await probe("dhe.example", port)
     assert error is None

@@ -13,8 +13,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from spyweb.limits import LOCATION, too_large
-from spyweb.ops.network.names import NO_URL, check_authority, read_url
-from spyweb.ops.network.request import as_written
+from spyweb.ops.network.request import NO_URL, as_written, check_authority, read_url
 
 REFUSED = "no-url:"  # a scheme that aiohttp does not follow, and does not read what comes after
 

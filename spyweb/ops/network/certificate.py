@@ -2,11 +2,92 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import ssl
+from asyncio import StreamReader, StreamWriter
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 
+from spyweb.errors import FetchError
+from spyweb.limits import HANDSHAKE
+from spyweb.ops.network.addresses import is_literal, is_public, private_reason
+from spyweb.ops.network.resolver import Resolver
+
+MOST_HANDSHAKES = 2  # at once: others want threads, too
+PIECE = 16_384  # bytes of a handshake that are read at once
 DAY_MS = 86_400_000
+
+
+class Prober:
+    """Looks at the certificate that a TLS server shows, with the names and the limits of all other requests."""
+
+    def __init__(self, resolver: Resolver, *, deny_private: bool) -> None:
+        self._resolver = resolver
+        self._room = asyncio.Semaphore(MOST_HANDSHAKES)
+        self._deny_private = deny_private
+
+    @cached_property
+    def _context(self) -> ssl.SSLContext:
+        return trusting_context()
+
+    async def certificate(self, host: str, port: int) -> bytes:
+        """In DER.  Tries the host's addresses in turn.  Raises FetchError, TimeoutError."""
+        refusal = ""
+        for address in await self._addresses(host):
+            if self._deny_private and not is_public(address):
+                refusal = private_reason(address)
+                continue
+            try:
+                return await self._shown(address, host, port)
+            except ssl.SSLError as error:
+                raise FetchError("tls", f"TLS with {host}:{port} failed: {error.reason or error}") from error
+            except OSError as error:
+                refusal = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
+        raise FetchError("connect", f"could not connect to {host}:{port}: {refusal}")
+
+    async def _addresses(self, host: str) -> list[str]:
+        if is_literal(host):
+            return [host]
+        try:
+            return [each["host"] for each in await self._resolver.resolve(host)]
+        except OSError as error:
+            raise FetchError("dns", f"could not resolve {host}: {error}") from error
+
+    async def _shown(self, address: str, host: str, port: int) -> bytes:
+        reader, writer = await asyncio.open_connection(address, port)
+        try:
+            tls = await self._handshake(reader, writer, host)
+        except EOFError as error:
+            raise FetchError("tls", f"TLS with {host}:{port} failed: {error}") from None
+        finally:
+            writer.transport.abort()  # nothing is left to be said, and the far side may never answer a goodbye
+        shown = tls.getpeercert(binary_form=True)
+        if shown is None:
+            raise FetchError("tls", f"{host}:{port} shows no certificate")
+        return shown
+
+    async def _handshake(self, reader: StreamReader, writer: StreamWriter, host: str) -> ssl.SSLObject:
+        """Shake hands.  The server chooses how long its numbers are, so that the arithmetic is a thread's."""
+        received, to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
+        name = host.rstrip(".").partition("%")[0]
+        tls = self._context.wrap_bio(received, to_send, server_hostname=name)
+        taken = 0
+        while True:
+            try:
+                async with self._room:
+                    await asyncio.to_thread(tls.do_handshake)
+                return tls
+            except ssl.SSLWantReadError:
+                writer.write(to_send.read())
+            data = await reader.read(PIECE)
+            taken += len(data)
+            if not data:
+                raise EOFError("the server closed in the handshake")
+            if taken > HANDSHAKE:
+                raise EOFError(f"the handshake has no end: more than {HANDSHAKE} bytes")
+            received.write(data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,10 +27,10 @@ from spyweb.limits import HEADER_BLOCK, HEADERS
 from spyweb.model import MIB
 from spyweb.ops.network.addresses import is_public, private_reason, private_target
 from spyweb.ops.network.answer import HttpResponse
+from spyweb.ops.network.certificate import Prober
 from spyweb.ops.network.connector import Connector
 from spyweb.ops.network.decoding import STEP, Decoder
 from spyweb.ops.network.failures import translated
-from spyweb.ops.network.probe import Prober
 from spyweb.ops.network.request import MOST_REDIRECTS, SOCKS_SCHEMES, Fetch, Response
 from spyweb.ops.network.resolver import Lookup, Resolver, ask_system
 from spyweb.ops.network.socks import open_connector
@@ -51,75 +51,63 @@ Hop = aiohttp.ClientMiddlewareType
 OpenSocksSession = Callable[[URL], AbstractAsyncContextManager[aiohttp.ClientSession]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutboundSessions:
-    """Ways out other than the session."""
-
-    socks: OpenSocksSession
-    prober: Prober
-    tls: ssl.SSLContext | None  # whom to trust; None: whom this machine trusts
-
-
+@dataclass(slots=True, kw_only=True, eq=False)
 class HttpClient:
     """Http over the network.  Made by `open_client`."""
 
-    def __init__(
-        self, session: aiohttp.ClientSession, settings: HttpSettings, clock: Clock, sessions: OutboundSessions
-    ) -> None:
-        self._session = session
-        self._settings = settings
-        self._clock = clock
-        self._socks = sessions.socks
-        self._prober = sessions.prober
-        self._tls = sessions.tls
-
-    @property
-    def settings(self) -> HttpSettings:
-        return self._settings
+    session: aiohttp.ClientSession
+    settings: HttpSettings
+    clock: Clock
+    open_socks_session: OpenSocksSession
+    prober: Prober
+    tls: ssl.SSLContext | None  # whom to trust; None: whom this machine trusts
 
     async def fetch(self, fetch: Fetch) -> Response:
         """Ask, and read the response.  Raises FetchError."""
-        began = self._clock.monotonic()
+        began = self.clock.monotonic()
         with translated(fetch):
             async with asyncio.timeout(fetch.timeout_s) as limit, self._answered(fetch) as response:
                 if fetch.whole:
-                    body = await _read_body(response, fetch, self._clock)
+                    body = await _read_body(response, fetch, self.clock)
                 else:
                     limit.reschedule(None)
-                    body = await _read_at_hand(response, fetch, self._clock)
+                    body = await _read_at_hand(response, fetch, self.clock)
         return Response(
             status=response.status,
             body=body,
             headers=joined_headers(response.raw_headers),
             url=str(response.url),
-            time_ms=round((self._clock.monotonic() - began) * 1000),
+            time_ms=round((self.clock.monotonic() - began) * 1000),
         )
 
     async def certificate(self, host: str, port: int) -> bytes:
         """Return what a TLS server shows, in DER, whoever vouches for it.  Raises FetchError."""
-        timeout_s = self._settings.timeout_ms / 1000
+        timeout_s = self.settings.timeout_ms / 1000
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._prober.certificate(host, port)
+                return await self.prober.certificate(host, port)
         except TimeoutError:
             raise FetchError("timeout", f"no certificate of {host}:{port} within {timeout_s:g} s") from None
 
     @asynccontextmanager
     async def _answered(self, fetch: Fetch) -> AsyncIterator[aiohttp.ClientResponse]:
         tls = await self._trust()
-        hops = hops_of(fetch, self._settings)
+        hops = hops_of(fetch, self.settings)
         if fetch.proxy is None or fetch.proxy.scheme not in SOCKS_SCHEMES:
-            async with request(self._session, fetch, fetch.proxy, tls, hops) as response:
+            async with request(self.session, fetch, fetch.proxy, tls, hops) as response:
                 yield response
         else:
-            async with self._socks(fetch.proxy) as session, request(session, fetch, None, tls, hops) as response:
+            async with (
+                self.open_socks_session(fetch.proxy) as session,
+                request(session, fetch, None, tls, hops) as response,
+            ):
                 yield response
 
     async def _trust(self) -> ssl.SSLContext:
         """Return the TLS context, also where no TLS is asked for: a redirect may lead there."""
-        if self._tls is None:
-            self._tls = await asyncio.to_thread(machine_trust)
-        return self._tls
+        if self.tls is None:
+            self.tls = await asyncio.to_thread(machine_trust)
+        return self.tls
 
 
 @cache
@@ -312,11 +300,13 @@ async def open_client(
     )
     try:
         async with make_session(connector, settings) as session:
-            sessions = OutboundSessions(
-                socks=socks_sessions(settings, resolver),
+            yield HttpClient(
+                session=session,
+                settings=settings,
+                clock=clock,
+                open_socks_session=socks_sessions(settings, resolver),
                 prober=Prober(resolver, deny_private=settings.deny_private),
                 tls=tls,
             )
-            yield HttpClient(session, settings, clock, sessions)
     finally:
         await resolver.close()

@@ -15,14 +15,19 @@ from yarl import URL
 
 from spyweb import limits
 from spyweb.errors import FetchError
-from spyweb.limits import HEADER_BLOCK, HEADERS, METHOD, too_large
-from spyweb.ops.network.names import NO_URL, read_url
+from spyweb.limits import AUTHORITY, HEADER_BLOCK, HEADERS, HOST, METHOD, too_large
 from spyweb.settings import HttpSettings
 
 MOST_REDIRECTS = 10
 SCHEMES = ("http", "https")
 SOCKS_SCHEMES = ("socks4", "socks4a", "socks5", "socks5h")
 PROXY_SCHEMES = (*SCHEMES, *SOCKS_SCHEMES)
+NO_URL = (ValueError, IndexError)  # what yarl raises; the latter for `http://[]@`
+
+# As yarl takes an address apart: it drops these characters first.
+_DROPPED = dict.fromkeys(map(ord, "\t\r\n"))
+_BEFORE = "".join(map(chr, range(0x21)))
+_AUTHORITY = re.compile(r"(?:[A-Za-z0-9+.-]*:)?//([^/?#]*)")
 
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNSAFE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
@@ -114,6 +119,32 @@ def _parse(text: bytes, kind: str, what: str, schemes: Sequence[str]) -> URL:
         reason = str(error) if isinstance(error, ValueError) else "it names no host"
         raise FetchError(kind, f"bad {what}: {reason}") from None
     return url
+
+
+def read_url(text: str) -> URL:
+    """Parse an address.  Raises one of NO_URL.
+
+    Its names are measured before anything encodes or normalizes them: both cost the square of their length.
+    """
+    check_authority(text)
+    url = URL(text)
+    check_name(url.raw_host or "")  # a name may be longer once it is encoded
+    return url
+
+
+def check_authority(url: str) -> None:
+    """Raise ValueError if the host in an address is longer than any name."""
+    found = _AUTHORITY.match(url.translate(_DROPPED).lstrip(_BEFORE))
+    authority = found[1] if found else ""
+    check_name(authority.rpartition("@")[2].partition(":")[0])
+    if not authority.isascii() and len(authority) > AUTHORITY:
+        raise ValueError(too_large("the authority of a URL", len(authority), AUTHORITY, "characters"))
+
+
+def check_name(host: str) -> None:
+    """Raise ValueError if a host name is longer than any name."""
+    if len(host) > HOST:
+        raise ValueError(too_large("a host name", len(host), HOST, "characters"))
 
 
 def parse_method(text: bytes) -> str:

@@ -11,8 +11,8 @@ from typing import NoReturn
 import pytest
 
 from spyweb.errors import FetchError
-from spyweb.ops.network import probe as probe_module
-from spyweb.ops.network.probe import Prober
+from spyweb.ops.network import certificate as certificate_module
+from spyweb.ops.network.certificate import Prober
 from spyweb.ops.network.resolver import Address, Lookup, Resolver
 from tests.fakes.clock import FakeClock
 
@@ -132,7 +132,7 @@ async def test_what_is_no_tls_is_a_failure_of_tls(network: FakeNetwork, probe: P
 async def test_a_handshake_without_end_is_cut_off(
     network: FakeNetwork, probe: Probe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe_module, "HANDSHAKE", 1_000)
+    monkeypatch.setattr(certificate_module, "HANDSHAKE", 1_000)
     network.answer = b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc" + b"\x00" * 1_000  # the first of 16 KB
 
     kind, reason = await failure(probe(), "192.0.2.7")

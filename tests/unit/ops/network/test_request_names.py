@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spyweb.limits import AUTHORITY, HOST
-from spyweb.ops.network.names import check_authority, check_name, read_url
+from spyweb.ops.network.request import check_authority, check_name, read_url
 
 LONGEST = f"{'a' * 63}." * 3 + "a" * 61
 MARKS = "a" + "\u0301\u0327" * AUTHORITY  # normalizing them costs the square of their number
