@@ -5,14 +5,15 @@ It answers from the live jobs, the runner, the scheduler and the store, and hand
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from spyweb.clock import Clock
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import Problem, Refused
-from spyweb.model import JobId, Run, RunId
+from spyweb.model import MIB, Ending, JobId, Run, RunId
 from spyweb.monitor.expectations import is_short
 from spyweb.outbox.sender import OutboxSender
 from spyweb.reload.swap import Reloader
@@ -20,7 +21,6 @@ from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Runner, by_hand
 from spyweb.scheduler.scheduler import Scheduler
 from spyweb.schedules.due import earliest, upcoming
-from spyweb.service.run_watch import RunWatcher
 from spyweb.service.state import StateService
 from spyweb.store.protocol import Runs
 from spyweb.store.records_protocol import Records
@@ -42,7 +42,49 @@ from spyweb.views.jobs import (
 )
 from spyweb.views.outbox import MessageView, view_message
 from spyweb.views.records import RecordView, view_record
-from spyweb.views.runs import RunEnded, RunEvent
+from spyweb.views.runs import RunEnded, RunEvent, log_line, run_ended
+
+MOST_LOG_BYTES = (
+    16 * MIB
+)  # of a watched run's lines that wait; who reads more slowly than a script logs misses some, and is told how many
+
+
+@dataclass(slots=True)
+class RunWatcher:
+    """A run's observer that queues what it sees for whoever watches."""
+
+    clock: Clock
+    is_watched: bool = True  # whoever watches may leave before the run ends
+    _waiting: asyncio.Queue[tuple[RunEvent, int]] = field(default_factory=asyncio.Queue)
+    _size: int = 0
+    _dropped: int = 0
+
+    def log(self, level: str, text: bytes) -> None:
+        if not self.is_watched:
+            return
+        if self._size + len(text) > MOST_LOG_BYTES:
+            self._dropped += 1
+            return
+        self._tell_of_dropped()
+        self._put(level, text)
+
+    def ended(self, run: Run, ending: Ending) -> None:
+        self._tell_of_dropped()
+        self._waiting.put_nowait((run_ended(run, ending, self.clock.now_ms()), 0))
+
+    async def next(self) -> RunEvent:
+        event, size = await self._waiting.get()
+        self._size -= size
+        return event
+
+    def _tell_of_dropped(self) -> None:
+        if self._dropped:
+            self._put("warn", b"%d lines came faster than they were read and are not shown" % self._dropped)
+            self._dropped = 0
+
+    def _put(self, level: str, text: bytes) -> None:
+        self._size += len(text)
+        self._waiting.put_nowait((log_line(level, text, self.clock.now_ms()), len(text)))
 
 
 @dataclass(slots=True, kw_only=True)

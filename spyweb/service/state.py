@@ -10,7 +10,7 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from itertools import islice
@@ -20,21 +20,67 @@ from msgspec import structs
 from spyweb.clock import Clock
 from spyweb.errors import Refused
 from spyweb.limits import KEY
-from spyweb.model import MIB, NULL, JobId, Value
+from spyweb.model import MIB, NULL, ChangeKind, JobId, Value
 from spyweb.ops.rules.values import shown, size_of
-from spyweb.service.state_watch import watch
 from spyweb.settings import StateSettings
 from spyweb.store.interchange.lines import UNKNOWN_MS
 from spyweb.store.protocol import GLOBAL, Store, job_namespace
 from spyweb.store.records_protocol import NewRecord
-from spyweb.store.values_protocol import SCOPES, Blind, Drop, Entry, Leave, PortableEntry, Put, Transform
-from spyweb.views.state import ChangeView, EntryView, Imported, LockView, Moved, StateStats, view_entry, view_lock
+from spyweb.store.values_protocol import (
+    SCOPES,
+    Blind,
+    ChangeEvent,
+    Drop,
+    Entry,
+    Leave,
+    PortableEntry,
+    Put,
+    Transform,
+    Watch,
+)
+from spyweb.views.state import (
+    ChangeView,
+    EntryView,
+    Imported,
+    LockView,
+    Moved,
+    StateStats,
+    view_change,
+    view_entry,
+    view_lock,
+)
 
 IN_MEMORY = ":memory:"  # what such a store calls its path
 JOB = job_namespace(JobId(""))
 PAGE = 200  # entries read at a time, or fewer large ones: an answer of a million holds up nothing else
 PAGE_BYTES = 4 * MIB  # of values; the one that reaches it is the last
 CHECKED = 50  # entries of an import looked up at a time; each may be a megabyte
+HEARTBEAT = 15.0  # seconds; without one, a watcher that has gone would be noticed at the next change only
+MOST_WAITING = 10_000  # changes; who reads more slowly than that is let go rather than filling the memory
+MOST_WAITING_BYTES = 16 * MIB  # of the values in these changes
+
+
+@dataclass(slots=True)
+class ChangeQueue:
+    """The changes that have been heard and not been taken yet."""
+
+    waiting: asyncio.Queue[tuple[ChangeView | None, int]] = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
+    size: int = 0  # bytes of the values that wait
+    is_late: bool = False
+
+    def hear(self, event: ChangeEvent | None) -> None:
+        size = size_of(event.old) + size_of(event.new) if event else 0
+        if self.waiting.full() or (self.size and self.size + size > MOST_WAITING_BYTES):
+            self.is_late = True
+        else:
+            self.size += size
+            self.waiting.put_nowait((view_change(event) if event else None, size))
+
+    async def next(self) -> ChangeView | None:
+        """Wait for the next change; None is a sign of life."""
+        change, size = await self.waiting.get()
+        self.size -= size
+        return change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,13 +186,27 @@ class StateService:
             records = await self.store.records.move(*jobs)
         return Moved(moved=moved, records=records)
 
-    def watch(self, namespace: str | None, pattern: bytes) -> AsyncGenerator[ChangeView | None, None]:
-        """Yield each change of such a key after its commit.
+    async def watch(self, namespace: str | None, pattern: bytes) -> AsyncGenerator[ChangeView | None, None]:
+        """Yield each change of such a key after its commit.  Raises Refused when they come faster than they are taken.
 
         The first None says that nothing is missed from then on; None again now and then lets whoever hands it on notice
-        when nobody is there any more.
+        when nobody is there any more.  Changes are heard from memory: nothing is written for it.
         """
-        return watch(self.store.events, self.clock, namespace, pattern)
+        changes = ChangeQueue()
+        wanted = Watch(namespace=namespace or "", is_prefix=namespace is None, key=pattern, kinds=frozenset(ChangeKind))
+        leave = self.store.events.follow(wanted, changes.hear)
+        try:
+            yield None
+            while not changes.is_late:
+                beat = self.clock.call_later(HEARTBEAT, partial(changes.hear, None))
+                try:
+                    change = await changes.next()
+                finally:
+                    beat.cancel()
+                yield change
+            raise Refused(f"changes come faster than they are taken: {changes.waiting.qsize()} are waiting")
+        finally:
+            leave()
 
     async def _fates(self, items: Sequence[PortableEntry], now_ms: int) -> Iterator[ImportFate]:
         """Tell what is to become of the items.  Raises Refused when one is beyond the limits."""

@@ -1,14 +1,14 @@
-"""RunWatcher one run."""
+"""Watching one run while it goes, line by line."""
 
 from __future__ import annotations
 
 from spyweb.model import Ending, Outcome
-from spyweb.service.run_watch import MOST_BYTES, RunWatcher
+from spyweb.service.daemon import MOST_LOG_BYTES, RunWatcher
 from spyweb.views.runs import LogLine, RunEnded
 from tests.fakes.clock import FakeClock
 from tests.fakes.daemon_service import make_run
 
-LINE = b"x" * (MOST_BYTES // 4)
+LINE = b"x" * (MOST_LOG_BYTES // 4)
 
 
 async def text_of_next(watcher: RunWatcher) -> str:

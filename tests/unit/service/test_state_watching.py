@@ -9,11 +9,18 @@ from contextlib import aclosing
 import pytest
 
 from spyweb.errors import Refused
-from spyweb.service.state_watch import HEARTBEAT, MOST_BYTES, MOST_WAITING, watch
+from spyweb.service.state import HEARTBEAT, MOST_WAITING, MOST_WAITING_BYTES, StateService
+from spyweb.settings import StateSettings
 from spyweb.views.state import ChangeView
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory.memory import MemoryStore
 from tests.fakes.stores import put, until_told
+
+
+def watch(
+    store: MemoryStore, clock: FakeClock, namespace: str | None, pattern: bytes
+) -> AsyncGenerator[ChangeView | None, None]:
+    return StateService(store=store, clock=clock, limits=StateSettings()).watch(namespace, pattern)
 
 
 def shown(change: ChangeView | None) -> str:
@@ -27,7 +34,7 @@ async def next_of(changes: AsyncGenerator[ChangeView | None, None]) -> str:
 async def test_a_watch_says_when_it_has_begun_and_then_each_change() -> None:
     clock = FakeClock()
     store = MemoryStore(clock)
-    async with aclosing(watch(store.events, clock, None, b"a*")) as changes:
+    async with aclosing(watch(store, clock, None, b"a*")) as changes:
         assert await anext(changes) is None
         await put(store, b"a1", 1)
         await put(store, b"b", 1)
@@ -38,7 +45,7 @@ async def test_a_watch_says_when_it_has_begun_and_then_each_change() -> None:
 async def test_one_namespace_is_not_another_that_begins_like_it() -> None:
     clock = FakeClock()
     store = MemoryStore(clock)
-    async with aclosing(watch(store.events, clock, "state", b"*")) as changes:
+    async with aclosing(watch(store, clock, "state", b"*")) as changes:
         await anext(changes)
         await put(store, b"a", 1, namespace="state@prod")
         await put(store, b"b", 1)
@@ -47,7 +54,7 @@ async def test_one_namespace_is_not_another_that_begins_like_it() -> None:
 
 async def test_a_quiet_watch_gives_signs_of_life() -> None:
     clock = FakeClock()
-    async with aclosing(watch(MemoryStore(clock).events, clock, None, b"*")) as changes:
+    async with aclosing(watch(MemoryStore(clock), clock, None, b"*")) as changes:
         await anext(changes)
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(next_of(changes))
@@ -60,7 +67,7 @@ async def test_a_quiet_watch_gives_signs_of_life() -> None:
 async def test_who_reads_too_slowly_is_let_go() -> None:
     clock = FakeClock()
     store = MemoryStore(clock)
-    async with aclosing(watch(store.events, clock, None, b"*")) as changes:
+    async with aclosing(watch(store, clock, None, b"*")) as changes:
         await anext(changes)
         for _ in range(MOST_WAITING + 1):
             await put(store, b"a", 1)
@@ -72,14 +79,14 @@ async def test_who_reads_too_slowly_is_let_go() -> None:
 async def test_who_reads_large_values_too_slowly_is_let_go_sooner() -> None:
     clock = FakeClock()
     store = MemoryStore(clock)
-    async with aclosing(watch(store.events, clock, None, b"*")) as changes:
+    async with aclosing(watch(store, clock, None, b"*")) as changes:
         await anext(changes)
         for number in range(5):
-            await put(store, b"%d" % number, b"x" * (MOST_BYTES - 9))  # and 9 for what was not there before
+            await put(store, b"%d" % number, b"x" * (MOST_WAITING_BYTES - 9))  # and 9 for what was not there before
             await until_told()
             assert shown(await anext(changes)) == f"created state {number}"
         for number in range(5, 7):
-            await put(store, b"%d" % number, b"x" * (MOST_BYTES // 2))
+            await put(store, b"%d" % number, b"x" * (MOST_WAITING_BYTES // 2))
         await until_told()
         with pytest.raises(Refused, match="faster than they are taken: 1 are waiting"):
             await anext(changes)
@@ -88,7 +95,7 @@ async def test_who_reads_large_values_too_slowly_is_let_go_sooner() -> None:
 async def test_who_has_gone_is_told_nothing() -> None:
     clock = FakeClock()
     store = MemoryStore(clock)
-    async with aclosing(watch(store.events, clock, None, b"*")) as changes:
+    async with aclosing(watch(store, clock, None, b"*")) as changes:
         await anext(changes)
     await put(store, b"a", 1)
     assert clock.pending == 0
