@@ -6,9 +6,9 @@ import platform
 
 from spyweb import __version__
 from spyweb.cli import output
-from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import Output
 from spyweb.cli.output import Format
+from spyweb.errors import ExitCode
 
 WHATEVER = {"allow_extra_args": True, "ignore_unknown_options": True}
 

@@ -9,10 +9,9 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import Output, root_of
 from spyweb.cli.output import Format
-from spyweb.errors import Problem
+from spyweb.errors import ExitCode, Problem
 
 
 class CheckScope(StrEnum):

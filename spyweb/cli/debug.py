@@ -9,11 +9,11 @@ from typing import cast
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import JobName, Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import open_project
 from spyweb.cli.run import RunScreen, run_watched, show_json_lines
+from spyweb.errors import ExitCode
 from spyweb.settings.units import format_duration
 from spyweb.views.runs import LogLine, RunEnded
 

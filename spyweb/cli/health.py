@@ -5,12 +5,11 @@ from __future__ import annotations
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import open_project
 from spyweb.clock import RealClock
-from spyweb.errors import Refused
+from spyweb.errors import ExitCode, Refused
 from spyweb.settings.units import format_duration
 from spyweb.views.health import ChoreHealth, Health
 

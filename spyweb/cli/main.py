@@ -16,9 +16,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from spyweb.cli import output
-from spyweb.cli.exits import ExitCode, code_of
 from spyweb.daemon.streams import open_standard_streams
-from spyweb.errors import NoAccess, SpywebError, legible
+from spyweb.errors import ExitCode, FetchError, NoAccess, OpError, PoolError, ScriptError, SpywebError, legible
 
 P = ParamSpec("P")
 Command = Callable[..., ExitCode | None]
@@ -218,6 +217,11 @@ def _tell_usage(error: typer.TyperException) -> None:
     output.complain(f"{message}: `{context.command_path} -h` shows how" if context else message)
 
 
+def exit_code_of(error: SpywebError) -> ExitCode:
+    """Tell what went wrong in a job from what was asked wrongly."""
+    return ExitCode.FAILED if isinstance(error, (ScriptError, OpError, FetchError, PoolError)) else ExitCode.USAGE
+
+
 def _guarded(command: Callable[P, ExitCode | None]) -> Callable[P, None]:
     """Wrap a command in the boundary that turns its errors into lines on stderr and an exit code."""
 
@@ -227,7 +231,7 @@ def _guarded(command: Callable[P, ExitCode | None]) -> Callable[P, None]:
             code = command(*args, **options)
         except SpywebError as error:
             output.report(error)
-            code = code_of(error)
+            code = exit_code_of(error)
         except PermissionError as error:
             output.report(NoAccess(f"{error.filename}: {error.strerror}"))
             code = ExitCode.USAGE

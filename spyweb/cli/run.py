@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import JobName, Output, root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, find_in, open_project
+from spyweb.errors import ExitCode
 from spyweb.model import Outcome
 from spyweb.settings.units import format_duration
 from spyweb.views.jobs import to_json

@@ -14,10 +14,9 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import Output, complete_job, root_of
 from spyweb.cli.output import Format, Meter
-from spyweb.errors import NoAccess
+from spyweb.errors import ExitCode, NoAccess
 from spyweb.testing.results import CaseResult, Report, report_to_builtins
 
 SERVER = "server"

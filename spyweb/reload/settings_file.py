@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import structlog
 
 from spyweb.errors import ConfigError
 from spyweb.settings import Settings
-from spyweb.settings.fixed import waiting_for_a_start
 from spyweb.settings.load import read_file
 from spyweb.settings.sections import FILE
 from spyweb.specs.tree import EMPTY
 
 log = structlog.get_logger()
+
+# Settings of these sections are read once: an edit takes effect at the next start, but for those AT_ONCE.
+SECTIONS = ("daemon", "server", "store", "state", "http", "security")
+AT_ONCE = frozenset({"daemon.default_interval", "state.history"})
 
 
 class SettingsFile:
@@ -56,3 +60,14 @@ def is_emptied(root: Path) -> bool:
         return not read_file(root).strip()
     except OSError:
         return False  # whoever reads the file tells it
+
+
+def waiting_for_a_start(before: Settings, now: Settings) -> list[str]:
+    """Return the names of the settings that are read once and differ, as they are written in the file."""
+    return [
+        name
+        for section in SECTIONS
+        for field in fields(getattr(before, section))
+        if getattr(getattr(before, section), field.name) != getattr(getattr(now, section), field.name)
+        and (name := f"{section}.{field.name.removesuffix('_ms')}") not in AT_ONCE
+    ]

@@ -10,8 +10,8 @@ from typing import Protocol
 import pytest
 import typer
 
-from spyweb.cli.exits import ExitCode
 from spyweb.cli.main import COMMANDS, EXIT_CODES, HIDDEN, STATE, build
+from spyweb.errors import ExitCode
 from spyweb.model import Outcome
 from spyweb.views.jobs import JobState
 from spyweb.web.app import SOCKET_ROUTES

@@ -6,8 +6,7 @@ import re
 from enum import IntEnum
 
 from spyweb import errors
-from spyweb.cli.exits import ExitCode
-from spyweb.errors import SpywebError
+from spyweb.errors import ExitCode, SpywebError
 from spyweb.model import Failure, Outcome
 from tests.fakes.repository import code_blocks, code_words, read
 

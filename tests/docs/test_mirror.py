@@ -31,7 +31,6 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "monitor/context", "monitor/stages/announce", "monitor/stages/extract",
         "monitor/stages/fetch",
     ),
-    "tests/unit/reload/test_swap.py": ("reload/settings_file",),
     "tests/unit/lua/test_pool.py": ("lua/session", "lua/supervisor"),
     # A command is a thin layer: each is typed for real, with and without a daemon.
     "tests/integration/test_cli_offline.py": ("cli/offline", "cli/options", "cli/project", "cli/steer"),
@@ -51,7 +50,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/unit/cli/test_systemd.py": ("cli/service",),
     # The parts of the daemon only make sense joined, in a process.
     "tests/acceptance/test_daemon_life.py": (
-        "daemon/build", "daemon/databases", "daemon/engine_info",
+        "daemon/build", "daemon/databases",
         "daemon/runtime",
     ),
     "tests/acceptance/test_endpoints.py": ("daemon/server",),

@@ -7,13 +7,12 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import open_project
 from spyweb.cli.state.options import Key, StateOutput, StatePlace, Yes, agree, as_bytes, placed, spelt
 from spyweb.cli.state.source import find_state
-from spyweb.errors import Refused
+from spyweb.errors import ExitCode, Refused
 from spyweb.model import NULL, JobId, Value
 from spyweb.settings.units import parse_duration
 from spyweb.specs.parse import job_id

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, open_project
@@ -16,7 +15,7 @@ from spyweb.cli.state import render
 from spyweb.cli.state.change import tell
 from spyweb.cli.state.options import StateOutput, Yes, agree, as_bytes, spelt
 from spyweb.cli.state.source import find_state
-from spyweb.errors import Refused
+from spyweb.errors import ExitCode, Refused
 from spyweb.store.interchange.value_json import to_plain
 
 

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import MOST_ROWS
 from spyweb.cli.output import Format
 from spyweb.cli.state import render
 from spyweb.cli.state.options import Key, StateOutput, StatePlace, as_bytes, placed, spelt
+from spyweb.errors import ExitCode
 from spyweb.store.interchange.value_json import TypeName
 from spyweb.views.jobs import to_json
 from spyweb.views.state import bytes_of

@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import open_project
 from spyweb.cli.state.change import tell
 from spyweb.cli.state.options import StateOutput, Yes, agree
-from spyweb.errors import Refused
+from spyweb.errors import ExitCode, Refused
 from spyweb.store.crypto.keys import find_key
 from spyweb.store.lock import hold_lock
 from spyweb.store.sqlite.rotation import rotate_key

@@ -14,7 +14,6 @@ from typing import Annotated, BinaryIO
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.exits import ExitCode
 from spyweb.cli.options import root_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project, open_project
@@ -22,7 +21,7 @@ from spyweb.cli.state.bring_spyweb import Bringing
 from spyweb.cli.state.change import entries, tell
 from spyweb.cli.state.options import Agent, StateOutput, StatePlace, Yes, agree, placed
 from spyweb.cli.state.source import StateSource, find_state
-from spyweb.errors import Refused
+from spyweb.errors import ExitCode, Refused
 from spyweb.store.interchange.foreign import read_sloth
 from spyweb.store.interchange.foreign_spyweb import read_spyweb
 from spyweb.store.interchange.lines import BadLine, LineReader, item_line

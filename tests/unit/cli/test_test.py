@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from spyweb.cli import output
-from spyweb.cli.exits import ExitCode
 from spyweb.cli.output import Format, Meter
 from spyweb.cli.test import (
     SuiteScreen,
@@ -22,7 +21,7 @@ from spyweb.cli.test import (
     show_report,
     write_junit,
 )
-from spyweb.errors import NoAccess
+from spyweb.errors import ExitCode, NoAccess
 from spyweb.testing.results import CaseResult, Report
 from spyweb.views.runs import LogLine
 from tests.fakes.command import spyweb

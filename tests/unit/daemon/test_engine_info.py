@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spyweb.ops.environment import visible_environment
+from spyweb.daemon.engine_info import visible_environment
 
 ENVIRON = {"SPYWEB_TOKEN": "t", "SPYWEB_COLOUR": "c", "HOME": "/root", "MY_SPYWEB_X": "x", "SPYWEB_": "?"}
 

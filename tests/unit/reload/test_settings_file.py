@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from spyweb.reload.settings_file import SECTIONS, waiting_for_a_start
 from spyweb.settings import Settings, load_settings
-from spyweb.settings.fixed import SECTIONS, waiting_for_a_start
 
 
 def settings(root: Path, text: str) -> Settings:

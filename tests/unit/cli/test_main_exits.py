@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spyweb.cli.exits import ExitCode, code_of
-from spyweb.errors import OpError, Refused
+from spyweb.cli.main import exit_code_of
+from spyweb.errors import ExitCode, OpError, Refused
 
 
 def test_the_codes_are_those_of_the_manual() -> None:
@@ -17,5 +17,5 @@ def test_the_codes_are_those_of_the_manual() -> None:
 
 
 def test_what_went_wrong_in_a_job_is_told_from_what_was_asked_wrongly() -> None:
-    assert code_of(OpError()) is ExitCode.FAILED
-    assert code_of(Refused()) is ExitCode.USAGE
+    assert exit_code_of(OpError()) is ExitCode.FAILED
+    assert exit_code_of(Refused()) is ExitCode.USAGE
