@@ -10,7 +10,7 @@ SpywebError
 │   ├── StoreClosed         used after closing
 │   ├── StoreCorrupt        the file is damaged: carries the path
 │   ├── StoreIncomplete     the file, or its log, is gone or cut off: carries the path and what is left
-│   ├── CursorMoved         a claim expected a schedule elsewhere: carries the job and the cursor on record
+│   ├── CursorMoved         a write expected a schedule elsewhere: carries the job and the cursor on record
 │   ├── TooLarge            more was asked for than whoever asks can hold
 │   └── StoreNewer          written by a newer spyweb: carries both versions
 ├── LockHeld            another daemon has the data directory, or the database: carries who
@@ -133,10 +133,10 @@ class StoreIncomplete(StoreError):
 
 
 class CursorMoved(StoreError):
-    """A job's schedule has been dealt with further, or otherwise, than a claim expected."""
+    """A job's schedule has been dealt with further, or otherwise, than a write of its cursor expected."""
 
     def __init__(self, job: str, found: object) -> None:
-        super().__init__(f"the cursor of {job} is not where the claim expected it")
+        super().__init__(f"the cursor of {job} is not where it was expected")
         self.job = job
         self.found = found  # the cursor on record; None: there is none
 

@@ -24,6 +24,7 @@ from spyweb.specs.history import history_rules
 from spyweb.specs.watches import watches_of
 from spyweb.store.access import no_access
 from spyweb.store.crypto.keys import find_key
+from spyweb.store.cursors import write_cursors
 from spyweb.store.lock import hold_lock
 from spyweb.store.marker import Marker
 from spyweb.store.outbox_protocol import QueuedMessage
@@ -190,16 +191,19 @@ class OfflineProject:
 
 async def _set_paused(spec: JobSpec, clock: Clock, store: Store, *, paused: bool) -> None:
     """Pause or resume a job on record: the next daemon goes on from there, and records what was due as paused."""
-    cursor = (await store.runs.cursors()).get(spec.id)
-    if cursor is None or cursor.paused is not paused:
-        await store.runs.record(_paused(spec, cursor, clock.now_ms(), paused=paused))
+    known: dict[JobId, Cursor | None] = {spec.id: (await store.runs.cursors()).get(spec.id)}
+    await write_cursors(
+        store.runs, lambda: _paused(spec, known[spec.id], clock.now_ms(), paused=paused), known.__setitem__
+    )
 
 
 def _paused(spec: JobSpec, cursor: Cursor | None, now_ms: int, *, paused: bool) -> Change:
-    """Make the change that pauses or resumes a job; one that no daemon has seen yet gets its first cursor."""
+    """Make the change that pauses or resumes a job, if any; one that no daemon has seen yet gets its first cursor."""
+    if cursor is not None and cursor.paused is paused:
+        return Change()
     seen = Activation(cursor=cursor) if cursor else activate(spec, None, now_ms, SPREAD_MS)
     changed = replace(deactivated(seen.cursor, now_ms), paused=paused)
-    return Change(cursors=[changed], skipped=seen.skipped)
+    return Change(expects={spec.id: cursor}, cursors=[changed], skipped=seen.skipped)
 
 
 async def _known(store: Store) -> RecordedJobs:

@@ -138,7 +138,7 @@ class Runner:
         What will not run is recorded in it too.
         """
         change = Change(
-            expects=[each.job.recorded for each in due if each.job.recorded],
+            expects={each.job.id: each.job.recorded for each in due},
             cursors=[each.cursor for each in due],
             skipped=[skipped for each in due for skipped in each.skipped],
         )

@@ -3,12 +3,14 @@
 A timer per job wakes the scheduler; what is then due is reckoned from the job's cursor alone (schedules/due.py), so a
 late, early or doubled wake-up, a restart or a clock that jumps can neither lose a due time nor run it twice.  The
 cursor moves in the commit that claims the run.
+
+Nothing is written over a cursor that somebody else has moved: see store/cursors.py.
 """
 
 from __future__ import annotations
 
 from asyncio import CancelledError, Lock, wait
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -22,8 +24,9 @@ from spyweb.model import Cursor, JobId, Outcome, TriggerType
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.runner import Claims, DueRuns, Runner, RunRequest
 from spyweb.scheduler.timers import Timers
-from spyweb.schedules.cursor import activate, deactivated, skipped_of, waits_for_the_past
+from spyweb.schedules.cursor import Activation, activate, deactivated, skipped_of, waits_for_the_past
 from spyweb.schedules.due import SPREAD_MS, Settlement, jittered, next_due, schedule_text, settle
+from spyweb.store.cursors import found_by, write_cursors
 from spyweb.store.protocol import Change, Runs
 
 log = structlog.get_logger()
@@ -152,8 +155,7 @@ class Scheduler:
             log.warning(
                 "a due time had been claimed already: the schedule goes on from where it is on record", job=job.id
             )
-            job.recorded = moved.found if isinstance(moved.found, Cursor) else None
-            job.cursor = job.recorded or due.before
+            _go_by(job, found_by(moved))
         self.watch(job)
 
     def _restore(self, due: DueRuns, error: BaseException) -> None:
@@ -203,18 +205,22 @@ class Scheduler:
         New jobs go by what is `known` of them, the others by the cursors they have.
         """
         async with self._at_rest(jobs):
-            await self._take_up(jobs, [known.get(job.id) if job.is_new else job.cursor for job in jobs])
+            for job in jobs:
+                if job.is_new:
+                    job.recorded = known.get(job.id)
+            await self._take_up(jobs)
 
-    async def _take_up(self, jobs: Sequence[LiveJob], known: Sequence[Cursor | None]) -> None:
+    async def _take_up(self, jobs: Sequence[LiveJob], *, resumed: bool = False) -> None:
         now_ms = self._clock.now_ms()
-        count = known.count(None)
+        count = sum(_known(job) is None for job in jobs)
         spread_ms = SPREAD_MS if count > FEW else count * CATCH_UP_MS
-        activations = [activate(job.spec, cursor, now_ms, spread_ms) for job, cursor in zip(jobs, known, strict=True)]
-        skipped = [skipped for each in activations for skipped in each.skipped]
-        await self._runs.record(Change(cursors=[each.cursor for each in activations], skipped=skipped))
-        for job, before, each in zip(jobs, known, activations, strict=True):
-            job.reached_ms = _reached_ms(job, before or each.cursor, each.cursor)
-            job.cursor = job.recorded = each.cursor
+
+        def decide(job: LiveJob) -> Activation:
+            known = _known(job)
+            return activate(job.spec, replace(known, paused=False) if known and resumed else known, now_ms, spread_ms)
+
+        await self._write(jobs, decide)
+        for job in jobs:
             job.kept_since_ms = now_ms
             self._refused.pop(job.id, None)
         overdue = [job for job in jobs if job.scheduled and _is_due(job, now_ms)]
@@ -227,17 +233,17 @@ class Scheduler:
         async with self._at_rest(jobs):
             now_ms = self._clock.now_ms()
             taken_up = [job for job in jobs if not job.is_new]
-            idle = [deactivated(job.cursor, now_ms) for job in taken_up]
-            await self._runs.record(Change(cursors=idle))
-            for job, cursor in zip(taken_up, idle, strict=True):
-                job.cursor = job.recorded = cursor
+            await self._write(taken_up, lambda job: Activation(cursor=deactivated(job.cursor, now_ms)))
 
     async def note_absent(self, cursors: Sequence[Cursor]) -> list[Cursor]:
         """Note that these jobs were known once and have no file now; return their cursors as they are on record."""
-        idle = [deactivated(cursor, self._clock.now_ms()) for cursor in cursors]
-        if idle:
-            await self._runs.record(Change(cursors=idle))
-        return idle
+        now_ms = self._clock.now_ms()
+        known: dict[JobId, Cursor | None] = {cursor.job: cursor for cursor in cursors}
+
+        def decide() -> Change:
+            return Change(expects=known, cursors=[deactivated(cursor, now_ms) for cursor in known.values() if cursor])
+
+        return list((await write_cursors(self._runs, decide, known.__setitem__)).cursors)
 
     async def pause(self, job: LiveJob) -> None:
         """Let a job be due no longer until it is resumed.
@@ -246,9 +252,10 @@ class Scheduler:
         """
         async with self._at_rest([job]):
             _expect_taken_up(job)
-            paused = replace(deactivated(job.cursor, self._clock.now_ms()), paused=True)
-            await self._runs.record(Change(cursors=[paused]))
-            job.cursor = job.recorded = paused
+            now_ms = self._clock.now_ms()
+            await self._write(
+                [job], lambda job: Activation(cursor=replace(deactivated(job.cursor, now_ms), paused=True))
+            )
 
     async def resume(self, job: LiveJob) -> None:
         """Put a job back on its schedule: the times that were due meanwhile become one `paused` record.
@@ -257,7 +264,24 @@ class Scheduler:
         """
         async with self._at_rest([job]):
             _expect_taken_up(job)
-            await self._take_up([job], [replace(job.cursor, paused=False)])
+            await self._take_up([job], resumed=True)
+
+    async def _write(self, jobs: Sequence[LiveJob], decide: Callable[[LiveJob], Activation]) -> None:
+        """Have these jobs go on from the cursors that are decided, once those are on record."""
+
+        def change() -> Change:
+            decided = [decide(job) for job in jobs]
+            return Change(
+                expects={job.id: job.recorded for job in jobs},
+                cursors=[each.cursor for each in decided],
+                skipped=[skipped for each in decided for skipped in each.skipped],
+            )
+
+        by_id = {job.id: job for job in jobs}
+        written = await write_cursors(self._runs, change, lambda job, found: _go_by(by_id[job], found))
+        for job, cursor in zip(jobs, written.cursors, strict=True):
+            job.reached_ms = _reached_ms(job, _known(job) or cursor, cursor)
+            job.cursor = job.recorded = cursor
 
     async def watch_the_clock(self) -> None:
         """Notice when the wall clock jumps back: jobs would otherwise wait for the time it came from."""
@@ -285,6 +309,18 @@ class Scheduler:
                 job.reached_ms = _reached_ms(job, job.cursor, back)
                 job.cursor = back
             self.watch(job)
+
+
+def _known(job: LiveJob) -> Cursor | None:
+    """Return the cursor from which a job goes on, or None where it has none yet."""
+    return job.recorded if job.is_new else job.cursor
+
+
+def _go_by(job: LiveJob, found: Cursor | None) -> None:
+    """Take over the cursor that the store has; where it has none, that of a job that was taken up is written anew."""
+    job.recorded = found
+    if found is not None and not job.is_new:
+        job.cursor = found
 
 
 def _is_due(job: LiveJob, now_ms: int) -> bool:

@@ -106,7 +106,7 @@ class SkippedRange:
 class Change(Struct, frozen=True, kw_only=True):
     """Changes of jobs and runs that are committed together, or not at all."""
 
-    expects: Sequence[Cursor] = ()  # as they must be on record, or all of it is refused
+    expects: Mapping[JobId, Cursor | None] = {}  # as they must be on record, None for not at all, or all is refused
     cursors: Sequence[Cursor] = ()
     new: Sequence[NewRun] = ()
     begin: Sequence[Begin] = ()
@@ -121,10 +121,11 @@ class Runs(Protocol):
     def record(self, change: Change) -> Future[list[RunId | None]]:
         """Commit a change; gives the id of each of `change.new`, None where (job, due_ms, attempt) stood.
 
-        Refused with CursorMoved where a cursor is not as `expects` says.  Applied in this order: end, begin, skipped,
-        new, cursors, dropped.  A run ends once: what comes later is ignored, and what follows it (`follows`) is not
-        recorded, its id None.  The locks of a run that ends are released.  A change event is gone as soon as each job
-        that wanted it has dropped it, or has no run for it that is open.
+        Refused with CursorMoved where a cursor is not as `expects` says: whoever asked decides again, by the one that
+        is on record (store/cursors.py).  Applied in this order: end, begin, skipped, new, cursors, dropped.  A run ends
+        once: what comes later is ignored, and what follows it (`follows`) is not recorded, its id None.  The locks of
+        a run that ends are released.  A change event is gone as soon as each job that wanted it has dropped it, or has
+        no run for it that is open.
         """
 
     def cursors(self) -> Future[dict[JobId, Cursor]]: ...

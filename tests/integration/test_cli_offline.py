@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+from asyncio import Future
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,10 +16,11 @@ from pathlib import Path
 import pytest
 
 from spyweb.clock import RealClock
-from spyweb.model import Cursor, JobId, Outcome, RunState
+from spyweb.model import Cursor, JobId, Outcome, RunId, RunState
 from spyweb.store.lock import hold_lock
 from spyweb.store.protocol import Change, End, NewRun
 from spyweb.store.sqlite.migrate import load_migrations, migrate
+from spyweb.store.sqlite.runs import SqliteRuns
 from spyweb.store.sqlite.store import open_store
 from tests.fakes.command import Answer, spyweb
 
@@ -162,6 +164,27 @@ def test_a_pause_without_a_daemon_is_kept_for_the_next_one(ran: Path) -> None:
     assert cursor.idle_since_ms is not None
     assert spyweb("resume", "tick", root=ran).code == 0
     assert states_of(ran)["tick"] == "idle"
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_pause_undoes_nothing_that_somebody_else_has_written_meanwhile(
+    is_seen: bool, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_seen:
+        asyncio.run(record_a_failure(project))
+    theirs = [Cursor(job=TICK, due_ms=1_000_000, schedule="every 7000")]
+    record = SqliteRuns.record
+
+    def record_after_them(runs: SqliteRuns, change: Change) -> Future[list[RunId | None]]:
+        if theirs:
+            record(runs, Change(cursors=[theirs.pop()]))
+        return record(runs, change)
+
+    monkeypatch.setattr(SqliteRuns, "record", record_after_them)
+    assert spyweb("pause", "tick", root=project).code == 0
+
+    cursor = asyncio.run(cursors_of(project))[TICK]
+    assert (cursor.due_ms, cursor.schedule, cursor.paused) == (1_000_000, "every 7000", True)
 
 
 def test_a_job_that_no_daemon_has_seen_can_be_paused(project: Path) -> None:

@@ -157,13 +157,13 @@ def record(connection: sqlite3.Connection, change: Change, holders: Sequence[Run
     return added
 
 
-def expect_cursors(connection: sqlite3.Connection, expected: Sequence[Cursor]) -> None:
+def expect_cursors(connection: sqlite3.Connection, expected: Mapping[JobId, Cursor | None]) -> None:
     """Raise CursorMoved where a cursor is not on record as it is expected to be."""
-    for cursor in expected:
-        row = connection.execute(FIND_CURSOR, (cursor.job,)).fetchone()
+    for job, cursor in expected.items():
+        row = connection.execute(FIND_CURSOR, (job,)).fetchone()
         found = read_cursor(row) if row else None
         if found != cursor:
-            raise CursorMoved(cursor.job, found)
+            raise CursorMoved(job, found)
 
 
 def record_ends(connection: sqlite3.Connection, change: Change) -> frozenset[RunId]:

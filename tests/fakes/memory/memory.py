@@ -6,7 +6,7 @@ Every future is done when it is given.
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Sequence
+from collections.abc import Mapping
 from itertools import islice
 
 from msgspec.structs import replace
@@ -70,10 +70,10 @@ class MemoryRuns:
                 self._events.clear(end.event, self._runs[end.run].job, end.run)
         return added
 
-    def _expect(self, expected: Sequence[Cursor]) -> None:
-        for cursor in expected:
-            if (found := self._cursors.get(cursor.job)) != cursor:
-                raise CursorMoved(cursor.job, found)
+    def _expect(self, expected: Mapping[JobId, Cursor | None]) -> None:
+        for job, cursor in expected.items():
+            if (found := self._cursors.get(job)) != cursor:
+                raise CursorMoved(job, found)
 
     def _end(self, end: End) -> bool:
         """Whether it applied."""

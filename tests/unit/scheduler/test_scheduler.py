@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import Future
 from collections.abc import Awaitable
 from dataclasses import replace
 from functools import partial
@@ -11,7 +12,21 @@ import pytest
 from msgspec import structs
 
 from spyweb.errors import Refused, StoreError
-from spyweb.model import At, Cron, Every, JobId, Misfire, MisfirePolicy, Never, Overlap, Run, RunId, RunState, Start
+from spyweb.model import (
+    At,
+    Cron,
+    Cursor,
+    Every,
+    JobId,
+    Misfire,
+    MisfirePolicy,
+    Never,
+    Overlap,
+    Run,
+    RunId,
+    RunState,
+    Start,
+)
 from spyweb.runs.live import LiveJob
 from spyweb.scheduler.scheduler import LOOK_AT_CLOCK_EVERY
 from spyweb.store.protocol import Change, NewRun
@@ -32,6 +47,19 @@ def hang(t: Harness, patch: pytest.MonkeyPatch) -> HangingRecord:
     hanging = HangingRecord(t.store.runs.record)
     patch.setattr(t.store.runs, "record", hanging)
     return hanging
+
+
+def overtake(t: Harness, patch: pytest.MonkeyPatch, *theirs: Cursor) -> None:
+    """Have somebody else write these cursors between what is read here and what is written next."""
+    record, rest = t.store.runs.record, list(theirs)
+
+    def record_after_them(change: Change) -> Future[list[RunId | None]]:
+        if rest:
+            record(Change(cursors=rest))
+            rest.clear()
+        return record(change)
+
+    patch.setattr(t.store.runs, "record", record_after_them)
 
 
 async def dealt_with(store: MemoryStore, period_ms: int) -> list[int]:
@@ -374,6 +402,107 @@ async def test_a_due_time_that_somebody_else_has_claimed_is_not_run_again_and_ho
         assert t.scheduler.refused_ms == 0
         await t.clock.turn(60)
         assert (await t.record()).count("prices schedule success") == 2
+
+
+async def test_a_job_that_somebody_else_has_taken_up_meanwhile_keeps_the_cursor_that_they_gave_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with harness() as t:
+        job, other = make_job(), make_job("news")
+        theirs = Cursor(job=job.id, due_ms=t.clock.now_ms(), schedule="every 60000", paused=True, idle_since_ms=7)
+        with monkeypatch.context() as patch:
+            overtake(t, patch, theirs)
+            await t.settle(job, other)
+        await t.clock.turn(61)
+
+        assert await t.record() == ["news schedule success"] * 2
+        assert job.cursor == job.recorded == theirs == (await t.store.runs.cursors())[job.id]
+
+
+async def test_an_edit_goes_on_from_where_somebody_else_has_taken_the_schedule_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with harness() as t:
+        await t.settle(job := make_job())
+        await t.clock.turn(30)
+        ahead = structs.replace(job.cursor, due_ms=job.cursor.due_ms + 25_000)
+        job.spec = replace(job.spec, schedule=Every(period_ms=2 * MINUTE_MS))
+        with monkeypatch.context() as patch:
+            overtake(t, patch, ahead)
+            await t.scheduler.activate([job], {})
+        await t.clock.turn(114)
+
+        assert await t.record() == ["prices schedule success"], "what they have dealt with is not due here"
+        await t.clock.turn(2)
+        assert await t.record() == ["prices schedule success"] * 2
+        assert (await t.store.runs.cursors())[job.id] == job.cursor == job.recorded
+
+
+async def test_a_pause_undoes_nothing_that_somebody_else_has_dealt_with_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with harness() as t:
+        await t.settle(job := make_job())
+        await t.clock.turn(1)
+        ahead = structs.replace(job.cursor, due_ms=job.cursor.due_ms + MINUTE_MS)
+        with monkeypatch.context() as patch:
+            overtake(t, patch, ahead)
+            await t.scheduler.pause(job)
+
+        paused = structs.replace(ahead, paused=True, idle_since_ms=t.clock.now_ms())
+        assert job.cursor == job.recorded == paused == (await t.store.runs.cursors())[job.id]
+
+
+async def test_a_resume_that_somebody_else_has_forestalled_records_no_time_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with harness() as t:
+        await t.settle(job := make_job())
+        await t.clock.turn(1)
+        resumed = structs.replace(job.cursor, due_ms=job.cursor.due_ms + 5 * MINUTE_MS)
+        await t.scheduler.pause(job)
+        await t.clock.turn(330)
+        with monkeypatch.context() as patch:
+            overtake(t, patch, resumed)
+            await t.scheduler.resume(job)
+        await t.clock.turn(60)
+
+        assert await t.record() == ["prices schedule success"] * 2, "they have recorded the pause"
+        assert job.cursor.due_ms == resumed.due_ms + MINUTE_MS
+        assert (await t.store.runs.cursors())[job.id] == job.cursor == job.recorded
+
+
+async def test_a_job_that_goes_keeps_the_pause_that_somebody_else_has_recorded_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with harness() as t:
+        await t.settle(job := make_job(), other := make_job("news"))
+        await t.clock.turn(1)
+        with monkeypatch.context() as patch:
+            overtake(t, patch, structs.replace(job.cursor, paused=True))
+            await t.scheduler.deactivate([job, other])
+
+        stored = await t.store.runs.cursors()
+        assert (job.cursor.paused, job.cursor.idle_since_ms) == (True, t.clock.now_ms())
+        assert (other.cursor.paused, other.cursor.idle_since_ms) == (False, t.clock.now_ms())
+        assert [stored[each.id] for each in (job, other)] == [job.cursor, other.cursor]
+
+
+async def test_the_absence_of_a_job_is_noted_beside_what_somebody_else_has_recorded_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with harness() as t:
+        known = [Cursor(job=JobId(name), due_ms=1, schedule="every 60000") for name in ("gone", "lost")]
+        await t.store.runs.record(Change(cursors=known))
+        with monkeypatch.context() as patch:
+            overtake(t, patch, structs.replace(known[0], due_ms=2, paused=True))
+            idle = await t.scheduler.note_absent(known)
+
+        assert [(each.due_ms, each.paused, each.idle_since_ms) for each in idle] == [
+            (2, True, t.clock.now_ms()),
+            (1, False, t.clock.now_ms()),
+        ]
+        assert list((await t.store.runs.cursors()).values()) == idle
 
 
 async def test_what_comes_due_while_a_refused_claim_was_on_its_way_is_dealt_with_once(

@@ -297,22 +297,42 @@ async def test_what_follows_a_run_is_recorded_with_an_end_that_applied_alone(sto
     assert [each.id for each in await store.runs.list()] == [ids[2], second, first, run], "no skipped range"
 
 
-async def test_a_claim_is_refused_as_a_whole_where_a_cursor_is_not_as_it_expects(store: Store) -> None:
+async def test_a_change_is_refused_as_a_whole_where_a_cursor_is_not_as_it_expects(store: Store) -> None:
     there, elsewhere = make_cursor(due_ms=1000), make_cursor(due_ms=2000)
     await store.runs.record(Change(cursors=[there, make_cursor(NEWS)]))
 
-    for expected in (elsewhere, make_cursor(due_ms=1000, paused=True), make_cursor(JobId("nobody"))):
+    nobody = JobId("nobody")
+    for job, wrong in ((PRICES, elsewhere), (PRICES, make_cursor(paused=True)), (PRICES, None), (nobody, there)):
         moved = [make_cursor(due_ms=3000), make_cursor(NEWS, due_ms=3000)]
-        claim = Change(expects=[make_cursor(NEWS), expected], cursors=moved, new=[make_run(due_ms=3000)])
+        claim = Change(expects={NEWS: make_cursor(NEWS), job: wrong}, cursors=moved, new=[make_run(due_ms=3000)])
         with pytest.raises(CursorMoved) as refused:
             await store.runs.record(claim)
-        assert (refused.value.job, refused.value.found) == (expected.job, there if expected.job == PRICES else None)
+        assert (refused.value.job, refused.value.found) == (job, there if job == PRICES else None)
     assert await store.runs.list() == []
     assert await store.runs.cursors() == {PRICES: there, NEWS: make_cursor(NEWS)}
 
-    (run,) = await store.runs.record(Change(expects=[there], cursors=[elsewhere], new=[make_run(due_ms=2000)]))
+    claim = Change(expects={PRICES: there, nobody: None}, cursors=[elsewhere], new=[make_run(due_ms=2000)])
+    (run,) = await store.runs.record(claim)
     assert run is not None
     assert (await store.runs.cursors())[PRICES] == elsewhere
+
+
+async def test_a_cursor_alone_is_written_only_where_the_one_before_is_as_expected(store: Store) -> None:
+    """And what shares the commit with a refused one is written."""
+    first = make_cursor(due_ms=1000)
+    claims = [
+        store.runs.record(Change(expects={PRICES: None}, cursors=[first])),
+        store.runs.record(Change(expects={PRICES: None}, cursors=[make_cursor(due_ms=2000)])),
+        store.runs.record(Change(expects={PRICES: first}, cursors=[make_cursor(due_ms=3000)])),
+        store.runs.record(Change(expects={PRICES: first}, cursors=[make_cursor(due_ms=4000)])),
+        store.runs.record(Change(expects={NEWS: None}, cursors=[make_cursor(NEWS)])),
+    ]
+    answers = await asyncio.gather(*claims, return_exceptions=True)
+
+    refused = [(error.job, error.found) for error in answers if isinstance(error, CursorMoved)]
+    assert refused == [(PRICES, first), (PRICES, make_cursor(due_ms=3000))]
+    assert [answers[each] for each in (0, 2, 4)] == [[], [], []]
+    assert await store.runs.cursors() == {PRICES: make_cursor(due_ms=3000), NEWS: make_cursor(NEWS)}
 
 
 async def test_open_runs_are_those_that_have_not_ended_oldest_first(store: Store) -> None:

@@ -1,0 +1,43 @@
+"""Write cursors that nobody else has moved meanwhile.
+
+A cursor is reckoned from one that was read before.  Each write says which one that was; where the store has another, it
+writes nothing, and what is to be written is decided again by that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from spyweb.errors import CursorMoved
+from spyweb.model import Cursor, JobId
+from spyweb.store.protocol import Change, Runs
+
+log = structlog.get_logger()
+
+
+async def write_cursors(
+    runs: Runs, decide: Callable[[], Change], go_by: Callable[[JobId, Cursor | None], None]
+) -> Change:
+    """Record what `decide` gives, and return it.
+
+    Where a cursor is not as it expects, `go_by` is told the one that is on record, and it decides again: however often,
+    since each refusal means that somebody else has gone on.
+    """
+    while True:
+        change = decide()
+        if not change.cursors:
+            return change
+        try:
+            await runs.record(change)
+        except CursorMoved as moved:
+            log.warning("a schedule was changed elsewhere: it is decided again by what is on record", job=moved.job)
+            go_by(JobId(moved.job), found_by(moved))
+        else:
+            return change
+
+
+def found_by(moved: CursorMoved) -> Cursor | None:
+    """Return the cursor on record, or None where there is none."""
+    return moved.found if isinstance(moved.found, Cursor) else None
