@@ -1,4 +1,4 @@
-"""Show the first screen of `start` to whoever sits at the terminal: what was found, what is in force, what is next."""
+"""Show the first screen of `start` on a terminal: what was found, what is in force, what is due next."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class StartReport:
 
 
 def report_start(service: DaemonService, settings: Settings, url: str | None, rights: Sequence[str]) -> StartReport:
-    """Gather what there is to tell."""
+    """Gather what the first screen shows."""
     specs = {job.id: job.spec for job in service.live}
     zone = settings.daemon.timezone
     views = service.jobs()

@@ -46,7 +46,7 @@ class Daemon:
 
 
 async def build_daemon(stack: AsyncExitStack, options: Options, settings: Settings, clock: Clock) -> Daemon:
-    """Build every part when what it needs exists; nothing of it moves yet.  The stack takes it down in reverse."""
+    """Build every part once what it needs exists; none of it runs yet.  The stack takes it down in reverse."""
     runtime = await open_runtime(stack, settings, clock, server_url=server_url(settings), repair=options.repair)
     runtime.world.stalls.install(asyncio.get_running_loop())
     stack.enter_context(watch_loop(runtime.world.stalls, clock))
@@ -101,7 +101,7 @@ def assemble(runtime: JobRuntime, options: Options, server: Server) -> Daemon:
 def take_vitals(
     runtime: JobRuntime, scheduler: Scheduler, server: Server, chores: ChoreRunner, started: float
 ) -> Vitals:
-    """Measure what `spyweb health` tells."""
+    """Measure what `spyweb health` shows."""
     world, live, clock = runtime.world, runtime.live, runtime.clock
     return Vitals(
         version=__version__,

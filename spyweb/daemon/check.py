@@ -50,13 +50,13 @@ def _where(problem: Problem) -> tuple[object, ...]:
 
 
 def each_alone(code: Code) -> list[Code]:
-    """Take its files apart, so that a problem in one hides none in another."""
+    """Split a job's files into one code each, so that a problem in one hides none in another."""
     files = ((code.chunk, code.source), *code.more)
     return [replace(code, chunk=chunk, source=source, more=()) for chunk, source in files if source]
 
 
 def tests_of(root: Path, spec: JobSpec) -> list[Code]:
-    """Read a job's own tests; whoever runs them is told what can't be read."""
+    """Read a job's own tests; a file that can't be read is left for `spyweb test` to report."""
     path = f"{spec.folder}/{TESTS}"
     source = read_source(root, path) if (root / path).is_file() else b""
     if isinstance(source, Problem) or not source:

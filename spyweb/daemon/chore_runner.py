@@ -1,4 +1,4 @@
-"""Do chores every so often, and keep account of how they went."""
+"""Do chores every so often, and record how they went."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chore:
-    """Describes something that is done every so often."""
+    """Describes something that the daemon does every so often."""
 
     name: str
     every_s: float
@@ -49,7 +49,7 @@ class ChoreRunner:
         return [replace(each, next_at_ms=self._calls.next_ms(each.name)) for each in self._account.values()]
 
     async def run(self, chore: Chore) -> None:
-        """Do a chore once.  No error leaves it: this is the boundary of the daemon's background work."""
+        """Do a chore once and never raise: this is the boundary of the daemon's background work."""
         work_for(Work(f"chore '{chore.name}'"))  # in a task of its own, which APScheduler has not named
         began_ms, began, problem = self._clock.now_ms(), self._clock.monotonic(), ""
         try:

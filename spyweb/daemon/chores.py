@@ -84,7 +84,7 @@ def list_chores(daemon: Daemon, lock: Lock, private: PrivateSocket) -> list[Chor
 
 
 class ProgressReport:
-    """Tells systemd how the daemon fares, and feeds its watchdog while the scheduler and the writer make progress.
+    """Reports progress to systemd, and feeds its watchdog while the scheduler and the writer make any.
 
     The loop does too, or nobody would call this.
     """
@@ -113,7 +113,7 @@ def status_line(live: LiveJobs) -> str:
 
 
 class DescriptorWatch:
-    """Warns, once, when hardly any file descriptors are left."""
+    """Warns once when hardly any file descriptors are left."""
 
     def __init__(self) -> None:
         self._was_scarce = False

@@ -43,7 +43,7 @@ async def open_or_repair(settings: Settings, clock: Clock, marker: Marker, *, re
 
 
 def put_aside(error: StoreCorrupt | StoreIncomplete, marker: Marker) -> None:
-    """Move aside what can't be used, and forget what is known of it, so that nobody is asked about it again."""
+    """Move a damaged database aside, and forget what is known of it, so that nobody is asked about it again."""
     rest = error.rest if isinstance(error, StoreIncomplete) else files_of(error.path)
     aside = move_aside(error.path, rest)
     marker.forget()
@@ -73,19 +73,19 @@ async def open_configured(settings: Settings, clock: Clock, marker: Marker) -> S
 
 
 def store_key(settings: Settings) -> bytes | None:
-    """Return what values are encrypted with."""
+    """Return the key that values are encrypted with."""
     key_file = settings.store.key_file
     return find_key(key_file, settings.root, os.environ) if key_file else None
 
 
 def note_user_db(settings: Settings, marker: Marker) -> None:
-    """Remember that scripts have tables of their own, if they have."""
+    """Note in the marker that scripts have tables of their own, if they have."""
     if not settings.store.is_memory and size_of(settings.daemon.data_dir / USER_DB):
         marker.note_user_db()
 
 
 def user_db_opening(stack: AsyncExitStack, settings: Settings) -> Opening:
-    """Say where scripts' own tables are: beside the store's, or for a store in memory in a folder that goes with it."""
+    """Return how scripts' own tables are opened: beside the store, or for one in memory in a temporary folder."""
     store, durability = settings.store, settings.store.durability
     if store.is_memory:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="spyweb-")))

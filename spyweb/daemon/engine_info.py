@@ -1,4 +1,4 @@
-"""Describe to every VM the machine that it runs on."""
+"""Describe the machine that spyweb runs on, for every VM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run one job without a daemon, here and now."""
+"""Run one job in the foreground, without a daemon."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SENDING_S = 5.0  # how long messages may take after a run
 
 @dataclass(slots=True)
 class RunRelay:
-    """Hands each event of a run on at once, to whoever waits for it."""
+    """Hands each event of a run on at once."""
 
     on_event: Callable[[RunEvent], None]
     clock: Clock
@@ -47,7 +47,7 @@ class RunRelay:
             self.over.set_result(event)
 
     def _show(self, event: RunEvent) -> None:
-        """Show an event; the waiting ends where nobody reads any more (`spyweb run JOB | head`)."""
+        """Show an event, and stop waiting where nobody reads any more (`spyweb run JOB | head`)."""
         try:
             self.on_event(event)
         except OSError as error:
@@ -84,7 +84,7 @@ async def run_once(
 
 
 async def send_messages(runtime: JobRuntime, job: JobId, on_sending: Callable[[int], None]) -> None:
-    """Send a job's messages; what does not arrive in time, or what the store refuses, is left for the daemon."""
+    """Send a job's messages; the daemon sends later what does not arrive in time or what the store refuses."""
     try:
         count = len(await runtime.outbox_sender.due(job))
         if count:

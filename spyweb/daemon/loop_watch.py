@@ -1,4 +1,4 @@
-"""Watch the event loop: tell in the log and in health when it stood, for how long, what it was doing, and where.
+"""Watch the event loop: report in the log and in health when it was held up, for how long, by what, and where.
 
 Python code can't watch: while `re` or a conversion holds the interpreter, no other thread of ours runs.  faulthandler's
 thread needs no interpreter.  It is armed anew at each tick of the loop, and writes all stacks into memory when a tick
@@ -90,7 +90,7 @@ class LoopWatch:
 
 
 def frames_of(stacks: str, thread: int) -> Iterator[str]:
-    """Give the frames of one thread in what faulthandler has written, the innermost first: `ops/state.py:31 in set`."""
+    """Yield the frames of one thread in faulthandler's output, innermost first: `ops/state.py:31 in set`."""
     _, _, ours = stacks.rpartition(f"0x{thread:016x} ")
     for line in ours.splitlines()[1:]:
         frame = _FRAME.match(line)

@@ -1,4 +1,4 @@
-"""Read what the daemon is started with, and the settings that follow from it."""
+"""Read the daemon's options, and the settings that follow from them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_settings(options: Options, first: Settings | None = None) -> Settings:
 
 
 def free_port(host: str) -> int:
-    """Find a port before the server listens on it: scripts are told the URL when the workers start."""
+    """Find a free port before the server listens on it: scripts are told the URL when the workers start."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:

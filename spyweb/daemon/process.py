@@ -1,4 +1,4 @@
-"""Run the daemon as a process: its arguments, its loop, its threads, its exit code."""
+"""Run the daemon as a process: its arguments, its event loop, its threads, its exit code."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def run(options: Options) -> None:
 
 
 def new_loop() -> AbstractEventLoop:
-    """Make a loop of uvloop where it exists, since it takes half the processor time of asyncio's own."""
+    """Make an event loop of uvloop where it is installed, since it takes less processor time than asyncio's own."""
     try:
         import uvloop
     except ImportError:

@@ -18,7 +18,7 @@ _WHERE = re.compile(r"(?s)(?P<file>[^\n]*?):(?P<line>\d+): (?P<reason>.*)")
 
 
 async def execute(pool: Pool, world: World, job_logs: JobLogs, spec: JobSpec, code: Code) -> None:
-    """Execute the files.  Raises ScriptError when one fails, PoolError when it could not be tried to the end.
+    """Execute the files.  Raises ScriptError when one fails, PoolError when the execution did not end by itself.
 
     What they log goes where the job's runs log.
     """
@@ -53,7 +53,7 @@ async def execute(pool: Pool, world: World, job_logs: JobLogs, spec: JobSpec, co
 
 
 def refuse_failure(code: Code, ending: Ending) -> None:
-    """Raise what the end of an execution says about the files, unless it was a success."""
+    """Raise the error of an execution that failed, with the file and line it names."""
     if ending.outcome is Outcome.SUCCESS:
         return
     if ending.outcome is not Outcome.FAILED:

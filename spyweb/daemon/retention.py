@@ -1,4 +1,4 @@
-"""Delete what is old, by a clock that does not leap."""
+"""Delete what is old, by a clock that ignores short leaps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEAD_KEPT_MS = 7 * DAY_MS  # messages that were given up, for whoever looks for 
 
 
 class SteadyTime:
-    """Tells the clock's time, but that a leap forward counts only once it has lasted for a day.
+    """Returns the clock's time, but counts a leap forward only once it has lasted for a day.
 
     A machine whose clock is months ahead for a while, after a start without a battery or with a wrong time server,
     would otherwise delete a history that can't be had back.
@@ -40,7 +40,7 @@ class SteadyTime:
 
 
 async def prune(store: Store, outbox_sender: OutboxSender, settings: Settings, now_ms: int) -> None:
-    """Keep the history, the records and the dead messages within their bounds."""
+    """Delete the history, the records and the given-up messages that are over their limits."""
     await store.runs.prune(keep=settings.runs.keep, older_than_ms=now_ms - settings.runs.keep_for_ms)
     kept_for_ms = settings.records.keep_for_ms
     await store.records.prune(

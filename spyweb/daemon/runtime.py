@@ -105,7 +105,7 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
 
 
 def note_line(job: JobId, run: RunId, level: str, text: bytes) -> None:
-    """Log a script's line in the daemon's own log: the beginning of it where hooks.log has the whole."""
+    """Copy a line of a script into the daemon's own log; only its beginning where hooks.log has the whole."""
     line = text.decode("utf-8", "replace")
     structlog_level = {"print": "info", "warn": "warning"}.get(level, level)
     getattr(log, structlog_level)(line if level == "print" else shorten(line, LOG_COPY), job=job, run=run)
@@ -134,7 +134,7 @@ async def open_world(
 
 
 def cycle_services(world: World, extractor: Extractor, settings: Settings) -> CycleServices:
-    """Gather what the cycles of monitor jobs lean on."""
+    """Gather the parts that the cycles of monitor jobs use."""
     return CycleServices(
         http=world.http,
         extractor=extractor,
@@ -204,5 +204,5 @@ async def open_runtime(
 
 
 def keep_history(live: LiveJobs, store: Store, settings: Settings) -> None:
-    """Tell the store of which values it is to keep past versions, as the settings and the jobs now have it."""
+    """Tell the store which values' past versions to keep, by the current settings and jobs."""
     store.values.keep_history(history_rules(settings.state.history, (job.spec for job in live)))

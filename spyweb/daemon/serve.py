@@ -1,4 +1,4 @@
-"""Live a daemon's life: build, load, serve, stop."""
+"""Run a daemon from its start to its end: build, load, serve, stop."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def serve(options: Options) -> None:
 
 
 async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> PrivateSocket:
-    """Answer commands, on the private socket, and everybody over HTTP where the server is switched on."""
+    """Listen on the private socket, and over HTTP where the server is switched on."""
     settings, server = daemon.runtime.settings, daemon.server
     private = await stack.enter_async_context(serve_socket(daemon.service, settings.daemon.data_dir))
     if settings.server.enabled:
@@ -80,7 +80,7 @@ async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> PrivateSocket
 
 
 async def unless_set(event: asyncio.Event, story: Coroutine[object, object, None]) -> bool:
-    """Say whether the story came to its end; it is cancelled where the event is set before that."""
+    """Await the coroutine until the event is set, which cancels it; return whether it ran to its end."""
     async with owned_tasks() as tasks:
         work, asked = tasks.create_task(story), tasks.create_task(event.wait())
         await asyncio.wait([work, asked], return_when=asyncio.FIRST_COMPLETED)
@@ -115,7 +115,7 @@ def tune_interpreter() -> None:
 
 
 def start_background(daemon: Daemon, tasks: TaskGroup) -> list[Task[None]]:
-    """Begin to start runs, and all else that goes on for as long as the daemon does."""
+    """Start the tasks that go on as long as the daemon does."""
     runtime, settings = daemon.runtime, daemon.runtime.settings
     watcher = Watcher(settings.root, [settings.daemon.data_dir], daemon.reloader.wake, runtime.clock)
     daemon.calls.start()
@@ -130,7 +130,7 @@ def start_background(daemon: Daemon, tasks: TaskGroup) -> list[Task[None]]:
 
 
 def announce(daemon: Daemon) -> None:
-    """Say what was found: to systemd, to the log, and on a terminal to whoever sits there."""
+    """Report the start: to systemd, to the log, and on a terminal to the person there."""
     settings, live, rights = daemon.runtime.settings, daemon.runtime.live, daemon.runtime.pool.stats().rights
     if what := describe_data_file(settings.root / DATA_FILE):
         log.warning(f"{DATA_FILE}: {what}")
@@ -143,7 +143,7 @@ def announce(daemon: Daemon) -> None:
 
 
 async def wind_down(daemon: Daemon) -> None:
-    """Start nothing more, let runs end within the grace, record the rest as stopped."""
+    """Start nothing more, let runs end within the grace period, record the rest as stopped."""
     runtime = daemon.runtime
     daemon.notifier.stopping()
     log.info("stopping", running=len(runtime.live.running()))

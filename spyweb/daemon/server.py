@@ -1,4 +1,4 @@
-"""The Lua endpoints of a daemon: who answers their ops, and where their log lines and failures go."""
+"""The Lua endpoints of a daemon: what answers their ops, and where their log lines and failures go."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """The endpoints of a daemon, and what keeps them what the files say."""
+    """Holds the endpoints of a daemon, and the reloader that keeps them up to date with the files."""
 
     endpoints: Endpoints
     reloader: ServerReloader
@@ -49,7 +49,7 @@ class Server:
 
 
 async def open_server(stack: AsyncExitStack, parts: JobRuntime) -> Server:
-    """Answers nothing until its reloader has looked at the disk."""
+    """Build the endpoints and their reloader, which answer nothing before its first look at the disk."""
     root, clock = parts.settings.root, parts.clock
     lines = await stack.enter_async_context(JobLogs(root, clock, LOG))
     failures = await stack.enter_async_context(JobLogs(root, clock, ERRORS))

@@ -54,8 +54,8 @@ def outlive_hang_up() -> None:
 
 
 def put_hang_up_off() -> None:
-    """Block SIGHUP until the program that takes the place of this one calls `outlive_hang_up`: no handler of this one
-    outlasts it."""
+    """Block SIGHUP until the program that replaces this one calls `outlive_hang_up`: no handler of this one outlasts
+    it."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
 
 

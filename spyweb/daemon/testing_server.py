@@ -1,4 +1,4 @@
-"""The project's own server, on a free loopback port for as long as its tests run."""
+"""Serve the project's own server on a free loopback port while its tests run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class HandlerLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectCatalogue:
-    """The built-in addresses under test: the project's jobs, none of which runs, and the tests' own records."""
+    """Serves the built-in addresses under test: the project's jobs, none of which runs, and the tests' records."""
 
     specs: Sequence[JobSpec]
     kept: Records
@@ -69,7 +69,7 @@ class ProjectCatalogue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEnvironment:
-    """All tests and handlers have one database."""
+    """Gives all tests and handlers of the server one database."""
 
     world: World
     port: int
@@ -93,7 +93,7 @@ class ServerEnvironment:
 async def open_server_environment(
     suite: Suite, pool: Pool, worlds: WorldFactory, clock: Clock, *, is_virtual: bool
 ) -> AsyncIterator[SuiteEnvironment]:
-    """Raises ScriptError when server/init.lua does not compile, Refused when there is no port."""
+    """Serve the suite's server.  Raises ScriptError when its code does not compile, Refused when there is no port."""
     assert suite.server is not None
     code = code_of_server(suite.server, 1)
     await pool.check(code)

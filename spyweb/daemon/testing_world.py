@@ -42,7 +42,7 @@ async def open_world_factory(settings: Settings, clock: Clock) -> AsyncIterator[
 
 
 class LazyHttp:
-    """Opens the network for the first test that asks for it: most do not, and aiohttp takes long to import."""
+    """Opens the HTTP client for the first test that uses it: most do not, and aiohttp takes long to import."""
 
     def __init__(self, settings: HttpSettings, clock: Clock, stack: AsyncExitStack) -> None:
         self._settings = settings
@@ -134,7 +134,7 @@ def _copy(template: Path, folder: Path) -> None:
 
 
 class LazyHost:
-    """Answers the ops of one test, in a world that is opened for the first of them.
+    """Answers the ops of one test, in a world that is opened for the first op.
 
     `opening` gives the world, `host_in` a Host in it.
     """

@@ -1,1 +1,1 @@
-"""Run a project's own tests: find them, run each one, report what came of them."""
+"""Run a project's own tests: find them, run each one, report the results."""

@@ -1,4 +1,4 @@
-"""Give tests a time that their sleeps move on, instead of waiting for it to pass."""
+"""Give tests a clock that their sleeps move forward, instead of waiting."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class VirtualTimer:
 
 
 class VirtualClock:
-    """Runs ahead of another clock by all that has been slept.  Timers that are passed on the way fire."""
+    """Runs ahead of another clock by all that has been slept; timers that are passed on the way fire."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -58,5 +58,5 @@ def _seconds(ms: float) -> str:
 
 
 def _clean(text: str) -> str:
-    """Spell out what XML can't hold."""
+    """Escape what XML can't hold."""
     return _NOT_XML.sub(lambda found: ascii(found[0])[1:-1], text)

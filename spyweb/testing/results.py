@@ -1,4 +1,4 @@
-"""Keep what came of tests."""
+"""The results of tests."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _result_to_builtins(result: CaseResult) -> Mapping[str, object]:
 
 @dataclass(slots=True)
 class OutputBuffer:
-    """Collects what one test logs and prints: as much as somebody could read."""
+    """Collects what one test logs and prints, up to as much as somebody could read."""
 
     lines: list[LogLine] = field(default_factory=list)
     cut: int = 0

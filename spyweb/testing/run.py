@@ -107,7 +107,7 @@ class SuiteRunner:
         return self._told(result)
 
     async def _execute(self, case: CaseRequest, environment: SuiteEnvironment) -> tuple[Ending, CaseResult]:
-        """Execute a case; once more, and from the beginning, when another's test took the worker down."""
+        """Execute a case; once more, from the beginning, when the test of another took the worker down."""
         for _ in range(TRIES):
             ending, result = await self._try(case, environment)
             if ending.outcome is not Outcome.LOST or ending.guilty:
@@ -159,7 +159,7 @@ class CaseRequest:
 
 
 def ctx_for(suite: Suite, run: RunId, now_ms: int) -> Mapping[str, object]:
-    """Make the `ctx` of a test: that of a run by hand, for a monitor of its first worker."""
+    """Make the `ctx` of a test: that of a run by hand; for a monitor, that of its first worker."""
     now = now_ms / 1000
     about: dict[str, object] = {"job": str(suite.job), "run_id": int(run), "attempt": 1}
     about |= {"scheduled_at": now, "started_at": now, "trigger": {"type": "manual"}}

@@ -86,7 +86,7 @@ def _add_jobs(found: FoundSuites, root: Path, scanned: Scan) -> None:
 
 
 def _add_job(found: FoundSuites, root: Path, file: JobFile, *, by_name: bool = False) -> None:
-    """Add the suite of a job, unless it has no tests: its files are not executed just to see that."""
+    """Add the suite of a job, unless it has no tests: its files are not executed just to find that out."""
     spec, path = file.spec, f"{file.spec.folder}/{FILE}"
     tests = read_source(root, path) if is_there(root / path) else b""
     if isinstance(tests, Problem):
@@ -112,7 +112,7 @@ def _add_job(found: FoundSuites, root: Path, file: JobFile, *, by_name: bool = F
 
 
 def with_tests(code: Code, path: str, tests: bytes) -> Code:
-    """Put a job's tests behind its files; alone, where it has no other Lua."""
+    """Return a job's code with its tests behind it, or the tests alone where it has no other Lua."""
     if not tests:
         return code
     if not code.source:
