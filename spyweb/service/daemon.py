@@ -107,7 +107,7 @@ class DaemonService:
         return find_job((job.spec for job in self.live), name_or_id)
 
     def no_such_job(self, name_or_id: str) -> str:
-        """Say that there is no such job, and which may be meant."""
+        """Say that there is no such job, and which one may be meant."""
         broken = [broken_job(job, problems) for job, problems in self._broken()]
         return no_such_job(broken, name_or_id, [job.id for job in self.live])
 
@@ -163,7 +163,7 @@ class DaemonService:
         return view_health(self.vitals(), self._states(), sum(map(_is_short, self.live)))
 
     def _states(self) -> Iterator[JobState]:
-        """Yield the state of each job alone: with ten thousand jobs, their whole views would hold the loop up."""
+        """Yield the state of each job alone: building their whole views would hold up the loop."""
         for job in self.live:
             running, waiting = bool(job.queue.in_flight), bool(job.queue.waiting_count)
             yield state_of(job.spec, job.cursor, running=running, waiting=waiting)
@@ -188,7 +188,7 @@ class DaemonService:
         return await self.outbox_sender.retry(message)
 
     async def trigger(self, job: JobId) -> RunId | None:
-        """Start a run, or let it wait its turn; return None where the job's overlap rule drops it.
+        """Start a run, or queue it; return None where the job's overlap rule drops it.
 
         Raises Refused when it makes no sense now.
         """

@@ -1,4 +1,4 @@
-"""Stored values and locks as the command line and the HTTP server see them: over a store, wherever it is open.
+"""Stored values and locks as the command line and the HTTP server see them, over any open store.
 
 A running daemon has one for its socket; without a daemon a command makes one over the database that it opened itself.
 So both answer alike.
@@ -105,7 +105,7 @@ class StateService:
         return len(await self.store.values.keys(namespace, pattern))
 
     async def put(self, namespace: str, key: bytes, value: Value, ttl_ms: int | None) -> bool:
-        """Write over what is there, expiry and all; return whether the key is new.  Raises Refused over the limits."""
+        """Write an entry, its expiry included; return whether the key is new.  Raises Refused over the limits."""
         self._check(namespace, key, value)
         if value is NULL and not namespace.startswith(SCOPES):
             raise Refused(f"{shown(key)}: only a scope can keep JSON's null, or a table that it is in")
@@ -138,7 +138,7 @@ class StateService:
         return [view_entry(namespace, key, entry) for entry in versions]
 
     async def rollback(self, namespace: str, key: bytes, version: int) -> bool:
-        """Write the value of that version again, as a new one without expiry.  Raises Refused when it is not kept."""
+        """Write the value of an earlier version as a new one without expiry.  Raises Refused when it is not kept."""
         found = await self.store.values.version(namespace, key, version)
         if found is None:
             raise Refused(f"{shown(key)}: version {version} is not kept: `spyweb state history` shows what is")
@@ -148,7 +148,7 @@ class StateService:
         return [view_lock(held) for held in await self.store.locks.list()]
 
     async def break_lock(self, name: bytes) -> LockView | None:
-        """Release a lock, whoever holds it; return who did, None when nobody."""
+        """Release a lock whoever holds it; return the holder, or None when nobody did."""
         held = await self.store.locks.break_(name)
         return view_lock(held) if held else None
 
@@ -156,7 +156,7 @@ class StateService:
         return self.store.values.export(None if namespace is None else [namespace])
 
     async def load(self, items: Sequence[PortableEntry], *, dry_run: bool) -> Imported:
-        """Import all of them or none.  Raises Refused when one is beyond the limits."""
+        """Import all entries or none.  Raises Refused when one is beyond the limits."""
         now_ms = self.clock.now_ms()
         ready: list[PortableEntry] = []
         fates: Counter[ImportFate] = Counter()
@@ -187,7 +187,7 @@ class StateService:
         return Moved(moved=moved, records=records)
 
     async def watch(self, namespace: str | None, pattern: bytes) -> AsyncGenerator[ChangeView | None, None]:
-        """Yield each change of such a key after its commit.  Raises Refused when they come faster than they are taken.
+        """Yield each change of a matching key after its commit.  Raises Refused when they come faster than they are taken.
 
         The first None says that nothing is missed from then on; None again now and then lets whoever hands it on notice
         when nobody is there any more.  Changes are heard from memory: nothing is written for it.
@@ -209,7 +209,7 @@ class StateService:
             leave()
 
     async def _fates(self, items: Sequence[PortableEntry], now_ms: int) -> Iterator[ImportFate]:
-        """Tell what is to become of the items.  Raises Refused when one is beyond the limits."""
+        """Yield what becomes of each item.  Raises Refused when one is beyond the limits."""
         await asyncio.to_thread(self._check_all, items)
         found = await asyncio.gather(*(self.store.values.read(item.namespace, item.key) for item in items))
         return map(partial(_fate, now_ms), items, found)
@@ -219,7 +219,7 @@ class StateService:
             self._check(item.namespace, item.key, item.entry.value)
 
     def _check(self, namespace: str, key: bytes, value: Value) -> None:
-        """Raise Refused beyond the limits, which are those of `state`: of store_* only a key has one."""
+        """Raise Refused beyond the limits, which are those of `state`; for store_* only keys are limited."""
         is_text = namespace == GLOBAL or namespace.startswith(JOB)
         longest = KEY if is_text else self.limits.max_key_bytes
         if len(key) > longest:
@@ -256,7 +256,7 @@ def _fate(now_ms: int, item: PortableEntry, found: Entry | None) -> ImportFate:
 
 
 def _dated(item: PortableEntry, now_ms: int) -> PortableEntry:
-    """Return the item with `now` for the moments that its line left out."""
+    """Return the entry with `now` for the times that its line left out."""
     if item.entry.created_ms != UNKNOWN_MS and item.entry.updated_ms != UNKNOWN_MS:
         return item
     created_ms = item.entry.created_ms or item.entry.updated_ms or now_ms

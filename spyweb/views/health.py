@@ -16,7 +16,7 @@ from spyweb.stalls import LoopStats
 from spyweb.store.protocol import StoreStats
 from spyweb.views.jobs import JobState
 
-SCHEDULER_STALLED_MS = 5_000  # the loop promises 50 ms: a hundred times that is no hiccup
+SCHEDULER_STALLED_MS = 5_000  # far beyond what the loop promises: no passing delay
 STALLS_SHOWN_MS = 10 * MINUTE_MS
 STORAGE_ERRORS_SHOWN_MS = 10 * MINUTE_MS
 WRITER_STALLED_S = 10.0  # a slow disk syncs in well under a second
@@ -25,7 +25,7 @@ SCARCE_DESCRIPTORS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoreHealth:
-    """A chore that the daemon does every so often, and how it went the last time."""
+    """A periodic chore of the daemon, and how it went the last time."""
 
     name: str
     every_s: float
@@ -80,7 +80,7 @@ class Health:
 
 
 def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
-    """Tell why the daemon makes no progress, if it makes none."""
+    """Return why the daemon makes no progress; an empty list where it does."""
     problems = []
     if scheduler_lag_ms > SCHEDULER_STALLED_MS:
         problems.append(f"the scheduler is {format_duration(scheduler_lag_ms)} behind")
@@ -92,7 +92,7 @@ def find_problems(scheduler_lag_ms: int, store: StoreStats) -> list[str]:
 
 
 def _folder_of(path: str) -> str:
-    """Return the folder's part of a path: strangers are not told where the database lies."""
+    """Return the folder's part of a path, since strangers are not told where the database lies."""
     return path.removesuffix(os.path.basename(path))
 
 

@@ -67,7 +67,7 @@ class JobView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """The facts about a job that are not its settings."""
+    """What there is to know of a job beside its settings."""
 
     cursor: Cursor | None = None
     next_due_ms: int | None = None
@@ -115,7 +115,7 @@ def join_problems(problems: Sequence[Problem]) -> str:
 
 
 def broken_job(job: JobId, problems: Sequence[Problem]) -> JobView:
-    """View a job whose file does not load, and for which no earlier version runs."""
+    """Make the view of a job whose file does not load, and for which no earlier version runs."""
     return JobView(
         id=job,
         name=job,
@@ -153,7 +153,7 @@ def describe_schedule(schedule: Schedule) -> str:
 
 
 def describe_start(spec: JobSpec) -> str:
-    """Tell what starts a job: its schedule; without one, the jobs that it follows and the changes that it hears of."""
+    """Describe what starts a job: its schedule, or the jobs that it follows and the changes that it listens to."""
     if not isinstance(spec.schedule, Never):
         return describe_schedule(spec.schedule)
     after = [f"after {', '.join(after.job for after in spec.after)}"] if spec.after else []
@@ -173,7 +173,7 @@ def describe_moment(ms: int, timezone: str) -> str:
 
 
 def describe_briefly(ms: int, timezone: str, now_ms: int) -> str:
-    """Return the time, and the date where it is another day's, in a time zone that is known: `03-29 03:00:00`."""
+    """Return the time of a moment in a known time zone, with the date unless it is today: `03-29 03:00:00`."""
     try:
         local, today = (datetime.fromtimestamp(each // 1000, tz=ZoneInfo(timezone)) for each in (ms, now_ms))
     except (ValueError, OverflowError):
@@ -188,7 +188,7 @@ def next_run(job: JobId, due_ms: int, timezone: str) -> NextRun:
 
 
 def zone_of(schedule: Schedule, default: str) -> str:
-    """Return the time zone that a person thinks in when reading this schedule."""
+    """Return the time zone in which a person reads this schedule."""
     return schedule.timezone if isinstance(schedule, Cron) else default
 
 
@@ -216,7 +216,7 @@ def no_such_job(jobs: Iterable[JobView], name: str, others: Iterable[str] = ()) 
 
 
 def unknown_job(ids: Sequence[str], name: str) -> str:
-    """Say that no job has this name, and which of these may be meant."""
+    """Say that no job has this name, and which of these ids may be meant."""
     close = nearest_name(name, ids)
     shown = repr(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}...")
     if close is not None:

@@ -113,14 +113,14 @@ def run_ended(run: Run, ending: Ending, ended_ms: int) -> RunEnded:
 
 
 def describe_details(run: Run | LastRun) -> str:
-    """Say what there is to say of a run beside its outcome: `404, 0 items`, why it failed, what it returned."""
+    """Describe a run beside its outcome: `404, 0 items`, why it failed, what it returned."""
     cause = run.failure if run.failure not in (None, Failure.ERROR) else ""
     reason = run.reason if not cause or run.reason.startswith(cause) else f"{cause}: {run.reason}"
     return "; ".join(filter(None, (reason, describe_page(run), run.result, run.note)))
 
 
 def describe_page(run: Run | LastRun | RunEnded) -> str:
-    """Say how the page of a monitor's run answered, unless that goes without saying, and what was found on it."""
+    """Describe the answer to a monitor's run, unless it is the usual one, and how much was found."""
     status, found, new = run.http_status, run.items_found, run.items_new
     shown = [] if status is None or 200 <= status < 300 else [str(status)]
     if found is not None:
@@ -145,7 +145,7 @@ def describe_failure(reason: str, traceback: str) -> str:
 
 
 def event_to_json(event: RunEvent) -> bytes:
-    """Return one line of a watched run: the event's fields beside its kind."""
+    """Return one line of a watched run: the event's fields, and its kind."""
     kind = "log" if isinstance(event, LogLine) else "ended"
     return msgspec.json.encode({"event": kind, **msgspec.to_builtins(event)})
 

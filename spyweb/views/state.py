@@ -52,7 +52,7 @@ class StateStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeView:
-    """One change as it is watched."""
+    """One change of a stored value, as it is watched."""
 
     namespace: str
     key: Plain
@@ -76,7 +76,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """The entries and records that a renamed job was given."""
+    """The entries and records that were moved to a renamed job."""
 
     moved: int  # entries
     records: int
@@ -121,7 +121,7 @@ def view_change(event: ChangeEvent) -> ChangeView:
 
 
 def bytes_of(plain: Plain) -> bytes:
-    """Return a key, the name of a lock, or a value that is a string, as it is."""
+    """Return a key, the name of a lock, or a string value as bytes."""
     text = from_plain(plain)
     if not isinstance(text, bytes):
         raise TypeError(f"{plain!r} is no string")

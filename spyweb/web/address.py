@@ -1,4 +1,4 @@
-"""The place of the daemon's socket.
+"""Find the place of the daemon's socket.
 
 It is `spyweb.sock` in the data directory.  The kernel takes no path of more than 107 bytes (macOS: 103): where that
 one is longer, the socket lies in a private directory with a short name, and `spyweb.sock` is a symbolic link to it.
@@ -21,7 +21,7 @@ LIMIT = 103 if sys.platform == "darwin" else 107  # bytes
 
 
 def find_socket(data_dir: Path) -> Path:
-    """Return where to connect to; nothing need listen there."""
+    """Return where to connect to, whether or not anything listens there."""
     path = _path_in(data_dir)
     if not path.is_symlink():
         return path
@@ -80,7 +80,7 @@ def _short_directory(name: str) -> Path:
 
 
 def _private(directory: Path) -> Path:
-    """Make a directory, and trust it only if it is ours alone: anybody may make names in the temporary directory."""
+    """Make a directory, and refuse it unless it is ours alone: in the temporary directory anybody may make names."""
     directory.mkdir(mode=0o700, exist_ok=True)
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:

@@ -1,4 +1,4 @@
-"""Answers as JSON: a value, or an error with its status.
+"""Answer requests in JSON: with a value, or with an error and its status.
 
 An error is `{"error": text}`, and beside it `"code"` when it is one of spyweb's own.  A bug is logged with its
 traceback and told to nobody else.
@@ -44,7 +44,7 @@ STATUS: dict[type[SpywebError], tuple[int, str]] = {
 
 
 class WholeAnswer(web.Response):
-    """A response whose memory is free as soon as its client hangs up.
+    """A response whose memory is freed as soon as its client hangs up.
 
     aiohttp's error then holds the frame that waited, and that frame the error: a circle, with the whole body in it. It
     waits for the collector, which in the daemon seldom comes by (daemon/serve.py).
@@ -71,7 +71,7 @@ def describe(error: SpywebError) -> dict[str, str]:
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer every error of a request, and name the request to whatever watches the event loop."""
+    """Turn every error of a request into an answer, and name the request to the event loop's watchdog."""
     work_for(Work(f"{request.method} {request.path[:PATH_SHOWN]}"))
     try:
         return await handler(request)

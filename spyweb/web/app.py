@@ -1,4 +1,4 @@
-"""The apps of the HTTP server, and every address that each of them serves."""
+"""Build the apps of the HTTP server, with every address that each of them serves."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def tcp_app(service: DaemonService, api_key: str | None, site: Site | None = Non
 
 
 def project_app(catalogue: Catalogue, site: Site) -> web.Application:
-    """Make the project's own server, as its tests meet it."""
+    """Make the project's own server, as its tests reach it."""
     app = web.Application(middlewares=[answer_errors, guarded_by(require_loopback_host)])
     app[CATALOGUE] = catalogue
     app.add_routes(PROJECT_ROUTES)
@@ -94,7 +94,7 @@ def _add_site(app: web.Application, site: Site) -> None:
 
 
 def socket_app(service: DaemonService) -> web.Application:
-    """Make the app of the private socket.  No key: its mode lets nobody in but the daemon's own user."""
+    """Make the app of the private socket; it needs no key: only the daemon's own user may open the socket."""
     app = web.Application(middlewares=[answer_errors])
     app[SERVICE] = app[CATALOGUE] = service
     app[BODY_MEMORY] = BodyMemory()

@@ -1,4 +1,4 @@
-"""The guards of what TCP serves: they refuse whoever may not come in.
+"""Guard what TCP serves: refuse requests that may not come in.
 
 With a key, everything under /api/ but /api/public/ needs it.  Without one only loopback is served, and a request
 must also be addressed to loopback: else a web page could reach the daemon through a name of its own that it points

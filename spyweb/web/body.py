@@ -1,4 +1,4 @@
-"""Reading the body of a request, within bounds of its size, of its time, and of what all bodies together may take."""
+"""Read the body of a request, within limits on its size, its time, and the memory of all bodies together."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ CLOCK = RealClock()
 
 
 class BodyMemory:
-    """The memory that all bodies together may take."""
+    """Counts the memory that all bodies together may take."""
 
     def __init__(self, most: int = MOST) -> None:
         self._left = most
 
     def take(self, size: int) -> None:
-        """Take some of it.  Raises PoolError when there is not so much left."""
+        """Take that much of it.  Raises PoolError when less is left."""
         if size > self._left:
             raise PoolError("too many large requests at once")
         self._left -= size
@@ -38,20 +38,21 @@ class BodyMemory:
         self._left += size
 
 
-BODY_MEMORY = web.AppKey("room for bodies", BodyMemory)
+BODY_MEMORY = web.AppKey("body_memory", BodyMemory)
 
 
 class Body:
-    """One body; `close` it when it is not needed any more."""
+    """Reads one body, and counts its memory until `close`."""
 
-    def __init__(self, room: BodyMemory, largest: int = LARGEST, what: str = "a request's body") -> None:
-        self._room = room
+    def __init__(self, memory: BodyMemory, largest: int = LARGEST, what: str = "a request's body") -> None:
+        self._memory = memory
         self._largest = largest
         self._what = what
         self._size = 0
 
     async def read(self, request: web.Request) -> bytes:
-        """Read all of it.  Raises HTTPRequestEntityTooLarge, HTTPRequestTimeout, or PoolError when there is no room."""
+        """Read all of the body.  Raises HTTPRequestEntityTooLarge, HTTPRequestTimeout, or PoolError when there is no
+        room."""
         announced = request.content_length or 0
         if announced > self._largest:
             raise self._too_large(announced)
@@ -68,12 +69,12 @@ class Body:
             return bytes(content)
         finally:
             # Where whoever sends it hangs up, aiohttp's error and this frame hold each other until the collector comes
-            # by: what is given back to the room must be free.
+            # by: memory that is given back must be free by then.
             content.clear()
 
     def take(self, size: int) -> None:
-        """Count what has come.  Raises HTTPRequestEntityTooLarge, or PoolError when there is no room."""
-        self._room.take(size)
+        """Count bytes that have come.  Raises HTTPRequestEntityTooLarge, or PoolError when there is no room."""
+        self._memory.take(size)
         self._size += size
         if self._size > self._largest:
             raise self._too_large(self._size)
@@ -83,7 +84,7 @@ class Body:
         return web.HTTPRequestEntityTooLarge(max_size=self._largest, actual_size=size, text=text)
 
     def close(self) -> None:
-        self._room.give_back(self._size)
+        self._memory.give_back(self._size)
         self._size = 0
 
 

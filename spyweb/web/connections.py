@@ -1,4 +1,4 @@
-"""Bounds on the connections of the HTTP server: how many it holds, and how long each may keep it waiting.
+"""Limit the connections of the HTTP server: how many it holds, and how long each may keep it waiting.
 
 A connection costs a file descriptor and needs no key, so without bounds whoever reaches the port could take the
 descriptors that jobs and the private socket need.  A connection is closed when it has sent no request, is idle between
@@ -75,7 +75,7 @@ class ConnectionLimiter:
 
     @property
     def warning(self) -> str:
-        """The reason why connections have been refused within the last minute, if any were."""
+        """Return the reason why connections were refused within the last minute, or an empty text."""
         if self._refused_at is None or self._clock.monotonic() - self._refused_at > TELL_S:
             return ""
         total, of_one = self.limits.total, self.limits.of_one_address
@@ -84,7 +84,7 @@ class ConnectionLimiter:
         )
 
     def close(self) -> None:
-        """Close what is open, and take nothing more: a client may have come while the listener was being closed."""
+        """Close every connection, also one that is accepted while the listener is being closed."""
         self._is_closed = True
         for handler in list(self._addresses):
             handler.abort()
@@ -103,7 +103,7 @@ class ConnectionLimiter:
         return True
 
     def hold_back(self, handler: LimitedHandler, unsent: int) -> None:
-        """Note that a client reads more slowly than it is answered; the last one too many is cut off."""
+        """Note a client that reads more slowly than it is answered, or cut it off when all of them hold too much."""
         if sum(self._unsent.values()) + unsent > UNSENT:
             self._tell("connections are closed: too many answers wait to be read", address=self._addresses.get(handler))
             handler.abort()
@@ -136,7 +136,7 @@ class ConnectionLimiter:
         self._clock.call_later(LOOK_S, self._look)
 
     def _tell(self, event: str, **fields: object) -> None:
-        """Log something that a client can cause as often as it likes: once a minute, with how often it was."""
+        """Log something that a client can cause at will: once a minute, with how often it happened."""
         now = self._clock.monotonic()
         told_at, since = self._told.get(event, (-TELL_S, 0))
         if now - told_at < TELL_S:
@@ -147,7 +147,7 @@ class ConnectionLimiter:
 
 
 class LimitedHandler(RequestHandler):
-    """One connection of a client."""
+    """Handles one connection of a client, within the limits."""
 
     __slots__ = (
         "_content",
@@ -190,7 +190,7 @@ class LimitedHandler(RequestHandler):
         super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
-        """Hand it to the parser in small pieces: an error of the parser holds what it was given, several times over.
+        """Parse data in small pieces: an error of the parser holds what it was given, several times over.
 
         No data is handed on as well: it has the parser go on with what it has put aside while the reader was behind.
         """
@@ -203,7 +203,7 @@ class LimitedHandler(RequestHandler):
             self._parse(data[start : start + PIECE])
 
     def _parse(self, data: bytes) -> None:
-        """Parse a piece, and count what it belongs to: nothing public tells what the parser made of it.
+        """Parse a piece and count its bytes: no public attribute tells what the parser made of it.
 
         `_messages` holds the requests that wait to be answered; none is taken out meanwhile.
         """
@@ -232,7 +232,7 @@ class LimitedHandler(RequestHandler):
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
-        """Answer what is no HTTP without aiohttp, which would say which library answers."""
+        """Answer what is not HTTP in place of aiohttp, which would name itself."""
         answer = super().handle_error(request, status, exc, message)
         if isinstance(exc, HttpProcessingError):
             text = (message or "").encode("utf-8", "surrogateescape")
@@ -251,7 +251,7 @@ class LimitedHandler(RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, response: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send the answer.  Where the body has not all come, what is left of it is not worth being parsed."""
+        """Send the answer; where the body has not all come, the rest of it is not parsed."""
         if not request.content.is_eof() and not response.prepared:
             response.force_close()
         finished = await super().finish_response(request, response, start_time)
@@ -259,7 +259,7 @@ class LimitedHandler(RequestHandler):
         return finished
 
     def find_delay(self) -> str:
-        """Tell why this connection is to be closed, if it is; asked every LOOK_S."""
+        """Return why this connection is to be closed, or an empty text; asked every LOOK_S."""
         if self.transport is None:
             return ""
         unsent = self.transport.get_write_buffer_size()
@@ -279,7 +279,7 @@ class LimitedHandler(RequestHandler):
 
 
 def address_of(peer: Sequence[object] | str | None) -> str:
-    """Return whose connection it is: an IPv4 address, or the /64 of an IPv6 one, which one customer has to himself."""
+    """Return the address that a connection counts for: an IPv4 address, or the /64 of IPv6 that one customer has."""
     if not peer or isinstance(peer, str | bytes):
         return "local"
     address = ip_address(str(peer[0]).partition("%")[0])

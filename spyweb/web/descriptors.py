@@ -1,4 +1,4 @@
-"""File descriptors: the number that this process may have, and how they are shared out."""
+"""Set the limit on file descriptors, and share them out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def allowed() -> int:
 
 
 def left() -> int:
-    """Return how many can still be opened, roughly: a new one gets the lowest free number."""
+    """Return roughly how many can still be opened: a new one gets the lowest free number."""
     try:
         lowest = os.dup(0)
     except OSError:

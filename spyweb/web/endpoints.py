@@ -1,4 +1,4 @@
-"""Requests to /api/v/NAME and /api/public/NAME, which the project's server/init.lua answers.
+"""Answer requests to /api/v/NAME and /api/public/NAME by the project's server/init.lua.
 
 A request is taken apart here for the handler, and whatever the handler returned, the response is a well-formed one.
 """
@@ -79,7 +79,7 @@ def describe_request(request: web.Request, body: bytes, *, is_public: bool) -> A
 
 
 def _read_query(raw: str) -> Asked:
-    """Read the last value of each name into `query`, and all of them into `query_all`."""
+    """Parse a query: the last value of each name as `query`, all of them as `query_all`."""
     last: dict[bytes, bytes] = {}
     together: dict[bytes, list[bytes]] = {}
     for piece in filter(None, raw.split("&")):
@@ -91,7 +91,7 @@ def _read_query(raw: str) -> Asked:
 
 
 def _join_headers(items: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return one value a name: those of a repeated one are joined."""
+    """Return headers with one value a name: repeated ones are joined."""
     headers: dict[str, str] = {}
     for name, value in items:
         key = name.lower()
@@ -107,7 +107,7 @@ def _unquote(text: str) -> bytes:
 
 @lru_cache(maxsize=256)
 def _client_ip(remote: str) -> str:
-    """Return the connection's own: what a client says of itself in a header is for the handler to believe or not."""
+    """Return the address of the connection; headers in which a client names another are left to the handler."""
     address = remote.partition("%")[0]
     if address.startswith("::ffff:"):
         mapped = IPv6Address(address).ipv4_mapped

@@ -1,4 +1,4 @@
-"""Listening on a TCP address, and on the socket of the data directory.  Each closes what it opened."""
+"""Listen on a TCP address, and on the socket of the data directory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def serve_tcp(
     site: Site | None = None,
     connections: ConnectionLimiter | None = None,
 ) -> AsyncIterator[Listening]:
-    """Serve what is for everybody who may come in.  Raises Refused when it may not or can't listen there."""
+    """Serve what TCP clients may reach.  Raises Refused when it may not or can't listen there."""
     if not api_key:
         await _refuse_strangers(host)
     app = tcp_app(service, api_key, site)
@@ -79,7 +79,7 @@ async def serve_app(
 
 
 class PrivateSocket:
-    """The socket of a data directory, while the daemon listens there."""
+    """The socket of a data directory, on which the daemon listens."""
 
     def __init__(self, make_handler: Callable[[], asyncio.Protocol], data_dir: Path) -> None:
         self._make_handler = make_handler
@@ -93,7 +93,7 @@ class PrivateSocket:
         self._server = await loop.create_unix_server(self._make_handler, sock=listener, backlog=BACKLOG)
 
     async def restore(self) -> bool:
-        """Listen there again where somebody has removed the file, and tell whether that was so."""
+        """Listen there again where somebody has removed the file; return whether that was so."""
         if self._found() == self._identity:
             return False
         self._server.close()
@@ -105,7 +105,7 @@ class PrivateSocket:
         self._server.close()
 
     def _found(self) -> tuple[int, int] | None:
-        """Return the identity of the file that a command would find."""
+        """Return the identity of the file that a command would connect to."""
         try:
             found = find_socket(self._data_dir).stat()
         except OSError:
@@ -135,7 +135,7 @@ NOT_WORTH_A_LINE = (HttpProcessingError, web.RequestPayloadError, ConnectionErro
 
 
 def is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Drop what anybody can cause as often as he likes: what is no HTTP (it is answered with 400), or a hang-up."""
+    """Drop log lines that anybody can cause at will: a hang-up, or what is not HTTP (answered with 400)."""
     return not (record.exc_info and isinstance(record.exc_info[1], NOT_WORTH_A_LINE))
 
 
@@ -176,13 +176,13 @@ def _refusing_long_addresses(handle: Handle) -> Handle:
 
 
 async def leave_out_server(request: web.Request, response: web.StreamResponse) -> None:
-    """Let no answer say which library made it."""
+    """Remove the header that says which library made an answer."""
     if response.headers.get("Server") == SERVER_SOFTWARE:
         del response.headers["Server"]
 
 
 def _bind_private(path: Path) -> socket.socket:
-    """Bind, and set the mode before anybody can try to connect: nobody can before `listen`."""
+    """Bind the socket, and set its mode before anybody can connect: nobody can before `listen`."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(str(path))
@@ -235,7 +235,7 @@ def _why_not(error: OSError, host: str, port: int) -> str:
 
 
 def url_of(host: str, port: int) -> str:
-    """Return the URL by which this machine itself reaches what listens there."""
+    """Return the URL by which this machine reaches the listener."""
     reachable = {"": "127.0.0.1", "*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://{_bracketed(reachable)}:{port}"
 

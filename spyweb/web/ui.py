@@ -1,4 +1,4 @@
-"""The project's own pages: files of its folder ui/, at the root of the site.
+"""Serve the project's own pages: files of its folder ui/, at the root of the site.
 
 An address without an extension that names no file gets index.html, as the router of a page expects.  No address leads
 out of the folder, and none to a file whose name begins with a dot.
@@ -41,7 +41,7 @@ async def serve_file(request: web.Request) -> web.StreamResponse:
 
 
 def find_file(folder: Path, raw_path: str) -> Path | None:
-    """Return the file that an address means, as percent-encoded in a request."""
+    """Return the file that a percent-encoded path of a request means."""
     parts = [unquote(part, errors="surrogateescape") for part in raw_path.split("/") if part]
     if not all(map(_is_plain, parts)):
         return None
@@ -58,7 +58,7 @@ def type_of(path: Path) -> str:
 
 @cache
 def machine_types() -> mimetypes.MimeTypes:
-    """Return what this machine calls the types of files; it is read when the first odd one is asked for."""
+    """Return this machine's table of file types; it is read when the first unusual one is asked for."""
     return mimetypes.MimeTypes(path for path in mimetypes.knownfiles if Path(path).is_file())
 
 

@@ -1,1 +1,1 @@
-"""The handlers of the JSON API, a module a resource; app.py lists their addresses."""
+"""The handlers of the JSON API, a module per resource; app.py lists their addresses."""

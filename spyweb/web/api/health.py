@@ -1,4 +1,4 @@
-"""The daemon's health: 200 or 503 for probes, the whole picture for people who may see it."""
+"""Answer for the daemon's health: 200 or 503 for probes, the details for people who may see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The jobs: what there is and how it goes; start, pause, resume; what a script logged."""
+"""Handlers for jobs: list them, start, pause and resume one, and show what its script logged."""
 
 from __future__ import annotations
 

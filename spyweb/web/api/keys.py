@@ -1,4 +1,4 @@
-"""The keys under which handlers find what their app was built with."""
+"""The keys under which handlers find the parts that their app was built with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spyweb.views.records import RecordView
 
 
 class Catalogue(Protocol):
-    """The jobs and records of a project: of one that a daemon runs, or of one whose own tests run."""
+    """The jobs and records of a project, whether a daemon runs it or its own tests do."""
 
     def find(self, name_or_id: str) -> JobId | None: ...
 

@@ -1,4 +1,4 @@
-"""The messages that have not arrived: what waits, what was given up, and another try."""
+"""Handlers for messages that have not arrived: list them, and retry them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters of an address: the job that is meant, numbers, and what scripts call things, which may be any bytes."""
+"""Read the parameters of an address: the job, numbers, and names of scripts, which may be any bytes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def text_in_query(request: web.Request, name: str, default: str | None = None) -
 
 
 def bytes_in_query(request: web.Request, name: str, default: bytes | None = None) -> bytes:
-    """Return the last value of this name.  Read from the address as it was sent: `request.query` is decoded text."""
+    """Return the last value of this name, undecoded: `request.query` holds decoded text."""
     raw = request.rel_url.raw_query_string
     pairs = parse_qsl(raw, keep_blank_values=True, encoding="utf-8", errors="surrogateescape")
     found = dict(pairs).get(name)

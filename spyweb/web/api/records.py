@@ -1,4 +1,4 @@
-"""The records of monitor jobs, newest first: a page of one job's, or the latest of all by job."""
+"""Handlers for the records of monitor jobs, newest first: a page of one job's, or the latest of all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def list_records(request: web.Request) -> web.Response:
 
 
 async def _page(request: web.Request, name: str, limit: int, after: int | None) -> web.Response:
-    """List one job's, also of a job that is gone as long as it has records; past the last one the page is empty."""
+    """List one job's records, also those of a deleted job; past the last one the page is empty."""
     catalogue = request.app[CATALOGUE]
     job = catalogue.find(name)
     found = await catalogue.records(job or JobId(name), limit=limit + 1, before_ns=after)

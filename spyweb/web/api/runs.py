@@ -1,4 +1,4 @@
-"""The record of all runs, and one run by hand that is watched while it goes."""
+"""Handlers for the record of all runs, and for one run by hand that is watched while it goes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_LIMIT = 1_000
 
 
 async def list_runs(request: web.Request) -> web.Response:
-    """List runs, of one job or of all; also those of a job that is gone, as long as it has a history."""
+    """List runs, of one job or of all, also those of a deleted job."""
     limit = number_in_query(request, "limit", 30, least=1, most=MAX_LIMIT)
     before = RunId(number_in_query(request, "before", 0, least=0, most=MOST)) or None
     service, name = request.app[SERVICE], request.query.get("job")

@@ -1,4 +1,4 @@
-"""Stored values and locks: looked at, changed, exported, imported, watched.
+"""Handlers for stored values and locks: look, change, export, import, watch.
 
 A key or pattern is a parameter of percent-encoded bytes, which need not be UTF-8.  A value is a body, in the form of
 store/interchange/value_json.py.  Long answers are one JSON object a line.
@@ -98,7 +98,7 @@ async def export_entries(request: web.Request) -> web.StreamResponse:
 
 
 async def import_entries(request: web.Request) -> web.Response:
-    """Import what an export gave: it is the body."""
+    """Import the entries of an export, which is the body."""
     dry_run = text_in_query(request, "dry_run", "") == "true"
     items = await _read_items(request)
     return json_answer(await state_of(request).load(items, dry_run=dry_run))
@@ -155,7 +155,7 @@ def _found(entry: EntryView | None) -> web.Response:
 
 
 def _most_values(request: web.Request) -> int:
-    """Return how many values a value may hold: each of them takes a byte at least, or came from a script."""
+    """Return how many values a value may hold: each takes a byte at least, unless a script had it stored."""
     return max(state_of(request).limits.max_value_bytes, OP_ELEMENTS)
 
 

@@ -1,4 +1,4 @@
-"""Answers of one JSON object a line, some of which go on for as long as somebody listens.
+"""Answer with one JSON object a line, some of them for as long as somebody listens.
 
 Each has a buffer of its own, so there are only so many at once.
 """
@@ -26,7 +26,7 @@ class OpenStreams:
 
     @contextmanager
     def one(self, request: web.Request) -> Iterator[None]:
-        """Count one more while it lasts.  Raises PoolError when there are too many.
+        """Count a stream while it is open.  Raises PoolError when there are too many.
 
         One that has not noticed yet that its client is gone does not count.
         """
@@ -45,7 +45,7 @@ OPEN_STREAMS = web.AppKey("answers that go on", OpenStreams)
 async def stream(
     request: web.Request, pieces: AsyncGenerator[bytes, None], about_errors: Mapping[str, str] | None = None
 ) -> web.StreamResponse:
-    """Send each piece, of whole lines, as it comes; the first one is there even where it is empty.
+    """Send each piece, of whole lines, as it comes; a first piece is sent even when it is empty.
 
     An error before the first is a plain answer; after it the status line has left, so it is a line of its own.
     """
@@ -65,7 +65,7 @@ async def stream(
 
 
 async def counted(lines: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Yield many lines at a time, and at the end one that tells how many there were.
+    """Yield many lines at a time, and at the end one that says how many there were.
 
     Without it, a stream that was cut off would be taken for a whole one.
     """
