@@ -41,7 +41,7 @@ Modules = dict[bytes, Results]  # what `_require` gave, by name
 
 
 class EndpointAnswer(Struct, frozen=True):
-    """A handler's answer, with its headers as it put them."""
+    """The answer of a handler, with the headers that it set."""
 
     status: int
     body: bytes
@@ -56,7 +56,7 @@ TOO_SLOW = EndpointAnswer(500, b'{"error": "Script execution timed out"}', JSON)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerVersion:
-    """Proved code that answers requests, and the modules that it has loaded so far."""
+    """One version of the code that answers requests, proved; and the modules that it has loaded so far."""
 
     codes: Sequence[Code]  # the same for each worker
     modules: Modules = field(default_factory=dict)
@@ -67,7 +67,7 @@ class ServerVersion:
 
 
 class Endpoints:
-    """Answers requests by the version that it was given last.
+    """Answers requests by the newest version that it was given.
 
     `host_for` makes what answers a run's ops and takes its log lines, and `run_ended` is called for each run that had
     any.  `note_failure` is told what was asked, and why it failed, with a traceback.
@@ -115,7 +115,7 @@ class Endpoints:
         return await answered
 
     async def close(self, grace: float) -> None:
-        """Begin nothing more; what runs has so many seconds to end by itself."""
+        """Begin nothing more, and give what runs so many seconds to end by itself."""
         self._is_closing = True
         if self._running:
             await within(self._clock, grace, self._idle)
@@ -140,7 +140,7 @@ class Endpoints:
         modules: Modules,
         answered: Future[EndpointAnswer],
     ) -> None:
-        """Carry out the run of one request, whose end may come long after its answer."""
+        """Carry out the run of one request, which may end long after its answer."""
         timer = self._clock.call_later(LIMIT_S, partial(self._pool.cancel, run, Why.TIMEOUT))
         host = EndpointHost(partial(self._host_for, code, run), modules, answered, on_answer=timer.cancel)
         request = Request(
@@ -173,7 +173,7 @@ class Endpoints:
 
 
 class EndpointHost:
-    """The Host of one request's run, which answers by its op `_respond`; whatever it asks besides is an op.
+    """Hosts the run of one request: takes its answer from the op `_respond`, and passes every other op on.
 
     What it loads with `require` comes from `modules` where it is there: every request of a version sees the same code,
     whatever is being saved meanwhile.
@@ -194,7 +194,7 @@ class EndpointHost:
 
     @property
     def has_asked(self) -> bool:
-        """Tell whether there was any op: most requests ask for none, and need no host."""
+        """Return whether there was any op: most requests ask for none, and need no host."""
         return self._made is not None
 
     @property
@@ -215,7 +215,7 @@ class EndpointHost:
         self._host.log(level, text)
 
     def answer(self, answer: EndpointAnswer) -> None:
-        """Hand on the first answer; those after it count for nothing."""
+        """Hand on the first answer, and ignore those after it."""
         if not self._answered.done():
             self._answered.set_result(answer)
             self._on_answer()
@@ -238,7 +238,7 @@ class EndpointHost:
 
 
 class ConcurrencyLimiter:
-    """Lets so many requests in at once; the others wait in line, not for ever and not without end."""
+    """Lets so many requests in at once; a limited number of others wait in line for a limited time."""
 
     def __init__(self, clock: Clock, *, room: int, line: int, patience_s: float) -> None:
         self._clock = clock
@@ -248,7 +248,7 @@ class ConcurrencyLimiter:
         self._waiting: deque[Future[bool]] = deque()
 
     async def enter(self) -> None:
-        """Wait for room; whoever has come in leaves again.  Raises PoolError when there is no room in time."""
+        """Wait for room; every caller that enters must leave.  Raises PoolError when there is no room in time."""
         if self._free:
             self._free -= 1
             return
@@ -283,7 +283,7 @@ class ConcurrencyLimiter:
 
 
 def read_answer(result: object) -> EndpointAnswer:
-    """Return the answer that a run gave as its result: a pair of status and body."""
+    """Read the answer from the result of a run: a pair of status and body."""
     if not isinstance(result, list) or len(result) != 2:
         return ERROR
     status, body = result

@@ -11,7 +11,7 @@ from spyweb.store.outbox_protocol import Channel, NewMessage, Target
 
 
 class DesktopText(msgspec.Struct, frozen=True):
-    """The payload of a notification on the desktop."""
+    """The payload of a desktop notification."""
 
     title: str
     body: str
@@ -29,7 +29,7 @@ def desktop_message(job: JobId, title: str, body: str, timeout_ms: int | None) -
 
 
 def place_of(target: Target) -> str:
-    """Return the host of a target, which may be logged: the rest of a webhook's address is often a secret."""
+    """Return the host of a target, for logs: the rest of a webhook's address is often a secret."""
     try:
         return urlsplit(target.address).hostname or target.channel.value
     except ValueError:

@@ -25,7 +25,7 @@ LONGEST_DIGITS = 9  # of the seconds in Retry-After: more than any message lives
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryFailure:
-    """Why a message has not arrived."""
+    """The reason why a message has not arrived."""
 
     reason: str
     holds: bool = True  # the target failed, not this message: those behind it wait
@@ -36,7 +36,7 @@ Send: TypeAlias = Callable[[QueuedMessage], Awaitable[DeliveryFailure | None]]
 
 
 class MessageTransport:
-    """Sends a message through the channel that it names."""
+    """Sends a message through its channel: a webhook's POST or the desktop."""
 
     def __init__(self, *, http: Http, desktop: Desktop, clock: Clock) -> None:
         self._http = http
@@ -84,7 +84,7 @@ def headers_of(message: QueuedMessage) -> dict[str, str]:
 
 
 def judge(response: Response, now_ms: int) -> DeliveryFailure | None:
-    """Tell by the answer why a message has not arrived; with 2xx it has."""
+    """Return why a message has not arrived by the answer to it, or None with 2xx."""
     if 200 <= response.status < 300:
         return None
     is_final = 300 <= response.status < 500 and response.status not in NOT_FINAL
@@ -97,7 +97,7 @@ def judge(response: Response, now_ms: int) -> DeliveryFailure | None:
 
 
 def retry_after_ms(headers: Mapping[bytes, bytes], now_ms: int) -> int:
-    """Return how long the receiver asks to be left alone: Retry-After has seconds, or a date."""
+    """Return how long the receiver asks to wait: Retry-After has seconds, or a date."""
     text = headers.get(b"retry-after", b"").decode("ascii", "replace").strip()
     if text.isascii() and text.isdigit():
         return int(text[:LONGEST_DIGITS]) * 1000

@@ -38,7 +38,7 @@ PATIENCE = 5.0  # seconds before the store is asked again after it refused
 
 
 class AttemptResult(NamedTuple):
-    """The result of one attempt; no failure means that the message has arrived."""
+    """The result of one attempt; without a failure the message has arrived."""
 
     message: QueuedMessage
     failure: DeliveryFailure | None
@@ -46,7 +46,7 @@ class AttemptResult(NamedTuple):
 
 @dataclass(slots=True)
 class TargetQueue:
-    """The messages to one target, which are sent in their order, and how its last attempts went."""
+    """Holds the messages to one target, which are sent in order, and how its last attempts went."""
 
     target: Target
     woken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -71,7 +71,7 @@ class OutboxSender:
         outbox.on_added(self._take)
 
     async def deliver(self) -> None:
-        """Send what is in the outbox and what is added to it, until this is cancelled."""
+        """Send what is in the outbox, and what is added to it, until cancelled."""
         async with TaskGroup() as tasks:
             self._tasks = tasks
             try:
@@ -81,7 +81,7 @@ class OutboxSender:
                 self._tasks = None
 
     async def wind_down(self, seconds: float) -> None:
-        """Begin no more attempts, and let those that are under way end within that time."""
+        """Begin no more attempts, and let those under way end within that time."""
         self._stopped = True
         ends = self._clock.monotonic() + seconds
         while any(queue.is_sending for queue in self._queues.values()) and self._clock.monotonic() < ends:
@@ -120,7 +120,7 @@ class OutboxSender:
             log.error("messages are left for the daemon", to=place_of(queue.target), reason=str(error))
 
     async def unsent(self, job: JobId | None, limit: int) -> list[QueuedMessage]:
-        """List what waits and what was given up, newest first."""
+        """List the messages that wait and those that were given up, newest first."""
         return await self._outbox.unsent(job, limit)
 
     async def retry(self, message: int | None) -> list[int]:
@@ -135,7 +135,7 @@ class OutboxSender:
         self.dead = await self._outbox.count_dead()
 
     async def _take_up(self) -> None:
-        """Begin with what an earlier daemon left."""
+        """Queue the messages that an earlier daemon left."""
         self.dead = await self._outbox.count_dead()
         self._take(await self._outbox.targets())
 
@@ -154,7 +154,7 @@ class OutboxSender:
             await self._patiently(partial(self._step, queue))
 
     async def _patiently(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do this work, again and again where the store refuses."""
+        """Do some work on the store, repeating it while the store refuses."""
         while True:
             try:
                 return await work()
@@ -202,7 +202,7 @@ class OutboxSender:
             return DeliveryFailure(reason="sending failed inside spyweb; its log has the details", holds=False)
 
     async def _settle(self, queue: TargetQueue, attempted: AttemptResult) -> None:
-        """Write down what an attempt came to: the message is done, given up, or put off."""
+        """Record the result of an attempt: the message is done, given up, or put off."""
         message, failure = attempted
         ends_ms = message.created_ms + LIFE_MS[message.target.channel]
         if failure is None:

@@ -1,4 +1,4 @@
-"""The ends of runs on their way to the store.
+"""Commit the ends of runs together.
 
 A commit costs as much as half of a small run, so ends that nobody waits for share one: each waits until no other run is
 under way or something new is claimed, and at most PATIENCE.
@@ -22,7 +22,7 @@ Waiter = Future[bool]
 
 
 class EndBatcher:
-    """Commits ends together."""
+    """Commits ends that come at about the same time in one transaction."""
 
     def __init__(self, runs: Runs, clock: Clock) -> None:
         self._runs = runs
@@ -34,7 +34,7 @@ class EndBatcher:
 
     @contextmanager
     def expecting_one(self) -> Iterator[None]:
-        """Let others wait for the end of a run that is under way in here."""
+        """Let others wait for the end of the run that goes on in this context."""
         self.under_way += 1
         try:
             yield
@@ -54,7 +54,7 @@ class EndBatcher:
         return waiter
 
     def flush(self) -> None:
-        """Commit what has gathered, without waiting longer."""
+        """Commit the ends that have gathered, without waiting for more."""
         if not self._ends:
             return
         if self._timer is not None:

@@ -14,12 +14,12 @@ _MOST_DOUBLINGS = 64  # beyond this every delay is over its maximum anyway
 
 
 def tries(run: Run) -> int:
-    """Return the number of this attempt without those lost without fault or cut short: they don't count as retries."""
+    """Return the number of this attempt, not counting attempts lost without fault or cut short."""
     return run.attempt - _count(run, "lost") - _count(run, "cut_short")
 
 
 def _count(run: Run, name: str) -> int:
-    """Count the attempts before this one that were `lost` without fault, or `cut_short` by the end of their daemon."""
+    """Count the earlier attempts that were `lost` without fault, or `cut_short` by the end of their daemon."""
     count = run.trigger.get(name, 0)
     return count if isinstance(count, int) else 0
 
@@ -68,7 +68,7 @@ def _full_delay_ms(retry: Retry, attempt: int) -> int:
 
 
 def begin_again(run: Run) -> NewRun | None:
-    """Return the attempt that follows one that was cut short by the end of its daemon, planned or not.
+    """Return the attempt that follows one that the end of its daemon cut short, planned or not.
 
     A change of state comes only once, so a run of it begins again however often that happens.
     """
@@ -97,7 +97,7 @@ def _next_attempt(run: Run, start_after_ms: int | None = None, *, lost: int = 0,
 
 
 def what_follows(run: Run, ending: Ending, jobs: Iterable[LiveJob], now_ms: int) -> Change:
-    """Return what is recorded of the jobs that wait for this job to end so: a start, or that they were paused."""
+    """Return what to record for the jobs `after` this one: their starts, or that they were paused."""
     trigger: dict[str, object] = {
         "type": TriggerType.AFTER.value,
         "job": str(run.job),

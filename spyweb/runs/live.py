@@ -1,4 +1,4 @@
-"""The jobs that live: for each its settings, its code, how far its schedule has been dealt with, and its runs.
+"""The live jobs: each with its settings, its code, the cursor of its schedule, and its runs.
 
 Only the event loop touches these; nothing here waits.
 """
@@ -41,12 +41,12 @@ class LiveJob:
 
     @property
     def is_new(self) -> bool:
-        """Return whether nobody has said yet where its schedule goes on (schedules/cursor.py)."""
+        """Return whether the cursor of this job is still to be set (schedules/cursor.py)."""
         return not self.cursor.schedule
 
     @property
     def scheduled(self) -> bool:
-        """Return whether due times count at all now."""
+        """Return whether due times count now."""
         return self.spec.enabled and not self.cursor.paused and not isinstance(self.spec.schedule, Never)
 
 
@@ -99,7 +99,7 @@ class LiveJobs:
         return self._jobs.get(job.id, job)
 
     def link(self) -> None:
-        """Find anew which jobs start after which; call it when specs have changed."""
+        """Find anew which jobs start after which; to be called when specs have changed."""
         self._dependents = {}
         for job in self._jobs.values():
             for after in job.spec.after:
@@ -108,13 +108,13 @@ class LiveJobs:
             listener()
 
     def set_unloadable(self, jobs: frozenset[str]) -> None:
-        """Say which jobs, and files that don't tell whose they are, can't be loaded: nobody knows what they ask for."""
+        """Set which jobs, and files of unknown jobs, can't be loaded: nobody knows what they ask for."""
         if jobs != self.unloadable:
             self.unloadable = jobs
             self.link()
 
     def on_linked(self, listener: Callable[[], None]) -> None:
-        """Call this each time that specs have changed, or what else there is to know of jobs."""
+        """Register what is called whenever specs, or other facts about the jobs, have changed."""
         self._listeners.append(listener)
 
     def after(self, job_id: JobId) -> list[LiveJob]:
@@ -123,7 +123,7 @@ class LiveJobs:
         return [job for job in jobs if job and job.spec.enabled]
 
     def running(self) -> list[Run]:
-        """Return every run in flight, those of jobs that are gone too."""
+        """Return every run in flight, those of deleted jobs too."""
         return [run for job in self._all() for run in job.queue.in_flight.values()]
 
     def is_busy(self) -> bool:

@@ -1,4 +1,4 @@
-"""Conversions of a run: to the rows that record it, and to what its script is told about it.  Pure."""
+"""Convert runs: to the rows that record them, and to what their scripts are told.  Pure."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def end_of(run: Run, ending: Ending, now_ms: int) -> End:
 
 
 def ended_run(run: Run, end: End) -> Run:
-    """Return the run as it stands on record once its end is committed."""
+    """Return the run as it is on record once its end is committed."""
     values = asdict(end)
     del values["run"], values["event"]
     return replace(run, state=RunState.ENDED, **values)
 
 
 def unbegun(reason: str) -> Ending:
-    """Return the ending of a run that has waited in vain."""
+    """Return the ending of a run that waited and never started."""
     return Ending(outcome=Outcome.SKIPPED, reason=reason)
 
 
@@ -93,7 +93,7 @@ def ctx_of(run: Run, event: ChangeEvent | None = None) -> Mapping[str, object]:
 
 
 def _trigger_told(trigger: Mapping[str, object], event: ChangeEvent | None) -> object:
-    """Return what a script is told of its trigger: less what is only for spyweb."""
+    """Return what a script is told of its trigger: all but what only spyweb needs."""
     if trigger.get("type") == TriggerType.STATE:
         return told_to_lua(event) if event else {"type": TriggerType.STATE.value}
     told = {name: value for name, value in trigger.items() if name not in INTERNAL}

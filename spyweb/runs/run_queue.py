@@ -1,4 +1,4 @@
-"""The runs of one job that have not ended: on their way to the store, waiting, or in flight.
+"""Queue the runs of one job that have not ended: on their way to the store, waiting, or in flight.
 
 The queue alone admits a run, counts it and says which one starts next.  The job's `overlap` decides about runs of the
 schedule and by hand.  Runs that changes of state have started go one at a time and in the order of the changes,
@@ -29,7 +29,7 @@ class Admission(StrEnum):
 
 
 def admit(overlap: Overlap, *, busy: bool, waiting: int, made_up_for: int = 0) -> Admission:
-    """Decide about a run of the schedule or by hand.
+    """Decide whether a run of the schedule or by hand starts, waits, replaces or is skipped.
 
     `made_up_for`: it is one of at most so many due times that are made up for, and waits where another would be
     skipped.
@@ -44,7 +44,7 @@ def admit(overlap: Overlap, *, busy: bool, waiting: int, made_up_for: int = 0) -
 
 
 class DelayedRun(NamedTuple):
-    """A retry, until its delay has passed."""
+    """A retry whose delay has not passed yet."""
 
     run: Run
     timer: Handle
@@ -79,7 +79,7 @@ class RunQueue:
         return max(0, CAUSED_LIMIT - sum(map(is_caused, waiting)))
 
     def admission(self, spec: JobSpec, *, made_up_for: bool = False) -> Admission:
-        """Say what would become of another run of the schedule or by hand."""
+        """Return what would become of another run of the schedule or by hand."""
         waiting = self._claimed_to_wait
         if self.waiting:
             waiting += sum(not is_caused(run) for run in self.waiting)
@@ -96,7 +96,7 @@ class RunQueue:
         return admission
 
     def claim_for_change(self, spec: JobSpec, trigger: Trigger) -> Admission:
-        """Admit a run that a change has started: at once where nothing is before it, else it waits for its turn."""
+        """Admit a run for a change: at once where nothing is before it, else it waits for its turn."""
         is_free = not self.is_busy or spec.overlap is Overlap.ALLOW
         candidate = Run(id=RunId(0), job=spec.id, state=RunState.WAITING, trigger=trigger)
         if not is_free or any(map(is_caused, self.waiting)) or not self._may_follow(candidate):
@@ -106,7 +106,7 @@ class RunQueue:
         return Admission.START
 
     def settle(self, new: NewRun, run: Run | None) -> None:
-        """Count a claim no longer: the store has answered.
+        """Stop counting a claim: the store has answered.
 
         `run` is what is on record, None where the store refused it or had recorded it before.
         """
@@ -121,7 +121,7 @@ class RunQueue:
             self._claimed_to_wait -= 1
 
     def line_up(self, run: Run) -> None:
-        """Let a run wait for its turn: one that a change has started in the order of the changes, others last."""
+        """Let a run wait for its turn: one for a change in the order of the changes, others last."""
         event = event_of(run.trigger)
         place = len(self.waiting)
         if event is not None:
@@ -130,7 +130,7 @@ class RunQueue:
         self.waiting.insert(place, run)
 
     def start_next(self, spec: JobSpec, now_ms: int) -> Run | None:
-        """Return the run whose turn it is; it is in flight now."""
+        """Return the next run that may start, which is in flight from now on."""
         if not self.waiting or (self.is_busy and spec.overlap is not Overlap.ALLOW):
             return None
         for index, waiting in enumerate(self.waiting):
@@ -143,18 +143,18 @@ class RunQueue:
         return None
 
     def _may_follow(self, run: Run) -> bool:
-        """Return whether no earlier change is still at work that this run's change has to wait for."""
+        """Return whether no earlier change is at work that this run's change has to wait for."""
         delayed = {subject_of(delayed.run) for delayed in self.delayed.values()}
         return not self._serves_change and subject_of(run) not in delayed
 
     def leave(self, run: Run) -> None:
-        """Count a run as in flight no longer."""
+        """Stop counting a run as in flight."""
         self.in_flight.pop(run.id, None)
         if is_caused(run):
             self._serves_change = False
 
     def make_way(self) -> list[Run]:
-        """Give up the runs that wait, and return them; not those of changes, since a change comes only once."""
+        """Give up the waiting runs and return them, except those for changes: a change comes only once."""
         dropped = [run for run in self.waiting if not is_caused(run)]
         self.waiting = [run for run in self.waiting if is_caused(run)]
         return dropped
@@ -169,7 +169,7 @@ class RunQueue:
         return dropped
 
     def busy_with(self, spec: JobSpec) -> str:
-        """Say why a run is skipped."""
+        """Say what keeps a run from starting, as the reason why it is skipped."""
         if spec.overlap is Overlap.QUEUE:
             return f"overlap: {QUEUE_LIMIT} runs are waiting already"
         running = ", ".join(map(str, self.in_flight)) or "about to start"

@@ -1,4 +1,4 @@
-"""A run, from its claim to its record.
+"""Carry each run from its claim to its record.
 
 A request is admitted by its job's queue, claimed in the store, run in its job's VM, and concluded: its end, its retry
 and the jobs that follow it are committed together.  What is claimed survives a crash: see `take_up`.
@@ -92,7 +92,7 @@ HostFor = Callable[[LiveJob, Run, Observer | None], OpDispatcher]
 
 
 class Monitors(Protocol):
-    """Carries out the runs of monitor jobs, a floor above."""
+    """Carries out the runs of monitor jobs; implemented on a floor above."""
 
     async def run(self, job: LiveJob, run: Run, host: OpDispatcher, ctx: Mapping[str, object]) -> Ending: ...
 
@@ -129,7 +129,7 @@ class Runner:
         self.live.on_linked(self._take_up_orphaned)
 
     def on_served(self, listener: Callable[[LiveJob], None]) -> None:
-        """Call this each time that a run which a change of state had started has ended."""
+        """Register what is called each time that a run which a change of state had started has ended."""
         self._served.append(listener)
 
     def start_due(self, due: Sequence[DueRuns]) -> Claims:
@@ -145,7 +145,7 @@ class Runner:
         return self._start([(each.job, request) for each in due for request in each.requests], change)
 
     def start(self, job: LiveJob, requests: Sequence[RunRequest]) -> Claims:
-        """Claim runs that are not of the schedule."""
+        """Claim runs that no schedule asks for."""
         return self._start([(job, request) for request in requests], Change())
 
     def start_by_hand(self, job: LiveJob, request: RunRequest) -> Claims:
@@ -201,7 +201,7 @@ class Runner:
         return future
 
     def _claimed(self, claims: Sequence[ClaimedRun], answer: Claims) -> None:
-        """Start or line up what is on record now; where the store refused, whoever asked sees the error."""
+        """Start or queue what is on record now; where the store refused, the caller gets the error."""
         is_refused = answer.cancelled() or answer.exception() is not None
         ids: Sequence[RunId | None] = [None] * len(claims) if is_refused else answer.result()
         for claim, run_id in zip(claims, ids, strict=True):
@@ -223,13 +223,13 @@ class Runner:
                 self._start_next(job)
 
     def _start_next(self, job: LiveJob) -> None:
-        """Start what may start now of the job that has this id."""
+        """Start every run that may start now of the job that has this id."""
         job = self.live.current(job)
         while not self._stopping and (run := job.queue.start_next(job.spec, self.clock.now_ms())) is not None:
             self._spawn(self._live_through(job, run, has_waited=True), run)
 
     async def _live_through(self, job: LiveJob, run: Run, *, has_waited: bool = False) -> None:
-        """See one run through: attempt it, record its end with what follows, and let the next one start."""
+        """Carry one run from its attempt to its record with what follows, then let the next one start."""
         observer, caused = self._observers.get(run.id), is_caused(run)
         work_for(Work("run", job.id, run.id, job.code.generation))
         try:
@@ -268,7 +268,7 @@ class Runner:
                 listener(self.live.current(job))
 
     async def _attempt(self, job: LiveJob, run: Run, host: OpDispatcher) -> Ending:
-        """Run it in its job's VM, or have the monitors carry it out; say how it ended, whatever went wrong."""
+        """Run it in its job's VM, or through the monitors; return how it ended, whatever went wrong."""
         refusal = self.stalls.refusal_of(job.id, job.code.generation)
         if refusal:
             return failed(refusal)
@@ -299,7 +299,7 @@ class Runner:
             return failed(str(error))
 
     async def _find_event(self, event: int) -> ChangeEvent | None:
-        """Ask however long the store refuses: what has been started can't be forgotten."""
+        """Read a change event, repeating while the store refuses: what has been started can't be forgotten."""
         while True:
             try:
                 return await self.store.events.find(event)
@@ -317,7 +317,7 @@ class Runner:
         return what_follows(run, ending, after, now_ms) if after and ending.outcome is not Outcome.STOPPED else Change()
 
     async def _commit(self, change: Change) -> list[RunId | None]:
-        """Record a change however long the store refuses: what has happened can't be undone.
+        """Record a change, repeating while the store refuses: what has happened can't be undone.
 
         A damaged database takes nothing more until the next start, which finds the run open.  Nothing follows it.
         """
@@ -341,7 +341,7 @@ class Runner:
             observer.ended(run, ending)
 
     def _take_in(self, follow: Sequence[NewRun], ids: Sequence[RunId | None]) -> None:
-        """Let the runs wait that are on record since the end which they follow."""
+        """Queue the runs that were recorded together with the end which they follow."""
         for run in [run_of(run_id, new) for new, run_id in zip(follow, ids, strict=True) if run_id is not None]:
             job = self.live.find(run.job)
             if job is not None and job.mine:
@@ -372,7 +372,7 @@ class Runner:
         self._start_next(job)
 
     def _line_up(self, job: LiveJob, run: Run, *, replaces: bool) -> None:
-        """Let a run wait for its turn; where it replaces, cancel what runs and give up what waits.
+        """Queue a run; where it replaces others, cancel what runs and give up what waits.
 
         Not what changes of state have started: a change comes only once.
         """
@@ -384,7 +384,7 @@ class Runner:
         job.queue.line_up(run)
 
     def _have_end(self, run: Run, why: Why) -> None:
-        """Have a run in flight end, also one that the pool does not know yet; one it knows no more has ended."""
+        """Cancel a run in flight, also one that the pool does not know yet."""
         self._told.setdefault(run.id, why)
         self.pool.cancel(run.id, why)
         self.monitors.cancel(run.id, why)
@@ -400,7 +400,7 @@ class Runner:
             self._show_end(run, ending)
 
     def _spawn(self, story: Coroutine[object, object, None], run: Run | None = None) -> None:
-        """Carry out what is told of a run, or of several, in a task that `drain` waits for."""
+        """Carry out this coroutine in a task that `drain` waits for, and name its run for errors."""
         if run is not None:
             story = self._contain(run, story)
         task = self.tasks.create_task(story, name=f"run {run.id} of {run.job}" if run else "orphaned runs")
@@ -408,7 +408,7 @@ class Runner:
         task.add_done_callback(self._stories.discard)
 
     async def _contain(self, run: Run, story: Coroutine[object, object, None]) -> None:
-        """Let a bug in spyweb fail this one run."""
+        """Let a bug in spyweb fail this one run and no other."""
         try:
             await story
         except Exception:
@@ -438,7 +438,7 @@ class Runner:
                 self._wait(job, run)
 
     def _take_up_orphaned(self) -> None:
-        """Take up runs whose jobs are known by now: specs have changed."""
+        """Take up the orphaned runs whose jobs are known by now, since specs have changed."""
         settled = [run for run in self._orphaned if self.live.find(run.job) or not self.live.unloadable]
         if settled and not self._stopping:
             self._orphaned = [run for run in self._orphaned if run not in settled]
@@ -460,7 +460,7 @@ class Runner:
         self._take_in(follow.new, await self._commit(replace(follow, end=[end_of(run, ending, now_ms)])))
 
     def forget(self, job: LiveJob) -> None:
-        """Note that a job is gone: what waits will not run; what runs ends on its VM."""
+        """Note that a job is gone: its waiting runs will not start, its running ones end on their VM."""
         job.gone = True
         self.monitors.forget(job.id)
         self.stalls.forget(job.id)

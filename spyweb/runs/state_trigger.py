@@ -40,13 +40,13 @@ def trigger_of(change: WantedChange, matched: Sequence[On]) -> Trigger:
 
 
 def _conditions(matched: Sequence[On]) -> list[str]:
-    """Return the functions of which one must let it run; none are asked where it starts without one as well."""
+    """Return the condition functions of which one must allow the run; none where it starts without one as well."""
     names = [on.when for on in matched if on.when is not None]
     return list(dict.fromkeys(names)) if len(names) == len(matched) else []
 
 
 def told_to_lua(event: ChangeEvent) -> msgspec.Raw:
-    """Pack the event as the script sees it."""
+    """Pack a change event as the script sees it."""
     told = {
         "type": TriggerType.STATE.value,
         "event_type": _event_type(event.kind),
@@ -63,7 +63,7 @@ def _event_type(kind: ChangeKind) -> str:
 
 
 def cause_of(trigger: Trigger) -> Trigger | None:
-    """Return what a run's record says of the change that started it, or the run that it retries."""
+    """Return the trigger of the change that started this run, or the run that this one retries."""
     kind = trigger.get("type")
     if kind == _RETRY:
         trigger = _mapping(trigger.get("cause"))
@@ -100,7 +100,7 @@ def caused_by(trigger: Trigger) -> RunId | None:
 
 
 def depth_of(trigger: Trigger) -> int:
-    """Count the changes that led to this run, one by another."""
+    """Count the chain of changes that led to this run."""
     depth = trigger.get("depth", 0)
     return depth if isinstance(depth, int) else 0
 

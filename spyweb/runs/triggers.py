@@ -1,4 +1,4 @@
-"""From changes of stored values to the runs that they start.
+"""Start runs for changes of stored values.
 
 The store keeps each change that jobs watch, once for each of them, in the transaction of the change.  Here the changes
 of each job are taken in their order; a run is claimed in the commit that notes it with the change, so a crash neither
@@ -36,7 +36,7 @@ BEHIND_ALL = (1 << 63) - 1  # greater than the id of any change
 
 @dataclass(slots=True)
 class Handout:
-    """The outcome of one page of changes, to be committed as a whole."""
+    """The outcome of one page of changes, committed as a whole."""
 
     rooms: dict[JobId, int]  # runs of each job that may still be claimed
     starts: list[tuple[LiveJob, Trigger]] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Handout:
     left: set[JobId] = field(default_factory=set)  # jobs whose changes stay in the store
 
     def take_room(self, job: LiveJob) -> bool:
-        """Count a run that is to be claimed, if one more may wait."""
+        """Count a run that is to be claimed, if there is room for one more to wait."""
         room = self.rooms.setdefault(job.id, job.queue.room_for_caused)
         self.rooms[job.id] = max(0, room - 1)
         return room > 0
@@ -85,13 +85,13 @@ class Triggers:
         live.on_linked(self.link)
 
     def link(self) -> None:
-        """Watch what the live jobs ask for; called each time that specs have changed."""
+        """Watch what the live jobs ask for; to be called when specs have changed."""
         self._events.watch(watches_of(job.spec for job in self._live), all_known=not self._live.unloadable)
         self._has_linked = True
         self._woken.set()
 
     def stop(self) -> None:
-        """Start nothing more; what has not been handed out stays in the store."""
+        """Start nothing more; changes that have not been handed out stay in the store."""
         self._stopped = True
 
     def _served(self, job: LiveJob) -> None:
@@ -99,7 +99,7 @@ class Triggers:
             self._woken.set()
 
     def _has_room_again(self, job_id: JobId) -> bool:
-        """Return whether a job's runs have ended before it was found full: then none may be left that would say so."""
+        """Return whether a job has room again: the runs that would say so may have ended before it was found full."""
         job = self._live.find(job_id)
         return job is not None and job.queue.room_for_caused >= REFILL
 
@@ -118,7 +118,7 @@ class Triggers:
                 self._woken.set()
 
     async def _hand_out_all(self) -> None:
-        """Go once through the jobs that want something.  What is committed meanwhile wakes this again.
+        """Hand out the changes that wait, once through all jobs.  What is committed meanwhile wakes this again.
 
         A page that was asked for before a job was loaded is not handed out: the runs of earlier changes that waited for
         that job are put in line with the next turn of the loop, and come first.
@@ -139,7 +139,7 @@ class Triggers:
                 return
 
     async def _hand_out(self, page: Sequence[WantedChange], rooms: dict[JobId, int]) -> set[JobId]:
-        """Claim the runs that these changes start; gives the jobs that have to wait for theirs."""
+        """Claim the runs that these changes start; return the jobs that must wait for room."""
         handout = Handout(rooms)
         for change in page:
             self._decide(change, handout)

@@ -1,4 +1,4 @@
-"""Call functions at a moment or every so often, by APScheduler, which no other module knows.
+"""Call functions at a moment or at an interval, through APScheduler, which no other module knows.
 
 APScheduler goes by the wall clock.  Whoever notices that it was set says so with `clock_was_set`: until then each call
 comes later by as much as the clock was set back.
@@ -33,7 +33,7 @@ class ScheduledCalls:
         self._scheduler.start()
 
     async def stop(self) -> None:
-        """Make no call any more, and wait until those under way are cancelled.  Without a start nothing happens.
+        """Make no call any more, and wait until those under way are cancelled; harmless before the start.
 
         APScheduler would cancel them itself, but not wait, and log each as an error.
         """
@@ -71,7 +71,7 @@ class ScheduledCalls:
         return (job.next_run_time - EPOCH) // timedelta(milliseconds=1) if job else None
 
     def clock_was_set(self) -> None:
-        """Go by what the wall clock shows now: call at once what is repeated, and what is due."""
+        """Go by the new wall clock: call at once what is periodic, and what is due."""
         if not self._scheduler.running:
             return
         for job in self._scheduler.get_jobs():
@@ -80,7 +80,7 @@ class ScheduledCalls:
         self._scheduler.wakeup()
 
     async def _make(self, call: Callable[[], object]) -> None:
-        """Make a call; APScheduler would make it in a thread, since it is not async."""
+        """Make a call in the loop's thread; APScheduler would use another thread, since the call is not async."""
         if not self._is_stopping:
             call()
 

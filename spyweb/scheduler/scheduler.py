@@ -1,4 +1,4 @@
-"""When runs happen: every due time either runs or leaves a record saying why not.
+"""Decide when runs happen: every due time either runs or leaves a record saying why not.
 
 A timer per job wakes the scheduler; what is then due is reckoned from the job's cursor alone (schedules/due.py), so a
 late, early or doubled wake-up, a restart or a clock that jumps can neither lose a due time nor run it twice.  The
@@ -72,7 +72,7 @@ class Scheduler:
 
     @property
     def refused_ms(self) -> int:
-        """Return how long the store has refused to claim what is due of a job; of several, the longest."""
+        """Return how long the store has refused to claim a job's due times; of several jobs, the longest."""
         now_ms = self._clock.now_ms()
         return max(0, now_ms - min(self._refused.values(), default=now_ms))
 
@@ -83,7 +83,7 @@ class Scheduler:
         self._timers.stop()
 
     def watch(self, job: LiveJob) -> None:
-        """Begin, or begin anew, to wake for this job."""
+        """Begin, or begin anew, to wake up for this job."""
         if _keeps_its_schedule(job):
             self._timers.set(job.id, partial(self._next_ms, job), partial(self._fire, job))
         else:
@@ -121,8 +121,8 @@ class Scheduler:
         self._due.append(DueRuns(job=job, requests=requests, before=before, cursor=job.cursor, skipped=missed))
 
     def _claim(self) -> None:
-        """Claim together what came due in one wake-up, which costs half as much; in slices, since the store is not to
-        be held up by ten thousand at once."""
+        """Claim in one commit what came due in one wake-up; in slices, since one of ten thousand would hold up the
+        store."""
         due, self._due = self._due, []
         for start in range(0, len(due), CLAIMED_TOGETHER):
             together = due[start : start + CLAIMED_TOGETHER]
@@ -148,7 +148,7 @@ class Scheduler:
             self.watch(job)
 
     def _go_by_the_record(self, due: DueRuns, moved: CursorMoved) -> None:
-        """Go on from where the store has the cursor: this job, or another of this commit, was claimed elsewhere."""
+        """Go on from the cursor on record: this job, or another of this commit, was claimed elsewhere."""
         job = due.job
         job.cursor = due.before
         if job.id == moved.job:
@@ -159,7 +159,7 @@ class Scheduler:
         self.watch(job)
 
     def _restore(self, due: DueRuns, error: BaseException) -> None:
-        """Put the cursor back where it was, and try again in a while."""
+        """Put the cursor back where it was, and try again later."""
         job, now_ms = due.job, self._clock.now_ms()
         tell_refusal("a due run could not be claimed", error, job=job.id, again_in_ms=CLAIM_PATIENCE_MS)
         due_ms = min(due.before.due_ms, job.cursor.due_ms)  # the clock may have jumped back meanwhile
@@ -169,7 +169,7 @@ class Scheduler:
         self.watch(job)
 
     async def catch_up(self, jobs: Sequence[LiveJob]) -> None:
-        """Deal with what is due, ahead of the timers: these jobs' schedules are about to change."""
+        """Deal with what is due before the timers fire: these jobs' schedules are about to change."""
         async with self._one_at_a_time:
             now_ms = self._clock.now_ms()
             for job in jobs:
@@ -179,7 +179,7 @@ class Scheduler:
 
     @asynccontextmanager
     async def _at_rest(self, jobs: Sequence[LiveJob]) -> AsyncIterator[None]:
-        """Let nothing come due of these jobs in here, where the store has answered what came due before.
+        """Keep these jobs from coming due in this context, once the store has answered what came due before.
 
         A claim that overtook a change of the cursor would undo it.  Afterwards the jobs are watched again, by the
         cursors that they then have: the old ones where the store has refused the change.
@@ -229,7 +229,7 @@ class Scheduler:
             job.not_before_ms = now_ms + round(position * step_ms)
 
     async def deactivate(self, jobs: Sequence[LiveJob]) -> None:
-        """Let these jobs be due no longer: their files are gone."""
+        """Stop the schedules of these jobs: their files are gone."""
         async with self._at_rest(jobs):
             now_ms = self._clock.now_ms()
             taken_up = [job for job in jobs if not job.is_new]
@@ -246,7 +246,7 @@ class Scheduler:
         return list((await write_cursors(self._runs, decide, known.__setitem__)).cursors)
 
     async def pause(self, job: LiveJob) -> None:
-        """Let a job be due no longer until it is resumed.
+        """Stop a job's schedule until it is resumed.
 
         Raises Refused for a new job, and for one that was deleted meanwhile.
         """
@@ -284,7 +284,7 @@ class Scheduler:
             job.cursor = job.recorded = cursor
 
     async def watch_the_clock(self) -> None:
-        """Notice when the wall clock jumps back: jobs would otherwise wait for the time it came from."""
+        """Notice when the wall clock jumps back: jobs would otherwise wait until it is as late again."""
         self._seen_drift_ms = self._drift_ms()
         while True:
             await self._clock.sleep(LOOK_AT_CLOCK_EVERY)
@@ -347,7 +347,7 @@ def _expect_taken_up(job: LiveJob) -> None:
 
 
 def _reached_ms(job: LiveJob, before: Cursor, after: Cursor) -> int:
-    """Return up to where a schedule is dealt with whose cursor is taken back; the furthest, if that happens again."""
+    """Return how far a schedule was dealt with before its cursor is taken back; the furthest, if repeated."""
     return max(job.reached_ms, before.due_ms) if before.due_ms > after.due_ms else job.reached_ms
 
 

@@ -32,7 +32,7 @@ class JobTimer:
 class Timers:
     """Keeps all timers on one heap, with one scheduled call, the alarm, for the earliest of them.
 
-    A job of APScheduler's for each timer would make a wake-up cost three times as much, and a timer 1 KB.
+    A job of APScheduler for each timer would make wake-ups slower, and each timer larger.
     """
 
     def __init__(self, clock: Clock, calls: ScheduledCalls, tick_ms: int = TICK_MS) -> None:
@@ -53,7 +53,7 @@ class Timers:
         self._set_alarm()
 
     def stop(self) -> None:
-        """Fire nothing more, at once: the alarm may be on its way."""
+        """Fire nothing more, at once, even where the alarm is on its way."""
         self._is_running = False
 
     def set(self, job: JobId, next_ms: Callable[[int], int | None], fire: Callable[[], None]) -> None:
@@ -72,11 +72,11 @@ class Timers:
         self._timers.pop(job, None)
 
     def after_firing(self, callback: Callable[[], None]) -> None:
-        """Call this at the end of each wake-up, when all that was due has fired."""
+        """Register what is called at the end of each wake-up, when all that was due has fired."""
         self._after_firing = callback
 
     def clock_was_set(self) -> None:
-        """Go by what the wall clock shows now, here and in all that is called every so often."""
+        """Go by what the wall clock shows now, for timers and periodic calls."""
         self._earliest_alarm_ms = 0
         self._set_alarm()
         self._calls.clock_was_set()
@@ -91,7 +91,7 @@ class Timers:
         return heap[0][0] if heap and self._is_running else None
 
     def _is_set(self, timer: JobTimer) -> bool:
-        """Say whether it was neither dropped nor replaced."""
+        """Return whether the timer was neither dropped nor replaced."""
         return self._timers.get(timer.job) is timer
 
     def _arm(self, timer: JobTimer, now_ms: int) -> None:
