@@ -1,4 +1,4 @@
-"""`python -m spyweb.reference`, in the repository: write the generated parts of the reference pages anew."""
+"""Write the generated parts of the reference pages anew: `python -m spyweb.reference`, in the repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference as a LuaLS definition file: for editors, never executed."""
+"""Write the reference as a LuaLS definition file: for editors, never executed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def definitions() -> str:
 
 
 def _depth(each: Function) -> int:
-    """`log` before `log.info`."""
+    """Return how deep a name lies: `log` has to be declared before `log.info`."""
     return each.name.count(".")
 
 

@@ -52,7 +52,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """Functions that belong together."""
+    """Functions that belong together, under one name."""
 
     name: str
     functions: tuple[Function, ...]
@@ -84,7 +84,7 @@ def function(signature: str, text: str, *, waits: bool = False, overloads: tuple
 
 
 def table(name: str, text: str, *fields: tuple[str, str]) -> TableType:
-    """Each field as `name: type` and what it is."""
+    """Make a table type of its fields, each as `name: type` and a description."""
     return TableType(name=name, text=text, fields=tuple(argument(*field) for field in fields))
 
 
@@ -100,7 +100,7 @@ def result(notation: str) -> ResultType:
 
 
 def _halves(rest: str) -> tuple[str, str]:
-    """Split a signature into what is in its parentheses, and what follows the colon behind them."""
+    """Split a signature into its parameters and what follows the colon behind them."""
     depth = 1
     for at, sign in enumerate(rest):
         depth += (sign in _OPEN) - (sign in _CLOSED)

@@ -1,4 +1,4 @@
-"""The functions that are ops, as the reference shows them: all of it is read off the catalogue."""
+"""The functions that are ops, as the reference shows them: all read from the catalogue of ops."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def results_of(operation: Operation) -> tuple[ResultType, ...]:
 
 
 def type_of(hint: object) -> str:
-    """A Python type in LuaLS's words; `any` where it tells too little."""
+    """Return a Python type in LuaLS's notation; `any` for types that it can't express."""
     if get_origin(hint) in (Union, types.UnionType):
         parts = [each for each in get_args(hint) if each is not type(None)]
         told = "|".join(dict.fromkeys(type_of(each) for each in parts))

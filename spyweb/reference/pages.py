@@ -1,4 +1,4 @@
-"""The generated parts of the reference pages.
+"""Generate parts of the reference pages.
 
 A page says where they stand: `<!-- generated: functions HTTP -->` up to `<!-- end -->`.  What is between is written
 anew; the rest of the page is for people to write.
@@ -21,12 +21,12 @@ DESCRIBED = ("request", "fetch_result", "response", "item", "payload")  # argume
 
 
 def renewed(page: str) -> str:
-    """A page with its generated parts as they should be.  Raises ValueError for a part that nobody can make."""
+    """Return a page with its generated parts renewed.  Raises ValueError for a part of an unknown kind."""
     return _PART.sub(_part, page)
 
 
 def parts_of(page: str) -> list[tuple[str, str]]:
-    """Kind and name of each generated part."""
+    """Return the kind and the name of each generated part."""
     return [(found["kind"], name) for found in _PART.finditer(page) for name in _names(found["names"])]
 
 
@@ -109,7 +109,7 @@ def _error_of(hook: Hook) -> str:
 
 
 def order_part(_: str) -> str:
-    """The hooks of one cycle, each with what nil and false do."""
+    """Make the table of one cycle's hooks in order, each with what nil and false do."""
     rows = [(f"`{hooks.CALLS[hook.name].usage}`", hook.called, hook.nothing) for hook in HOOKS]
     return _grid(("hook", "called", "nil or false"), rows)
 

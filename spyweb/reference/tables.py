@@ -1,4 +1,4 @@
-"""The tables that scripts are given and give back, field by field."""
+"""The tables that scripts are given and return, field by field."""
 
 from __future__ import annotations
 

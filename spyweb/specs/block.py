@@ -1,4 +1,4 @@
-"""The settings block at the top of a Lua file, read without running any Lua.
+"""Read the settings block at the top of a Lua file, without running any Lua.
 
     -- /// job
     -- every = "30s"
@@ -37,7 +37,7 @@ class Block:
 
 
 def read_block(source: bytes, file: str) -> Block | Problem:
-    """Return the block, or what is wrong with it as a whole."""
+    """Return the settings block of a file, or the problem with it as a whole."""
     for start, end in _leading_comments(source):
         marker = _MARKER.fullmatch(source[start:end].rstrip())
         if marker is None:
@@ -53,14 +53,14 @@ def read_block(source: bytes, file: str) -> Block | Problem:
 
 
 def find_misplaced_block(source: bytes, start: int = 0) -> int | None:
-    """The line of a later block, which has no effect because code, or another block, stands before it."""
-    if source.find(b"///", start) < 0:  # a hundred times faster than the search by line
+    """Return the line of a later block, which has no effect since code, or another block, stands before it."""
+    if source.find(b"///", start) < 0:  # much faster than the search by line
         return None
     return _line_of(_MARKER_LINE.search(source, start), source)
 
 
 def find_nearly_a_mark(source: bytes) -> int | None:
-    """The line of a comment that was meant to begin a block: `--- /// job`, `-- // job`."""
+    """Return the line of a misspelt opening marker: `--- /// job`, `-- // job`."""
     if b"//" not in source:
         return None
     nearly = (found for found in _NEARLY_A_MARK.finditer(source) if not _MARKER_LINE.match(found[0]))
@@ -72,7 +72,7 @@ def _line_of(found: re.Match[bytes] | None, source: bytes) -> int | None:
 
 
 def _leading_comments(source: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where each comment of one line begins and ends, up to the first code."""
+    """Yield the span of each one-line comment before the first code."""
     shebang = _SHEBANG.match(source)
     position = shebang.end() if shebang else 0
     while comment := _COMMENT.match(source, position):
@@ -89,7 +89,7 @@ def _leading_comments(source: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _read_content(source: bytes, start: int, file: str, opening_line: int) -> Block | Problem:
-    """The lines from the end of the opening marker to the closing one."""
+    """Read the block from the end of its opening marker to its closing one."""
     unterminated = Problem(file, opening_line, None, f'the block that "{OPENING}" begins is not ended by "-- ///"')
     lines: list[str] = []
     position = start + 1
@@ -119,7 +119,7 @@ def _finish(lines: list[str], span: tuple[int, int], file: str, first_line: int)
 
 
 def code_of_file(source: bytes, block: Block) -> bytes:
-    """The file less what its settings say: equal for two versions of which only the settings differ.
+    """Return the source with its settings blanked out: equal for versions of which only the settings differ.
 
     Lines are still where they were: a traceback of the one is right for the other.
     """

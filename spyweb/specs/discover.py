@@ -44,7 +44,7 @@ _NOTHING = TomlTable(file=FILE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFile:
-    """One version of a job, as it stands on disk."""
+    """One version of a job, as it is on disk."""
 
     spec: JobSpec
     source: bytes = field(repr=False)  # fit for a Lua loader: no byte order mark, a `#!` line made a comment
@@ -61,7 +61,7 @@ class JobFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """Everything that the project's files say."""
+    """The result of reading all job files of a project."""
 
     jobs: Mapping[JobId, JobFile]
     broken: Mapping[JobId, Sequence[Problem]]  # the file is there, and wrong
@@ -75,7 +75,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """A file that looks like a job, with all that is wrong with it."""
+    """A file that looks like a job, and all that is wrong with it."""
 
     id: JobId
     file: str
@@ -88,7 +88,7 @@ class _Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Context:
-    """The settings and notes that all files of one scan are read with."""
+    """The settings and notes that all files of one scan share."""
 
     root: Path
     daemon: DaemonSettings
@@ -224,7 +224,7 @@ def _unread(job: JobId, problem: Problem, *sources: tuple[str, bytes]) -> _Candi
 
 
 def _guess_id(source: bytes, place: JobPlace) -> JobId:
-    """Return the id that a broken block still shows: it tells which running job the file belongs to."""
+    """Return the id that a broken block still shows: it tells to which running job the file belongs."""
     named = _NAME_LINE.search(source, 0, _HEAD)
     return job_id(named[1].decode("utf-8", "replace") if named else place.name)
 

@@ -8,7 +8,7 @@ from spyweb.model import JobId
 
 
 def find_cycles(follows: Mapping[JobId, Sequence[JobId]]) -> list[list[JobId]]:
-    """Return cycles, each in order: so many that without their jobs none is left.
+    """Return cycles, each in order: as many as it takes that without their jobs none is left.
 
     A walk along the links, with a stack of its own because a chain may be thousands of jobs long.  A link between two
     jobs that are in cycles already adds none: jobs that all name each other would be in millions.

@@ -1,4 +1,4 @@
-"""The part of a monitor's settings that is about what it watches: read from its config.toml, or its table in jobs.toml.
+"""Parse the settings that only monitors have, from their config.toml or their table in jobs.toml.
 
 Each reader gives a value in spyweb's own terms, or raises ValueError saying what was expected.
 """
@@ -54,7 +54,7 @@ _STATUS: Schema = {
 
 
 def take_monitor(read: Reading, on_hook_error: OnHookError) -> Monitor | None:
-    """Take a monitor's settings; None, with problems, where something that it needs is missing or wrong."""
+    """Take a monitor's settings; return None, with problems noted, where something required is missing or wrong."""
     urls, is_queue = _take_urls(read)
     selector = read.take("selector", _selector, None)
     fields = read.take("fields", _fields, None)
@@ -87,7 +87,7 @@ def take_monitor(read: Reading, on_hook_error: OnHookError) -> Monitor | None:
 
 
 def selector_problem(spec: JobSpec, key: str, reason: str) -> Problem:
-    """Return what an extractor found wrong with a selector, as a problem with the file and line where it stands."""
+    """Return the problem that an extractor found with a selector, with the file and line of that selector."""
     place = spec.monitor.places.get(key) if spec.monitor else None
     return replace(place or Problem(spec.path, None, key, ""), reason=reason)
 
@@ -113,7 +113,7 @@ def _doubt_taken_names(read: Reading, names: Collection[str]) -> None:
 
 
 def _take_urls(read: Reading) -> tuple[tuple[str, ...], bool]:
-    """The addresses, and whether they are a queue: `urls` is stronger than `url`."""
+    """Take the addresses, and whether they are a queue: `urls` takes precedence over `url`."""
     url = read.take("url", _url, None)
     urls = read.take("urls", _urls, None)
     if read.has("urls"):
@@ -123,7 +123,7 @@ def _take_urls(read: Reading) -> tuple[tuple[str, ...], bool]:
 
 
 def _take_names(read: Reading, key: str, fields: Collection[str]) -> tuple[str, ...]:
-    """Names of fields."""
+    """Take a list of field names, each of which must be a field of the monitor."""
     names: tuple[str, ...] = read.take(key, texts, ())
     known = frozenset(fields)
     for name in names if fields else ():
@@ -157,7 +157,7 @@ def _take_webhook(read: Reading, *, is_given: bool) -> Webhook | None:
 
 
 def _take_notification(read: Reading) -> Notification | None:
-    """A desktop notification is shown unless it is switched off."""
+    """Take the settings of the desktop notification, which is shown unless it is switched off."""
     enabled = read.take("enabled", boolean, True)
     notification = Notification(
         title=read.take("title", text, None),
@@ -177,7 +177,7 @@ def _selector(value: object) -> str:
 
 @shaped(_URL)
 def _url(value: object) -> str:
-    """Read an address of any scheme: a hook that fetches may have a scheme of its own."""
+    """Read an address of any scheme: a hook that fetches may use one of its own."""
     return absolute_url(value, ())
 
 
@@ -250,7 +250,7 @@ def read_field(value: object) -> Field:
 
 
 def _shorthand(value: str) -> Field:
-    """`name`, `name:selector` or `name:selector@attribute`; an `@` in the middle of a selector belongs to it."""
+    """Read `name`, `name:selector` or `name:selector@attribute`; a selector may have an `@` of its own."""
     name, _, rest = value.partition(":")
     split = _ATTRIBUTE.fullmatch(rest)
     return _field(name, split[1], split[2]) if split else _field(name, rest, "text")

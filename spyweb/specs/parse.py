@@ -238,7 +238,7 @@ def _take_name(read: Reading, place: JobPlace) -> str:
 
 @lru_cache(maxsize=4096)
 def _shared(value: Setting) -> Setting:
-    """Return one object for equal values: most of ten thousand jobs have most settings in common."""
+    """Return one object for equal values: jobs have most settings in common."""
     return value
 
 

@@ -1,4 +1,4 @@
-"""The files of the project's own server, as they stand on disk."""
+"""Read the files of the project's own server."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class ServerFile:
 
 
 def find_server(root: Path) -> ServerFile | Problem | None:
-    """Find the server's files, running nothing; None where the project has no server."""
+    """Read the server's file without running it; return None where the project has no server."""
     source = _read(root, INIT)
     return ServerFile(source) if isinstance(source, bytes) else source
 
 
 def find_files(root: Path) -> Iterator[tuple[str, bytes] | Problem]:
-    """Path and source of the server and of its tests."""
+    """Yield the path and the source of the server and of its tests."""
     for path in (INIT, TESTS):
         found = _read(root, path)
         if isinstance(found, bytes):
@@ -50,8 +50,10 @@ def read_all(root: Path) -> tuple[list[Code], list[Problem]]:
 
 
 def code_of_server(file: ServerFile, generation: int, lane: int = 0) -> Code:
-    """In a worker of its own, one for each lane: a flood of requests, or one that takes its worker down, meets no job
-    there."""
+    """Return the server's code for one of its workers.
+
+    No job runs in these: a flood of requests, or one that takes its worker down, harms none.
+    """
     job = JobId(f"{SERVER}/{lane}") if lane else SERVER
     return Code(job=job, generation=generation, chunk=INIT, source=file.source, isolation=Isolation.PROCESS)
 

@@ -46,7 +46,7 @@ class Notes:
 
 
 def find_job_files(root: Path, notes: Notes) -> Iterator[JobPlace]:
-    """Return every file below jobs/ that wants to be a job, in the order of their names."""
+    """Yield every file below jobs/ that is meant to be a job, in the order of their names."""
     if not is_there(root / FOLDER):
         if not has_list(root):
             reason = f"there is no such folder in {root}; make it and drop a NAME.lua file into it"
@@ -68,7 +68,7 @@ def has_list(root: Path) -> bool:
 
 
 def is_there(path: Path) -> bool:
-    """Return whether there is a file, also where nobody may look: whoever reads it says so."""
+    """Return whether there is a file, also one that may not be read: reading it tells why."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -79,7 +79,7 @@ def is_there(path: Path) -> bool:
 
 
 def read_source(root: Path, file: str) -> bytes | Problem:
-    """Return a file as a Lua loader may be given it: without byte order mark, with a `#!` line made a comment."""
+    """Return a file as a Lua loader takes it: without byte order mark, with a `#!` line made a comment."""
     source = _read_text(root, file)
     if isinstance(source, Problem):
         return source
@@ -89,7 +89,7 @@ def read_source(root: Path, file: str) -> bytes | Problem:
 
 
 def read_list(root: Path) -> TomlTable | Problem:
-    """Return the jobs of one file; no table where there is no such file."""
+    """Return the jobs of one file, or an empty table where there is no such file."""
     if not has_list(root):
         return TomlTable(file=LIST)
     try:
@@ -110,7 +110,7 @@ def read_toml(root: Path, file: str) -> TomlTable | Problem:
 
 
 def _read_text(root: Path, file: str) -> bytes | Problem:
-    """Return what a file holds, without byte order mark."""
+    """Return the text of a file, without byte order mark."""
     try:
         content = _read(os.path.join(root, file))
     except OSError as error:
@@ -179,7 +179,7 @@ def _folder_job(entry: os.DirEntry[str], inside: str, notes: Notes) -> JobPlace 
 
 
 def _note_no_job(file: str, reason: str, meant: str, notes: Notes) -> None:
-    """Note what is no job: a warning where somebody seems to have meant one."""
+    """Note a file that is no job: as a warning where it seems to have been meant as one."""
     problem = Problem(file, None, None, f"is no job: {meant}" if meant else reason, is_warning=bool(meant))
     (notes.warnings if meant else notes.ignored).append(problem)
 

@@ -1,4 +1,4 @@
-"""Which changes of stored values start a job: read from its `on`, and matched with what has changed.  Pure."""
+"""Read the `on` of a job, which changes of stored values start it, and match it with changes.  Pure."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _function(value: object) -> str:
 
 
 def watches_of(specs: Iterable[JobSpec]) -> list[Watch]:
-    """Return what the store has to keep for these jobs."""
+    """Return what the store has to watch for these jobs."""
     asked = [(spec.id, on) for spec in specs if spec.enabled for on in spec.on]
     watches = [
         Watch(job=job, namespace=on.namespace, is_prefix=on.is_prefix, key=on.key, kinds=on.kinds) for job, on in asked
@@ -102,5 +102,5 @@ def concerns(on: On, change: WantedChange) -> bool:
 
 
 def scope_of(namespace: str) -> str:
-    """Return the scope's name as scripts and people know it."""
+    """Return the name of a scope as scripts and people know it."""
     return namespace.removeprefix(SCOPES)

@@ -1,4 +1,4 @@
-"""Find what a Lua file does in vain: a family that is not there, a call of its own `run`, a run that does nothing.
+"""Find code without effect: a family that does not exist, a call of the job's own `run`, a run that does nothing.
 
 Guesses from the file's words, for warnings: nothing is run, and a text that is not Lua gives no answer.
 """
@@ -23,7 +23,7 @@ _NOTHING = (b"", 0)
 
 
 def find_absent(source: bytes) -> list[tuple[int, str]]:
-    """Return the first use of each family that is not there, with its line: `cdp.open`, `exec`."""
+    """Return the first use of each family that does not exist, with its line: `cdp.open`, `exec`."""
     if not _USE_LIKE.search(source):
         return []
     own: set[bytes] = set()
@@ -54,7 +54,7 @@ _CALL_ARGUMENTS = (b"(", b"{", TEXT)
 
 
 def find_own_call(source: bytes) -> int | None:
-    """Return the line on which the chunk calls the `run` that it defines: it would run twice."""
+    """Return the line on which the chunk calls its own `run`, which would then run twice."""
     if len(_CALL_LIKE.findall(source)) < 2 and b"run =" not in source:  # the definition looks like a call too
         return None
     defined, call, depth = False, None, 0
@@ -95,7 +95,7 @@ class Idle:
 
 
 def find_idle(text: LuaText) -> Idle | None:
-    """Return why a run of the script would do nothing, or None where it does something or that can't be told."""
+    """Return why a run of the script would do nothing, or None where it does something or that is uncertain."""
     code = text.code
     names = _definitions(code) if not _COMPUTED.search(code) else {}
     if not names or any(name.decode() in CALLED and not found.is_local for name, found in names.items()):
@@ -114,7 +114,7 @@ class _Definition:
 
 
 def _definitions(code: bytes) -> dict[bytes, _Definition]:
-    """Return the names that are defined outside all functions, where nothing else is done; no names where it is."""
+    """Return the names that are defined outside all functions, or none where more than that is done there."""
     names: dict[bytes, _Definition] = {}
     blocks: list[bool] = []  # whether each that is open is a function
     first = before = b""

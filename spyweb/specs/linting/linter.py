@@ -1,4 +1,4 @@
-"""Warn of what is doubtful in a job's Lua files, with file and line: it would be ignored in silence.
+"""Warn of what is doubtful in a job's Lua files, with file and line: spyweb would ignore it in silence.
 
 Guesses from the text: nothing is run, nothing is refused, and where one can't be sure nothing is said.
 """
@@ -40,11 +40,11 @@ class Linter:
         self._now: dict[str, tuple[bytes, tuple[Problem, ...]]] = {}
 
     def begin(self) -> None:
-        """Begin a scan: what was not asked for in the one before is forgotten."""
+        """Begin a scan: forget the files that the scan before did not ask for."""
         self._last, self._now, self._put_off = self._now, {}, {}
 
     def look(self, place: str, digest: bytes, doubts: Doubts, read: ReadModule) -> tuple[Problem, ...]:
-        """Return the doubts about the files of this digest.  What depends on modules is looked for each time."""
+        """Return the doubts about the files of this digest.  Those that depend on modules are looked for each time."""
         kept = self._last.get(place)
         if kept and kept[0] == digest:
             self._now[place] = kept
@@ -55,7 +55,7 @@ class Linter:
         return self._look(place, digest, doubts, read)
 
     def finish(self) -> Mapping[str, tuple[Problem, ...]]:
-        """Return what was put off in this scan, by the job's file.  Takes its time: call it in a thread."""
+        """Return the doubts that were put off in this scan, by the job's file.  Slow: call it in a thread."""
         asked, self._put_off = self._put_off, {}
         return {place: self._look(place, *each) for place, each in asked.items()}
 
@@ -133,7 +133,7 @@ def _doubts_of_names(
 
 
 def _unused_functions(text: LuaText, texts: Iterable[LuaText], called: Collection[str]) -> Iterator[tuple[int, str]]:
-    """Yield the global functions that spyweb does not call, and none of these texts mentions again."""
+    """Yield the global functions that spyweb does not call, and that none of these texts mentions elsewhere."""
     for found in _DEFINED.finditer(text.code):
         name = found[1] or found[2]
         if name.decode() in called:
@@ -143,6 +143,6 @@ def _unused_functions(text: LuaText, texts: Iterable[LuaText], called: Collectio
 
 
 def _nearly(name: str, known: Collection[str]) -> str | None:
-    """Return the name that was meant, where this one is misspelt."""
+    """Return the known name that a misspelt one is nearest to."""
     close = get_close_matches(name[:80].lower(), known, n=1, cutoff=CLOSE)
     return close[0] if close and close[0] != name else None

@@ -1,4 +1,4 @@
-"""Split a Lua file into words, for guesses about what it does: nothing is run.  Any text is fine."""
+"""Split a Lua file into words, for guesses about what it does: nothing is run, and any text will do."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def line_at(source: bytes, offset: int) -> int:
 
 @dataclass(frozen=True)
 class LuaText:
-    """A Lua file as it is looked at for its names."""
+    """The source of a Lua file, with the views of it that the linter searches for names."""
 
     source: bytes
 
     @cached_property
     def code(self) -> bytes:
-        """The source without comments and labels, with `""` for each string, on as many lines."""
+        """Return the source without comments and labels, with `""` for each string, on as many lines."""
         return _code_of(self.source)
 
 

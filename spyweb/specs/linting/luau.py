@@ -47,7 +47,7 @@ _Sentence = list[_Token]
 
 
 def explain(source: str, line: int) -> str | None:
-    """The construct on that line of a script that does not compile, or just before it."""
+    """Name the Luau construct on that line, or just before it, of a script that does not compile."""
     tokens = _tokens_to(source, line)
     for at in _suspects(tokens, line):
         for look in _LOOKS:
@@ -57,7 +57,7 @@ def explain(source: str, line: int) -> str | None:
 
 
 def with_hint(problem: Problem, source: bytes) -> Problem:
-    """Name the construct in a problem with compiling the source, when it was one."""
+    """Add a hint to a compile problem whose cause is a Luau construct."""
     hint = explain(source.decode("utf-8", "replace"), problem.line or 1)
     return replace(problem, reason=f"{problem.reason} ({hint})") if hint else problem
 
@@ -161,7 +161,7 @@ def _annotation(tokens: _Sentence, at: int) -> str | None:
 
 
 def _in_name_list(tokens: _Sentence, at: int) -> bool:
-    """`local a, b:` or `for a, b:`"""
+    """Return whether a `:` follows a list of local names: `local a, b:` or `for a, b:`."""
     for _ in range(_FAR):
         if _near(tokens, at - 1).kind != "word" or _near(tokens, at - 2).text != ",":
             break
@@ -170,7 +170,7 @@ def _in_name_list(tokens: _Sentence, at: int) -> bool:
 
 
 def _in_parameters(tokens: _Sentence, at: int) -> bool:
-    """`function f(a: number, b: {string}): boolean`: a colon between the parameters' names, or after them."""
+    """Return whether a `:` is a type in a function's head: `function f(a: number, b: {string}): boolean`."""
     before = _near(tokens, at - 1)
     if before.text == ")":
         return _opens_parameters(tokens, _opening(tokens, at - 1))
@@ -178,7 +178,7 @@ def _in_parameters(tokens: _Sentence, at: int) -> bool:
 
 
 def _opening(tokens: _Sentence, at: int) -> int:
-    """Return where the bracket was opened that this token closes or is in; -1 when that is far away."""
+    """Return the index of the bracket that this token closes or is in; -1 when it is too far away."""
     depth = 0
     for index in range(at - 1, max(at - _FAR, -1), -1):
         text = tokens[index].text
@@ -201,7 +201,7 @@ def _opens_parameters(tokens: _Sentence, at: int) -> bool:
 
 
 def _cast(tokens: _Sentence, at: int) -> str | None:
-    """Lua takes `:: number` for a label that is not closed, and may notice only on the next line."""
+    """Detect a type cast: Lua takes `:: number` for an unclosed label, and may notice only on the next line."""
     if tokens[at].kind == "word" and _near(tokens, at - 1).text == "::":
         at -= 1
     if tokens[at].text != "::" or _near(tokens, at + 2).text == "::":

@@ -1,4 +1,4 @@
-"""The names that a script finds in its globals, and what takes the place of those that are not there.
+"""The names that a script finds in its globals, and the replacements for those that do not exist.
 
 Written down here, and compared with a real VM by a test, because a command that reads files imports neither Lua nor the
 ops.

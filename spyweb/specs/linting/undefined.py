@@ -1,4 +1,4 @@
-"""Names that a script uses and nobody defines: a misspelt function, or one of Lua's that scripts don't have.
+"""Find names that a script uses and nothing defines: misspelt functions, or Lua's own that scripts don't have.
 
 A guess from the text, for a warning: nothing is run, and every doubt is in favour of the script.  A name counts as
 defined where anything of that name is: a variable of any block, a parameter, a key of a table.  A name that the script
@@ -80,7 +80,7 @@ def find_undefined(
 
 
 def _loaded(texts: Sequence[LuaText], read: ReadModule) -> Iterator[bytes | None]:
-    """Yield the code of all that defines names for these files; None where it can't be told what does."""
+    """Yield the code of everything that defines names for these files; None where that can't be told."""
     waiting, seen = deque(texts), set[bytes]()
     while waiting:
         text = waiting.popleft()
@@ -93,13 +93,13 @@ def _loaded(texts: Sequence[LuaText], read: ReadModule) -> Iterator[bytes | None
 
 
 def _defined(code: bytes) -> set[bytes]:
-    """Return what any block of the code gives a value to: `name`, and `table.name`."""
+    """Return the names that any block of the code assigns: `name`, and `table.name`."""
     found = {name for pattern in _BOUND for names in pattern.findall(code) for name in _USED.findall(names)}
     return found.union(*(pattern.findall(code) for pattern in _MEMBER_BOUND))
 
 
 def _first_uses(code: bytes, names: Collection[bytes]) -> list[tuple[int, bytes]]:
-    """Return where each name is first used, without those that the script asks for somewhere."""
+    """Return where each name is first used, without the names whose existence the script tests."""
     first: dict[bytes, int] = {}
     asked: set[bytes] = set()
     for pattern in (_USED, _MEMBER):
@@ -112,7 +112,7 @@ def _first_uses(code: bytes, names: Collection[bytes]) -> list[tuple[int, bytes]
 
 
 def _is_asked_for(code: bytes, use: re.Match[bytes]) -> bool:
-    """Return whether the script only asks here if there is such a name, and takes nothing from it."""
+    """Return whether this use only tests if the name exists, and takes nothing from it."""
     if _AFTER_A_USE.match(code, use.end()):
         return False
     before = _BEFORE.search(code, max(0, use.start() - _BYTES_BEFORE), use.start())
