@@ -67,7 +67,7 @@ class JobView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """What there is to know of a job beside its settings."""
+    """The state of a job, beside its settings."""
 
     cursor: Cursor | None = None
     next_due_ms: int | None = None
