@@ -76,7 +76,7 @@ def skip_of(new: NewRun, now_ms: int, reason: str) -> SkippedRange:
 
 
 def ctx_of(run: Run, event: ChangeEvent | None = None) -> Mapping[str, object]:
-    """Return the `ctx` table of lua-api.md section 1, less what the VM adds itself.
+    """Return the `ctx` table that scripts see, less what the VM adds itself.
 
     With the event of the change that started the run where it is for a monitor's cycles; a script's VM puts that in
     (trigger.lua).

@@ -46,7 +46,7 @@ BUG = "a bug in spyweb: see its log"
 
 
 class Observer(Protocol):
-    """Somebody who watches one run, line by line."""
+    """Watches one run, line by line."""
 
     def log(self, level: str, text: bytes) -> None: ...
 
@@ -63,13 +63,13 @@ class RunRequest(Struct, frozen=True, kw_only=True):
 
 
 def by_hand(observer: Observer | None = None, *, debug: bool = False) -> RunRequest:
-    """Return a person's request; with `debug`, to see what a monitor job finds, and to keep nothing of it."""
+    """Make a person's request; with `debug`, a monitor job shows what it finds and keeps nothing."""
     trigger: dict[str, object] = {"type": TriggerType.MANUAL.value}
     return RunRequest(trigger={**trigger, DEBUG: True} if debug else trigger, observer=observer)
 
 
 class DueRuns(Struct, frozen=True, kw_only=True, eq=False):
-    """Everything that has come due of one job, and how far that moves its cursor."""
+    """The due times of one job, and how far they move its cursor."""
 
     job: LiveJob
     requests: Sequence[RunRequest]
