@@ -51,7 +51,7 @@ MOST_LOG_BYTES = (
 
 @dataclass(slots=True)
 class RunWatcher:
-    """A run's observer that queues what it sees for whoever watches."""
+    """Queues what a run's observer sees for the client that watches."""
 
     clock: Clock
     is_watched: bool = True  # whoever watches may leave before the run ends

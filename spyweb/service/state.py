@@ -62,7 +62,7 @@ MOST_WAITING_BYTES = 16 * MIB  # of the values in these changes
 
 @dataclass(slots=True)
 class ChangeQueue:
-    """The changes that have been heard and not been taken yet."""
+    """Queues the changes that have been heard and not been taken yet."""
 
     waiting: asyncio.Queue[tuple[ChangeView | None, int]] = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
     size: int = 0  # bytes of the values that wait
@@ -77,7 +77,7 @@ class ChangeQueue:
             self.waiting.put_nowait((view_change(event) if event else None, size))
 
     async def next(self) -> ChangeView | None:
-        """Wait for the next change; None is a sign of life."""
+        """Wait for the next change; return None as a sign of life after a while without one."""
         change, size = await self.waiting.get()
         self.size -= size
         return change
@@ -187,7 +187,7 @@ class StateService:
         return Moved(moved=moved, records=records)
 
     async def watch(self, namespace: str | None, pattern: bytes) -> AsyncGenerator[ChangeView | None, None]:
-        """Yield each change of a matching key after its commit.  Raises Refused when they come faster than they are taken.
+        """Yield each change of such a key after its commit.  Raises Refused when they come faster than they are taken.
 
         The first None says that nothing is missed from then on; None again now and then lets whoever hands it on notice
         when nobody is there any more.  Changes are heard from memory: nothing is written for it.
