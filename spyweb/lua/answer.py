@@ -1,4 +1,4 @@
-"""Write the results of an op for the wire, on the daemon's hottest path.
+"""Encode the results of an op as messages to a worker, on the daemon's hottest path.
 
 Scalars cross one by one, anything else as one packed list.  Lua has 64-bit integers, so a larger one becomes a float.
 """
@@ -18,13 +18,13 @@ _PACKED = int(Form.PACKED)
 _RAISE = int(Form.RAISE)
 _RAISE_PACKED = int(Form.RAISE_PACKED)
 
-WALKED = 20_000  # values of an answer that are looked at one by one: 50 ms of the loop
+WALKED = 20_000  # values of an answer that are looked at one by one: more would hold up the loop
 _LARGEST = (1 << 63) - 1
 _AS_THEY_ARE = frozenset({bytes, bool, float, type(None)})
 
 
 def resume(run: int, number: int, results: Sequence[object]) -> tuple[ResumeRun, int]:
-    """Return the answer to an op, and about how many bytes it takes."""
+    """Return the message that answers an op, and about how many bytes it takes."""
     values: list[Any] = []
     size = 0
     for value in results:
@@ -60,12 +60,12 @@ def as_lua_integer(value: int) -> int | float:
 
 
 def as_bytes(text: str) -> bytes:
-    """Encode a text; what file names hold as surrogates, since it is not UTF-8, gets its bytes back."""
+    """Encode a text as UTF-8; surrogates, which stand for bytes that are not UTF-8, become those bytes again."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def pack(values: Sequence[object]) -> bytes:
-    """Pack a list of values; the common case pays nothing for the rare ones.
+    """Pack a list of values; only when that fails are they looked at one by one.
 
     Integers from 2**63 to 2**64 - 1 cross as they are: the codec in Lua makes floats of them.
     """

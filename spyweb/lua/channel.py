@@ -32,7 +32,7 @@ Results = Sequence[object]
 class RunChannel:
     """One run under way in a worker.  It has at most one op under way.
 
-    `overdue` is called when the run was told to end and has not.
+    `overdue` is called when the run was told to end and did not.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RunChannel:
         self._op = ""  # its name
 
     def begin(self, template: int | None = None) -> None:
-        """Have the worker begin the run: in a VM that it has, or in one that it makes of this template."""
+        """Tell the worker to begin the run, in a VM that it has or in one that it makes from this template."""
         request = self.pending.request
         arguments = answer.pack(request.arguments)
         message: BeginRun | BeginFreshRun
@@ -73,7 +73,7 @@ class RunChannel:
         self._connection.send_sized(message, len(arguments))
 
     def cancel(self, why: Why) -> None:
-        """Have the run end for this reason.  The first reason stands."""
+        """Tell the run to end for this reason.  Only the first reason counts."""
         if self.why is not Why.NOTHING:
             return
         self.why = why
@@ -95,12 +95,12 @@ class RunChannel:
 
     @property
     def is_asking(self) -> bool:
-        """Say whether an op of the run is under way."""
+        """Return whether an op of the run is under way."""
         return self._awaited is not None
 
     def ask(self, call: OpCall | PackedOpCall) -> None:
         """Carry out an op and answer it, now or when it is done."""
-        if call.number <= self._number:  # a big one, overtaken on the other socket: its run was killed and has gone on
+        if call.number <= self._number:  # a big one, overtaken on the other socket after its run was killed
             return
         self._drop_op()
         self._number = call.number
@@ -126,7 +126,7 @@ class RunChannel:
         source.add_done_callback(self._answer)
 
     def _answer(self, source: Future[Any]) -> None:
-        if source is not self._awaited:  # dropped meanwhile: its error has nobody to be told to
+        if source is not self._awaited:  # dropped meanwhile: nobody waits for its error
             if not source.cancelled():
                 source.exception()
             return
@@ -164,7 +164,7 @@ class RunChannel:
 
 
 async def _contained(awaitable: Awaitable[Results]) -> Results | Exception:
-    """Return an op's error, which is told to the script: in a task group it would end the daemon."""
+    """Return an op's results, or its error: raised in a task group, it would end the daemon."""
     try:
         return await awaitable
     except Exception as error:  # noqa: BLE001 - one op
@@ -179,7 +179,7 @@ def _outcome(task: Task[Results | Exception]) -> Results:
 
 
 def _unpack(call: PackedOpCall) -> list[object]:
-    """Unpack the arguments, unless they hold more values than the loop has time for."""
+    """Unpack the arguments of an op.  Raises OpError when they hold more values than the event loop has time for."""
     try:
         if call.name == HOOK_OP:
             _measure("what it returned", call.elements, limits.HOOK_ELEMENTS)

@@ -39,7 +39,7 @@ class ConnectionListener(Protocol):
         """Return the size in bytes of the largest message that it may send."""
 
     def lost(self) -> None:
-        """Hear that one of the sockets is closed: nothing more comes over it."""
+        """Handle the loss of a socket: nothing more comes over it."""
 
 
 class FlushQueue:
@@ -102,7 +102,7 @@ class ReceiveBuffer:
         self._is_used = False
 
     def take(self, size: int) -> memoryview:
-        """Return so many bytes, which are the caller's until the next call."""
+        """Return a buffer of this size, which is valid until the next call."""
         self._is_used = True
         kept = self._kept
         if kept is None or len(kept) < size:
@@ -121,16 +121,16 @@ class ReceiveBuffer:
 
 
 def _new_mapping(size: int) -> mmap:
-    """Map fresh memory whose pages are not touched before they are filled."""
+    """Map fresh memory, whose pages are not touched before they are filled."""
     made = mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)
     if sys.platform == "linux":
-        with suppress(OSError):  # a kernel without huge pages; with them, fresh pages cost half
+        with suppress(OSError):  # a kernel without huge pages; with them, fresh pages cost less
             made.madvise(MADV_HUGEPAGE)
     return made
 
 
 class BulkStream(asyncio.BufferedProtocol):
-    """Reads the big messages, each into the place where it is decoded: a FrameReader would copy it four times more."""
+    """Reads the big messages, each straight into the buffer it is decoded from; a FrameReader would copy it."""
 
     def __init__(self, listener: ConnectionListener) -> None:
         self._listener = listener
@@ -147,7 +147,7 @@ class BulkStream(asyncio.BufferedProtocol):
         self._filled = 0
 
     def look(self) -> int:
-        """Return how often in a row this was called while one and the same message was arriving."""
+        """Count the calls in a row during which one message was still arriving."""
         self._receive_buffer.tidy()
         self._looks = 0 if self._is_header and not self._filled else self._looks + 1
         return self._looks
@@ -188,7 +188,7 @@ def _size_in(header: memoryview, most: int) -> int:
 
 
 class SocketWriter:
-    """Writes one of the sockets.  What is written before it is open waits."""
+    """Writes to one of the sockets; what is written before it is open is kept until then."""
 
     def __init__(self, hear: SmallStream | BulkStream) -> None:
         self._hear = hear
@@ -212,7 +212,7 @@ class SocketWriter:
 
 
 class WorkerConnection:
-    """Both sockets of one worker.  What is sent before they are open waits."""
+    """Both sockets of one worker; messages sent before they are open are kept until then."""
 
     def __init__(self, listener: ConnectionListener, flush_queue: FlushQueue) -> None:
         self._small = SocketWriter(SmallStream(listener, flush_queue))
@@ -223,7 +223,7 @@ class WorkerConnection:
         self._flush_queue = flush_queue
 
     async def open(self, small: socket, bulk: socket) -> None:
-        """Take both sockets over; whatever happens, they are closed in the end."""
+        """Take over both sockets; they are closed even if this fails."""
         with ExitStack() as if_not:
             if_not.callback(bulk.close)
             if_not.callback(small.close)
@@ -241,7 +241,7 @@ class WorkerConnection:
             self._flush()
 
     def send_sized(self, message: Message, size: int) -> None:
-        """Send a message of about so many bytes, by the second socket if it is big."""
+        """Send a message of about this many bytes, by the second socket if it is big."""
         if size > wire.BULK:
             self.send_bulk(message)
         else:
@@ -262,10 +262,10 @@ class WorkerConnection:
 
 
 def _write(transport: Transport, frame: bytes) -> None:
-    """Write unless the worker has just died and nobody was told yet: uvloop would raise."""
+    """Write, unless the transport is closing because the worker has died: uvloop would raise."""
     if not transport.is_closing():
         transport.write(frame)
 
 
 def _ignore(_frame: bytes) -> None:
-    """Drop what is sent to a worker that is gone."""
+    """Drop a frame for a worker that is gone."""

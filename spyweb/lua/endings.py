@@ -1,4 +1,4 @@
-"""Translate how a run ended, as its worker told it or as follows from the worker's loss, into an Ending.
+"""Translate the end of a run, as its worker reported it or as the loss of the worker implies, into an Ending.
 
 What a script returned is in it as a value; here is also how that is shown to people.
 """
@@ -45,7 +45,7 @@ _EXCUSES = {
 
 
 def from_end(end: RunEnd) -> Ending:
-    """Translate the end of a run that has begun, so of none that is UNBEGUN."""
+    """Translate the end of a run that has begun, which is never UNBEGUN."""
     outcome, failure = _OUTCOMES[end.ended]
     return Ending(
         outcome=outcome,
@@ -69,7 +69,7 @@ def never_begun(why: Why) -> Ending:
 
 
 def unstoppable(why: Why, cpu_ms: int = 0) -> Ending:
-    """Return the ending of a run that was told to end and did not: it goes with its worker."""
+    """Return the ending of a run that was told to end and did not: its worker is replaced."""
     outcome, failure = _OUTCOMES[_ENDED_FOR[why]]
     reason = f"{_EXCUSES[why]}, and it could not be stopped: its worker was replaced"
     return Ending(outcome=outcome, failure=failure, reason=reason, cpu_ms=cpu_ms, globals_reset=True)
@@ -82,7 +82,7 @@ def lost(reason: str, *, guilty: bool, cpu_ms: int = 0) -> Ending:
 
 
 def as_text(value: object) -> str:
-    """Return what can be read of a Lua string, for people."""
+    """Return a Lua string as text for people; bytes that are not UTF-8 are replaced."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return "" if value is None else str(value)
@@ -100,7 +100,7 @@ def _first_value(packed: bytes | None) -> object:
 
 
 def show_value(value: object, depth: int = 0) -> object:
-    """Return a script's value as JSON can hold it: bytes as text, what only Lua has by its name."""
+    """Return a script's value in a form that JSON can hold: bytes as text, a function as the name of its type."""
     if depth > MAX_DEPTH:
         return "..."
     match value:
@@ -121,7 +121,7 @@ def show_value(value: object, depth: int = 0) -> object:
 
 
 def result_text(value: object) -> str:
-    """Return the beginning of what a script returned, as its run's row keeps it: a table as JSON, nothing for nil."""
+    """Return the beginning of a script's result as the run's row keeps it: a table as JSON, nothing for nil."""
     if value is None:
         return ""
     shown = show_value(value)

@@ -39,7 +39,7 @@ JUST_LOGGED = "logged, and nothing else: the cycle is over"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """One hook: what it is called with, and what becomes of what it returns, in the words of the reference."""
+    """One hook: its arguments and how its result is used, in the words of the reference."""
 
     name: str
     signature: str  # its arguments and results, in the notation of reference/entries.py
@@ -169,5 +169,5 @@ def bit_of(hook: str) -> int:
 
 
 def is_defined(defined: int, hook: str) -> bool:
-    """Say whether a worker that reported this mask has the hook."""
+    """Return whether the hook is in this mask, which a worker reported."""
     return defined >= 0 and bool(defined & _BITS[hook])

@@ -1,7 +1,7 @@
-"""Runs Lua in worker processes: picks the VM for each run, answers its ops, and tells how it ended whatever happens.
+"""Runs Lua in worker processes: picks a VM for each run, has its ops answered, and always reports how it ended.
 
-A job's VM is made at its first run and stays on its worker.  A worker that dies costs the runs in it, nothing else: the
-job that was being stepped gets a worker of its own, the others are told that they were innocent.
+A job's VM is made at its first run and stays on its worker.  When a worker dies only the runs in it are lost: the job
+that was being stepped gets a worker of its own, and the other runs are recorded as not to blame.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from spyweb.model import MIB, Ending, Isolation, JobId, Outcome, RunId
 
 log = structlog.get_logger()
 
-FIRST_ID = (1 << 52) + 1  # of calls that are no recorded run: no store ever counts that far
+FIRST_ID = (1 << 52) + 1  # of calls that are no recorded run: no store reaches such ids
 
 PATIENCE = 10.0  # seconds that a run waits for a worker and a loaded VM
 STOP_LIMIT = 1.5  # seconds for runs that were told to stop
@@ -73,7 +73,7 @@ class Case:
 
 
 class Quarantine:
-    """Knows which jobs must have a worker of their own beside those whose settings say so."""
+    """Tracks the jobs that need a worker of their own because of what their runs have done, not of their settings."""
 
     def __init__(self) -> None:
         self._cases: dict[JobId, Case] = {}
@@ -88,7 +88,7 @@ class Quarantine:
         return case is not None and code.generation <= case.generation
 
     def release_after_clean_run(self, code: Code) -> bool:
-        """Note a clean run; say whether it ended a quarantine."""
+        """Note a clean run; return whether it ended a quarantine."""
         case = self._cases.get(code.job)
         if case is None or not case.until_clean_run or code.generation > case.generation:
             return False
@@ -96,7 +96,7 @@ class Quarantine:
         return True
 
     def renew(self, job: JobId, older_than: int) -> None:
-        """Forget what generations below this number did: a newer one is given another chance."""
+        """End the quarantine of generations below this number: a newer one is given another chance."""
         case = self._cases.get(job)
         if case is not None and case.generation < older_than:
             del self._cases[job]
@@ -132,7 +132,7 @@ class Pool:
         if not await self._supervisor.wait_until_up():
             raise PoolError(f"no worker could be started: {self._supervisor.trouble}")
 
-    # What can be asked
+    # The public interface
 
     def new_id(self) -> RunId:
         """Return an id for a call that is no recorded run: a cycle, a request, a test."""
@@ -169,7 +169,7 @@ class Pool:
             settle(self._idle)
 
     def keep_spares(self, code: Code, count: int) -> None:
-        """Keep that many VMs of this code ready for fresh runs; those of an older code of its job go."""
+        """Keep that many VMs of this code ready for fresh runs; drop those of older code of its job."""
         if not self._is_stopping:
             self._spares[code.job] = count
             self._worker_for(code).keep_template(code, count)
@@ -181,7 +181,7 @@ class Pool:
             pending.end(endings.never_begun(why))
 
     async def check(self, code: Code) -> None:
-        """Compile all of its files in a scratch VM; raises ScriptError."""
+        """Compile all files of this code and keep nothing.  Raises ScriptError when one does not compile."""
         if not code.source and not code.more:
             return
         if self._is_stopping:
@@ -196,11 +196,11 @@ class Pool:
         raise PoolError(f"{code.chunk} could not be compiled: {verdict.exception()}")
 
     def loads_of(self, job: JobId) -> int:
-        """Return how many VMs were made for the job's runs since start."""
+        """Return how many VMs were made for the job's runs since the daemon started."""
         return self._loads[job]
 
     def retire(self, job: JobId, older_than: int) -> None:
-        """Let the VMs of generations below go, each with its last run."""
+        """Retire the job's VMs of earlier generations than this: each is closed after its last run."""
         self._retired[job] = older_than
         self._quarantine.renew(job, older_than)
         for vm in list(self._vms.get(job, {}).values()):
@@ -212,7 +212,7 @@ class Pool:
 
     @contextmanager
     def holding(self, code: Code) -> Iterator[None]:
-        """Keep the VM of this version, with its globals, from one call to the next, though a newer one retires it."""
+        """Keep the VM of this version, with its globals, between calls, even if a newer version retires it."""
         key = (code.job, code.generation)
         self._held[key] += 1
         try:
@@ -229,7 +229,7 @@ class Pool:
         return is_held or code.generation >= self._retired.get(code.job, 0)
 
     def discard(self, job: JobId, generation: int) -> None:
-        """Let the VM of this generation go, which was tried and is not wanted; those before and after it stay."""
+        """Drop the VM of this generation, which was tried and is not wanted; earlier and later ones stay."""
         vm = self._vms.get(job, {}).get(generation)
         if vm is not None:
             self._release(vm)
@@ -248,8 +248,8 @@ class Pool:
     async def stop(self, grace: float) -> None:
         """Stop all runs and all workers.
 
-        1. nothing begins any more  2. what runs may end by itself  3. what is left is told to end as `stopped`
-        4. and what does not is cut off  5. the workers die
+        1. no run begins any more  2. running ones may end by themselves  3. the rest are told to end as `stopped`
+        4. those that still do not are given up  5. the workers are killed
         """
         self._is_stopping = True
         await self._wait_until_idle(grace)
@@ -264,7 +264,7 @@ class Pool:
         if self._pending_runs:
             await within(self._clock, seconds, self._idle)
 
-    # Where runs begin
+    # Beginning a run
 
     def _admit(self, pending: PendingRun) -> None:
         """Begin the run in its VM, or let it wait there until the VM is loaded."""
@@ -288,7 +288,7 @@ class Pool:
             pending.timer = self._clock.call_later(PATIENCE, partial(self._give_up, pending))
 
     def _give_up(self, pending: PendingRun) -> None:
-        pending.fail(PoolError(f"no worker could be had within {PATIENCE:.0f} s: {self._supervisor.trouble}"))
+        pending.fail(PoolError(f"no worker was available within {PATIENCE:.0f} s: {self._supervisor.trouble}"))
 
     def _needs_own_worker(self, code: Code) -> bool:
         return code.isolation is Isolation.PROCESS or self._quarantine.holds(code)
@@ -307,7 +307,7 @@ class Pool:
         return vm
 
     def _release(self, vm: Vm) -> None:
-        """Let this VM go: the job's next run begins in another one."""
+        """Drop this VM after its last run; the job's next run begins in another one."""
         self._forget_vm(vm)
         vm.worker.mark_for_removal(vm)
         self._stop_if_empty(vm.worker)
@@ -323,7 +323,7 @@ class Pool:
         if worker.job is not None and worker.is_empty and not worker.is_retiring:
             self._supervisor.stop_worker(worker)
 
-    # What becomes of them (it listens to every worker)
+    # Callbacks of the workers (WorkerListener)
 
     def loaded(self, vm: Vm, reason: str | None) -> None:
         waiting, vm.waiting = vm.waiting, []
@@ -378,7 +378,7 @@ class Pool:
             self._replace(worker)
 
     def closing_for_ever(self, worker: WorkerProcess) -> None:
-        log.warning("a worker is replaced: it does not come to an end of closing a VM", pid=worker.pid)
+        log.warning("a worker is replaced: it takes too long to close a VM", pid=worker.pid)
         if not worker.is_retiring:
             self._replace(worker)
 
@@ -401,7 +401,7 @@ class Pool:
     def measured(self, worker: WorkerProcess, largest: Sequence[tuple[int, int]]) -> None:
         """Move the largest VM out of a shared worker over its memory budget.
 
-        What is on its way out already counts as gone.
+        VMs that are marked for removal count as gone.
         """
         if worker.job is not None or worker.is_retiring or worker.used_bytes <= self._memory_budget:
             return
@@ -451,7 +451,7 @@ class Pool:
     def _load_elsewhere(self, vm: Vm, worker: WorkerProcess, death: Death) -> None:
         """Load the VM's code in another worker for the runs that wait for it.
 
-        A death in which no run was being stepped may be the work of a script that was being compiled.
+        When no run was being stepped, the death may be the fault of a script that was being compiled.
         """
         suspect = worker.is_up and not death.blameless and not death.stepped
         for pending in vm.waiting:

@@ -34,7 +34,7 @@ class Code:
 
     @property
     def size(self) -> int:
-        """Return how many bytes all sources have."""
+        """Return the size of all sources in bytes."""
         return len(self.source) + sum(len(source) for _, source in self.more)
 
     def source_of(self, chunk: str) -> bytes:
@@ -42,9 +42,9 @@ class Code:
         return dict(self.more).get(chunk, self.source)
 
     def chunk_shown_as(self, shown: str) -> str:
-        """Return the chunk that Lua shows so.
+        """Return the whole name of the chunk that Lua shows as `shown`.
 
-        Of a name of 60 bytes or more it shows the end alone, which may begin in the middle of a character.
+        Lua shows only the end of a long name, which may begin in the middle of a character.
         """
         if not shown.startswith(CUT):
             return shown
@@ -65,7 +65,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Pending:
-    """Results of an op that are made from those of a future, once that is done.
+    """Results of an op that are made from the result of a future, once that is done.
 
     A future of their own, completed by the other, would cost each op a second turn of the loop.
     """
@@ -76,7 +76,7 @@ class Pending:
         self.source = source
 
     def result(self) -> Sequence[object]:
-        """Return the results; called once, when the source is done.  Raises what the script is to be told."""
+        """Return the results; called once, when the source is done.  Raises the error that the script is to see."""
         raise NotImplementedError
 
     def __await__(self) -> Generator[object, None, Sequence[object]]:
@@ -92,7 +92,7 @@ class Host(Protocol):
     def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
         """Carry out an op; gives its results.  An OpError is raised in Lua at the caller's line.
 
-        What is done, a future or the source of a Pending, is answered at once, what is not by its callback, a
+        A future that is done, or a Pending whose source is done, is answered at once; others by a callback, and a
         coroutine by a task.
         """
 
@@ -102,7 +102,7 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """The engine as every worker is told of it at its start."""
+    """The facts about the engine that every worker is given at its start."""
 
     ops: Sequence[str]  # the names that become functions in Lua
     engine: Mapping[str, object] = field(default_factory=dict)  # the `engine` table
@@ -112,7 +112,7 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """The state of one worker, for people."""
+    """The state of one worker, as people are shown it."""
 
     pid: int  # 0: it is being started
     job: JobId | None  # the one job it is for, when it is isolated or quarantined
@@ -132,7 +132,7 @@ class PoolStats:
 
 
 class PendingRun(Struct, kw_only=True, eq=False):
-    """A request, what answers its ops, and the future of its end."""
+    """A request that is under way: its host, and the future of its ending."""
 
     request: Request
     host: Host

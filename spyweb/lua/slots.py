@@ -1,4 +1,4 @@
-"""The memory that a worker shares with the daemon tells which run each of its threads is stepping.
+"""Memory shared with a worker, in which the worker records the run that each of its threads is stepping.
 
 It outlives the worker, so that after a death the daemon can read who was being stepped.  Layout: wire.py.
 """
@@ -16,7 +16,7 @@ from spyweb.lua import wire
 
 class Slots:
     def __init__(self) -> None:
-        """Raises OSError, and then keeps nothing open: who is out of descriptors tries again and again."""
+        """Map the memory.  Raises OSError, and then leaves nothing open: without descriptors the caller tries often."""
         with ExitStack() as if_not:
             self.descriptor = _anonymous_file()
             if_not.callback(os.close, self.descriptor)
@@ -26,7 +26,7 @@ class Slots:
             if_not.pop_all()
 
     def stepped(self) -> dict[int, int]:
-        """Return the runs being stepped, and how many milliseconds of CPU each has used."""
+        """Return the runs being stepped, and how many milliseconds of CPU each of them has used."""
         with memoryview(self._memory) as view, view.cast("Q") as numbers:
             runs, cpu = numbers[: wire.SLOTS], numbers[wire.SLOTS :]
             return {run: min(ms, wire.MOST_CPU_MS) for run, ms in zip(runs, cpu, strict=True) if run}

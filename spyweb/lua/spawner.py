@@ -1,7 +1,7 @@
 """The client of the zygote, a small process that has imported what a worker needs and forks workers.
 
-A zygote is started with the pool, and again when it has died; its workers die with it.  All of this is on the
-daemon's side; what is said is in wire.py.
+A zygote is started with the pool, and again when it has died; its workers die with it.  This module is the daemon's
+side; the messages are in wire.py.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ START_LIMIT = 10.0  # seconds for a zygote to be ready
 FORK_LIMIT = 5.0  # seconds for one fork
 END_LIMIT = 2.0  # seconds for a zygote to end its workers and itself
 CHUNK = 65_536  # bytes read at once
-WITHOUT_SITE = ("-P", "-S")  # what the site's start-up files import a worker has no use for
-# How workers allocate (docs/design/0012).  A thread keeps freed pieces of up to 256 bytes at hand for the next VM;
-# larger ones would add up.  Threads share one heap: in one of its own a leader that takes over would leave what is free
-# in the first unused.  Where the kernel has huge pages for who asks, the heap asks.
+WITHOUT_SITE = ("-P", "-S")  # a worker does not need what the site's start-up files import
+# How workers allocate (docs/design/0012).  A thread keeps small freed pieces for the next VM; larger ones would add up.
+# Threads share one heap: with one each, a leader that takes over would leave what is free in the first unused.  Where
+# the kernel gives huge pages on request, the heap requests them.
 MALLOC = {
     "MALLOC_ARENA_MAX": "1",
     "GLIBC_TUNABLES": "glibc.malloc.tcache_count=490:glibc.malloc.tcache_max=256:glibc.malloc.hugetlb=1",
@@ -50,7 +50,7 @@ class Exit:
     """The end of a worker's process."""
 
     how: str
-    with_zygote: bool = False  # it did nothing to deserve it
+    with_zygote: bool = False  # the worker is not to blame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class ZygoteClient:
         except (
             OSError,
             AttributeError,
-        ):  # no pidfd on this system: only the zygote knows that the pid is no stranger's
+        ):  # no pidfd on this system: only the zygote knows that the pid was not reused
             self._say(wire.KillWorker(child.pid))
 
     def _say(self, message: wire.ToZygote, descriptors: Sequence[int] = ()) -> None:
@@ -111,7 +111,7 @@ class ZygoteClient:
             return
         try:
             socket.send_fds(self._control, [wire.frame([message])], descriptors)
-        except OSError:  # it does not read any more: dead, or as good as dead
+        except OSError:  # it does not read any more: it is dead or about to die
             self._lose()
 
     def _read(self) -> None:
@@ -162,7 +162,7 @@ class ZygoteClient:
         child.exited.set_result(exit_)
 
     def _lose(self) -> None:
-        """Note that the zygote is gone, and with it every worker: the kernel sees to that."""
+        """Note that the zygote is gone; the kernel ends its workers with it."""
         if self.gone.done():
             return
         self.gone.set_result(None)
@@ -183,7 +183,7 @@ class ZygoteClient:
 
     @property
     def has_workers(self) -> bool:
-        """Say whether one of its workers lives, as the kernel sees it: a zygote that hangs tells of no end."""
+        """Return whether one of its workers is alive, by asking the kernel: a zygote that hangs reports no exit."""
         ends = select.poll()
         for child in self._children.values():
             if child.pidfd < 0:
@@ -199,7 +199,7 @@ class ZygoteClient:
 
 
 class Spawner:
-    """Forks workers, by another zygote when one has died."""
+    """Forks workers through a zygote, and starts another zygote when one has died or hangs."""
 
     def __init__(self, clock: Clock, timezone: str) -> None:
         self._clock = clock
@@ -217,9 +217,9 @@ class Spawner:
         return await (await self._ready_zygote()).fork(self._clock, descriptors)
 
     def _set_aside(self, zygote: ZygoteClient) -> None:
-        """Start another zygote in place of one that hangs, which is ended with the last of its workers."""
+        """Start another zygote in place of one that hangs; that one is ended when its last worker has."""
         if zygote is self._zygote:
-            log.warning("the zygote hangs, and another one is started")
+            log.warning("the zygote hangs; another one is started")
             self._hung.append(zygote)
             self._zygote = launch_zygote(self._clock, self._timezone)
 
@@ -235,7 +235,7 @@ class Spawner:
             zygote.abandon()
             raise PoolError(f"the zygote was not ready within {START_LIMIT:.0f} s")
         if not zygote.ready.result():
-            raise PoolError("the zygote ended before it was ready; what it said is in the log")
+            raise PoolError("the zygote ended before it was ready; its output is in the log")
         return zygote
 
     def kill(self, child: Child) -> None:
@@ -248,7 +248,7 @@ class Spawner:
 
 
 def launch_zygote(clock: Clock, timezone: str) -> ZygoteClient:
-    """Start a zygote.  Raises OSError, and then leaves nothing behind."""
+    """Start a zygote.  Raises OSError, and then leaves nothing open."""
     with ExitStack() as if_not:
         ours, theirs = socket.socketpair()
         if_not.callback(ours.close)
@@ -264,7 +264,7 @@ def launch_zygote(clock: Clock, timezone: str) -> ZygoteClient:
                 stdin=subprocess.DEVNULL,
                 stdout=output.writer,
                 stderr=output.writer,
-                process_group=0,  # a Ctrl-C in the terminal is the daemon's to deal with
+                process_group=0,  # a Ctrl-C in the terminal must reach the daemon alone
             )
             output.given()
         if_not.pop_all()

@@ -19,12 +19,12 @@ from spyweb.model import JobId
 log = structlog.get_logger()
 
 PING_EVERY = 0.5  # seconds
-GRACE = 1.0  # seconds for the other runs of a worker with a stuck one: most runs are shorter, and it burns a core
+GRACE = 1.0  # seconds for the other runs of a worker with a stuck one: most runs are shorter, and it keeps a core busy
 FIRST_DELAY = 0.1  # seconds before the next fork after a failed one; doubled for each further one ...
 LONGEST_DELAY = 5.0  # ... up to this
-MOST_DOUBLINGS = 10  # after which it is over that anyway
+MOST_DOUBLINGS = 10  # more make no difference
 END_LIMIT = 2.0  # seconds for all to be dead
-STARTS = 3  # of all workers, before it is over with the daemon's own
+STARTS = 3  # of all workers, before the daemon's own start fails
 
 
 class Supervisor:
@@ -47,9 +47,9 @@ class Supervisor:
         self._start(self._watch())
 
     async def wait_until_up(self) -> bool:
-        """Wait for all shared workers within the limit, and say whether there is at least one.
+        """Wait for all shared workers within the limit, and return whether there is at least one.
 
-        Where all of them die, for instance with their zygote, so do those that take their places, a few times.
+        When all of them die, for instance with their zygote, their replacements are waited for, a few times.
         """
         for _ in range(STARTS):
             starting = [within(self._given.clock, READY_LIMIT, worker.up) for worker in self._shared]
@@ -84,7 +84,7 @@ class Supervisor:
         worker.kill("a run in it could not be stopped", blameless=True)
 
     def stop_worker(self, worker: WorkerProcess) -> None:
-        """Stop a worker that has nothing to do any more."""
+        """Stop a worker that is not needed any more."""
         self._detach(worker)
         self._detached.add(worker)
         worker.stop()
@@ -98,7 +98,7 @@ class Supervisor:
         self._detach(worker)
 
     def note_proven(self) -> None:
-        """Note that a worker has lived long enough to answer: forks work."""
+        """Note that a worker has answered a ping, so that forking works."""
         self._failures = 0
 
     def _learn(self, worker: WorkerProcess, death: Death) -> None:
@@ -108,7 +108,7 @@ class Supervisor:
         log.warning("a worker died", pid=worker.pid, reason=death.reason, job=worker.job)
 
     def _detach(self, worker: WorkerProcess) -> WorkerProcess | None:
-        """Give the worker no more work; return the one that shall have it, if there is one."""
+        """Give the worker no more work; return the worker that replaces it, if there is one."""
         if worker.job is not None:
             if self._own.get(worker.job) is worker:
                 del self._own[worker.job]

@@ -1,4 +1,4 @@
-"""Wait for a future with a time limit, on the clock that was handed in."""
+"""Wait for a future with a time limit, on a clock that is handed in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def within(clock: Clock, seconds: float, future: Future[T]) -> bool:
-    """Wait until the future is done, at most so long; say whether it is.  It is never cancelled."""
+    """Wait for the future at most this many seconds; return whether it is done.  It is never cancelled."""
     over: Future[None] = asyncio.get_running_loop().create_future()
     wake = partial(_wake, over)
     timer = clock.call_later(seconds, partial(settle, over))

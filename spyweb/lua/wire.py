@@ -1,15 +1,15 @@
 """The messages between the daemon, its workers and their zygote, and the frames that carry batches of them.
 
-Both sides of the border import this module, and a worker imports nothing else of spyweb, so it leans on msgspec alone.
+Both sides import this module, and a worker imports nothing else of spyweb, so it depends on msgspec alone.
 A frame is a 4-byte little-endian length and one msgpack array of messages; a message is an array whose first element
 is its tag.  There are two sockets: a single message of more than BULK bytes goes over the second one, so that it never
 delays the small ones.  Messages on one socket keep their order, messages on different sockets do not: so a LoadVm is
-answered by VmLoaded before its first BeginRun is sent, and what names a run or VM that is not
+answered by VmLoaded before its first BeginRun is sent, and a message that names a run or VM that is not
 known (any more) is dropped.
 
 Lua values: nil, boolean, integer, float and string (bytes) cross as themselves.  As soon as a list of values holds a
 table or anything else, the whole list crosses as one msgpack byte string (packed) which only the codec in Lua and the
-daemon read; strings inside are `bin`, and what Lua alone has is an extension type (Ext).
+daemon read; strings inside are `bin`, and a value that only Lua has is an extension type (Ext).
 Names (of ops, procedures, log levels) and rights cross as text (`str`); whatever a script wrote as bytes (`bin`).
 
 Workers are forked by a zygote, `python -m spyweb.lua.worker.zygote FD`, which speaks frames of this module over the
@@ -36,21 +36,21 @@ from msgspec.structs import astuple
 
 HEADER = 4  # bytes: the length of a frame
 BULK = 65_536  # bytes; a larger message would hold up the small ones behind it
-MAX_FRAME = 1 << 30  # bytes; more is a broken peer
+MAX_FRAME = 1 << 30  # bytes; a peer that sends more is broken
 SMALL_FRAME = 262_144  # bytes of a frame on the first socket from a worker, which cuts its batches accordingly
-LARGEST = MAX_FRAME - BULK  # bytes that an op may be passed, or give, at once; what is around them has the rest
+LARGEST = MAX_FRAME - BULK  # bytes that an op may be passed, or give, at once; the rest is for the message around them
 LOG_LINE = 16_384  # bytes of one log line; the rest is cut, and the line says so
-LOG_MARK = 64  # bytes over that, for what says that it was cut
+LOG_MARK = 64  # bytes over that, for the note that it was cut
 LOG_CREDIT = 256  # log lines that a new worker may send before its first CREDIT
 RESULT = 65_536  # bytes of a packed result; a larger one is not shown
 SLOTS = 256  # stepping threads whose run is recorded in the shared memory; further ones are not
 SLOT_BYTES = 2 * 8 * SLOTS
 TRACEBACK = 65_536  # bytes; the rest is cut
 REASON = 8_192  # bytes of the reason why a run ended, or a file does not compile; the rest is cut
-MOST_RESULT = SMALL_FRAME - TRACEBACK - REASON - 1024  # bytes of any result: the names of all tests are one
+MOST_RESULT = SMALL_FRAME - TRACEBACK - REASON - 1024  # bytes of any result, such as the names of all tests
 MOST_VMS = 8  # that a PONG names
 MOST_RIGHTS = 64  # texts in a READY
-MOST_CPU_MS = 1 << 53  # and most bytes in use; a larger integer is not every reader's
+MOST_CPU_MS = 1 << 53  # and most bytes in use; not every reader of JSON takes a larger integer
 NO_RUN = 0  # the number of no run
 
 
@@ -84,12 +84,12 @@ class Ended(IntEnum):
     CANCELLED = 4
     STOPPED = 5
     MEMORY = 6
-    UNBEGUN = 7  # its VM was gone when BEGIN arrived: nothing of it has run, it may begin in another VM
+    UNBEGUN = 7  # its VM was gone when BeginRun arrived: nothing of it has run, it may begin in another VM
     SKIPPED = 8  # by its own condition: its handler has not run
 
 
 class Message(Struct, array_like=True, gc=False):
-    """A message is an array: its tag, then its fields in this order."""
+    """A message is encoded as an array: its tag, then its fields in this order."""
 
 
 # From the daemon to the zygote
@@ -102,7 +102,7 @@ class ForkWorker(Message, tag=0):
 
 
 class KillWorker(Message, tag=1):
-    """Send SIGKILL if this is a worker that was not reported as exited, so never to a stranger's pid."""
+    """Send SIGKILL if this is a worker whose exit was not reported, so that no reused pid is hit."""
 
     pid: int
 
@@ -114,7 +114,7 @@ ToZygote = ForkWorker | KillWorker
 
 
 class ZygoteReady(Message, tag=0):
-    """The first message, sent once."""
+    """The first message of a zygote, sent once."""
 
     pid: int
 
@@ -144,7 +144,7 @@ Files = list[tuple[str, bytes]]  # chunk name ("jobs/x.lua") and source, in the 
 
 
 class InitWorker(Message, tag=0):
-    """The first message, sent once."""
+    """The first message to a worker, sent once."""
 
     ops: list[str]
     engine: dict[str, object]
@@ -168,7 +168,7 @@ class BeginRun(Message, tag=2):
 
 
 class ResumeRun(Message, tag=3):
-    """Answer the run's op of that number; dropped when the run has given it up."""
+    """Answer the run's op of that number; ignored when the run no longer waits for it."""
 
     run: int
     number: int
@@ -182,7 +182,7 @@ class CancelRun(Message, tag=4):
 
 
 class DropVm(Message, tag=5):
-    """Close the VM once no run is left in it, or forget the template; a discarded VM needs none."""
+    """Close the VM once no run is left in it, or forget the template; not needed for a discarded VM."""
 
     vm: int
 
@@ -196,7 +196,7 @@ class GrantLogCredit(Message, tag=7):
 
 
 class KeepTemplate(Message, tag=8):
-    """Keep what BeginFreshRun makes VMs of, and so many spare VMs.  Always on the main socket."""
+    """Keep the files that BeginFreshRun makes VMs of, and so many spare VMs.  Always sent on the main socket."""
 
     number: int  # as of a VM
     files: Files
@@ -205,7 +205,7 @@ class KeepTemplate(Message, tag=8):
 
 
 class BeginFreshRun(Message, tag=9):
-    """Begin a run in a VM of its own, which goes with the run: it is not loaded before and not dropped after."""
+    """Begin a run in a VM of its own, which is made for it and closed after it: no LoadVm, no DropVm."""
 
     run: int
     vm: int
@@ -238,13 +238,13 @@ ToWorker = (
 )
 
 
-# From a worker.  It may have been taken over: whatever the daemon reads is bounded here.
+# From a worker.  A script may have taken it over: whatever the daemon reads is bounded here.
 
 Count = Annotated[int, Meta(ge=0, le=MOST_CPU_MS)]
 
 
 class WorkerReady(Message, tag=0):
-    """The first message, sent once."""
+    """The first message of a worker, sent once."""
 
     rights: Annotated[list[str], Meta(max_length=MOST_RIGHTS)]  # what the worker has given up
 
@@ -288,7 +288,7 @@ class Pong(Message, tag=5):
 
 
 class RunStuck(Message, tag=6):
-    """The run has not ended 1 s after its limit; NO_RUN: a VM is being closed for too long."""
+    """The run has not ended in time after its limit; NO_RUN: a VM is being closed for too long."""
 
     run: int
     why: Why
@@ -309,7 +309,7 @@ FromWorker = WorkerReady | VmLoaded | OpCall | RunEnd | ScriptLog | Pong | RunSt
 
 
 class Ext(IntEnum):
-    """msgpack extension types for what only Lua has.  The payload is a text."""
+    """msgpack extension types for values that only Lua has.  The payload is a text."""
 
     FOREIGN = 1  # a function, thread or userdata: its type's name
     CYCLE = 2  # a table inside itself
@@ -340,7 +340,7 @@ class Foreign:
 
 
 def _write_ext(value: object) -> msgspec.msgpack.Ext:
-    """Write a Foreign, which is no Struct or dataclass: msgspec would write those as maps."""
+    """Encode a Foreign, which is not a Struct or dataclass because msgspec would encode those as maps."""
     if isinstance(value, Foreign):
         return msgspec.msgpack.Ext(int(value.kind), value.name.encode())
     raise TypeError(f"a {type(value).__name__} can't cross the wire")
@@ -351,7 +351,7 @@ _LONGEST_NAME = 64  # bytes of what Lua calls a type
 
 
 def _read_ext(code: int, data: memoryview) -> Foreign:
-    """Read a Foreign; each is made once, since a list may hold hundreds of thousands of them."""
+    """Decode a Foreign; each is made once, since a list may hold hundreds of thousands of them."""
     return _SENTINELS.get(code) or _foreign(code, bytes(data[:_LONGEST_NAME]))
 
 
@@ -370,24 +370,24 @@ def pack(values: object) -> bytes:
 
 
 def unpack(data: bytes | memoryview) -> list[object]:
-    """Return the list that a packed string holds.  A table whose keys are 1..n is a list, any other a dict."""
+    """Return the list in a packed string.  A table whose keys are 1..n is a list, any other a dict."""
     return _decoder.decode(data)  # type: ignore[no-any-return]
 
 
 class Packed(NamedTuple):
-    """A value that is still to be unpacked."""
+    """A value that has not been unpacked yet."""
 
     raw: msgspec.Raw
     elements: int  # values in it, and in the few beside it
 
 
 def unpack_outer(data: bytes, elements: int) -> list[object]:
-    """Return the same list, but leave what takes more than BULK bytes Packed, for `unpack_by_items`."""
+    """Unpack a list, but leave values of more than BULK bytes Packed, for `unpack_by_items`."""
     return [Packed(raw, elements) if len(raw) > BULK else _decoder.decode(raw) for raw in _decoder_of_raws.decode(data)]
 
 
 def unpack_by_items(packed: Packed) -> Generator[None, None, object]:
-    """Unpack one value: the items of a list one by one, so that others can have their turn in between."""
+    """Unpack one value, of a list one item at a time, and yield in between so that other tasks get their turn."""
     try:
         items = _decoder_of_raws.decode(packed.raw)
     except msgspec.ValidationError:  # it is no list
@@ -405,7 +405,7 @@ def frame(messages: Sequence[Message]) -> bytes:
 
 
 def small_frames(messages: Sequence[Message]) -> list[bytes]:
-    """Return frames of at most SMALL_FRAME bytes, as long as no message is larger by itself."""
+    """Return frames of at most SMALL_FRAME bytes; only a single message can exceed that."""
     whole = frame(messages)
     if len(whole) <= SMALL_FRAME or len(messages) == 1:
         return [whole]
@@ -414,7 +414,7 @@ def small_frames(messages: Sequence[Message]) -> list[bytes]:
 
 
 def pieces(message: Message) -> list[bytes]:
-    """Return the frame of one message, cut so that big strings are sent from where they are.
+    """Return the frame of one message in pieces, so that big strings are sent without being copied.
 
     Packing them would copy them to fresh pages with the interpreter's lock held.
     """
@@ -440,7 +440,7 @@ def _cut(values: Sequence[object], between: bytearray, cut: list[bytes]) -> None
 
 
 def _array_head(size: int) -> bytes:
-    """Return how msgpack begins an array; an encoder writes one with its items only."""
+    """Return the msgpack header of an array, which an encoder can't write without its items."""
     return bytes([0x90 | size]) if size < 16 else b"\xdd" + size.to_bytes(4, "big")
 
 
@@ -453,9 +453,9 @@ Received = TypeVar("Received")
 
 
 class FrameReader(Generic[Received]):
-    """Cuts a byte stream into frames, and frames into messages of the kinds that `decode` knows.
+    """Splits a byte stream into frames, and decodes the messages in them.
 
-    It never holds more than one frame that is not whole, of at most so many bytes.
+    It never holds more than one incomplete frame, of at most `most` bytes.
     """
 
     def __init__(self, decode: Callable[[memoryview], list[Received]], most: int = MAX_FRAME) -> None:
@@ -464,7 +464,7 @@ class FrameReader(Generic[Received]):
         self._buffer = bytearray()
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Received]:
-        """Return every message that is whole by now, in order.  Raises ValueError on a frame that can't be right."""
+        """Return all messages that are complete by now, in order.  Raises ValueError on an invalid frame."""
         buffer = self._buffer
         buffer += data
         messages: list[Received] = []

@@ -1,7 +1,7 @@
 """One worker process as the daemon sees it: its start, its VMs and runs, whether it is alive, and how it died.
 
 It takes VMs and runs from the moment it is made: they reach the process when there is one.  It decides nothing about
-jobs; whatever happens is told to its listener, the pool.  Its death is told once, when nothing more can come from it.
+jobs; it reports what happens to its listener, the pool.  It reports its death once, when nothing more can come from it.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ READY_LIMIT = 10.0  # seconds from its fork until it says that it is ready
 DEATH_LIMIT = 1.0  # seconds from SIGKILL, or from the end of its sockets, until it is dead whatever the kernel says
 MOST_OF_REASON = 200  # characters of what was wrong with a message
 
-# At 0.5 s: 1.5 s without a word.  Counted rather than timed, so that a pause of the daemon itself kills nobody.
+# Pings without any message since.  Counted rather than timed, so that a pause of the daemon itself kills no worker.
 UNANSWERED_PINGS = 3
 UNFINISHED_PINGS = 60  # at 0.5 s: 30 s for one big message to arrive, 1 GB at most
-MOST_STRAYS = 1_000  # messages between two pings that answer to nothing; an honest worker has a few after a kill
+MOST_STRAYS = 1_000  # messages between two pings that belong to nothing; a sound worker sends a few after a kill
 LEAST_BULK = 64 * MIB  # bytes of a big message that any worker may send, and ...
 BULK_SHARE = 8  # ... so many times the memory limit of its largest VM: an op may be passed one text several times
 
 REFILL = 100  # log lines granted at once ...
-REFILL_EVERY = 0.02  # ... seconds: so many lines from one worker leave the loop most of its time
+REFILL_EVERY = 0.02  # ... seconds: at this rate one worker's lines leave the loop most of its time
 REFILL_BYTES = int(LOG_BYTES_PER_S * REFILL_EVERY)  # what those lines may hold
 
 
@@ -76,7 +76,7 @@ class Death:
 
 
 class Vm(Struct, kw_only=True, eq=False):
-    """One VM of a worker.  Once it is marked for removal no further run begins in it: it goes with its last run."""
+    """One VM of a worker.  Once it is marked for removal no further run begins in it; its last run closes it."""
 
     number: int
     code: Code
@@ -89,9 +89,9 @@ class Vm(Struct, kw_only=True, eq=False):
 
 
 class Template(Struct, kw_only=True, eq=False):
-    """The code of which a worker makes fleeting VMs.
+    """The code from which a worker makes VMs for single runs.
 
-    One that is forgotten goes with its last run: a big request may still be on its way on the other socket.
+    One that is forgotten is dropped after its last run: a big request may still be on its way on the other socket.
     """
 
     number: int
@@ -102,24 +102,24 @@ class Template(Struct, kw_only=True, eq=False):
 
 
 class WorkerListener(Protocol):
-    """The pool, as its workers see it: it hears what becomes of them and of what they were given."""
+    """The callbacks of a worker process, which the pool implements."""
 
     def loaded(self, vm: Vm, reason: str | None) -> None:
-        """Hear that the VM has compiled, or the reason why not: then it is gone."""
+        """Handle the end of loading: the VM has compiled, or is gone for this reason."""
 
     def ended(self, vm: Vm, channel: RunChannel, end: RunEnd) -> None: ...
 
     def stuck(self, worker: WorkerProcess, channel: RunChannel, report: RunStuck | None) -> None:
-        """Hear that a run was told to end, or is over a limit, and does not end; the report is the worker's, if any."""
+        """Handle a run that must end and does not; the report is the worker's, if there is one."""
 
     def closing_for_ever(self, worker: WorkerProcess) -> None:
-        """Hear that the worker does not come to an end of closing a VM."""
+        """Handle a worker that takes too long to close a VM."""
 
     def measured(self, worker: WorkerProcess, largest: Sequence[tuple[int, int]]) -> None:
-        """Hear of a new `used_bytes`, and of (vm, bytes) of the largest VMs."""
+        """Handle a new `used_bytes`, and (vm, bytes) of the largest VMs."""
 
     def proven(self, worker: WorkerProcess) -> None:
-        """Hear that the worker has answered its first ping."""
+        """Handle the worker's answer to its first ping."""
 
     def died(self, worker: WorkerProcess, death: Death) -> None: ...
 
@@ -178,13 +178,13 @@ class WorkerProcess:
         self.used_bytes = 0
         self.is_proven = False  # it has answered a ping
         self.is_retiring = False
-        self.is_stopped = False  # on purpose: its death is no news
+        self.is_stopped = False  # on purpose: its death is not reported
         self._clock = given.clock
         self._spawner = given.spawner
         self._tasks = given.tasks
         self._listener = given.listener
         self._connection = WorkerConnection(self, given.flush_queue)
-        # Its life
+        # The process
         self._slots: Slots | None = None  # made at its fork, which may fail: out of descriptors, of memory
         self._child: Child | None = None  # none yet, or never
         self._open_sockets = 0
@@ -192,14 +192,14 @@ class WorkerProcess:
         self._kill_reason = ""
         self._is_blameless = False
         self._is_heard = True
-        # Its work
+        # Its VMs and runs
         self._numbers = count(1)
         self._channels: dict[int, RunChannel] = {}
         self._checks: dict[int, Future[str | None]] = {}
         self._templates: dict[JobId, Template] = {}
         self._largest_limit = 0  # bytes of memory that a VM of it may have had
         self._idle: Future[None] = loop.create_future()
-        # What it says
+        # Its messages
         self._unanswered_pings = 0
         self._pongs_due = 0
         self._batch = 0  # how many batches of messages have come
@@ -234,7 +234,10 @@ class WorkerProcess:
 
     @property
     def load(self) -> tuple[bool, int, int]:
-        """Return the load: the less, the better a place for another VM.  VMs count before runs, since they stay."""
+        """Return a key to compare workers by: the smallest has the most room.
+
+        VMs count before runs, since they stay.
+        """
         return not self.is_up, len(self.vms) + len(self._checks), len(self._channels)
 
     @property
@@ -247,13 +250,13 @@ class WorkerProcess:
 
     @property
     def stepped(self) -> Mapping[int, int]:
-        """Return the runs that it is stepping, and the CPU that each has used, in ms."""
+        """Return the runs that it is stepping, and the CPU that each of them has used, in ms."""
         return self._slots.stepped() if self._slots and not self.dead.done() else {}
 
-    # Its start
+    # Start
 
     async def start(self, delay: float) -> None:
-        """Fork the process, after so many seconds, and wait until it is ready."""
+        """Fork the process after so many seconds, and wait until it is ready."""
         if delay:
             await self._clock.sleep(delay)
         if self.dead.done():
@@ -288,7 +291,7 @@ class WorkerProcess:
             self._clock.call_later(DEATH_LIMIT, self._conclude)
             self._spawner.kill(child)
 
-    # What it is given
+    # VMs and runs
 
     def load_vm(self, code: Code) -> Vm:
         vm = Vm(number=next(self._numbers), code=code, worker=self)
@@ -298,7 +301,7 @@ class WorkerProcess:
         return vm
 
     def check(self, code: Code) -> Future[str | None]:
-        """Return the reason why the code does not compile; a PoolError when this worker dies of it, or meanwhile."""
+        """Compile the code; the result is the reason why that fails, or a PoolError when the worker dies meanwhile."""
         number = next(self._numbers)
         verdict = self._checks[number] = get_running_loop().create_future()
         self._note_limit(code)
@@ -344,7 +347,7 @@ class WorkerProcess:
         self._listener.stuck(self, channel, None)
 
     def keep_template(self, code: Code, spares: int) -> Template:
-        """Give the worker this code in place of any other of its job, and have it keep so many VMs of it ready."""
+        """Give the worker this code as its job's template, and have it keep so many VMs of it ready."""
         template = self._templates.get(code.job)
         if template is not None and template.spares == spares and (template.code is code or template.code == code):
             return template
@@ -366,14 +369,14 @@ class WorkerProcess:
             self._connection.send(DropVm(template.number))
 
     def cancel(self, run: RunId, why: Why) -> bool:
-        """Have the run end; say whether it is one of this worker's."""
+        """Tell the run to end; return whether it is one of this worker's."""
         channel = self._channels.get(run)
         if channel is not None:
             channel.cancel(why)
         return channel is not None
 
     def mark_for_removal(self, vm: Vm) -> None:
-        """Let the VM go with its last run.  What waits for it to be loaded still begins in it."""
+        """Mark the VM to be dropped after its last run.  Runs that wait for it to be loaded still begin in it."""
         vm.is_marked = True
         self._drop_if_over(vm)
 
@@ -388,7 +391,7 @@ class WorkerProcess:
             self._drop_template_if_over(vm.template)
 
     def abandon(self, channel: RunChannel) -> None:
-        """Listen no more to this run, whatever it does."""
+        """Ignore this run from now on."""
         if self._channels.pop(channel.run, None) is not None:
             channel.close()
             self._leave(self.vms[channel.vm])
@@ -401,7 +404,7 @@ class WorkerProcess:
             settle(self._idle)
 
     def retire(self) -> Future[None]:
-        """Give it nothing more; the future is done when its last run has ended."""
+        """Give the worker no more work; the future is done when its last run has ended."""
         self.is_retiring = True
         if not self._channels:
             settle(self._idle)
@@ -415,40 +418,40 @@ class WorkerProcess:
             self.kill("it answered no ping for 1.5 s")
             return
         if self._connection.look() > UNFINISHED_PINGS:
-            self.kill("a message of it did not arrive whole within 30 s")
+            self.kill("it sent a message that was not complete within 30 s")
             return
         self._unanswered_pings += 1
         self._pongs_due += 1
         self._strays = 0
         self._connection.send(PingWorker(self._unanswered_pings))
 
-    # What it says
+    # Messages from the worker
 
     def received(self, messages: Sequence[FromWorker]) -> None:
-        """Carry out what it says.  Each message was checked when it was decoded.
+        """Handle its messages, each of which was checked when it was decoded.
 
-        Raises ValueError for what no worker of ours says: then it is killed, and its runs are lost.
+        Raises ValueError for a message that a sound worker would not send: then it is killed, and its runs are lost.
         """
         if not self._is_heard:
             return
         self._batch += 1
         for message in messages:
-            # Whatever it says, it lives: a Pong waits behind the VMs that are made before it.  Half a frame is no word.
+            # Any message shows that it lives: a Pong waits behind the VMs that are made first.  Half a frame does not.
             self._unanswered_pings = 0
             self._handlers[type(message)](message)
 
     def _stray(self) -> None:
-        """Count a message that answers to nothing: of a run that was given up a moment ago, or it is made up."""
+        """Count a message that belongs to nothing: to a run given up a moment ago, or it is made up."""
         self._strays += 1
         if self._strays > MOST_STRAYS:
-            raise ValueError(f"over {MOST_STRAYS} messages that answer to nothing")
+            raise ValueError(f"over {MOST_STRAYS} messages that belong to no run, VM or ping")
 
     def _op(self, call: OpCall | PackedOpCall) -> None:
         channel = self._channels.get(call.run)
         if channel is None:
             self._stray()
             return
-        # The answer to the one before has not even left.
+        # The op before it has not even been answered.
         if channel.asked_in == self._batch or channel.is_asking:
             self._stray()
         channel.asked_in = self._batch
@@ -522,7 +525,7 @@ class WorkerProcess:
         self._is_heard = False
         self.kill(f"it broke the protocol ({str(error)[:MOST_OF_REASON]})")
 
-    # Its death
+    # Death
 
     def stop(self) -> None:
         """Kill it because it is not needed any more."""
@@ -530,7 +533,7 @@ class WorkerProcess:
         self.kill("it is not needed any more", blameless=True)
 
     def kill(self, reason: str, *, blameless: bool = False) -> None:
-        """Send SIGKILL.  Its death follows, for the first reason given."""
+        """Send SIGKILL.  The first reason given is the one that its death reports."""
         if self._kill_reason or self.dead.done():
             return
         self._kill_reason, self._is_blameless = reason, blameless
@@ -541,7 +544,7 @@ class WorkerProcess:
             self._conclude()
 
     def lost(self) -> None:
-        """Hear that a socket ended, and all that came by it was heard: the process is dead, or dies."""
+        """Handle the end of a socket, after all that came over it: the process is dead or dying."""
         self._open_sockets -= 1
         if self._child is not None:
             self._spawner.kill(self._child)
@@ -558,7 +561,7 @@ class WorkerProcess:
             self._clock.call_later(DEATH_LIMIT, self._conclude)
 
     def _conclude(self) -> None:
-        """Note that the process is dead and nothing more comes from it; tell whoever waits for something of it."""
+        """Note that the process is dead and sends nothing more, and end whatever waits for it."""
         if self.dead.done():
             return
         self.dead.set_result(None)

@@ -1,1 +1,1 @@
-"""Everything inside a worker process: the only importer of lupa."""
+"""The code that runs inside a worker process; the only importer of lupa."""

@@ -1,7 +1,7 @@
 """Sends the log lines of scripts to the daemon: each costs one credit, and a script without credit waits.
 
-A kill ends the wait.  The last lines of credit are kept for VMs that are not in the slow lane, so that a flood does not
-hold up the others.
+A kill ends the wait.  The last lines of credit are kept for VMs that are not heavy, so that a flood does not hold up
+the others.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Console:
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Have the threads that wait look whether their run is to end."""
+        """Wake the waiting threads, so that each looks whether its run must end."""
         with self._changed:
             self._changed.notify_all()
 
     def emit(self, hosted: HostedVm, level: bytes, text: bytes) -> int:
-        """Send a line; called by Lua, which an exception must never reach."""
+        """Send a line.  Lua calls this, so it must never raise."""
         try:
             run = hosted.stepped
             if run is None:
@@ -53,7 +53,7 @@ class Console:
 
     def _take(self, run: WorkerRun, reserve: int) -> bool:
         if self._credit <= reserve:
-            self._sender.flush()  # no credit comes for lines that nobody has seen
+            self._sender.flush()  # credit comes only for lines that the daemon has received
         with self._changed:
             if self._credit <= reserve:
                 began = time.monotonic()

@@ -1,6 +1,6 @@
-"""Carries out one task in a VM: pushes its values, steps the run, and sends what the VM tells to the daemon.
+"""Carries out one task in a VM: pushes its values, steps the run, and sends the daemon what the step results in.
 
-What a script does to its VM is one run's affair: the run ends, and the VM with it; the worker goes on.
+An error that a script causes in its VM ends the run, and the VM with it; the worker goes on.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Executor:
         self.leading: WorkerRun | None = None  # the run that the leader is stepping
 
     def perform(self, task: Task, thread: ThreadState, *, leading: bool = False) -> Task | None:
-        """Carry out a task whose VM is claimed; return the next one for this VM, if one waits, still claimed."""
+        """Carry out a task whose VM is claimed; return the next task of this VM, still claimed, if one waits."""
         run = task.run
         if run is None:
             self._registry.awake.set()
@@ -85,7 +85,7 @@ class Executor:
             self._watch(run)
 
     def _leave(self, run: WorkerRun, thread: ThreadState, took: float) -> Task | None:
-        """`took` counts CPU and waiting for log credit: a step that had to wait for the CPU is not a long one."""
+        """Note the end of a step that took this long; return the next task of this VM, still claimed, if one waits."""
         hosted = run.hosted
         with self._registry.lock:
             self._slots[thread.slot] = 0
@@ -101,7 +101,7 @@ class Executor:
             return None
 
     def _weigh(self, hosted: HostedVm, took: float) -> None:
-        """Move a VM into the slow lane after one long step, out of it after many short ones."""
+        """Mark a VM as heavy after one long step, and as light after many short ones."""
         if took > limits.HEAVY:
             hosted.light_steps = 0
             self._registry.weigh(hosted, heavy=True)
@@ -113,7 +113,7 @@ class Executor:
                 self._registry.weigh(hosted, heavy=False)
 
     def _first_step(self, run: WorkerRun, task: Task) -> Result | None:
-        """Do what the task asks for; return what the VM tells, or None where the run has ended or moved on since."""
+        """Take the step that the task asks for; return its result, or None if the run has ended or moved on since."""
         vm = run.hosted.vm
         if run.phase is Phase.WAITING:
             return self._begin(run)
@@ -122,7 +122,7 @@ class Executor:
         if run.why:
             return self._kill(run)
         if task.op != run.ops:
-            return None  # it waited behind a busy VM, and a kill has cut its op short or has been done already
+            return None  # it waited for a busy VM, and meanwhile a kill has ended its op or the run
         pushed, size = values.for_lua(task.values)
         if vm.has_room(size):
             return vm.step(run.id, task.form, pushed)
@@ -143,12 +143,12 @@ class Executor:
         return vm.start(run.id)
 
     def _kill(self, run: WorkerRun) -> Result:
-        """End a run that waits.  Its VM is lost with it, so it may have the memory that the end takes."""
+        """End a run that waits.  Its VM is lost with it, so it may use the memory that its end takes."""
         run.hosted.vm.stretch()
         return run.hosted.vm.kill(run.id, run.why)
 
     def _next_step(self, run: WorkerRun, thread: ThreadState, result: Result) -> Result | None:
-        """Go on from what the VM has told; return what it tells next, or None where it waits for an op."""
+        """Act on the result of a step and take the next one; return its result, or None if the run waits for an op."""
         kind = result[0]
         if kind == _OP:
             return self._ask(run, thread, result)
@@ -161,7 +161,7 @@ class Executor:
         return run.hosted.vm.start(run.id)
 
     def _ask(self, run: WorkerRun, thread: ThreadState, result: Result) -> Result | None:
-        """Send an op to the daemon, unless the run is to end: then the VM is told so at once."""
+        """Send an op to the daemon; if the run must end, kill it instead and return what that results in."""
         message = values.op_message(run.id, run.ops + 1, result)
         size = values.size_of(message)
         if size > wire.LARGEST:
@@ -179,7 +179,7 @@ class Executor:
         return self._kill(run)
 
     def _refuse(self, run: WorkerRun, message: wire.OpCall | wire.PackedOpCall, size: int) -> Result:
-        """Raise in the script: the daemon would end this worker for such a message, and every run in it."""
+        """Raise an error in the script for an op that is too large; the daemon would kill the worker for sending it."""
         text = f"{message.name}: {size} bytes can't be handed over at once, {wire.LARGEST} at most"
         return run.hosted.vm.step(run.id, _RAISE, [text.encode()])
 
@@ -197,7 +197,7 @@ class Executor:
     def _set_address(self, run: WorkerRun, pointer: object) -> None:
         with self._registry.lock:
             run.address = values.address(pointer)  # type: ignore[arg-type]
-            if run.why:  # it was told to end while there was nothing to be armed
+            if run.why:  # it was told to end while there was no coroutine to arm
                 limits.arm(run.address)
 
     def _finish(self, run: WorkerRun, thread: ThreadState, result: Result) -> None:
@@ -218,11 +218,11 @@ class Executor:
         self._registry.awake.set()
 
     def close(self, hosted: HostedVm) -> None:
-        """Close a VM while the follower watches, since no hook ends what Lua does then."""
+        """Close a VM while the follower watches, since no hook can interrupt Lua then."""
         registry, thread = self._registry, get_ident()
         registry.closings[thread] = Closing(hosted.vm.used)
         hosted.vm.close()
-        with registry.lock:  # who asks for the clock of this thread holds it
+        with registry.lock:  # the follower holds it while it reads the clock of this thread
             del registry.closings[thread]
             registry.closing.discard(hosted)
 
@@ -232,14 +232,14 @@ def _end(ended: Ended, reason: bytes, *, discarded: bool) -> Result:
 
 
 def _failed(run: WorkerRun, error: MemoryError | LuaError) -> Result:
-    """Return how a run ends whose step raised."""
+    """Return the end of a run whose step raised this error."""
     if isinstance(error, MemoryError) or str(error) == OUT_OF_MEMORY:
         return _out_of_memory(run)
     return _end(Ended.ERROR, str(error).encode("utf-8", "replace")[:4096], discarded=True)
 
 
 def _out_of_memory(run: WorkerRun) -> Result:
-    """Return the end of a run that had not even the memory to say why it ended."""
+    """Return the end of a run that did not even have the memory to say why it ended."""
     ended = _BEFORE[Why(run.why)][0] if run.why else Ended.MEMORY
     return _end(ended, _NO_MEMORY, discarded=True)
 

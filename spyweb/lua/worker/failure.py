@@ -1,6 +1,6 @@
-"""Ends a worker in which something is broken, with its traceback and at once, so that it is replaced.
+"""Ends a broken worker at once, with a traceback, so that it is replaced.
 
-A system that has no thread left is not broken: the worker does with those it has.
+A system without a thread left is no reason to end: the worker makes do with those it has.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def die() -> NoReturn:
     """Show the exception being handled, and end the process."""
     try:
         sys.stderr.write(f"worker {os.getpid()}: ")
-        sys.__excepthook__(*sys.exc_info())  # `traceback` would bring three modules along
+        sys.__excepthook__(*sys.exc_info())  # `traceback` would import more modules
     finally:
         os._exit(BROKEN)
 

@@ -1,8 +1,8 @@
-"""Ends what will not end by itself: arms a coroutine's hook from another thread, and reads other threads' CPU clocks.
+"""Interrupts runs: arms a coroutine's hook from another thread, and reads other threads' CPU clocks.
 
 The hook is registered on each run's coroutine but off, since one that is on slows all Lua down, however seldom it
 fires.  `arm` makes it fire at the next instruction.  It must be called while that coroutine is being stepped or
-is anchored in its VM.  Where lupa's library does not export what this needs, ALWAYS_COUNT has every coroutine count.
+is anchored in its VM.  Where lupa's library does not export what this needs, every coroutine counts (MAIN_COUNT).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from spyweb.lua.worker.vm import LIBRARY, new_runtime
 
 FOLLOW = 0.010  # seconds between two looks of the follower
 TAKE_OVER = 0.020  # seconds; a longer step and the follower takes over
-HEAVY = 0.005  # seconds; a VM with a longer step goes to the slow lane
-LIGHT = 0.001  # seconds; a VM with LIGHT_STEPS shorter ones in a row comes back
+HEAVY = 0.005  # seconds; a VM with a longer step is heavy, and is stepped by helpers ...
+LIGHT = 0.001  # seconds; ... until it has had LIGHT_STEPS shorter ones in a row
 LIGHT_STEPS = 20
 CLOSING = 2.0  # seconds of CPU for closing a VM, whatever its size ...
-CLOSING_RATE = 32 << 20  # ... and a second more for so many bytes: an eighth of what the slowest kind takes
-LARGE = 1 << 20  # bytes; closing a larger VM takes over a millisecond
+CLOSING_RATE = 32 << 20  # ... and a second more for so many bytes: generous for the slowest kind of VM
+LARGE = 1 << 20  # bytes; closing a larger VM would hold up the messages that wait
 LATEST = 0.002  # seconds that an answer waits for others to leave with
-FEW = 8  # answers that wait for each other while there are more requests: a frame for each costs both ends
+FEW = 8  # answers that are sent together while more requests wait: a frame for each costs both ends
 AFTERMATH = 0.5  # seconds for on_error, on_finally and deferred functions after a kill
 PATIENCE = 1.0  # seconds between a limit and saying that the run is stuck
 
@@ -30,7 +30,7 @@ _FALLBACK_COUNT = 10_000  # instructions
 
 
 class _Hook:
-    """Calls lua_sethook with the C function that `debug.sethook` registers, both of the library that lupa loads."""
+    """Sets a hook with lua_sethook and the C function of `debug.sethook`, both from the library that lupa loads."""
 
     def __init__(self) -> None:
         library = ctypes.CDLL(LIBRARY)
@@ -69,7 +69,7 @@ def arm(address: int) -> None:
 
 
 def cpu_of(thread: int) -> float:
-    """Return the seconds of CPU that a living thread of this process has used; where that can't be asked, seconds."""
+    """Return the CPU seconds that a living thread of this process has used, or the time where the system can't tell."""
     if not hasattr(time, "pthread_getcpuclockid"):  # macOS: as if it had the CPU to itself
         return time.monotonic()
     return time.clock_gettime(time.pthread_getcpuclockid(thread))

@@ -17,11 +17,11 @@ from spyweb.lua import wire
 from spyweb.lua.worker import priority
 from spyweb.lua.worker.failure import could_start_thread
 
-_CHUNK = 65_536  # bytes read at once; below malloc's threshold for a mapping of its own
+_CHUNK = 65_536  # bytes read at once; malloc would give a larger buffer a mapping of its own
 
 
 def leave() -> None:
-    """End the process, since there is nobody left to work for."""
+    """End the process, because the daemon is gone."""
     os._exit(0)
 
 
@@ -35,7 +35,7 @@ class Receiver:
         self._view = memoryview(self._chunk)
 
     def read(self) -> list[wire.ToWorker]:
-        """Wait for something to arrive, and return the messages that are whole."""
+        """Wait for data, and return the messages that are complete."""
         try:
             size = self._socket.recv_into(self._chunk)
         except OSError:
@@ -46,7 +46,7 @@ class Receiver:
 
 
 class Sender:
-    """Writes both sockets."""
+    """Writes to both sockets."""
 
     def __init__(self, small: socket, bulk: socket) -> None:
         self._small = small
@@ -73,7 +73,7 @@ class Sender:
             self.flushed = time.monotonic()
 
     def post_bulk(self, message: wire.Message) -> None:
-        """Send from a thread of its own, if one can be had, so that a slow reader holds up nothing else."""
+        """Send a big message from a thread of its own, if one can be started, so that a slow reader delays no other."""
         with self._lock:
             self._bulk_started = self._bulk_started or could_start_thread("bulk out", self._send_bulk)
             if self._bulk_started:

@@ -1,7 +1,7 @@
-"""The life of a worker process: it gives up its rights, says so, and works until its daemon is gone.
+"""The life of a worker process: it gives up its rights, reports that, and works until its daemon is gone.
 
 A message becomes a step of a VM in four places: `Threads` reads it, `MessageHandler` finds or makes the run and claims
-its VM, `Executor` steps the VM and sends what it tells, by `Sender`.
+its VM, `Executor` steps the VM, and `Sender` sends the result.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from spyweb.lua.worker.runs import Registry
 from spyweb.lua.worker.threads import Threads, ThreadSlots
 from spyweb.lua.worker.vm import Bytecode
 
-_SWITCH = 0.0005  # seconds; a thread back from Lua waits that long for one that is in Python, 5 ms by default
-_GARBAGE = 50_000  # objects between two looks for cycles, of which there are few here
+_SWITCH = 0.0005  # seconds that a thread back from Lua waits for one that is in Python; the default is too long for us
+_GARBAGE = 50_000  # objects between two garbage collections: there are few cycles here
 
 
 def work(small: int, bulk: int, slots: int, bytecode: Bytecode) -> None:
-    """Work, with three descriptors of one's own: both sockets and the shared memory.  Never returns."""
+    """Run the worker on its three descriptors: both sockets and the shared memory.  Never returns."""
     sys.setswitchinterval(_SWITCH)
     gc.set_threshold(_GARBAGE)
     _empty_environment()

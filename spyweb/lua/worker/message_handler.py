@@ -42,7 +42,7 @@ _SMALLEST = 1 << 20  # bytes; a VM with a lower limit could not even hold the pr
 
 
 class VmTemplate(Struct, kw_only=True):
-    """The files of VMs for single runs, and the VMs that are made already."""
+    """The files of VMs for single runs, and the spare VMs made of them."""
 
     files: Files
     limit: int  # bytes of each VM
@@ -160,7 +160,7 @@ class MessageHandler:
                 self._has_come.wait_for(lambda: number <= self._newest)
         template = self._templates.get(number)
         if template is None:
-            return Ended.UNBEGUN, "there is nothing to make its VM of"
+            return Ended.UNBEGUN, "the code of its VM is gone"
         try:
             return template.spares.pop()
         except IndexError:
@@ -174,18 +174,18 @@ class MessageHandler:
         return self._furnish(hosted, template.files, template.limit, template.bytecode) or hosted
 
     def make_spare(self) -> None:
-        """Make one VM ahead of the next request, if one is missing.  To be called when there is nothing else to do."""
+        """Make one spare VM, if one is missing.  Called when there is nothing else to do."""
         for template in list(self._templates.values()):
             if len(template.spares) < template.count:
                 made = self._make(template)
                 if isinstance(made, HostedVm):
                     template.spares.append(made)
                 else:
-                    template.count = 0  # it is told to whoever asks for one
+                    template.count = 0  # the next request makes its own VM, and is told the reason
                 return
 
     def _furnish(self, hosted: HostedVm, files: Files, limit: int, bytecode: list[bytes] | None = None) -> str | None:
-        """Make the VM with its files; return the reason if that fails."""
+        """Create the VM and load its files; return the reason if that fails."""
         try:
             hosted.vm = VM(
                 self._bytecode,
@@ -250,7 +250,7 @@ def _compile(vm: VM | Scratch, name: str, source: bytes, limit: int) -> str | No
 
 
 def _add(vm: VM, bytecode: list[bytes]) -> bool:
-    """Return whether there was room for it; where there is none, compiling the text will say so."""
+    """Add compiled files to the VM; return False if there is no room, which compiling the text will then report."""
     if not vm.has_room(sum(map(len, bytecode)) * 2):
         return False
     for code in bytecode:
@@ -259,7 +259,7 @@ def _add(vm: VM, bytecode: list[bytes]) -> bool:
 
 
 def _cut(reason: str | None) -> str | None:
-    """Cut a reason: Lua's complaint holds what it found in the source, be it a text of megabytes."""
+    """Cut a reason to its limit: Lua's message quotes the source, which may be very long."""
     return None if reason is None else reason[: wire.REASON]
 
 
@@ -268,7 +268,7 @@ def _too_large(name: str, limit: int) -> str:
 
 
 def end(run: WorkerRun, why: int) -> Task | None:
-    """Have a run end, with the registry's lock held, for the first reason given; return the task that does it."""
+    """Tell a run to end, with the registry's lock held; the first reason counts.  Return the task that ends it."""
     if run.why or run.phase is Phase.ENDED:
         return None
     run.why, run.first_why = why, run.first_why or why

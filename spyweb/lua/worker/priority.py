@@ -1,12 +1,12 @@
-"""Priorities: workers give way to their daemon, and in them threads with long steps to all others.
+"""Lowers priorities: workers give way to their daemon, and in a worker threads with long steps to all others.
 
-A worker that is woken takes the processor of who woke it, if it may: the daemon in the middle of writing, with other
-workers' ops still to be read.  Where it may not, store ops of many jobs take less time.
+At equal priority a worker that is woken takes the processor from the daemon that woke it, which is in the middle of
+writing and has other workers' ops still to read.
 
-At equal priority each of them holds a processor for a slice whenever it gets one, and whoever steps short VMs, or the
-daemon, waits for it at every wake-up.
-A thread can lower its own priority only, which is all that the sandbox lets it do.  Linux only: elsewhere a priority
-is the whole process's.
+Likewise a thread with long steps would hold a processor for a whole slice, and the thread that steps short VMs, or the
+daemon, would wait for it at every wake-up.
+A thread can lower its own priority only, which is all that the sandbox allows.  This works on Linux only: elsewhere a
+priority belongs to the whole process.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import os
 import signal
 import sys
 
-BEHIND = 3  # levels of niceness between the daemon and its workers: half the weight, where both are busy
-LEVELS = 10  # of niceness: a ninth of the weight, so an honest long step still moves on a busy machine
+BEHIND = 3  # levels of niceness between the daemon and its workers
+LEVELS = 10  # of niceness; with more, an honest long step would hardly move on a busy machine
 _LOWEST = 19
 
 _PER_THREAD = sys.platform == "linux"

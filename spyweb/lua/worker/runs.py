@@ -1,4 +1,4 @@
-"""The VMs of a worker and the runs in them.  They are changed under the registry's lock, where not said otherwise."""
+"""The VMs of a worker and the runs in them.  They are changed under the registry's lock, unless noted otherwise."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ Emit = Callable[["HostedVm", bytes, bytes], int]  # takes a log line's level and
 
 
 class HostedVm:
-    """A VM and what goes on in it: one task at a time, by whichever thread; the others wait here.
+    """A VM with its runs: one thread at a time carries out one task in it, and the other tasks wait here.
 
-    It is what the VM calls back.
+    It implements the VM's Callbacks.
     """
 
     __slots__ = (
@@ -98,7 +98,7 @@ class HostedVm:
         self.busy = False
         self.heavy = heavy
         self.light_steps = 0
-        self.pending: list[Task] = []  # a deque would cost 700 bytes a VM
+        self.pending: list[Task] = []  # not a deque: that is larger, and every VM has one
         self.runs = 0
         self.closing = False  # dropped or discarded: it goes when its last run has ended
         self.discarded = False  # not even a run that waits here begins any more
@@ -138,7 +138,7 @@ class Registry:
         return self._early.pop(run, 0) if self._early else 0
 
     def new_vm(self, number: int, name: str, emit: Emit) -> HostedVm:
-        """Return the place of a new VM, in the slow lane from its first step on if the script's last VM was there."""
+        """Return the HostedVm of a new VM, which is heavy from its first step on if the script's last VM was."""
         return HostedVm(number, name, emit, heavy=name in self._heavy)
 
     def weigh(self, hosted: HostedVm, *, heavy: bool) -> None:
@@ -151,7 +151,7 @@ class Registry:
             self._heavy.popitem(last=False)
 
     def retire(self, hosted: HostedVm) -> None:
-        """Let no run begin in this VM any more."""
+        """Remove the VM from those in which a run can begin."""
         hosted.closing = True
         if self.vms.pop(hosted.id, None):
             self.closing.add(hosted)

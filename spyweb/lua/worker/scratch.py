@@ -19,7 +19,7 @@ _PRELUDE_SIZE = 16 << 10  # bytes that a VM takes before its files
 
 
 class Scratch:
-    """Compiles what a VM of this limit would compile, and does nothing else.  It raises what a VM raises."""
+    """Compiles files within the memory limit of a VM, and does nothing else.  It raises what a VM raises."""
 
     def __init__(self, bytecode: Bytecode, limit: int) -> None:
         self._room = limit - _PRELUDE_SIZE
@@ -27,7 +27,7 @@ class Scratch:
         self._compile: Function = self._runtime.execute(_COMPILER, bytecode["compile"])
 
     def compile(self, name: bytes, source: bytes) -> bytes | None:
-        """Return the reason why it does not compile, if it does not."""
+        """Compile a file; return the reason if it does not compile."""
         message: bytes | None = self._compile(source, name)
         return message
 

@@ -1,23 +1,23 @@
-"""The threads of a worker: who reads, who steps which VM, and how one thread takes over from another.
+"""The threads of a worker: which one reads, which one steps a VM, and how one takes over from another.
 
 - The **leader** reads the main socket, has each message handled, steps VMs, and flushes what is to be sent.
-- The **follower** looks every 10 ms at what the leader and the helpers are doing, and ends runs that are over a limit.
-- **Helpers** step the VMs whose steps are long (the slow lane).  They come when they are needed, and go when idle.
+- The **follower** looks again and again at what the leader and the helpers are doing, and ends runs over a limit.
+- **Helpers** step the heavy VMs, those whose steps are long.  They are started when needed, and end when idle.
 - One thread reads the bulk socket; it hands its tasks to helpers.
 
 A leader in a long step must not hold up the messages behind it.  So it is replaced:
 
-1. The follower finds the leader in one step for 20 ms.  Under the registry's lock, so that the step can't end
-   meanwhile, it starts a new follower, counts the epoch on, and lowers the old leader's priority.
+1. The follower finds the leader in one step for too long.  Under the registry's lock, so that the step can't end
+   meanwhile, it starts a new follower, increments the epoch, and lowers the old leader's priority.
 2. It flushes, and leads: it handles the rest of the batch, which is in `_inbox`, not in the old leader's hands.
-3. The old leader finishes its step, hands what waits for that VM to a helper, sees that the epoch is not its own any
-   more, and ends.
+3. The old leader finishes its step, hands the tasks that wait for that VM to a helper, sees that the epoch has changed,
+   and ends.
 
-Whatever a thread does to a VM, it has claimed it first (`HostedVm.busy`), so two leaders never meet in one.  All else
-that is shared is under the registry's lock, or a queue that is safe by itself.
+A thread claims a VM before it does anything to it (`HostedVm.busy`), so two leaders never use the same one.  All else
+that is shared is under the registry's lock, or in a thread-safe queue.
 
-Where the system has no thread left, they go on with those there are: a leader that can't be replaced is not overtaken,
-and without helpers whoever reads steps the VMs of the slow lane too.
+When the system has no thread left, they go on with those there are: a leader that can't be replaced keeps leading, and
+without helpers the reading threads step the heavy VMs too.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from spyweb.lua.worker.link import Receiver, Sender
 from spyweb.lua.worker.message_handler import MessageHandler, end
 from spyweb.lua.worker.runs import Phase, Registry, Task, WorkerRun
 
-_HELPERS = 2  # threads of the slow lane that are always to be had
-_MOST_HELPERS = 128  # while those are in long steps; a C loop can hold one for a second and a half
+_HELPERS = 2  # helpers that are started as soon as there is work for them
+_MOST_HELPERS = 128  # while those are in long steps, which a C function of Lua can be
 _IDLE_HELPER = 5.0  # seconds without work, then it goes
 _IDLE_LOOKS = 20  # of the follower, with nothing to see: then it sleeps
 
 
 class ThreadSlots:
-    """The shared memory where each stepping thread writes which run it steps: what the daemon reads after a death.
+    """The shared memory where each stepping thread records its run, for the daemon to read after a death.
 
     A thread takes a slot for its life.  When all are taken the last one, which nobody reads, is shared.
     """
@@ -83,7 +83,7 @@ class Threads:
         self._working = 0
 
     def run(self, small: Receiver, bulk: Receiver) -> None:
-        """Lead, and return once another thread leads: the process must stay, it ends with its sockets."""
+        """Lead, and return once another thread leads.  The process must not end then: it ends with its sockets."""
         self._small, self._bulk = small, bulk
         start_thread("follower", self._follow)
         start_thread("bulk in", self._read_bulk)
@@ -122,13 +122,13 @@ class Threads:
         self._inbox.extend(arrived)
         if (
             not self._registry.awake.is_set() and not self._is_pinged()
-        ):  # in this order: else it could fall asleep just now
+        ):  # in this order: otherwise the follower could fall asleep in between
             self._registry.awake.set()
         self._sender.flushed = time.monotonic()
         thread.cpu = time.thread_time()
 
     def _is_pinged(self) -> bool:
-        """A ping alone is nothing to be watched: it would keep the follower of an idle worker awake."""
+        """Return whether only a ping has arrived: watching that would keep the follower of an idle worker awake."""
         return len(self._inbox) == 1 and type(self._inbox[0]) is PingWorker
 
     def _perform_as_leader(self, task: Task, thread: ThreadState) -> None:
@@ -142,7 +142,7 @@ class Threads:
         hosted = following.hosted
         if following.run is None and hosted.fleeting and hosted.vm.used <= limits.LARGE:
             if not self._inbox or self._sender.waiting >= limits.FEW:
-                self._sender.flush()  # whoever asked for it waits; closing its VM may take as long as its run did
+                self._sender.flush()  # the client waits, and closing its VM may take as long as its run did
             self._executor.close(hosted)
         else:
             self._hand_over(following)
@@ -150,10 +150,10 @@ class Threads:
     def _new_thread_state(self) -> ThreadState:
         return ThreadState(ident=threading.get_ident(), slot=self._slots.take(), cpu=time.thread_time())
 
-    # The slow lane
+    # The helpers
 
     def _hand_over(self, task: Task) -> None:
-        """Give a task to a helper; there are two, as soon as there is work for them."""
+        """Give a task to a helper, and start one while there are few and all of them have work."""
         self._slow.put(task)
         with self._registry.lock:
             is_short = self._helpers < _HELPERS and self._working + self._slow.qsize() > self._helpers
@@ -165,7 +165,7 @@ class Threads:
         return self._helpers > 0 or self._add_helper()
 
     def _add_helper(self) -> bool:
-        """Return whether there was a thread left for it."""
+        """Start a helper, and return whether the system had a thread left for it."""
         with self._registry.lock:
             self._helpers += 1
         if could_start_thread("helper", self._help):
@@ -175,7 +175,7 @@ class Threads:
         return False
 
     def _take_slow_task(self) -> Task | None:
-        """Take over what waits for a helper that there was no thread for."""
+        """Return a task that waits for a helper for which there was no thread, or None."""
         try:
             return self._slow.get_nowait()
         except queue.Empty:
@@ -247,7 +247,7 @@ class Threads:
                 return False
             self._registry.watched[run.id] = run
             if not could_start_thread("follower", self._follow):
-                return False  # somebody has to watch
+                return False  # without a follower nobody would watch the runs
             self._executor.leading = None
             self._epoch += 1
             priority.make_give_way(run.thread)
@@ -283,7 +283,7 @@ class Threads:
                 self._hand_over(task)
 
     def _look_after(self, run: WorkerRun, now: float) -> Task | None:
-        """Arm a run that is over a limit, report one that did not heed that, forget one that needs no watching."""
+        """Interrupt a run over a limit, report one that does not end then, and forget one that needs no watching."""
         if run.phase is Phase.ENDED or not (run.started or run.why or run.deadline):
             self._registry.watched.pop(run.id, None)
             return None
@@ -302,7 +302,7 @@ class Threads:
 
 
 def has_endless_closing(registry: Registry) -> bool:
-    """Return whether a VM is being closed for too long, once for each: only the end of the worker can end that."""
+    """Return whether a VM is being closed for too long, once for each VM: only the end of the worker can end that."""
     found = False
     with registry.lock:  # so that the threads are still there to be asked
         for thread, closing in list(registry.closings.items()):

@@ -1,6 +1,6 @@
-"""Checks what crosses between Lua and Python inside a worker: the one place where `Any` lives.
+"""Checks the values that cross between Lua and Python inside a worker; the one place that handles `Any`.
 
-Only scalars cross lupa.  What a step tells comes as a tuple of them and leaves here as a message for the daemon.
+Only scalars cross lupa.  The result of a step comes as a tuple of them and leaves here as a message for the daemon.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ def end_message(run: int, told: Sequence[Any], cpu: float) -> RunEnd:
 
 
 def for_lua(values: list[Any]) -> tuple[list[object], int]:
-    """Return the values as they may be pushed, and the bytes of their strings.  Raises TypeError on anything else."""
+    """Return the values in a form that can be pushed, and the bytes of their strings.
+
+    Raises TypeError for other types.
+    """
     size = 0
     for index, value in enumerate(values):
         kind = type(value)
@@ -85,5 +88,5 @@ def size_of(call: OpCall | PackedOpCall) -> int:
 
 
 def address(pointer: bytes) -> int:
-    """Return where a coroutine lies in memory, from what Lua's %p shows."""
+    """Return the memory address of a coroutine, given the text of Lua's %p."""
     return int(pointer, 16)

@@ -27,10 +27,10 @@ MARGIN = 4096  # bytes that a call into a VM may need besides its values
 LAST_WORDS = 1 << 20  # bytes that a VM may take over its limit once its run has ended for lack of memory
 _KILL, _EMPTY, _COLLECT = b"kill", b"empty", b"collect"  # what the prelude's `control` does
 _WHY, _EMIT, _CLOCK, _SEED = 0, 1, 2, 3  # what Lua calls for, besides texts
-_SMALL = 1 << 20  # bytes, that are freed in no time
+_SMALL = 1 << 20  # bytes; less is freed quickly enough with the lock held
 _BUNDLES = {"lasting": ("codec",), "fleeting": ("codec", "server")}  # preludes, with what is sure to be used
-# Hardly anything is garbage while the prelude loads, which turns the collector on again.  A VM for a single run begins
-# to look for garbage 256 KB later.
+# There is hardly any garbage while the prelude loads, which turns the collector on again.  In a VM for a single run the
+# collector starts later, after more has been allocated.
 _STOP_COLLECTION, _PUT_OFF_COLLECTION = 'collectgarbage("stop")', 'collectgarbage("step", -256)'
 _COROUTINE_COUNT = 10_000  # instructions between two looks of a coroutine's own hook at whether its run must end
 
@@ -38,14 +38,14 @@ Bytecode = dict[str, bytes]
 
 
 class VmInit(NamedTuple):
-    """The facts that every VM is given, as its prelude takes them."""
+    """The facts that every VM is given, encoded for its prelude."""
 
     ops: bytes  # their names, each between two line feeds
     facts: bytes  # packed
 
 
 def init_of(message: Mapping[str, object]) -> VmInit:
-    """Return what VMs are told of the daemon's first message."""
+    """Return the facts for VMs that are in the daemon's first message."""
     ops = "".join(f"{name}\n" for name in cast("list[str]", message["ops"]))
     return VmInit(f"\n{ops}".encode(), wire.pack([{name: message[name] for name in ("engine", "env")}]))
 
@@ -80,7 +80,7 @@ def new_runtime(limit: int | None = None) -> Runtime:
 
 
 def compile_lua_files() -> Bytecode:
-    """Compile every .lua file of ours to stripped bytecode, by its name without folder and suffix."""
+    """Compile all Lua files of the worker to stripped bytecode, by their names without folder and suffix."""
     dump: Function = new_runtime().execute(
         "return function(source, name) return string.dump(assert(load(source, name)), true) end"
     )
@@ -95,13 +95,13 @@ def compile_lua_files() -> Bytecode:
 
 
 def _bundle(prelude: bytes, texts: Mapping[str, bytes]) -> bytes:
-    """Return the prelude with these files in its table `bundled`."""
+    """Return the source of the prelude with these files in its table `bundled`."""
     functions = [b"%s = function(...)\n%s\nend," % (name.encode(), text) for name, text in texts.items()]
     return b"local bundled = {%s}\n%s" % (b"\n".join(functions), prelude)
 
 
 def compile_to_bytecode(files: Sequence[tuple[str, bytes]]) -> list[bytes] | None:
-    """Compile files with their lines, so that errors show them; None where one does not compile: a VM will say why."""
+    """Compile files with their lines, for errors; return None if one does not compile: a VM will report why."""
     dump: Function = new_runtime().execute(
         "return function(source, name) local f = load(source, name, 't') return f and string.dump(f) end"
     )
@@ -110,7 +110,7 @@ def compile_to_bytecode(files: Sequence[tuple[str, bytes]]) -> list[bytes] | Non
 
 
 class VM:
-    """A Lua state of one script.  A call into it that fails raises LuaError, or the MemoryError that is lupa's."""
+    """The Lua state of one script.  A call into it that fails raises LuaError, or lupa's own MemoryError."""
 
     __slots__ = (
         "_begin",
@@ -180,7 +180,7 @@ class VM:
 
     @property
     def used(self) -> int:
-        """Return the bytes in use, with what every VM has.  Any thread may ask."""
+        """Return the bytes in use, including what every VM has.  Any thread may call this."""
         runtime = self._runtime
         return int(runtime.get_memory_used(total=True)) if runtime else 0
 
@@ -197,13 +197,13 @@ class VM:
         return runtime.get_memory_used() + size + MARGIN <= self._limit
 
     def stretch(self) -> None:
-        """Make room for what follows a run that ended for lack of memory."""
+        """Raise the memory limit for what follows a run that ended for lack of memory."""
         if self._runtime:
             self._stretched = LAST_WORDS
             self._runtime.set_max_memory(self._limit + LAST_WORDS)
 
     def close(self) -> None:
-        """Free it; most of that inside a Lua call, which leaves the other threads alone.
+        """Free the VM, most of it inside a Lua call, which does not hold up the other threads.
 
         What it uses is counted until it is gone.
         """
@@ -216,7 +216,7 @@ class VM:
         self._compile = self._begin = self._step = self._control = _deny
 
     def _called(self, what: int | bytes, level: bytes = b"", text: bytes = b"") -> bytes | float:
-        """Do what Lua calls for: it has no other function of ours, since each has its price in every VM."""
+        """Carry out a call from Lua.  It is the only function of ours in a VM, since each takes memory there."""
         if what == _WHY:
             return self._callbacks.why()
         if what == _EMIT:
@@ -228,7 +228,7 @@ class VM:
         return self._text(cast("bytes", what).decode())
 
     def _text(self, name: str) -> bytes | int:
-        """Return one of our Lua files, or a fact for every VM, when it is first needed; 0: there is no room."""
+        """Return one of our Lua files, or a fact for every VM; 0 if there is no room for it."""
         code: bytes = getattr(self._init, name) if name in VmInit._fields else self._bytecode[name]
         runtime = self._runtime
         if runtime is None or runtime.get_memory_used() + len(code) + MARGIN > self._limit + self._stretched:
@@ -239,4 +239,4 @@ class VM:
 def _told(result: object) -> tuple[object, ...]:
     if type(result) is tuple and len(result) > 1:
         return result
-    raise LuaError(f"a step told nothing: {result!r:.200}")
+    raise LuaError(f"a step returned no result: {result!r:.200}")

@@ -1,8 +1,8 @@
 """Forks workers: `python -m spyweb.lua.worker.zygote FD`, with FD its end of a stream socket (see spyweb/lua/wire.py).
 
-It has imported all that a worker needs and compiled our Lua, so a worker costs little time and memory.  What brings
-`inspect` along is left out (dataclasses, typing_extensions, traceback): it would take as much as a worker does.  It
-stays single-threaded.  It ends, and its workers with it, when the daemon's end of the socket closes or the daemon dies.
+It has imported all that a worker needs and compiled our Lua, so a worker costs little time and memory.  Modules that
+import `inspect` are left out (dataclasses, typing_extensions, traceback), since that takes much memory.  It stays
+single-threaded.  It ends, and its workers with it, when the daemon's end of the socket closes or the daemon dies.
 The daemon must start it from a thread that lives as long as itself: Linux sends the parent's death signal when that
 ends.
 """
@@ -27,7 +27,7 @@ from spyweb.lua.worker.failure import die
 from spyweb.lua.worker.main import work
 from spyweb.lua.worker.vm import Bytecode, compile_lua_files
 
-_DESCRIPTORS = 3  # that come with a FORK: main socket, bulk socket, slots
+_DESCRIPTORS = 3  # that come with a ForkWorker: main socket, bulk socket, slots
 _MOST_AT_ONCE = 64 * _DESCRIPTORS
 
 
@@ -89,7 +89,7 @@ class Zygote:
         """Go on as a worker; never returns."""
         try:
             die_with_parent()
-            if os.getppid() != parent:  # it died before it could be tied to it
+            if os.getppid() != parent:  # the zygote died before this process could be made to die with it
                 os._exit(0)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -120,7 +120,7 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     bytecode = compile_lua_files()
     gc.collect()
-    gc.freeze()  # what is shared with the workers is not written to by a collection
+    gc.freeze()  # a collection then does not write to the memory that is shared with the workers
     try:
         Zygote(control, bytecode).serve()
     except (ConnectionError, BrokenPipeError):

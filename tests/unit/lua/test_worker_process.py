@@ -235,7 +235,7 @@ async def test_a_big_message_that_never_ends_is_given_up(world: World) -> None:
         await world.hear()
         await world.clock.turn(PING_EVERY)
 
-    assert task.result().reason.startswith("its worker died: a message of it did not arrive whole")
+    assert task.result().reason.startswith("its worker died: it sent a message that was not complete")
 
 
 async def test_a_run_that_can_not_be_stopped_says_which_limit_came_first_and_what_it_used(world: World) -> None:

@@ -1,5 +1,6 @@
--- Raw access, which must see what table.freeze has put elsewhere, and must not write past it.  Nor may it see that globals
--- are made when they are looked up: who looks up one of these gets them all.  The same holds for the tables of the library.
+-- The functions that access tables raw (rawget, rawset, next, getmetatable and the like), made safe for frozen tables: they
+-- read what table.freeze has moved elsewhere, and do not write past it.  Whoever looks up one of these gets all globals,
+-- since they would show that globals are made when they are looked up.  The same holds for the tables of the library.
 
 local runtime = ...
 local raw, frozen, bad_argument, whole = runtime.raw, runtime.frozen, runtime.bad_argument, runtime.whole
@@ -9,7 +10,7 @@ local access = {}
 
 function access.getmetatable(...)
   if raw.select("#", ...) == 0 then runtime.internals.fail("bad argument #1 to 'getmetatable' (value expected)") end
-  if type((...)) == "function" then return nil end  -- theirs is there for the fields of `log` alone
+  if type((...)) == "function" then return nil end  -- functions have one only for the fields of `log`
   return raw.getmetatable(whole((...)))
 end
 

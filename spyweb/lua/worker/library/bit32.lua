@@ -12,7 +12,7 @@ local function truncated(number)
   return tointeger(number) or tointeger(number < 0 and ceil(number) or floor(number)) or tointeger(number % 4294967296.0)
 end
 
--- A signed number: how far to shift, or where a field is.
+-- Returns a signed number: how far to shift, or where a field is.
 local function whole(position, name, value, level)
   local number = value
   if type(value) == "string" then number = tonumber(value) end
@@ -22,7 +22,7 @@ end
 
 local function word(position, name, value) return whole(position, name, value, 5) & MASK end
 
--- A function of any number of words.
+-- Makes a function of any number of words.
 local function folded(name, start, combine, finish)
   return function(...)
     local result = start
@@ -63,7 +63,7 @@ end
 local function lrotate(value, distance) return rotated(word(1, "lrotate", value), whole(2, "lrotate", distance)) end
 local function rrotate(value, distance) return rotated(word(1, "rrotate", value), -whole(2, "rrotate", distance)) end
 
--- The mask of a field, moved to the right end.  Raises at the line of whoever called our caller.
+-- Returns the mask of a field, moved to the right end.  Raises at the line that called our caller.
 local function field_mask(name, first, field, width)
   if field < 0 then error(format("bad argument #%d to '%s' (field cannot be negative)", first, name), 3) end
   if width < 1 then error(format("bad argument #%d to '%s' (width must be positive)", first + 1, name), 3) end

@@ -1,6 +1,6 @@
--- copy and deep_copy.  Both give a table that can be written, also from a frozen one, and share metatables; null and the
--- empty array stay what they are; deep_copy keeps cycles, and shared tables shared.  Tables are read raw, and without
--- recursion: no nesting is too deep.
+-- The functions copy and deep_copy.  Both return a table that can be written, even for a frozen one, and share metatables;
+-- null and the empty array stay what they are; deep_copy keeps cycles, and shared tables shared.  Tables are read raw, and
+-- without recursion: no nesting is too deep.
 
 local runtime = ...
 local raw, frozen, null, empty_array = runtime.raw, runtime.frozen, runtime.null, runtime.empty_array

@@ -1,6 +1,6 @@
--- The script's coroutines.  An op that is called in one passes through to the daemon, and its answer back down; a kill
--- passes through as well.  Loaded when something of `coroutine` is first looked up; the chunk takes the runtime and returns the
--- functions.
+-- The library `coroutine` for scripts.  An op that is called in a coroutine passes through to the daemon, and its answer
+-- back; a kill passes through as well.  Loads when something of `coroutine` is first looked up; the chunk takes the runtime
+-- and returns the functions.
 
 local runtime = ...
 local internals, raw = runtime.internals, runtime.raw
@@ -40,8 +40,8 @@ local function again(co, ...)
   return pump(co, d, resume(co, ...))
 end
 
--- rawequal: a script's __eq has no say in what is an op.  One that can't pass fails in the coroutine, at the line that
--- called it.
+-- rawequal: a script's __eq must not decide what is an op.  An op that can't pass fails in the coroutine, at the line
+-- that called it.
 function pump(co, d, ok, first, ...)
   if ok and rawequal(first, OP) and status(co) == "suspended" then
     if not isyieldable() then return pump(co, d, resume(co, RAISE, runtime.use("failures").misplaced((...)))) end
@@ -61,14 +61,14 @@ local function enter(co, ...)
   return pump(co, d, resume(co, ...))
 end
 
--- There is no room to keep frames: its stack is kept as it is.
+-- For lack of memory the frames are not collected: the coroutine is kept, with its stack.
 local function starved(co)
   now.starved = now.starved or co
   if runtime.closes then unless_killed(close(co)) end
   raise(OUT_OF_MEMORY, 0)
 end
 
--- What went wrong in a wrapped coroutine is raised again further out: its own frames are kept, for the traceback.
+-- An error in a wrapped coroutine is raised again further out: its own frames are kept, for the traceback.
 local function unwrap(co, ok, value, ...)
   if ok then return value, ... end
   if status(co) ~= "dead" then fail(value) end

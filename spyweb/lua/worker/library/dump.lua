@@ -1,5 +1,6 @@
--- dump: a value as a text for people.  Lists in order, other keys sorted (numbers first), one line per member; what is
--- inside itself, too deep or not data is named in angle brackets.  Tables are read raw: no metamethod runs.
+-- The function dump: shows a value as text for people.  Lists in order, other keys sorted (numbers first), one line per
+-- member; a table inside itself, too deep nesting and other types are named in angle brackets.  Tables are read raw: no
+-- metamethod runs.
 
 local runtime = ...
 local raw, frozen, null = runtime.raw, runtime.frozen, runtime.null

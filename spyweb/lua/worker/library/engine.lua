@@ -1,5 +1,5 @@
--- What the daemon says about itself, and the families of SpyWeb and sloth-runner that this version does not have: a script
--- may put its own in their place.
+-- The table `engine`, env_get, and placeholders for the families of SpyWeb and sloth-runner that this version does not have:
+-- a script may put its own in their place.
 
 local runtime = ...
 local setmetatable, gsub, type = runtime.raw.setmetatable, runtime.raw.string.gsub, runtime.raw.type
@@ -8,13 +8,13 @@ local values = facts.env
 
 local engine = { engine = facts.engine }
 
--- SpyWeb takes a name with its prefix too.
+-- SpyWeb also accepts a name with its prefix.
 function engine.env_get(name)
   if type(name) ~= "string" then runtime.bad_argument(1, "env_get", "string", name) end
   return values[name] or values[gsub(name, "^SPYWEB_", "")]
 end
 
--- A family holds its name.
+-- A placeholder holds the name of its family.
 local ABSENT = {
   __metatable = false,
   __index = function(family, member) return runtime.use("failures").refuse_member(family, member) end,

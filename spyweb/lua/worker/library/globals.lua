@@ -1,7 +1,7 @@
--- The script's globals that are not there from the start: few scripts need many of them, so each is made when it is first
--- looked up.  After many lookups in vain, or when something could look behind the metatable of `_G` (pairs, next, rawget;
+-- Makes the script's globals that are not there from the start, each when it is first looked up: few scripts need many.
+-- After many lookups of unknown names, or when something could look behind the metatable of `_G` (pairs, next, rawget;
 -- runtime.complete), all of them are made, and `_G` is a table like any other.
--- Loaded when a script first looks up a global that is not there, or assigns one.
+-- Loads when a script first looks up a global that is not there, or assigns one.
 
 local runtime, internals = ...
 local raw, env, use, string_meta = runtime.raw, runtime.env, runtime.use, internals.string_meta
@@ -30,11 +30,11 @@ local FILES_OF_CALLS = {
 -- Ops whose responses have headers, to be read in any case.
 local HTTP = { http_get = true, http_multipart = true, http_post = true, http_request = true }
 
--- Other files of ours need these again: tables.lua the very `next` that the script has, and there is one null.
+-- Other files of ours need these again: tables.lua the same `next` that the script has, and there is only one null.
 local STAY_LOADED = { access = true, protected = true, values = true }
 
 local taken = {}                    -- names that the script has assigned meanwhile, or been given: they stay its own
-local patience = 64                 -- lookups in vain, and names assigned
+local patience = 64                 -- how many unknown names are looked up, or names assigned, before all are made
 
 local globals = {}
 
@@ -49,7 +49,7 @@ local function new_global(name)
   return FILES[name] and use(FILES[name])[name]
 end
 
--- Where memory runs out half-way, the next call makes the rest, of the same files: they are dropped last.
+-- When memory runs out half-way, the next call makes the rest, of the same files: they are dropped last.
 function globals.complete()
   if not taken then return end
   string_meta.__index = use("standard").string

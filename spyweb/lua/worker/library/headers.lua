@@ -1,10 +1,10 @@
--- The headers of responses, and of requests: their names come in lower case, and reading them ignores case.
+-- The table of headers of a request or response: its names are in lower case, and lookups ignore case.
 
 local runtime = ...
 local raw = runtime.raw
 local lower, rawget, setmetatable, type = raw.string.lower, raw.rawget, raw.setmetatable, raw.type
 
--- What is looked up and not there as it is written.
+-- Finds a name that is not there as it is written.
 local function find(headers, name)
   return type(name) == "string" and rawget(headers, lower(name)) or nil
 end

@@ -1,7 +1,7 @@
--- json_encode and json_decode.
+-- The functions json_encode and json_decode.
 -- Encoding: compact; object keys sorted, so that equal values give equal texts in every VM; a table with the keys 1..n is
 -- an array, an empty one {} (or [] when asked); bytes that are not UTF-8 are written as they are, so any string comes back
--- as it was; what has no JSON (a function, NaN, a cycle) raises and names its path.
+-- as it was; a value without JSON (a function, NaN, a cycle) raises an error that names its path.
 -- Decoding: strict about syntax, never raises for a bad text; null is nil, integral numbers within 64 bits are integers,
 -- a lone surrogate becomes U+FFFD, the last of equal keys counts.
 -- Tables are read raw: no metamethod runs, so none can fail, lie or yield here.  State is set anew by each call.
@@ -28,9 +28,9 @@ for code = 0, 31 do
   ESCAPES[letter] = ESCAPES[letter] or format("\\u%04x", code)
 end
 
-local out, quoted, inside, empty_text  -- what is being written; names that recur; the tables around; what {} becomes
+local out, quoted, inside, empty_text  -- the output; names that recur; the tables around; the text for {}
 local failure                          -- why it can't be written, or read
-local path                             -- where, from the inside out
+local path                             -- to that value, from the inside out
 
 local function refuse(reason)
   failure, path = reason, {}
@@ -39,7 +39,7 @@ end
 
 local function quote(text) return '"' .. gsub(text, '[\0-\31"\\]', ESCAPES) .. '"' end
 
--- The shortest of the texts that read back as the same number.
+-- Returns the shortest of the texts that read back as the same number.
 local function float_text(value)
   for digits = 15, 17 do
     local text = format("%." .. digits .. "g", value)
@@ -82,7 +82,7 @@ local function key_text(key)
   return refuse(format("a key of type %s", kind))
 end
 
--- The keys as sorted texts, and the key that each text stands for where that is another one.
+-- Returns the keys as sorted texts, and the key that each text stands for when it differs from the text.
 local function sorted_keys(contents)
   local texts, originals, count = {}, nil, 0
   for key in next, contents do
@@ -123,7 +123,7 @@ local function put_object(contents, n, depth)
   return n
 end
 
--- The n of a table whose keys are exactly 1..n, else nothing.
+-- Returns n for a table whose keys are exactly 1..n, otherwise nothing.
 local function array_length(contents)
   local length = rawlen(contents)
   if length == 0 then return nil end
@@ -193,7 +193,7 @@ end
 
 -- Decoding ---------------------------------------------------------------------------------------------------------
 
-local text, position, depth  -- what is being read, the next byte, tables around it
+local text, position, depth  -- the input, the next byte, the number of tables around it
 
 local function fail(reason)
   failure = failure or { reason = reason, position = position }
@@ -232,7 +232,7 @@ local function get_escape()
   return plain
 end
 
--- A string with escapes; the position is that of its first character.
+-- Reads a string with escapes; the position is that of its first character.
 local function get_long_string()
   local pieces, n = {}, 0
   while true do

@@ -1,4 +1,4 @@
--- log and print: runtime.emit cuts what is too long.
+-- The functions log and print.  runtime.emit cuts lines that are too long.
 
 local runtime, internals = ...
 local raw, emit, text_of = runtime.raw, runtime.emit, runtime.use("values").tostring

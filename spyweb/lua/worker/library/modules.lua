@@ -1,7 +1,7 @@
--- require: the daemon finds and serves a module's source (the op _require), the VM compiles, runs and keeps it.
+-- The function require: the daemon finds and serves a module's source (the op _require), the VM compiles, runs and keeps it.
 -- A module is kept under its name and its path, so that two spellings of one file are one module; one that failed is not
--- kept.  Who is loading what belongs to the coroutine that does it: a run abandoned half-way leaves nothing behind.  Other
--- runs wait until it is there, so that it is executed once.
+-- kept.  A load belongs to the coroutine that does it: a run abandoned half-way leaves nothing behind.  Other runs wait for
+-- it, so that the module is executed once.
 
 local runtime = ...
 local raw, env = runtime.raw, runtime.env
@@ -40,7 +40,7 @@ local function mark(path)
   return setmetatable({}, { __close = function() loading[thread], loaders[path] = outer, nil end })
 end
 
--- The other run that is executing it: one that failed, or was killed, has no such coroutine any more.
+-- Returns the other run that is executing it: one that failed, or was killed, has no such coroutine any more.
 local function present_loader(path)
   local thread = loaders[path]
   local run = thread and status(thread) ~= "dead" and loading[thread] and loading[thread].run

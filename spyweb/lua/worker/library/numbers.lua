@@ -1,4 +1,5 @@
--- math.round, math.clamp and math.sign of Luau: loads when math is first asked for something that Lua does not have.
+-- The functions math.round, math.clamp and math.sign of Luau.  Loads when a script first asks `math` for something that Lua
+-- does not have.
 
 local runtime = ...
 local raw = runtime.raw

@@ -1,4 +1,4 @@
--- Globals of Lua's own that a script could escape by, as it may have them: calls that fail must not swallow a kill, a
+-- Safe versions of Lua globals that a script could escape its limits by: pcall and the like must not swallow a kill, and a
 -- finalizer could not be stopped.  Our own parts call them too (runtime.pcall).
 
 local runtime, internals = ...
@@ -19,8 +19,8 @@ function protected.pcall(f, ...)
   return restore(d, pcall(f, ...))
 end
 
--- Lua calls the handler for an error in the handler too: where that goes on, the error stands, and says more than Lua's
--- "error in error handling".
+-- Lua also calls the handler for an error in the handler: when that goes on, the first error is kept, which says more than
+-- Lua's "error in error handling".
 function protected.xpcall(f, handler, ...)
   local d, calls = now.depth, 0
   deeper(d)

@@ -1,8 +1,8 @@
--- The standard library as a script finds it: Lua's own, adjusted where scripts written for Luau expect it.  Loads when one
--- of these is first looked up.  Everything is captured from the runtime, which no script can reach, and nothing is called
--- through a string's methods: a script that replaces string.format or poisons metatables hurts only itself.
+-- The standard library for scripts: Lua's own, adjusted where scripts written for Luau expect it.  Loads when one of these
+-- is first looked up.  Everything is captured from the runtime, which no script can reach, and nothing is called through a
+-- string's methods: a script that replaces string.format or poisons metatables hurts only itself.
 -- This code is stripped, so it has no lines: an error that is the script's fault is raised at the level of its own line.
--- The chunk returns a table that makes each when it is first read.
+-- The chunk returns a table that makes each function when it is first read.
 
 local runtime = ...
 local raw, use = runtime.raw, runtime.use
@@ -11,13 +11,13 @@ local rawequal, select, setmetatable = raw.rawequal, raw.select, raw.setmetatabl
 local format, gmatch, raw_date, unpack = raw.string.format, raw.string.gmatch, raw.os.date, raw.table.unpack
 local ceil, floor, tointeger, type = raw.math.ceil, raw.math.floor, raw.math.tointeger, raw.type
 
--- What a C function that we stand in front of gave, or its error, with its name and the script's line.
+-- Returns the results of a C function that we wrap, or raises its error, with its name and the script's line.
 local function outcome(name, ok, value, ...)
   if ok then return value, ... end
   return use("failures").raise_again(name, value)
 end
 
--- Luau's %d and its like cut a fraction off; where that gives no 64-bit integer, Lua's own error follows.
+-- Luau's %d and the like cut a fraction off; when that gives no 64-bit integer, Lua's own error follows.
 local TRUNCATES = { d = true, i = true, c = true, o = true, x = true, X = true }
 
 local function adapted(value, conversion)
@@ -53,7 +53,7 @@ local function date(layout, time)
   return outcome("date", pcall(raw_date, layout, time))
 end
 
--- Tables that get the functions of a file as soon as something is looked up that they don't have.  What a script has put
+-- Makes tables get the functions of a file as soon as something is looked up that they don't have.  What a script has put
 -- there itself stays.
 local FILES = { string = "strings", table = "tables", math = "numbers", bit32 = "bit32", coroutine = "coroutines", state = "state" }
 local incomplete = {}
@@ -94,14 +94,14 @@ local function new_table(name)
   return target
 end
 
--- Bytecode is good for nothing here: load takes text only.
+-- string.dump is left out: load takes text only, so bytecode would be of no use.
 local function new_string()
   local target = new_table("string")
   target.format, target.dump = format_values, nil
   return target
 end
 
--- Lua seeds by the clock and by where the state lies: workers of one zygote began with the same numbers.
+-- Lua seeds by the clock and by the address of the state: workers of one zygote would begin with the same numbers.
 local function new_math()
   raw.math.randomseed(runtime.seed())
   return new_table("math")

@@ -1,5 +1,5 @@
--- The global `state`: a function for each op of that family, and on top of them what takes a Lua function or must not
--- cross to the daemon.  Loads when something of it is looked up.
+-- The global `state`: a function for each op of that family, and, built on them, those that take a Lua function or whose
+-- values must not cross to the daemon.  Loads when something of it is looked up.
 
 local runtime = ...
 local raw, call, emit, pcall = runtime.raw, runtime.call, runtime.emit, runtime.pcall
@@ -23,8 +23,8 @@ function state.get(key, default)
   return or_default(default, call("state.get", key))
 end
 
--- What the function gave, or nil, the text of its error and the error.  A kill doesn't come here: it ends the run, which
--- gives the lock back.
+-- Returns the function's results, or nil, the text of its error and the error.  A kill doesn't come here: it ends the run,
+-- which gives the lock back.
 local function release(name, holder, ok, ...)
   local released, problem = call("state.unlock", name, holder)
   if not released then emit("warn", problem) end

@@ -1,4 +1,4 @@
--- string.split of Luau: loads when a script first asks `string` for something that Lua does not have.
+-- The function string.split of Luau.  Loads when a script first asks `string` for something that Lua does not have.
 
 local runtime = ...
 local raw = runtime.raw

@@ -1,4 +1,4 @@
--- What Luau has in `table` besides Lua's own.  Loads when a script first asks `table` for one of these.
+-- The functions that Luau has in `table` besides Lua's own.  Loads when a script first asks `table` for one of these.
 -- table.freeze makes the very table read-only, as Luau's does.  Lua 5.4 has no such flag, so the contents move to a table
 -- behind it, and a metatable of ours reads from there and refuses writes.  pairs, ipairs, next, #, rawget, rawset, rawlen,
 -- the table functions, json_encode, dump, copy and ops see a frozen table as it was, and getmetatable gives its former
@@ -21,8 +21,8 @@ end
 
 local function refuse_write() error("attempt to modify a readonly table", 2) end
 
--- Whether Lua would let its metatable be replaced; __metatable can stand for any value, so only trying tells.  Guarded:
--- a __gc that was put there since would be armed by it.
+-- Says whether Lua would let the metatable be replaced; __metatable can stand for any value, so only trying tells.  It is
+-- guarded: setting a metatable would arm a __gc that was put there since.
 local function is_open(target, meta)
   return meta == nil or type(meta) == "table" and (pcall(guarded_setmetatable, target, meta))
 end

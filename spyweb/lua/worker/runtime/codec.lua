@@ -1,14 +1,14 @@
--- The msgpack codec of a VM: what a script passes to an op, and what comes back, crosses as one string.  Here is what a VM
--- always needs of it; codes.lua and encode.lua load when they are needed.
+-- Decodes msgpack: what a VM receives from the daemon comes as one packed string.  This is the part of the codec that every
+-- VM needs; codes.lua and encode.lua load when they are needed.
 -- The chunk returns decode(string) -> list, count (the list may have holes, so the count says where it ends).  decode is
--- strict: bytes that can't be right raise an error.
+-- strict: it raises an error on invalid bytes.
 
 local runtime = ...
 local byte, sub = runtime.raw.string.byte, runtime.raw.string.sub
 
 local MAX_DEPTH = 1000          -- of lists and maps
 
-local text, position, depth  -- what is being read; set anew by each decode
+local text, position, depth  -- of the text being read; set anew by each decode
 local get
 
 local function fail(reason) runtime.use("codes").fail(position, reason) end
@@ -36,7 +36,7 @@ local function get_other(code)
   return value
 end
 
--- A short text, or a longer one whose size is in the next byte, or anything else.
+-- Reads a short text, or a longer one whose size is in the next byte, or anything else.
 function get()
   local code, size = byte(text, position), nil
   if not code then fail("cut short") end
@@ -59,7 +59,7 @@ function get()
   return sub(text, start, position - 1)
 end
 
--- The list itself is read like any other, but its length is kept: it may end in nil.
+-- The outermost list is read like any other, but its length is returned: it may end in nil.
 return function(packed)
   text, position, depth = packed, 2, 0
   local code, count = byte(text, 1) or 0, nil

@@ -1,5 +1,5 @@
--- The codes of msgpack that are rare in what a run begins with, for codec.lua.  Loaded when the first one comes: each VM of
--- a request would pay for them.  The chunk returns a table of functions.
+-- Decodes the msgpack codes that are rare in what a run begins with, for codec.lua.  Loads when the first of them comes, so
+-- that the VM of a request does without.  The chunk returns a table of functions.
 
 local runtime = ...
 local error, format, unpack = runtime.raw.error, runtime.raw.string.format, runtime.raw.string.unpack
@@ -26,13 +26,14 @@ local function read_extension(text, position)
   return codes.fail(after, "extension type " .. code)
 end
 
--- What stands after a code: a value, or how many entries a list or map has; where the next one begins; is it a count.
+-- Reads what follows a code: a value, or the number of entries of a list or map; returns it, the next position, and whether
+-- it is such a number.
 function codes.read(code, text, position)
   if code == 0xc7 then return read_extension(text, position) end
   local layout = LAYOUT[code]
   if not layout then codes.fail(position, "code " .. code) end
   local value, after = unpack(layout, text, position)
-  -- An integer that only an unsigned one can hold becomes the nearest float.
+  -- An integer beyond Lua's largest becomes the nearest float.
   if code == 0xcf and value < 0 then value = ((value >> 1) | (value & 1)) * 2.0 end
   return value, after, code >= 0xdc
 end

@@ -1,5 +1,5 @@
--- Makes functions of a script's text.  Loaded whenever there is something to be compiled.
--- The chunk takes the runtime and returns compile(source, chunkname) and load, as a script knows it, in a table.
+-- Compiles the source of a script to functions.  Loads whenever there is something to compile.
+-- The chunk takes the runtime and returns, in a table, compile(source, chunkname) and the `load` that scripts have.
 
 local runtime = ...
 local raw, env = runtime.raw, runtime.env
@@ -9,18 +9,18 @@ local find, format, sub = raw.string.find, raw.string.format, raw.string.sub
 
 local compiler = {}
 
--- Whether anything may have to be closed when a call fails: then the prelude protects the script's call (runtime.closes).
+-- Says whether anything may have to be closed when a call fails: then the prelude protects the script's call (runtime.closes).
 local function look_at(source)
   runtime.closes = runtime.closes or type(source) ~= "string" or find(source, "__close", 1, true) ~= nil
     or find(source, "<%s*close%s*>") ~= nil
 end
 
--- Whether the script seems to define `run` (runtime.has_run): without one, two runs may execute it at a time.
+-- Says whether the script seems to define `run` (runtime.has_run): without one, two runs may execute it at a time.
 local function defines_run(source)
   return (find(source, "function%s+run%s*%(") or find(source, "%f[%w_]run%s*=[^=]")) ~= nil
 end
 
--- A byte order mark and a first line that begins with # are what editors and shells put there.
+-- Blanks a byte order mark and a first line that begins with #, which editors and shells put there.
 function compiler.compile(source, chunkname)
   if sub(source, 1, 3) == "\xef\xbb\xbf" then source = sub(source, 4) end
   if sub(source, 1, 1) == "#" then source = "--" .. source end

@@ -1,5 +1,5 @@
--- A monitor job's procedures: `load` executes its files, `cycle` calls the hooks that the daemon names (lua/hooks.py says
--- how).  Loaded when one is first begun.  The chunk takes the runtime and what procedures share.
+-- The procedures of a monitor job: `load` executes its files, `cycle` calls the hooks that the daemon names (lua/hooks.py
+-- says how).  Loads when one is first begun.  The chunk takes the runtime and what procedures share.
 
 local runtime, shared = ...
 local raw, env, internals = runtime.raw, runtime.env, runtime.internals
@@ -39,19 +39,19 @@ end
 local function list_of(value) return type(value) == "table" and value or {} end
 
 --
--- What each hook is given, and what becomes of what it returns
+-- Each hook: its arguments, and how its result is used
 --
 
--- Each gives: whether it went well, the value, and for a failure its text and a traceback.
+-- Each returns whether the hook succeeded, the value, and for a failure its text and a traceback.
 local call = {}
 
--- Where a function of the script begins.
+-- Returns where a function of the script begins.
 local function place(f)
   local info = runtime.getinfo(f, "S")
   if info.what ~= "C" and info.source ~= OURS then return format("%s:%d", info.short_src, info.linedefined) end
 end
 
--- For an error of what a hook has returned: where it returned is not known any more.
+-- Used for an error in what a hook has returned: where it returned is not known any more.
 local function complain(f, expected, value)
   local at = place(f)
   error(format("%s%s, it returned a %s", at and at .. ": " or "", expected, type(value)), 0)
@@ -96,7 +96,7 @@ function call.filter_item(run, f, items)
   return failures == 0, verdicts, problem, traceback
 end
 
--- What is read of an item that is not in its JSON.
+-- The members of an item that are read but are not in its JSON.
 local function flattened(item)
   local flat, fields, matches = {}, list_of(item.fields), list_of(item.matches)
   for name, value in next, fields do flat[name] = value end
@@ -131,7 +131,7 @@ function call.on_finished(run, f) return ended(attempt(run, f)) end
 -- ctx
 --
 
--- How what is packed is completed when it is read.
+-- Completes packed members of `ctx` when they are read.
 local complete = {}
 
 function complete.last_fetch(fetch)
@@ -144,7 +144,7 @@ function complete.telemetry(telemetry)
   telemetry.map = map
 end
 
--- `packed`: what is read when a script first looks for it, by name.
+-- `packed`: by name, the members that are unpacked when a script first looks them up.
 local function new_ctx(given, packed)
   local worker_id = given.worker_id or 1
   given.worker_id, given.shared = nil, {}
@@ -190,7 +190,7 @@ end
 -- The cycle
 --
 
--- A hook is begun once, whatever ends the run meanwhile.
+-- A hook is begun only once, whatever ends the run meanwhile.
 local function note(run, name)
   if name == "on_success" then run.announced = true
   elseif name == "on_error" then run.announced = false
@@ -228,7 +228,7 @@ local function report(ok, ...)
   return ask(ok and "ok" or "error", ...)
 end
 
--- What the daemon refuses to be told, since it is too much, is the hook's own error.
+-- A result that the daemon refuses because it is too large is the hook's own error.
 local function answered(run, ok, ...)
   local problem = ...
   if ok or type(problem) ~= "string" or problem == OUT_OF_MEMORY then return ok, ... end

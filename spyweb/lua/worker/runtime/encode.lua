@@ -1,6 +1,7 @@
--- The half of the codec that writes: loads when a script first passes or returns more than plain values.
--- The chunk takes the runtime and returns encode(...) -> string, and how many values are in its tables.  It never fails on a value and never runs a script's code:
--- metamethods are not called, and what only Lua has becomes an extension type (wire.Ext).
+-- Encodes Lua values as msgpack.  Loads when a script first passes or returns more than plain values.
+-- The chunk takes the runtime and returns encode(...) -> string, and how many values are in its tables.  It never fails on
+-- a value and never runs a script's code: metamethods are not called, and a value that only Lua has becomes an extension
+-- type (wire.Ext).
 
 local runtime = ...
 local raw, frozen, null, empty_array = runtime.raw, runtime.frozen, runtime.null, runtime.empty_array
@@ -10,11 +11,11 @@ local next, rawget, rawlen, select, setmetatable, type = raw.next, raw.rawget, r
 
 local MAX_DEPTH = 64  -- of tables; wire.Ext.DEEP says where it was cut
 local FOREIGN, CYCLE, DEEP, NULL, EMPTY_ARRAY = 1, 2, 3, 4, 5  -- wire.Ext
--- Of store/collisions.py.
+-- As in store/collisions.py.
 local FREE, FIRST_SIZE, MOST_PROBES, COLLIDE = 512, 1024, 64, "table whose number keys collide"
 local MODULUS = (1 << 61) - 1  -- of Python's hash of a number
 
--- One-byte strings, made when first needed: a lookup costs a fifth of string.char.
+-- One-byte strings, made when first needed: a lookup is cheaper than string.char.
 local BYTE = setmetatable({}, { __index = function(cache, code)
   local made = char(code)
   cache[code] = made
@@ -41,7 +42,7 @@ local function put_number(out, n, value)
   return n + 1
 end
 
--- The n of a table whose keys are exactly 1..n, else nothing.
+-- Returns n for a table whose keys are exactly 1..n, otherwise nothing.
 local function array_length(contents)
   local length = rawlen(contents)
   if length == 0 then return nil end
@@ -72,8 +73,8 @@ local function put_extension(out, n, code, text)
   return n + 1
 end
 
--- Python could not use a list or a dict as a key, so a table there is as foreign as a function.  Nor can it tell true from 1
--- and false from 0: where a table has both, the boolean is what can't cross.
+-- Python could not use a list or a dict as a key, so a table there is as foreign as a function.  Nor does it tell true from
+-- 1 and false from 0: when a table has both, the boolean can't cross.
 local function put_key(out, n, key, contents)
   local kind = type(key)
   if kind == "table" then return put_extension(out, n, FOREIGN, kind) end
@@ -83,7 +84,7 @@ local function put_key(out, n, key, contents)
   return put(out, n, key, 0)
 end
 
--- Python's hash of a number: its remainder, and a float is a whole number that has been shifted around in 61 bits.
+-- Computes Python's hash of a number: its remainder; a float is a whole number that has been shifted around in 61 bits.
 local function hash_of(number)
   if number_type(number) == "integer" then
     return number < 0 and -(-number % MODULUS) or number % MODULUS
@@ -96,7 +97,7 @@ local function hash_of(number)
   return bits < 0 and -hash or hash
 end
 
--- Look for a place for each as CPython's dict does: of so many places two thirds are used, then it grows.
+-- Looks for a place for each as CPython's dict does, which grows once two thirds of its places are used.
 local function collide(contents, size)
   local taken, mask, used = {}, size - 1, size * 2 // 3
   local count, probes = 0, 0
@@ -117,7 +118,7 @@ local function collide(contents, size)
   return probes > MOST_PROBES * used
 end
 
--- What the daemon would be slow to read, since everybody knows Python's hash of a number; of a text nobody does.
+-- Finds tables that the daemon would be slow to read: Python's hash of a number is known to all, that of a text is not.
 local function have_colliding_numbers(contents, count)
   local size = FIRST_SIZE
   while not collide(contents, size) do

@@ -1,5 +1,5 @@
--- How a run ends that did not just succeed: its failure, its hooks, what it deferred.  Loaded when a run first ends so.
--- The chunk takes the runtime and returns a table of functions.
+-- Ends a run that has failed, or has hooks or deferred functions: words the failure, calls the hooks, then what was
+-- deferred.  Loads when a run first ends so.  The chunk takes the runtime and returns a table of functions.
 
 local runtime = ...
 local raw, env, internals = runtime.raw, runtime.env, runtime.internals
@@ -28,7 +28,7 @@ local function label(key)
   return "[" .. brief(key) .. "]"
 end
 
--- Some members of a table, on one line.  Read raw: no metamethod runs.
+-- Shows some members of a table, on one line.  They are read raw: no metamethod runs.
 local function contents(value)
   local shown, more = {}, ""
   for key, item in next, value do
@@ -64,8 +64,8 @@ end
 
 local text_of = ending.text_of
 
--- The text of a failure, and its frames.  Where a tail call of one of ours has taken the script's only frame, nobody knew
--- a position for the text: what the script had called last stands for it.
+-- Sets the text of a failure, and its frames.  When a tail call of one of ours has replaced the script's only frame, the
+-- text has no position: that of what the script called last is shown.
 local function located(run, value, frames)
   local text = text_of(value)
   if frames and frames[1] then return text, frames end
@@ -109,14 +109,14 @@ function ending.failed(run, value, frames)
   run.ended, run.value, run.reason, run.traceback = ERROR, value, text, use("trace").text(known)
 end
 
--- The script has returned what went wrong, and not raised it: what is no table is shown as `tostring` does.
+-- The script has returned its error and not raised it: a value that is no table is shown as `tostring` shows it.
 function ending.returned(run, value)
   run.called = nil
   ending.failed(run, value, nil)
   if type(value) ~= "table" then run.reason = tostring(value) end
 end
 
--- What the script's call has failed of, after closing what it left open in the coroutine that it ended.
+-- Settles the error of the script's call, after closing what it left open in the coroutine that it ended.
 local function settle(run)
   local co, value, frames = run.fallen, run.value, run.frames
   run.fallen = nil
@@ -127,7 +127,7 @@ local function settle(run)
   internals.failed(run, value, frames)
 end
 
--- Each of these is begun once, whatever ends the run meanwhile.
+-- Each hook is begun only once, whatever ends the run meanwhile.
 function ending.farewell(run)
   local ctx = run.ctx
   if run.fallen then settle(run) end
@@ -149,7 +149,7 @@ function ending.farewell(run)
   ending.run_defers(run)
 end
 
--- It ended for lack of memory: of a call that was protected, only what was called is still known.
+-- Words the end for lack of memory: for a protected call, only the function called is still known.
 function ending.starved(run)
   local inner = now.starved and internals.add_frames({}, now.starved) or {}
   local frames = run.fallen and internals.add_frames(inner, run.fallen)
@@ -168,14 +168,14 @@ function ending.worded(text, traceback)
   return sub(text, 1, newline and newline < REASON and newline - 1 or REASON), traceback
 end
 
--- It was made to end: says why and where.
+-- Words the end of a killed run: why, and where it was.
 function ending.killed(run, ended, text, frames)
   run.ended, run.reason, run.traceback = ended, use("trace").position(frames) .. text, use("trace").text(frames)
   run.value = run.reason
   run.may_retry = run.may_retry and ended ~= CANCELLED and ended ~= STOPPED
 end
 
--- No hook may run any more: hence not runtime.emit.
+-- Logs that the hooks took too long.  Not by runtime.emit: no hook may run any more.
 function ending.overran(run, frames)
   internals.emit("error", format("%s: what followed the end of the run (on_error, on_finally, deferred functions) took too long\n%s",
     run.reason, use("trace").text(frames)))

@@ -1,6 +1,6 @@
--- How a run ends that has to, and what is known of where: kills, calls of the script that were not protected, frames.
--- Loaded when a script first fails or is killed, or when another part needs one of these.  The chunk takes the runtime and the
--- internals, and returns what the internals has besides.
+-- Kills a run that must end, goes on after a failed call of the script that was not protected, and collects the frames that
+-- show where.  Loads when a script first fails or is killed, or when another part needs one of these.  The chunk takes the
+-- runtime and the internals, and returns further members of the internals.
 
 local runtime, internals = ...
 local raw, use = runtime.raw, runtime.use
@@ -32,7 +32,7 @@ local function add_frames(lines, co)
 end
 kills.add_frames = add_frames
 
--- Of a failure in the coroutine: behind the frames of those further in that it came through.
+-- Adds the frames of a failure in the coroutine, behind those of the coroutines further in that it came through.
 local function frames_of(run, value, co)
   local trail = run.trail
   local inner = now.killed and run.stopped or trail and rawequal(trail.value, value) and trail
@@ -49,7 +49,7 @@ end
 -- Kills
 --
 
--- Raises what ends the step.  Where it first did is kept: further out only the rest of the chain is to be seen.
+-- Raises the error that ends the step.  Its first position is kept: further out only the rest of the chain can be seen.
 local function stop()
   local run = now.run
   if run and not run.stopped then run.stopped = { co = running(), frames = add_frames({}, running()) } end
@@ -102,12 +102,12 @@ local function fall(run, value)
   return TOLD_SEQUEL, spawn(run, bid_farewell)
 end
 
--- Whether there is memory for `told`: half-way it would be too late to ask for more.
+-- Says whether there is memory for `told`: half-way it would be too late to ask for more.
 function kills.have_room(run)
   return run.rescuing or pcall(use, "ending") and pcall(use, "trace") and (pcall(raw.string.rep, " ", ROOM))
 end
 
--- What came of a step that was killed, or failed for something else than memory.
+-- Returns the result of a step that was killed, or failed for another reason than memory.
 function kills.told(run, ok, value)
   if not ok and run.is_bare then return fall(run, value) end
   if now.killed then return end_killed(run, nil) end
@@ -116,7 +116,7 @@ function kills.told(run, ok, value)
   return ended(run)
 end
 
--- The VM has been given room, to say where there was not enough, or what the step came to.
+-- The VM has been given room, to say where memory ran out, or to return the result of the step.
 function kills.say_where(run)
   if run.untold then
     run.ended, run.untold, run.discard = false, false, true

@@ -1,6 +1,6 @@
--- Runs that need what another run in the same VM is still loading, a file or a module: they wait until it has, or has
--- given up.  Loaded when one first has to.  The chunk takes the runtime and returns a table of functions.
--- They ask again and again: the daemon knows of no load, and a run that sleeps can be killed like any other.
+-- Makes a run wait for a file or module that another run in the same VM is still loading, until that run has loaded it or
+-- given up.  Loads when a run first has to wait.  The chunk takes the runtime and returns a table of functions.
+-- Runs look again and again: the daemon does not know of these loads, and a run that sleeps can be killed like any other.
 
 local runtime = ...
 local now, min = runtime.internals.now, runtime.raw.math.min
@@ -9,13 +9,13 @@ local FIRST, LONGEST = 5, 200       -- milliseconds between two looks
 
 local loads = {}
 
--- Whether `run` waits, perhaps by way of others, for `other`: then `other` must not wait for it.
+-- Says whether `run` waits, perhaps by way of others, for `other`: then `other` must not wait for it.
 local function waits_for(run, other)
   while run and run ~= other do run = run.awaits end
   return run == other
 end
 
--- `loader` gives the run that is at it, if any: each time it may be another.
+-- `loader` returns the run that is loading, if any: each time it may be another.
 function loads.wait(loader)
   local run, ms = now.run, FIRST
   run.awaits = loader()
@@ -26,7 +26,7 @@ function loads.wait(loader)
   run.awaits = nil
 end
 
--- One that has failed has ended: nothing of it executes the script any more.
+-- A run that has failed has ended: it does not execute the script any more.
 local function present_loader() return runtime.loader and runtime.loader.ended == false and runtime.loader end
 
 function loads.wait_for_script() loads.wait(present_loader) end

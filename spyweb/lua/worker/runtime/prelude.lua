@@ -1,13 +1,14 @@
 -- The prelude runs first in a VM, in its real globals: it builds the script's own `_G` (`env`), keeps kills from being
--- swallowed, runs the procedures that BEGIN names, and leaves nothing dangerous behind.
--- Loaded stripped, so that no frame of ours has a line: that is how tracebacks and positions tell ours from the script's.
--- Here is only what every run needs: a Lua endpoint has a VM for each request, and what is in here is half of its price.
--- What is sure to be used with it comes in the same text, in `bundled` (vm.py), since each text has a price of its own.
--- The rest comes when it is first looked up: in `runtime` (runtime.lua), which all of our files are handed; in `internals`
+-- swallowed, runs the procedures that the daemon names, and leaves nothing dangerous behind.
+-- It is loaded stripped, so that no frame of ours has a line: that is how tracebacks and positions tell ours from the
+-- script's.
+-- It holds only what every run needs: a Lua endpoint has a VM for each request, and the prelude is much of its cost.
+-- Files that are sure to be used with it come in the same text, in `bundled` (vm.py), since loading a text has a cost too.
+-- The rest loads when it is first looked up: in `runtime` (runtime.lua), which all of our files are given; in `internals`
 -- (kills.lua), which few need; in the script's globals (globals.lua).
 --
--- What it holds to: an op passes through the script's coroutines and pcalls; a kill passes through everything; nothing
--- that a script yields is taken for an op or a result; what is counted belongs to a run and its chain, never to the VM.
+-- Its rules: an op passes through the script's coroutines and pcalls; a kill passes through everything; nothing that a
+-- script yields is taken for an op or a result; what is counted belongs to a run and its chain, never to the VM.
 
 local host, main_count, coroutine_count, is_fleeting = ...
 local TIDY_KB, TIDY_GROWTH = 256, 1.1                           -- KB; when a VM's garbage is collected after a run
@@ -20,8 +21,8 @@ local TOLD_OP, TOLD_END, TOLD_STARVED = 0, 1, 3                 -- what a step t
 local collect, load, next, pcall, rawequal, rawget = collectgarbage, load, next, pcall, rawequal, rawget
 local setmetatable, xpcall, resume = setmetatable, xpcall, coroutine.resume
 
--- What our own parts see: Lua's globals, without what nobody may have.  lupa looks up the global `debug` unprotected
--- whenever it calls Lua: it must be there, and no table.
+-- The globals of our own parts: Lua's, without those that nobody may have.  lupa looks up the global `debug` unprotected
+-- whenever it calls Lua: it must be there, and must not be a table.
 local raw, sethook, getinfo, registered = _G, debug.sethook, debug.getinfo, package.loaded
 local set_type_metatable = debug.setmetatable
 raw._G, raw.dofile, raw.io, raw.loadfile, raw.package, raw.print, raw.python, raw.require, raw.warn = nil
@@ -107,7 +108,7 @@ local function traced(run, f, ...)
   return restore(0, xpcall(f, note_frames, ...))
 end
 
--- Where it was memory, only notes that: there may be none to say more with.
+-- Words a failure; when memory ran out it only notes that, since there may be none for more.
 local function failed(run, value, frames)
   if value ~= OUT_OF_MEMORY then return use("ending").failed(run, value, frames) end
   run.ended = MEMORY
@@ -142,7 +143,7 @@ local function begin(id, name, arguments)
   local procedure = file and use(file)[name] or use("procedures")(name) or raw.error("there is no procedure " .. name, 0)
   local run = {
     id = id, procedure = procedure, arguments = arguments, defers = {}, deferred = 0, ended = false, is_bare = false,
-    -- room for what comes, at once: a table that grows to this size by itself takes longer
+    -- all fields at once: a table that grows to this size by itself takes longer
     co = nil, depth = nil, is_to_start = nil, called = nil, ctx = nil, announced = nil, finished = nil, packed = nil,
     reason = nil, traceback = nil,
   }
@@ -150,7 +151,7 @@ local function begin(id, name, arguments)
   return spawn(run, body)
 end
 
--- What thousands of idle VMs hold on to adds up; a large one is left to Lua's own pace.
+-- The garbage of thousands of idle VMs adds up; a large VM is left to Lua's own pace.
 local function tidy_up()
   if is_fleeting then return end
   local used = collect("count")
@@ -171,7 +172,8 @@ local function ended(run)
   return TOLD_END, run.ended, reason, traceback, run.packed, run.discard or false, scalar
 end
 
--- Nothing is loaded where there may be no memory for it: what a step came to is then told once there is.
+-- Returns the result of a step.  Nothing is loaded when there may be no memory for it: the result is then returned once
+-- there is.
 local function told(run, ok, first, ...)
   run.depth, now.depth = now.depth, 0
   if now.killed or not (ok or run.rescuing or first == OUT_OF_MEMORY) then
@@ -198,7 +200,7 @@ local function step(id, ...)
   if not run.is_to_start then return told(run, resume(run.co, ...)) end
   if run.ended == MEMORY then
     if not run.rescuing then return use("kills").say_where(run) end
-    now.last_ended = nil                -- it holds what it could not get enough of
+    now.last_ended = nil                -- it holds much of the memory
     collect()
   end
   run.is_to_start = false
@@ -209,7 +211,7 @@ end
 -- The VM
 --
 
--- The first is the script; its further files are kept behind it.  Without a name it is bytecode, of the worker's own.
+-- Compiles a file: the first is the script, further ones are kept after it.  Without a name it is the worker's own bytecode.
 local function compile(source, name)
   local f, message
   if name then
@@ -223,11 +225,11 @@ local function compile(source, name)
   else
     runtime.script = f or false
   end
-  tidy_up()                         -- a fifth of what there is by now was needed only once
+  tidy_up()                         -- much of what there is by now was needed only once
   return message
 end
 
--- Closing a VM holds the lock that all threads of the worker share, so what is large goes before, in here.
+-- Closing a VM holds the lock that all threads of the worker share, so large values are freed before, in here.
 local function empty()
   for key in next, env do env[key] = nil end
   setmetatable(env, nil)
@@ -239,7 +241,7 @@ local function empty()
   collect()
 end
 
--- What is rarely asked for.
+-- What the worker rarely asks for.
 local function control(what, ...)
   if what == "kill" then return use("kills").kill(...) end
   if what == "empty" then return empty() end
@@ -248,7 +250,7 @@ end
 
 local string_meta = raw.getmetatable("")
 
--- What is looked up and not there yet: a global of the script, or what one of our own files has.
+-- Finds a name that is not there yet: a global of the script, or a member that one of our own files defines.
 local GLOBALS = {
   __index = function(_, name) return use("globals").get(name) end,
   __newindex = function(_, name, value) return use("globals").set(name, value) end,
@@ -269,7 +271,7 @@ runtime = setmetatable({
   script = false, more = false, closes = false, has_run = false, loader = false, whole = false,
 }, RUNTIME)
 
--- A text's methods are those of `string`, as it came.
+-- The methods of strings are those of the original `string`.
 function string_meta.__index(_, name)
   string_meta.__index = use("standard").string
   return string_meta.__index[name]

@@ -1,5 +1,5 @@
--- The procedures that script jobs and endpoints don't need, by the file that has them, and what those files share.
--- Loaded when a BEGIN first names one.  The chunk takes the runtime and returns find(name) -> procedure or nil.
+-- Finds the procedures that script jobs and endpoints don't need, and holds the functions that their files share.
+-- Loads when the daemon first names one.  The chunk takes the runtime and returns find(name) -> procedure or nil.
 
 local runtime = ...
 local raise, type = runtime.raw.error, runtime.raw.type
@@ -23,7 +23,7 @@ local function after(run, ok, value)
   return ok, value, traceback
 end
 
--- Calls f, then what it has deferred.  Gives true and its first result; or false, the error's text and a traceback.
+-- Calls f, then what it has deferred.  Returns true and its first result; or false, the error's text and a traceback.
 function shared.attempt(run, f, ...)
   return after(run, traced(run, f, ...))
 end
@@ -32,14 +32,14 @@ function shared.fail(run, text, traceback)
   run.ended, run.value, run.reason, run.traceback, run.ctx = 1, text, text, traceback, nil
 end
 
--- The files of the VM, in order.
+-- Executes the files of the VM, in order.
 function shared.execute(...)
   runtime.script(...)
   local more = runtime.more or {}
   for i = 1, #more do more[i](...) end
 end
 
--- From now on no hook follows, whatever ends the run: only what is deferred.
+-- From now on no hook follows, whatever ends the run: only deferred functions.
 function shared.without_hooks(run, ctx)
   run.ctx, run.announced, run.finished = ctx, false, true
 end

@@ -1,5 +1,5 @@
--- What a handler of requests returned, where that is more than a text.  Loaded when one first does: for a text it would be
--- a twentieth of what a request costs.  The chunk takes the runtime.
+-- Reads the response that a request handler has returned, when that is not just a text.  Loads when it first is not, so that
+-- a text costs less.  The chunk takes the runtime.
 
 local runtime = ...
 local raw = runtime.raw
@@ -45,7 +45,7 @@ end
 
 local response = {}
 
--- Status, headers and body.
+-- Returns status, headers and body.
 function response.of(value)
   if type(value) ~= "table" then
     error(format("a handler must return text, a table with status, body and headers, or nothing; it returned a %s",

@@ -1,5 +1,5 @@
--- What a BEGIN may name: procedures, of which `run` is a script job's run, with its hooks and what it deferred, and
--- `trigger` the same for a change of state (trigger.lua).
+-- Runs the procedures that the daemon names: `run` is a script job's run, with its hooks and what it deferred, `trigger` the
+-- same for a change of state (trigger.lua).
 -- The chunk takes the runtime and returns the procedures, by name.
 
 local runtime = ...
@@ -13,8 +13,8 @@ local RESULT = 65536                -- wire.RESULT: a larger table is not shown
 local TEXT = RESULT - 16            -- of a text so much is shown: what packing adds has room
 local SUCCESS = 0                   -- wire.Ended
 
--- What BEGIN may name.  A procedure runs in the run's coroutine and leaves in the run how it ended; where it sets
--- run.ctx, hooks and deferred functions follow.  And `defer`, as a script knows it.
+-- The procedures.  Each runs in the run's coroutine and sets in the run how it ended; when it sets run.ctx, hooks and
+-- deferred functions follow.  The table also holds the `defer` of scripts.
 local procedures = {}
 
 function procedures.defer(f)
@@ -27,7 +27,7 @@ function procedures.defer(f)
   run.defers[#run.defers + 1] = f
 end
 
--- The result for people, packed.  A single scalar is left to the worker to pack: then a VM may never load the encoder.
+-- Sets the result as people are shown it, packed.  A single scalar is packed by the worker: a VM may never need the encoder.
 local function show(run, ...)
   local count, first = select("#", ...), ...
   if count == 1 and type(first) ~= "table" and type(first) ~= "function" and type(first) ~= "thread" then
@@ -85,8 +85,8 @@ local function script(ctx)
   return after_chunk(ctx, load_chunk(ctx))
 end
 
--- With no protection: then a failure ends the coroutine, whose stack shows where, whatever the failure is.
--- Only where nothing has to be closed (__close): on the way out of a dead coroutine that could not call an op.
+-- Calls without protection: then a failure ends the coroutine, whose stack shows where, whatever the failure is.
+-- Only when nothing has to be closed (__close): in a dead coroutine that could not call an op.
 local function attempt(run, f, ...)
   if runtime.closes then return traced(run, f, ...) end
   run.is_bare = true
@@ -105,7 +105,7 @@ end
 
 local react                         -- of trigger.lua, once it is loaded
 
--- `conditions`: the names of functions of which one must let it run, if there are any.
+-- `conditions`: the names of functions, one of which must let it run, if there are any.
 function procedures.trigger(run, ctx, may_retry, event, conditions)
   react = react or runtime.part("trigger")(runtime, { script = script, load = load_chunk, is_loaded = function() return is_loaded end })
   if ctx.trigger.type == "retry" then ctx.trigger.event = event else ctx.trigger = event end

@@ -1,5 +1,5 @@
--- What most of our files need of each other, in the table `runtime`: ops, log lines, functions that load when called.  It
--- loads when one of these is first looked up there; a VM for a single request may never need it.
+-- Defines what most of our files share, in the table `runtime`: ops, log lines, functions that load when called.  It loads
+-- when one of these is first looked up there; a VM for a single request may never need it.
 -- It puts its own functions into `runtime`, and returns find(name) -> what another file defines.
 
 local runtime, internals = ...
@@ -13,7 +13,7 @@ local LOG_LINE = 16384                                          -- bytes, wire.L
 local PLAIN, PACKED, RAISE = 0, 1, 2                            -- wire.Form
 local EMIT, CLOCK, SEED = 1, 2, 3                               -- what the worker is called for
 
--- A function of another file, which is loaded when it is first called, even if a script has kept it in a local before.
+-- Returns a function of another file, which loads when it is first called, even if a script keeps the function in a local.
 function runtime.lazy(file, name)
   return function(...) return use(file)[name](...) end
 end
@@ -57,14 +57,14 @@ local function call(name, ...)
 end
 runtime.call = call
 
--- The names stay one text: a table of them would be a tenth of a small VM.
+-- The names stay one text: a table of them would take memory in every VM.
 function runtime.has_op(name) return find(runtime.ops, "\n" .. name .. "\n", 1, true) ~= nil end
 
 function runtime.op(name)
   return function(...) return call(name, ...) end
 end
 
--- One line to the daemon's log.  Waits while too many are under way; a kill ends the wait, hence the hook.
+-- Sends one line to the daemon's log.  Waits while too many are under way; a kill ends the wait, hence the hook.
 function runtime.emit(level, text)
   if #text > LOG_LINE then text = format("%s... (%d bytes cut)", sub(text, 1, LOG_LINE), #text - LOG_LINE) end
   if host(EMIT, level, text) ~= 0 then internals.hook() end
@@ -74,7 +74,7 @@ end
 function runtime.compile(source, chunkname) return runtime.part("compile")(runtime).compile(source, chunkname) end
 
 --
--- What other files define, found in `runtime` when it is first looked up there
+-- Members of `runtime` that other files define, found when they are first looked up
 --
 
 local FILES = {

@@ -1,5 +1,5 @@
--- The procedure `request`: what a Lua endpoint answers to one HTTP request (lua/procedures.py says how).  Loaded when one
--- is first begun, which is once in a VM: it needs no more of our files than that for a text.  The chunk takes the runtime.
+-- The procedure `request`: answers one HTTP request of a Lua endpoint (lua/procedures.py says how).  Loads when one is first
+-- begun, which is once in a VM: for a text it needs no more of our files than that.  The chunk takes the runtime.
 
 local runtime, internals = ...
 local raw, env = runtime.raw, runtime.env
@@ -12,7 +12,7 @@ local server = {}
 
 local function tables() return { get = {}, post = {}, put = {}, patch = {}, delete = {}, all = {} } end
 
--- The tables that handlers are put in.
+-- Makes the tables that handlers are put in.
 function server.add_routes()
   for name, of_method in raw.next, tables() do rawset(env, name, of_method) end
   rawset(env, "public", tables())
@@ -40,13 +40,13 @@ local function serve(request)
   return runtime.use("response").of(value)
 end
 
--- Whoever waits for the answer need not wait for what it deferred.
+-- The client that waits for the answer need not wait for what the handler deferred.
 local function fail(run, value)
   internals.failed(run, value, run.frames)
   if run.defers[1] and value ~= "not enough memory" then internals.traced(run, runtime.call, "_respond") end
 end
 
--- By an op: it is large, or has headers, or something follows that need not be waited for.  Gives whether it was sent.
+-- Answers by an op: the answer is large, or has headers, or deferred functions follow.  Returns whether it was sent.
 local function respond(run, status, headers, body)
   local sent, problem = internals.traced(run, runtime.call, "_respond", status, headers or nil, body)
   if not sent then
@@ -67,13 +67,13 @@ local function conclude(run, ok, status, headers, body)
   run.ended, run.reason, run.traceback, run.ctx = 0, "", "", nil
 end
 
--- The names of its headers are in lower case; looked up they may be in any.
+-- The names of the request's headers are in lower case; a lookup may use any case.
 local HEADERS = {
   __metatable = false,
   __index = function(...) return runtime.use("headers").find(...) end,
 }
 
--- What it defers may call ops; no hook follows, whatever ends it.
+-- Deferred functions may call ops; no hook follows, whatever ends the run.
 function server.request(run, request)
   run.is_patient, run.ctx, run.announced, run.finished = true, {}, false, true
   server.add_routes()

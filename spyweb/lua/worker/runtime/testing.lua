@@ -1,6 +1,6 @@
--- The procedures `tests` and `test`: the test functions of a VM's files, and one of them called (lua/procedures.py says
--- how).  Loaded when one is first begun.  The chunk takes the runtime and what procedures share.
--- Time: where it is virtual, a sleep that the daemon answers at once moves os.time, os.date and os.clock on by as much.
+-- The procedures `tests` and `test`: list the test functions of a VM's files, and call one of them (lua/procedures.py says
+-- how).  Loads when one is first begun.  The chunk takes the runtime and what procedures share.
+-- When time is virtual, a sleep that the daemon answers at once moves os.time, os.date and os.clock on by as much.
 
 local runtime, shared = ...
 local raw, env, internals, frozen = runtime.raw, runtime.env, runtime.internals, runtime.frozen
@@ -20,7 +20,7 @@ local MAX_DEPTH = 100               -- of tables that are compared
 
 local compare
 
--- Where two tables differ, as the keys that lead there; nil where they don't.
+-- Returns where two tables differ, as the keys that lead there; nil when they don't.
 local function compare_contents(left, right, path, compared)
   for key, value in next, left do
     path[#path + 1] = key
@@ -78,7 +78,7 @@ local function at(value, path)
   return value
 end
 
--- The values whole where the first line could not show them.
+-- Shows the values whole when the first line could not.
 local function details(left, right)
   local are_plain = type(left) ~= "table" and type(right) ~= "table"
   if are_plain and #dump(left) <= SHORT and #dump(right) <= SHORT then return "" end
@@ -133,7 +133,7 @@ local function furnish(options)
   for name, value in next, options.globals or {} do env[name] = value end
 end
 
--- The reason of a run is one line: what an assertion says besides goes where the traceback does.
+-- The reason of a run is one line: the rest of an assertion's text goes before the traceback.
 local function fail_test(run, text, traceback)
   shared.fail(run, text, find(text, "\n", 1, true) and format("%s\n%s", text, traceback) or traceback)
 end

@@ -1,6 +1,6 @@
--- Where in the script something happened: positions for errors, and tracebacks.  Loaded at the first failure.
--- The chunk takes the runtime and returns a table of functions.  What is shown is the script's own frames only: frames of C,
--- and of our own chunks, which are stripped and have no lines, are left out.
+-- Finds where in the script something happened: positions for errors, and tracebacks.  Loads at the first failure.
+-- The chunk takes the runtime and returns a table of functions.  Only the script's own frames are shown: frames of C, and of
+-- our own chunks, which are stripped and have no lines, are left out.
 
 local runtime = ...
 local raw, env, getinfo = runtime.raw, runtime.env, runtime.getinfo
@@ -13,7 +13,7 @@ local MAX_LEVELS = 500              -- looked at for a position: 150 nested call
 
 local trace = {}
 
--- The level, for `error` in the function that asks, of the nearest frame of the script; 0 where there is none.
+-- Returns the level, for `error` in the calling function, of the nearest frame of the script; 0 when there is none.
 function trace.level()
   for level = 3, MAX_LEVELS do
     local info = getinfo(level, "S")
@@ -55,7 +55,7 @@ function trace.add(lines, co)
   return lines
 end
 
--- In the place of frames that are gone: where the function begins that was called.  A file ends with what it returns.
+-- Stands for frames that are gone: shows where the called function begins, or the last line of a file.
 function trace.definition(f)
   local info = type(f) == "function" and getinfo(f, "SL")
   if not info or info.what == "C" or info.source == OURS then return nil end
@@ -69,12 +69,12 @@ function trace.definition(f)
   return { format("\t%s:%d: in %s, which begins there", info.short_src, info.linedefined, name) }
 end
 
--- The frames as people read them.
+-- Returns the frames as text for people.
 function trace.text(lines)
   return lines and lines[1] and "stack traceback:\n" .. concat(lines, "\n") or ""
 end
 
--- "file:line: " of the innermost frame.
+-- Returns "file:line: " of the innermost frame.
 function trace.position(lines)
   return lines and lines[1] and match(lines[1], "^\t(.-: )in ") or ""
 end

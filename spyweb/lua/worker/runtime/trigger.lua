@@ -1,4 +1,4 @@
--- What a run does that a change of state has started: its conditions, then its handler.  Loaded when one first is.
+-- Runs a script for a change of state: first its conditions, then its handler.  Loads when such a run first begins.
 -- The chunk takes the runtime and what run.lua knows of the script's chunk, and returns react(run, event, conditions).
 
 local runtime, chunk = ...
@@ -12,7 +12,7 @@ local function find(name)
   return type(f) == "function" and f
 end
 
--- The condition that said no, where all did.  Nothing but false is a no: nil lets it run.
+-- Returns a condition that said no, if all did.  Only false is a no: nil lets it run.
 local function refusal(conditions, event, ctx)
   local name
   for i = 1, #conditions do
@@ -23,7 +23,7 @@ local function refusal(conditions, event, ctx)
   return name
 end
 
--- No hook follows: it is as if it had not begun.  What the conditions have deferred still runs.
+-- Skips the run: no hook follows, as if it had not begun.  What the conditions have deferred still runs.
 local function decline(run, name)
   run.declined, run.announced, run.finished = true, false, true
   run.ended, run.reason, run.traceback = SKIPPED, format("%s returned false", name), ""
