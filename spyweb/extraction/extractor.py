@@ -11,16 +11,16 @@ from asyncio import Future, TaskGroup, get_running_loop
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 import structlog
 
 from spyweb.clock import Clock
 from spyweb.errors import ExtractionError
 from spyweb.extraction import wire
-from spyweb.extraction.page import Extracted, Page
-from spyweb.extraction.process import ExtractionRequest, ExtractorProcess
+from spyweb.extraction.process import ExtractionRequest, ExtractorProcess, Items
 from spyweb.extraction.wire import Check, Extract, plain
-from spyweb.model import JobId
+from spyweb.model import Field, JobId
 
 log = structlog.get_logger()
 
@@ -29,6 +29,18 @@ SPARE = 1  # beyond those that are busy with slow pages: a selector is checked w
 MOST = 4  # pages at work
 MOST_OF_ONE = MOST // 2  # of one job
 LIMIT = 10.0  # seconds for one page: 10 MB take 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page's body as it came, and which items and fields are wanted of it."""
+
+    job: JobId  # which jobs take turns by
+    body: bytes
+    content_type: str | None  # the header, as it came
+    url: str  # where it came from in the end: relative links are resolved against it
+    selector: str  # finds the items
+    fields: tuple[Field, ...]
 
 
 @asynccontextmanager
@@ -109,7 +121,7 @@ class Extractor:
         self._queue = ExtractionQueue()
         self._is_closed = False
 
-    async def extract(self, page: Page) -> Extracted:
+    async def extract(self, page: Page) -> Items:
         """Raise ExtractionError: a selector is wrong, or this page took too long, too much memory, or a process."""
         answer = await self._run(
             Extract(
@@ -141,10 +153,10 @@ class Extractor:
 
     async def _run(
         self, ask: Extract | Check, body: bytes = b"", job: JobId | None = None, names: tuple[str, ...] = ()
-    ) -> Extracted | str:
+    ) -> Items | str:
         if self._is_closed:
             raise ExtractionError("the extractor is closed")
-        answer: Future[Extracted | str] = get_running_loop().create_future()
+        answer: Future[Items | str] = get_running_loop().create_future()
         head = wire.frame(ask)
         self._queue.add(
             ExtractionRequest(job=job, selector=ask.selector, head=head, body=body, names=names, answer=answer)

@@ -19,7 +19,6 @@ from spyweb.clock import Clock
 from spyweb.confined.child import bare_environment, describe_exit
 from spyweb.errors import ExtractionError
 from spyweb.extraction import wire
-from spyweb.extraction.page import Extracted
 from spyweb.extraction.wire import Done, ExtractorReady, Rows
 from spyweb.logs.child import ChildOutput
 from spyweb.model import MIB, JobId
@@ -38,6 +37,9 @@ ANSWERS = 4  # that are heard in one turn: each holds up to some 500 items
 MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "16777216", "MALLOC_MMAP_THRESHOLD_": "4194304"}
 
 
+Items = list[dict[str, str]]  # in the order of the page; every field is in each, "" where nothing matched
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class ExtractionRequest:
     """A page to be taken apart, or a selector to be checked, and the answer to come."""
@@ -47,14 +49,14 @@ class ExtractionRequest:
     head: bytes
     body: bytes
     names: tuple[str, ...]  # of the fields
-    items: list[dict[str, str]] = field(default_factory=list)
-    answer: Future[Extracted | str]  # a text is what is wrong with it; cancelled: nobody waits any more
+    items: Items = field(default_factory=list)
+    answer: Future[Items | str]  # a text is what is wrong with it; cancelled: nobody waits any more
 
     @property
     def task(self) -> str:
         return "checking a selector" if self.job is None else "taking the page apart"
 
-    def settle(self, answer: Extracted | str) -> None:
+    def settle(self, answer: Items | str) -> None:
         if not self.answer.done():
             self.answer.set_result(answer)
 
@@ -269,7 +271,7 @@ class ExtractorProcess(asyncio.Protocol):
                 request.items += [dict(zip(request.names, row, strict=True)) for row in rows]
             case Done(problem, is_spent):
                 request, self.request = self._request_in_hand(), None
-                request.settle(Extracted(tuple(request.items)) if problem is None else problem)
+                request.settle(request.items if problem is None else problem)
                 if is_spent:
                     self.stop()
                     self._on_missing()

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import cast
 
 from spyweb.errors import FetchError
-from spyweb.extraction.extractor import Extractor
-from spyweb.extraction.page import Extracted, Page
+from spyweb.extraction.extractor import Extractor, Page
 from spyweb.lua import wire
 from spyweb.lua.hooks import HOOK_NAMES, LOAD, UNLOADED, bit_of
 from spyweb.lua.session import Code, Host, Request
@@ -81,12 +80,12 @@ class FakeExtractor(Extractor):
     error: Exception | None = None
     pages: list[Page] = field(default_factory=list)
 
-    async def extract(self, page: Page) -> Extracted:
+    async def extract(self, page: Page) -> list[dict[str, str]]:
         self.story.append("extract")
         self.pages.append(page)
         if self.error:
             raise self.error
-        return Extracted(items=tuple(dict(item) for item in self.items.get(page.url, self.otherwise)))
+        return [dict(item) for item in self.items.get(page.url, self.otherwise)]
 
     async def find_selector_problem(self, selector: str, *, of_field: bool = False) -> str | None:
         return None

@@ -13,8 +13,7 @@ import uvloop
 
 from spyweb.clock import RealClock
 from spyweb.errors import ExtractionError
-from spyweb.extraction.extractor import MOST, Extractor, open_extractor
-from spyweb.extraction.page import Page
+from spyweb.extraction.extractor import MOST, Extractor, Page, open_extractor
 from spyweb.model import Field, JobId
 
 LIMIT = 1.0
@@ -55,7 +54,7 @@ async def patient() -> AsyncIterator[Extractor]:
 
 
 async def texts(extractor: Extractor, wanted: Page | None = None) -> list[str]:
-    return [item["text"] for item in (await extractor.extract(wanted or page())).items]
+    return [item["text"] for item in await extractor.extract(wanted or page())]
 
 
 def pids(extractor: Extractor) -> list[int]:
@@ -99,7 +98,7 @@ async def test_fields_come_under_their_names(extractor: Extractor) -> None:
 
     found = await extractor.extract(page(b"<div><h2>T</h2><a href=x>l</a></div><div>", "div", fields))
 
-    assert found.items == ({"link": "http://h.example/x", "title": "T"}, {"link": "", "title": ""})
+    assert found == [{"link": "http://h.example/x", "title": "T"}, {"link": "", "title": ""}]
 
 
 async def test_the_order_of_the_answers_is_that_of_the_pages(extractor: Extractor) -> None:
@@ -156,7 +155,7 @@ async def test_a_page_of_10_mb_does_not_hold_up_the_loop(patient: Extractor) -> 
         await asyncio.sleep(0.001)
         turns += 1
 
-    assert len((await extraction).items) == 10_485_760 // len(item)
+    assert len(await extraction) == 10_485_760 // len(item)
     assert turns > 10, "the loop goes on while another process parses"
 
 
@@ -173,7 +172,7 @@ async def test_a_page_of_10_mb_does_not_hold_up_the_loop(patient: Extractor) -> 
     ],
 )
 async def test_pages_of_strange_shapes(patient: Extractor, body: bytes, selector: str, count: int) -> None:
-    assert len((await patient.extract(page(body, selector, fields=()))).items) == count
+    assert len(await patient.extract(page(body, selector, fields=()))) == count
 
 
 async def test_items_inside_items_do_not_multiply_without_end(patient: Extractor) -> None:

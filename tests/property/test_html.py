@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from spyweb.clock import RealClock
 from spyweb.errors import ExtractionError
-from spyweb.extraction.extractor import Extractor, open_extractor
-from spyweb.extraction.page import Page
+from spyweb.extraction.extractor import Extractor, Page, open_extractor
 from spyweb.model import Field, JobId
 
 FEW = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -67,12 +66,12 @@ def extractor(loop: AbstractEventLoop) -> Iterator[Extractor]:
     loop.run_until_complete(opened.__aexit__(None, None, None))
 
 
-def ask(loop: AbstractEventLoop, extractor: Extractor, page: Page) -> tuple[tuple[dict[str, str], ...], str | None]:
+def ask(loop: AbstractEventLoop, extractor: Extractor, page: Page) -> tuple[list[dict[str, str]], str | None]:
     """The items, or what the problem is."""
     try:
-        return loop.run_until_complete(extractor.extract(page)).items, None
+        return loop.run_until_complete(extractor.extract(page)), None
     except ExtractionError as error:
-        return (), str(error)
+        return [], str(error)
 
 
 @given(

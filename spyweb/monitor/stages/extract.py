@@ -9,7 +9,7 @@ from functools import partial
 
 from spyweb.cooperative import Steps, run_in_slices
 from spyweb.errors import ExtractionError
-from spyweb.extraction.page import Page
+from spyweb.extraction.extractor import Page
 from spyweb.monitor.context import CycleContext, CycleFailed, Skipped, in_one_step
 from spyweb.monitor.hooks import NOTHING, HookFailed
 from spyweb.monitor.rules.exchange import FetchResponse, response_to_lua
@@ -42,7 +42,7 @@ async def _extract_by_selectors(context: CycleContext, response: FetchResponse) 
             extracted = await context.services.extractor.extract(_page(context, response))
     except ExtractionError as error:
         raise CycleFailed(str(error)) from error
-    return [Item(fields) for fields in extracted.items]
+    return [Item(fields) for fields in extracted]
 
 
 def _page(context: CycleContext, response: FetchResponse) -> Page:

@@ -8,8 +8,7 @@ from collections import Counter
 import pytest
 
 from spyweb.extraction.extractor import ExtractionQueue
-from spyweb.extraction.page import Extracted
-from spyweb.extraction.process import ExtractionRequest
+from spyweb.extraction.process import ExtractionRequest, Items
 from spyweb.model import JobId
 
 NOBODY: Counter[JobId] = Counter()
@@ -21,7 +20,7 @@ def line() -> ExtractionQueue:
 
 
 def make_request(job: str | None, name: str) -> ExtractionRequest:
-    answer: Future[Extracted | str] = get_running_loop().create_future()
+    answer: Future[Items | str] = get_running_loop().create_future()
     return ExtractionRequest(
         job=JobId(job) if job else None, selector=name, head=b"", body=b"", names=(), answer=answer
     )

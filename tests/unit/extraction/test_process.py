@@ -7,8 +7,7 @@ import pytest
 
 from spyweb.errors import ExtractionError
 from spyweb.extraction import process
-from spyweb.extraction.page import Extracted
-from spyweb.extraction.process import CHUNK, CHUNKS, SLOW, START_LIMIT, ExtractionRequest, ExtractorProcess
+from spyweb.extraction.process import CHUNK, CHUNKS, SLOW, START_LIMIT, ExtractionRequest, ExtractorProcess, Items
 from spyweb.extraction.wire import Done, ExtractorReady, Rows, frame
 from spyweb.model import JobId
 from tests.fakes.clock import FakeClock
@@ -44,7 +43,7 @@ class Story:
 
 
 def make_request(job: JobId | None, body: bytes) -> ExtractionRequest:
-    answer: Future[Extracted | str] = get_running_loop().create_future()
+    answer: Future[Items | str] = get_running_loop().create_future()
     return ExtractionRequest(job=job, selector="p > b", head=b"head", body=body, names=("a",), answer=answer)
 
 
@@ -82,7 +81,7 @@ async def test_an_answer_comes_in_parts_and_leaves_it_idle(ready: Stage) -> None
     request = ready.give()
     ready.hear(Rows([["1"], ["2"]]), Rows([["3"]]), Done())
 
-    assert await request.answer == Extracted(({"a": "1"}, {"a": "2"}, {"a": "3"}))
+    assert await request.answer == [{"a": "1"}, {"a": "2"}, {"a": "3"}]
     assert ready.story.told == ["idle", "idle"]
 
 
@@ -171,8 +170,7 @@ async def test_a_large_result_is_heard_in_several_turns(ready: Stage) -> None:
     assert ready.story.told[-1] == "pause"
     assert not request.answer.done()
 
-    assert isinstance(answer := await request.answer, Extracted)
-    assert len(answer.items) == 10
+    assert len(await request.answer) == 10
     assert ready.story.told[-1] == "idle"
 
 
