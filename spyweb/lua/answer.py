@@ -72,10 +72,10 @@ def pack(values: Sequence[object]) -> bytes:
     try:
         return wire.pack(values)
     except (OverflowError, UnicodeEncodeError):
-        return wire.pack(_plainly(values, count(1)))
+        return wire.pack(_as_packable(values, count(1)))
 
 
-def _plainly(value: object, counted: Iterator[int]) -> object:
+def _as_packable(value: object, counted: Iterator[int]) -> object:
     if next(counted) > WALKED:
         raise OpError(f"an answer with text that is not UTF-8 has more than {WALKED} values")
     match value:
@@ -86,9 +86,9 @@ def _plainly(value: object, counted: Iterator[int]) -> object:
         case str():
             return value if value.isascii() else as_bytes(value)
         case Mapping():
-            return {_plainly(key, counted): _plainly(item, counted) for key, item in value.items()}
+            return {_as_packable(key, counted): _as_packable(item, counted) for key, item in value.items()}
         case list() | tuple():
-            return [_plainly(item, counted) for item in value]
+            return [_as_packable(item, counted) for item in value]
         case _:
             return value
 

@@ -190,8 +190,8 @@ def _size_in(header: memoryview, most: int) -> int:
 class SocketWriter:
     """Writes to one of the sockets; what is written before it is open is kept until then."""
 
-    def __init__(self, hear: SmallStream | BulkStream) -> None:
-        self._hear = hear
+    def __init__(self, protocol: SmallStream | BulkStream) -> None:
+        self._protocol = protocol
         self._waiting: list[bytes] = []
         self._transport: Transport | None = None
         self.write: Callable[[bytes], None] = self._waiting.append
@@ -199,14 +199,14 @@ class SocketWriter:
     async def open(self, sock: socket) -> None:
         """Take over a connected socket."""
         sock.setblocking(False)
-        transport, _ = await asyncio.get_running_loop().create_connection(lambda: self._hear, sock=sock)
+        transport, _ = await asyncio.get_running_loop().create_connection(lambda: self._protocol, sock=sock)
         self._transport = transport
         transport.write(b"".join(self._waiting))
         self.write = partial(_write, transport)
 
     def close(self) -> None:
         self.write = _ignore
-        self._hear.drop()
+        self._protocol.drop()
         if self._transport is not None:
             self._transport.abort()
 
@@ -224,12 +224,12 @@ class WorkerConnection:
 
     async def open(self, small: socket, bulk: socket) -> None:
         """Take over both sockets; they are closed even if this fails."""
-        with ExitStack() as if_not:
-            if_not.callback(bulk.close)
-            if_not.callback(small.close)
+        with ExitStack() as on_failure:
+            on_failure.callback(bulk.close)
+            on_failure.callback(small.close)
             await self._small.open(small)
             await self._bulk.open(bulk)
-            if_not.pop_all()
+            on_failure.pop_all()
 
     def send(self, message: Message) -> None:
         outbox = self._outbox

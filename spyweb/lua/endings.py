@@ -35,7 +35,7 @@ _ENDED_FOR = {
     Why.MEMORY: Ended.MEMORY,
 }
 
-_EXCUSES = {
+_REASONS = {
     Why.CPU: "over its CPU limit",
     Why.TIMEOUT: "over its timeout",
     Why.CANCELLED: "cancelled",
@@ -65,13 +65,13 @@ def failed(reason: str) -> Ending:
 def never_begun(why: Why) -> Ending:
     """Return the ending of a run that was told to end before it could begin."""
     outcome, failure = _OUTCOMES[_ENDED_FOR[why]]
-    return Ending(outcome=outcome, failure=failure, reason=f"{_EXCUSES[why]} before it began")
+    return Ending(outcome=outcome, failure=failure, reason=f"{_REASONS[why]} before it began")
 
 
 def unstoppable(why: Why, cpu_ms: int = 0) -> Ending:
     """Return the ending of a run that was told to end and did not: its worker is replaced."""
     outcome, failure = _OUTCOMES[_ENDED_FOR[why]]
-    reason = f"{_EXCUSES[why]}, and it could not be stopped: its worker was replaced"
+    reason = f"{_REASONS[why]}, and it could not be stopped: its worker was replaced"
     return Ending(outcome=outcome, failure=failure, reason=reason, cpu_ms=cpu_ms, globals_reset=True)
 
 

@@ -41,7 +41,7 @@ STOP_LIMIT = 1.5  # seconds for runs that were told to stop
 TRIES = 3  # VMs that may be lost under a run before it could begin
 MEMORY_BUDGET = 512 * MIB  # bytes of all VMs of a shared worker
 
-COMPLAINT = re.compile(r"(?s)(?P<file>.*?):(?P<line>\d+): (?P<reason>.*)")  # how Lua says where it is wrong
+COMPILE_ERROR = re.compile(r"(?s)(?P<file>.*?):(?P<line>\d+): (?P<reason>.*)")  # how Lua says where it is wrong
 
 
 @asynccontextmanager
@@ -112,10 +112,10 @@ class Pool:
     ) -> None:
         self._clock = clock
         self._memory_budget = memory_budget
-        given = WorkerDependencies(
+        dependencies = WorkerDependencies(
             clock=clock, spawner=spawner, flush_queue=FlushQueue(), init=init, tasks=tasks, listener=self
         )
-        self._supervisor = Supervisor(given)
+        self._supervisor = Supervisor(dependencies)
         self._quarantine = Quarantine()
         self._pending_runs: dict[RunId, PendingRun] = {}
         self._vms: dict[JobId, dict[int, Vm]] = {}  # by generation: where the next run begins
@@ -187,13 +187,13 @@ class Pool:
         if self._is_stopping:
             raise PoolError("the workers are being stopped")
         for _ in range(TRIES):
-            verdict = self._supervisor.least_loaded().check(code)
-            if not await within(self._clock, PATIENCE, verdict):
+            compiled = self._supervisor.least_loaded().check(code)
+            if not await within(self._clock, PATIENCE, compiled):
                 raise PoolError(f"{code.chunk} was not compiled within {PATIENCE:.0f} s: {self._supervisor.trouble}")
-            if verdict.exception() is None:
-                raise_complaint(code, verdict.result())
+            if compiled.exception() is None:
+                raise_compile_error(code, compiled.result())
                 return
-        raise PoolError(f"{code.chunk} could not be compiled: {verdict.exception()}")
+        raise PoolError(f"{code.chunk} could not be compiled: {compiled.exception()}")
 
     def loads_of(self, job: JobId) -> int:
         """Return how many VMs were made for the job's runs since the daemon started."""
@@ -470,10 +470,10 @@ class Pool:
             pending.end(endings.lost(reason, guilty=guilty))
 
 
-def raise_complaint(code: Code, reason: str | None) -> None:
+def raise_compile_error(code: Code, reason: str | None) -> None:
     if reason is None:
         return
-    where = COMPLAINT.fullmatch(reason)
+    where = COMPILE_ERROR.fullmatch(reason)
     if where is None:
         raise ScriptError(code.chunk, None, reason)
     raise ScriptError(code.chunk_shown_as(where["file"]), int(where["line"]), where["reason"])

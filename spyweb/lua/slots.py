@@ -17,13 +17,13 @@ from spyweb.lua import wire
 class Slots:
     def __init__(self) -> None:
         """Map the memory.  Raises OSError, and then leaves nothing open: without descriptors the caller tries often."""
-        with ExitStack() as if_not:
+        with ExitStack() as on_failure:
             self.descriptor = _anonymous_file()
-            if_not.callback(os.close, self.descriptor)
+            on_failure.callback(os.close, self.descriptor)
             os.ftruncate(self.descriptor, wire.SLOT_BYTES)
             _fix_size(self.descriptor)
             self._memory = mmap.mmap(self.descriptor, wire.SLOT_BYTES)
-            if_not.pop_all()
+            on_failure.pop_all()
 
     def stepped(self) -> dict[int, int]:
         """Return the runs being stepped, and how many milliseconds of CPU each of them has used."""

@@ -86,7 +86,7 @@ class ZygoteClient:
         ticket = next(self._tickets)
         forked: Future[Child] = self._loop.create_future()
         self._forks[ticket] = forked
-        self._say(wire.ForkWorker(ticket), descriptors)
+        self._send(wire.ForkWorker(ticket), descriptors)
         try:
             if not await within(clock, FORK_LIMIT, forked):
                 raise ZygoteHangs
@@ -104,9 +104,9 @@ class ZygoteClient:
             OSError,
             AttributeError,
         ):  # no pidfd on this system: only the zygote knows that the pid was not reused
-            self._say(wire.KillWorker(child.pid))
+            self._send(wire.KillWorker(child.pid))
 
-    def _say(self, message: wire.ToZygote, descriptors: Sequence[int] = ()) -> None:
+    def _send(self, message: wire.ToZygote, descriptors: Sequence[int] = ()) -> None:
         if self.gone.done():
             return
         try:
@@ -124,9 +124,9 @@ class ZygoteClient:
         if not data:
             self._lose()
         for message in self._reader.feed(data):
-            self._hear(message)
+            self._handle(message)
 
-    def _hear(self, message: wire.FromZygote) -> None:
+    def _handle(self, message: wire.FromZygote) -> None:
         match message:
             case wire.ZygoteReady():
                 self.ready.set_result(True)
@@ -249,13 +249,13 @@ class Spawner:
 
 def launch_zygote(clock: Clock, timezone: str) -> ZygoteClient:
     """Start a zygote.  Raises OSError, and then leaves nothing open."""
-    with ExitStack() as if_not:
+    with ExitStack() as on_failure:
         ours, theirs = socket.socketpair()
-        if_not.callback(ours.close)
+        on_failure.callback(ours.close)
         ours.setblocking(False)
         with theirs:
             output = ChildOutput("a worker process", clock)
-            if_not.callback(output.close)
+            on_failure.callback(output.close)
             descriptor = theirs.fileno()
             process = subprocess.Popen(
                 [sys.executable, *WITHOUT_SITE, "-m", "spyweb.lua.worker.zygote", str(descriptor)],
@@ -267,7 +267,7 @@ def launch_zygote(clock: Clock, timezone: str) -> ZygoteClient:
                 process_group=0,  # a Ctrl-C in the terminal must reach the daemon alone
             )
             output.given()
-        if_not.pop_all()
+        on_failure.pop_all()
     return ZygoteClient(process, ours, output)
 
 

@@ -28,10 +28,10 @@ STARTS = 3  # of all workers, before the daemon's own start fails
 
 
 class Supervisor:
-    def __init__(self, given: WorkerDependencies) -> None:
+    def __init__(self, dependencies: WorkerDependencies) -> None:
         self.deaths = 0
         self.trouble = "they are slow to start"  # the latest reason why there is no worker
-        self._given = given
+        self._dependencies = dependencies
         self._shared: list[WorkerProcess] = []
         self._own: dict[JobId, WorkerProcess] = {}
         self._detached: set[WorkerProcess] = set()
@@ -52,7 +52,7 @@ class Supervisor:
         When all of them die, for instance with their zygote, their replacements are waited for, a few times.
         """
         for _ in range(STARTS):
-            starting = [within(self._given.clock, READY_LIMIT, worker.up) for worker in self._shared]
+            starting = [within(self._dependencies.clock, READY_LIMIT, worker.up) for worker in self._shared]
             await asyncio.gather(*starting)
             if any(worker.is_up for worker in self._shared):
                 return True
@@ -79,8 +79,8 @@ class Supervisor:
 
     async def _hand_over(self, worker: WorkerProcess, replacement: WorkerProcess | None) -> None:
         if replacement is not None:
-            await within(self._given.clock, READY_LIMIT, replacement.up)
-        await within(self._given.clock, GRACE, worker.retire())
+            await within(self._dependencies.clock, READY_LIMIT, replacement.up)
+        await within(self._dependencies.clock, GRACE, worker.retire())
         worker.kill("a run in it could not be stopped", blameless=True)
 
     def stop_worker(self, worker: WorkerProcess) -> None:
@@ -120,7 +120,7 @@ class Supervisor:
         return replacement
 
     def _start_worker(self, job: JobId | None) -> WorkerProcess:
-        worker = WorkerProcess(self._given, job)
+        worker = WorkerProcess(self._dependencies, job)
         self._start(worker.start(self._delay()))
         return worker
 
@@ -131,12 +131,12 @@ class Supervisor:
 
     async def _watch(self) -> None:
         while True:
-            await self._given.clock.sleep(PING_EVERY)
+            await self._dependencies.clock.sleep(PING_EVERY)
             for worker in list(self):
                 worker.ping()
 
-    def _start(self, story: Coroutine[object, object, None]) -> None:
-        task = self._given.tasks.create_task(story)
+    def _start(self, work: Coroutine[object, object, None]) -> None:
+        task = self._dependencies.tasks.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -147,10 +147,10 @@ class Supervisor:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        everybody = list(self)
-        for worker in everybody:
+        workers = list(self)
+        for worker in workers:
             worker.stop()
-        await asyncio.gather(*(within(self._given.clock, END_LIMIT, worker.dead) for worker in everybody))
+        await asyncio.gather(*(within(self._dependencies.clock, END_LIMIT, worker.dead) for worker in workers))
 
 
 def _load(worker: WorkerProcess) -> tuple[bool, int, int]:

@@ -167,7 +167,7 @@ class LogCredit:
 
 
 class WorkerProcess:
-    def __init__(self, given: WorkerDependencies, job: JobId | None) -> None:
+    def __init__(self, dependencies: WorkerDependencies, job: JobId | None) -> None:
         loop = get_running_loop()
         self.job = job  # the only one it is for
         self.pid = 0
@@ -179,11 +179,11 @@ class WorkerProcess:
         self.is_proven = False  # it has answered a ping
         self.is_retiring = False
         self.is_stopped = False  # on purpose: its death is not reported
-        self._clock = given.clock
-        self._spawner = given.spawner
-        self._tasks = given.tasks
-        self._listener = given.listener
-        self._connection = WorkerConnection(self, given.flush_queue)
+        self._clock = dependencies.clock
+        self._spawner = dependencies.spawner
+        self._tasks = dependencies.tasks
+        self._listener = dependencies.listener
+        self._connection = WorkerConnection(self, dependencies.flush_queue)
         # The process
         self._slots: Slots | None = None  # made at its fork, which may fail: out of descriptors, of memory
         self._child: Child | None = None  # none yet, or never
@@ -204,7 +204,9 @@ class WorkerProcess:
         self._pongs_due = 0
         self._batch = 0  # how many batches of messages have come
         self._strays = 0  # messages that answer to nothing under way, since the last ping
-        self._log_credit = LogCredit(given.clock, lambda lines: self._connection.send(wire.GrantLogCredit(lines)))
+        self._log_credit = LogCredit(
+            dependencies.clock, lambda lines: self._connection.send(wire.GrantLogCredit(lines))
+        )
         self._handlers: dict[type, Callable[[Any], None]] = {
             OpCall: self._op,
             PackedOpCall: self._op,
@@ -215,7 +217,9 @@ class WorkerProcess:
             RunStuck: self._run_stuck,
             WorkerReady: self._ready,
         }
-        self._connection.send(InitWorker(list(given.init.ops), dict(given.init.engine), dict(given.init.env)))
+        self._connection.send(
+            InitWorker(list(dependencies.init.ops), dict(dependencies.init.engine), dict(dependencies.init.env))
+        )
 
     @property
     def info(self) -> WorkerInfo:
@@ -303,10 +307,10 @@ class WorkerProcess:
     def check(self, code: Code) -> Future[str | None]:
         """Compile the code; the result is the reason why that fails, or a PoolError when the worker dies meanwhile."""
         number = next(self._numbers)
-        verdict = self._checks[number] = get_running_loop().create_future()
+        compiled = self._checks[number] = get_running_loop().create_future()
         self._note_limit(code)
         self._connection.send_sized(CheckCode(number, code.files, code.memory_limit), code.size)
-        return verdict
+        return compiled
 
     def _note_limit(self, code: Code) -> None:
         self._largest_limit = max(self._largest_limit, code.memory_limit)
@@ -473,10 +477,10 @@ class WorkerProcess:
         self.ping()
 
     def _vm_loaded(self, loaded: VmLoaded) -> None:
-        verdict = self._checks.pop(loaded.vm, None)
-        if verdict is not None:
-            if not verdict.done():
-                verdict.set_result(loaded.reason)
+        compiled = self._checks.pop(loaded.vm, None)
+        if compiled is not None:
+            if not compiled.done():
+                compiled.set_result(loaded.reason)
             return
         vm = self.vms.get(loaded.vm)
         if vm is None or vm.is_loaded:
@@ -578,7 +582,7 @@ class WorkerProcess:
         if self._slots:
             self._slots.close()
         settle(self._idle)
-        for verdict in self._checks.values():
-            if not verdict.done():
-                verdict.set_exception(PoolError(f"a worker died: {death.reason}"))
+        for compiled in self._checks.values():
+            if not compiled.done():
+                compiled.set_exception(PoolError(f"a worker died: {death.reason}"))
         self._listener.died(self, death)

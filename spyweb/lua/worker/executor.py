@@ -94,23 +94,23 @@ class Executor:
             if self.leading is run:
                 self.leading = None
             if took > limits.LIGHT or hosted.heavy:
-                self._weigh(hosted, took)
+                self._update_heavy(hosted, took)
             if hosted.pending or hosted.closing:
                 return _next_task(hosted)
             hosted.busy = False
             return None
 
-    def _weigh(self, hosted: HostedVm, took: float) -> None:
+    def _update_heavy(self, hosted: HostedVm, took: float) -> None:
         """Mark a VM as heavy after one long step, and as light after many short ones."""
         if took > limits.HEAVY:
             hosted.light_steps = 0
-            self._registry.weigh(hosted, heavy=True)
+            self._registry.set_heavy(hosted, heavy=True)
         elif took >= limits.LIGHT:
             hosted.light_steps = 0
         else:
             hosted.light_steps += 1
             if hosted.heavy and hosted.light_steps >= limits.LIGHT_STEPS:
-                self._registry.weigh(hosted, heavy=False)
+                self._registry.set_heavy(hosted, heavy=False)
 
     def _first_step(self, run: WorkerRun, task: Task) -> Result | None:
         """Take the step that the task asks for; return its result, or None if the run has ended or moved on since."""

@@ -60,7 +60,7 @@ class MessageHandler:
         self._init = VmInit(b"", b"")
         self._templates: dict[int, VmTemplate] = {}
         self._newest = 0  # template that has come; their numbers grow
-        self._has_come = Condition()
+        self._template_added = Condition()
         self._handlers: dict[type, Callable[[Any], Task | None]] = {
             ResumeRun: self._resume,
             InitWorker: self._start,
@@ -95,9 +95,9 @@ class MessageHandler:
             if hosted is None:
                 self._sender.post(_unbegun(asked.run, Ended.UNBEGUN, "its VM is gone"))
                 return None
-            return self._enlist(hosted, asked)
+            return self._add_run(hosted, asked)
 
-    def _enlist(self, hosted: HostedVm, asked: BeginRun | BeginFreshRun) -> Task | None:
+    def _add_run(self, hosted: HostedVm, asked: BeginRun | BeginFreshRun) -> Task | None:
         """Add a run, with the registry's lock held; return the task that begins it."""
         run = WorkerRun(
             id=asked.run,
@@ -124,7 +124,7 @@ class MessageHandler:
 
     def _load(self, asked: LoadVm) -> None:
         hosted = self._registry.new_vm(asked.vm, asked.files[0][0], self._console.emit)
-        reason = self._furnish(hosted, asked.files, asked.memory_limit)
+        reason = self._create_vm(hosted, asked.files, asked.memory_limit)
         if reason is None:
             with self._registry.lock:
                 self._registry.vms[asked.vm] = hosted
@@ -140,9 +140,9 @@ class MessageHandler:
         self._templates[asked.number] = VmTemplate(
             files=asked.files, limit=asked.memory_limit, bytecode=bytecode, count=asked.spares
         )
-        with self._has_come:
+        with self._template_added:
             self._newest = asked.number
-            self._has_come.notify_all()
+            self._template_added.notify_all()
 
     def _begin_fresh(self, asked: BeginFreshRun) -> Task | None:
         hosted = self._fresh_vm(asked.template)
@@ -152,12 +152,12 @@ class MessageHandler:
         hosted.id = asked.vm
         with self._registry.lock:
             self._registry.closing.add(hosted)
-            return self._enlist(hosted, asked)
+            return self._add_run(hosted, asked)
 
     def _fresh_vm(self, number: int) -> HostedVm | tuple[Ended, str]:
         if number > self._newest:  # a big message has overtaken it on the other socket, whose thread waits here
-            with self._has_come:
-                self._has_come.wait_for(lambda: number <= self._newest)
+            with self._template_added:
+                self._template_added.wait_for(lambda: number <= self._newest)
         template = self._templates.get(number)
         if template is None:
             return Ended.UNBEGUN, "the code of its VM is gone"
@@ -171,7 +171,7 @@ class MessageHandler:
         """Return a new VM for a single run, or the reason why there is none."""
         hosted = self._registry.new_vm(0, template.files[0][0], self._console.emit)
         hosted.fleeting = hosted.closing = True
-        return self._furnish(hosted, template.files, template.limit, template.bytecode) or hosted
+        return self._create_vm(hosted, template.files, template.limit, template.bytecode) or hosted
 
     def make_spare(self) -> None:
         """Make one spare VM, if one is missing.  Called when there is nothing else to do."""
@@ -184,7 +184,7 @@ class MessageHandler:
                     template.count = 0  # the next request makes its own VM, and is told the reason
                 return
 
-    def _furnish(self, hosted: HostedVm, files: Files, limit: int, bytecode: list[bytes] | None = None) -> str | None:
+    def _create_vm(self, hosted: HostedVm, files: Files, limit: int, bytecode: list[bytes] | None = None) -> str | None:
         """Create the VM and load its files; return the reason if that fails."""
         try:
             hosted.vm = VM(

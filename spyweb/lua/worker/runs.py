@@ -141,7 +141,7 @@ class Registry:
         """Return the HostedVm of a new VM, which is heavy from its first step on if the script's last VM was."""
         return HostedVm(number, name, emit, heavy=name in self._heavy)
 
-    def weigh(self, hosted: HostedVm, *, heavy: bool) -> None:
+    def set_heavy(self, hosted: HostedVm, *, heavy: bool) -> None:
         hosted.heavy = heavy
         if not heavy:
             self._heavy.pop(hosted.name, None)

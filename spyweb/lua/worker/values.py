@@ -40,8 +40,8 @@ _PLAIN = int(wire.Form.PLAIN)
 _SCALARS = frozenset({bool, int, float, bytes, str, type(None)})
 
 
-def op_message(run: int, number: int, told: Sequence[Any]) -> OpCall | PackedOpCall:
-    _, name, form, *passed = told
+def op_message(run: int, number: int, result: Sequence[Any]) -> OpCall | PackedOpCall:
+    _, name, form, *passed = result
     if form == _PLAIN:
         return OpCall(run, number, _text(name), passed)
     packed, elements = passed
@@ -53,8 +53,8 @@ def _text(name: bytes) -> str:
     return name.decode("utf-8", "replace")
 
 
-def end_message(run: int, told: Sequence[Any], cpu: float) -> RunEnd:
-    _, ended, reason, traceback, packed, discarded, scalar = told
+def end_message(run: int, result: Sequence[Any], cpu: float) -> RunEnd:
+    _, ended, reason, traceback, packed, discarded, scalar = result
     if scalar is not None:
         packed = wire.pack([scalar])
         packed = packed if len(packed) <= wire.RESULT else None

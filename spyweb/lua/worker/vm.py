@@ -169,14 +169,14 @@ class VM:
         return pointer
 
     def start(self, run: int) -> tuple[object, ...]:
-        return _told(self._step(run))
+        return _checked(self._step(run))
 
     def step(self, run: int, form: int, values: list[object]) -> tuple[object, ...]:
-        return _told(self._step(run, form, *values))
+        return _checked(self._step(run, form, *values))
 
     def kill(self, run: int, why: int) -> tuple[object, ...]:
         """End a run that waits for an op."""
-        return _told(self._control(_KILL, run, why))
+        return _checked(self._control(_KILL, run, why))
 
     @property
     def used(self) -> int:
@@ -236,7 +236,7 @@ class VM:
         return code
 
 
-def _told(result: object) -> tuple[object, ...]:
+def _checked(result: object) -> tuple[object, ...]:
     if type(result) is tuple and len(result) > 1:
         return result
     raise LuaError(f"a step returned no result: {result!r:.200}")

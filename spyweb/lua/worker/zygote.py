@@ -43,14 +43,14 @@ class Zygote:
     def serve(self) -> None:
         """Fork and kill workers until the daemon is gone."""
         self._watch_children()
-        self._say(wire.ZygoteReady(os.getpid()))
+        self._send(wire.ZygoteReady(os.getpid()))
         control = self._control.fileno()
         while True:
             ready, _, _ = select.select([control, self._wakeup], [], [])
             if self._wakeup in ready:
                 os.read(self._wakeup, 4096)
                 self._reap()
-            if control in ready and not self._listen():
+            if control in ready and not self._receive():
                 break
         for pid in self._workers:
             os.kill(pid, signal.SIGKILL)
@@ -60,7 +60,7 @@ class Zygote:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
 
-    def _listen(self) -> bool:
+    def _receive(self) -> bool:
         data, descriptors, _, _ = socket.recv_fds(self._control, 65_536, _MOST_AT_ONCE)
         self._descriptors.extend(descriptors)
         for message in self._reader.feed(data):
@@ -76,12 +76,12 @@ class Zygote:
         try:
             pid = os.fork()
         except OSError as error:
-            self._say(wire.ForkFailed(ticket, f"fork: {error.strerror}"))
+            self._send(wire.ForkFailed(ticket, f"fork: {error.strerror}"))
         else:
             if pid == 0:
                 self._become_worker(parent, descriptors)
             self._workers.add(pid)
-            self._say(wire.WorkerForked(ticket, pid))
+            self._send(wire.WorkerForked(ticket, pid))
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -106,9 +106,9 @@ class Zygote:
             if not pid:
                 break
             self._workers.discard(pid)
-            self._say(wire.WorkerExited(pid, os.waitstatus_to_exitcode(status)))
+            self._send(wire.WorkerExited(pid, os.waitstatus_to_exitcode(status)))
 
-    def _say(self, message: wire.FromZygote) -> None:
+    def _send(self, message: wire.FromZygote) -> None:
         self._control.sendall(wire.frame([message]))
 
 

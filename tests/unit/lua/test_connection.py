@@ -255,7 +255,7 @@ def test_what_is_sent_to_a_worker_that_has_just_died_is_dropped() -> None:
 async def test_what_there_is_of_an_unfinished_message_is_given_back_with_the_link(world: World) -> None:
     world.bulk.sendall((MOST_KEPT + 1).to_bytes(4, "little") + b"x" * 1000)
     await settle()
-    stream = world.connection._bulk._hear
+    stream = world.connection._bulk._protocol
     assert isinstance(stream, BulkStream)
     assert memoryview(stream.get_buffer(0).obj).nbytes > MOST_KEPT
 

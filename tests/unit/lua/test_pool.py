@@ -13,7 +13,7 @@ from spyweb.clock import Clock
 from spyweb.errors import PoolError, ScriptError
 from spyweb.limits import LOG_BYTES_PER_S
 from spyweb.lua import wire, worker_process
-from spyweb.lua.pool import PATIENCE, Pool, open_pool, raise_complaint
+from spyweb.lua.pool import PATIENCE, Pool, open_pool, raise_compile_error
 from spyweb.lua.session import Code, EngineInfo, Request
 from spyweb.lua.slots import Slots
 from spyweb.lua.wire import Ended, Form, InitWorker, Why
@@ -408,7 +408,7 @@ def test_a_file_whose_path_lua_has_cut_short_is_named_whole(shown: str, file: st
     code = Code(job=PRICES, generation=1, chunk=f"{folder}/hooks.lua", source=b"", more=((f"{folder}/defer.lua", b""),))
 
     with pytest.raises(ScriptError) as caught:
-        raise_complaint(code, shown)
+        raise_compile_error(code, shown)
 
     assert (caught.value.problem.file, caught.value.problem.line) == (file, 3)
 

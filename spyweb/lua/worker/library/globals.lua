@@ -34,7 +34,7 @@ local HTTP = { http_get = true, http_multipart = true, http_post = true, http_re
 local STAY_LOADED = { access = true, protected = true, values = true }
 
 local taken = {}                    -- names that the script has assigned meanwhile, or been given: they stay its own
-local patience = 64                 -- how many unknown names are looked up, or names assigned, before all are made
+local misses_left = 64                 -- how many unknown names are looked up, or names assigned, before all are made
 
 local globals = {}
 
@@ -69,19 +69,19 @@ function globals.complete()
   end
 end
 
-local function lose_patience()
-  patience = patience - 1
-  if patience == 0 then globals.complete() end
+local function count_miss()
+  misses_left = misses_left - 1
+  if misses_left == 0 then globals.complete() end
 end
 
 function globals.get(name)
-  if type(name) ~= "string" or taken[name] or not find(name, "^%a[%w_]*$") then return lose_patience() end
+  if type(name) ~= "string" or taken[name] or not find(name, "^%a[%w_]*$") then return count_miss() end
   if FILES[name] == "access" then
     globals.complete()
     return rawget(env, name)
   end
   local value = new_global(name)
-  if value == nil then return lose_patience() end
+  if value == nil then return count_miss() end
   taken[name] = true
   rawset(env, name, value)
   return value
@@ -91,7 +91,7 @@ function globals.set(name, value)
   if name == nil or name ~= name then raise(name == nil and "index is nil" or "index is NaN", 2) end
   taken[name] = true
   rawset(env, name, value)
-  lose_patience()
+  count_miss()
 end
 
 function globals.pairs()

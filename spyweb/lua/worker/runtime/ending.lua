@@ -128,7 +128,7 @@ local function settle(run)
 end
 
 -- Each hook is begun only once, whatever ends the run meanwhile.
-function ending.farewell(run)
+function ending.aftermath(run)
   local ctx = run.ctx
   if run.fallen then settle(run) end
   if run.announced ~= (run.ended == SUCCESS) then

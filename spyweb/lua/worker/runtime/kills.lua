@@ -13,7 +13,7 @@ local WHY = { "cpu limit exceeded", "timed out", "cancelled", "stopped", OUT_OF_
 local ENDED = { 2, 3, 4, 5, 6 }                                 -- wire.Ended by wire.Why
 local ROOM = 16384                                              -- bytes: for a coroutine, and for saying where
 local EMIT = 1                                                  -- what the worker is called for
-local TOLD_AFTERMATH, TOLD_SEQUEL = 2, 4                        -- what a step tells the worker
+local STEP_AFTERMATH, STEP_SEQUEL = 2, 4                        -- the kinds of result of a step (values.StepKind)
 
 local kills = {}
 
@@ -69,15 +69,15 @@ end
 
 function kills.emit(level, text) return internals.host(EMIT, level, text) end
 
-local function bid_farewell(run) use("ending").farewell(run) end
+local function run_aftermath(run) use("ending").aftermath(run) end
 
 -- After a kill or a memory error: hooks and deferred functions have a coroutine and a budget of their own.
 local function rescue(run)
   run.discard, run.packed, run.deferring = true, nil, false
-  if run.rescuing or not run.ctx or not internals.needs_farewell(run) then return ended(run) end
+  if run.rescuing or not run.ctx or not internals.needs_aftermath(run) then return ended(run) end
   run.rescuing = true
   now.last_ended = run.co
-  return TOLD_AFTERMATH, spawn(run, bid_farewell), run.ended
+  return STEP_AFTERMATH, spawn(run, run_aftermath), run.ended
 end
 
 local function end_killed(run, frames)
@@ -99,16 +99,16 @@ local function fall(run, value)
   if now.killed then return end_killed(run, frames) end
   run.fallen, run.value, run.frames = run.co, value, frames
   now.last_ended = run.co
-  return TOLD_SEQUEL, spawn(run, bid_farewell)
+  return STEP_SEQUEL, spawn(run, run_aftermath)
 end
 
--- Says whether there is memory for `told`: half-way it would be too late to ask for more.
+-- Says whether there is memory for `step_result`: half-way it would be too late to ask for more.
 function kills.have_room(run)
   return run.rescuing or pcall(use, "ending") and pcall(use, "trace") and (pcall(raw.string.rep, " ", ROOM))
 end
 
 -- Returns the result of a step that was killed, or failed for another reason than memory.
-function kills.told(run, ok, value)
+function kills.step_result(run, ok, value)
   if not ok and run.is_bare then return fall(run, value) end
   if now.killed then return end_killed(run, nil) end
   internals.failed(run, value, nil)
@@ -118,9 +118,9 @@ end
 
 -- The VM has been given room, to say where memory ran out, or to return the result of the step.
 function kills.say_where(run)
-  if run.untold then
-    run.ended, run.untold, run.discard = false, false, true
-    return kills.told(run, false, run.value)
+  if run.unreported then
+    run.ended, run.unreported, run.discard = false, false, true
+    return kills.step_result(run, false, run.value)
   end
   use("ending").starved(run)
   return rescue(run)
@@ -131,7 +131,7 @@ function kills.kill(id, why)
   local run = internals.runs[id]
   now.run, now.depth, now.killed = run, run.depth, why
   sethook(run.co, hook, "", 1)
-  return internals.told(run, resume(run.co))
+  return internals.step_result(run, resume(run.co))
 end
 
 return kills

@@ -11,12 +11,12 @@
 -- script yields is taken for an op or a result; what is counted belongs to a run and its chain, never to the VM.
 
 local host, main_count, coroutine_count, is_fleeting = ...
-local TIDY_KB, TIDY_GROWTH = 256, 1.1                           -- KB; when a VM's garbage is collected after a run
+local COLLECT_KB, COLLECT_GROWTH = 256, 1.1                     -- KB; when a VM's garbage is collected after a run
 local WHY = 0                       -- what the worker is called for; runtime.lua has the others
 local MAX_DEPTH = 150               -- of pcalls and coroutines; Lua has 200 C levels for a whole chain, and a kill needs some
 local SUCCESS, MEMORY, REASON = 0, 6, 4096                      -- wire.Ended; bytes
 local OUT_OF_MEMORY = "not enough memory"                       -- Lua's own text
-local TOLD_OP, TOLD_END, TOLD_STARVED = 0, 1, 3                 -- what a step tells the worker
+local STEP_OP, STEP_END, STEP_STARVED = 0, 1, 3                 -- the kinds of result of a step (values.StepKind)
 
 local collect, load, next, pcall, rawequal, rawget = collectgarbage, load, next, pcall, rawequal, rawget
 local setmetatable, xpcall, resume = setmetatable, xpcall, coroutine.resume
@@ -118,7 +118,7 @@ end
 -- Steps
 --
 
-local function needs_farewell(run)
+local function needs_aftermath(run)
   return run.defers[1] or run.ended ~= SUCCESS and rawget(env, "on_error") ~= nil
     or rawget(env, "on_success") ~= nil or rawget(env, "on_finally") ~= nil
 end
@@ -127,7 +127,7 @@ local function body(run)
   local arguments, count = runtime.decode(run.arguments)
   run.arguments = nil
   run.procedure(run, raw.table.unpack(arguments, 1, count))
-  if run.ctx and run.ended ~= MEMORY and needs_farewell(run) then use("ending").farewell(run) end
+  if run.ctx and run.ended ~= MEMORY and needs_aftermath(run) then use("ending").aftermath(run) end
 end
 
 local function spawn(run, f)
@@ -152,10 +152,10 @@ local function begin(id, name, arguments)
 end
 
 -- The garbage of thousands of idle VMs adds up; a large VM is left to Lua's own pace.
-local function tidy_up()
+local function collect_if_grown()
   if is_fleeting then return end
   local used = collect("count")
-  if next(runs) or used > TIDY_KB or used < settled * TIDY_GROWTH then return end
+  if next(runs) or used > COLLECT_KB or used < settled * COLLECT_GROWTH then return end
   collect()
   settled = collect("count")
 end
@@ -163,33 +163,33 @@ end
 local function ended(run)
   now.last_ended = run.co
   runs[run.id] = nil
-  if not run.discard then tidy_up() end
+  if not run.discard then collect_if_grown() end
   local reason, traceback, scalar = run.reason, run.traceback, nil
   if run.is_scalar and run.ended == SUCCESS then scalar = run.shown end
   if reason ~= "" and (#reason > REASON or raw.string.find(reason, "^%s") or raw.string.find(reason, "\n", 1, true)) then
     reason, traceback = use("ending").worded(reason, traceback)
   end
-  return TOLD_END, run.ended, reason, traceback, run.packed, run.discard or false, scalar
+  return STEP_END, run.ended, reason, traceback, run.packed, run.discard or false, scalar
 end
 
 -- Returns the result of a step.  Nothing is loaded when there may be no memory for it: the result is then returned once
 -- there is.
-local function told(run, ok, first, ...)
+local function step_result(run, ok, first, ...)
   run.depth, now.depth = now.depth, 0
   if now.killed or not (ok or run.rescuing or first == OUT_OF_MEMORY) then
     local is_there, kills = pcall(use, "kills")
-    if is_there and kills.have_room(run) then return kills.told(run, ok, first) end
-    run.ended, run.untold, run.value, run.is_to_start = MEMORY, true, first, true
-    return TOLD_STARVED, 0
+    if is_there and kills.have_room(run) then return kills.step_result(run, ok, first) end
+    run.ended, run.unreported, run.value, run.is_to_start = MEMORY, true, first, true
+    return STEP_STARVED, 0
   end
-  if ok and rawequal(first, OP) then return TOLD_OP, ... end
+  if ok and rawequal(first, OP) then return STEP_OP, ... end
   if not ok and not run.rescuing then
     run.ended, run.discard, run.fallen = MEMORY, true, run.is_bare and run.co
     run.is_bare = false
   end
   if run.ended == MEMORY and not run.rescuing then
     run.is_to_start = true
-    return TOLD_STARVED, 0
+    return STEP_STARVED, 0
   end
   return ended(run)
 end
@@ -197,14 +197,14 @@ end
 local function step(id, ...)
   local run = runs[id]
   now.run, now.depth = run, run.depth
-  if not run.is_to_start then return told(run, resume(run.co, ...)) end
+  if not run.is_to_start then return step_result(run, resume(run.co, ...)) end
   if run.ended == MEMORY then
     if not run.rescuing then return use("kills").say_where(run) end
     now.last_ended = nil                -- it holds much of the memory
     collect()
   end
   run.is_to_start = false
-  return told(run, resume(run.co, run))
+  return step_result(run, resume(run.co, run))
 end
 
 --
@@ -225,7 +225,7 @@ local function compile(source, name)
   else
     runtime.script = f or false
   end
-  tidy_up()                         -- much of what there is by now was needed only once
+  collect_if_grown()                -- much of what there is by now was needed only once
   return message
 end
 
@@ -262,7 +262,7 @@ local INTERNALS = { __index = function(_, name) return use("kills")[name] end }
 internals = setmetatable({
   now = now, OP = OP, waiting = waiting, runs = runs, hook = hook, sethook = sethook, host = host, fetch = fetch,
   string_meta = string_meta, parts = parts, traced = traced, restore = restore, failed = failed, use = use,
-  ended = ended,  told = told, spawn = spawn, needs_farewell = needs_farewell, coroutine_count = coroutine_count,
+  ended = ended,  step_result = step_result, spawn = spawn, needs_aftermath = needs_aftermath, coroutine_count = coroutine_count,
   MAX_DEPTH = MAX_DEPTH, set_type_metatable = set_type_metatable,
 }, INTERNALS)
 

@@ -33,7 +33,7 @@ def test_a_retired_vm_takes_no_run_and_is_known_until_closed() -> None:
 
 def test_a_script_with_long_steps_has_its_next_vm_in_the_slow_lane_too() -> None:
     registry = Registry()
-    registry.weigh(registry.new_vm(1, "jobs/hog.lua", silent), heavy=True)
+    registry.set_heavy(registry.new_vm(1, "jobs/hog.lua", silent), heavy=True)
 
     assert registry.new_vm(2, "jobs/hog.lua", silent).heavy
     assert not registry.new_vm(3, "jobs/other.lua", silent).heavy
@@ -42,8 +42,8 @@ def test_a_script_with_long_steps_has_its_next_vm_in_the_slow_lane_too() -> None
 def test_a_script_that_was_found_light_begins_outside_the_slow_lane() -> None:
     registry = Registry()
     hosted = registry.new_vm(1, "jobs/hog.lua", silent)
-    registry.weigh(hosted, heavy=True)
-    registry.weigh(hosted, heavy=False)
+    registry.set_heavy(hosted, heavy=True)
+    registry.set_heavy(hosted, heavy=False)
 
     assert (hosted.heavy, registry.new_vm(2, "jobs/hog.lua", silent).heavy) == (False, False)
 
@@ -51,6 +51,6 @@ def test_a_script_that_was_found_light_begins_outside_the_slow_lane() -> None:
 def test_only_the_latest_heavy_scripts_are_remembered() -> None:
     registry = Registry()
     for number in range(2000):
-        registry.weigh(registry.new_vm(number, f"jobs/{number}.lua", silent), heavy=True)
+        registry.set_heavy(registry.new_vm(number, f"jobs/{number}.lua", silent), heavy=True)
 
     assert [registry.new_vm(1, f"jobs/{number}.lua", silent).heavy for number in (0, 1999)] == [False, True]
