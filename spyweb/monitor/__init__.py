@@ -1,1 +1,1 @@
-"""Runs monitor jobs: fetch → extract → filter → store → notify.  `cycle.py` is the place to begin."""
+"""Run monitor jobs: fetch → extract → filter → store → notify.  `cycle.py` is the place to begin."""

@@ -44,11 +44,11 @@ class CycleServices:
 
 
 class Skipped(Exception):
-    """A hook returned nil or false: nothing of this cycle is left to do."""
+    """Ends a cycle without failure: a hook returned nil or false, so nothing is left to do."""
 
 
 class CycleFailed(Exception):
-    """The cycle can't go on: one clear line, and where a hook is to blame its traceback."""
+    """Ends a cycle as failed: one clear line, and the traceback of the hook where one is to blame."""
 
     def __init__(self, reason: str, traceback: str = "") -> None:
         super().__init__(reason)
@@ -81,12 +81,12 @@ class CycleContext:
 
     @property
     def page_url(self) -> str:
-        """The address that its items come from, after redirects."""
+        """Return the address that the items come from, after redirects."""
         return self.response.url.decode("utf-8", "replace") if self.response else self.url
 
     @property
     def announces(self) -> bool:
-        """Say whether new items are announced: by the settings, or because a hook may do so in ways of its own."""
+        """Return whether new items are announced: by the settings, or by a hook."""
         by_settings = self.monitor.notification or self.monitor.webhook
         return bool(by_settings) or self.has_hook("before_notify") or self.has_hook("before_webhook")
 
@@ -98,11 +98,11 @@ class CycleContext:
         await run_in_slices(self.services.clock, self.reader.keywords.search(items))
 
     def learn(self, name: str, value: object) -> None:
-        """Put this into `ctx` from the next hook on."""
+        """Put a value into `ctx` from the next hook on."""
         self._now[name] = value
 
     def learn_packed(self, name: str, packed: bytes) -> None:
-        """Put this into `ctx` from the next hook on; it is decoded only when a script looks."""
+        """Put a packed value into `ctx` from the next hook on; it is decoded only when a script reads it."""
         self._later[name] = packed
 
     async def ask_about_items(
@@ -146,14 +146,14 @@ class CycleContext:
         return answer
 
     async def call(self, name: str, argument: object = None) -> None:
-        """Call a hook of the cycle's end: nothing is taken back, and its error is just logged."""
+        """Call a hook of the cycle's end: its value is ignored, and its error is only logged."""
         if self.hooks is not None and self.hooks.has(name):
             result = await self.hooks.call(name, argument, self._take_update())
             if result.error is not None:
                 self._log_line("error", name, result.error, result.traceback)
 
     def fail_for_value(self, name: str, mismatch: Mismatch) -> None:
-        """Log what is wrong with the value of the hook that was called last.  Raises CycleFailed as its error would."""
+        """Log what is wrong with the value of the last hook.  Raises CycleFailed where an error of the hook would."""
         self._fail(name, f"{mismatch}{self._where}", "")
 
     def _take_update(self) -> ContextUpdate:
@@ -181,7 +181,7 @@ class CycleContext:
 
 
 def in_one_step(read: Callable[[object], T]) -> Callable[[object], Steps[T]]:
-    """Turn a reader that takes no time into one in steps, as `ask` wants it."""
+    """Turn a quick reader into one in steps, as `ask` needs it."""
 
     def read_in_one_step(value: object) -> Steps[T]:
         yield from ()

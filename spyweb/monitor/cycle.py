@@ -1,4 +1,4 @@
-"""One cycle of a monitor job: the stages in order.
+"""Run one cycle of a monitor job: the stages in order.
 
 Each stage is a function of a module of its own; what a hook may do there is that stage's rule.
 """
@@ -17,7 +17,7 @@ from spyweb.monitor.stages.keep import keep
 
 
 async def run_cycle(context: CycleContext) -> CycleFailed | None:
-    """Go from an address to what is new, then call the hooks of the end.  Returns why the cycle failed, if it did."""
+    """Run all stages, then the hooks of the end; return why the cycle failed, if it did."""
     failure = None
     try:
         items = await find(context)
@@ -44,7 +44,7 @@ async def find(context: CycleContext) -> Sequence[Item]:
 
 
 async def preview(context: CycleContext) -> CycleFailed | None:
-    """Go as far as the store, for a person who looks: nothing is stored or sent, and no hook of the end is called."""
+    """Run the stages up to the store, for a person who looks: nothing is stored or sent, no end hook is called."""
     try:
         items = await find(context)
         if not items and not expects(context.monitor, context.http_status):

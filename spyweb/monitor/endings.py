@@ -1,4 +1,4 @@
-"""Makes the end of a run out of the ends of its cycles.  Pure."""
+"""Make the end of a run out of the ends of its cycles.  Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOLD: dict[Why, tuple[Outcome, Failure | None, str]] = {
 
 
 def ended_for(why: Why, stage: str) -> Ending:
-    """Return the ending of a cycle that was told to end while in that stage."""
+    """Return the ending of a cycle that was told to end during that stage."""
     outcome, failure, reason = _TOLD[why]
     return Ending(outcome=outcome, failure=failure, reason=f"{reason} in {stage}" if stage else f"{reason}: not begun")
 
@@ -64,6 +64,6 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _worst(statuses: Iterable[int | None]) -> int | None:
-    """Return the status that a person should look at first: the highest, but any is worse than 2xx."""
+    """Return the status to show first: the highest outside 2xx, else the highest."""
     known = [status for status in statuses if status is not None]
     return max(known, key=lambda status: (not 200 <= status < 300, status), default=None)

@@ -1,4 +1,4 @@
-"""Compares what a monitor's runs found with what is expected, and counts the runs in a row that fell short.
+"""Compare what a monitor's runs found with what is expected, and count the runs in a row that fell short.
 
 A single bad answer is not reported.  After `empty_after` runs in a row it is: in the run's row, where the list of jobs
 and the daemon's health find it after a restart as well, and in the log.
@@ -26,7 +26,7 @@ LOOK_BACK = 200  # runs that are read once, to count those in a row
 
 @dataclass(slots=True)
 class Streak:
-    """The runs in a row that fell short, up to the latest."""
+    """Counts the runs in a row that fell short, up to the latest."""
 
     count: int = 0
     has_found: bool = False  # an earlier run has found items, so that there should be some
@@ -37,7 +37,7 @@ def expects(monitor: Monitor, status: int | None) -> bool:
 
 
 def shortfall(monitor: Monitor, run: Run | Ending, *, has_found: bool) -> str:
-    """Say how a run fell short; an empty text where it did not, or where no page was taken apart."""
+    """Say how a run fell short; return an empty text where it did not, or where no page was extracted."""
     status, found = run.http_status, run.items_found
     if found is None:
         return ""
@@ -50,7 +50,7 @@ def shortfall(monitor: Monitor, run: Run | Ending, *, has_found: bool) -> str:
 
 
 def count_streak(monitor: Monitor, newest_first: Sequence[Run], *, has_found: bool) -> Streak:
-    """Count the runs that fell short.  Those that took no page apart, and those of a person who looked, don't count."""
+    """Count the runs in a row that fell short; runs that extracted no page, and previews, don't count."""
     streak = Streak(has_found=has_found or any(run.items_found for run in newest_first))
     for run in newest_first:
         if run.items_found is None or run.trigger.get(DEBUG):
@@ -111,5 +111,5 @@ def _with_note(ending: Ending, note: str) -> Ending:
 
 
 def is_short(run: Run | None) -> bool:
-    """Say whether this run bears a note that it fell short."""
+    """Return whether the run has a note that it fell short."""
     return run is not None and NOTE in run.note

@@ -1,4 +1,4 @@
-"""Calls the hooks of a cycle in its VM: the daemon's half of the `cycle` procedure (lua/hooks.py).
+"""Call the hooks of a cycle in its VM: the daemon's half of the `cycle` procedure (lua/hooks.py).
 
 The VM asks through its op `_hook` which hook to run, and reports with the next one what became of it.  In between it
 waits, and other cycles of the job have their turn: one hook of a job runs at a time, async calls included.
@@ -25,7 +25,7 @@ from spyweb.lua.session import Host
 
 
 class NoValue(Enum):
-    """Why a hook has given no value although nothing went wrong."""
+    """The reason why a hook has given no value although nothing went wrong."""
 
     ABSENT = "absent"  # there is no such hook
     NOTHING = "nothing"  # it returned nil or false
@@ -37,7 +37,7 @@ NOTHING: Final = NoValue.NOTHING
 
 @dataclass(frozen=True, slots=True)
 class HookFailed:
-    """The hook raised, or returned a value that can't be used."""
+    """The error of a hook that raised, or returned a value that can't be used."""
 
     error: str
     value: object = None  # what it came to all the same
@@ -59,7 +59,7 @@ class HookResult:
 
 @dataclass(frozen=True, slots=True)
 class ContextUpdate:
-    """Values that are put into `ctx` before a hook is called."""
+    """Values to put into `ctx` before a hook is called."""
 
     now: Mapping[str, object]
     later: Mapping[str, bytes]  # packed values, decoded when a script looks
@@ -67,7 +67,7 @@ class ContextUpdate:
 
 @dataclass(slots=True)
 class SharedVm:
-    """The VM that all cycles of one version of a job share: who may run a hook in it, and what it last reported."""
+    """The VM that all cycles of one version of a job share: whose turn it is to run a hook, and its last report."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     memory: int = 0  # bytes
@@ -75,7 +75,7 @@ class SharedVm:
 
 
 class VmReport(NamedTuple):
-    """The arguments of `_hook`; those at the end that are nil are missing."""
+    """The arguments of `_hook`; trailing ones that are nil are missing."""
 
     defined: object = None
     memory: object = None
@@ -86,11 +86,11 @@ class VmReport(NamedTuple):
 
 
 class LoadFailed(Exception):
-    """The job's files raised; its VM says so too, as the end of its run."""
+    """Raised when the job's files raised; the end of the VM's run says how."""
 
 
 class HookChannel:
-    """Calls the hooks of one cycle, and is the Host of its VM's run meanwhile."""
+    """Calls the hooks of one cycle; meanwhile it is the Host of its VM's run."""
 
     def __init__(self, vm: SharedVm, host: Host, clock: Clock) -> None:
         self._vm = vm
@@ -117,7 +117,7 @@ class HookChannel:
     # The cycle's side
 
     async def begin(self) -> None:
-        """Wait for the VM; in one that has not executed the job's files it does so now.  Raises LoadFailed."""
+        """Wait for the VM, and have a new one execute the job's files.  Raises LoadFailed."""
         self._note(await self._report)
         if self._defined == UNLOADED:
             result = await self.call(LOAD, None, ContextUpdate({}, {}))
@@ -125,7 +125,7 @@ class HookChannel:
                 raise LoadFailed(result.error)
 
     def has(self, name: str) -> bool:
-        """Say whether the hook is a function now."""
+        """Return whether the hook is defined now."""
         return is_defined(self._defined, name)
 
     async def call(self, name: str, argument: object, update: ContextUpdate) -> HookResult:
@@ -156,7 +156,7 @@ class HookChannel:
             self._call.set_result(())
 
     async def _unpacked(self, name: str, value: object) -> tuple[object, str | None]:
-        """Decode the value of a hook, which may be many items; returns it, and why it could not be decoded."""
+        """Decode the value of a hook, which may be many items; return it, or why it could not be decoded."""
         if not isinstance(value, wire.Packed):
             return value, None
         if name not in ABOUT_ITEMS and value.elements > OP_ELEMENTS:

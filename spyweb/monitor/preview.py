@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 
 async def save_files(context: CycleContext) -> list[str]:
-    """Write ID-response.html and ID-fields.json, where there was a response; returns their paths in the project."""
+    """Write ID-response.html and ID-fields.json, where there was a response; return their paths in the project."""
     if context.response is None:
         return []
     job, folder = context.spec.id, context.spec.folder
@@ -49,7 +49,7 @@ def result_of(context: CycleContext, failure: CycleFailed | None, files: list[st
 
 
 def _trouble(context: CycleContext, failure: CycleFailed | None) -> str:
-    """Say why the page is not there, or not the one that was asked for; an empty text where it is."""
+    """Say why the page, or the one that was asked for, is missing; return an empty text where it is there."""
     if context.http_status is None:
         return str(failure or "")
     return "" if expects(context.monitor, context.http_status) else f"http status: {context.http_status}"

@@ -48,7 +48,7 @@ ON_FINISHED_MS = 1_000  # for on_finished where the time of the run, or its proc
 
 @dataclass(slots=True, kw_only=True)
 class MonitorVersion:
-    """One version of a monitor job, and what its cycles share however many runs they belong to."""
+    """One version of a monitor job: what its cycles share, across runs."""
 
     spec: JobSpec
     monitor: Monitor
@@ -61,7 +61,7 @@ class MonitorVersion:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class MonitorRun:
-    """One run under way."""
+    """One run under way, as a set of cycles."""
 
     services: CycleServices
     pool: Pool
@@ -83,7 +83,7 @@ class MonitorRun:
 
     @property
     def is_preview(self) -> bool:
-        """Say whether this is just one cycle as far as the store, for a person who looks."""
+        """Return whether this is just one cycle up to the store, for a person who looks."""
         return bool(self.run.trigger.get(DEBUG))
 
     async def execute(self) -> Ending:
@@ -100,7 +100,7 @@ class MonitorRun:
         return conclude(self._endings, self._why)
 
     def cancel(self, why: Why) -> None:
-        """Have every cycle end.  The first reason stands."""
+        """Cancel every cycle.  The first reason stands."""
         if self._why is Why.NOTHING:
             self._why = why
             self._urls.clear()

@@ -1,4 +1,4 @@
-"""Carries out the runs of monitor jobs, and keeps what outlives a run of each job."""
+"""Carry out the runs of monitor jobs, and keep what outlives a run of each job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spyweb.runs.live import LiveJob
 
 
 class MonitorRunner:
-    """The monitor jobs of a daemon, as runs/runner.py sees them."""
+    """Carries out the monitor jobs of a daemon for runs/runner.py."""
 
     def __init__(self, services: CycleServices, pool: Pool) -> None:
         self._services = services
@@ -31,7 +31,7 @@ class MonitorRunner:
         self._runs: dict[RunId, MonitorRun] = {}
 
     async def run(self, job: LiveJob, run: Run, host: OpDispatcher, ctx: Mapping[str, object]) -> Ending:
-        """Carry out a run; `ctx` is what the ctx of each cycle begins with."""
+        """Carry out a run; the ctx of each cycle begins with `ctx`."""
         version = self._version(job)
         if version is None:
             return failed(f"{job.id} is no monitor job any more")
@@ -57,7 +57,7 @@ class MonitorRunner:
                 self.forget(job.id)
 
     async def _judged(self, monitor_run: MonitorRun, ending: Ending) -> Ending:
-        """Compare what its pages gave with what is expected, in this run and in those before it."""
+        """Return the ending, with a note where this run and those before it gave less than expected."""
         version, run, services = monitor_run.version, monitor_run.run, self._services
         if ending.items_found is None:
             return ending
@@ -70,7 +70,7 @@ class MonitorRunner:
         return judge(version.monitor, run, ending, streak)
 
     def cancel(self, run: RunId, why: Why) -> None:
-        """Have it end; a run that is not known has ended already."""
+        """Cancel a run; one that is not known has ended already."""
         monitor_run = self._runs.get(run)
         if monitor_run:
             monitor_run.cancel(why)

@@ -1,4 +1,4 @@
-"""Stage timings of a cycle: which stages ran, how long each took, and what it did to the VM's memory."""
+"""Record the stages of a cycle: which ran, how long each took, and what it did to the VM's memory."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Stage:
 
 
 class Telemetry:
-    """The stages of one cycle, as `ctx.telemetry` shows them."""
+    """Records the stages of one cycle, which scripts see as `ctx.telemetry`."""
 
     def __init__(self, job_name: str, clock: Clock, memory: int = 0) -> None:
         self._memory = memory  # bytes of the VM after the last hook: a built-in stage leaves it as it is
@@ -74,7 +74,7 @@ class Telemetry:
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Time a built-in stage: what it raises is its error."""
+        """Time a built-in stage, and note an error that it raises."""
         self.current = name
         began = self._clock.monotonic()
         try:
@@ -99,7 +99,7 @@ class Telemetry:
         self._memory = stage.memory
 
     def stages(self) -> list[Stage]:
-        """List all stages, those that have not run too."""
+        """List all stages, also those that have not run."""
         return [self._stages.get(name) or Stage(name=name) for name in STAGES]
 
     @property
@@ -107,7 +107,7 @@ class Telemetry:
         return self.since(self._began)
 
     def packed(self) -> bytes:
-        """Pack it for the VM, as each hook gets it."""
+        """Pack the telemetry for the VM, as each hook gets it."""
         return wire.pack(
             [
                 {

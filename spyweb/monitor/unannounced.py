@@ -1,4 +1,4 @@
-"""New items that are still to be announced, because the cycle that stored them ended before it could.
+"""Keep track of new items that are still to be announced, because the cycle that stored them ended early.
 
 What is new is owed from the transaction that stores it until the one that puts its messages into the outbox.  A daemon
 that dies in between, and a cycle that is killed or fails there, leave it owed: the job's next cycle announces it, with
@@ -25,7 +25,7 @@ MOST = 1_000  # records read at once
 
 @dataclass(slots=True)
 class UnannouncedRecords:
-    """The items of one job that are still to be announced, as long as the daemon lives."""
+    """Finds the items of one job that are still to be announced."""
 
     job: JobId
     records: Records
@@ -36,7 +36,7 @@ class UnannouncedRecords:
 
     @asynccontextmanager
     async def at_risk(self) -> AsyncIterator[None]:
-        """Hold this while a cycle stores and announces: if it ends early, its items are still to be announced."""
+        """Mark that a cycle stores and announces: if it ends early, its items are still to be announced."""
         async with self._looking:
             if self._may_be_more and not self._at_risk:  # else what the others have in hand would be among it
                 await self._look()
@@ -50,7 +50,7 @@ class UnannouncedRecords:
             self._at_risk -= 1
 
     def take(self) -> Sequence[Record]:
-        """Return what earlier cycles have left, once."""
+        """Return what earlier cycles have left; the next call returns nothing."""
         left, self._left = self._left, ()
         return left
 

@@ -57,7 +57,7 @@ class FetchResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchFailure:
-    """Why a fetch is not ok."""
+    """The reason why a fetch failed."""
 
     message: str
     kind: str
@@ -100,7 +100,7 @@ def response_of(received: Response, request: FetchRequest) -> FetchResponse:
 
 
 def fetch_of(request: FetchRequest, settings: HttpSettings, most: int | None) -> Fetch:
-    """Make the request that goes out; `most` bytes can be taken in.  Raises FetchError."""
+    """Make the request that is sent; `most` bytes are accepted.  Raises FetchError."""
     largest = settings.max_body_size if request.max_body_size is None else int(request.max_body_size * MIB)
     return Fetch(
         url=parse_url(request.url),
@@ -161,7 +161,7 @@ def _without_nil(table: dict[str, object]) -> dict[str, object]:
 
 
 def read_request(value: object, before: FetchRequest) -> FetchRequest:
-    """Read what before_fetch returned.  What can't be nil stays as it was where it is missing."""
+    """Read what before_fetch returned; required fields that are missing stay as they were."""
     table = read_table(value)
     headers = texts_in(table, "headers")
     return FetchRequest(

@@ -22,7 +22,7 @@ PART = 16_384  # characters that are folded in one step
 
 @dataclass(slots=True)
 class Item:
-    """One item; it is not changed once it is searched, and not frozen since there are many to be made."""
+    """One item; it does not change once it has been searched.  Not frozen, since many are made."""
 
     fields: Mapping[str, str]
     matches: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Item:
 
     @property
     def told(self) -> dict[object, object]:
-        """The item as it goes to Lua and, where no hook changes it, comes back: made once for all hooks."""
+        """Return the item as Lua gets it, and gives it back where no hook changes it: made once for all hooks."""
         if not self._told:
             fields = {name.encode(): text.encode() for name, text in self.fields.items()}
             matches = [word.encode() for word in self.matches]
@@ -41,7 +41,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Keywords:
-    """The keywords that are looked for, and the fields in which."""
+    """Searches items for the keywords, in the fields that the settings name."""
 
     words: tuple[str, ...]
     fields: tuple[str, ...]  # empty: in all
@@ -58,7 +58,7 @@ class Keywords:
                 item.is_searched = True
 
     def _found_in(self, fields: Mapping[str, str]) -> Generator[None, None, tuple[str, ...]]:
-        """Return the words that are in one of the texts, in the order of the settings.  Case does not count."""
+        """Return the words that are in one of the texts, in the order of the settings, whatever their case."""
         texts = list(fields.values()) if not self.fields else [fields.get(name, "") for name in self.fields]
         if sum(map(len, texts)) > SHORT:
             return (yield from self._found_in_long(texts))
@@ -108,7 +108,7 @@ def items_to_lua(items: Sequence[Item]) -> list[object]:
 
 @dataclass(frozen=True, slots=True)
 class ItemReader:
-    """Reads the items that hooks return.  The keywords are still to be looked for in those that are new."""
+    """Reads the items that hooks return; those that are new are still to be searched for keywords."""
 
     names: tuple[str, ...]  # of the settings' fields, which come first in an item
     keywords: Keywords
@@ -154,7 +154,7 @@ def _fields(table: Mapping[object, object]) -> dict[str, str]:
 
 
 def _is_text(value: object) -> bool:
-    """Tell a field that happens to be called `matches` from the table that spyweb made."""
+    """Tell a field that is named `matches` from the table that spyweb made."""
     return isinstance(value, bytes)
 
 

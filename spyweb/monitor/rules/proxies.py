@@ -1,4 +1,4 @@
-"""Chooses the proxy of the next request."""
+"""Choose the proxy of the next request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spyweb.model import Proxies, Rotation
 
 @dataclass(slots=True)
 class ProxyRotation:
-    """The proxies of one version of a job, which all its workers take in turn."""
+    """Rotates the proxies of one version of a job, for all its workers."""
 
     proxies: Proxies | None
     random: Callable[[], float]  # 0 ≤ x < 1

@@ -1,4 +1,4 @@
-"""Reads the tables that hooks return, field by field, and finds the names in them that nobody reads.  Pure.
+"""Read the tables that hooks return, field by field, and find the names in them that nobody reads.  Pure.
 
 What is wrong raises a Mismatch that names the field; a name that is not read is a warning, and the cycle goes on.
 """
@@ -93,7 +93,7 @@ def sequence(value: object) -> list[object]:
 
 
 def warning_about(hook: str, value: object) -> str:
-    """Say what is not read of a table that a hook returned; an empty text where all of it is."""
+    """Say which parts of a hook's table are ignored; return an empty text where none is."""
     if hook not in EXPECTED or not isinstance(value, Mapping):
         return ""
     expected, known = EXPECTED[hook]

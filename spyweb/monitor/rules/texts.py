@@ -1,4 +1,4 @@
-"""Makes the texts of a notification and the payload of a webhook.  Pure."""
+"""Make the texts of a notification and the payload of a webhook.  Pure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _default_body(names: Sequence[str]) -> str:
 
 
 def _tags(about: NotificationSubject, fields: Mapping[str, str], matches: Sequence[str]) -> dict[str, str]:
-    """Return the text of each tag.  A field wins over a tag of its name: who extracts a `url` wants that one."""
+    """Return the text of each tag; a field wins over a tag of its name, since who extracts a `url` wants that one."""
     return {
         "job_name": about.job_name,
         "url": about.url,
@@ -70,12 +70,12 @@ def moment(at_ms: int, timezone: str) -> str:
 
 
 def fill(template: str, tags: Mapping[str, str]) -> str:
-    """Fill all tags in one pass, so that text of a page is never read as a tag.  An unknown tag stays as it is."""
+    """Fill all tags in one pass, so that text of a page is never read as a tag; leave unknown tags as they are."""
     return _TAG.sub(lambda found: tags.get(found[1], found[0]), template)
 
 
 def default_payload(job_name: str, items: Sequence[Item]) -> bytes:
-    """Make the JSON that a webhook gets where no hook made another."""
+    """Make the JSON for a webhook where no hook made another."""
     flat = [{**item.fields, "keywords": item.matches} for item in items]
     return msgspec.json.encode({"job_name": job_name, "item_count": len(items), "items": flat})
 

@@ -1,4 +1,4 @@
-"""Announces what is new: before_notify and before_webhook, then the notification and the webhook.
+"""Announce what is new: before_notify and before_webhook, then the notification and the webhook.
 
 Both are put in the outbox, in one transaction; whether they arrive does not hold the cycle up.
 """
@@ -34,7 +34,7 @@ async def announce(context: CycleContext, new: Sequence[StoredItem]) -> None:
 
 
 async def _messages(context: CycleContext, new: Sequence[Item]) -> Messages:
-    """Make the messages.  Both hooks are called even where the settings send nothing: they may do so by themselves."""
+    """Make the messages; both hooks are called even where the settings send nothing: they may do so themselves."""
     read = partial(context.reader.read_all, told=new)
     shown = await context.ask_about_items("before_notify", new, read)
     payload = await context.ask("before_webhook", partial(_payload, context, new), in_one_step(read_text))
@@ -67,7 +67,7 @@ def _notification(context: CycleContext, notification: Notification, items: Sequ
 
 
 async def _send(context: CycleContext, messages: Messages, settles: Sequence[int]) -> None:
-    """Add the messages to the outbox; in the same transaction what they announce stops being owed."""
+    """Add the messages to the outbox; the same transaction marks their items as announced."""
     with ExitStack() as stages:
         for stage in messages:
             stages.enter_context(context.telemetry.timed(stage))

@@ -69,7 +69,7 @@ async def rework(context: CycleContext, items: list[Item]) -> list[Item]:
 
 
 async def sift(context: CycleContext, items: list[Item]) -> list[Item]:
-    """Filter the items by filter_item, or by the keywords where it is absent; also for an item that it failed for."""
+    """Filter the items by filter_item; by the keywords where it is absent, or failed for an item."""
     if not context.has_hook("filter_item"):
         with context.telemetry.timed("filter"):
             return [item for item in items if context.reader.keywords.keeps(item)]

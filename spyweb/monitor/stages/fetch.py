@@ -1,4 +1,4 @@
-"""Goes from an address to a response: before_fetch, override_fetch or the HTTP client, after_fetch."""
+"""Go from an address to a response: before_fetch, override_fetch or the HTTP client, after_fetch."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def _fetch_over_network(context: CycleContext, request: FetchRequest) -> F
 
 
 async def inspect(context: CycleContext, fetched: FetchResult) -> FetchResponse:
-    """Return the response that is extracted: also an error page, unless after_fetch ends the cycle."""
+    """Return the response to extract, which may be an error page, unless after_fetch ends the cycle."""
     context.http_status = fetched.response.status if fetched.response else None
     if not context.has_hook("after_fetch"):
         if context.hooks:

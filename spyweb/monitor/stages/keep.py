@@ -1,4 +1,4 @@
-"""Stores the items that are new, and defines what makes an item the same as an earlier one."""
+"""Store the items that are new, and define what makes an item the same as an earlier one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StoredItem:
 
 
 async def keep(context: CycleContext, items: Sequence[Item]) -> list[StoredItem]:
-    """Return the items that are new, in their order; they are stored when this returns.
+    """Store the items that are new, and return them in their order.
 
     Of a large page some may be stored and others not where a cycle ends halfway: then these are new to the next one.
     """
@@ -63,6 +63,6 @@ async def keep(context: CycleContext, items: Sequence[Item]) -> list[StoredItem]
 
 
 def hash_of(fields: Mapping[str, str], names: Sequence[str]) -> bytes:
-    """Hash the texts with these names; all of them where there are no such names, or their texts are empty."""
+    """Hash the texts with these names; all texts where there are no such names, or theirs are empty."""
     chosen = [(name, text) for name in names if (text := fields.get(name))]
     return blake2b(msgspec.msgpack.encode(chosen or sorted(fields.items())), digest_size=HASH_BYTES).digest()
