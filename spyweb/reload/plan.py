@@ -13,7 +13,7 @@ from spyweb.specs.discover import JobFile, Scan
 
 @dataclass(slots=True)
 class Plan:
-    """The things to be done with live jobs and files."""
+    """The changes that bring the live jobs in line with the files."""
 
     new: list[JobFile] = field(default_factory=list)
     recoded: list[tuple[LiveJob, JobFile]] = field(default_factory=list)  # a newer version, a fresh VM
@@ -26,7 +26,7 @@ class Plan:
         return not (self.new or self.recoded or self.respecified or self.gone)
 
     def files(self) -> list[JobFile]:
-        """Return the files that hold something that does not live yet."""
+        """Return the files that hold something which is not live yet."""
         return [*self.new, *(file for _, file in self.recoded), *(file for _, file in self.respecified)]
 
     def without(self, jobs: Collection[JobId]) -> Plan:
@@ -39,7 +39,7 @@ class Plan:
         )
 
     def executing(self) -> Plan:
-        """Return the part of the plan whose files have to be executed before they live."""
+        """Return the part of the plan whose files have to be executed before they go live."""
         return Plan(
             new=[file for file in self.new if must_execute(file)],
             recoded=[(job, file) for job, file in self.recoded if must_execute(file)],
@@ -58,7 +58,7 @@ def _needs_new_vm(job: LiveJob, file: JobFile, stale: bool) -> bool:
 
 
 def plan(live: LiveJobs, files: Mapping[JobId, JobFile], broken: Iterable[JobId], stale: Iterable[JobId]) -> Plan:
-    """Compare the live jobs with the files.  A broken file is neither gone nor changed: its old version goes on."""
+    """Compare the live jobs with the files.  A broken file is neither gone nor changed: its old version stays."""
     what, stale_ids, broken_ids = Plan(), set(stale), set(broken)
     for job_id, file in files.items():
         job = live.find(job_id)

@@ -48,7 +48,7 @@ class FailedExecution:
 
 
 class FindSelectorProblem(Protocol):
-    """The extractor's question whether a CSS selector parses; the answer is what is wrong with it."""
+    """Asks the extractor about a CSS selector; returns what is wrong with it, if anything."""
 
     async def __call__(self, selector: str, *, of_field: bool = False) -> str | None: ...
 
@@ -88,7 +88,7 @@ class Prover:
         return await find_selector_problems(self._find_selector_problem, spec, monitor) if monitor else []
 
     def find_changed_modules(self, jobs: Iterable[LiveJob]) -> dict[JobId, list[str]]:
-        """Return which modules each job loaded have changed on disk since.  Reads files: call it in a thread."""
+        """Return the loaded modules of each job that have changed on disk.  Reads files: call it in a thread."""
         changed = {job.id: self._sources.changed(job.id, job.code.generation) for job in jobs}
         return {job: paths for job, paths in changed.items() if paths}
 
@@ -127,7 +127,7 @@ class Prover:
         return verdict
 
     def has_failed(self, job: JobId, generation: int) -> bool:
-        """Return whether this very generation was executed and failed, and is thus used up."""
+        """Return whether this generation was executed and failed, and can't be used any more."""
         failed = self._failed.get(job)
         return failed is not None and failed.generation == generation
 
@@ -146,7 +146,7 @@ class Prover:
 
 
 async def judge(proof: Awaitable[None], code: Code) -> Verdict:
-    """Turn what a proof of this code raises into a verdict."""
+    """Turn the exceptions of a proof into a verdict."""
     try:
         await proof
     except ScriptError as error:
@@ -169,7 +169,7 @@ async def find_selector_problems(find: FindSelectorProblem, spec: JobSpec, monit
 
 
 async def bounded_gather(count: int, call: Callable[[T], Awaitable[R]], things: Sequence[T]) -> list[R]:
-    """Call this for each thing, `count` at a time, and return the results in the order of the things.
+    """Call a function for each item, `count` at a time, and return the results in the order of the items.
 
     There are as many tasks as calls under way: a task for each thing, and a semaphore, would leave half a kilobyte
     behind for every job that is loaded.  Where a call raises, no more are begun.

@@ -1,4 +1,4 @@
-"""Keep the endpoints what server/init.lua says: a newer version takes over once it compiles.
+"""Keep the endpoints up to date with server/init.lua: a newer version takes over once it compiles.
 
 A save that does not compile leaves the older version answering, and its problem on show.  Before there is any version,
 the problem makes every request fail.
@@ -29,7 +29,7 @@ class ServerReloader:
     def __init__(
         self, *, root: Path, endpoints: Endpoints, prover: Prover, pool: Pool, sources: Sources, workers: int = 1
     ) -> None:
-        """`workers`: how many of them serve requests while there is a server."""
+        """Keep these endpoints up to date; `workers` is how many workers serve requests while there is a server."""
         self._root = root
         self._endpoints = endpoints
         self._prover = prover
@@ -39,7 +39,7 @@ class ServerReloader:
         self._generation = 0
 
     async def look(self) -> bool:
-        """Look at the file and bring about what changed; return False where it has to be looked at again soon."""
+        """Read the file and apply what changed; return False where that has to be tried again soon."""
         found = await asyncio.to_thread(find_server, self._root)
         if found is None:
             self._remove()

@@ -1,4 +1,4 @@
-"""The settings as config.toml now has them: read again at each look, the last good ones kept while it is wrong."""
+"""Read config.toml again at each look, and keep the last good settings while it is wrong."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AT_ONCE = frozenset({"daemon.default_interval", "state.history"})
 
 
 class SettingsFile:
-    """`current` are the newest settings that could be read; each problem is logged once."""
+    """Holds the newest settings that could be read as `current`; logs each problem once."""
 
     def __init__(self, root: Path, read: Callable[[], Settings], current: Settings) -> None:
         self._root = root
@@ -34,7 +34,7 @@ class SettingsFile:
         self.current = current
 
     async def reread(self) -> bool:
-        """Read the file again; tell whether anything in it has changed."""
+        """Read the file again; return whether anything in it has changed."""
         before, problems = self.current, list[str]()
         if await asyncio.to_thread(is_emptied, self._root):
             problems.append(f"{FILE}: {EMPTY}")

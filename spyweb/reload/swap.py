@@ -52,7 +52,7 @@ class Look:
 
 @dataclass(kw_only=True)
 class Reloader:
-    """Keeps the live jobs, and the server, what the files say."""
+    """Keeps the live jobs, and the server, up to date with the files."""
 
     root: Path
     settings_file: SettingsFile
@@ -78,14 +78,14 @@ class Reloader:
         return self.settings_file.current
 
     async def load(self, known: Mapping[JobId, Cursor]) -> None:
-        """Look at the disk for the first time; `known` are the cursors that an earlier daemon left."""
+        """Load the files for the first time; `known` are the cursors that an earlier daemon left."""
         self._cursors.update(known)
         await self._look()
         absent = [cursor for job, cursor in known.items() if self.live.find(job) is None and job not in self.broken]
         self._cursors.update({cursor.job: cursor for cursor in await self.scheduler.note_absent(absent)})
 
     async def rescan(self) -> None:
-        """Look at the disk again, and bring about what changed."""
+        """Read the files again, and apply what changed."""
         if await self.settings_file.reread():
             self.live.link()
         await self._look()
@@ -114,7 +114,7 @@ class Reloader:
                 self.clock.call_later(RETRY_S, self.wake)
 
     async def _prove(self, todo: Plan, look: Look) -> None:
-        """Compile what is new, with the modules that have changed, and try the selectors of monitors."""
+        """Compile what is new, with the modules that have changed, and parse the selectors of monitors."""
         codes = [code_of(file, 0) for file in todo.new]
         for job, file in todo.recoded:
             code = code_of(file, 0)
@@ -136,7 +136,7 @@ class Reloader:
                 look.note(spec.id, Verdict(problem))
 
     def _has_other_selectors(self, spec: JobSpec) -> bool:
-        """Return whether this is a monitor as no live version of it has been proved."""
+        """Return whether this monitor's selectors differ from those that a live version has proved."""
         job = self.live.find(spec.id)
         return spec.monitor is not None and (job is None or job.spec.monitor != spec.monitor)
 
@@ -148,7 +148,7 @@ class Reloader:
             self._generations[job] = generation + 1
 
     async def _swap(self, todo: Plan) -> None:
-        """Bring about what the plan says, all of which is proved."""
+        """Carry out the plan, all of which is proved."""
         if todo.is_empty and not self._not_activated:
             return
         await self._remove(todo.gone)
@@ -188,7 +188,7 @@ class Reloader:
             self.prover.retire(job.code, job.code.generation + 1)
 
     def _show_problems(self, look: Look, doubts: Mapping[str, Sequence[Problem]]) -> None:
-        """Show each job its problems, and log those that are new; `doubts` are the linter's, by the job's file."""
+        """Give each job its problems, and log those that are new; `doubts` are the linter's, by the job's file."""
         found, known = look.found, {*self.problems, *self.warnings}
         self.broken = {**look.broken, **look.failed}
         self.problems = [*found.problems, *(problem for each in look.failed.values() for problem in each)]
@@ -213,7 +213,7 @@ class Reloader:
         self.live.set_unloadable(not_loaded(self.live, self.broken, found.unsure))
 
     def wake(self) -> None:
-        """Have the files looked at soon: something changed, or may have (SIGHUP)."""
+        """Have the files read again soon: something changed, or may have (SIGHUP)."""
         self._changed.set()
 
     async def keep_up(self) -> None:
@@ -229,7 +229,7 @@ class Reloader:
 
 
 def make_live_job(file: JobFile, generation: int = 1) -> LiveJob:
-    """Make a live job of a file; its cursor is a blank until the scheduler gives it its own."""
+    """Make a live job of a file; its cursor is blank until the scheduler sets it."""
     spec, code = file.spec, code_of(file, generation)
     return LiveJob(spec=spec, code=code, digest=file.digest, cursor=Cursor(job=spec.id, due_ms=0, schedule=""))
 

@@ -20,7 +20,7 @@ log = structlog.get_logger()
 Inode = tuple[int, int]  # the device's number and the file's: of a link, those of its target
 Folders = dict[Path, Inode]
 
-DEBOUNCE_MS = 50  # an editor's save is several events; watchfiles' own 1.6 s would be felt
+DEBOUNCE_MS = 50  # an editor's save is several events; watchfiles' own delay would be felt
 STEP_MS = 50  # less costs processor time while idle, for a delay that nobody notices
 PAUSE = 5.0  # seconds until a watch that failed begins again: a cause that stays costs a rescan each time
 BEGUN_MS = 500  # without a change for so long, a watch says that it has begun
@@ -31,7 +31,7 @@ DATA_ENDINGS = (".csv", ".json", ".jsonl", ".txt", ".html")  # what jobs write i
 
 
 class Watcher:
-    """Tells of changes below the project root, except in data, logs and hidden folders.
+    """Reports changes below the project root, except in data, logs and hidden folders.
 
     The root itself is watched flat and each of its folders deep: a virtual environment or a data directory of
     thousands of files costs nothing.
@@ -52,7 +52,7 @@ class Watcher:
             tasks.create_task(self._watch_folders(), name="watch the project's folders")
 
     def _folders(self) -> Folders:
-        """Return the root's folders that can be looked at; none while the root is gone, which its own watch tells."""
+        """Return the root's folders that can be watched; none while the root is gone, which its own watch reports."""
         folders = {}
         with suppress(OSError):
             for path in filter(self._is_watched, self._root.iterdir()):
@@ -98,7 +98,7 @@ class Watcher:
         return any(Path(path) in self._watched for _, path in burst)
 
     async def _watch_folders(self) -> None:
-        """Watch the folders; one that can't be watched is left out for a pause and does not blind the others."""
+        """Watch the folders; one that can't be watched is left out for a while, without loss for the others."""
         left_out: set[Path] = set()
         while True:
             try:
@@ -109,7 +109,7 @@ class Watcher:
                 left_out |= (named_in(str(fault), self._watched) - left_out) or set(self._watched)
 
     async def _watch_these_folders(self, left_out: set[Path]) -> None:
-        """Watch them until one is new, gone or another one; with some left out, for a pause at most."""
+        """Watch these folders until one is new, gone or replaced; if some were left out, only for a while."""
         self._folders_changed = stop = asyncio.Event()
         self._watched = folders = self._folders()
         pause = self._clock.call_later(PAUSE, stop.set) if left_out else None
@@ -124,7 +124,7 @@ class Watcher:
                 pause.cancel()
 
     def _tell_fault(self, fault: Exception) -> None:
-        """Log a fault once, and report a change: until the watch begins again only rescans see what happens."""
+        """Log a fault once, and report a change: until the watch begins again, only rescans see what happens."""
         reason = str(fault)
         if reason not in self._warned_of:
             self._warned_of.add(reason)
@@ -134,7 +134,7 @@ class Watcher:
     async def _changes(
         self, *paths: Path, recursive: bool = True, stop: asyncio.Event
     ) -> AsyncGenerator[set[FileChange], None]:
-        """Yield each burst of changes, and an empty one once the watch has begun: something may have changed before."""
+        """Yield each burst of changes, and an empty one when the watch begins: something may have changed before."""
         if not paths:
             await stop.wait()
             return
@@ -167,7 +167,7 @@ def inode_of(path: Path) -> Inode:
 
 
 def is_text(name: str) -> bool:
-    """Return whether the name is UTF-8: watchfiles can't be given any other."""
+    """Return whether the name is UTF-8: watchfiles accepts no other."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -176,5 +176,5 @@ def is_text(name: str) -> bool:
 
 
 def named_in(reason: str, folders: Iterable[Path]) -> set[Path]:
-    """Return the folders around the file that watchfiles complains of: it names that in words only."""
+    """Return the folders around the file that watchfiles complains of, whose name is only in its message."""
     return {folder for folder in folders if f'"{folder}/' in reason or f'"{folder}"' in reason}
