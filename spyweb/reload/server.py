@@ -60,7 +60,7 @@ class ServerReloader:
         if verdict.problem:
             self._refuse(verdict.problem)
             return verdict.is_final
-        others = [code_of_server(file, code.generation, lane) for lane in range(1, self._workers)]
+        others = [code_of_server(file, code.generation, worker) for worker in range(1, self._workers)]
         self._swap(ServerVersion(codes=[code, *others]))
         return True
 

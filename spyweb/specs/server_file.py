@@ -49,12 +49,12 @@ def read_all(root: Path) -> tuple[list[Code], list[Problem]]:
     return codes, unread
 
 
-def code_of_server(file: ServerFile, generation: int, lane: int = 0) -> Code:
+def code_of_server(file: ServerFile, generation: int, worker: int = 0) -> Code:
     """Return the server's code for one of its workers.
 
     No job runs in these: a flood of requests, or one that takes its worker down, harms none.
     """
-    job = JobId(f"{SERVER}/{lane}") if lane else SERVER
+    job = JobId(f"{SERVER}/{worker}") if worker else SERVER
     return Code(job=job, generation=generation, chunk=INIT, source=file.source, isolation=Isolation.PROCESS)
 
 
