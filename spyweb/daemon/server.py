@@ -48,42 +48,42 @@ class Server:
         return Site(endpoints=self.endpoints, ui=root / UI_FOLDER)
 
 
-async def open_server(stack: AsyncExitStack, parts: JobRuntime) -> Server:
+async def open_server(stack: AsyncExitStack, runtime: JobRuntime) -> Server:
     """Build the endpoints and their reloader, which answer nothing before its first look at the disk."""
-    root, clock = parts.settings.root, parts.clock
+    root, clock = runtime.settings.root, runtime.clock
     lines = await stack.enter_async_context(JobLogs(root, clock, LOG))
     failures = await stack.enter_async_context(JobLogs(root, clock, ERRORS))
     endpoints = Endpoints(
-        pool=parts.pool,
+        pool=runtime.pool,
         clock=clock,
-        tasks=parts.tasks,
-        host_for=partial(host_for, parts, lines),
-        run_ended=parts.world.call_ended,
+        tasks=runtime.tasks,
+        host_for=partial(host_for, runtime, lines),
+        run_ended=runtime.world.call_ended,
         note_failure=partial(note_failure, failures),
     )
     stack.push_async_callback(endpoints.close, 0)
     prover = Prover(
-        pool=parts.pool,
-        sources=parts.world.sources,
-        execute=partial(execute, parts.pool, parts.world, parts.job_logs),
-        find_selector_problem=parts.extractor.find_selector_problem,
+        pool=runtime.pool,
+        sources=runtime.world.sources,
+        execute=partial(execute, runtime.pool, runtime.world, runtime.job_logs),
+        find_selector_problem=runtime.extractor.find_selector_problem,
         clock=clock,
     )
     reloader = ServerReloader(
         root=root,
         endpoints=endpoints,
         prover=prover,
-        pool=parts.pool,
-        sources=parts.world.sources,
-        workers=parts.settings.daemon.workers,
+        pool=runtime.pool,
+        sources=runtime.world.sources,
+        workers=runtime.settings.daemon.workers,
     )
     connections = ConnectionLimiter(tcp_limits(), clock)
     return Server(endpoints=endpoints, reloader=reloader, prover=prover, connections=connections)
 
 
-def host_for(parts: JobRuntime, lines: JobLogs, code: Code, run: RunId) -> Host:
+def host_for(runtime: JobRuntime, lines: JobLogs, code: Code, run: RunId) -> Host:
     call = Call(
-        world=parts.world,
+        world=runtime.world,
         job=SERVER,
         run=run,
         generation=code.generation,
