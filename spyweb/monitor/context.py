@@ -13,7 +13,7 @@ from spyweb.extraction.extractor import Extractor
 from spyweb.model import JobSpec, Monitor, OnHookError
 from spyweb.monitor.hooks import ABSENT, NOTHING, ContextUpdate, HookChannel, HookFailed, HookResult, NoValue
 from spyweb.monitor.rules.exchange import FetchResponse
-from spyweb.monitor.rules.items import Item, ItemReader, items_to_lua, make_told
+from spyweb.monitor.rules.items import Item, ItemReader, items_to_lua, prepare_for_lua
 from spyweb.monitor.rules.proxies import ProxyRotation
 from spyweb.monitor.rules.tables import warning_about
 from spyweb.monitor.telemetry import ERROR, SUCCESS, Stage, Telemetry
@@ -110,7 +110,7 @@ class CycleContext:
     ) -> T | NoValue | HookFailed:
         """Call a hook with items, of which there may be very many."""
         if self.has_hook(name):
-            await run_in_slices(self.services.clock, make_told(items))
+            await run_in_slices(self.services.clock, prepare_for_lua(items))
         return await self.ask(name, partial(items_to_lua, items), read)
 
     async def ask(

@@ -10,7 +10,7 @@ from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Outcome
 from spyweb.monitor.context import CycleFailed
 
-_TOLD: dict[Why, tuple[Outcome, Failure | None, str]] = {
+_CANCELLED: dict[Why, tuple[Outcome, Failure | None, str]] = {
     Why.TIMEOUT: (Outcome.FAILED, Failure.TIMEOUT, "over its timeout"),
     Why.CANCELLED: (Outcome.FAILED, Failure.CANCELLED, "cancelled"),
     Why.STOPPED: (Outcome.STOPPED, None, "the daemon stopped"),
@@ -19,7 +19,7 @@ _TOLD: dict[Why, tuple[Outcome, Failure | None, str]] = {
 
 def ended_for(why: Why, stage: str) -> Ending:
     """Return the ending of a cycle that was told to end during that stage."""
-    outcome, failure, reason = _TOLD[why]
+    outcome, failure, reason = _CANCELLED[why]
     return Ending(outcome=outcome, failure=failure, reason=f"{reason} in {stage}" if stage else f"{reason}: not begun")
 
 
@@ -37,9 +37,9 @@ def conclude(endings: Sequence[Ending], why: Why) -> Ending:
     whole = endings[0] if len(endings) == 1 else _together(endings)
     if why is Why.NOTHING:
         return whole
-    outcome, failure, reason = _TOLD[why]
-    told = next((ending.reason for ending in endings if ending.outcome is not Outcome.SUCCESS), reason)
-    return replace(whole, outcome=outcome, failure=failure, reason=told)
+    outcome, failure, reason = _CANCELLED[why]
+    first = next((ending.reason for ending in endings if ending.outcome is not Outcome.SUCCESS), reason)
+    return replace(whole, outcome=outcome, failure=failure, reason=first)
 
 
 def _together(endings: Sequence[Ending]) -> Ending:

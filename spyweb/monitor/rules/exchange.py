@@ -145,12 +145,12 @@ def response_to_lua(response: FetchResponse) -> dict[str, object]:
 
 
 def result_to_lua(fetched: FetchResult) -> dict[str, object]:
-    told: dict[str, object] = {"ok": fetched.ok, "request": request_to_lua(fetched.request)}
+    table: dict[str, object] = {"ok": fetched.ok, "request": request_to_lua(fetched.request)}
     if fetched.response:
-        told["response"] = response_to_lua(fetched.response)
+        table["response"] = response_to_lua(fetched.response)
     if fetched.failure:
-        told["error"] = {"message": fetched.failure.message, "kind": fetched.failure.kind}
-    return told
+        table["error"] = {"message": fetched.failure.message, "kind": fetched.failure.kind}
+    return table
 
 
 def _without_nil(table: dict[str, object]) -> dict[str, object]:

@@ -27,16 +27,16 @@ class Item:
     fields: Mapping[str, str]
     matches: tuple[str, ...] = ()
     is_searched: bool = field(default=False, compare=False)
-    _told: dict[object, object] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _lua_table: dict[object, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
-    def told(self) -> dict[object, object]:
+    def lua_table(self) -> dict[object, object]:
         """Return the item as Lua gets it, and gives it back where no hook changes it: made once for all hooks."""
-        if not self._told:
+        if not self._lua_table:
             fields = {name.encode(): text.encode() for name, text in self.fields.items()}
             matches = [word.encode() for word in self.matches]
-            self._told.update({FIELDS: fields, MATCHES: matches or {}})  # an empty table comes back as {}
-        return self._told
+            self._lua_table.update({FIELDS: fields, MATCHES: matches or {}})  # an empty table comes back as {}
+        return self._lua_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +95,15 @@ def keywords_of(monitor: Monitor) -> Keywords:
     return Keywords(monitor.keywords, monitor.search_fields)
 
 
-def make_told(items: Sequence[Item]) -> Steps[None]:
+def prepare_for_lua(items: Sequence[Item]) -> Steps[None]:
     """Prepare the items for Lua in short steps, so that `items_to_lua` takes no time."""
     for item in items:
         yield
-        _ = item.told
+        _ = item.lua_table
 
 
 def items_to_lua(items: Sequence[Item]) -> list[object]:
-    return [item.told for item in items]
+    return [item.lua_table for item in items]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,21 +113,21 @@ class ItemReader:
     names: tuple[str, ...]  # of the settings' fields, which come first in an item
     keywords: Keywords
 
-    def read_all(self, value: object, told: Sequence[Item] = ()) -> Steps[list[Item]]:
+    def read_all(self, value: object, given: Sequence[Item] = ()) -> Steps[list[Item]]:
         """Read an array of items, many perhaps as the hook was given them.  Raises a Mismatch that names the item."""
-        given, items = sequence(value), list[Item]()
+        array, items = sequence(value), list[Item]()
         try:
-            for each, item in zip(given, chain(told, repeat(None)), strict=False):
+            for each, item in zip(array, chain(given, repeat(None)), strict=False):
                 yield
                 items.append(self.read(each, item))
         except Mismatch as mismatch:
             raise Mismatch(f"item {len(items) + 1}: {mismatch}") from None
         return items
 
-    def read(self, value: object, told: Item | None = None) -> Item:
-        """Read `{fields = {…}}`, or just `{name = text}`; returns `told` itself where it came back as it was."""
-        if told and told.told == value:
-            return told
+    def read(self, value: object, given: Item | None = None) -> Item:
+        """Read `{fields = {…}}`, or just `{name = text}`; returns `given` itself where it came back as it was."""
+        if given and given.lua_table == value:
+            return given
         table = read_table(value)
         inner = table.get(FIELDS)
         if inner is None:

@@ -35,7 +35,7 @@ async def announce(context: CycleContext, new: Sequence[StoredItem]) -> None:
 
 async def _messages(context: CycleContext, new: Sequence[Item]) -> Messages:
     """Make the messages; both hooks are called even where the settings send nothing: they may do so themselves."""
-    read = partial(context.reader.read_all, told=new)
+    read = partial(context.reader.read_all, given=new)
     shown = await context.ask_about_items("before_notify", new, read)
     payload = await context.ask("before_webhook", partial(_payload, context, new), in_one_step(read_text))
     messages: Messages = {}

@@ -23,10 +23,10 @@ FAILED_FOR_IT = True  # filter_item's verdict on an item that it failed for
 
 async def extract(context: CycleContext, response: FetchResponse) -> list[Item]:
     context.response, context.http_status = response, response.status
-    said = await context.ask("override_extract", partial(response_to_lua, response), context.reader.read_all)
-    if isinstance(said, list):
-        items = said
-    elif said is NOTHING or isinstance(said, HookFailed):
+    returned = await context.ask("override_extract", partial(response_to_lua, response), context.reader.read_all)
+    if isinstance(returned, list):
+        items = returned
+    elif returned is NOTHING or isinstance(returned, HookFailed):
         items = []
     else:
         items = await _extract_by_selectors(context, response)
@@ -58,14 +58,14 @@ def _page(context: CycleContext, response: FetchResponse) -> Page:
 
 
 async def rework(context: CycleContext, items: list[Item]) -> list[Item]:
-    read = partial(context.reader.read_all, told=items)
-    said = await context.ask_about_items("after_extract", items, read)
-    if said is NOTHING:
+    read = partial(context.reader.read_all, given=items)
+    returned = await context.ask_about_items("after_extract", items, read)
+    if returned is NOTHING:
         return []
-    if not isinstance(said, list):
+    if not isinstance(returned, list):
         return items
-    await context.search(said)
-    return said
+    await context.search(returned)
+    return returned
 
 
 async def sift(context: CycleContext, items: list[Item]) -> list[Item]:
@@ -73,8 +73,8 @@ async def sift(context: CycleContext, items: list[Item]) -> list[Item]:
     if not context.has_hook("filter_item"):
         with context.telemetry.timed("filter"):
             return [item for item in items if context.reader.keywords.keeps(item)]
-    said = await context.ask_about_items("filter_item", items, in_one_step(sequence))
-    verdicts = said.value if isinstance(said, HookFailed) else said
+    returned = await context.ask_about_items("filter_item", items, in_one_step(sequence))
+    verdicts = returned.value if isinstance(returned, HookFailed) else returned
     if not isinstance(verdicts, list) or len(verdicts) != len(items):
         verdicts = [FAILED_FOR_IT] * len(items)
     kept = await run_in_slices(context.services.clock, _all_kept(context, items, verdicts))
@@ -107,12 +107,12 @@ async def choose(context: CycleContext, items: list[Item]) -> Sequence[Item]:
     context.items = items
     if not items:
         return items
-    read = partial(context.reader.read_all, told=items)
-    said = await context.ask_about_items("before_store", items, read)
-    if said is NOTHING:
+    read = partial(context.reader.read_all, given=items)
+    returned = await context.ask_about_items("before_store", items, read)
+    if returned is NOTHING:
         context.items = []
         raise Skipped
-    if isinstance(said, list):
-        await context.search(said)
-        context.items = said
+    if isinstance(returned, list):
+        await context.search(returned)
+        context.items = returned
     return context.items

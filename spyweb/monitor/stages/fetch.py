@@ -30,12 +30,12 @@ SAME_AS_ARGUMENT = b""  # what `ctx` learns is the hook's argument itself, so th
 
 async def prepare(context: CycleContext) -> FetchRequest:
     request = first_request(context.monitor, context.url, context.services.http.settings)
-    said = await context.ask(
+    returned = await context.ask(
         "before_fetch", partial(request_to_lua, request), in_one_step(partial(read_request, before=request))
     )
-    if said is NOTHING:
+    if returned is NOTHING:
         raise Skipped
-    request = said if isinstance(said, FetchRequest) else request
+    request = returned if isinstance(returned, FetchRequest) else request
     if request.proxy is None:
         proxy = context.proxies.next_for(context.worker)
         request = request if proxy is None else replace(request, proxy=proxy.encode())
@@ -43,15 +43,15 @@ async def prepare(context: CycleContext) -> FetchRequest:
 
 
 async def fetch(context: CycleContext, request: FetchRequest) -> FetchResult:
-    said = await context.ask(
+    returned = await context.ask(
         "override_fetch", partial(request_to_lua, request), in_one_step(partial(read_own_fetch, request=request))
     )
-    match said:
+    match returned:
         case FetchResult():
-            return said
+            return returned
         case HookFailed():
-            return failed(request, f"override_fetch: {said.error}", "unknown")
-        case _ if said is NOTHING:
+            return failed(request, f"override_fetch: {returned.error}", "unknown")
+        case _ if returned is NOTHING:
             raise CycleFailed("override_fetch must return a response table, or a table with an error in it")
         case _:
             return await _fetch_over_network(context, request)
@@ -79,10 +79,10 @@ async def inspect(context: CycleContext, fetched: FetchResult) -> FetchResponse:
         return _response_or_fail(fetched)
     context.learn_packed("last_fetch", SAME_AS_ARGUMENT)
     read = in_one_step(partial(read_result, fetched=fetched))
-    said = await context.ask("after_fetch", partial(result_to_lua, fetched), read)
-    if said is NOTHING:
+    returned = await context.ask("after_fetch", partial(result_to_lua, fetched), read)
+    if returned is NOTHING:
         raise Skipped
-    return _response_or_fail(said if isinstance(said, FetchResult) else fetched)
+    return _response_or_fail(returned if isinstance(returned, FetchResult) else fetched)
 
 
 def _response_or_fail(fetched: FetchResult) -> FetchResponse:
