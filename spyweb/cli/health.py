@@ -51,15 +51,15 @@ def _show(health: Health) -> None:
 
 
 def _chore(chore: ChoreHealth, now_ms: int) -> str:
-    told = [f"{chore.name}: every {format_duration(round(chore.every_s * 1000))}"]
+    facts = [f"{chore.name}: every {format_duration(round(chore.every_s * 1000))}"]
     if chore.last_at_ms is not None:
         ago = format_duration(max(0, now_ms - chore.last_at_ms) // 1000 * 1000)
-        told.append(f"the last {ago} ago took {chore.last_took_ms} ms")
+        facts.append(f"the last {ago} ago took {chore.last_took_ms} ms")
     if chore.next_at_ms is not None:
-        told.append(f"next in {format_duration(max(0, chore.next_at_ms - now_ms) // 1000 * 1000)}")
+        facts.append(f"next in {format_duration(max(0, chore.next_at_ms - now_ms) // 1000 * 1000)}")
     if chore.error:
-        told.append(f"failed: {chore.error}")
-    return "; ".join(told)
+        facts.append(f"failed: {chore.error}")
+    return "; ".join(facts)
 
 
 def _ms(seconds: float) -> int:

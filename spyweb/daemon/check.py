@@ -79,6 +79,6 @@ async def compile_all(settings: Settings, found: Scan, specs: Sequence[JobSpec])
         codes = [code for file in found.jobs.values() for code in each_alone(code_of(file, 0))]
         codes += [code for spec in specs for code in tests_of(settings.root, spec)]
         codes += [Code(job=BROKEN, generation=0, chunk=path, source=source) for path, source in found.broken_lua]
-        of_server, told = read_all(settings.root)
+        of_server, unread = read_all(settings.root)
         verdicts = [await judge(pool.check(code), code) for code in [*codes, *of_server]]
-    return [*told, *(verdict.problem for verdict in verdicts if verdict.problem)]
+    return [*unread, *(verdict.problem for verdict in verdicts if verdict.problem)]

@@ -64,6 +64,6 @@ def type_of(hint: object) -> str:
     """Return a Python type in LuaLS's notation; `any` for types that it can't express."""
     if get_origin(hint) in (Union, types.UnionType):
         parts = [each for each in get_args(hint) if each is not type(None)]
-        told = "|".join(dict.fromkeys(type_of(each) for each in parts))
-        return f"{told}?" if len(parts) < len(get_args(hint)) and told != "any" else told
+        union = "|".join(dict.fromkeys(type_of(each) for each in parts))
+        return f"{union}?" if len(parts) < len(get_args(hint)) and union != "any" else union
     return _SIMPLE.get(get_origin(hint) or hint, "any")

@@ -8,7 +8,7 @@ from msgspec.structs import asdict, replace
 
 from spyweb.lua.endings import result_text
 from spyweb.model import Ending, Outcome, Run, RunId, RunState, TriggerType
-from spyweb.runs.state_trigger import event_of, told_to_lua
+from spyweb.runs.state_trigger import event_of, event_to_lua
 from spyweb.store.protocol import End, NewRun, SkippedRange
 from spyweb.store.values_protocol import ChangeEvent
 
@@ -88,13 +88,13 @@ def ctx_of(run: Run, event: ChangeEvent | None = None) -> Mapping[str, object]:
         "attempt": run.attempt,
         "scheduled_at": (started_ms if run.due_ms is None else run.due_ms) / 1000,
         "started_at": started_ms / 1000,
-        "trigger": _trigger_told(run.trigger, event),
+        "trigger": _trigger_to_lua(run.trigger, event),
     }
 
 
-def _trigger_told(trigger: Mapping[str, object], event: ChangeEvent | None) -> object:
+def _trigger_to_lua(trigger: Mapping[str, object], event: ChangeEvent | None) -> object:
     """Return what a script is told of its trigger: all but what only spyweb needs."""
     if trigger.get("type") == TriggerType.STATE:
-        return told_to_lua(event) if event else {"type": TriggerType.STATE.value}
-    told = {name: value for name, value in trigger.items() if name not in INTERNAL}
-    return {**told, "event": told_to_lua(event)} if event else told
+        return event_to_lua(event) if event else {"type": TriggerType.STATE.value}
+    shown = {name: value for name, value in trigger.items() if name not in INTERNAL}
+    return {**shown, "event": event_to_lua(event)} if event else shown

@@ -31,7 +31,7 @@ from spyweb.runs.followups import begin_again, may_retry, next_attempt, what_fol
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.records import DEBUG, ctx_of, end_of, ended_run, run_of, skip_of, unbegun
 from spyweb.runs.run_queue import Admission, DelayedRun
-from spyweb.runs.state_trigger import conditions_of, event_of, is_caused, told_to_lua
+from spyweb.runs.state_trigger import conditions_of, event_of, event_to_lua, is_caused
 from spyweb.stalls import StallRecorder, Work, work_for
 from spyweb.store.protocol import Begin, Change, NewRun, SkippedRange, Store
 from spyweb.store.values_protocol import ChangeEvent
@@ -291,7 +291,7 @@ class Runner:
             arguments=arguments,
         )
         if event is not None:
-            arguments = (*arguments, told_to_lua(event), conditions_of(run.trigger))
+            arguments = (*arguments, event_to_lua(event), conditions_of(run.trigger))
             request = replace(request, procedure="trigger", arguments=arguments)
         try:
             return await self.pool.run(request, host)

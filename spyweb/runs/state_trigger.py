@@ -45,9 +45,9 @@ def _conditions(matched: Sequence[On]) -> list[str]:
     return list(dict.fromkeys(names)) if len(names) == len(matched) else []
 
 
-def told_to_lua(event: ChangeEvent) -> msgspec.Raw:
+def event_to_lua(event: ChangeEvent) -> msgspec.Raw:
     """Pack a change event as the script sees it."""
-    told = {
+    fields = {
         "type": TriggerType.STATE.value,
         "event_type": _event_type(event.kind),
         "scope": scope_of(event.namespace),
@@ -55,7 +55,7 @@ def told_to_lua(event: ChangeEvent) -> msgspec.Raw:
         "old_value": result_of(event.old),
         "new_value": result_of(event.new),
     }
-    return msgspec.Raw(wire.pack({name: value for name, value in told.items() if value is not None}))
+    return msgspec.Raw(wire.pack({name: value for name, value in fields.items() if value is not None}))
 
 
 def _event_type(kind: ChangeKind) -> str:

@@ -38,7 +38,7 @@ from spyweb.specs.tree import LIST, Notes, find_job_files, read_list, read_sourc
 _JOBS = "jobs"  # the only key of jobs.toml
 _NAME_LINE = re.compile(rb"^[ \t]*(?:--[ \t]*)?name[ \t]*=[ \t]*[\"']([^\"'\r\n]*)[\"']", re.MULTILINE)
 _HEAD = 4_096  # bytes in which the name of a broken block is looked for
-_TOLD = 8  # jobs of a cycle, before it is cut short
+_SHOWN = 8  # jobs of a cycle, before it is cut short
 _NOTHING = TomlTable(file=FILE)
 
 
@@ -259,8 +259,8 @@ def _refuse_duplicates(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
         for other in others:
             where = "another job of this file" if other.file == first.file else first.file
             reason = f'gives the id "{job}", and so does {where}; ids must differ'
-            told = other.draft.problem(reason, "name") if other.draft and other.file == LIST else None
-            other.problems.append(told or Problem(other.file, None, None, reason))
+            problem = other.draft.problem(reason, "name") if other.draft and other.file == LIST else None
+            other.problems.append(problem or Problem(other.file, None, None, reason))
 
 
 def _refuse_unknown_after(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
@@ -277,11 +277,11 @@ def _refuse_cycles(groups: Mapping[JobId, Sequence[_Candidate]]) -> None:
     follows = {job: [after.job for after in draft.spec.after] for job, (draft, _) in found.items()}
     refused: set[JobId] = set()
     for cycle in find_cycles({job: followed for job, followed in follows.items() if followed}):
-        shown = cycle if len(cycle) <= _TOLD else [*cycle[:_TOLD], "…"]
-        told = " after ".join([*shown, cycle[0]])
+        shown = cycle if len(cycle) <= _SHOWN else [*cycle[:_SHOWN], "…"]
+        chain = " after ".join([*shown, cycle[0]])
         for job in (job for job in cycle if job not in refused):
             draft, problems = found[job]
-            problems.append(draft.problem(f"these jobs wait for each other: {told}", "after"))
+            problems.append(draft.problem(f"these jobs wait for each other: {chain}", "after"))
         refused.update(cycle)
 
 

@@ -70,7 +70,7 @@ class SuiteRunner:
             async with self.open_environment(suite) as environment:
                 found = await self._find_tests(suite, environment)
                 if isinstance(found, CaseResult):
-                    return [self._told(found)]
+                    return [self._reported(found)]
                 names = [name for name in found if pattern in name]
                 self.progress.found(suite.title, len(names))
                 if len(names) > 1:
@@ -80,9 +80,9 @@ class SuiteRunner:
                 finally:
                     self.pool.retire(suite.code.job, suite.code.generation + 1)
         except SpywebError as error:
-            return [self._told(CaseResult(suite=suite.title, test=LOADING, passed=False, reason=str(error)))]
+            return [self._reported(CaseResult(suite=suite.title, test=LOADING, passed=False, reason=str(error)))]
 
-    def _told(self, result: CaseResult) -> CaseResult:
+    def _reported(self, result: CaseResult) -> CaseResult:
         self.progress.ended(result)
         return result
 
@@ -104,7 +104,7 @@ class SuiteRunner:
     async def _run_test(self, suite: Suite, environment: SuiteEnvironment, name: bytes) -> CaseResult:
         shown = name.decode("utf-8", "backslashreplace")
         _, result = await self._execute(CaseRequest(suite, shown, suite.code, Procedure.TEST, (name,)), environment)
-        return self._told(result)
+        return self._reported(result)
 
     async def _execute(self, case: CaseRequest, environment: SuiteEnvironment) -> tuple[Ending, CaseResult]:
         """Execute a case; once more, from the beginning, when the test of another took the worker down."""

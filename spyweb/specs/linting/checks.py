@@ -101,10 +101,10 @@ def find_idle(text: LuaText) -> Idle | None:
     if not names or any(name.decode() in CALLED and not found.is_local for name, found in names.items()):
         return None
     shown = [name.decode()[:_SHOWN_LENGTH] for name in list(names)[:_SHOWN]]
-    told = ", ".join(shown) + (", …" if len(names) > _SHOWN else "")
+    listed = ", ".join(shown) + (", …" if len(names) > _SHOWN else "")
     wanted = "the global function run, and this one is local" if b"run" in names else "the global function run(ctx)"
     line = line_at(code, next(iter(names.values())).offset)
-    return Idle(line, f"a run of this file does nothing: it only defines {told}; spyweb calls {wanted}")
+    return Idle(line, f"a run of this file does nothing: it only defines {listed}; spyweb calls {wanted}")
 
 
 @dataclass(frozen=True, slots=True)

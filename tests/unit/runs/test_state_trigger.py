@@ -11,9 +11,9 @@ from spyweb.runs.state_trigger import (
     conditions_of,
     depth_of,
     event_of,
+    event_to_lua,
     is_caused,
     subject_of,
-    told_to_lua,
     trigger_of,
 )
 from spyweb.specs.watches import read_on
@@ -68,7 +68,7 @@ def test_a_run_that_follows_another_was_led_to_by_it() -> None:
     ],
 )
 def test_what_is_not_there_is_nil_to_the_script_and_so_is_null(old: Value, new: Value, told: dict[str, object]) -> None:
-    event = msgspec.msgpack.decode(told_to_lua(make_event(b"\xff", old=old, new=new)), strict=False)
+    event = msgspec.msgpack.decode(event_to_lua(make_event(b"\xff", old=old, new=new)), strict=False)
 
     what = {"type": "state", "event_type": "state:created", "scope": "orders", "key": b"\xff"}
     assert event == {**what, **told}
