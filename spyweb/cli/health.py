@@ -32,15 +32,16 @@ def health(context: typer.Context, form: Output = Format.TABLE) -> ExitCode:
 
 
 def _show(health: Health) -> None:
+    store, vms = health.store, sum(worker.vms for worker in health.workers)
     output.show_verdict(health.status, "; ".join(health.problems))
     output.show_fields(
         [
             *[("warning", warning) for warning in health.warnings],
-            ("daemon", f"spyweb {health.version}, pid {health.pid}, up {format_duration(_ms(health.uptime_s))}"),
+            ("daemon", f"spyweb {health.version}, pid {health.pid}, up {format_duration(int(health.uptime_s) * 1000)}"),
             ("scheduler", f"{format_duration(health.scheduler_lag_ms)} behind"),
             ("jobs", ", ".join(f"{count} {state}" for state, count in health.jobs.items() if count) or "none"),
-            ("store", _store(health)),
-            ("workers", _workers(health)),
+            ("store", f"{store.size_bytes:,} bytes, {store.pending} writes pending, {store.errors} errors"),
+            ("workers", f"{len(health.workers)} with {vms} VMs; {health.worker_deaths} have died since the start"),
             ("quarantined", "; ".join(f"{job}: {why}" for job, why in health.quarantined.items()) or "none"),
             *[("not begun", f"{job}: {why}") for job, why in health.held_back.items()],
             ("event loop", _loop(health)),
@@ -62,23 +63,9 @@ def _chore(chore: ChoreHealth, now_ms: int) -> str:
     return "; ".join(facts)
 
 
-def _ms(seconds: float) -> int:
-    return int(seconds) * 1000
-
-
-def _store(health: Health) -> str:
-    store = health.store
-    return f"{store.size_bytes:,} bytes, {store.pending} writes pending, {store.errors} errors"
-
-
 def _loop(health: Health) -> str:
     loop = health.loop
     if not loop.stalls:
         return "never held up"
     times = "once" if loop.stalls == 1 else f"{loop.stalls} times"
     return f"held up {times}, for {format_duration(loop.worst_ms)} at worst; the last: {loop.last}"
-
-
-def _workers(health: Health) -> str:
-    vms = sum(worker.vms for worker in health.workers)
-    return f"{len(health.workers)} with {vms} VMs; {health.worker_deaths} have died since the start"

@@ -14,7 +14,7 @@ from spyweb.cli.output import Format
 from spyweb.cli.project import find_in, open_project
 from spyweb.clock import RealClock
 from spyweb.settings.units import format_duration
-from spyweb.views.jobs import JobView, NextRun
+from spyweb.views.jobs import JobView
 from spyweb.views.runs import LastRun, describe_details, describe_storage_errors
 
 
@@ -60,7 +60,7 @@ def next_runs(
         output.show_json(found)
         return
     now_ms = RealClock().now_ms()
-    rows = [_next_row(run, now_ms) for run in found]
+    rows = [(run.local, until(run.due_ms - now_ms), run.job) for run in found]
     output.show_table(("due", "in", "job"), rows, empty="nothing is due")
 
 
@@ -90,10 +90,6 @@ def describe_last(last: LastRun) -> str:
     """Describe the latest run for the list of jobs: what asks for attention goes first."""
     details = describe_details(replace(last, note=""))
     return "; ".join(filter(None, (describe_storage_errors(last.storage_errors), last.note, details)))
-
-
-def _next_row(run: NextRun, now_ms: int) -> tuple[str, ...]:
-    return (run.local, until(run.due_ms - now_ms), run.job)
 
 
 def until(ms: int) -> str:

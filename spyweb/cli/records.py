@@ -48,7 +48,8 @@ def records(
     project = open_project(root_of(context))
     timezone = project.settings.daemon.timezone
     since_ms = 0 if since is None else moment_of(since, project.clock.now_ms(), timezone)
-    found = list(islice(_since(project.source(), job, since_ms), count))
+    recent = takewhile(lambda view: view.timestamp >= since_ms * NS_IN_MS, _pages(project.source(), job))
+    found = list(islice(recent, count))
     match form:
         case RecordFormat.JSON:
             output.show_json([flatten(view) for view in found])
@@ -56,10 +57,6 @@ def records(
             output.show_bytes(to_csv(found).removesuffix("\n").encode())
         case RecordFormat.TABLE:
             show_records(found, timezone, project.clock.now_ms())
-
-
-def _since(source: ProjectSource, job: str, since_ms: int) -> Iterator[RecordView]:
-    return takewhile(lambda view: view.timestamp >= since_ms * NS_IN_MS, _pages(source, job))
 
 
 def _pages(source: ProjectSource, name: str) -> Iterator[RecordView]:

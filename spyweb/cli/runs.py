@@ -34,16 +34,12 @@ def runs(
     """
     project = open_project(root_of(context))
     source = project.source()
-    found = list(islice(_matching(source, job, outcome, count), count))
+    every = _pages(source, job, PAGE if outcome else min(count, PAGE))
+    found = list(islice((run for run in every if outcome in (None, run.outcome)), count))
     if form is Format.JSON:
         output.show_json(found)
     else:
         show_runs(found, project.settings.daemon.timezone, project.clock.now_ms())
-
-
-def _matching(source: ProjectSource, job: str | None, outcome: Outcome | None, count: int) -> Iterator[Run]:
-    found = _pages(source, job, PAGE if outcome else min(count, PAGE))
-    return (run for run in found if outcome in (None, run.outcome))
 
 
 def _pages(source: ProjectSource, name: str | None, limit: int) -> Iterator[Run]:

@@ -37,6 +37,7 @@ async def execute(pool: Pool, world: World, job_logs: JobLogs, spec: JobSpec, co
         memory_limit=spec.memory_limit,
         agent=spec.agent,
         on_store_error=spec.on_store_error,
+        log=job_log,
     )
     request = Request(
         run=run,
@@ -46,7 +47,7 @@ async def execute(pool: Pool, world: World, job_logs: JobLogs, spec: JobSpec, co
         procedure="load",
     )
     try:
-        ending = await pool.run(request, OpDispatcher(call, job_log))
+        ending = await pool.run(request, OpDispatcher(call))
     finally:
         world.call_ended(run)
     refuse_failure(code, ending)

@@ -99,7 +99,7 @@ def hosts(world: World, job_logs: JobLogs, *, echo: bool) -> HostFor:
             on_store_error=job.spec.on_store_error,
             log=job_log,
         )
-        return OpDispatcher(call, job_log)
+        return OpDispatcher(call)
 
     return host_for
 

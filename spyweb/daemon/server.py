@@ -89,8 +89,9 @@ def host_for(runtime: JobRuntime, lines: JobLogs, code: Code, run: RunId) -> Hos
         generation=code.generation,
         folder=FOLDER,
         memory_limit=code.memory_limit,
+        log=partial(write_line, lines, run),
     )
-    return OpDispatcher(call, partial(write_line, lines, run))
+    return OpDispatcher(call)
 
 
 def write_line(lines: JobLogs, run: RunId, level: str, text: bytes) -> None:

@@ -132,5 +132,6 @@ def host_in(world: World, *, suite: Suite, run: RunId, log: JobLog) -> Host:
         folder=suite.folder,
         memory_limit=suite.code.memory_limit,
         agent=suite.agent,
+        log=log,
     )
-    return OpDispatcher(call, log)
+    return OpDispatcher(call)

@@ -142,4 +142,4 @@ async def open_endpoints(
 
 
 def host_in(world: World, run: RunId, log: JobLog) -> Host:
-    return OpDispatcher(Call(world=world, job=SERVER, run=run, generation=1, folder=FOLDER), log)
+    return OpDispatcher(Call(world=world, job=SERVER, run=run, generation=1, folder=FOLDER, log=log))

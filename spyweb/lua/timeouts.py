@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from functools import partial
 from typing import TypeVar
 
 from spyweb.clock import Clock
@@ -15,8 +14,11 @@ T = TypeVar("T")
 async def within(clock: Clock, seconds: float, future: Future[T]) -> bool:
     """Wait for the future at most this many seconds; return whether it is done.  It is never cancelled."""
     over: Future[None] = asyncio.get_running_loop().create_future()
-    wake = partial(_wake, over)
-    timer = clock.call_later(seconds, partial(settle, over))
+
+    def wake(_future: Future[T] | None = None) -> None:
+        settle(over)
+
+    timer = clock.call_later(seconds, wake)
     future.add_done_callback(wake)
     try:
         await over
@@ -29,7 +31,3 @@ async def within(clock: Clock, seconds: float, future: Future[T]) -> bool:
 def settle(future: Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _wake(over: Future[None], _future: Future[T]) -> None:
-    settle(over)

@@ -12,13 +12,12 @@ from inspect import iscoroutine
 from typing import cast
 
 import structlog
-from msgspec.structs import replace
 
 from spyweb.errors import OpError, SpywebError
 from spyweb.lua.session import Pending
 from spyweb.ops.answer import NOTHING, Results
 from spyweb.ops.op import CATALOGUE, Operation
-from spyweb.ops.world import Call, JobLog
+from spyweb.ops.world import Call
 from spyweb.stalls import Work, work_for
 
 log = structlog.get_logger()
@@ -27,11 +26,10 @@ log = structlog.get_logger()
 class OpDispatcher:
     """The Host of one run."""
 
-    def __init__(self, call: Call, job_log: JobLog) -> None:
-        self._call = call if call.log is job_log else replace(call, log=job_log)
+    def __init__(self, call: Call) -> None:
+        self._call = call
         self._metrics = call.world.metrics
         self._stalls = call.world.stalls
-        self._job_log = job_log
 
     @property
     def storage_errors(self) -> int:
@@ -44,7 +42,7 @@ class OpDispatcher:
         return round(self._call.tally.sql_cpu_s * 1000)
 
     def log(self, level: str, text: bytes) -> None:
-        self._job_log(level, text)
+        self._call.log(level, text)
 
     def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Results]:
         """Begin an op.  Never raises: whatever went wrong is in the future."""

@@ -80,9 +80,6 @@ class Prover:
         """Compile the files in a scratch VM."""
         return await judge(self._pool.check(code), code)
 
-    async def compile_all(self, codes: Sequence[Code]) -> list[Verdict]:
-        return await bounded_gather(PROOFS_AT_ONCE, self.compile, codes)
-
     async def find_selector_problems(self, spec: JobSpec) -> list[Problem]:
         monitor = spec.monitor
         return await find_selector_problems(self._find_selector_problem, spec, monitor) if monitor else []

@@ -18,7 +18,7 @@ from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code
 from spyweb.ops.sources import Sources
 from spyweb.reload.proof import Prover, Verdict
-from spyweb.specs.server_file import INIT, SERVER, ServerFile, code_of_server, find_server
+from spyweb.specs.server_file import INIT, SERVER, code_of_server, find_server
 
 log = structlog.get_logger()
 
@@ -49,18 +49,18 @@ class ServerReloader:
             return True
         return await self._look_at(found)
 
-    async def _look_at(self, file: ServerFile) -> bool:
+    async def _look_at(self, source: bytes) -> bool:
         stale = await asyncio.to_thread(self._sources.changed, SERVER, self._generation)
         version = self._endpoints.version
-        if version and version.code.source == file.source and not stale:
+        if version and version.code.source == source and not stale:
             self._endpoints.problem = None
             return True
-        code = code_of_server(file, self._generation + 1)
+        code = code_of_server(source, self._generation + 1)
         verdict = await self._prove([code, *await asyncio.to_thread(self._prover.read_modules, code, stale)])
         if verdict.problem:
             self._refuse(verdict.problem)
             return verdict.is_final
-        others = [code_of_server(file, code.generation, worker) for worker in range(1, self._workers)]
+        others = [code_of_server(source, code.generation, worker) for worker in range(1, self._workers)]
         self._swap(ServerVersion(codes=[code, *others]))
         return True
 

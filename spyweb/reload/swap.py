@@ -125,7 +125,8 @@ class Reloader:
                 else:
                     codes.append(module)
         codes = [code for code in codes if code.source]
-        for code, verdict in zip(codes, await self.prover.compile_all(codes), strict=True):
+        verdicts = await bounded_gather(PROOFS_AT_ONCE, self.prover.compile, codes)
+        for code, verdict in zip(codes, verdicts, strict=True):
             look.note(code.job, verdict)
             if verdict.problem:
                 look.uncompiled.add(verdict.problem.file)

@@ -32,7 +32,7 @@ from spyweb.specs.linting.linter import (
 )
 from spyweb.specs.parse import JobDraft, JobPlace, job_id, parse_job, usable_defaults
 from spyweb.specs.server_file import FOLDER as SERVER_FOLDER
-from spyweb.specs.server_file import INIT, ServerFile, find_server
+from spyweb.specs.server_file import INIT, find_server
 from spyweb.specs.tree import LIST, Notes, find_job_files, read_list, read_source, read_toml
 
 _JOBS = "jobs"  # the only key of jobs.toml
@@ -120,7 +120,8 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
         modules=Sources(root),
         linter=linter,
     )
-    candidates = [_candidate(place, context) for place in find_job_files(root, notes)]
+    places = find_job_files(root, notes)
+    candidates = [(_monitor if place.is_monitor else _script)(place, context) for place in places]
     candidates += _listed(context)
     notes.warnings.extend(_doubts_of_server(context))
     groups = _by_id(candidates)
@@ -132,12 +133,12 @@ def scan(root: Path, settings: Settings, linter: Linter | None = None) -> Scan:
 
 
 def _doubts_of_server(context: _Context) -> Sequence[Problem]:
-    found = find_server(context.root)
-    if not isinstance(found, ServerFile):
+    source = find_server(context.root)
+    if not isinstance(source, bytes):
         return ()
-    files = [(INIT, found.source)]
+    files = [(INIT, source)]
     read = partial(read_module, context.modules, SERVER_FOLDER)
-    return context.linter.look(INIT, _digest(found.source).encode(), partial(doubts_of_server, files), read)
+    return context.linter.look(INIT, _digest(source).encode(), partial(doubts_of_server, files), read)
 
 
 def _overrides(tables: Mapping[str, TomlTable], notes: Notes) -> dict[JobId, TomlTable]:
@@ -147,10 +148,6 @@ def _overrides(tables: Mapping[str, TomlTable], notes: Notes) -> dict[JobId, Tom
         if found.setdefault(job_id(name), table) is not table:
             notes.problems.append(table.problem(f"a second section for the job {job_id(name)}"))
     return found
-
-
-def _candidate(place: JobPlace, context: _Context) -> _Candidate:
-    return _monitor(place, context) if place.is_monitor else _script(place, context)
 
 
 def _script(place: JobPlace, context: _Context) -> _Candidate:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from spyweb.errors import Problem
@@ -17,17 +16,9 @@ FOLDER = "server"
 INIT, TESTS = f"{FOLDER}/init.lua", f"{FOLDER}/tests.lua"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFile:
-    """One version of server/init.lua."""
-
-    source: bytes = field(repr=False)
-
-
-def find_server(root: Path) -> ServerFile | Problem | None:
-    """Read the server's file without running it; return None where the project has no server."""
-    source = _read(root, INIT)
-    return ServerFile(source) if isinstance(source, bytes) else source
+def find_server(root: Path) -> bytes | Problem | None:
+    """Read the source of server/init.lua without running it; return None where the project has no server."""
+    return _read(root, INIT)
 
 
 def find_files(root: Path) -> Iterator[tuple[str, bytes] | Problem]:
@@ -49,13 +40,13 @@ def read_all(root: Path) -> tuple[list[Code], list[Problem]]:
     return codes, unread
 
 
-def code_of_server(file: ServerFile, generation: int, worker: int = 0) -> Code:
+def code_of_server(source: bytes, generation: int, worker: int = 0) -> Code:
     """Return the server's code for one of its workers.
 
     No job runs in these: a flood of requests, or one that takes its worker down, harms none.
     """
     job = JobId(f"{SERVER}/{worker}") if worker else SERVER
-    return Code(job=job, generation=generation, chunk=INIT, source=file.source, isolation=Isolation.PROCESS)
+    return Code(job=job, generation=generation, chunk=INIT, source=source, isolation=Isolation.PROCESS)
 
 
 def _read(root: Path, path: str) -> bytes | Problem | None:

@@ -112,7 +112,8 @@ def read_toml(root: Path, file: str) -> TomlTable | Problem:
 def _read_text(root: Path, file: str) -> bytes | Problem:
     """Return the text of a file, without byte order mark."""
     try:
-        content = _read(os.path.join(root, file))
+        with open_regular(os.path.join(root, file)) as opened:
+            content = opened.read(min(os.fstat(opened.fileno()).st_size, PROJECT_FILE) + 1)
     except OSError as error:
         return unreadable(file, error)
     if len(content) > PROJECT_FILE:
@@ -126,11 +127,6 @@ def _read_text(root: Path, file: str) -> bytes | Problem:
 
 def unreadable(file: str, error: OSError) -> Problem:
     return Problem(file, None, None, f"can't be read: {error.strerror or error}")
-
-
-def _read(path: str) -> bytes:
-    with open_regular(path) as file:
-        return file.read(min(os.fstat(file.fileno()).st_size, PROJECT_FILE) + 1)
 
 
 def _job_file(entry: os.DirEntry[str], inside: str, notes: Notes) -> Iterator[JobPlace]:

@@ -15,7 +15,7 @@ from spyweb.model import Isolation, JobId
 from spyweb.runs.live import code_of
 from spyweb.specs.discover import JobFile, Scan
 from spyweb.specs.server_file import FOLDER as SERVER_FOLDER
-from spyweb.specs.server_file import INIT, SERVER, TESTS, ServerFile, code_of_server, find_files, find_server
+from spyweb.specs.server_file import INIT, SERVER, TESTS, code_of_server, find_files
 from spyweb.specs.tree import is_there, read_source
 from spyweb.views.jobs import find_job, unknown_job
 
@@ -39,7 +39,7 @@ class Suite:
     timeout_ms: int = TIMEOUT_MS
     cpu_limit_ms: int = CPU_LIMIT_MS
     is_monitor: bool = False
-    server: ServerFile | None = None  # what answers while they run
+    server: bytes | None = None  # the source of what answers while they run
 
 
 @dataclass(slots=True)
@@ -131,10 +131,9 @@ def _add_server(found: FoundSuites, root: Path) -> None:
         found.broken.append((SERVER_TITLE, _in_one_line(problems)))
         return
     sources = dict(each for each in read if not isinstance(each, Problem))
-    answering = find_server(root)
-    if not isinstance(answering, ServerFile) or TESTS not in sources:
+    if INIT not in sources or TESTS not in sources:
         return
-    code = replace(code_of_server(answering, 1), job=SERVER_TESTS, isolation=Isolation.SHARED)
+    code = replace(code_of_server(sources[INIT], 1), job=SERVER_TESTS, isolation=Isolation.SHARED)
     found.suites.append(
         Suite(
             title=SERVER_TITLE,
@@ -142,7 +141,7 @@ def _add_server(found: FoundSuites, root: Path) -> None:
             folder=SERVER_FOLDER,
             code=replace(code, more=((TESTS, sources[TESTS]),)),
             finding=replace(code, chunk=TESTS, source=sources[TESTS]),
-            server=answering,
+            server=sources[INIT],
         )
     )
 

@@ -390,7 +390,7 @@ async def main(folder: Path) -> None:
         serve_tcp(FakeDaemonService(), host="127.0.0.1", port=0, api_key=None) as listening,
     ):
         for case in chain(
-            op_cases(OpDispatcher(call, call.log)),
+            op_cases(OpDispatcher(call)),
             reader_cases(),
             file_cases(folder / "project"),
             answer_cases(http, server),

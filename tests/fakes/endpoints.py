@@ -15,7 +15,7 @@ from spyweb.lua.pool import Pool
 from spyweb.lua.session import Code, Host, Request
 from spyweb.lua.wire import Why
 from spyweb.model import Ending, Failure, Outcome, RunId
-from spyweb.specs.server_file import ServerFile, code_of_server
+from spyweb.specs.server_file import code_of_server
 from tests.fakes.clock import FakeClock
 
 Handler = Callable[[Mapping[str, object], Host], Awaitable[Ending]]
@@ -101,7 +101,7 @@ class Served:
 
 
 def version_of(source: bytes = b"", generation: int = 1) -> ServerVersion:
-    return ServerVersion(codes=[code_of_server(ServerFile(source), generation)])
+    return ServerVersion(codes=[code_of_server(source, generation)])
 
 
 @asynccontextmanager

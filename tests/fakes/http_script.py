@@ -49,7 +49,7 @@ async def open_script(
     assert "http_get" in catalog.names()
     async with open_client(settings or HttpSettings(), RealClock(), lookup=lookup, tls=tls) as client:
         call = make_call(make_world(http=client), memory_limit=memory_limit)
-        yield Script(OpDispatcher(call, lambda level, text: None))
+        yield Script(OpDispatcher(call))
 
 
 def body_of(response: Fields) -> bytes:

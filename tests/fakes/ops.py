@@ -94,7 +94,7 @@ def make_call(world: World | None = None, job: JobId = PRICES, **changes: object
 
 async def ask(call: Call, name: str, *arguments: object) -> Sequence[object]:
     """What the script gets of an op."""
-    return list(await OpDispatcher(call, call.log).op(name, arguments))
+    return list(await OpDispatcher(call).op(name, arguments))
 
 
 def table(**fields: object) -> dict[object, object]:

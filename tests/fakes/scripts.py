@@ -79,8 +79,10 @@ class Scripts:
         return Request(run=run, code=code, timeout_ms=timeout_ms, cpu_limit_ms=10_000, arguments=arguments)
 
     def host(self, run: RunId, job: str, agent: str) -> OpDispatcher:
-        call = Call(world=self.world, job=JobId(job), run=run, generation=1, folder=f"jobs/{job}", agent=agent)
-        return OpDispatcher(call, self._note)
+        call = Call(
+            world=self.world, job=JobId(job), run=run, generation=1, folder=f"jobs/{job}", agent=agent, log=self._note
+        )
+        return OpDispatcher(call)
 
     def _note(self, level: str, text: bytes) -> None:
         self.lines.append((level, text.decode("utf-8", "replace")))

@@ -41,5 +41,5 @@ async def follow(steps: list[tuple[JobId, str, bytes, bytes] | tuple[JobId, str,
             model.pop(place, None)
         else:
             expected = [model.get(place)]
-        host = OpDispatcher(make_call(world, job), lambda level, text: None)
+        host = OpDispatcher(make_call(world, job))
         assert list(await host.op(name, [key, *value])) == expected

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from functools import partial
 from zoneinfo import ZoneInfo
 
 import typer
@@ -28,18 +27,16 @@ def watch(context: typer.Context, place: StatePlace, pattern: Pattern = "*", for
     daemon = place.project.find_daemon()
     if daemon is None:
         raise Refused(f"no daemon runs in {place.project.root}, so nothing changes: `spyweb start` starts one")
-    each = _show_json if form is Format.JSON else partial(_show, ZoneInfo(place.timezone))
-    RemoteState(daemon).watch(place.chosen, as_bytes(pattern), each, lambda: _note(place))
+    timezone = ZoneInfo(place.timezone)
 
+    def begin() -> None:
+        output.note(f"watching {place.chosen or 'all namespaces'}: Ctrl-C ends it")
 
-def _note(place: StatePlace) -> None:
-    output.note(f"watching {place.chosen or 'all namespaces'}: Ctrl-C ends it")
+    def show(change: ChangeView) -> None:
+        if form is Format.JSON:
+            output.show_json_line(to_json(change))
+            return
+        at = datetime.fromtimestamp(change.at_ms // 1000, tz=UTC).astimezone(timezone)
+        output.say(f"{at:%H:%M:%S}.{change.at_ms % 1000:03d} {render.change_line(change)}")
 
-
-def _show_json(change: ChangeView) -> None:
-    output.show_json_line(to_json(change))
-
-
-def _show(timezone: ZoneInfo, change: ChangeView) -> None:
-    at = datetime.fromtimestamp(change.at_ms // 1000, tz=UTC).astimezone(timezone)
-    output.say(f"{at:%H:%M:%S}.{change.at_ms % 1000:03d} {render.change_line(change)}")
+    RemoteState(daemon).watch(place.chosen, as_bytes(pattern), show, begin)

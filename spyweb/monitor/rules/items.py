@@ -91,10 +91,6 @@ def _fold(texts: Sequence[str]) -> Generator[None, None, list[str]]:
     return folded
 
 
-def keywords_of(monitor: Monitor) -> Keywords:
-    return Keywords(monitor.keywords, monitor.search_fields)
-
-
 def prepare_for_lua(items: Sequence[Item]) -> Steps[None]:
     """Prepare the items for Lua in short steps, so that `items_to_lua` takes no time."""
     for item in items:
@@ -143,7 +139,8 @@ class ItemReader:
 
 
 def reader_of(monitor: Monitor) -> ItemReader:
-    return ItemReader(tuple(field.name for field in monitor.fields), keywords_of(monitor))
+    keywords = Keywords(monitor.keywords, monitor.search_fields)
+    return ItemReader(tuple(field.name for field in monitor.fields), keywords)
 
 
 def _fields(table: Mapping[object, object]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from spyweb.endpoints.endpoints import (
 from spyweb.errors import PoolError, Problem
 from spyweb.lua.session import Host
 from spyweb.model import Ending, Failure, Outcome
-from spyweb.specs.server_file import ServerFile, code_of_server
+from spyweb.specs.server_file import code_of_server
 from tests.fakes.endpoints import Served, hang, serve
 
 ASKED = {"method": "GET", "path": "/api/v/x"}
@@ -131,12 +131,12 @@ async def test_room_is_free_again_whatever_ended_a_request() -> None:
 
 async def test_a_request_goes_to_the_worker_with_the_fewest_those_of_an_older_version_included() -> None:
     async with serve(hang) as served:
-        first, second = (code_of_server(ServerFile(b""), 1, worker) for worker in range(2))
+        first, second = (code_of_server(b"", 1, worker) for worker in range(2))
         served.endpoints.version = ServerVersion(codes=[first, second])
         asked = await ask_often(served, 3)
         assert [request.code for request in served.pool.requests] == [first, second, first]
 
-        newer = [code_of_server(ServerFile(b"x"), 2, worker) for worker in range(2)]
+        newer = [code_of_server(b"x", 2, worker) for worker in range(2)]
         served.endpoints.version = ServerVersion(codes=newer)
         asked += await ask_often(served, 1)
         assert served.pool.requests[-1].code == newer[1]

@@ -68,7 +68,7 @@ def catalogue(monkeypatch: pytest.MonkeyPatch) -> dict[str, Operation]:
 
 
 def make_host(call: Call | None = None) -> OpDispatcher:
-    return OpDispatcher(call or make_call(), lambda level, text: LINES.append((level, text)))
+    return OpDispatcher(call or make_call(log=lambda level, text: LINES.append((level, text))))
 
 
 async def test_results_are_a_sequence_of_one_of_several_or_of_none() -> None:

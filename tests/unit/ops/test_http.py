@@ -23,7 +23,7 @@ assert catalog.names()
 
 async def ask(http: FakeHttp, name: str, *arguments: object) -> list[object]:
     call = make_call(make_world(http=http))
-    return list(await OpDispatcher(call, lambda level, text: None).op(name, arguments))
+    return list(await OpDispatcher(call).op(name, arguments))
 
 
 async def asked(name: str, *arguments: object, settings: HttpSettings | None = None) -> Fetch:
@@ -250,5 +250,5 @@ async def test_an_option_of_a_wrong_type_raises(field: bytes, value: object, rea
 async def test_the_body_is_never_larger_than_the_vm() -> None:
     http = FakeHttp(answers={"http://example.com/": make_response()})
     call = make_call(make_world(http=http), memory_limit=MIB)
-    await OpDispatcher(call, lambda level, text: None).op("http_get", [URL_TEXT])
+    await OpDispatcher(call).op("http_get", [URL_TEXT])
     assert http.asked[0].largest == MIB

@@ -24,7 +24,7 @@ LARGEST = 2**63 - 1
 
 
 async def ask(call: Call, name: str, *arguments: object) -> list[object]:
-    return list(await OpDispatcher(call, lambda level, text: None).op(name, arguments))
+    return list(await OpDispatcher(call).op(name, arguments))
 
 
 async def test_what_is_set_is_got_byte_for_byte() -> None:

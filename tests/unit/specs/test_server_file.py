@@ -8,7 +8,7 @@ import pytest
 
 from spyweb.errors import Problem
 from spyweb.model import Isolation
-from spyweb.specs.server_file import ServerFile, code_of_server, find_files, find_server, read_all
+from spyweb.specs.server_file import code_of_server, find_files, find_server, read_all
 from tests.fakes.rights import bound_by_file_modes, needs_linux
 
 
@@ -25,7 +25,7 @@ def test_a_project_without_a_server_has_none(tmp_path: Path) -> None:
 
 def test_its_source_is_fit_for_lua(server: Path) -> None:
     (server / "init.lua").write_bytes(b"\xef\xbb\xbf#!/usr/bin/lua\nreturn")
-    assert find_server(server.parent) == ServerFile(b"--#!/usr/bin/lua\nreturn")
+    assert find_server(server.parent) == b"--#!/usr/bin/lua\nreturn"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_the_server_and_its_tests_are_checked(server: Path) -> None:
     assert [problem.file for problem in problems] == ["server/tests.lua"]
 
 
-def test_the_server_has_workers_of_its_own_and_no_job_can_have_their_names() -> None:
-    codes = [code_of_server(ServerFile(b""), 3, worker) for worker in range(3)]
+def test_each_lane_has_a_worker_of_its_own_and_no_job_can_have_its_name() -> None:
+    codes = [code_of_server(b"", 3, worker) for worker in range(3)]
     assert [code.job for code in codes] == ["/server", "/server/1", "/server/2"]
     assert {(code.isolation, code.generation) for code in codes} == {(Isolation.PROCESS, 3)}
