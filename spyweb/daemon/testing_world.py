@@ -7,13 +7,14 @@ import shutil
 from asyncio import Future, Lock, Task, TaskGroup
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from spyweb.clock import Clock
 from spyweb.errors import OpError, SpywebError
-from spyweb.lua.session import Host
+from spyweb.lua.session import Host, Unstarted
 from spyweb.model import Durability
 from spyweb.ops.answer import Results
 from spyweb.ops.disk import Files
@@ -159,7 +160,9 @@ class LazyHost:
         self._log(level, text)
 
     def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Results]:
-        return self._host.op(name, arguments) if self._host else self._first(name, arguments)
+        if self._host:
+            return self._host.op(name, arguments)
+        return Unstarted(partial(self._first, name, arguments))
 
     async def close(self) -> None:
         """Close the world, if there is one: the test has ended."""

@@ -20,7 +20,7 @@ from spyweb.clock import Clock
 from spyweb.errors import PoolError, Problem
 from spyweb.lua.pool import Pool
 from spyweb.lua.procedures import Procedure
-from spyweb.lua.session import Code, Host, Request
+from spyweb.lua.session import Code, Host, Request, Unstarted
 from spyweb.lua.timeouts import settle, within
 from spyweb.lua.wire import Why
 from spyweb.model import Failure, JobId, Outcome, RunId
@@ -230,7 +230,7 @@ class EndpointHost:
 
     def _require(self, arguments: Sequence[object]) -> Awaitable[Results]:
         known = self._modules.get(cast(bytes, arguments[0]))
-        return self._load(arguments) if known is None else _done(known)
+        return Unstarted(partial(self._load, arguments)) if known is None else _done(known)
 
     async def _load(self, arguments: Sequence[object]) -> Results:
         results = await self._host.op(REQUIRE_OP, arguments)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Awaitable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
 from spyweb.clock import Handle
 from spyweb.model import MIB, Ending, Isolation, JobId, RunId
+
+T = TypeVar("T")
 
 CUT = "..."  # where Lua leaves out the beginning of a chunk's name
 
@@ -86,14 +88,30 @@ class Pending:
         return self.result()
 
 
+class Unstarted(Generic[T]):
+    """Results of a coroutine that is made once they are awaited.
+
+    The task that awaits an op is cancelled before its first step where the run ends in the turn in which it has asked:
+    a coroutine made before would never be awaited, which Python complains of.
+    """
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
+        self._make = make
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._make().__await__()
+
+
 class Host(Protocol):
     """The daemon's side of a run: it carries out the ops that the run calls and takes its log lines."""
 
     def op(self, name: str, arguments: Sequence[object]) -> Awaitable[Sequence[object]]:
         """Carry out an op; gives its results.  An OpError is raised in Lua at the caller's line.
 
-        A future that is done, or a Pending whose source is done, is answered at once; others by a callback, and a
-        coroutine by a task.
+        A future that is done, or a Pending whose source is done, is answered at once; others by a callback, and all
+        else by a task that awaits it, unless the run ends before that begins.
         """
 
     def log(self, level: str, text: bytes) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future
 from collections.abc import Awaitable, Sequence
-from inspect import iscoroutine
+from functools import partial
 from typing import cast
 
 import structlog
 
 from spyweb.errors import OpError, SpywebError
-from spyweb.lua.session import Pending
+from spyweb.lua.session import Pending, Unstarted
 from spyweb.ops.answer import NOTHING, Results
 from spyweb.ops.op import CATALOGUE, Operation
 from spyweb.ops.world import Call
@@ -60,9 +60,9 @@ class OpDispatcher:
                 self._stalls.record(self._work(name), started)
         if isinstance(outcome, (Pending, Future)):
             return outcome
-        if not iscoroutine(outcome):
+        if not isinstance(outcome, Unstarted):
             return _failed(self._refusal(operation, TypeError(f"it returned a {type(outcome).__name__}")))
-        return self._finish(operation, outcome)
+        return Unstarted(partial(self._finish, operation, outcome))
 
     async def _finish(self, operation: Operation, outcome: Awaitable[object]) -> Results:
         work_for(self._work(operation.name))

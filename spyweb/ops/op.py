@@ -9,11 +9,13 @@ the store one thing is a plain `def` that returns a StoreAnswer: that saves a ta
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar, get_type_hints, overload
+from functools import partial
+from typing import TypeVar, cast, get_type_hints, overload
 
 from spyweb.errors import OpError
+from spyweb.lua.session import Unstarted
 from spyweb.ops.arguments import Mismatch, Read, reader_of
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
@@ -54,6 +56,7 @@ class Operation:
     name: str
     parameters: tuple[Parameter, ...]
     handler: Callable[..., object]
+    is_async: bool  # the handler is an `async def`
     gives_nothing: bool
     doc: str
     types: LuaTypes
@@ -63,9 +66,10 @@ class Operation:
         return f"{self.name}({', '.join(map(str, self.parameters))})"
 
     def begin(self, call: object, given: Sequence[object]) -> object:
-        """Convert the arguments and call the handler; returns what it returns: a coroutine, a future or a Pending.
+        """Convert the arguments and call the handler; returns what it returns: a future or a Pending.
 
-        Arguments too many are ignored.  Raises OpError for one that is wrong.
+        An `async def` is called once what is returned is awaited.  Arguments too many are ignored.  Raises OpError for
+        one that is wrong.
         """
         values = []
         for position, parameter in enumerate(self.parameters):
@@ -75,7 +79,9 @@ class Operation:
             except Mismatch as mismatch:
                 reason = f"{parameter.expected} expected, got no value" if omitted else str(mismatch)
                 raise OpError(f"bad argument #{position + 1} to '{self.name}' ({reason})") from None
-        return self.handler(call, *values)
+        if not self.is_async:
+            return self.handler(call, *values)
+        return Unstarted(cast("Callable[[], Awaitable[object]]", partial(self.handler, call, *values)))
 
 
 CATALOGUE: dict[str, Operation] = {}
@@ -119,6 +125,7 @@ def describe(name: str, handler: Callable[..., object], types: LuaTypes = NO_TYP
         name=name,
         parameters=parameters,
         handler=handler,
+        is_async=inspect.iscoroutinefunction(handler),
         gives_nothing=hints["return"] is type(None),
         doc=inspect.getdoc(handler) or "",
         types=types,

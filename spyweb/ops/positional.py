@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Annotated, Concatenate, ParamSpec, TypeVar
 
 from spyweb.errors import OpError, StoreError, TooLarge
 from spyweb.lua import wire
+from spyweb.lua.session import Unstarted
 from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL, Value
 from spyweb.ops.answer import Results, StoreAnswer
@@ -191,7 +192,7 @@ def positional(
             else:
                 call.world.metrics.state.reads += 1
             if _are_large(arguments):
-                return begin_with_large(here, arguments)
+                return Unstarted(partial(begin_with_large, here, arguments))
             try:
                 return handler(here, *arguments, **named)
             except CallFailed as failed:

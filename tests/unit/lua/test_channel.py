@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 from asyncio import Future, TaskGroup
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -18,7 +21,10 @@ from spyweb.lua.hooks import HOOK_OP
 from spyweb.lua.session import Code, PendingRun, Request
 from spyweb.lua.wire import BeginRun, CancelRun, Form, Message, OpCall, PackedOpCall, ResumeRun, Why
 from spyweb.model import JobId, RunId
+from spyweb.ops import catalog  # noqa: F401 - it fills the catalogue
+from spyweb.ops.dispatcher import OpDispatcher
 from tests.fakes.clock import FakeClock, settle
+from tests.fakes.ops import FakeHttp, make_call, make_world
 
 Answer = Callable[[Sequence[object]], Awaitable[Sequence[object]]]
 
@@ -286,6 +292,26 @@ async def test_a_task_of_an_op_ends_with_its_run(world: World) -> None:
 
     assert story == ["ended"]
     assert not world.answers
+
+
+@pytest.mark.parametrize("how", ["cancel", "close"])
+async def test_an_op_whose_run_ends_in_the_turn_in_which_it_is_asked_for_is_never_begun(world: World, how: str) -> None:
+    """Nor does it leave a coroutine that nobody awaits, which Python would complain of."""
+    http = FakeHttp()
+    dispatcher = OpDispatcher(make_call(make_world(http=http)))
+    world.host.ops["http_get"] = partial(dispatcher.op, "http_get")
+    with warnings.catch_warnings(record=True) as complaints:
+        warnings.simplefilter("always")
+        world.ask("http_get", b"http://example.com/")
+        if how == "cancel":
+            world.channel.cancel(Why.CANCELLED)
+        else:
+            world.channel.close()
+        await settle()
+        gc.collect()
+
+    assert [str(each.message) for each in complaints] == []
+    assert (http.asked, world.answers) == ([], [])
 
 
 async def test_an_op_that_fails_after_its_run_has_ended_is_nobodys_affair(world: World) -> None:

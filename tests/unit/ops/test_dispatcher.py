@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from asyncio import Future
+from collections.abc import Awaitable
 
 import pytest
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from structlog.testing import capture_logs
 
 from spyweb.errors import OpError, Refused
 from spyweb.ops import dispatcher as host_module
-from spyweb.ops.answer import StoreAnswer
+from spyweb.ops.answer import Results, StoreAnswer
 from spyweb.ops.arguments import Text
 from spyweb.ops.dispatcher import OpDispatcher
 from spyweb.ops.op import Operation, describe
@@ -161,7 +162,11 @@ async def test_an_op_that_holds_the_loop_is_told_with_its_run_before_and_after_i
     call.world.stalls.install(asyncio.get_running_loop())
     host = make_host(call)
     await host.op("slow_at_once", [])
-    await asyncio.get_running_loop().create_task(host.op("slow", []))  # type: ignore[arg-type]  # as the pool does
+
+    async def carry_out(results: Awaitable[Results]) -> None:
+        await results
+
+    await asyncio.get_running_loop().create_task(carry_out(host.op("slow", [])))  # as the channel does
     asyncio.get_running_loop().set_task_factory(None)
     assert [str(stall.work) for stall in hands.told] == [
         f"op slow_at_once of {call.job}, run {call.run}",
