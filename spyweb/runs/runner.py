@@ -308,13 +308,16 @@ class Runner:
                 await self.clock.sleep(STORE_PATIENCE)
 
     def _followers(self, job: LiveJob, run: Run, ending: Ending) -> Change:
-        """Return what is claimed together with the end of a run: its next attempt, or the jobs that follow it."""
+        """Return what is claimed together with the end of a run: its next attempt, or the jobs that follow it.
+
+        What follows a run that the end of the daemon has stopped waits for the next start.
+        """
         now_ms = self.clock.now_ms()
         again = None if job.gone else next_attempt(run, ending, job.spec.retry, now_ms, self.random)
         if again:
             return Change(new=[again])
         after = self.live.after(job.id)
-        return what_follows(run, ending, after, now_ms) if after and ending.outcome is not Outcome.STOPPED else Change()
+        return what_follows(run, ending, after, now_ms) if after else Change()
 
     async def _commit(self, change: Change) -> list[RunId | None]:
         """Record a change, repeating while the store refuses: what has happened can't be undone.

@@ -347,6 +347,35 @@ async def test_after_a_crash_a_job_starts_that_follows_a_run_which_is_lost_for_g
             assert await after.record() == ["prices manual lost", follows]
 
 
+async def test_after_a_planned_stop_a_job_starts_that_follows_a_run_which_was_stopped() -> None:
+    """At the next start, and not while the daemon stops."""
+    store = MemoryStore(clock := FakeClock())
+
+    def jobs() -> list[LiveJob]:
+        asked = {"alarm": {Outcome.STOPPED}, "report": set(Outcome), "praise": {Outcome.SUCCESS, Outcome.LOST}}
+        follows = {name: (After(job=PRICES, outcomes=frozenset(wanted)),) for name, wanted in asked.items()}
+        following = [make_job(name, schedule=Never(), after=after) for name, after in follows.items()]
+        return [make_job(schedule=Never()), *following]
+
+    async with harness(store, clock) as t:
+        t.pool.held.add(PRICES)
+        job, *following = jobs()
+        await t.settle(job, *following)
+        t.runner.start_by_hand(job, BY_HAND)
+        await clock.turn()
+        await t.runner.drain(0)
+        await clock.turn(60)
+        assert await t.record() == ["prices manual stopped", "alarm after waiting", "report after waiting"]
+        assert t.pool.story == ["run prices", "cancel 1 stopped"]
+    async with harness(store, clock) as after:
+        await after.settle(*jobs())
+        await after.runner.take_up(await store.runs.open())
+        await clock.turn(1)
+        assert await after.record() == ["prices manual stopped", "alarm after success", "report after success"]
+        trigger = after.pool.requests[0].arguments[0]["trigger"]  # type: ignore[index]  # the ctx table
+        assert trigger == {"type": "after", "job": "prices", "run_id": 1, "outcome": "stopped"}
+
+
 async def test_after_a_crash_a_waiting_retry_still_comes() -> None:
     store = MemoryStore(clock := FakeClock())
     retry = Retry(retries=1, delay_ms=60_000, jitter=False)
