@@ -24,7 +24,6 @@ from spyweb.specs.history import history_rules
 from spyweb.specs.watches import watches_of
 from spyweb.store.access import no_access
 from spyweb.store.crypto.keys import find_key
-from spyweb.store.cursors import write_cursors
 from spyweb.store.lock import hold_lock
 from spyweb.store.marker import Marker
 from spyweb.store.outbox_protocol import QueuedMessage
@@ -191,6 +190,8 @@ class OfflineProject:
 
 async def _set_paused(spec: JobSpec, clock: Clock, store: Store, *, paused: bool) -> None:
     """Pause or resume a job on record: the next daemon goes on from there, and records what was due as paused."""
+    from spyweb.store.cursors import write_cursors  # structlog takes long to import: only a change pays
+
     known: dict[JobId, Cursor | None] = {spec.id: (await store.runs.cursors()).get(spec.id)}
     await write_cursors(
         store.runs, lambda: _paused(spec, known[spec.id], clock.now_ms(), paused=paused), known.__setitem__
