@@ -155,19 +155,21 @@ class StateService:
     def export(self, namespace: str | None) -> AsyncIterator[PortableEntry]:
         return self.store.values.export(None if namespace is None else [namespace])
 
-    async def load(self, items: Sequence[PortableEntry], *, dry_run: bool) -> Imported:
+    async def load(self, entries: Sequence[PortableEntry], *, dry_run: bool) -> Imported:
         """Import all entries or none.  Raises Refused when one is beyond the limits."""
         now_ms = self.clock.now_ms()
         ready: list[PortableEntry] = []
-        fates: Counter[ImportFate] = Counter()
-        rest = iter(items)
+        outcomes: Counter[ImportOutcome] = Counter()
+        rest = iter(entries)
         while chunk := list(islice(rest, CHECKED)):
-            fates.update(await self._fates(chunk, now_ms))
-            ready += [_dated(item, now_ms) for item in chunk]
+            outcomes.update(await self._outcomes(chunk, now_ms))
+            ready += [_dated(portable, now_ms) for portable in chunk]
         if not dry_run:
             await self.store.values.load(ready, replace=True)
         return Imported(
-            added=fates[ImportFate.ADDED], replaced=fates[ImportFate.REPLACED], expired=fates[ImportFate.EXPIRED]
+            added=outcomes[ImportOutcome.ADDED],
+            replaced=outcomes[ImportOutcome.REPLACED],
+            expired=outcomes[ImportOutcome.EXPIRED],
         )
 
     async def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int:
@@ -208,15 +210,17 @@ class StateService:
         finally:
             leave()
 
-    async def _fates(self, items: Sequence[PortableEntry], now_ms: int) -> Iterator[ImportFate]:
-        """Yield what becomes of each item.  Raises Refused when one is beyond the limits."""
-        await asyncio.to_thread(self._check_all, items)
-        found = await asyncio.gather(*(self.store.values.read(item.namespace, item.key) for item in items))
-        return map(partial(_fate, now_ms), items, found)
+    async def _outcomes(self, entries: Sequence[PortableEntry], now_ms: int) -> Iterator[ImportOutcome]:
+        """Yield what becomes of each entry.  Raises Refused when one is beyond the limits."""
+        await asyncio.to_thread(self._check_all, entries)
+        found = await asyncio.gather(
+            *(self.store.values.read(portable.namespace, portable.key) for portable in entries)
+        )
+        return map(partial(_outcome_of, now_ms), entries, found)
 
-    def _check_all(self, items: Sequence[PortableEntry]) -> None:
-        for item in items:
-            self._check(item.namespace, item.key, item.entry.value)
+    def _check_all(self, entries: Sequence[PortableEntry]) -> None:
+        for portable in entries:
+            self._check(portable.namespace, portable.key, portable.entry.value)
 
     def _check(self, namespace: str, key: bytes, value: Value) -> None:
         """Raise Refused beyond the limits, which are those of `state`; for store_* only keys are limited."""
@@ -231,9 +235,9 @@ class StateService:
             raise Refused(f"{shown(key)}: the value of {size} bytes is over the limit of {self.limits.max_value_bytes}")
 
 
-def take_page(most: int, items: Iterator[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:
+def take_page(most: int, entries: Iterator[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:
     page, size = [], 0
-    for key, entry in islice(items, min(most, PAGE)):
+    for key, entry in islice(entries, min(most, PAGE)):
         page.append((key, entry))
         size += size_of(entry.value)
         if size >= PAGE_BYTES:
@@ -241,7 +245,7 @@ def take_page(most: int, items: Iterator[tuple[bytes, Entry]]) -> list[tuple[byt
     return page
 
 
-class ImportFate(Enum):
+class ImportOutcome(Enum):
     """The outcome of one entry of an import."""
 
     ADDED = 0
@@ -249,19 +253,19 @@ class ImportFate(Enum):
     EXPIRED = 2
 
 
-def _fate(now_ms: int, item: PortableEntry, found: Entry | None) -> ImportFate:
-    if item.entry.expires_ms is not None and item.entry.expires_ms <= now_ms:
-        return ImportFate.EXPIRED
-    return ImportFate.REPLACED if found else ImportFate.ADDED
+def _outcome_of(now_ms: int, portable: PortableEntry, found: Entry | None) -> ImportOutcome:
+    if portable.entry.expires_ms is not None and portable.entry.expires_ms <= now_ms:
+        return ImportOutcome.EXPIRED
+    return ImportOutcome.REPLACED if found else ImportOutcome.ADDED
 
 
-def _dated(item: PortableEntry, now_ms: int) -> PortableEntry:
+def _dated(portable: PortableEntry, now_ms: int) -> PortableEntry:
     """Return the entry with `now` for the times that its line left out."""
-    if item.entry.created_ms != UNKNOWN_MS and item.entry.updated_ms != UNKNOWN_MS:
-        return item
-    created_ms = item.entry.created_ms or item.entry.updated_ms or now_ms
-    updated_ms = item.entry.updated_ms or max(created_ms, now_ms)
-    return replace(item, entry=structs.replace(item.entry, created_ms=created_ms, updated_ms=updated_ms))
+    if portable.entry.created_ms != UNKNOWN_MS and portable.entry.updated_ms != UNKNOWN_MS:
+        return portable
+    created_ms = portable.entry.created_ms or portable.entry.updated_ms or now_ms
+    updated_ms = portable.entry.updated_ms or max(created_ms, now_ms)
+    return replace(portable, entry=structs.replace(portable.entry, created_ms=created_ms, updated_ms=updated_ms))
 
 
 def _replace(value: Value, expires_ms: int | None) -> Transform:

@@ -67,9 +67,11 @@ class RemoteState:
         for line in self._whole(_target("export", namespace=namespace)):
             each(parse_item(line))
 
-    def load(self, items: Sequence[PortableEntry], *, dry_run: bool, each: Callable[[PortableEntry], None]) -> Imported:
+    def load(
+        self, entries: Sequence[PortableEntry], *, dry_run: bool, each: Callable[[PortableEntry], None]
+    ) -> Imported:
         target = _target("import", dry_run="true" if dry_run else None)
-        return self._daemon.ask("POST", target, Imported, body=_item_lines(items, each), timeout=None)
+        return self._daemon.ask("POST", target, Imported, body=_entry_lines(entries, each), timeout=None)
 
     def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int:
         body = msgspec.json.encode(records)
@@ -108,7 +110,7 @@ def _target(what: str, **parameters: bytes | str | int | None) -> str:
     return f"/api/state/{what}?{urlencode(given)}"
 
 
-def _item_lines(items: Sequence[PortableEntry], each: Callable[[PortableEntry], None]) -> Iterator[bytes]:
-    for item in items:
-        yield item_line(item)
-        each(item)
+def _entry_lines(entries: Sequence[PortableEntry], each: Callable[[PortableEntry], None]) -> Iterator[bytes]:
+    for portable in entries:
+        yield item_line(portable)
+        each(portable)

@@ -53,7 +53,7 @@ class StateSource(Protocol):
     def export(self, namespace: str | None, each: Callable[[PortableEntry], None]) -> None: ...
 
     def load(
-        self, items: Sequence[PortableEntry], *, dry_run: bool, each: Callable[[PortableEntry], None]
+        self, entries: Sequence[PortableEntry], *, dry_run: bool, each: Callable[[PortableEntry], None]
     ) -> Imported: ...
 
     def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int: ...
@@ -113,11 +113,13 @@ class LocalState:
     def export(self, namespace: str | None, each: Callable[[PortableEntry], None]) -> None:
         self._read(lambda service: _tell(service.export(namespace), each))
 
-    def load(self, items: Sequence[PortableEntry], *, dry_run: bool, each: Callable[[PortableEntry], None]) -> Imported:
+    def load(
+        self, entries: Sequence[PortableEntry], *, dry_run: bool, each: Callable[[PortableEntry], None]
+    ) -> Imported:
         ask = self._read if dry_run else self._write
-        found = ask(lambda service: service.load(items, dry_run=dry_run))
-        for item in items:
-            each(item)
+        found = ask(lambda service: service.load(entries, dry_run=dry_run))
+        for portable in entries:
+            each(portable)
         return found
 
     def add_records(self, job: JobId, records: Sequence[NewRecord]) -> int:
@@ -155,6 +157,6 @@ async def _all(entries: AsyncIterator[EntryView]) -> list[EntryView]:
     return [entry async for entry in entries]
 
 
-async def _tell(items: AsyncIterator[PortableEntry], each: Callable[[PortableEntry], None]) -> None:
-    async for item in items:
-        each(item)
+async def _tell(entries: AsyncIterator[PortableEntry], each: Callable[[PortableEntry], None]) -> None:
+    async for portable in entries:
+        each(portable)

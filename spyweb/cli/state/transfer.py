@@ -54,9 +54,9 @@ def export(
     count = 0
     with output.progress("export", state.stats(place.chosen).total_keys) as further, _target(file) as target:
 
-        def write(item: PortableEntry) -> None:
+        def write(portable: PortableEntry) -> None:
             nonlocal count
-            target.write(item_line(item))
+            target.write(item_line(portable))
             count += 1
             further(1)
 
@@ -87,9 +87,9 @@ def import_file(  # noqa: PLR0913 - each parameter is an option
     project = open_project(root_of(context))
     if origin is ImportFormat.SPYWEB:
         return bring_spyweb(project, Path(file), form, dry_run=dry_run, yes=yes)
-    items, expired = read(file, origin, agent or "local", project.clock.now_ms())
+    given, expired = read(file, origin, agent or "local", project.clock.now_ms())
     state = find_state(project)
-    found = load(state, items, dry_run=dry_run, yes=yes)
+    found = load(state, given, dry_run=dry_run, yes=yes)
     if found is None:
         return ExitCode.FAILED
     report(found, expired, form, dry_run=dry_run)
@@ -127,27 +127,27 @@ def read_lines(file: str) -> list[PortableEntry]:
     name = "stdin" if file == PIPE else file
     try:
         with _source(file) as source, output.progress("read", _size(file)) as further:
-            return [item for line in _counted(source, further) if (item := reader.read(line)) is not None]
+            return [portable for line in _counted(source, further) if (portable := reader.read(line)) is not None]
     except BadLine as error:
         raise Refused(f"{name}:{error.number}: {error.reason}; nothing was imported") from error
     except OSError as error:
         raise Refused(f"{name}: {error.strerror}") from error
 
 
-def load(state: StateSource, items: list[PortableEntry], *, dry_run: bool, yes: bool) -> Imported | None:
+def load(state: StateSource, given: list[PortableEntry], *, dry_run: bool, yes: bool) -> Imported | None:
     """Load entries; return None when the person who was asked said no."""
     if dry_run or not yes:
-        planned = _load(state, items, dry_run=True)
+        planned = _load(state, given, dry_run=True)
         if dry_run:
             return planned
         if planned.replaced and not agree(f"Replace {entries(planned.replaced)}?", yes=False):
             return None
-    return _load(state, items, dry_run=False)
+    return _load(state, given, dry_run=False)
 
 
-def _load(state: StateSource, items: list[PortableEntry], *, dry_run: bool) -> Imported:
-    with output.progress("check" if dry_run else "import", len(items)) as further:
-        return state.load(items, dry_run=dry_run, each=lambda _: further(1))
+def _load(state: StateSource, given: list[PortableEntry], *, dry_run: bool) -> Imported:
+    with output.progress("check" if dry_run else "import", len(given)) as further:
+        return state.load(given, dry_run=dry_run, each=lambda _: further(1))
 
 
 def report(found: Imported, expired: int, form: Format, *, dry_run: bool) -> None:

@@ -93,15 +93,15 @@ async def break_lock(request: web.Request) -> web.Response:
 
 
 async def export_entries(request: web.Request) -> web.StreamResponse:
-    items = state_of(request).export(_maybe_namespace(request))
-    return await stream(request, counted(item_line(item) async for item in items))
+    entries = state_of(request).export(_maybe_namespace(request))
+    return await stream(request, counted(item_line(portable) async for portable in entries))
 
 
 async def import_entries(request: web.Request) -> web.Response:
     """Import the entries of an export, which is the body."""
     dry_run = text_in_query(request, "dry_run", "") == "true"
-    items = await _read_items(request)
-    return json_answer(await state_of(request).load(items, dry_run=dry_run))
+    entries = await _read_entries(request)
+    return json_answer(await state_of(request).load(entries, dry_run=dry_run))
 
 
 async def add_records(request: web.Request) -> web.Response:
@@ -173,21 +173,21 @@ def _value(body: bytes, most: int) -> Value:
         raise web.HTTPBadRequest(text=f"the value {error}") from error
 
 
-async def _read_items(request: web.Request) -> list[PortableEntry]:
+async def _read_entries(request: web.Request) -> list[PortableEntry]:
     """Parse a body in a thread, many lines at a time."""
     reader = LineReader(_most_values(request))
-    items: list[PortableEntry] = []
+    entries: list[PortableEntry] = []
     try:
         async with aclosing(_line_batches(request)) as batches:
             async for lines in batches:
-                items += await asyncio.to_thread(_read_batch, reader, lines)
+                entries += await asyncio.to_thread(_read_batch, reader, lines)
     except BadLine as error:
         raise web.HTTPBadRequest(text=str(error)) from error
-    return items
+    return entries
 
 
 def _read_batch(reader: LineReader, lines: list[bytes]) -> list[PortableEntry]:
-    return [item for line in lines if (item := reader.read(line)) is not None]
+    return [portable for line in lines if (portable := reader.read(line)) is not None]
 
 
 async def _line_batches(request: web.Request) -> AsyncGenerator[list[bytes], None]:
