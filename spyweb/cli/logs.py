@@ -25,7 +25,7 @@ from spyweb.views.runs import describe_details
 LATEST = 50  # runs that are looked at
 POLL = 5  # looks at the file for one question to the daemon
 SETTLED_MS = 500  # a script's lines reach the file a little after its run has ended
-FATES = {Outcome.FAILED: "failed", Outcome.LOST: "was lost"}
+FAILURE_WORDS = {Outcome.FAILED: "failed", Outcome.LOST: "was lost"}
 
 
 def logs(
@@ -60,9 +60,9 @@ def _trouble(view: JobView) -> str:
     if view.error:
         return f"its file is not taken as it is: {view.error}"
     last = view.last
-    fate = FATES.get(last.outcome) if last else None
-    if last and fate:
-        return f"its latest run ({last.run}) {fate}: {last.reason}: see `spyweb runs {view.id}`"
+    word = FAILURE_WORDS.get(last.outcome) if last else None
+    if last and word:
+        return f"its latest run ({last.run}) {word}: {last.reason}: see `spyweb runs {view.id}`"
     return ""
 
 
@@ -101,7 +101,7 @@ class Failures:
     def __init__(self, ask: Callable[[], Sequence[Run]]) -> None:
         self._ask = ask
         self._looks = 0
-        self._told: set[RunId] | None = None  # of the latest runs those that had ended; None: not known yet
+        self._ended: set[RunId] | None = None  # of the latest runs those that had ended; None: not known yet
 
     def look(self, now_ms: int) -> list[str]:
         self._looks += 1
@@ -112,13 +112,13 @@ class Failures:
         except SpywebError:  # the daemon is gone, or about to go: it is asked again
             return []
         ended = [run for run in reversed(latest) if run.ended_ms is not None and run.ended_ms + SETTLED_MS <= now_ms]
-        new = [] if self._told is None else [run for run in ended if run.id not in self._told]
-        self._told = {run.id for run in ended}
-        return [_failure_line(run) for run in new if run.outcome in FATES]
+        new = [] if self._ended is None else [run for run in ended if run.id not in self._ended]
+        self._ended = {run.id for run in ended}
+        return [_failure_line(run) for run in new if run.outcome in FAILURE_WORDS]
 
 
 def _failure_line(run: Run) -> str:
     """Format a failed run like a line of the log."""
-    fate = FATES[run.outcome] if run.outcome else ""
+    word = FAILURE_WORDS[run.outcome] if run.outcome else ""
     at = datetime.fromtimestamp((run.ended_ms or 0) / 1000, tz=UTC).isoformat(timespec="milliseconds")
-    return " ".join(f"{at.removesuffix('+00:00')}Z ERROR run {run.id} {fate}: {describe_details(run)}".split())
+    return " ".join(f"{at.removesuffix('+00:00')}Z ERROR run {run.id} {word}: {describe_details(run)}".split())

@@ -56,13 +56,13 @@ def read_options(argv: Sequence[str]) -> Options:
 
 
 def run(options: Options) -> None:
-    async def story() -> None:
+    async def main() -> None:
         await start_threads()
         await serve(options)
 
     runner = asyncio.Runner(loop_factory=new_loop)
     try:
-        runner.run(story())
+        runner.run(main())
     finally:
         # Where no thread is left in which to wait for the others, the interpreter does it itself.
         with suppress(RuntimeError):
@@ -87,12 +87,12 @@ async def start_threads() -> None:
     loop = asyncio.get_running_loop()
     executor = ThreadPoolExecutor(THREADS, thread_name_prefix="spyweb")
     loop.set_default_executor(executor)
-    everybody = Barrier(THREADS)  # none is idle before all are there, so that each call starts one
+    all_started = Barrier(THREADS)  # none is idle before all are there, so that each call starts one
     try:
-        for waiting in [executor.submit(everybody.wait) for _ in range(THREADS)]:
+        for waiting in [executor.submit(all_started.wait) for _ in range(THREADS)]:
             waiting.result()
     except RuntimeError as error:
-        everybody.abort()
+        all_started.abort()
         raise Refused(f"the system lets the daemon have fewer than {THREADS} threads") from error
     # uvloop has threads of its own for addresses, even where they are numbers.  libuv starts them when they are first
     # needed, and aborts the process when it can't.

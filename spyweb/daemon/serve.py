@@ -79,14 +79,14 @@ async def open_listeners(stack: AsyncExitStack, daemon: Daemon) -> PrivateSocket
     return private
 
 
-async def unless_set(event: asyncio.Event, story: Coroutine[object, object, None]) -> bool:
+async def unless_set(event: asyncio.Event, coroutine: Coroutine[object, object, None]) -> bool:
     """Await the coroutine until the event is set, which cancels it; return whether it ran to its end."""
     async with owned_tasks() as tasks:
-        work, asked = tasks.create_task(story), tasks.create_task(event.wait())
-        await asyncio.wait([work, asked], return_when=asyncio.FIRST_COMPLETED)
+        work, stop = tasks.create_task(coroutine), tasks.create_task(event.wait())
+        await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
         is_done = work.done()
         work.cancel()
-        asked.cancel()
+        stop.cancel()
     return is_done
 
 

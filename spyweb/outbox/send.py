@@ -88,9 +88,9 @@ def judge(response: Response, now_ms: int) -> DeliveryFailure | None:
     if 200 <= response.status < 300:
         return None
     is_final = 300 <= response.status < 500 and response.status not in NOT_FINAL
-    said = " ".join(response.body.decode("utf-8", "replace").split())[:SHOWN]
+    answered = " ".join(response.body.decode("utf-8", "replace").split())[:SHOWN]
     return DeliveryFailure(
-        reason=f"answered {response.status}{f': {said}' if said else ''}",
+        reason=f"answered {response.status}{f': {answered}' if answered else ''}",
         holds=not is_final,
         wait_ms=retry_after_ms(response.headers, now_ms),
     )

@@ -116,9 +116,11 @@ class Runner:
     stalls: StallRecorder
     tasks: TaskGroup
 
-    _stories: set[Task[None]] = field(init=False, default_factory=set)  # of the runs under way, each to its record
+    _run_tasks: set[Task[None]] = field(init=False, default_factory=set)  # of the runs under way, each to its record
     _observers: dict[RunId, Observer] = field(init=False, default_factory=dict)
-    _told: dict[RunId, Why] = field(init=False, default_factory=dict)  # runs that are to end, also before they begin
+    _cancelled: dict[RunId, Why] = field(
+        init=False, default_factory=dict
+    )  # runs that are to end, also before they begin
     _served: list[Callable[[LiveJob], None]] = field(init=False, default_factory=list)
     _orphaned: list[Run] = field(init=False, default_factory=list)  # of an earlier daemon; their jobs can't be loaded
     _stopping: bool = field(init=False, default=False)
@@ -255,7 +257,7 @@ class Runner:
                 ids = await self._commit(replace(follow, end=[end]))
         finally:
             job.queue.leave(run)
-            self._told.pop(run.id, None)
+            self._cancelled.pop(run.id, None)
             self._wake_if_idle()
 
         job.last = ended_run(run, end)
@@ -273,10 +275,10 @@ class Runner:
         if refusal:
             return failed(refusal)
         event_id, event = event_of(run.trigger), None
-        if event_id is not None and run.id not in self._told:
+        if event_id is not None and run.id not in self._cancelled:
             event = await self._find_event(event_id)
-        if run.id in self._told:
-            return never_begun(self._told[run.id])
+        if run.id in self._cancelled:
+            return never_begun(self._cancelled[run.id])
         if event_id is not None and event is None:
             return failed("the change that started it is not stored any more")
         if job.spec.monitor:
@@ -388,7 +390,7 @@ class Runner:
 
     def _have_end(self, run: Run, why: Why) -> None:
         """Cancel a run in flight, also one that the pool does not know yet."""
-        self._told.setdefault(run.id, why)
+        self._cancelled.setdefault(run.id, why)
         self.pool.cancel(run.id, why)
         self.monitors.cancel(run.id, why)
 
@@ -402,18 +404,18 @@ class Runner:
         for run in runs:
             self._show_end(run, ending)
 
-    def _spawn(self, story: Coroutine[object, object, None], run: Run | None = None) -> None:
+    def _spawn(self, work: Coroutine[object, object, None], run: Run | None = None) -> None:
         """Carry out this coroutine in a task that `drain` waits for, and name its run for errors."""
         if run is not None:
-            story = self._contain(run, story)
-        task = self.tasks.create_task(story, name=f"run {run.id} of {run.job}" if run else "orphaned runs")
-        self._stories.add(task)
-        task.add_done_callback(self._stories.discard)
+            work = self._contain(run, work)
+        task = self.tasks.create_task(work, name=f"run {run.id} of {run.job}" if run else "orphaned runs")
+        self._run_tasks.add(task)
+        task.add_done_callback(self._run_tasks.discard)
 
-    async def _contain(self, run: Run, story: Coroutine[object, object, None]) -> None:
+    async def _contain(self, run: Run, work: Coroutine[object, object, None]) -> None:
         """Let a bug in spyweb fail this one run and no other."""
         try:
-            await story
+            await work
         except Exception:
             log.exception("a run met a bug in spyweb", job=run.job, run=run.id)
             await self._end_unbegun([run], failed(BUG))
@@ -479,11 +481,11 @@ class Runner:
         for run in self.live.running():
             self._have_end(run, Why.STOPPED)
         await self._idle_within(STOP_PATIENCE)
-        stories = list(self._stories)
-        if stories and not await within(self.clock, LAST_PATIENCE, gather(*stories, return_exceptions=True)):
-            log.error("left open for the next start", runs=len(stories))
-            for story in stories:
-                story.cancel()
+        run_tasks = list(self._run_tasks)
+        if run_tasks and not await within(self.clock, LAST_PATIENCE, gather(*run_tasks, return_exceptions=True)):
+            log.error("left open for the next start", runs=len(run_tasks))
+            for task in run_tasks:
+                task.cancel()
 
     async def _idle_within(self, seconds: float) -> None:
         self._idle.clear()
@@ -508,5 +510,5 @@ def _log_end(run: Run, ending: Ending) -> None:
         "traceback": ending.traceback,
         "globals_reset": ending.globals_reset,
     }
-    told = {name: detail for name, detail in details.items() if detail}
-    level("run ended", job=run.job, run=run.id, outcome=ending.outcome.value, **told)
+    known = {name: detail for name, detail in details.items() if detail}
+    level("run ended", job=run.job, run=run.id, outcome=ending.outcome.value, **known)

@@ -64,7 +64,7 @@ class ConnectionLimiter:
         self._addresses: dict[LimitedHandler, str] = {}
         self._counts: Counter[str] = Counter()
         self._unsent: dict[LimitedHandler, int] = {}  # bytes that each had to send when its client fell behind
-        self._told: dict[str, tuple[float, int]] = {}  # what was told, when, and how often it happened since
+        self._logged: dict[str, tuple[float, int]] = {}  # what was logged, when, and how often it happened since
         self._refused_at: float | None = None
         self._is_looking = False
         self._is_closed = False
@@ -138,11 +138,11 @@ class ConnectionLimiter:
     def _tell(self, event: str, **fields: object) -> None:
         """Log something that a client can cause at will: once a minute, with how often it happened."""
         now = self._clock.monotonic()
-        told_at, since = self._told.get(event, (-TELL_S, 0))
-        if now - told_at < TELL_S:
-            self._told[event] = (told_at, since + 1)
+        logged_at, since = self._logged.get(event, (-TELL_S, 0))
+        if now - logged_at < TELL_S:
+            self._logged[event] = (logged_at, since + 1)
             return
-        self._told[event] = (now, 0)
+        self._logged[event] = (now, 0)
         log.warning(event, **fields, times=since + 1)
 
 

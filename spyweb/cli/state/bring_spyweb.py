@@ -38,7 +38,7 @@ class Bringing:
         copied, kept = copy_tables(file, self.project.settings.daemon.data_dir / USER_DB)
         return self._fields(records, copied, kept)
 
-    def told(self, fields: Mapping[str, object]) -> Iterator[str]:
+    def describe(self, fields: Mapping[str, object]) -> Iterator[str]:
         """Yield the result in words, one part each."""
         if count := self._count():
             yield f"records: {fields['records']} of {count}, none of them announced"

@@ -106,7 +106,7 @@ def bring_spyweb(project: Project, file: Path, form: Format, *, dry_run: bool, y
     bring = Bringing(project, state, old)
     fields = bring.plan() if dry_run else bring.carry_out(file)
     keys = {"added": found.added, "replaced": found.replaced, "expired": found.expired, "dry_run": dry_run}
-    words = [f"{found.added} added, {found.replaced} replaced", *bring.told(fields)]
+    words = [f"{found.added} added, {found.replaced} replaced", *bring.describe(fields)]
     tell(form, ("it would be " if dry_run else "") + "; ".join(words), {**keys, **fields})
     return ExitCode.OK
 

@@ -585,7 +585,7 @@ async def test_a_stop_waits_in_vain_for_a_store_that_refuses_and_leaves_the_run_
         await t.clock.turn(10 + STOP_PATIENCE + LAST_PATIENCE)
         assert draining.done()
         await t.clock.turn()
-        assert not t.runner._stories
+        assert not t.runner._run_tasks
         assert await t.record() == ["prices manual running", "prices manual waiting"]
 
 
