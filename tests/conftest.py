@@ -3,6 +3,7 @@ and `--torture` for those that can do more."""
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Iterator
@@ -25,6 +26,12 @@ def pytest_configure() -> None:
     hypothesis.settings.load_profile("spyweb")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of hundreds of daemons compiles all of spyweb anew
     put_files_in_memory()
+
+
+def pytest_collection_finish() -> None:
+    """Leave the tests themselves, which are most of what there is, out of every search for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def put_files_in_memory() -> None:
