@@ -56,10 +56,9 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/acceptance/test_endpoints.py": ("daemon/server",),
     # What runs inside a worker is tested inside one.
     "tests/integration/test_worker_process.py": (
-        "lua/worker/failure", "lua/worker/limits", "lua/worker/link", "lua/worker/main",
-        "lua/worker/message_handler", "lua/worker/zygote", "lua/worker/runtime/compile", "lua/worker/runtime/kills",
-        "lua/worker/runtime/prelude", "lua/worker/runtime/run", "lua/worker/runtime/runtime",
-        "lua/worker/runtime/trace", "lua/worker/library/coroutines", "lua/worker/library/failures",
+        "lua/worker/runtime/compile", "lua/worker/runtime/kills", "lua/worker/runtime/prelude",
+        "lua/worker/runtime/run", "lua/worker/runtime/runtime", "lua/worker/runtime/trace",
+        "lua/worker/library/coroutines", "lua/worker/library/failures",
     ),
     "tests/integration/test_worker_loads.py": ("lua/worker/runtime/loads",),
     "tests/integration/test_worker_triggers.py": ("lua/worker/runtime/trigger",),

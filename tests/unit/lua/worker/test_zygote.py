@@ -1,0 +1,150 @@
+"""A zygote over its socket: what it forks, what it kills, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from spyweb.lua import wire
+from tests.fakes.worker_driver import ZygoteDriver, a_zygote
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what a worker may do is taken away on Linux")
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[ZygoteDriver]:
+    with a_zygote() as zygote:
+        yield zygote
+
+
+def is_alive(pid: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+def open_descriptors(pid: int) -> set[str]:
+    return set(os.listdir(f"/proc/{pid}/fd"))
+
+
+def test_each_fork_is_answered_with_the_process_it_made(zygote: ZygoteDriver) -> None:
+    first, second = zygote.fork(), zygote.fork()
+
+    assert first.pid != second.pid
+    assert is_alive(first.pid)
+    assert is_alive(second.pid)
+    first.close()
+    second.close()
+
+
+def test_a_worker_that_has_ended_is_reported_with_its_exit_code(zygote: ZygoteDriver) -> None:
+    worker = zygote.fork().init()
+    worker.close()
+
+    assert zygote.wait_for(wire.WorkerExited, worker.pid).exit_code == 0
+
+
+def test_a_worker_is_killed_when_the_daemon_asks_for_it(zygote: ZygoteDriver) -> None:
+    worker = zygote.fork().init()
+
+    zygote.kill(worker.pid)
+
+    assert zygote.wait_for(wire.WorkerExited, worker.pid).exit_code == -9
+    assert not is_alive(worker.pid)
+    worker.close()
+
+
+def test_no_stranger_is_killed(zygote: ZygoteDriver) -> None:
+    with subprocess.Popen(["sleep", "60"]) as stranger:
+        zygote.kill(stranger.pid)
+        worker = zygote.fork()  # which it does after what came before
+
+        assert stranger.poll() is None
+        stranger.kill()
+    worker.close()
+
+
+def test_nor_is_the_next_process_of_the_same_number_once_the_exit_was_told(zygote: ZygoteDriver) -> None:
+    worker = zygote.fork()
+    zygote.kill(worker.pid)
+    zygote.wait_for(wire.WorkerExited, worker.pid)
+    worker.close()
+
+    zygote.kill(worker.pid)  # ProcessLookupError would end the zygote
+
+    zygote.fork().close()
+
+
+def test_a_zygote_keeps_none_of_what_it_hands_to_workers(zygote: ZygoteDriver) -> None:
+    before = open_descriptors(zygote.process.pid)
+
+    worker = zygote.fork()
+
+    assert open_descriptors(zygote.process.pid) == before
+    worker.close()
+
+
+def test_forks_that_come_at_once_are_each_given_their_own_descriptors(zygote: ZygoteDriver) -> None:
+    small = [socket.socketpair() for _ in range(3)]
+    bulk = [socket.socketpair() for _ in range(3)]
+    slots = os.memfd_create("slots")
+    os.ftruncate(slots, wire.SLOT_BYTES)
+    descriptors = [fd for (_, a), (_, b) in zip(small, bulk, strict=True) for fd in (a.fileno(), b.fileno(), slots)]
+
+    socket.send_fds(zygote.control, [wire.frame([wire.ForkWorker(ticket) for ticket in range(3)])], descriptors)
+    pids = [zygote.wait_for(wire.WorkerForked, ticket).pid for ticket in range(3)]
+
+    for mine, _ in small:
+        mine.settimeout(10)
+        (ready,) = wire.FrameReader(wire.decode_from_worker).feed(mine.recv(1 << 16))
+        assert isinstance(ready, wire.WorkerReady)
+    for _, theirs in (*small, *bulk):
+        theirs.close()
+    zygote.kill(pids[2])
+    assert small[2][0].recv(1) == b"", "a sibling would keep its socket open"
+    os.close(slots)
+    for mine, _ in (*small, *bulk):
+        mine.close()
+
+
+def test_a_zygote_takes_its_workers_along_when_the_daemon_hangs_up() -> None:
+    with a_zygote() as zygote:
+        worker = zygote.fork().init()
+
+    assert zygote.process.returncode == 0
+    worker.wait_until_gone()
+    worker.close()
+
+
+def test_where_no_process_can_be_had_the_reason_is_told() -> None:
+    program = """
+import errno, os, runpy, sys
+def fork():
+    raise OSError(errno.EAGAIN, "no process left")
+os.fork = fork
+sys.argv = ["zygote", sys.argv[1]]
+runpy.run_module("spyweb.lua.worker.zygote", run_name="__main__")
+"""
+    mine, theirs = socket.socketpair()
+    with (
+        mine,
+        subprocess.Popen([sys.executable, "-c", program, str(theirs.fileno())], pass_fds=[theirs.fileno()]) as it,
+    ):
+        theirs.close()
+        mine.settimeout(10)
+        socket.send_fds(mine, [wire.frame([wire.ForkWorker(5)])], [mine.fileno()] * 3)
+        reader = wire.FrameReader(wire.decode_from_zygote)
+        heard: list[wire.FromZygote] = []
+        while len(heard) < 2:
+            heard += reader.feed(mine.recv(1 << 16))
+
+        assert heard[1] == wire.ForkFailed(5, "fork: no process left")
+        assert it.poll() is None, "it goes on"
+        it.kill()
