@@ -175,11 +175,8 @@ def test_the_zygote_ends_when_the_daemon_hangs_up() -> None:
     worker.close()
 
 
-def test_a_worker_knows_the_time_zone_but_nothing_else_of_the_environment() -> None:
-    with a_zygote({"TZ": "Asia/Tokyo", "SECRET": "x"}) as zygote:
+def test_a_worker_knows_the_time_zone() -> None:
+    with a_zygote({"TZ": "Asia/Tokyo"}) as zygote:
         worker = zygote.fork().init()
-        end = worker.run("return os.date('%H', 0)")
-        assert end.result == [b"09"]
-        with open(f"/proc/{worker.pid}/environ", "rb") as environment:
-            assert environment.read(0) == b""
+        assert worker.run("return os.date('%H', 0)").result == [b"09"]
         worker.close()
