@@ -64,7 +64,7 @@ class Names:
             gate.set()
 
 
-class World:
+class ResolverHarness:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.names = Names()
@@ -80,49 +80,49 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    world = World()
-    yield world
-    await world.wait_until_idle()
-    await world.resolver.close()
+async def harness() -> AsyncIterator[ResolverHarness]:
+    harness = ResolverHarness()
+    yield harness
+    await harness.wait_until_idle()
+    await harness.resolver.close()
 
 
-def ask_for(world: World, group: asyncio.TaskGroup, *hosts: str) -> list[Task[list[str]]]:
-    return [group.create_task(world.resolve(host)) for host in hosts]
+def ask_for(harness: ResolverHarness, group: asyncio.TaskGroup, *hosts: str) -> list[Task[list[str]]]:
+    return [group.create_task(harness.resolve(host)) for host in hosts]
 
 
-async def test_a_name_becomes_the_addresses_it_has(world: World) -> None:
-    world.names.quick.add("a.test")
-    assert await world.resolver.resolve("A.test", 443) == [
+async def test_a_name_becomes_the_addresses_it_has(harness: ResolverHarness) -> None:
+    harness.names.quick.add("a.test")
+    assert await harness.resolver.resolve("A.test", 443) == [
         ResolveResult(hostname="A.test", host="192.0.2.1", port=443, family=socket.AF_INET, proto=0, flags=NUMERIC)
     ]
 
 
-async def test_a_name_that_does_not_exist_raises(world: World) -> None:
-    world.names.quick.add("no.test")
-    world.names.missing.add("no.test")
+async def test_a_name_that_does_not_exist_raises(harness: ResolverHarness) -> None:
+    harness.names.quick.add("no.test")
+    harness.names.missing.add("no.test")
     with pytest.raises(OSError, match="Name or service not known"):
-        await world.resolve("no.test")
+        await harness.resolve("no.test")
 
 
-async def test_only_addresses_of_the_family_asked_for_are_given(world: World) -> None:
-    world.names.quick.add("a.test")
+async def test_only_addresses_of_the_family_asked_for_are_given(harness: ResolverHarness) -> None:
+    harness.names.quick.add("a.test")
     with pytest.raises(OSError, match="it has no address"):
-        await world.resolver.resolve("a.test", 80, socket.AF_INET6)
-    assert len(await world.resolver.resolve("a.test", 80, socket.AF_INET)) == 1
+        await harness.resolver.resolve("a.test", 80, socket.AF_INET6)
+    assert len(await harness.resolver.resolve("a.test", 80, socket.AF_INET)) == 1
 
 
-async def test_this_machine_needs_no_name_server(world: World) -> None:
-    assert await world.resolve("localhost") == ["127.0.0.1", "::1"]
-    assert await world.resolve("app.LOCALHOST.") == ["127.0.0.1", "::1"]
-    assert not world.names.asked
+async def test_this_machine_needs_no_name_server(harness: ResolverHarness) -> None:
+    assert await harness.resolve("localhost") == ["127.0.0.1", "::1"]
+    assert await harness.resolve("app.LOCALHOST.") == ["127.0.0.1", "::1"]
+    assert not harness.names.asked
 
 
 @pytest.mark.parametrize("host", ["a" * (HOST + 1), "bücher.test"])
-async def test_what_can_be_no_name_is_not_asked(world: World, host: str) -> None:
+async def test_what_can_be_no_name_is_not_asked(harness: ResolverHarness, host: str) -> None:
     with pytest.raises(OSError, match="not a host name"):
-        await world.resolve(host)
-    assert not world.names.asked
+        await harness.resolve(host)
+    assert not harness.names.asked
 
 
 async def test_of_very_many_addresses_a_few_are_kept() -> None:
@@ -132,171 +132,171 @@ async def test_of_very_many_addresses_a_few_are_kept() -> None:
     assert [each["host"] for each in found] == [address.host for address in many[:32]]
 
 
-async def test_an_answer_is_kept_for_a_while(world: World) -> None:
-    world.names.quick.add("a.test")
+async def test_an_answer_is_kept_for_a_while(harness: ResolverHarness) -> None:
+    harness.names.quick.add("a.test")
     for turn, asked in [(0, 1), (KEEP_S - 0.1, 1), (0.2, 2)]:
-        world.clock.advance(turn)
-        await world.resolve("a.test")
-        assert world.names.asked["a.test"] == asked
+        harness.clock.advance(turn)
+        await harness.resolve("a.test")
+        assert harness.names.asked["a.test"] == asked
 
 
-async def test_a_failure_is_kept_for_a_short_one(world: World) -> None:
-    world.names.quick.add("no.test")
-    world.names.missing.add("no.test")
+async def test_a_failure_is_kept_for_a_short_one(harness: ResolverHarness) -> None:
+    harness.names.quick.add("no.test")
+    harness.names.missing.add("no.test")
     for turn, asked in [(0, 1), (KEEP_FAILURE_S - 0.1, 1), (0.2, 2)]:
-        world.clock.advance(turn)
+        harness.clock.advance(turn)
         with pytest.raises(OSError, match="not known"):
-            await world.resolve("no.test")
-        assert world.names.asked["no.test"] == asked
+            await harness.resolve("no.test")
+        assert harness.names.asked["no.test"] == asked
 
 
-async def test_all_who_ask_for_a_host_share_one_lookup(world: World) -> None:
+async def test_all_who_ask_for_a_host_share_one_lookup(harness: ResolverHarness) -> None:
     async with asyncio.TaskGroup() as group:
-        tasks = ask_for(world, group, *["a.test"] * 50)
-        await world.clock.turn()
-        assert world.resolver.busy == 1
-        world.names.let_go("a.test")
+        tasks = ask_for(harness, group, *["a.test"] * 50)
+        await harness.clock.turn()
+        assert harness.resolver.busy == 1
+        harness.names.let_go("a.test")
     assert [task.result() for task in tasks] == [["192.0.2.1"]] * 50
-    assert world.names.asked["a.test"] == 1
+    assert harness.names.asked["a.test"] == 1
 
 
-async def test_one_who_stops_waiting_does_not_end_the_lookup_of_the_others(world: World) -> None:
+async def test_one_who_stops_waiting_does_not_end_the_lookup_of_the_others(harness: ResolverHarness) -> None:
     async with asyncio.TaskGroup() as group:
-        first, second = ask_for(world, group, "a.test", "a.test")
-        await world.clock.turn()
+        first, second = ask_for(harness, group, "a.test", "a.test")
+        await harness.clock.turn()
         first.cancel()
-        await world.clock.turn()
-        world.names.let_go("a.test")
+        await harness.clock.turn()
+        harness.names.let_go("a.test")
     assert first.cancelled()
     assert second.result() == ["192.0.2.1"]
 
 
-async def test_a_hundred_hosts_that_hang_do_not_hold_up_one_that_does_not(world: World) -> None:
-    world.names.quick.add("good.test")
+async def test_a_hundred_hosts_that_hang_do_not_hold_up_one_that_does_not(harness: ResolverHarness) -> None:
+    harness.names.quick.add("good.test")
     async with asyncio.TaskGroup() as group:
-        hanging = ask_for(world, group, *(f"bad{number}.test" for number in range(100)))
-        await world.clock.turn()
-        assert world.resolver.busy == 100
-        assert await world.resolve("good.test") == ["192.0.2.1"]
+        hanging = ask_for(harness, group, *(f"bad{number}.test" for number in range(100)))
+        await harness.clock.turn()
+        assert harness.resolver.busy == 100
+        assert await harness.resolve("good.test") == ["192.0.2.1"]
         for task in hanging:
             task.cancel()
 
 
-async def test_a_lookup_is_given_up_in_time(world: World) -> None:
+async def test_a_lookup_is_given_up_in_time(harness: ResolverHarness) -> None:
     async with asyncio.TaskGroup() as group:
-        failing = group.create_task(fails(world, "bad.test"))
-        await world.clock.turn(GIVE_UP_S)
+        failing = group.create_task(fails(harness, "bad.test"))
+        await harness.clock.turn(GIVE_UP_S)
     assert failing.result() == "no answer within 10 s"
-    assert world.resolver.busy == 1
+    assert harness.resolver.busy == 1
 
 
-async def test_a_thread_that_is_stuck_is_not_joined_by_another_for_the_same_host(world: World) -> None:
+async def test_a_thread_that_is_stuck_is_not_joined_by_another_for_the_same_host(harness: ResolverHarness) -> None:
     async with asyncio.TaskGroup() as group:
-        group.create_task(fails(world, "bad.test"))
-        await world.clock.turn(GIVE_UP_S)
-    world.clock.advance(KEEP_FAILURE_S)
+        group.create_task(fails(harness, "bad.test"))
+        await harness.clock.turn(GIVE_UP_S)
+    harness.clock.advance(KEEP_FAILURE_S)
     async with asyncio.TaskGroup() as group:
-        (late,) = ask_for(world, group, "bad.test")
-        await world.clock.turn()
-        assert world.names.asked["bad.test"] == 1
-        world.names.let_go("bad.test")
+        (late,) = ask_for(harness, group, "bad.test")
+        await harness.clock.turn()
+        assert harness.names.asked["bad.test"] == 1
+        harness.names.let_go("bad.test")
     assert late.result() == ["192.0.2.1"]
 
 
-async def test_an_answer_that_comes_after_all_is_kept(world: World) -> None:
+async def test_an_answer_that_comes_after_all_is_kept(harness: ResolverHarness) -> None:
     async with asyncio.TaskGroup() as group:
-        group.create_task(fails(world, "late.test"))
-        await world.clock.turn(GIVE_UP_S)
-    await world.wait_until_idle()
-    assert await world.resolve("late.test") == ["192.0.2.1"]
-    assert world.names.asked["late.test"] == 1
+        group.create_task(fails(harness, "late.test"))
+        await harness.clock.turn(GIVE_UP_S)
+    await harness.wait_until_idle()
+    assert await harness.resolve("late.test") == ["192.0.2.1"]
+    assert harness.names.asked["late.test"] == 1
 
 
-async def fails(world: World, host: str) -> str:
+async def fails(harness: ResolverHarness, host: str) -> str:
     with pytest.raises(OSError) as error:  # noqa: PT011 - its text is what is given
-        await world.resolve(host)
+        await harness.resolve(host)
     return str(error.value)
 
 
-async def test_new_hosts_leave_threads_for_proven_ones(world: World) -> None:
-    world.names.quick |= {"proven.test"}
-    await world.resolve("proven.test")
-    world.clock.advance(KEEP_S + 1)
-    world.names.quick.add("new.test")
+async def test_new_hosts_leave_threads_for_proven_ones(harness: ResolverHarness) -> None:
+    harness.names.quick |= {"proven.test"}
+    await harness.resolve("proven.test")
+    harness.clock.advance(KEEP_S + 1)
+    harness.names.quick.add("new.test")
     async with asyncio.TaskGroup() as group:
-        hanging = ask_for(world, group, *(f"bad{number}.test" for number in range(Priority.NEW)))
-        await world.clock.turn()
-        (waiting,) = ask_for(world, group, "new.test")
-        await world.clock.turn()
-        assert await world.resolve("proven.test") == ["192.0.2.1"]
+        hanging = ask_for(harness, group, *(f"bad{number}.test" for number in range(Priority.NEW)))
+        await harness.clock.turn()
+        (waiting,) = ask_for(harness, group, "new.test")
+        await harness.clock.turn()
+        assert await harness.resolve("proven.test") == ["192.0.2.1"]
         assert not waiting.done()
-        world.names.let_go("bad7.test")
+        harness.names.let_go("bad7.test")
         assert await hanging[7] == ["192.0.2.1"]
         assert await waiting == ["192.0.2.1"]
         for task in hanging:
             task.cancel()
 
 
-async def test_hosts_known_to_be_slow_leave_threads_for_the_others(world: World) -> None:
+async def test_hosts_known_to_be_slow_leave_threads_for_the_others(harness: ResolverHarness) -> None:
     slow = [f"slow{number}.test" for number in range(Priority.SLOW + 1)]
     async with asyncio.TaskGroup() as group:
-        tasks = ask_for(world, group, *slow)
-        await world.clock.turn(SLOW_AFTER_S + 1)
+        tasks = ask_for(harness, group, *slow)
+        await harness.clock.turn(SLOW_AFTER_S + 1)
         for host in slow:
-            world.names.let_go(host)
+            harness.names.let_go(host)
     assert all(task.done() for task in tasks)
-    world.clock.advance(KEEP_S + 1)
-    world.names.hold_again()
+    harness.clock.advance(KEEP_S + 1)
+    harness.names.hold_again()
     async with asyncio.TaskGroup() as group:
-        tasks = ask_for(world, group, *slow)
-        await world.clock.turn()
-        assert world.resolver.busy == Priority.SLOW
-        (new,) = ask_for(world, group, "new.test")
-        await world.clock.turn()
-        assert world.resolver.busy == Priority.SLOW + 1
+        tasks = ask_for(harness, group, *slow)
+        await harness.clock.turn()
+        assert harness.resolver.busy == Priority.SLOW
+        (new,) = ask_for(harness, group, "new.test")
+        await harness.clock.turn()
+        assert harness.resolver.busy == Priority.SLOW + 1
         for task in (*tasks, new):
             task.cancel()
 
 
-async def test_a_lookup_that_never_began_is_called_off_in_time(world: World) -> None:
+async def test_a_lookup_that_never_began_is_called_off_in_time(harness: ResolverHarness) -> None:
     async with asyncio.TaskGroup() as group:
-        hanging = ask_for(world, group, *(f"bad{number}.test" for number in range(Priority.NEW)))
-        await world.clock.turn(5)
-        failing = group.create_task(fails(world, "new.test"))
-        await world.clock.turn()
+        hanging = ask_for(harness, group, *(f"bad{number}.test" for number in range(Priority.NEW)))
+        await harness.clock.turn(5)
+        failing = group.create_task(fails(harness, "new.test"))
+        await harness.clock.turn()
         for task in hanging:
             task.cancel()
-        await world.clock.turn(GIVE_UP_S)
+        await harness.clock.turn(GIVE_UP_S)
     assert failing.result() == "no answer within 10 s"
-    await world.wait_until_idle()
-    assert world.names.asked["new.test"] == 0
+    await harness.wait_until_idle()
+    assert harness.names.asked["new.test"] == 0
 
 
 async def test_a_machine_without_threads_is_an_error_and_not_the_end(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    harness: ResolverHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert await fails(world, "a.test") == "can't start new thread"
-    assert world.resolver.busy == 0
+    assert await fails(harness, "a.test") == "can't start new thread"
+    assert harness.resolver.busy == 0
 
 
-async def test_what_is_kept_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_kept_is_bounded(harness: ResolverHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST_KEPT <= 10_000
     monkeypatch.setattr(resolver_module, "MOST_KEPT", 2)
-    world.names.quick |= {"a.test", "b.test", "c.test"}
+    harness.names.quick |= {"a.test", "b.test", "c.test"}
     for host in ("a.test", "b.test", "c.test", "c.test", "a.test"):
-        await world.resolve(host)
-    assert world.names.asked == {"a.test": 2, "b.test": 1, "c.test": 1}
+        await harness.resolve(host)
+    assert harness.names.asked == {"a.test": 2, "b.test": 1, "c.test": 1}
 
 
-async def test_closing_tells_those_who_wait(world: World) -> None:
+async def test_closing_tells_those_who_wait(harness: ResolverHarness) -> None:
     async with asyncio.TaskGroup() as group:
-        failing = group.create_task(fails(world, "bad.test"))
-        await world.clock.turn()
-        await world.resolver.close()
+        failing = group.create_task(fails(harness, "bad.test"))
+        await harness.clock.turn()
+        await harness.resolver.close()
     assert failing.result() == "the daemon is stopping"
 
 
