@@ -43,7 +43,7 @@ class RememberingListener:
 
 
 @dataclass
-class World:
+class ConnectionHarness:
     listener: RememberingListener
     connection: WorkerConnection
     small: socket.socket  # the worker's ends
@@ -51,14 +51,14 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
+async def harness() -> AsyncIterator[ConnectionHarness]:
     listener = RememberingListener()
     connection = WorkerConnection(listener, FlushQueue())
     small, their_small = socket.socketpair()
     bulk, their_bulk = socket.socketpair()
     with their_small, their_bulk:
         await connection.open(small, bulk)
-        yield World(listener, connection, their_small, their_bulk)
+        yield ConnectionHarness(listener, connection, their_small, their_bulk)
         connection.close()
         await settle()
 
@@ -76,14 +76,14 @@ def frames(sock: socket.socket) -> list[list[int]]:
     return found
 
 
-async def test_what_is_sent_in_one_turn_leaves_as_one_frame(world: World) -> None:
-    world.connection.send(Ping(1))
-    world.connection.send(Ping(2))
+async def test_what_is_sent_in_one_turn_leaves_as_one_frame(harness: ConnectionHarness) -> None:
+    harness.connection.send(Ping(1))
+    harness.connection.send(Ping(2))
     await settle()
-    world.connection.send(Ping(3))
+    harness.connection.send(Ping(3))
     await settle()
 
-    assert frames(world.small) == [[1, 2], [3]]
+    assert frames(harness.small) == [[1, 2], [3]]
 
 
 async def test_answers_leave_before_the_ops_of_another_worker_are_read() -> None:
@@ -115,11 +115,11 @@ async def test_answers_given_while_a_frame_is_read_leave_with_its_end() -> None:
     assert left == [Pong(1, 0, []), Pong(2, 0, [])]
 
 
-async def test_a_full_batch_does_not_wait_for_the_turn_to_end(world: World) -> None:
+async def test_a_full_batch_does_not_wait_for_the_turn_to_end(harness: ConnectionHarness) -> None:
     for number in range(FULL_BATCH):
-        world.connection.send(Ping(number))
+        harness.connection.send(Ping(number))
 
-    assert len(frames(world.small)[0]) == FULL_BATCH
+    assert len(frames(harness.small)[0]) == FULL_BATCH
 
 
 async def test_what_is_sent_before_the_sockets_are_open_waits_in_order() -> None:
@@ -140,19 +140,19 @@ async def test_what_is_sent_before_the_sockets_are_open_waits_in_order() -> None
         await settle()
 
 
-async def test_only_big_messages_take_the_second_socket(world: World) -> None:
-    world.connection.send_sized(Ping(1), wire.BULK)
-    world.connection.send_sized(Ping(2), wire.BULK + 1)
+async def test_only_big_messages_take_the_second_socket(harness: ConnectionHarness) -> None:
+    harness.connection.send_sized(Ping(1), wire.BULK)
+    harness.connection.send_sized(Ping(2), wire.BULK + 1)
     await settle()
 
-    assert frames(world.small) == [[1]]
-    assert frames(world.bulk) == [[2]]
+    assert frames(harness.small) == [[1]]
+    assert frames(harness.bulk) == [[2]]
 
 
 @pytest.mark.parametrize("which", ["small", "bulk"])
 @pytest.mark.parametrize("piece", [1, 3, 5, 1000])
-async def test_frames_arrive_whole_however_they_are_cut(world: World, which: str, piece: int) -> None:
-    sock = getattr(world, which)
+async def test_frames_arrive_whole_however_they_are_cut(harness: ConnectionHarness, which: str, piece: int) -> None:
+    sock = getattr(harness, which)
     first, second = OpCall(1, 1, "a", [True, None]), OpCall(2, 1, "b", [])
     third = OpCall(3, 1, "c", [b"x" * 300])
     data = wire.frame([first, second]) + wire.frame([third])
@@ -161,17 +161,17 @@ async def test_frames_arrive_whole_however_they_are_cut(world: World, which: str
         sock.send(data[start : start + piece])
         await settle()
 
-    assert world.listener.heard == [first, second, third]
-    assert not world.listener.errors
+    assert harness.listener.heard == [first, second, third]
+    assert not harness.listener.errors
 
 
-async def test_a_shorter_message_after_a_longer_one_has_nothing_of_it(world: World) -> None:
+async def test_a_shorter_message_after_a_longer_one_has_nothing_of_it(harness: ConnectionHarness) -> None:
     messages = [OpCall(size, 1, "a", [b"x" * size]) for size in (3000, 20, 5000)]
     for message in messages:
-        world.bulk.sendall(wire.frame([message]))
+        harness.bulk.sendall(wire.frame([message]))
         await settle()
 
-    assert world.listener.heard == messages
+    assert harness.listener.heard == messages
 
 
 def test_room_is_kept_while_it_is_used_and_then_given_back() -> None:
@@ -192,33 +192,35 @@ def test_room_is_as_long_as_was_asked_for_and_the_largest_is_not_kept() -> None:
 
 @pytest.mark.parametrize("which", ["small", "bulk"])
 @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x01\x00\x00\x00\xc1", b"\x01\x00\x00\x00\x07"])
-async def test_a_frame_that_cannot_be_right_is_reported_and_not_raised(world: World, which: str, data: bytes) -> None:
-    getattr(world, which).send(data)
+async def test_a_frame_that_cannot_be_right_is_reported_and_not_raised(
+    harness: ConnectionHarness, which: str, data: bytes
+) -> None:
+    getattr(harness, which).send(data)
     await settle()
 
-    assert world.listener.errors
-    assert not world.listener.heard
+    assert harness.listener.errors
+    assert not harness.listener.heard
 
 
-async def test_an_empty_frame_after_a_good_one_is_reported_and_not_raised(world: World) -> None:
-    world.bulk.sendall(wire.frame([OpCall(1, 1, "a", [b"x" * 3000])]) + bytes(4))
+async def test_an_empty_frame_after_a_good_one_is_reported_and_not_raised(harness: ConnectionHarness) -> None:
+    harness.bulk.sendall(wire.frame([OpCall(1, 1, "a", [b"x" * 3000])]) + bytes(4))
     await settle()
 
-    assert world.listener.heard == [OpCall(1, 1, "a", [b"x" * 3000])]
-    assert len(world.listener.errors) == 1
-    assert not world.listener.losses
+    assert harness.listener.heard == [OpCall(1, 1, "a", [b"x" * 3000])]
+    assert len(harness.listener.errors) == 1
+    assert not harness.listener.losses
 
 
-async def test_each_lost_socket_is_told_and_sending_goes_on_without_effect(world: World) -> None:
-    world.small.shutdown(socket.SHUT_RDWR)
+async def test_each_lost_socket_is_told_and_sending_goes_on_without_effect(harness: ConnectionHarness) -> None:
+    harness.small.shutdown(socket.SHUT_RDWR)
     await settle()
-    assert world.listener.losses == 1
+    assert harness.listener.losses == 1
 
-    world.connection.close()
-    world.connection.send(Ping(1))
-    world.connection.send_bulk(Ping(2))
+    harness.connection.close()
+    harness.connection.send(Ping(1))
+    harness.connection.send_bulk(Ping(2))
     await settle()
-    assert world.listener.losses == 2
+    assert harness.listener.losses == 2
 
 
 async def test_a_link_that_cannot_open_closes_both_sockets() -> None:
@@ -252,23 +254,23 @@ def test_what_is_sent_to_a_worker_that_has_just_died_is_dropped() -> None:
     assert problems == []
 
 
-async def test_what_there_is_of_an_unfinished_message_is_given_back_with_the_link(world: World) -> None:
-    world.bulk.sendall((MOST_KEPT + 1).to_bytes(4, "little") + b"x" * 1000)
+async def test_what_there_is_of_an_unfinished_message_is_given_back_with_the_link(harness: ConnectionHarness) -> None:
+    harness.bulk.sendall((MOST_KEPT + 1).to_bytes(4, "little") + b"x" * 1000)
     await settle()
-    stream = world.connection._bulk._protocol
+    stream = harness.connection._bulk._protocol
     assert isinstance(stream, BulkStream)
     assert memoryview(stream.get_buffer(0).obj).nbytes > MOST_KEPT
 
-    world.connection.close()
+    harness.connection.close()
     assert memoryview(stream.get_buffer(0).obj).nbytes == wire.HEADER
 
 
-async def test_the_looks_at_one_unfinished_message_are_counted(world: World) -> None:
-    assert [world.connection.look() for _ in range(3)] == [0, 0, 0]
+async def test_the_looks_at_one_unfinished_message_are_counted(harness: ConnectionHarness) -> None:
+    assert [harness.connection.look() for _ in range(3)] == [0, 0, 0]
     whole = wire.frame([OpCall(1, 1, "a", [b"x" * 5000])])
-    world.bulk.sendall(whole[:4])
+    harness.bulk.sendall(whole[:4])
     await settle()
-    assert [world.connection.look() for _ in range(3)] == [1, 2, 3]
-    world.bulk.sendall(whole[4:])
+    assert [harness.connection.look() for _ in range(3)] == [1, 2, 3]
+    harness.bulk.sendall(whole[4:])
     await settle()
-    assert world.connection.look() == 0
+    assert harness.connection.look() == 0
